@@ -1,0 +1,232 @@
+"""What is known for a decision, and the changes decided so far."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from notbefore.core import documents, errors
+from notbefore.core.fleet import Host, Scope, Vm
+from notbefore.core.journal import Entry
+from notbefore.core.operations import LIVE, Event, Operation
+from notbefore.core.timing import Timing
+
+
+@dataclass(slots=True, kw_only=True)
+class World:
+    """What was loaded. Complete for what it holds: with an operation come all its events, with a scope its live events."""
+
+    hosts: dict[str, Host] = field(default_factory=dict)
+    vms: dict[str, Vm] = field(default_factory=dict)
+    scopes: dict[str, Scope] = field(default_factory=dict)
+    operations: dict[str, Operation] = field(default_factory=dict)
+    events: dict[str, Event] = field(default_factory=dict)
+    occupancy: dict[str, int] = field(default_factory=dict)
+    """VMs on each host that could take one more; loaded only for moves."""
+    addresses: dict[str, str] = field(default_factory=dict)
+    """Which VM has an address; loaded for those that a command names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """What to write, in one transaction. None stands for removal."""
+
+    hosts: dict[str, Host | None]
+    vms: dict[str, Vm | None]
+    scopes: dict[str, Scope | None]
+    operations: dict[str, Operation]
+    events: dict[str, Event]
+    entries: tuple[Entry, ...]
+    documents: tuple[documents.Document, ...]
+    """The documents that differ from before, ready for publication."""
+
+    def __bool__(self) -> bool:
+        return bool(self.entries or self.hosts or self.vms or self.scopes or self.operations or self.events)
+
+
+class Draft:
+    """A world under change: reads see what was put, and `changes` tells the difference."""
+
+    def __init__(self, world: World, *, now: datetime, timing: Timing, by: str = "") -> None:
+        self.world = world
+        self.now = now
+        self.timing = timing
+        self.by = by
+        self.entries: list[Entry] = []
+        self._hosts: dict[str, Host | None] = {}
+        self._vms: dict[str, Vm | None] = {}
+        self._scopes: dict[str, Scope | None] = {}
+        self._operations: dict[str, Operation] = {}
+        self._events: dict[str, Event] = {}
+        self._visible: dict[str, None] = {}
+        self._vms_on: dict[str, dict[str, None]] = {}
+        self._vms_in: dict[str, dict[str, None]] = {}
+        self._operations_on: dict[str, dict[str, None]] = {}
+        self._events_of: dict[str, dict[str, None]] = {}
+        self._events_in: dict[str, dict[str, None]] = {}
+        for vm in world.vms.values():
+            self._index_vm(vm)
+        for operation in world.operations.values():
+            self._operations_on.setdefault(operation.host, {})[operation.id] = None
+        for event in world.events.values():
+            self._index_event(event)
+
+    # What is known
+
+    def host(self, name: str) -> Host:
+        try:
+            return self.world.hosts[name]
+        except KeyError:
+            raise errors.NotFoundError(f"there is no host {name!r}", host=name) from None
+
+    def vm(self, name: str) -> Vm:
+        try:
+            return self.world.vms[name]
+        except KeyError:
+            raise errors.NotFoundError(f"there is no VM {name!r}", vm=name) from None
+
+    def scope(self, key: str) -> Scope:
+        try:
+            return self.world.scopes[key]
+        except KeyError:
+            noun, _, name = key.partition(":")
+            raise errors.NotFoundError(f"there is no {noun} {name!r}", **{noun: name}) from None
+
+    def operation(self, operation_id: str) -> Operation:
+        try:
+            return self.world.operations[operation_id]
+        except KeyError:
+            raise errors.NotFoundError(f"there is no operation {operation_id!r}", operation=operation_id) from None
+
+    def event(self, event_id: str) -> Event:
+        try:
+            return self.world.events[event_id.upper()]
+        except KeyError:
+            raise errors.NotFoundError(f"there is no event {event_id!r}", event=event_id) from None
+
+    def vms_on(self, host: str) -> list[Vm]:
+        return [self.world.vms[name] for name in self._vms_on.get(host, ())]
+
+    def vms_in(self, scope: str) -> list[Vm]:
+        return [self.world.vms[name] for name in self._vms_in.get(scope, ())]
+
+    def live_operations_on(self, host: str) -> list[Operation]:
+        operations = (self.world.operations[key] for key in self._operations_on.get(host, ()))
+        return [operation for operation in operations if operation.status in LIVE]
+
+    def events_of(self, operation_id: str) -> list[Event]:
+        return [self.world.events[key] for key in self._events_of.get(operation_id, ())]
+
+    def live_events_of(self, operation_id: str) -> list[Event]:
+        return [event for event in self.events_of(operation_id) if event.status in LIVE]
+
+    def live_events_in(self, scope: str) -> Iterator[Event]:
+        for key in self._events_in.get(scope, ()):
+            event = self.world.events[key]
+            if event.status in LIVE:
+                yield event
+
+    def live_events_naming(self, vm: Vm) -> list[Event]:
+        return [event for event in self.live_events_in(vm.scope) if vm.name in event.resources]
+
+    # What is decided
+
+    def put_host(self, host: Host) -> None:
+        self.world.hosts[host.name] = self._hosts[host.name] = host
+
+    def remove_host(self, name: str) -> None:
+        del self.world.hosts[name]
+        self._hosts[name] = None
+
+    def put_vm(self, vm: Vm) -> None:
+        if vm.name in self.world.vms:
+            self._unindex_vm(self.world.vms[vm.name])
+        self.world.vms[vm.name] = self._vms[vm.name] = vm
+        self._index_vm(vm)
+
+    def remove_vm(self, name: str) -> None:
+        self._unindex_vm(self.world.vms.pop(name))
+        self._vms[name] = None
+
+    def put_scope(self, scope: Scope) -> None:
+        self.world.scopes[scope.key] = self._scopes[scope.key] = scope
+
+    def remove_scope(self, key: str) -> None:
+        del self.world.scopes[key]
+        self._scopes[key] = None
+
+    def put_operation(self, operation: Operation) -> None:
+        self.world.operations[operation.id] = self._operations[operation.id] = operation
+        self._operations_on.setdefault(operation.host, {})[operation.id] = None
+
+    def put_event(self, event: Event) -> None:
+        """Keep an event; when guests can see the difference, its scope gets a new document."""
+        before = self.world.events.get(event.id)
+        self.world.events[event.id] = self._events[event.id] = event
+        if before is None:
+            self._index_event(event)
+        if before is None or documents.looks_different(before, event):
+            self._visible[event.scope] = None
+
+    def note(
+        self,
+        action: str,
+        *,
+        scope: str | None = None,
+        event: str | None = None,
+        operation: str | None = None,
+        host: str | None = None,
+        vm: str | None = None,
+        **data: object,
+    ) -> None:
+        self.entries.append(
+            Entry(
+                at=self.now,
+                action=action,
+                by=self.by,
+                scope=scope,
+                event=event,
+                operation=operation,
+                host=host,
+                vm=vm,
+                data=data,
+            )
+        )
+
+    def changes(self) -> Changes:
+        """Everything decided. The incarnation of each scope that looks different has grown by one."""
+        changed = []
+        for key in self._visible:
+            scope = self.scope(key)
+            self.put_scope(replace(scope, incarnation=scope.incarnation + 1))
+            changed.append(self.document(key))
+        self._visible.clear()
+        return Changes(
+            hosts=self._hosts,
+            vms=self._vms,
+            scopes=self._scopes,
+            operations=self._operations,
+            events=self._events,
+            entries=tuple(self.entries),
+            documents=tuple(changed),
+        )
+
+    def document(self, key: str) -> documents.Document:
+        return documents.document(self.scope(key), self.live_events_in(key))
+
+    def _index_vm(self, vm: Vm) -> None:
+        self._vms_on.setdefault(vm.host, {})[vm.name] = None
+        self._vms_in.setdefault(vm.scope, {})[vm.name] = None
+
+    def _unindex_vm(self, vm: Vm) -> None:
+        del self._vms_on[vm.host][vm.name]
+        del self._vms_in[vm.scope][vm.name]
+
+    def _index_event(self, event: Event) -> None:
+        self._events_of.setdefault(event.operation, {})[event.id] = None
+        self._events_in.setdefault(event.scope, {})[event.id] = None
+
+
+def names(things: Iterable[str]) -> str:
+    """A list for a sentence: `a, b and c`."""
+    *most, last = list(things)
+    return f"{', '.join(most)} and {last}" if most else last

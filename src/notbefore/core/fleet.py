@@ -1,0 +1,144 @@
+"""The fleet: hosts, VMs, and the scopes whose VMs share one document."""
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from notbefore.core import errors
+
+NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+TERMINATE_NOTICE_MIN = timedelta(minutes=5)
+TERMINATE_NOTICE_MAX = timedelta(minutes=15)
+STANDALONE_PREFIX = "vm:"
+GROUP_PREFIX = "group:"
+
+
+class ScopeKind(StrEnum):
+    STANDALONE = "standalone"
+    AVAILABILITY_SET = "availability-set"
+    PLACEMENT_GROUP = "placement-group"
+    CLOUD_SERVICE = "cloud-service"
+
+
+class Listening(StrEnum):
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What an operator has settled for a scope."""
+
+    listening: Listening = Listening.AUTO
+    auto_approve: bool = False
+    """Users' own restarts and redeploys need no approval."""
+    terminate_notice: timedelta | None = None
+    """Notice before a deletion; None: deletions are not announced. Groups only."""
+    max_user_operations: int | None = None
+    """How many users' operations may be live at once; None: any number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """A group, or one standalone VM: whose VMs share a document."""
+
+    key: str
+    """`group:NAME` or `vm:NAME`."""
+    kind: ScopeKind
+    tag: str
+    """Short and random: an ETag of a scope that once had this name never fits."""
+    incarnation: int = 1
+    policy: Policy = Policy()
+    last_heard: datetime | None = None
+
+    @property
+    def name(self) -> str:
+        return self.key.partition(":")[2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    name: str
+    cordoned: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """Optional facts of a VM, shown in `/metadata/instance`."""
+
+    location: str = ""
+    resource_group: str = ""
+    subscription: str = ""
+    size: str = ""
+    os_type: str = ""
+    zone: str = ""
+    eviction_policy: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+NO_FACTS = Facts()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vm:
+    name: str
+    vm_id: str
+    host: str
+    scope: str
+    """The key of the scope it belongs to."""
+    update_domain: int = 0
+    fault_domain: int = 0
+    spot: bool = False
+    addresses: tuple[str, ...] = ()
+    facts: Facts = NO_FACTS
+
+    @property
+    def group(self) -> str | None:
+        return self.scope.removeprefix(GROUP_PREFIX) if self.scope.startswith(GROUP_PREFIX) else None
+
+
+def group_key(name: str) -> str:
+    return GROUP_PREFIX + name
+
+
+def standalone_key(name: str) -> str:
+    return STANDALONE_PREFIX + name
+
+
+def require_name(noun: str, name: str) -> str:
+    if not NAME.fullmatch(name):
+        raise errors.RefusedError(
+            f"{name[:80]!r} is not a {noun} name: 1 to 64 letters, digits, '.', '_' or '-'", name=name[:80]
+        )
+    return name
+
+
+def require_address(address: str) -> str:
+    """The canonical text of an IP address."""
+    try:
+        return str(ipaddress.ip_address(address))
+    except ValueError:
+        raise errors.RefusedError(
+            f"{address[:80]!r} is not an IP address: give one such as 10.0.0.4 or fd00::4", address=address[:80]
+        ) from None
+
+
+def require_domain(noun: str, number: int) -> int:
+    if not 0 <= number <= 999:
+        raise errors.RefusedError(f"{noun} {number} is out of range: give a number from 0 to 999")
+    return number
+
+
+def require_policy(kind: ScopeKind, policy: Policy) -> Policy:
+    notice = policy.terminate_notice
+    if notice is not None and kind is ScopeKind.STANDALONE:
+        raise errors.RefusedError("only a group can announce deletions: terminate notice is not for a standalone VM")
+    if notice is not None and not TERMINATE_NOTICE_MIN <= notice <= TERMINATE_NOTICE_MAX:
+        raise errors.RefusedError("terminate notice must be from 5 to 15 minutes")
+    if policy.max_user_operations is not None and policy.max_user_operations < 1:
+        raise errors.RefusedError("max_user_operations must be at least 1; leave it out for no limit")
+    return policy

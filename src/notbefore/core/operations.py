@@ -1,0 +1,201 @@
+"""Operations, and the events by which scopes are told of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+HOST_MAINTENANCE = "Host server is undergoing maintenance."
+MIGRATION = "Virtual machine is being paused because of a memory-preserving Live Migration operation."
+USER_RESTART = "Virtual machine is going to be restarted as requested by authorized user."
+USER_REDEPLOY = "Virtual machine is going to be redeployed as requested by authorized user."
+FAILURE = "Virtual machine has encountered a failure."
+
+
+class EventType(StrEnum):
+    FREEZE = "Freeze"
+    REBOOT = "Reboot"
+    REDEPLOY = "Redeploy"
+    PREEMPT = "Preempt"
+    TERMINATE = "Terminate"
+
+
+class Source(StrEnum):
+    PLATFORM = "Platform"
+    USER = "User"
+
+
+class Status(StrEnum):
+    SCHEDULED = "Scheduled"
+    STARTED = "Started"
+    COMPLETED = "Completed"
+    CANCELED = "Canceled"
+    FAILED = "Failed"
+
+    @property
+    def live(self) -> bool:
+        return self in LIVE
+
+
+LIVE = frozenset({Status.SCHEDULED, Status.STARTED})
+
+
+class Kind(StrEnum):
+    RESTART = "restart"
+    REDEPLOY = "redeploy"
+    EVICTION = "eviction"
+    DELETION = "deletion"
+    HOST_UPDATE = "host-update"
+    HOST_REBOOT = "host-reboot"
+    LIVE_MIGRATION = "live-migration"
+    DEGRADED_HARDWARE = "degraded-hardware"
+    HARDWARE_FAILURE = "hardware-failure"
+
+    @property
+    def traits(self) -> "Traits":
+        return TRAITS[self]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """What an operation of one kind means to guests and to the fleet."""
+
+    type: EventType
+    source: Source
+    notice: timedelta
+    """Minimum time from appearance to NotBefore."""
+    duration: int = -1
+    """DurationInSeconds; -1 is unknown."""
+    description: str = ""
+    of_host: bool = False
+    """Asked for a host, and acts on all its VMs; otherwise for one VM."""
+    planned: bool = False
+    """Planned maintenance: one update domain of a scope at a time."""
+    moves: bool = False
+    removes: bool = False
+
+
+TRAITS: Mapping[Kind, Traits] = {
+    Kind.RESTART: Traits(
+        type=EventType.REBOOT, source=Source.USER, notice=timedelta(minutes=15), description=USER_RESTART
+    ),
+    Kind.REDEPLOY: Traits(
+        type=EventType.REDEPLOY,
+        source=Source.USER,
+        notice=timedelta(minutes=10),
+        description=USER_REDEPLOY,
+        moves=True,
+    ),
+    Kind.EVICTION: Traits(
+        type=EventType.PREEMPT, source=Source.PLATFORM, notice=timedelta(seconds=30), removes=True
+    ),
+    Kind.DELETION: Traits(
+        type=EventType.TERMINATE, source=Source.USER, notice=timedelta(minutes=5), removes=True
+    ),
+    Kind.HOST_UPDATE: Traits(
+        type=EventType.FREEZE,
+        source=Source.PLATFORM,
+        notice=timedelta(minutes=15),
+        duration=9,
+        description=HOST_MAINTENANCE,
+        of_host=True,
+        planned=True,
+    ),
+    Kind.HOST_REBOOT: Traits(
+        type=EventType.REBOOT,
+        source=Source.PLATFORM,
+        notice=timedelta(minutes=15),
+        description=HOST_MAINTENANCE,
+        of_host=True,
+        planned=True,
+    ),
+    Kind.LIVE_MIGRATION: Traits(
+        type=EventType.FREEZE,
+        source=Source.PLATFORM,
+        notice=timedelta(minutes=15),
+        duration=5,
+        description=MIGRATION,
+        of_host=True,
+        planned=True,
+        moves=True,
+    ),
+    Kind.DEGRADED_HARDWARE: Traits(
+        type=EventType.REDEPLOY,
+        source=Source.PLATFORM,
+        notice=timedelta(minutes=10),
+        description=FAILURE,
+        of_host=True,
+        planned=True,
+        moves=True,
+    ),
+    Kind.HARDWARE_FAILURE: Traits(
+        type=EventType.REDEPLOY,
+        source=Source.PLATFORM,
+        notice=timedelta(0),
+        description=FAILURE,
+        of_host=True,
+        moves=True,
+    ),
+}
+
+DEGRADED_NOTICE = timedelta(days=7)
+"""How far ahead a predicted hardware failure is announced, unless told otherwise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One indivisible piece of maintenance on VMs of one host."""
+
+    id: str
+    kind: Kind
+    host: str
+    status: Status
+    created_at: datetime
+    not_before: datetime
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    due_at: datetime | None = None
+    """When tick should look at it next; None once it has ended."""
+    held: bool = False
+    """It could have started but something is in the way: looked at again when that may have changed."""
+    targets: Mapping[str, str] = field(default_factory=dict)
+    """Where each VM goes, chosen at the start."""
+    done: tuple[str, ...] = ()
+    """VMs that the driver has finished with."""
+    failures: Mapping[str, str] = field(default_factory=dict)
+    """Why each remaining VM failed at the last try."""
+    attempt: int = 0
+    """Driver calls that have failed so far."""
+    claimed_by: str | None = None
+    claimed_until: datetime | None = None
+    """The process that is calling the driver now, and until when that is believed."""
+    by: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """What one scope is told about one operation."""
+
+    id: str
+    """An upper-case GUID."""
+    operation: str
+    scope: str
+    resources: tuple[str, ...]
+    update_domain: int
+    type: EventType
+    source: Source
+    description: str
+    duration: int
+    status: Status
+    created_at: datetime
+    not_before: datetime
+    approved_at: datetime | None = None
+    approved_by: str | None = None
+    implied: bool = False
+    """Approved only by silence; a first GET takes that back."""
+    ended_at: datetime | None = None
+
+    @property
+    def approved(self) -> bool:
+        return self.approved_at is not None

@@ -1,0 +1,27 @@
+"""What the service tells whoever answers guests: new documents, and who belongs to a scope."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from notbefore.core.documents import Document
+from notbefore.core.fleet import Scope, Vm
+from notbefore.core.operations import Event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Members:
+    """All of one scope: it replaces whatever was known of it. Without a scope, that scope is gone."""
+
+    key: str
+    scope: Scope | None
+    vms: tuple[Vm, ...] = ()
+    events: tuple[Event, ...] = ()
+
+
+class Publisher(Protocol):
+    """Called after the commit, from any thread; keeps the order of calls."""
+
+    def documents(self, documents: Sequence[Document]) -> None: ...
+
+    def members(self, members: Sequence[Members]) -> None: ...

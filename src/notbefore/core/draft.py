@@ -1,8 +1,8 @@
 """What is known for a decision, and the changes decided so far."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from notbefore.core import documents, errors
 from notbefore.core.fleet import Host, Scope, Vm
@@ -13,7 +13,7 @@ from notbefore.core.timing import Timing
 
 @dataclass(slots=True, kw_only=True)
 class World:
-    """What was loaded. Complete for what it holds: with an operation come all its events, with a scope its live events."""
+    """What was loaded: with an operation all its events, with a scope its live events, with a host its VMs."""
 
     hosts: dict[str, Host] = field(default_factory=dict)
     vms: dict[str, Vm] = field(default_factory=dict)
@@ -38,19 +38,34 @@ class Changes:
     entries: tuple[Entry, ...]
     documents: tuple[documents.Document, ...]
     """The documents that differ from before, ready for publication."""
-
-    def __bool__(self) -> bool:
-        return bool(self.entries or self.hosts or self.vms or self.scopes or self.operations or self.events)
+    members: tuple[str, ...]
+    """Keys of the scopes whose VMs or policy differ from before."""
+    woken: tuple[str, ...]
+    """Keys of the scopes in which something ended: what was held because of it may start."""
+    room_made: bool
+    """A host may take VMs that it could not before: what was held for want of a target may start."""
 
 
 class Draft:
     """A world under change: reads see what was put, and `changes` tells the difference."""
 
-    def __init__(self, world: World, *, now: datetime, timing: Timing, by: str = "") -> None:
+    def __init__(
+        self,
+        world: World,
+        *,
+        now: datetime,
+        timing: Timing,
+        new_id: Callable[[], str],
+        by: str = "",
+        allowance: timedelta = timedelta(0),
+    ) -> None:
         self.world = world
         self.now = now
         self.timing = timing
+        self.new_id = new_id
         self.by = by
+        self.allowance = allowance
+        """How long after `now` the commit may come: notice counts from the commit."""
         self.entries: list[Entry] = []
         self._hosts: dict[str, Host | None] = {}
         self._vms: dict[str, Vm | None] = {}
@@ -58,6 +73,9 @@ class Draft:
         self._operations: dict[str, Operation] = {}
         self._events: dict[str, Event] = {}
         self._visible: dict[str, None] = {}
+        self._members: dict[str, None] = {}
+        self._woken: dict[str, None] = {}
+        self._room_made = False
         self._vms_on: dict[str, dict[str, None]] = {}
         self._vms_in: dict[str, dict[str, None]] = {}
         self._operations_on: dict[str, dict[str, None]] = {}
@@ -125,8 +143,12 @@ class Draft:
             if event.status in LIVE:
                 yield event
 
-    def live_events_naming(self, vm: Vm) -> list[Event]:
-        return [event for event in self.live_events_in(vm.scope) if vm.name in event.resources]
+    def live_operations_naming(self, vm: Vm) -> list[Operation]:
+        """Of its host, and those that its scope was told of: one may be moving it here."""
+        known = {operation.id: operation for operation in self.live_operations_on(vm.host)}
+        for event in self.live_events_in(vm.scope):
+            known[event.operation] = self.operation(event.operation)
+        return [operation for operation in known.values() if vm.name in operation.vms]
 
     # What is decided
 
@@ -138,21 +160,32 @@ class Draft:
         self._hosts[name] = None
 
     def put_vm(self, vm: Vm) -> None:
-        if vm.name in self.world.vms:
-            self._unindex_vm(self.world.vms[vm.name])
+        before = self.world.vms.get(vm.name)
+        if before is not None:
+            self._unindex_vm(before)
+        if before is None or replace(before, host=vm.host) != vm:
+            self._members[vm.scope] = None
+        if before is not None and before.scope != vm.scope:
+            self._members[before.scope] = None
         self.world.vms[vm.name] = self._vms[vm.name] = vm
         self._index_vm(vm)
 
     def remove_vm(self, name: str) -> None:
-        self._unindex_vm(self.world.vms.pop(name))
+        vm = self.world.vms.pop(name)
+        self._unindex_vm(vm)
         self._vms[name] = None
+        self._members[vm.scope] = None
+        for address in vm.addresses:
+            self.world.addresses.pop(address, None)
 
     def put_scope(self, scope: Scope) -> None:
         self.world.scopes[scope.key] = self._scopes[scope.key] = scope
+        self._members[scope.key] = None
 
     def remove_scope(self, key: str) -> None:
         del self.world.scopes[key]
         self._scopes[key] = None
+        self._members[key] = None
 
     def put_operation(self, operation: Operation) -> None:
         self.world.operations[operation.id] = self._operations[operation.id] = operation
@@ -166,6 +199,12 @@ class Draft:
             self._index_event(event)
         if before is None or documents.looks_different(before, event):
             self._visible[event.scope] = None
+
+    def wake(self, scope: str) -> None:
+        self._woken[scope] = None
+
+    def make_room(self) -> None:
+        self._room_made = True
 
     def note(
         self,
@@ -196,9 +235,10 @@ class Draft:
         """Everything decided. The incarnation of each scope that looks different has grown by one."""
         changed = []
         for key in self._visible:
-            scope = self.scope(key)
-            self.put_scope(replace(scope, incarnation=scope.incarnation + 1))
-            changed.append(self.document(key))
+            if scope := self.world.scopes.get(key):
+                raised = replace(scope, incarnation=scope.incarnation + 1)
+                self.world.scopes[key] = self._scopes[key] = raised
+                changed.append(documents.document(raised, self.live_events_in(key)))
         self._visible.clear()
         return Changes(
             hosts=self._hosts,
@@ -208,10 +248,10 @@ class Draft:
             events=self._events,
             entries=tuple(self.entries),
             documents=tuple(changed),
+            members=tuple(self._members),
+            woken=tuple(self._woken),
+            room_made=self._room_made,
         )
-
-    def document(self, key: str) -> documents.Document:
-        return documents.document(self.scope(key), self.live_events_in(key))
 
     def _index_vm(self, vm: Vm) -> None:
         self._vms_on.setdefault(vm.host, {})[vm.name] = None

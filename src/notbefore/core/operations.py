@@ -86,12 +86,8 @@ TRAITS: Mapping[Kind, Traits] = {
         description=USER_REDEPLOY,
         moves=True,
     ),
-    Kind.EVICTION: Traits(
-        type=EventType.PREEMPT, source=Source.PLATFORM, notice=timedelta(seconds=30), removes=True
-    ),
-    Kind.DELETION: Traits(
-        type=EventType.TERMINATE, source=Source.USER, notice=timedelta(minutes=5), removes=True
-    ),
+    Kind.EVICTION: Traits(type=EventType.PREEMPT, source=Source.PLATFORM, notice=timedelta(seconds=30), removes=True),
+    Kind.DELETION: Traits(type=EventType.TERMINATE, source=Source.USER, notice=timedelta(minutes=5), removes=True),
     Kind.HOST_UPDATE: Traits(
         type=EventType.FREEZE,
         source=Source.PLATFORM,
@@ -149,6 +145,8 @@ class Operation:
     id: str
     kind: Kind
     host: str
+    vms: tuple[str, ...]
+    """Whom it acts on; a VM that leaves the host before the start is dropped."""
     status: Status
     created_at: datetime
     not_before: datetime

@@ -1,0 +1,41 @@
+"""Approvals: a guest's StartRequests, or an operator's word."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from notbefore.core import ending, errors
+from notbefore.core.draft import Draft
+from notbefore.core.operations import Event, Status
+from notbefore.core.timing import ENDED_APPROVABLE
+
+
+def approve_as_guest(draft: Draft, scope: str, event_ids: Iterable[str], by: str) -> None:
+    """All of them or none. Another scope's event and one that does not exist are refused alike."""
+    events = [draft.world.events.get(event_id.upper()) for event_id in event_ids]
+    for event in events:
+        if event is None or event.scope != scope or not _is_approvable(draft, event):
+            raise errors.RefusedError("an EventId names no live event of this VM: nothing was approved")
+    for event in events:
+        assert event is not None
+        approve(draft, event, by)
+
+
+def approve(draft: Draft, event: Event, by: str) -> None:
+    """Once is enough: an approved, started or just ended event stays as it is."""
+    if event.status is not Status.SCHEDULED or (event.approved and not event.implied):
+        return
+    draft.put_event(replace(event, approved_at=draft.now, approved_by=by, implied=False))
+    draft.note(
+        "event.approved",
+        scope=event.scope,
+        event=event.id,
+        operation=event.operation,
+        approved_by=by,
+        late=draft.now >= event.not_before,
+    )
+    draft.wake(event.scope)
+    ending.look_again_if_approved(draft, draft.operation(event.operation))
+
+
+def _is_approvable(draft: Draft, event: Event) -> bool:
+    return event.ended_at is None or draft.now - event.ended_at <= ENDED_APPROVABLE

@@ -1,0 +1,102 @@
+"""How operations end: done, cancelled or failed; and what a VM that leaves its host takes out of others."""
+
+from dataclasses import replace
+
+from notbefore.core import errors
+from notbefore.core.draft import Draft
+from notbefore.core.operations import Operation, Status
+
+
+def end(draft: Draft, operation: Operation, status: Status) -> None:
+    """An operation and what is left of its events are over; guests no longer see them."""
+    results = dict.fromkeys(operation.done, "done") | dict(operation.failures)
+    for event in draft.live_events_of(operation.id):
+        draft.put_event(replace(event, status=status, ended_at=draft.now))
+        draft.note(
+            f"event.{status.lower()}",
+            scope=event.scope,
+            event=event.id,
+            operation=operation.id,
+            host=operation.host,
+            results={name: results[name] for name in event.resources if name in results},
+        )
+        draft.wake(event.scope)
+    draft.put_operation(
+        replace(
+            operation,
+            status=status,
+            ended_at=draft.now,
+            due_at=None,
+            held=False,
+            claimed_by=None,
+            claimed_until=None,
+        )
+    )
+    draft.note(f"operation.{status.lower()}", operation=operation.id, host=operation.host, results=results)
+    for vm in operation.vms:
+        if vm in draft.world.vms:
+            draft.wake(draft.vm(vm).scope)
+    if operation.kind.traits.removes:
+        for name in operation.done:
+            remove(draft, name)
+
+
+def cancel(draft: Draft, operation: Operation) -> None:
+    if operation.status is not Status.SCHEDULED:
+        raise errors.ConflictError(
+            f"operation {operation.id} is {operation.status}: only what is Scheduled can be cancelled",
+            operation=operation.id,
+            status=operation.status,
+        )
+    end(draft, operation, Status.CANCELED)
+
+
+def remove(draft: Draft, name: str) -> None:
+    """A VM is no longer: neither on its host nor in the fleet."""
+    vm = draft.vm(name)
+    leave_host(draft, name)
+    draft.remove_vm(name)
+    if vm.group is None:
+        draft.remove_scope(vm.scope)
+    draft.note("vm.removed", scope=vm.scope, vm=name, host=vm.host)
+    draft.make_room()
+
+
+def move(draft: Draft, name: str, target: str) -> None:
+    """A VM is on another host now."""
+    vm = draft.vm(name)
+    leave_host(draft, name)
+    draft.put_vm(replace(vm, host=target))
+    draft.note("vm.moved", scope=vm.scope, vm=name, host=target, source=vm.host)
+    draft.make_room()
+
+
+def leave_host(draft: Draft, name: str) -> None:
+    """Drop a VM from what is Scheduled on its host; what names nobody any more is cancelled."""
+    vm = draft.vm(name)
+    for operation in draft.live_operations_on(vm.host):
+        if operation.status is not Status.SCHEDULED or name not in operation.vms:
+            continue
+        for event in draft.live_events_of(operation.id):
+            if name not in event.resources:
+                continue
+            rest = tuple(other for other in event.resources if other != name)
+            if rest:
+                draft.put_event(replace(event, resources=rest))
+                draft.note("event.resource_dropped", scope=event.scope, event=event.id, operation=operation.id, vm=name)
+            else:
+                draft.put_event(replace(event, status=Status.CANCELED, ended_at=draft.now))
+                draft.note("event.canceled", scope=event.scope, event=event.id, operation=operation.id, vm=name)
+                draft.wake(event.scope)
+        left = replace(operation, vms=tuple(other for other in operation.vms if other != name))
+        if left.vms:
+            draft.put_operation(left)
+            look_again_if_approved(draft, left)
+        else:
+            end(draft, left, Status.CANCELED)
+
+
+def look_again_if_approved(draft: Draft, operation: Operation) -> None:
+    """Once nobody is waited for, tick looks at it at once."""
+    if all(event.approved for event in draft.live_events_of(operation.id)):
+        draft.put_operation(replace(operation, due_at=draft.now, held=False))

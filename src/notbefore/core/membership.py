@@ -1,0 +1,232 @@
+"""Changes of the fleet: who exists, where, with whom. What a live event names stays put."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from notbefore.core import ending, errors, fleet, placement
+from notbefore.core.draft import Draft
+from notbefore.core.fleet import NO_FACTS, Facts, Host, Policy, Scope, ScopeKind, Vm
+from notbefore.core.listening import is_listening, withdraw_silence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VmSpec:
+    """A VM as an operator describes it."""
+
+    name: str
+    host: str
+    group: str | None = None
+    update_domain: int = 0
+    fault_domain: int = 0
+    spot: bool = False
+    addresses: tuple[str, ...] = ()
+    vm_id: str | None = None
+    facts: Facts = NO_FACTS
+
+
+SETTABLE = frozenset(field.name for field in fields(VmSpec)) - {"name"}
+ROOTED = frozenset({"host", "group", "update_domain"})
+"""What a live event relies on."""
+
+
+def add_host(draft: Draft, host: Host) -> Host:
+    fleet.require_name("host", host.name)
+    if host.name in draft.world.hosts:
+        raise errors.ConflictError(f"host {host.name} exists already", host=host.name)
+    draft.put_host(host)
+    draft.note("host.added", host=host.name, cordoned=host.cordoned)
+    draft.make_room()
+    return host
+
+
+def set_host(draft: Draft, name: str, *, cordoned: bool) -> Host:
+    host = draft.host(name)
+    if host.cordoned != cordoned:
+        host = replace(host, cordoned=cordoned)
+        draft.put_host(host)
+        draft.note("host.cordoned" if cordoned else "host.uncordoned", host=name)
+        draft.make_room()
+    return host
+
+
+def remove_host(draft: Draft, name: str) -> None:
+    draft.host(name)
+    vms = draft.vms_on(name)
+    if vms:
+        raise errors.ConflictError(
+            f"host {name} still has {len(vms)} VMs, such as {vms[0].name}: move or remove them first", host=name
+        )
+    for operation in draft.world.operations.values():
+        if operation.status.live and name in operation.targets.values():
+            raise errors.ConflictError(
+                f"operation {operation.id} is moving VMs to host {name}: let it end first", operation=operation.id
+            )
+    draft.remove_host(name)
+    draft.note("host.removed", host=name)
+
+
+def add_group(draft: Draft, name: str, kind: ScopeKind, policy: Policy) -> Scope:
+    fleet.require_name("group", name)
+    key = fleet.group_key(name)
+    if key in draft.world.scopes:
+        raise errors.ConflictError(f"group {name} exists already", group=name)
+    if kind is ScopeKind.STANDALONE:
+        raise errors.RefusedError("a group is an availability-set, a placement-group or a cloud-service")
+    fleet.require_policy(kind, policy)
+    scope = Scope(key=key, kind=kind, tag=draft.new_id()[:8], policy=policy)
+    draft.put_scope(scope)
+    draft.note("group.added", scope=key, kind=kind)
+    return scope
+
+
+def remove_group(draft: Draft, name: str) -> None:
+    key = fleet.group_key(name)
+    draft.scope(key)
+    vms = draft.vms_in(key)
+    if vms:
+        raise errors.ConflictError(
+            f"group {name} still has {len(vms)} VMs, such as {vms[0].name}: regroup or remove them first", group=name
+        )
+    draft.remove_scope(key)
+    draft.note("group.removed", scope=key)
+
+
+def set_policy(draft: Draft, key: str, policy: Policy) -> Scope:
+    scope = draft.scope(key)
+    fleet.require_policy(scope.kind, policy)
+    if scope.policy == policy:
+        return scope
+    was_listening = is_listening(scope, draft.now, draft.timing)
+    scope = replace(scope, policy=policy)
+    draft.put_scope(scope)
+    draft.note("scope.policy_changed", scope=key, policy=policy_facts(policy))
+    if not was_listening and is_listening(scope, draft.now, draft.timing):
+        withdraw_silence(draft, key)
+    return scope
+
+
+def policy_facts(policy: Policy) -> dict[str, Any]:
+    """A policy as operators write it."""
+    notice = policy.terminate_notice
+    return {
+        "listening": policy.listening.value,
+        "auto_approve": policy.auto_approve,
+        "terminate_notice_minutes": None if notice is None else notice.total_seconds() / 60,
+        "max_user_operations": policy.max_user_operations,
+    }
+
+
+def add_vm(draft: Draft, spec: VmSpec) -> Vm:
+    vm = put_new_vm(draft, spec)
+    claim_addresses(draft, [vm])
+    placement.require_sound(draft, vm.scope)
+    return vm
+
+
+def put_new_vm(draft: Draft, spec: VmSpec) -> Vm:
+    """Without the checks that concern several VMs at once; whoever calls this does them in the end."""
+    fleet.require_name("VM", spec.name)
+    if spec.name in draft.world.vms:
+        raise errors.ConflictError(f"VM {spec.name} exists already", vm=spec.name)
+    vm = _checked(draft, spec, vm_id=spec.vm_id or draft.new_id())
+    _enter_scope(draft, vm)
+    draft.put_vm(vm)
+    draft.note("vm.added", scope=vm.scope, vm=vm.name, host=vm.host)
+    return vm
+
+
+def set_vm(draft: Draft, name: str, changes: Mapping[str, Any]) -> Vm:
+    vm = change_vm(draft, name, changes)
+    claim_addresses(draft, [vm])
+    placement.require_sound(draft, vm.scope)
+    return vm
+
+
+def change_vm(draft: Draft, name: str, changes: Mapping[str, Any]) -> Vm:
+    """Without the checks that concern several VMs at once; whoever calls this does them in the end."""
+    before = draft.vm(name)
+    unknown = sorted(set(changes) - SETTABLE)
+    if unknown:
+        raise errors.RefusedError(f"a VM has no {unknown[0]!r}: it has {', '.join(sorted(SETTABLE))}")
+    spec = replace(spec_of(before), **changes)
+    vm = _checked(draft, spec, vm_id=spec.vm_id or before.vm_id)
+    if vm == before:
+        return before
+    if any(getattr(vm, field) != getattr(before, field) for field in ROOTED):
+        _require_unnamed(draft, before, "moved or regrouped")
+    for address in before.addresses:
+        draft.world.addresses.pop(address, None)
+    _enter_scope(draft, vm)
+    draft.put_vm(vm)
+    draft.note("vm.changed", scope=vm.scope, vm=name, host=vm.host, fields=sorted(changes))
+    if before.scope != vm.scope:
+        draft.note("vm.left", scope=before.scope, vm=name)
+    if before.host != vm.host:
+        draft.make_room()
+    return vm
+
+
+def remove_vm(draft: Draft, name: str) -> None:
+    """Forget a VM, which is not to delete it."""
+    vm = draft.vm(name)
+    _require_unnamed(draft, vm, "forgotten")
+    ending.remove(draft, name)
+
+
+def spec_of(vm: Vm) -> VmSpec:
+    return VmSpec(
+        name=vm.name,
+        host=vm.host,
+        group=vm.group,
+        update_domain=vm.update_domain,
+        fault_domain=vm.fault_domain,
+        spot=vm.spot,
+        addresses=vm.addresses,
+        vm_id=vm.vm_id,
+        facts=vm.facts,
+    )
+
+
+def claim_addresses(draft: Draft, vms: Iterable[Vm]) -> None:
+    for vm in vms:
+        for address in vm.addresses:
+            owner = draft.world.addresses.setdefault(address, vm.name)
+            if owner != vm.name:
+                raise errors.ConflictError(
+                    f"address {address} of {vm.name} belongs to {owner}: addresses are unique in the fleet",
+                    vm=vm.name,
+                    other=owner,
+                    address=address,
+                )
+
+
+def _checked(draft: Draft, spec: VmSpec, vm_id: str) -> Vm:
+    draft.host(spec.host)
+    key = fleet.standalone_key(spec.name) if spec.group is None else draft.scope(fleet.group_key(spec.group)).key
+    return Vm(
+        name=spec.name,
+        vm_id=vm_id,
+        host=spec.host,
+        scope=key,
+        update_domain=fleet.require_domain("update domain", spec.update_domain),
+        fault_domain=fleet.require_domain("fault domain", spec.fault_domain),
+        spot=spec.spot,
+        addresses=tuple(fleet.require_address(address) for address in spec.addresses),
+        facts=spec.facts,
+    )
+
+
+def _enter_scope(draft: Draft, vm: Vm) -> None:
+    if vm.group is None and vm.scope not in draft.world.scopes:
+        draft.put_scope(Scope(key=vm.scope, kind=ScopeKind.STANDALONE, tag=draft.new_id()[:8]))
+
+
+def _require_unnamed(draft: Draft, vm: Vm, what: str) -> None:
+    for operation in draft.live_operations_naming(vm):
+        raise errors.ConflictError(
+            f"{vm.name} cannot be {what} while operation {operation.id} ({operation.kind}, {operation.status}) "
+            "names it: cancel that or let it end",
+            vm=vm.name,
+            operation=operation.id,
+        )

@@ -1,0 +1,65 @@
+"""Where VMs may be: two update domains of a group never share a host, nor do two fault domains."""
+
+from bisect import insort
+from collections.abc import Iterable, Mapping
+
+from notbefore.core import errors
+from notbefore.core.draft import Draft
+from notbefore.core.fleet import Vm
+from notbefore.core.operations import Operation
+
+
+def require_sound(draft: Draft, scope: str) -> None:
+    """Refuse a placement in which domains of one group share a host."""
+    seen: dict[str, Vm] = {}
+    for vm in draft.vms_in(scope):
+        other = seen.setdefault(vm.host, vm)
+        for noun, mine, theirs in (
+            ("update", vm.update_domain, other.update_domain),
+            ("fault", vm.fault_domain, other.fault_domain),
+        ):
+            if mine != theirs:
+                raise errors.ConflictError(
+                    f"{vm.name} ({noun} domain {mine}) and {other.name} ({noun} domain {theirs}) of group {vm.group} "
+                    f"cannot share host {vm.host}: put each {noun} domain on hosts of its own",
+                    vm=vm.name,
+                    other=other.name,
+                    host=vm.host,
+                )
+
+
+def choose(draft: Draft, operation: Operation, vms: Iterable[str]) -> Mapping[str, str]:
+    """A target for each VM that has one: the emptiest host that is not cordoned and keeps the domains apart."""
+    candidates = sorted(
+        (count, host)
+        for host, count in draft.world.occupancy.items()
+        if host != operation.host and not draft.host(host).cordoned
+    )
+    chosen: dict[str, str] = dict(operation.targets)
+    for name in vms:
+        vm = draft.vm(name)
+        taken = _domains_by_host(draft, vm, chosen)
+        for place, (count, host) in enumerate(candidates):
+            if taken.get(host, _domains(vm)) == _domains(vm):
+                chosen[name] = host
+                del candidates[place]
+                insort(candidates, (count + 1, host))
+                break
+    return chosen
+
+
+def _domains(vm: Vm) -> tuple[int, int]:
+    return vm.update_domain, vm.fault_domain
+
+
+def _domains_by_host(draft: Draft, vm: Vm, chosen: Mapping[str, str]) -> dict[str, tuple[int, int]]:
+    """Which domains of the VM's group are on which hosts, or on their way there."""
+    if vm.group is None:
+        return {}
+    others = [other for other in draft.vms_in(vm.scope) if other.name != vm.name]
+    under_way = dict(chosen)
+    for event in draft.live_events_in(vm.scope):
+        under_way.update(draft.operation(event.operation).targets)
+    taken = {other.host: _domains(other) for other in others}
+    taken.update({under_way[other.name]: _domains(other) for other in others if other.name in under_way})
+    return taken

@@ -1,0 +1,19 @@
+"""Settings: flags, then NOTBEFORE_* variables, then a TOML file, then defaults."""
+
+from notbefore.settings.loading import GuestSettings, OperatorSettings, Settings, load, load_guest, load_operator
+from notbefore.settings.values import Address, Listener, LogFormat, LogLevel, ProxyStyle, SettingError
+
+__all__ = [
+    "Address",
+    "GuestSettings",
+    "Listener",
+    "LogFormat",
+    "LogLevel",
+    "OperatorSettings",
+    "ProxyStyle",
+    "SettingError",
+    "Settings",
+    "load",
+    "load_guest",
+    "load_operator",
+]

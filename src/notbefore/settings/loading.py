@@ -1,0 +1,167 @@
+"""From flags, environment, file and defaults to typed settings; reads the one file, changes nothing."""
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from notbefore.settings import table
+from notbefore.settings.table import Setting
+from notbefore.settings.values import Address, Listener, LogFormat, LogLevel, Network, ProxyStyle, SettingError
+
+BURST = 4
+"""Seconds' worth of requests that a VM may send at once."""
+
+Flags = Mapping[str, object]
+"""What was given on the command line, by setting; None, () and False stand for nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What `notbefore serve` needs to know."""
+
+    demo: bool
+    data: Path
+    database: str | None
+    metadata: tuple[Listener, ...]
+    control: Address
+    speed: float
+    as_vm: str | None
+    guest_rate: float | None
+    """Requests per second; None: no limit."""
+    wait_cap: float
+    first_answer_delay: float
+    proxy_trusted: tuple[Network, ...]
+    proxy_style: ProxyStyle
+    proxy_secret_file: Path | None
+    log_level: LogLevel
+    log_format: LogFormat
+    config: Path | None
+
+    @property
+    def directory(self) -> Path:
+        """Where this service keeps its things; the demo has its own."""
+        return self.data / "demo" if self.demo else self.data
+
+    @property
+    def database_url(self) -> str:
+        return self.database or f"sqlite:///{self.directory / 'notbefore.db'}"
+
+    @property
+    def token_file(self) -> Path:
+        return self.directory / "admin.token"
+
+    @property
+    def guest_burst(self) -> float | None:
+        return None if self.guest_rate is None else self.guest_rate * BURST
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorSettings:
+    """What an operator's command needs to know."""
+
+    control_url: str
+    token: str | None
+    data: Path
+    config: Path | None
+
+    @property
+    def token_files(self) -> tuple[Path, ...]:
+        return (self.data / "admin.token", self.data / "demo" / "admin.token")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuestSettings:
+    """What a command inside a VM needs to know."""
+
+    endpoint: str
+    config: Path | None
+
+
+def load(flags: Flags, environ: Mapping[str, str]) -> Settings:
+    settings = Settings(**_resolve(table.SERVE, flags, environ))
+    if bool(settings.proxy_trusted) != bool(settings.proxy_secret_file):
+        raise SettingError("proxy_trusted and proxy_secret_file need each other: give both or neither")
+    if not settings.metadata:
+        raise SettingError("metadata names no listener: give at least one, such as 127.0.0.1:8254")
+    places = [listener.at for listener in settings.metadata if isinstance(listener.at, Path) or listener.at.port]
+    if len(places) != len(set(places)):
+        raise SettingError("metadata names the same listener twice: give each address or socket once")
+    return settings
+
+
+def load_operator(flags: Flags, environ: Mapping[str, str]) -> OperatorSettings:
+    return OperatorSettings(**_resolve(table.OPERATOR, flags, environ))
+
+
+def load_guest(flags: Flags, environ: Mapping[str, str]) -> GuestSettings:
+    return GuestSettings(**_resolve(table.GUEST, flags, environ))
+
+
+def _resolve(rows: Iterable[Setting], flags: Flags, environ: Mapping[str, str]) -> dict[str, Any]:
+    config = next(_given(table.CONFIG, flags, environ, {}, ""), None)
+    path = None if config is None else _read(table.CONFIG, *config)
+    file = _file(path) if isinstance(path, Path) else {}
+    found: dict[str, Any] = {}
+    for row in rows:
+        given = next(_given(row, flags, environ, file, str(path)), None)
+        if given is None:
+            default = row.demo if found.get("demo") and row.demo is not None else row.default
+            given = ("default", () if default is None else (default,))
+        found[row.attribute] = _read(row, *given)
+    return found
+
+
+def _given(
+    row: Setting, flags: Flags, environ: Mapping[str, str], file: Mapping[str, object], path: str
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Where a setting was given, first come first served, with its words."""
+    flag = flags.get(row.name)
+    if flag not in (None, (), [], False):
+        yield row.flag, _words(row, row.flag, flag)
+    # An empty variable counts as none: that is how a unit file or a shell takes one back.
+    if variable := environ.get(row.variable):
+        yield row.variable, tuple(variable.replace(",", " ").split()) if row.repeatable else (variable,)
+    if row.in_file and row.name in file:
+        origin = f"{row.name} in {path}"
+        yield origin, _words(row, origin, file[row.name])
+
+
+def _words(row: Setting, origin: str, value: object) -> tuple[str, ...]:
+    match value:
+        case bool():
+            return ("true" if value else "false",)
+        case str() | int() | float():
+            return (str(value),)
+        case list() | tuple() if row.repeatable and all(isinstance(item, str) for item in value):
+            return tuple(value)
+    wanted = "a text or a list of texts" if row.repeatable else "one value"
+    raise SettingError(f"{origin}: {wanted} is needed, such as {row.default or row.metavar}", setting=row.name)
+
+
+def _read(row: Setting, origin: str, words: tuple[str, ...]) -> object:
+    try:
+        read = tuple(row.read(word) for word in words)
+    except ValueError as error:
+        raise SettingError(f"{origin}: {error}", setting=row.name) from None
+    if row.repeatable:
+        return read
+    return read[0] if read else None
+
+
+def _file(path: Path) -> Mapping[str, object]:
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingError(f"the settings file {path} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingError(f"the settings file {path} is not TOML: {error}") from None
+    known = {row.name: row for row in table.everything().values() if row.in_file}
+    for key in content:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}"
+            raise SettingError(f"{key} in {path} is no setting; {hint}", setting=key)
+    return content

@@ -1,0 +1,203 @@
+"""The one table of settings: it feeds the parser, the help, the variables, the file and the docs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from notbefore.settings import values
+
+PREFIX = "NOTBEFORE_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    name: str
+    """The key in the file; flag and variable follow from it."""
+    help: str
+    read: Callable[[str], object]
+    metavar: str
+    default: str | None = None
+    """As one would write it; None: nothing."""
+    demo: str | None = None
+    """The default with --demo, where it differs."""
+    repeatable: bool = False
+    in_file: bool = True
+    variable_of: str = ""
+    """Shares the variable of another setting."""
+    field: str = ""
+    """Its name in code, where the key is a word of Python."""
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        return PREFIX + (self.variable_of or self.name).upper()
+
+    @property
+    def attribute(self) -> str:
+        return self.field or self.name
+
+    @property
+    def is_switch(self) -> bool:
+        return self.read is values.switch
+
+
+CONFIG = Setting(
+    name="config",
+    help="TOML file with settings, named as in this table.",
+    read=values.path,
+    metavar="FILE",
+    in_file=False,
+)
+
+DATA = Setting(
+    name="data",
+    help="Directory of the database and the administrator's token.",
+    read=values.path,
+    metavar="DIR",
+    default="~/.local/share/notbefore",
+)
+
+DATABASE = Setting(
+    name="database",
+    help="sqlite:///PATH or postgresql://USER@HOST/NAME; without it, SQLite in the data directory.",
+    read=values.database,
+    metavar="URL",
+)
+
+DEMO = Setting(
+    name="demo",
+    help="Start with a small fleet to try things on, kept in DATA/demo.",
+    read=values.switch,
+    metavar="",
+    default="false",
+)
+
+SERVE = (
+    DEMO,
+    DATA,
+    DATABASE,
+    Setting(
+        name="metadata",
+        help="Where guests are answered: HOST:PORT or unix:PATH, with =VM after it for one VM alone; may be repeated.",
+        read=values.listener,
+        metavar="LISTENER",
+        default="127.0.0.1:8254",
+        repeatable=True,
+    ),
+    Setting(
+        name="control",
+        help="Where operators are answered.",
+        read=values.control_address,
+        metavar="HOST:PORT",
+        default="127.0.0.1:8255",
+    ),
+    Setting(
+        name="speed",
+        help="Divide every duration of the service by this.",
+        read=values.speed,
+        metavar="N",
+        default="1",
+    ),
+    Setting(
+        name="as",
+        field="as_vm",
+        help="Take every caller that is not known otherwise for this VM.",
+        read=values.vm_name,
+        metavar="VM",
+        demo="web-0",
+    ),
+    Setting(
+        name="guest_rate",
+        help="Requests per second allowed to each VM, with a burst of four times that; off for no limit.",
+        read=values.rate,
+        metavar="N",
+        default="5",
+        demo="off",
+    ),
+    Setting(
+        name="wait_cap",
+        help="The longest wait, in seconds, that a guest may ask for.",
+        read=values.wait,
+        metavar="SECONDS",
+        default="60",
+    ),
+    Setting(
+        name="first_answer_delay",
+        help="Seconds by which the first answer to a scope is delayed.",
+        read=values.delay,
+        metavar="SECONDS",
+        default="0",
+    ),
+    Setting(
+        name="proxy_trusted",
+        help="Network whose metadata proxies may say for which VM they ask; may be repeated.",
+        read=values.network,
+        metavar="NETWORK",
+        repeatable=True,
+    ),
+    Setting(
+        name="proxy_style",
+        help="How those proxies prove it: notbefore or openstack.",
+        read=values.proxy_style,
+        metavar="STYLE",
+        default="notbefore",
+    ),
+    Setting(
+        name="proxy_secret_file",
+        help="File with the secret shared with those proxies.",
+        read=values.path,
+        metavar="FILE",
+    ),
+    Setting(
+        name="log_level",
+        help="The least that is logged: debug, info, warning or error.",
+        read=values.log_level,
+        metavar="LEVEL",
+        default="info",
+    ),
+    Setting(
+        name="log_format",
+        help="console for people, json for machines; auto chooses by whether it goes to a terminal.",
+        read=values.log_format,
+        metavar="FORMAT",
+        default="auto",
+    ),
+    CONFIG,
+)
+
+OPERATOR = (
+    Setting(
+        name="control_url",
+        variable_of="control",
+        help="Where the control plane answers.",
+        read=values.url,
+        metavar="URL",
+        default="http://127.0.0.1:8255",
+    ),
+    Setting(
+        name="token",
+        help="Bearer token; without it, the one in the data directory's admin.token or demo/admin.token.",
+        read=values.token,
+        metavar="TOKEN",
+    ),
+    DATA,
+    CONFIG,
+)
+
+GUEST = (
+    Setting(
+        name="endpoint",
+        help="The metadata service, as seen from inside the VM.",
+        read=values.endpoint,
+        metavar="URL",
+        default="http://169.254.169.254",
+    ),
+    CONFIG,
+)
+
+
+def everything() -> dict[str, Setting]:
+    """Each setting once, by name."""
+    return {setting.name: setting for setting in (*SERVE, *OPERATOR, *GUEST)}

@@ -1,0 +1,205 @@
+"""Settings: where they come from, in which order, and what is said about a bad one."""
+
+from pathlib import Path
+
+import pytest
+
+from notbefore import settings
+from notbefore.settings import Address, Listener, SettingError, table
+
+
+def test_defaults_on_a_laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    found = settings.load({}, {})
+    assert found.data == tmp_path / ".local/share/notbefore"
+    assert found.database_url == f"sqlite:///{tmp_path}/.local/share/notbefore/notbefore.db"
+    assert found.token_file == found.data / "admin.token"
+    assert found.metadata == (Listener(at=Address(host="127.0.0.1", port=8254)),)
+    assert found.control == Address(host="127.0.0.1", port=8255)
+    assert (found.speed, found.as_vm, found.demo, found.config) == (1, None, False, None)
+    assert (found.guest_rate, found.guest_burst, found.wait_cap) == (5, 20, 60)
+
+
+def test_a_demo_keeps_its_own_things_and_knows_every_caller() -> None:
+    found = settings.load({"demo": True, "data": "/d"}, {})
+    assert found.database_url == "sqlite:////d/demo/notbefore.db"
+    assert found.token_file == Path("/d/demo/admin.token")
+    assert (found.as_vm, found.guest_rate, found.guest_burst) == ("web-0", None, None)
+
+
+def test_what_is_given_beats_the_demo() -> None:
+    found = settings.load({"demo": True, "as": "db", "guest_rate": "9"}, {})
+    assert (found.as_vm, found.guest_rate) == ("db", 9)
+
+
+def test_flags_before_variables_before_file_before_defaults(tmp_path: Path) -> None:
+    file = tmp_path / "n.toml"
+    file.write_text('speed = 2\nwait_cap = 2\nfirst_answer_delay = 2.5\nmetadata = ["[::1]:2"]\n')
+    variables = {"NOTBEFORE_SPEED": "3", "NOTBEFORE_WAIT_CAP": "3", "NOTBEFORE_CONFIG": str(file)}
+    found = settings.load({"speed": "4"}, variables)
+    assert (found.speed, found.wait_cap, found.first_answer_delay) == (4, 3, 2.5)
+    assert found.metadata == (Listener(at=Address(host="::1", port=2)),)
+    assert found.config == file
+
+
+def test_an_empty_variable_counts_as_none() -> None:
+    assert settings.load({}, {"NOTBEFORE_SPEED": ""}).speed == 1
+
+
+def test_repeatable_settings_take_lists() -> None:
+    wanted = (
+        Listener(at=Address(host="127.0.0.1", port=1)),
+        Listener(at=Path("/run/a.sock"), vm="web-0"),
+    )
+    assert settings.load({"metadata": ["127.0.0.1:1", "unix:/run/a.sock=web-0"]}, {}).metadata == wanted
+    assert settings.load({}, {"NOTBEFORE_METADATA": "127.0.0.1:1, unix:/run/a.sock=web-0"}).metadata == wanted
+
+
+def test_ports_chosen_by_the_system_may_repeat() -> None:
+    assert len(settings.load({"metadata": ["127.0.0.1:0", "127.0.0.1:0"]}, {}).metadata) == 2
+
+
+def test_a_file_may_hold_switches_and_the_settings_of_every_command(tmp_path: Path) -> None:
+    file = tmp_path / "n.toml"
+    file.write_text(
+        'demo = true\ncontrol_url = "https://nb.example/"\ntoken = "nb_x"\nendpoint = "http://[::1]:8254"\n'
+    )
+    flags = {"config": str(file)}
+    assert settings.load(flags, {}).demo is True
+    operator = settings.load_operator(flags, {"NOTBEFORE_DATA": "/d"})
+    assert (operator.control_url, operator.token) == ("https://nb.example", "nb_x")
+    assert operator.token_files == (Path("/d/admin.token"), Path("/d/demo/admin.token"))
+    assert settings.load_guest(flags, {}).endpoint == "http://[::1]:8254"
+
+
+def test_one_variable_says_where_control_is_to_both_sides() -> None:
+    for value in ("127.0.0.1:9000", "http://127.0.0.1:9000", "http://127.0.0.1:9000/"):
+        variables = {"NOTBEFORE_CONTROL": value}
+        assert settings.load({}, variables).control == Address(host="127.0.0.1", port=9000)
+        assert settings.load_operator({}, variables).control_url == "http://127.0.0.1:9000"
+
+
+GOOD = [
+    ("metadata", "localhost:80", Listener(at=Address(host="localhost", port=80))),
+    ("metadata", "unix:/run/x.sock", Listener(at=Path("/run/x.sock"))),
+    ("metadata", "10.0.0.1:80=db", Listener(at=Address(host="10.0.0.1", port=80), vm="db")),
+    ("database", "postgresql://me@db/notbefore", "postgresql://me@db/notbefore"),
+    ("guest_rate", "off", None),
+    ("guest_rate", "0", None),
+    ("demo", "off", False),
+    ("demo", "YES", True),
+    ("log_level", "debug", settings.LogLevel.DEBUG),
+    ("log_format", "json", settings.LogFormat.JSON),
+    ("proxy_style", "openstack", settings.ProxyStyle.OPENSTACK),
+    ("proxy_secret_file", "/s", Path("/s")),
+    ("control_url", "127.0.0.1:1", "http://127.0.0.1:1"),
+    ("control_url", "https://nb.example/prefix/", "https://nb.example/prefix"),
+    ("endpoint", "http://10.0.0.1/", "http://10.0.0.1"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "wanted"), GOOD)
+def test_good_values(name: str, value: str, wanted: object) -> None:
+    assert table.everything()[name].read(value) == wanted
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1:80", "[::1]:80=vm.1", "unix:/run/x.sock", "unix:/run/x.sock=db"])
+def test_a_listener_reads_as_it_is_written(text: str) -> None:
+    assert str(table.everything()["metadata"].read(text)) == text
+
+
+BAD = [
+    ("metadata", "127.0.0.1"),
+    ("metadata", "127.0.0.1:65536"),
+    ("metadata", ":80"),
+    ("metadata", "[10.0.0.1]:80"),
+    ("metadata", "::1:80"),
+    ("metadata", "127.0.0.1:80=no/such"),
+    ("metadata", "unix:"),
+    ("metadata", "unix:/" + "x" * 200),
+    ("metadata", "unix:/a\0b"),
+    ("control", "unix:/run/x"),
+    ("control", "https://127.0.0.1:1"),
+    ("control", "127.0.0.1:٣"),
+    ("data", "~nobody-of-that-name/x"),
+    ("database", "mysql://root:secret@db/x"),
+    ("database", "sqlite:///"),
+    ("demo", "maybe"),
+    ("speed", "0"),
+    ("speed", "fast"),
+    ("speed", "nan"),
+    ("speed", "inf"),
+    ("guest_rate", "-1"),
+    ("wait_cap", "1e9"),
+    ("first_answer_delay", "121"),
+    ("as", "a/b"),
+    ("proxy_trusted", "10.0.0.1/8"),
+    ("proxy_style", "aws"),
+    ("log_level", "loud"),
+    ("log_format", "xml"),
+    ("control_url", "ftp://x"),
+    ("control_url", "http://"),
+    ("control_url", "http://x:99999"),
+    ("control_url", "http://[::1"),
+    ("control_url", "http://user:secret@x"),
+    ("control_url", "http://x/?q"),
+    ("endpoint", "https://x"),
+    ("endpoint", "http://x/metadata"),
+    ("token", "two words"),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), BAD)
+def test_a_bad_value_gives_one_sentence_that_says_where_it_is_from(name: str, value: str) -> None:
+    row = table.everything()[name]
+    load = next(
+        load
+        for rows, load in (
+            (table.SERVE, settings.load),
+            (table.OPERATOR, settings.load_operator),
+            (table.GUEST, settings.load_guest),
+        )
+        if row in rows
+    )
+    for flags, environ, origin in (
+        ({name: value}, {}, row.flag),
+        ({}, {row.variable: value}, row.variable),
+    ):
+        with pytest.raises(SettingError) as caught:
+            load(flags, environ)
+        message = caught.value.message
+        assert message.startswith(f"{origin}: ")
+        assert "\n" not in message
+        assert "secret" not in message
+
+
+FILES = [
+    ("speed = ", "is not TOML"),
+    ("speeed = 2", "did you mean speed?"),
+    ("zzz = 2", "known are as, control"),
+    ('config = "x"', "config in"),
+    ("speed = [1]", "speed in"),
+    ("metadata = [1]", "a text or a list of texts is needed"),
+    ("metadata = []", "metadata names no listener"),
+    ('metadata = ["127.0.0.1:1", "127.0.0.1:1"]', "same listener twice"),
+    ("speed = true", "'true' is not a speed"),
+    ('proxy_trusted = "10.0.0.0/8"', "need each other"),
+    ('proxy_secret_file = "/s"', "need each other"),
+]
+
+
+@pytest.mark.parametrize(("content", "said"), FILES)
+def test_a_bad_file_is_refused(tmp_path: Path, content: str, said: str) -> None:
+    file = tmp_path / "n.toml"
+    file.write_text(content)
+    with pytest.raises(SettingError) as caught:
+        settings.load({"config": str(file)}, {})
+    assert said in caught.value.message
+
+
+def test_a_file_that_is_not_there_or_not_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="cannot be read: No such file"):
+        settings.load({"config": str(tmp_path / "none.toml")}, {})
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(SettingError, match="is not TOML"):
+        settings.load({}, {"NOTBEFORE_CONFIG": str(tmp_path / "binary.toml")})

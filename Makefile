@@ -1,0 +1,42 @@
+# `make serve` and `make test` set up whatever they need; a second run finds it there.
+
+ENVIRONMENT := .venv/.installed
+PURE := */notbefore/core/*,*/notbefore/wire/*
+
+.DEFAULT_GOAL := help
+.PHONY: help serve test check bench soak clean
+
+help: ## say what can be made
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1	\2/p' Makefile
+
+serve: $(ENVIRONMENT) ## run the service with a small demonstration fleet (ARGS='--speed 10' adds flags)
+	@.venv/bin/notbefore serve --demo $(ARGS)
+
+test: $(ENVIRONMENT) ## run all tests but the long ones, and hold coverage to its floors
+	@scripts/system-packages test
+	@.venv/bin/coverage erase
+	.venv/bin/coverage run -m pytest -n 2 --dist worksteal
+	@.venv/bin/coverage combine -q
+	.venv/bin/coverage report --include='$(PURE)' --fail-under=100
+	.venv/bin/coverage report --omit='$(PURE)' --precision=2 --fail-under=90.01
+
+check: $(ENVIRONMENT) ## lint, formatting and types
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+	.venv/bin/mypy
+
+bench: $(ENVIRONMENT) ## measure side by side with nginx and plain SQLite, and write bench/RESULTS.md
+	@scripts/system-packages bench
+	.venv/bin/python -m bench
+
+soak: $(ENVIRONMENT) ## run the long tests
+	@scripts/system-packages test
+	.venv/bin/pytest -m soak
+
+clean: ## back to a bare clone
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.* src/*.egg-info
+	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(ENVIRONMENT): pyproject.toml constraints.txt scripts/environment
+	@scripts/environment
+	@touch $@

@@ -1,0 +1,235 @@
+"""The rings hold: imports point inward, one module reads the clock, rooms stay small."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+SOURCES = Path(__file__).parents[1] / "src"
+
+SHELLS = frozenset({"metadata", "control", "portal", "cli", "agent", "emulator", "conformance"})
+
+# Rooms that may use nothing but what is named here: other rooms, and third parties.
+SEALED = {
+    "core": (frozenset({"core"}), frozenset[str]()),
+    "wire": (frozenset({"wire", "core"}), frozenset({"msgspec"})),
+    "clock": (frozenset({"clock"}), frozenset[str]()),
+    "client": (frozenset({"client", "wire", "core", "clock"}), frozenset({"msgspec"})),
+}
+# Rooms that may use anything but these.
+FORBIDDEN = {
+    "store": SHELLS | {"service", "drivers", "delivery"},
+    "drivers": SHELLS | {"service", "store", "delivery"},
+    "service": SHELLS,
+    "metadata": (SHELLS - {"metadata"}) | {"store", "drivers", "delivery"},
+    "control": SHELLS - {"control", "portal"},
+}
+
+CLOCK_READERS = frozenset(
+    {
+        "datetime.datetime.now",
+        "datetime.datetime.utcnow",
+        "datetime.datetime.today",
+        "datetime.date.today",
+        "time.time",
+        "time.time_ns",
+    }
+)
+# Modules (relative to the package) that may block in `time.sleep`; everything else waits on an event or a condition.
+SLEEPERS = frozenset[str]()
+
+MOST_LINES = 400
+NAMELESS = frozenset({"utils", "util", "helpers", "misc"})
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    path: Path  # relative to the sources, `notbefore/core/fleet.py`
+    text: str
+
+    @property
+    def package(self) -> tuple[str, ...]:
+        return self.path.parts[:-1]
+
+    @property
+    def place(self) -> str:
+        return self.path.relative_to("notbefore").as_posix()
+
+    @property
+    def room(self) -> str:
+        return self.path.relative_to("notbefore").with_suffix("").parts[0]
+
+    @property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text, self.path.as_posix())
+
+
+def read(sources: Path) -> list[Module]:
+    return [Module(path.relative_to(sources), path.read_text()) for path in sorted(sources.glob("notbefore/**/*.py"))]
+
+
+def imported(module: Module) -> Iterator[tuple[int, str, str]]:
+    """Line, full name, and the local name it is bound to, of everything that is imported anywhere in the module."""
+    for node in ast.walk(module.tree):
+        match node:
+            case ast.Import(names=names):
+                for alias in names:
+                    yield node.lineno, alias.name, alias.asname or ""
+            case ast.ImportFrom(names=names, level=level):
+                anchor = module.package[: len(module.package) + 1 - level] if level else ()
+                origin = ".".join([*anchor, *([node.module] if node.module else [])])
+                for alias in names:
+                    yield node.lineno, f"{origin}.{alias.name}", alias.asname or alias.name
+
+
+def broken_rings(module: Module) -> Iterator[str]:
+    for line, name, _ in imported(module):
+        top, _, rest = name.partition(".")
+        if top == "notbefore":
+            room = rest.partition(".")[0]
+            allowed = SEALED[module.room][0] if module.room in SEALED else None
+            outward = room not in allowed if allowed is not None else room in FORBIDDEN.get(module.room, ())
+            # The package itself has only `__version__`.
+            if outward and room not in {"", "__version__"}:
+                yield f"{line}: {module.room} may not import {name}"
+        elif module.room in SEALED and top not in sys.stdlib_module_names | SEALED[module.room][1]:
+            yield f"{line}: {module.room} may not import the third party {name}"
+
+
+def used(module: Module) -> Iterator[tuple[int, str]]:
+    """Line and full name of everything that is reached through an import."""
+    bound = {local: name for _, name, local in imported(module) if local}
+
+    def full(node: ast.expr) -> str | None:
+        match node:
+            case ast.Name(id=name):
+                return bound.get(name, name)
+            case ast.Attribute(value=value, attr=attr):
+                owner = full(value)
+                return f"{owner}.{attr}" if owner else None
+        return None
+
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Name | ast.Attribute) and (name := full(node)):
+            yield node.lineno, name
+
+
+def misused_time(module: Module) -> Iterator[str]:
+    for line, name in used(module):
+        if name in CLOCK_READERS and module.room != "clock":
+            yield f"{line}: only notbefore.clock reads the system's clock, this uses {name}"
+        if name == "time.sleep" and module.place not in SLEEPERS:
+            yield f"{line}: wait for an event with a timeout rather than with time.sleep"
+
+
+def unshapely(module: Module) -> Iterator[str]:
+    lines = module.text.splitlines()
+    if len(lines) > MOST_LINES:
+        yield f"{len(lines)}: a module has at most {MOST_LINES} lines; look for the seam"
+    if NAMELESS & set(module.path.with_suffix("").parts):
+        yield "1: name the noun this is about"
+    for number, line in enumerate(lines, 1):
+        if "pragma: no cover" in line or "pragma: no branch" in line:
+            yield f"{number}: test this rather than excluding it from coverage"
+
+
+def findings(sources: Path) -> list[str]:
+    checks = (broken_rings, misused_time, unshapely)
+    return [f"src/{module.path}:{said}" for module in read(sources) for check in checks for said in check(module)]
+
+
+def test_the_sources_keep_to_the_architecture() -> None:
+    assert {module.room for module in read(SOURCES)} >= {"core", "clock", "service"}
+    assert findings(SOURCES) == []
+
+
+BAD = [
+    ("core/a.py", "import sqlalchemy\n", "1: core may not import the third party sqlalchemy"),
+    ("core/a.py", "import msgspec.json\n", "1: core may not import the third party msgspec.json"),
+    ("core/a.py", "from notbefore.wire import dates\n", "1: core may not import notbefore.wire.dates"),
+    ("core/a.py", "from notbefore import clock\n", "1: core may not import notbefore.clock"),
+    ("core/a.py", "import os\n\ndef f():\n    from ..store import x\n", "4: core may not import notbefore.store.x"),
+    ("core/deep/a.py", "from ...service import x\n", "1: core may not import notbefore.service.x"),
+    ("core/a.py", "import notbefore.cli.main\n", "1: core may not import notbefore.cli.main"),
+    ("wire/a.py", "import httptools\n", "1: wire may not import the third party httptools"),
+    ("wire/a.py", "from notbefore import store\n", "1: wire may not import notbefore.store"),
+    ("store/a.py", "import notbefore.service\n", "1: store may not import notbefore.service"),
+    ("store/a.py", "from notbefore.control import app\n", "1: store may not import notbefore.control.app"),
+    ("drivers/a.py", "from notbefore import store\n", "1: drivers may not import notbefore.store"),
+    ("service/a.py", "from notbefore import metadata\n", "1: service may not import notbefore.metadata"),
+    ("service/a.py", "from notbefore.cli import main\n", "1: service may not import notbefore.cli.main"),
+    ("metadata/a.py", "from notbefore import store\n", "1: metadata may not import notbefore.store"),
+    ("metadata/a.py", "from notbefore import control\n", "1: metadata may not import notbefore.control"),
+    ("control/a.py", "from notbefore import metadata\n", "1: control may not import notbefore.metadata"),
+    ("client/a.py", "import requests\n", "1: client may not import the third party requests"),
+    ("client/a.py", "from notbefore import service\n", "1: client may not import notbefore.service"),
+    ("client.py", "from notbefore import settings\n", "1: client may not import notbefore.settings"),
+    (
+        "service/a.py",
+        "from datetime import UTC, datetime\nx = datetime.now(UTC)\n",
+        "2: only notbefore.clock reads the system's clock, this uses datetime.datetime.now",
+    ),
+    (
+        "cli/a.py",
+        "import datetime as dt\nx = dt.datetime.utcnow()\n",
+        "2: only notbefore.clock reads the system's clock, this uses datetime.datetime.utcnow",
+    ),
+    (
+        "cli/a.py",
+        "import time\n\ndef f(now=time.time): ...\n",
+        "3: only notbefore.clock reads the system's clock, this uses time.time",
+    ),
+    (
+        "cli/a.py",
+        "from time import time as now\nx = now()\n",
+        "2: only notbefore.clock reads the system's clock, this uses time.time",
+    ),
+    ("cli/a.py", "import time\ntime.sleep(1)\n", "2: wait for an event with a timeout rather than with time.sleep"),
+    (
+        "cli/a.py",
+        "from time import sleep\nsleep(1)\n",
+        "2: wait for an event with a timeout rather than with time.sleep",
+    ),
+    ("cli/a.py", "x = 1\n" * 401, "401: a module has at most 400 lines; look for the seam"),
+    ("cli/a.py", "x = 1  # pragma: no cover\n", "1: test this rather than excluding it from coverage"),
+    ("cli/utils.py", "", "1: name the noun this is about"),
+    ("utils/a.py", "", "1: name the noun this is about"),
+]
+
+
+def plant(sources: Path, place: str, text: str) -> None:
+    path = sources / "notbefore" / place
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+
+
+@pytest.mark.parametrize(("place", "text", "said"), BAD)
+def test_the_checker_shows_what_is_broken_and_where(tmp_path: Path, place: str, text: str, said: str) -> None:
+    plant(tmp_path, place, text)
+    assert findings(tmp_path) == [f"src/notbefore/{place}:{said}"]
+
+
+@pytest.mark.parametrize(
+    ("place", "text"),
+    [
+        (
+            "core/a.py",
+            "from __future__ import annotations\nimport dataclasses\nfrom . import fleet\nfrom .fleet import Vm\n",
+        ),
+        ("core/a.py", "from notbefore.core import errors\nfrom datetime import datetime\nx = datetime.min\n"),
+        ("wire/a.py", "import msgspec\nfrom notbefore.core import documents\nfrom notbefore.wire import dates\n"),
+        ("store/a.py", "import sqlalchemy\nfrom notbefore import clock\nfrom notbefore.core import fleet\n"),
+        ("service/a.py", "from notbefore import store\nimport structlog\n"),
+        ("metadata/a.py", "import httptools, uvloop\nfrom notbefore import service, wire\n"),
+        ("client/a.py", "import urllib.request\nimport msgspec\nfrom notbefore import __version__\n"),
+        ("cli/a.py", "from notbefore import control, metadata, service, store\n"),
+        ("clock.py", "import time\nfrom datetime import UTC, datetime\nx = datetime.now(UTC), time.time()\n"),
+        ("cli/a.py", "import time\nx = time.monotonic()\ny = event.time.sleep\n" + "z = 1\n" * 397),
+    ],
+)
+def test_the_checker_leaves_sound_code_alone(tmp_path: Path, place: str, text: str) -> None:
+    plant(tmp_path, place, text)
+    assert findings(tmp_path) == []

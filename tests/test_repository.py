@@ -1,0 +1,139 @@
+"""The repository is fit for strangers: it names no place of its makers, and says how to start."""
+
+import os
+import re
+import tomllib
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+# Written so that this file does not contain what it forbids.
+REGISTRIES = re.compile(
+    r"pypi\.org|pythonhosted\.org|registry\.npmjs|deb\.debian|ghcr\.io|docker\.io|(index-ur[l]|find-link[s])",
+    re.IGNORECASE,
+)
+HOMES = re.compile(r"(?<![\w.])/(?:root|(?:home|Users)/\w+)/")
+
+
+def files(root: Path) -> Iterator[Path]:
+    """What is, or could be, committed."""
+    ignored = [line.strip("/") for line in (ROOT / ".gitignore").read_text().splitlines() if line] + [".git"]
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if not any(fnmatch(name, pattern) for pattern in ignored)]
+        yield from (Path(folder, name) for name in names if not any(fnmatch(name, pattern) for pattern in ignored))
+
+
+def private_places(root: Path) -> list[str]:
+    # A checkout right below `/`, as containers have it, could be any word.
+    checkout = re.compile(rf"(?<![\w./-]){re.escape(str(ROOT))}(?![\w-])") if len(ROOT.parts) > 2 else None
+    patterns = [pattern for pattern in (REGISTRIES, HOMES, checkout) if pattern]
+    return [
+        f"{path.relative_to(root)}:{number}: {found.group()}"
+        for path in files(root)
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
+        for pattern in patterns
+        if (found := pattern.search(line))
+    ]
+
+
+def targets() -> set[str]:
+    return set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def test_no_file_names_a_registry_or_a_place_of_its_makers() -> None:
+    assert ROOT / "pyproject.toml" in set(files(ROOT))
+    assert private_places(ROOT) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--extra-index" + "-url=https://example.org/simple",
+        "see https://pypi" + ".org/project/notbefore",
+        "cd /home" + "/someone/notbefore",
+        "DATA=/root" + "/data",
+        f"cd {ROOT}",
+    ],
+)
+def test_private_places_are_found(tmp_path: Path, line: str) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "notes.md").write_text(f"first\n{line}\n")
+    (tmp_path / "fine.md").write_text(
+        "curl http://127.0.0.1:8254/metadata/scheduledevents, ~/.local/share/notbefore, wire/root/\n"
+    )
+    assert [said.rpartition(": ")[0] for said in private_places(tmp_path)] == ["docs/notes.md:2"]
+
+
+def test_the_readme_starts_with_the_two_commands_and_names_only_targets_that_exist() -> None:
+    readme = (ROOT / "README.md").read_text()
+    commands = re.findall(r"(?:^|`)make ([a-z]+)", readme, re.MULTILINE)
+    block = re.search(r"^```\w*\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)
+    assert block is not None
+    assert [line.split()[:2] for line in block[1].splitlines()][:2] == [["make", "serve"], ["make", "test"]]
+    assert set(commands) <= targets()
+
+
+def test_every_target_makes_its_own_environment() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    assert targets() == {"help", "serve", "test", "check", "bench", "soak", "clean"}
+    for target in targets() - {"help", "clean"}:
+        assert re.search(rf"^{target}: \$\(ENVIRONMENT\)", makefile, re.MULTILINE), target
+
+
+def lost_links(root: Path) -> list[str]:
+    return [
+        f"{path.relative_to(root)}: {link}"
+        for path in files(root)
+        if path.suffix == ".md"
+        for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text())
+        if "://" not in link
+        for target in [(path.parent / link).resolve()]
+        if not (target.exists() and target.is_relative_to(root))
+    ]
+
+
+def test_links_between_the_documents_lead_somewhere() -> None:
+    assert lost_links(ROOT) == []
+
+
+def test_lost_links_are_found(tmp_path: Path) -> None:
+    root = tmp_path / "clone"
+    root.mkdir()
+    (tmp_path / "outside.md").touch()
+    links = "[a](gone.md) [b](../outside.md) [c](#here) [d](https://example.org/x) [e](page.md#there)"
+    (root / "page.md").write_text(links)
+    assert lost_links(root) == ["page.md: gone.md", "page.md: ../outside.md"]
+
+
+def test_constraints_pin_everything_by_name_and_version() -> None:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    assert [line for line in lines if not re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.]+", line)] == []
+    pinned = {canonical(line.partition("==")[0]) for line in lines}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [
+        *project["dependencies"],
+        *(name for extra in project["optional-dependencies"].values() for name in extra),
+    ]
+    assert {canonical(re.split(r"[^\w.-]", name)[0]) for name in wanted} <= pinned
+
+
+def canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+@pytest.mark.parametrize("script", [".ci/run", "scripts/environment", "scripts/system-packages"])
+def test_scripts_can_be_run(script: str) -> None:
+    assert os.access(ROOT / script, os.X_OK)
+    assert (ROOT / script).read_text().startswith("#!/usr/bin/env bash\n")
+
+
+def test_coverage_counts_every_line() -> None:
+    coverage = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["coverage"]
+    assert not {"exclude_lines", "exclude_also", "partial_branches", "partial_also", "omit"} & {
+        *coverage["run"],
+        *coverage["report"],
+    }

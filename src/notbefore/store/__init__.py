@@ -1,0 +1,1 @@
+"""Keeps the fleet, what happens to it and the journal: one contract, SQLite or PostgreSQL behind it."""

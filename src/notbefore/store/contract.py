@@ -1,0 +1,192 @@
+"""What a store promises, whichever database is behind it.
+
+Every method raises UnavailableError when the database cannot be reached, is full or stays locked (then nothing of the
+transaction was written, unless the connection broke during the commit itself), and UnsoundError when the database is
+corrupt. Both leave the store usable: it recovers by itself once the database does. Times are aware and come back in
+UTC, to the microsecond.
+"""
+
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Protocol
+
+from notbefore.core.draft import Changes, World
+from notbefore.core.fleet import Host, Scope, Vm
+from notbefore.core.journal import Entry
+from notbefore.core.operations import Event, Kind, Operation
+from notbefore.store.idempotency import Remembered
+from notbefore.store.tokens import Token
+
+View = tuple[Scope, tuple[Vm, ...], tuple[Event, ...]]
+
+
+class Reader(Protocol):
+    """One consistent view: all that it reads is of the same moment. For one thread, inside its `with` only."""
+
+    def load(
+        self,
+        *,
+        hosts: Collection[str] = (),
+        vms: Collection[str] = (),
+        scopes: Collection[str] = (),
+        operations: Collection[str] = (),
+        events: Collection[str] = (),
+        addresses: Collection[str] = (),
+        targets: bool = False,
+        members: bool = False,
+        ended_since: datetime | None = None,
+    ) -> World:
+        """What a decision about the named things needs; unknown names are absent, event ids may be in any case.
+
+        A named VM brings its host and scope, a named event its operation, a named operation its host. Each such host
+        comes with all its VMs and live operations; each scope named, of those VMs, or of an event of those
+        operations, with its live events (and those that ended at or after `ended_since`); each event with its
+        operation, each operation with all its events. `members` adds all VMs of the groups among those scopes;
+        `targets` does too, and adds every uncordoned host with its occupancy. `addresses` tells which VM has each,
+        and brings that VM alone.
+        """
+
+    def load_fleet(self) -> World:
+        """All hosts, VMs, scopes and addresses, all live operations with all their events."""
+
+    def due(self, now: datetime, limit: int) -> list[str]:
+        """Ids of live operations due by `now` that nobody has claimed beyond `now`, the longest due first."""
+
+    def next_due(self, now: datetime) -> datetime | None:
+        """The earliest moment at which `due` gives something, `now` if it already does; None: nothing is planned."""
+
+    def last_entry(self) -> tuple[int, datetime] | None:
+        """Position and time of the newest journal entry."""
+
+    def journal(
+        self,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        limit: int = 100,
+        newest_first: bool = False,
+        action: str | None = None,
+        scope: str | None = None,
+        event: str | None = None,
+        operation: str | None = None,
+        host: str | None = None,
+        vm: str | None = None,
+        by: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> list[tuple[int, Entry]]:
+        """Entries with `after` < position < `before` and `since` <= at < `until` that match every filter given.
+
+        An `action` that ends in `.` matches all that begin so. `data` comes back as plain JSON values.
+        """
+
+    def views(self, scopes: Sequence[str] | None = None) -> Iterator[View]:
+        """Each scope that is a group or has VMs, by key, with its VMs by name and live events by age; None: all.
+
+        Streamed: it never holds more than a few thousand scopes, and ends with the `with` of the reader.
+        """
+
+    def list_hosts(self, after: str | None, limit: int) -> list[tuple[Host, int]]:
+        """By name, beyond the name `after`, each with the number of its VMs."""
+
+    def list_vms(self, after: str | None, limit: int, host: str | None = None, scope: str | None = None) -> list[Vm]:
+        """By name, beyond the name `after`."""
+
+    def list_groups(self, after: str | None, limit: int) -> list[tuple[Scope, int]]:
+        """By name, beyond the name `after`, each with the number of its VMs."""
+
+    def list_operations(
+        self, after: str | None, limit: int, live: bool | None, host: str | None = None, kind: Kind | None = None
+    ) -> list[Operation]:
+        """Oldest first, beyond the operation with id `after`; `live` None: ended ones too."""
+
+    def list_events(
+        self, after: str | None, limit: int, live: bool | None, scope: str | None = None, vm: str | None = None
+    ) -> list[Event]:
+        """Oldest first, beyond the event with id `after`; `live` None: ended ones too; `vm`: those that name it."""
+
+    def counts(self) -> dict[tuple[str, str], int]:
+        """How many events are live, by type and status."""
+
+    def token_by_digest(self, digest: str) -> Token | None:
+        """The token, also when it is revoked."""
+
+    def list_tokens(self) -> list[Token]:
+        """All, oldest first, revoked ones too."""
+
+    def recall(self, token: str, key: str, since: datetime) -> Remembered | None:
+        """What was remembered for this token and key at or after `since`."""
+
+    def meta(self, key: str) -> str | None: ...
+
+
+class Transaction(Reader, Protocol):
+    """A view that nobody else changes, and what is written through it: all of it or, on an exception, nothing."""
+
+    def apply(self, changes: Changes) -> int:
+        """Write all that changed and append the entries in order. Gives the newest position of the journal.
+
+        Positions grow by one in the order of commits, so that a reader who has seen N has seen everything before N.
+        """
+
+    def wake(self, scopes: Collection[str], now: datetime) -> None:
+        """Held Scheduled operations with an event in these scopes are due now."""
+
+    def wake_held(self, now: datetime) -> None:
+        """All held operations, Scheduled or Started, are due now."""
+
+    def set_heard(self, heard: Mapping[str, datetime]) -> None:
+        """When scopes were last heard. Never goes back; unknown scopes are passed over."""
+
+    def shift_heard(self, by: timedelta) -> None:
+        """Move every last-heard: our own downtime does not count as silence."""
+
+    def renew_claims(self, process: str, ids: Collection[str], until: datetime) -> list[str]:
+        """Keep claims of this process. Gives those that were still its own, in no particular order."""
+
+    def release_claims(self, process: str | None) -> None:
+        """Give up all claims of a process; None: of all."""
+
+    def add_token(self, token: Token) -> None: ...
+
+    def revoke_token(self, token_id: str, now: datetime) -> bool:
+        """Whether it was there and not yet revoked."""
+
+    def touch_tokens(self, used: Mapping[str, datetime]) -> None:
+        """When tokens were last used, by id. Never goes back."""
+
+    def remember(self, token: str, key: str, digest: str, status: int, result: bytes, now: datetime) -> None:
+        """Replaces what was remembered for this token and key."""
+
+    def forget_before(self, moment: datetime) -> None:
+        """Drop what was remembered earlier than that."""
+
+    def put_meta(self, key: str, value: str) -> None: ...
+
+
+class Store(Protocol):
+    """May be used by any number of threads at once."""
+
+    def read(self) -> AbstractContextManager[Reader]:
+        """Never waits for a writer."""
+
+    def write(self) -> AbstractContextManager[Transaction]:
+        """The one writer over all threads and processes, so that what was read is still true when it commits.
+
+        Durable when the `with` ends; rolled back when it raises. Not to be nested.
+        """
+
+    def backup(self, path: Path) -> None:
+        """A complete copy of one moment into a new file. RefusedError where the database has a way of its own."""
+
+    def changes(self, stop: threading.Event) -> Iterator[int]:
+        """Journal positions as commits of any process arrive, until `stop`; -1: some may have been missed, reload all.
+
+        The first is the newest position at the moment of listening, so that nothing falls between loading and
+        listening. Reconnects by itself. On SQLite, where no other process serves, it ends at once.
+        """
+
+    def close(self) -> None: ...

@@ -1,0 +1,186 @@
+"""The tables. Times are microseconds since 1970 in UTC, lists and maps are JSON text.
+
+No foreign keys: history outlives hosts and VMs, and core decides on what was read under the one writer's lock.
+"""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    text,
+)
+
+# Sorted by code point on both, so that pages and Python agree.
+NAME = Text().with_variant(Text(collation="C"), "postgresql")
+MOMENT = BigInteger
+
+metadata = MetaData()
+
+hosts = Table(
+    "hosts",
+    metadata,
+    Column("name", NAME, primary_key=True),
+    Column("cordoned", Boolean, nullable=False),
+)
+
+scopes = Table(
+    "scopes",
+    metadata,
+    Column("key", NAME, primary_key=True),
+    Column("kind", NAME, nullable=False),
+    Column("tag", NAME, nullable=False),
+    Column("incarnation", BigInteger, nullable=False),
+    Column("listening", NAME, nullable=False),
+    Column("auto_approve", Boolean, nullable=False),
+    Column("terminate_notice", BigInteger),
+    Column("max_user_operations", Integer),
+    Column("last_heard", MOMENT),
+)
+
+vms = Table(
+    "vms",
+    metadata,
+    Column("name", NAME, primary_key=True),
+    Column("vm_id", NAME, nullable=False),
+    Column("host", NAME, nullable=False),
+    Column("scope", NAME, nullable=False),
+    Column("update_domain", Integer, nullable=False),
+    Column("fault_domain", Integer, nullable=False),
+    Column("spot", Boolean, nullable=False),
+    Column("addresses", Text),
+    Column("facts", Text),
+    Index("vms_host", "host"),
+    Index("vms_scope", "scope", "name"),
+)
+
+# Says again what `vms.addresses` says, so that an address is unique and found; VMs are read without a join.
+vm_addresses = Table(
+    "vm_addresses",
+    metadata,
+    Column("address", NAME, primary_key=True),
+    Column("vm", NAME, nullable=False),
+    Index("vm_addresses_vm", "vm"),
+)
+
+ENDED_WHEN_OVER = "(ended_at IS NULL) = (status IN ('Scheduled', 'Started'))"
+"""So that `ended_at IS NULL` means live, in queries and partial indexes alike."""
+
+operations = Table(
+    "operations",
+    metadata,
+    Column("id", NAME, primary_key=True),
+    Column("kind", NAME, nullable=False),
+    Column("host", NAME, nullable=False),
+    Column("status", NAME, nullable=False),
+    Column("created_at", MOMENT, nullable=False),
+    Column("not_before", MOMENT, nullable=False),
+    Column("started_at", MOMENT),
+    Column("ended_at", MOMENT),
+    Column("due_at", MOMENT),
+    Column("held", Boolean, nullable=False),
+    Column("targets", Text),
+    Column("done", Text),
+    Column("failures", Text),
+    Column("attempt", Integer, nullable=False),
+    Column("claimed_by", NAME),
+    Column("claimed_until", MOMENT),
+    Column("author", NAME, nullable=False),
+    Column("reason", Text, nullable=False),
+    CheckConstraint(ENDED_WHEN_OVER, name="operations_ended_when_over"),
+    Index("operations_host", "host", "ended_at"),
+    Index("operations_created", "created_at", "id"),
+    Index("operations_due", "due_at", sqlite_where=text("ended_at IS NULL"), postgresql_where=text("ended_at IS NULL")),
+    Index(
+        "operations_claimed",
+        "claimed_by",
+        sqlite_where=text("claimed_by IS NOT NULL"),
+        postgresql_where=text("claimed_by IS NOT NULL"),
+    ),
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("id", NAME, primary_key=True),
+    Column("operation", NAME, nullable=False),
+    Column("scope", NAME, nullable=False),
+    Column("resources", Text, nullable=False),
+    Column("update_domain", Integer, nullable=False),
+    Column("type", NAME, nullable=False),
+    Column("source", NAME, nullable=False),
+    Column("description", Text, nullable=False),
+    Column("duration", BigInteger, nullable=False),
+    Column("status", NAME, nullable=False),
+    Column("created_at", MOMENT, nullable=False),
+    Column("not_before", MOMENT, nullable=False),
+    Column("approved_at", MOMENT),
+    Column("approved_by", NAME),
+    Column("implied", Boolean, nullable=False),
+    Column("ended_at", MOMENT),
+    CheckConstraint(ENDED_WHEN_OVER, name="events_ended_when_over"),
+    Index("events_operation", "operation"),
+    Index("events_scope", "scope", "ended_at"),
+    Index("events_created", "created_at", "id"),
+    Index(
+        "events_live",
+        "type",
+        "status",
+        sqlite_where=text("ended_at IS NULL"),
+        postgresql_where=text("ended_at IS NULL"),
+    ),
+)
+
+# Positions are given by the one writer, not by a sequence: they have no gaps and follow the order of commits.
+journal = Table(
+    "journal",
+    metadata,
+    Column("position", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False),
+    Column("at", MOMENT, nullable=False),
+    Column("action", NAME, nullable=False),
+    Column("author", NAME, nullable=False),
+    Column("scope", NAME),
+    Column("event", NAME),
+    Column("operation", NAME),
+    Column("host", NAME),
+    Column("vm", NAME),
+    Column("data", Text),
+    Index("journal_scope", "scope", sqlite_where=text("scope IS NOT NULL"), postgresql_where=text("scope IS NOT NULL")),
+    Index("journal_event", "event", sqlite_where=text("event IS NOT NULL"), postgresql_where=text("event IS NOT NULL")),
+)
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("id", NAME, primary_key=True),
+    Column("name", NAME, nullable=False),
+    Column("role", NAME, nullable=False),
+    Column("digest", NAME, nullable=False, unique=True),
+    Column("created_at", MOMENT, nullable=False),
+    Column("last_used_at", MOMENT),
+    Column("revoked_at", MOMENT),
+)
+
+idempotency = Table(
+    "idempotency",
+    metadata,
+    Column("token", NAME, primary_key=True),
+    Column("key", NAME, primary_key=True),
+    Column("digest", NAME, nullable=False),
+    Column("status", Integer, nullable=False),
+    Column("result", LargeBinary, nullable=False),
+    Column("at", MOMENT, nullable=False),
+)
+
+meta = Table(
+    "meta",
+    metadata,
+    Column("key", NAME, primary_key=True),
+    Column("value", Text, nullable=False),
+)

@@ -42,6 +42,9 @@ class Policy:
     """How many users' operations may be live at once; None: any number."""
 
 
+DEFAULT_POLICY = Policy()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
     """A group, or one standalone VM: whose VMs share a document."""
@@ -52,7 +55,7 @@ class Scope:
     tag: str
     """Short and random: an ETag of a scope that once had this name never fits."""
     incarnation: int = 1
-    policy: Policy = Policy()
+    policy: Policy = DEFAULT_POLICY
     last_heard: datetime | None = None
 
     @property

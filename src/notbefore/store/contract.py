@@ -108,6 +108,12 @@ class Reader(Protocol):
     ) -> list[Event]:
         """Oldest first, beyond the event with id `after`; `live` None: ended ones too; `vm`: those that name it."""
 
+    def scopes(self, keys: Collection[str]) -> dict[str, Scope]:
+        """Those that exist."""
+
+    def moving_to(self, host: str) -> list[str]:
+        """Ids of live operations that have chosen this host as a target."""
+
     def counts(self) -> dict[tuple[str, str], int]:
         """How many events are live, by type and status."""
 

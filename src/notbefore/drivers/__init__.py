@@ -1,0 +1,1 @@
+"""What really pauses, resets, moves or removes a VM."""

@@ -1,0 +1,167 @@
+"""The service as a whole: where it keeps things, what time it is, and one way to change anything."""
+
+import threading
+import uuid
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+import structlog
+
+from notbefore.clock import SystemClock
+from notbefore.core import errors
+from notbefore.core.draft import Changes, Draft, World
+from notbefore.core.operations import Status
+from notbefore.core.timing import Timing
+from notbefore.service.publishing import Members, Publisher
+from notbefore.service.telemetry import NoTelemetry, Telemetry
+from notbefore.store.contract import Reader, Store, Transaction
+
+log = structlog.get_logger()
+
+T = TypeVar("T")
+
+ALLOWANCES = tuple(timedelta(seconds=seconds) for seconds in (0.5, 2, 10, 60))
+"""How long a transaction may take: notice counts from the commit, so one that takes longer is done again."""
+
+COMMIT_SHARE = 0.5
+"""The part of an allowance that is kept for the commit itself."""
+
+CLOCK_TOLERANCE = timedelta(minutes=5)
+
+
+class Session:
+    """One transaction at one moment."""
+
+    def __init__(self, service: "Service", transaction: Transaction, now: datetime, allowance: timedelta) -> None:
+        self.service = service
+        self.transaction = transaction
+        self.now = now
+        self.allowance = allowance
+        self.kept: list[Changes] = []
+        self.members: list[Members] = []
+
+    def draft(self, world: World, by: str = "") -> Draft:
+        return Draft(
+            world,
+            now=self.now,
+            timing=self.service.timing,
+            new_id=new_id,
+            by=by,
+            allowance=self.allowance,
+        )
+
+    def keep(self, draft: Draft) -> None:
+        """Write what a draft decided; it is published after the commit."""
+        changes = draft.changes()
+        if not (changes.entries or changes.scopes or changes.operations):
+            return
+        self.transaction.apply(changes)
+        if changes.woken:
+            self.transaction.wake(changes.woken, self.now)
+        if changes.room_made:
+            self.transaction.wake_held(self.now)
+        if changes.members:
+            self.members += read_members(self.transaction, changes.members)
+        self.kept.append(changes)
+
+
+class Service:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        clock: SystemClock,
+        timing: Timing,
+        publisher: Publisher,
+        telemetry: Telemetry | None = None,
+    ) -> None:
+        self.store = store
+        self.clock = clock
+        self.timing = timing
+        self.publisher = publisher
+        self.telemetry = telemetry or NoTelemetry()
+        self.process = str(uuid.uuid4())
+        self.expiry_from = clock.now() + timing.startup_grace
+        """Until then nothing starts by expiry alone: guests may not have seen it."""
+        self.nudge = threading.Event()
+        """Set when there may be something for tick to do."""
+        self._writing = threading.Lock()
+
+    def transact(self, work: Callable[[Session], T]) -> T:
+        """Do some work in one transaction and publish what it kept, in the order of commits."""
+        with self._writing:
+            for allowance in ALLOWANCES:
+                try:
+                    session, result = self._attempt(work, allowance)
+                except _TooSlowError:
+                    log.warning("A transaction took too long and is done again", action="transaction.slow")
+                    continue
+                self._publish(session)
+                return result
+        raise errors.UnavailableError("The store is too slow to give the notice that was promised; try again.")
+
+    def refresh(self, keys: tuple[str, ...] | None = None) -> int:
+        """Publish scopes as the store has them now (None: all); gives the journal position that this includes."""
+        with self._writing, self.store.read() as reader:
+            last = reader.last_entry()
+            self.publisher.members(read_members(reader, keys))
+            return last[0] if last else 0
+
+    def require_sane_clock(self) -> None:
+        """Time that is in the journal has passed; a clock that is far behind it is wrong."""
+        with self.store.read() as reader:
+            last = reader.last_entry()
+        if last is None:
+            return
+        now = self.clock.now()
+        if last[1] - now > CLOCK_TOLERANCE:
+            raise errors.UnsoundError(
+                f"The system clock says {now:%Y-%m-%d %H:%M:%S} UTC, but the journal was already at "
+                f"{last[1]:%Y-%m-%d %H:%M:%S} UTC: set the clock right, then start again."
+            )
+        self.clock.not_below(last[1])
+
+    def _attempt(self, work: Callable[[Session], T], allowance: timedelta) -> tuple[Session, T]:
+        with self.store.write() as transaction:
+            last = transaction.last_entry()
+            if last is not None:
+                self.clock.not_below(last[1])
+            session = Session(self, transaction, self.clock.now(), allowance)
+            result = work(session)
+            if self.clock.now() - session.now > allowance * (1 - COMMIT_SHARE):
+                raise _TooSlowError
+        return session, result
+
+    def _publish(self, session: Session) -> None:
+        if session.members:
+            self.publisher.members(session.members)
+        for changes in session.kept:
+            if changes.documents:
+                self.publisher.documents(changes.documents)
+                self.telemetry.document_changes(len(changes.documents))
+            self._measure(changes, session.now)
+        if session.kept:
+            self.nudge.set()
+
+    def _measure(self, changes: Changes, now: datetime) -> None:
+        for event in changes.events.values():
+            if event.status is Status.STARTED:
+                self.telemetry.lead_time(event.type, (now - event.created_at).total_seconds())
+            elif event.approved_at == now and event.created_at != now:
+                self.telemetry.approvals(1)
+                self.telemetry.approval_latency((now - event.created_at).total_seconds())
+
+
+class _TooSlowError(Exception):
+    """Rolls a transaction back that has used up its allowance."""
+
+
+def new_id() -> str:
+    return str(uuid.uuid4())
+
+
+def read_members(reader: Reader, keys: tuple[str, ...] | None) -> list[Members]:
+    found = [Members(key=scope.key, scope=scope, vms=vms, events=events) for scope, vms, events in reader.views(keys)]
+    known = {members.key for members in found}
+    return found + [Members(key=key, scope=None) for key in keys or () if key not in known]

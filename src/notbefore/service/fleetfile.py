@@ -1,0 +1,140 @@
+"""A fleet as a file: TOML or JSON, tables keyed by name."""
+
+import tomllib
+from datetime import timedelta
+from typing import Annotated, Any
+
+import msgspec
+
+from notbefore.core import errors, membership
+from notbefore.core.fleet import Facts, Host, Listening, Policy, ScopeKind
+from notbefore.core.membership import VmSpec
+from notbefore.core.reconciling import FleetSpec, GroupSpec
+from notbefore.service import views
+from notbefore.service.context import Service
+
+Text = Annotated[str, msgspec.Meta(max_length=256)]
+
+
+class Strict(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """What is misspelt is refused rather than passed over."""
+
+
+class PolicyTable(Strict):
+    listening: Listening = Listening.AUTO
+    auto_approve: bool = False
+    terminate_notice_minutes: float | None = None
+    max_user_operations: int | None = None
+
+    def policy(self) -> Policy:
+        minutes = self.terminate_notice_minutes
+        return Policy(
+            listening=self.listening,
+            auto_approve=self.auto_approve,
+            terminate_notice=None if minutes is None else timedelta(minutes=minutes),
+            max_user_operations=self.max_user_operations,
+        )
+
+
+class HostTable(Strict):
+    cordoned: bool = False
+
+
+class GroupTable(Strict):
+    kind: ScopeKind
+    policy: PolicyTable = msgspec.field(default_factory=PolicyTable)
+
+
+class FactsTable(Strict):
+    location: Text = ""
+    resource_group: Text = ""
+    subscription: Text = ""
+    size: Text = ""
+    os_type: Text = ""
+    zone: Text = ""
+    eviction_policy: Text = ""
+    tags: dict[Text, Text] = {}
+
+    def facts(self) -> Facts:
+        return Facts(**{name: getattr(self, name) for name in self.__struct_fields__})
+
+
+class VmTable(Strict):
+    host: str
+    group: str | None = None
+    update_domain: int = 0
+    fault_domain: int = 0
+    spot: bool = False
+    addresses: list[str] = []
+    vm_id: Text | None = None
+    facts: FactsTable = msgspec.field(default_factory=FactsTable)
+    policy: PolicyTable | None = None
+    """Of a standalone VM."""
+
+    def spec(self, name: str) -> VmSpec:
+        return VmSpec(
+            name=name,
+            host=self.host,
+            group=self.group,
+            update_domain=self.update_domain,
+            fault_domain=self.fault_domain,
+            spot=self.spot,
+            addresses=tuple(self.addresses),
+            vm_id=self.vm_id,
+            facts=self.facts.facts(),
+        )
+
+
+class FleetFile(Strict):
+    hosts: dict[str, HostTable] = {}
+    groups: dict[str, GroupTable] = {}
+    vms: dict[str, VmTable] = {}
+
+    def spec(self) -> FleetSpec:
+        for name, vm in self.vms.items():
+            if vm.policy is not None and vm.group is not None:
+                raise errors.RefusedError(f"vms.{name}: a VM of a group has no policy of its own: give it to the group")
+        return FleetSpec(
+            hosts={name: Host(name=name, cordoned=host.cordoned) for name, host in self.hosts.items()},
+            groups={
+                name: GroupSpec(kind=group.kind, policy=group.policy.policy()) for name, group in self.groups.items()
+            },
+            vms={name: vm.spec(name) for name, vm in self.vms.items()},
+            policies={name: vm.policy.policy() for name, vm in self.vms.items() if vm.policy is not None},
+        )
+
+
+def parse(data: bytes, file_format: str) -> FleetFile:
+    try:
+        if file_format == "toml":
+            return msgspec.convert(tomllib.loads(data.decode()), FleetFile)
+        return msgspec.json.decode(data, type=FleetFile)
+    except tomllib.TOMLDecodeError as error:
+        raise errors.RefusedError(f"the fleet file is not TOML: {error}") from None
+    except UnicodeDecodeError:
+        raise errors.RefusedError("the fleet file is not UTF-8 text") from None
+    except msgspec.ValidationError as error:
+        raise errors.RefusedError(f"the fleet file does not fit: {error}") from None
+    except msgspec.DecodeError as error:
+        raise errors.RefusedError(f"the fleet file is not JSON: {error}") from None
+
+
+def export(service: Service) -> dict[str, Any]:
+    """The whole fleet in the form that `apply` takes."""
+    with service.store.read() as reader:
+        world = reader.load_fleet()
+    vms = {}
+    for name in sorted(world.vms):
+        vm = world.vms[name]
+        described = views.vm_spec(vm)
+        del described["name"]
+        if vm.group is None:
+            described["policy"] = membership.policy_facts(world.scopes[vm.scope].policy)
+        vms[name] = described
+    groups = {
+        scope.name: {"kind": scope.kind.value, "policy": membership.policy_facts(scope.policy)}
+        for _, scope in sorted(world.scopes.items())
+        if scope.kind is not ScopeKind.STANDALONE
+    }
+    hosts = {name: {"cordoned": world.hosts[name].cordoned} for name in sorted(world.hosts)}
+    return {"hosts": hosts, "groups": groups, "vms": vms}

@@ -1,0 +1,67 @@
+"""What guests cause: approvals and being heard."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from notbefore.core import approving, errors, listening
+from notbefore.core.timing import ENDED_APPROVABLE
+from notbefore.service.context import Service, Session
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approval:
+    vm: str
+    scope: str
+    event_ids: tuple[str, ...]
+
+
+class Guests:
+    """Called by whoever answers guests, from one thread."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._heard: dict[str, datetime] = {}
+        """When each scope was last heard, as far as it has been written."""
+
+    def approve(self, approvals: Sequence[Approval]) -> list[errors.NotbeforeError | None]:
+        """Durable when it returns, for the whole batch in one transaction; each stands or falls by itself."""
+
+        def work(session: Session) -> list[errors.NotbeforeError | None]:
+            world = session.transaction.load(
+                scopes={approval.scope for approval in approvals}, ended_since=session.now - ENDED_APPROVABLE
+            )
+            draft = session.draft(world)
+            answers: list[errors.NotbeforeError | None] = []
+            for approval in approvals:
+                draft.by = f"vm:{approval.vm}"
+                try:
+                    approving.approve_as_guest(draft, approval.scope, approval.event_ids, by=approval.vm)
+                    answers.append(None)
+                except errors.NotbeforeError as refusal:
+                    answers.append(refusal)
+            session.keep(draft)
+            return answers
+
+        return self._service.transact(work)
+
+    def heard(self, heard: Mapping[str, datetime]) -> None:
+        """A scope that has been silent listens from now on; for the others only the time is kept."""
+
+        def work(session: Session) -> None:
+            awake = {key: at for key, at in heard.items() if self._was_awake(key, at)}
+            session.transaction.set_heard(awake)
+            waking = [key for key in heard if key not in awake]
+            if waking:
+                draft = session.draft(session.transaction.load(scopes=waking))
+                for key in waking:
+                    if key in draft.world.scopes:
+                        listening.hear(draft, key, heard[key])
+                session.keep(draft)
+
+        self._service.transact(work)
+        self._heard.update(heard)
+
+    def _was_awake(self, key: str, at: datetime) -> bool:
+        before = self._heard.get(key)
+        return before is not None and at - before < self._service.timing.silence

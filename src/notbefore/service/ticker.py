@@ -1,0 +1,105 @@
+"""The thread that ticks: it sleeps until something is due, and hands tasks to the driver."""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from time import monotonic
+
+import structlog
+
+from notbefore.core import errors
+from notbefore.core.driving import Finished, Task
+from notbefore.drivers.interface import Driver
+from notbefore.service import ticking, upkeep
+from notbefore.service.context import Service
+
+log = structlog.get_logger()
+
+LONGEST_SLEEP = timedelta(seconds=1)
+"""Another process on the same database may have made something due."""
+
+PAUSE_AFTER_ERROR = timedelta(seconds=1)
+DRIVER_THREADS = 8
+
+
+class Ticker:
+    def __init__(self, service: Service, driver: Driver) -> None:
+        self._service = service
+        self._driver = driver
+        self._stopping = threading.Event()
+        self._answers: deque[ticking.Report] = deque()
+        self._under_way: dict[str, None] = {}
+        self._pool = ThreadPoolExecutor(DRIVER_THREADS, thread_name_prefix="driver")
+        self._thread = threading.Thread(target=self._run, name="ticker", daemon=True)
+        self._renewal = Repeating(ticking.CLAIM / 3, self._renew)
+        self._upkeep = Repeating(upkeep.INTERVAL, lambda: upkeep.keep_up(service))
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """What a driver is doing goes on after the next start, under the same operation id."""
+        self._stopping.set()
+        self._service.nudge.set()
+        self._thread.join()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                idle = self._once()
+            except errors.UnavailableError as error:
+                log.warning("The store is unavailable", action="tick.unavailable", error=str(error))
+                idle = PAUSE_AFTER_ERROR
+            except Exception:
+                log.exception("Tick failed", action="tick.failed")
+                idle = PAUSE_AFTER_ERROR
+            self._service.nudge.wait(idle.total_seconds())
+
+    def _once(self) -> timedelta:
+        """Tick once; gives how long nothing is due."""
+        service = self._service
+        service.nudge.clear()
+        self._renewal.run_if_due()
+        self._upkeep.run_if_due()
+        reports = list(self._answers)
+        tasks = ticking.tick(service, reports)
+        for report in reports:
+            self._answers.popleft()
+            self._under_way.pop(report.operation, None)
+        for task in tasks:
+            self._under_way[task.operation] = None
+            self._pool.submit(self._drive, task)
+        due = ticking.next_due(service)
+        if due is None:
+            return LONGEST_SLEEP
+        return max(timedelta(0), min(due - service.clock.now(), LONGEST_SLEEP))
+
+    def _drive(self, task: Task) -> None:
+        try:
+            outcome = self._driver.carry_out(task, self._service.clock.now())
+        except Exception as error:
+            log.exception("The driver failed", action="driver.failed", operation=task.operation)
+            outcome = Finished(failures={vm: f"{type(error).__name__}: {error}" for vm in task.vms})
+        self._answers.append(ticking.Report(operation=task.operation, outcome=outcome))
+        self._service.nudge.set()
+
+    def _renew(self) -> None:
+        if self._under_way:
+            ticking.renew_claims(self._service, list(self._under_way))
+
+
+class Repeating:
+    """Something to do every now and then, by the monotonic clock."""
+
+    def __init__(self, interval: timedelta, action: Callable[[], None]) -> None:
+        self._interval = interval.total_seconds()
+        self._action = action
+        self._next = 0.0
+
+    def run_if_due(self) -> None:
+        if monotonic() >= self._next:
+            self._action()
+            self._next = monotonic() + self._interval

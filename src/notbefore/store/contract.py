@@ -53,7 +53,7 @@ class Reader(Protocol):
         """All hosts, VMs, scopes and addresses, all live operations with all their events."""
 
     def due(self, now: datetime, limit: int) -> list[str]:
-        """Ids of live operations due by `now` that nobody has claimed beyond `now`, the longest due first."""
+        """Ids of live operations due by `now` that nobody has claimed beyond `now`, by NotBefore, then by age."""
 
     def next_due(self, now: datetime) -> datetime | None:
         """The earliest moment at which `due` gives something, `now` if it already does; None: nothing is planned."""

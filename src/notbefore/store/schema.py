@@ -40,7 +40,7 @@ scopes = Table(
     Column("listening", NAME, nullable=False),
     Column("auto_approve", Boolean, nullable=False),
     Column("terminate_notice", BigInteger),
-    Column("max_user_operations", Integer),
+    Column("max_user_operations", BigInteger),
     Column("last_heard", MOMENT),
 )
 
@@ -78,6 +78,7 @@ operations = Table(
     Column("id", NAME, primary_key=True),
     Column("kind", NAME, nullable=False),
     Column("host", NAME, nullable=False),
+    Column("vms", Text, nullable=False),
     Column("status", NAME, nullable=False),
     Column("created_at", MOMENT, nullable=False),
     Column("not_before", MOMENT, nullable=False),

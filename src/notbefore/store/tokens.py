@@ -1,7 +1,15 @@
 """Bearer tokens of operators, known by the digest of their secret."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+
+from sqlalchemy import bindparam, func, select, update
+
+from notbefore.store import moments, schema
+from notbefore.store.session import Query, Row, Session, Upsert
+
+_T = schema.tokens.c
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,3 +21,52 @@ class Token:
     created_at: datetime
     last_used_at: datetime | None = None
     revoked_at: datetime | None = None
+
+
+_PUT = Upsert(schema.tokens)
+_BY_DIGEST = Query(select(schema.tokens).where(_T.digest == bindparam("wanted")))
+_ALL = Query(select(schema.tokens).order_by(_T.created_at, _T.id))
+_REVOKE = Query(
+    update(schema.tokens)
+    .where(_T.id == bindparam("token"), _T.revoked_at.is_(None))
+    .values(revoked_at=bindparam("now"))
+)
+_TOUCH = Query(
+    update(schema.tokens)
+    .where(_T.id == bindparam("token"), func.coalesce(_T.last_used_at, bindparam("used") - 1) < bindparam("used"))
+    .values(last_used_at=bindparam("used"))
+)
+
+
+def by_digest(session: Session, digest: str) -> Token | None:
+    row = session.row(_BY_DIGEST, wanted=digest)
+    return None if row is None else _token(row)
+
+
+def everyone(session: Session) -> list[Token]:
+    return [_token(row) for row in session.rows(_ALL)]
+
+
+def add(session: Session, token: Token) -> None:
+    created, used, revoked = map(moments.to_number, (token.created_at, token.last_used_at, token.revoked_at))
+    session.upsert(_PUT, [(token.id, token.name, token.role, token.digest, created, used, revoked)])
+
+
+def revoke(session: Session, token_id: str, now: datetime) -> bool:
+    return session.run(_REVOKE, token=token_id, now=moments.to_number(now)) == 1
+
+
+def touch(session: Session, used: Mapping[str, datetime]) -> None:
+    session.run_each(_TOUCH, [{"token": key, "used": moments.to_number(moment)} for key, moment in used.items()])
+
+
+def _token(row: Row) -> Token:
+    return Token(
+        id=row[0],
+        name=row[1],
+        role=row[2],
+        digest=row[3],
+        created_at=moments.required(row[4]),
+        last_used_at=moments.optional(row[5]),
+        revoked_at=moments.optional(row[6]),
+    )

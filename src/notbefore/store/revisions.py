@@ -1,0 +1,22 @@
+"""Which states of the schema there are, known without Alembic, whose import is slow."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+_HERE = Path(__file__).parent / "migrations"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revisions:
+    names: tuple[str, ...]
+    """Oldest first."""
+    locations: tuple[Path, ...] = (_HERE / "versions",)
+    """Folders with the migrations."""
+    environment: Path = _HERE
+
+    @property
+    def newest(self) -> str:
+        return self.names[-1]
+
+
+OURS = Revisions(names=("0001",))

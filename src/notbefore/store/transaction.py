@@ -1,0 +1,185 @@
+"""The contract's reader and transaction, over one session."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from notbefore.core.draft import Changes, World
+from notbefore.core.fleet import Host, Scope, Vm
+from notbefore.core.journal import Entry
+from notbefore.core.operations import Event, Kind, Operation
+from notbefore.store import contract, events, fleet, idempotency, journal, loading, meta, moments, operations, tokens
+from notbefore.store.session import Flavour, Session
+
+CHANNEL = "notbefore"
+"""Where PostgreSQL tells other processes of new journal positions."""
+
+_NOTIFY = "SELECT pg_notify(%s, %s)"
+
+
+class SqlReader:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def load(
+        self,
+        *,
+        hosts: Collection[str] = (),
+        vms: Collection[str] = (),
+        scopes: Collection[str] = (),
+        operations: Collection[str] = (),
+        events: Collection[str] = (),
+        addresses: Collection[str] = (),
+        targets: bool = False,
+        members: bool = False,
+        ended_since: datetime | None = None,
+    ) -> World:
+        wanted = loading.Wanted(
+            hosts=hosts,
+            vms=vms,
+            scopes=scopes,
+            operations=operations,
+            events=events,
+            addresses=addresses,
+            targets=targets,
+            members=members,
+            ended_since=ended_since,
+        )
+        return loading.load(self._session, wanted)
+
+    def load_fleet(self) -> World:
+        return loading.load_fleet(self._session)
+
+    def due(self, now: datetime, limit: int) -> list[str]:
+        return operations.due(self._session, now, limit)
+
+    def next_due(self, now: datetime) -> datetime | None:
+        return operations.next_due(self._session, now)
+
+    def last_entry(self) -> tuple[int, datetime] | None:
+        return journal.last(self._session)
+
+    def journal(
+        self,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        limit: int = 100,
+        newest_first: bool = False,
+        action: str | None = None,
+        scope: str | None = None,
+        event: str | None = None,
+        operation: str | None = None,
+        host: str | None = None,
+        vm: str | None = None,
+        by: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> list[tuple[int, Entry]]:
+        filters = {
+            "after": after,
+            "before": before,
+            "action": action,
+            "scope": scope,
+            "event": event.upper() if event else None,
+            "operation": operation,
+            "host": host,
+            "vm": vm,
+            "author": by,
+            "since": moments.to_number(since),
+            "until": moments.to_number(until),
+        }
+        return journal.page(self._session, limit=limit, newest_first=newest_first, filters=filters)
+
+    def views(self, scopes: Sequence[str] | None = None) -> Iterator[contract.View]:
+        return loading.views(self._session, scopes)
+
+    def list_hosts(self, after: str | None, limit: int) -> list[tuple[Host, int]]:
+        return fleet.list_hosts(self._session, after, limit)
+
+    def list_vms(self, after: str | None, limit: int, host: str | None = None, scope: str | None = None) -> list[Vm]:
+        return fleet.list_vms(self._session, after, limit, host, scope)
+
+    def list_groups(self, after: str | None, limit: int) -> list[tuple[Scope, int]]:
+        return fleet.list_groups(self._session, after, limit)
+
+    def list_operations(
+        self, after: str | None, limit: int, live: bool | None, host: str | None = None, kind: Kind | None = None
+    ) -> list[Operation]:
+        return operations.page(self._session, after, limit, live, host, kind)
+
+    def list_events(
+        self, after: str | None, limit: int, live: bool | None, scope: str | None = None, vm: str | None = None
+    ) -> list[Event]:
+        return events.page(self._session, after, limit, live, scope, vm)
+
+    def scopes(self, keys: Collection[str]) -> dict[str, Scope]:
+        return {scope.key: scope for scope in fleet.scopes_named(self._session, keys)}
+
+    def moving_to(self, host: str) -> list[str]:
+        return operations.moving_to(self._session, host)
+
+    def counts(self) -> dict[tuple[str, str], int]:
+        return events.counts(self._session)
+
+    def token_by_digest(self, digest: str) -> tokens.Token | None:
+        return tokens.by_digest(self._session, digest)
+
+    def list_tokens(self) -> list[tokens.Token]:
+        return tokens.everyone(self._session)
+
+    def recall(self, token: str, key: str, since: datetime) -> idempotency.Remembered | None:
+        return idempotency.recall(self._session, token, key, since)
+
+    def meta(self, key: str) -> str | None:
+        return meta.get(self._session, key)
+
+
+class SqlTransaction(SqlReader):
+    def apply(self, changes: Changes) -> int:
+        session = self._session
+        fleet.put_hosts(session, changes.hosts)
+        fleet.put_scopes(session, changes.scopes)
+        fleet.put_vms(session, changes.vms)
+        operations.put(session, changes.operations.values())
+        events.put(session, changes.events.values())
+        position = journal.append(session, changes.entries)
+        if changes.entries and session.flavour is Flavour.POSTGRESQL:
+            session.run_text(_NOTIFY, CHANNEL, str(position))
+        return position
+
+    def wake(self, scopes: Collection[str], now: datetime) -> None:
+        operations.wake(self._session, scopes, now)
+
+    def wake_held(self, now: datetime) -> None:
+        operations.wake_held(self._session, now)
+
+    def set_heard(self, heard: Mapping[str, datetime]) -> None:
+        fleet.set_heard(self._session, heard)
+
+    def shift_heard(self, by: timedelta) -> None:
+        fleet.shift_heard(self._session, by)
+
+    def renew_claims(self, process: str, ids: Collection[str], until: datetime) -> list[str]:
+        return operations.renew_claims(self._session, process, ids, until)
+
+    def release_claims(self, process: str | None) -> None:
+        operations.release_claims(self._session, process)
+
+    def add_token(self, token: tokens.Token) -> None:
+        tokens.add(self._session, token)
+
+    def revoke_token(self, token_id: str, now: datetime) -> bool:
+        return tokens.revoke(self._session, token_id, now)
+
+    def touch_tokens(self, used: Mapping[str, datetime]) -> None:
+        tokens.touch(self._session, used)
+
+    def remember(self, token: str, key: str, digest: str, status: int, result: bytes, now: datetime) -> None:
+        remembered = idempotency.Remembered(digest=digest, status=status, result=result)
+        idempotency.remember(self._session, token, key, remembered, now)
+
+    def forget_before(self, moment: datetime) -> None:
+        idempotency.forget_before(self._session, moment)
+
+    def put_meta(self, key: str, value: str) -> None:
+        meta.put(self._session, key, value)

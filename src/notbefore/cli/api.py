@@ -1,0 +1,183 @@
+"""The REST API as a command uses it: one request, one answer or one clear error."""
+
+import http.client
+import json
+import ssl
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from notbefore import __version__
+from notbefore.core import errors
+from notbefore.settings import OperatorSettings
+
+TIMEOUT = 60
+PAGE = 500
+CHANGING = frozenset({"POST", "PATCH", "DELETE"})
+LARGEST = 256 * 1024 * 1024
+
+View = dict[str, Any]
+
+
+class AnswerError(errors.NotbeforeError):
+    """The control plane refused."""
+
+    code = "answer"
+
+    def __init__(self, status: int, message: str, **facts: object) -> None:
+        super().__init__(message, **facts)
+        self.status = status
+
+
+class LostError(errors.UnavailableError):
+    """The connection was lost before the answer came."""
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    # Following one would hand the token to whoever it points at.
+    def redirect_request(self, *_: object, **__: object) -> None:
+        return None
+
+
+class Api:
+    """The control plane. Among several tokens (from files), the first that is accepted is used."""
+
+    def __init__(self, settings: OperatorSettings, *, key: str | None = None) -> None:
+        self._url = settings.control_url
+        self._tokens = _tokens(settings)
+        self._key = key
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects())
+
+    def get(self, *path: str, **query: object) -> View:
+        return self._ask("GET", path, query)
+
+    def post(self, *path: str, body: Mapping[str, object] | None = None) -> View:
+        return self._ask("POST", path, {}, _encoded(body or {}), "application/json")
+
+    def patch(self, *path: str, body: Mapping[str, object]) -> View:
+        return self._ask("PATCH", path, {}, _encoded(body), "application/json")
+
+    def delete(self, *path: str) -> View:
+        return self._ask("DELETE", path, {})
+
+    def send(self, *path: str, data: bytes, content_type: str, **query: object) -> View:
+        return self._ask("POST", path, query, data, content_type)
+
+    def items(self, *path: str, limit: int | None = None, **query: object) -> Iterator[View]:
+        """All items of a list, page by page."""
+        after: object = query.pop("after", None)
+        left = limit
+        while left is None or left > 0:
+            page = self.get(*path, **query, after=after, limit=PAGE if left is None else min(left, PAGE))
+            yield from page["items"]
+            after = page["next"]
+            if after is None:
+                return
+            left = None if left is None else left - len(page["items"])
+
+    def _ask(
+        self, method: str, path: Sequence[str], query: Mapping[str, object], data: bytes | None = None, kind: str = ""
+    ) -> View:
+        words = {key: _word(value) for key, value in query.items() if value is not None}
+        url = f"{self._url}/v1/{'/'.join(quote(part, safe='') for part in path)}"
+        request = urllib.request.Request(f"{url}?{urlencode(words)}" if words else url, data=data, method=method)  # noqa: S310
+        request.add_header("Accept", "application/json")
+        request.add_header("User-Agent", f"notbefore/{__version__}")
+        if kind:
+            request.add_header("Content-Type", kind)
+        if method in CHANGING:
+            request.add_header("Idempotency-Key", self._key or str(uuid.uuid4()))
+        try:
+            return self._authorized(request)
+        except LostError:
+            # Under the same key a command takes effect once, so asking again is safe.
+            return self._authorized(request)
+
+    def _authorized(self, request: urllib.request.Request) -> View:
+        while True:
+            request.add_header("Authorization", f"Bearer {self._tokens[0]}")
+            try:
+                return self._answer(request)
+            except AnswerError as error:
+                if error.status != 401 or len(self._tokens) == 1:
+                    raise
+                self._tokens = self._tokens[1:]
+
+    def _answer(self, request: urllib.request.Request) -> View:
+        try:
+            with self._opener.open(request, timeout=TIMEOUT) as answer:
+                return self._decoded(answer.status, answer.reason, answer.read(LARGEST))
+        except urllib.error.HTTPError as error:
+            with error:
+                raise self._refusal(error.code, error.reason, _body(error)) from None
+        except urllib.error.URLError as error:
+            raise self._unreachable(error.reason) from None
+        except (http.client.HTTPException, ConnectionError, TimeoutError) as error:
+            raise LostError(
+                f"the control plane at {self._url} did not finish its answer ({type(error).__name__}): try again"
+            ) from None
+
+    def _decoded(self, status: int, reason: str, body: bytes) -> View:
+        try:
+            view = json.loads(body)
+        except ValueError:
+            view = None
+        if not isinstance(view, dict):
+            raise self._stranger(status, reason)
+        return view
+
+    def _refusal(self, status: int, reason: str, body: bytes) -> errors.NotbeforeError:
+        try:
+            error = json.loads(body)["error"]
+            return AnswerError(status, str(error["message"]), code=error["code"])
+        except (ValueError, TypeError, KeyError):
+            return self._stranger(status, reason)
+
+    def _stranger(self, status: int, reason: str) -> errors.NotbeforeError:
+        return errors.UnavailableError(
+            f"{self._url} answered {status} {reason}, but not as a control plane does: is --control-url right?"
+        )
+
+    def _unreachable(self, reason: str | BaseException) -> errors.NotbeforeError:
+        if isinstance(reason, ssl.SSLError):
+            return errors.UnavailableError(f"no trusted connection to the control plane at {self._url}: {reason}")
+        return errors.UnavailableError(f"cannot reach the control plane at {self._url}: is `notbefore serve` running?")
+
+
+def _tokens(settings: OperatorSettings) -> list[str]:
+    if settings.token:
+        return [settings.token]
+    found = []
+    for file in settings.token_files:
+        try:
+            found.append(file.read_text(encoding="ascii").strip())
+        except FileNotFoundError:
+            continue
+        except (OSError, UnicodeDecodeError) as error:
+            raise errors.RefusedError(
+                f"the token in {file} cannot be read ({error}): give --token or set NOTBEFORE_TOKEN"
+            ) from None
+    if not found:
+        raise errors.RefusedError(
+            f"no token: start `notbefore serve` here, give --token, set NOTBEFORE_TOKEN, or name with --data the "
+            f"directory that holds admin.token (none is in {settings.data})"
+        )
+    return found
+
+
+def _body(error: urllib.error.HTTPError) -> bytes:
+    try:
+        return error.read(LARGEST)
+    except (OSError, http.client.HTTPException):
+        return b""
+
+
+def _encoded(body: Mapping[str, object]) -> bytes:
+    return json.dumps(body).encode()
+
+
+def _word(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,123 @@
+"""`notbefore group`: availability sets, placement groups and cloud services."""
+
+from typing import Annotated
+
+import typer
+
+from notbefore.cli import policies
+from notbefore.cli.api import View
+from notbefore.cli.session import Session, Yes, command
+from notbefore.core import errors
+from notbefore.core.fleet import ScopeKind
+
+app = typer.Typer(help="Groups: VMs that share a document, and their policy.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]
+KINDS = tuple(kind.value for kind in ScopeKind if kind is not ScopeKind.STANDALONE)
+
+
+@command(app, "add", changes=True)
+def add(
+    session: Session,
+    name: Name,
+    kind: Annotated[
+        str, typer.Option("--kind", metavar="KIND", help=f"One of {', '.join(KINDS)}.")
+    ] = ScopeKind.AVAILABILITY_SET.value,
+    listening: policies.Listens = None,
+    auto_approve: policies.AutoApprove = None,
+    terminate_notice: policies.TerminateNotice = None,
+    max_user_operations: policies.MaxOperations = None,
+) -> None:
+    """Add a group."""
+    if kind not in KINDS:
+        raise errors.RefusedError(f"{kind!r} is no kind of group: give one of {', '.join(KINDS)}")
+    policy = policies.changes(listening, auto_approve, terminate_notice, max_user_operations)
+    show(session, session.api.post("groups", body={"name": name, "kind": kind, "policy": policy}))
+
+
+@command(app, "set", changes=True)
+def set_(
+    session: Session,
+    name: Name,
+    listening: policies.Listens = None,
+    auto_approve: policies.AutoApprove = None,
+    terminate_notice: policies.TerminateNotice = None,
+    max_user_operations: policies.MaxOperations = None,
+) -> None:
+    """Change a group: what is given replaces what was."""
+    asked = policies.changes(listening, auto_approve, terminate_notice, max_user_operations)
+    if not asked:
+        raise errors.RefusedError("nothing to change: give at least one option, see `notbefore group set -h`")
+    show(session, session.api.patch("groups", name, body={"policy": asked}))
+
+
+@command(app, "list")
+def list_(session: Session) -> None:
+    """List the groups."""
+    items = session.api.items("groups")
+    if session.out.json:
+        session.out.data(list(items))
+        return
+    session.out.table(
+        ("group", "kind", "VMs", "listening", "last heard", "incarnation"),
+        (
+            (
+                group["name"],
+                group["kind"],
+                group["vms"],
+                group["listening"],
+                session.out.moment(group["last_heard"]),
+                group["incarnation"],
+            )
+            for group in items
+        ),
+        none="There are no groups; add one with `notbefore group add`.",
+    )
+
+
+@command(app, "show")
+def show_(session: Session, name: Name) -> None:
+    """Show a group."""
+    show(session, session.api.get("groups", name))
+
+
+@command(app, "remove", changes=True)
+def remove(session: Session, name: Name, yes: Yes = False) -> None:
+    """Forget a group that has no VMs."""
+    session.confirm(f"Forget group {name}?", yes=yes)
+    removed = session.api.delete("groups", name)
+    if session.out.json:
+        session.out.data(removed)
+    else:
+        session.out.line(f"Group {name} is forgotten.")
+
+
+@command(app, "policy", changes=True)
+def policy(
+    session: Session,
+    name: Name,
+    listening: policies.Listens = None,
+    auto_approve: policies.AutoApprove = None,
+    terminate_notice: policies.TerminateNotice = None,
+    max_user_operations: policies.MaxOperations = None,
+) -> None:
+    """Show or change the policy of a group."""
+    asked = policies.changes(listening, auto_approve, terminate_notice, max_user_operations)
+    policies.run(session, "groups", name, asked)
+
+
+def show(session: Session, group: View) -> None:
+    if session.out.json:
+        session.out.data(group)
+        return
+    session.out.facts(
+        {
+            "group": group["name"],
+            "kind": group["kind"],
+            "VMs": group["vms"],
+            "listens now": group["listening"],
+            "last heard": session.out.moment(group["last_heard"]),
+            "incarnation": group["incarnation"],
+            **policies.lines(group["policy"]),
+        }
+    )

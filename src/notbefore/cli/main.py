@@ -1,0 +1,86 @@
+"""The program `notbefore`: its commands, and how every failure ends in one sentence and an exit code."""
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from notbefore import __version__
+from notbefore.cli import database, events, fleet, groups, guest, history, hosts, serve, tokens, vms
+from notbefore.cli.output import complain
+from notbefore.core import errors
+from notbefore.settings import SettingError
+
+DONE, FAILED, USAGE = 0, 1, 2
+
+app = typer.Typer(
+    help="Scheduled Events for virtual machines: told, prepared, approved, carried out.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"notbefore {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+serve.register(app)
+app.add_typer(vms.app, name="vm")
+app.add_typer(hosts.app, name="host")
+app.add_typer(groups.app, name="group")
+app.add_typer(events.app, name="event")
+history.register(app)
+app.add_typer(fleet.app, name="fleet")
+app.add_typer(tokens.app, name="token")
+database.register(app)
+app.add_typer(guest.app, name="guest")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    try:
+        result = app(arguments, prog_name="notbefore", standalone_mode=False)
+        sys.stdout.flush()
+    except SettingError as error:
+        complain(error.message)
+        return USAGE
+    except errors.NotbeforeError as error:
+        complain(error.message)
+        return FAILED
+    except typer.TyperException as error:
+        _explain(error)
+        return error.exit_code
+    except BrokenPipeError:
+        # Whoever read our output has gone; the interpreter must not flush into it once more.
+        sys.stdout = None
+        return FAILED
+    except Exception as error:
+        if sys.flags.dev_mode:
+            raise
+        complain(f"this is a defect in notbefore, please report it ({type(error).__name__}: {error})")
+        return FAILED
+    return result if isinstance(result, int) else DONE
+
+
+def _explain(error: typer.TyperException) -> None:
+    message = error.format_message()
+    if "\n" in message:
+        # A group of commands without one: the message is its help.
+        sys.stderr.write(message.rstrip("\n") + "\n")
+        return
+    context: typer.Context | None = getattr(error, "ctx", None)
+    path = context.command_path if context else "notbefore"
+    complain(f"{message.rstrip('.')}; see `{path} -h`")

@@ -1,0 +1,81 @@
+"""Work on the database itself, without a running service. Server packages are imported only here, and late."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from notbefore import settings
+from notbefore.cli.api import View
+from notbefore.core import errors
+from notbefore.settings import Settings
+
+if TYPE_CHECKING:
+    from notbefore.service import Service
+    from notbefore.store.contract import Store
+
+ACTOR = "offline"
+
+
+class Nobody:
+    """Answers no guests: a running service learns of changes from the store."""
+
+    def documents(self, documents: Sequence[object]) -> None: ...
+
+    def members(self, members: Sequence[object]) -> None: ...
+
+
+@contextmanager
+def server_packages() -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "notbefore":
+            raise
+        raise errors.RefusedError(
+            f"this needs the server's packages, but {error.name} is not installed: pip install 'notbefore[server]'"
+        ) from None
+
+
+@contextmanager
+def opened(found: Settings, *, migrate: bool) -> "Iterator[Store]":
+    with server_packages():
+        from notbefore.store.opening import open_store
+    store = open_store(found.database_url, migrate=migrate)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+@contextmanager
+def _service(flags: Mapping[str, object]) -> "Iterator[Service]":
+    with opened(settings.load(flags, os.environ), migrate=False) as store:
+        from notbefore.clock import SystemClock
+        from notbefore.core.timing import Timing
+        from notbefore.service import Service
+
+        service = Service(store=store, clock=SystemClock(), timing=Timing(), publisher=Nobody())
+        service.require_sane_clock()
+        yield service
+
+
+def create_token(flags: Mapping[str, object], name: str) -> View:
+    with _service(flags) as service:
+        from notbefore.service import calls, tokens
+
+        return tokens.create(service, calls.Call(actor=ACTOR), name=name)
+
+
+def list_tokens(flags: Mapping[str, object]) -> list[View]:
+    with _service(flags) as service:
+        from notbefore.service import tokens
+
+        return list(tokens.list_all(service)["items"])
+
+
+def revoke_token(flags: Mapping[str, object], token_id: str) -> View:
+    with _service(flags) as service:
+        from notbefore.service import calls, tokens
+
+        return tokens.revoke(service, calls.Call(actor=ACTOR), token_id)

@@ -1,0 +1,81 @@
+"""Commands that schedule maintenance, and how an operation and its events are told to people."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from notbefore.cli import times
+from notbefore.cli.api import View
+from notbefore.cli.output import Output
+from notbefore.cli.session import Session, Yes, command
+from notbefore.core.operations import Kind
+
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; it is kept in the history.")]
+Notice = Annotated[
+    str | None,
+    typer.Option(
+        "--notice", metavar="MINUTES", help="Time until NotBefore, such as 20, 2h or 7d; the minimum if left out."
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verb:
+    """A command that schedules one kind of operation for VMs or hosts."""
+
+    name: str
+    kind: Kind
+    help: str
+    question: str = ""
+    """What is asked first, where it cannot be taken back."""
+
+
+def register(app: typer.Typer, verb: Verb) -> None:
+    noun = "HOST" if verb.kind.traits.of_host else "VM"
+
+    def run(
+        session: Session,
+        names: Annotated[list[str], typer.Argument(metavar=f"{noun}...", show_default=False)],
+        notice: Notice = None,
+        reason: Reason = "",
+        yes: Yes = False,
+    ) -> None:
+        if verb.question:
+            session.confirm(f"{verb.question} {', '.join(names)}?", yes=yes)
+        body: dict[str, object] = {"kind": verb.kind.value, "names": names, "reason": reason}
+        if notice is not None:
+            body["notice_minutes"] = times.minutes(notice)
+        show(session.out, session.api.post("operations", body=body))
+
+    run.__doc__ = verb.help
+    command(app, verb.name, changes=True)(run)
+
+
+def show(out: Output, scheduled: View) -> None:
+    if out.json:
+        out.data(scheduled)
+        return
+    for operation in scheduled["operations"]:
+        if not operation["events"]:
+            out.line(f"{operation['kind']} on {operation['host']}: {operation['status']}, nobody needs to be told.")
+        for event in operation["events"]:
+            announce(out, event)
+
+
+def announce(out: Output, event: View) -> None:
+    who = _names(event["resources"])
+    if event["status"] == "Scheduled":
+        out.line(f"{event['type']} of {who} is Scheduled, not before: {out.moment(event['not_before'])}")
+        out.line(f"  event {event['id']}")
+        out.line(f"  why it waits: notbefore event explain {event['id']}", style="dim")
+    else:
+        out.line(f"{event['type']} of {who} is {event['status']}.")
+        out.line(f"  event {event['id']}")
+        if event["status"] == "Started":
+            out.line(f"  what it does: notbefore event explain {event['id']}", style="dim")
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(names)

@@ -1,0 +1,68 @@
+"""Commands whose options come from the table of settings."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from inspect import Parameter, Signature, signature
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from notbefore.settings.table import Setting
+
+C = TypeVar("C")
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+JSON = Parameter("json", Parameter.KEYWORD_ONLY, annotation=Json, default=False)
+
+
+def register(
+    app: typer.Typer,
+    name: str,
+    function: Callable[..., object],
+    *,
+    rows: Sequence[Setting],
+    shared: Sequence[Parameter] = (JSON,),
+    context: Callable[[Mapping[str, object], dict[str, Any]], C],
+) -> None:
+    """Make a function a command; its first argument is made of the settings given and the shared options."""
+    own = list(signature(function, eval_str=True).parameters.values())[1:]
+
+    def run(**values: Any) -> object:
+        flags = {row.name: values.pop(row.attribute) for row in rows}
+        common = {parameter.name: values.pop(parameter.name) for parameter in shared}
+        return function(context(flags, common), **values)
+
+    run.__doc__ = function.__doc__
+    run.__signature__ = Signature(  # type: ignore[attr-defined]
+        [*(parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in own), *shared, *parameters(rows)]
+    )
+    app.command(name)(run)
+
+
+def parameters(rows: Iterable[Setting]) -> list[Parameter]:
+    """One keyword for each setting. Its value stays text: the settings read it, so that all ways to give one agree."""
+    return [
+        Parameter(row.attribute, Parameter.KEYWORD_ONLY, default=_absent(row), annotation=_annotation(row))
+        for row in rows
+    ]
+
+
+def _absent(row: Setting) -> object:
+    if row.is_switch:
+        return False
+    return [] if row.repeatable else None
+
+
+def _annotation(row: Setting) -> object:
+    option = typer.Option(row.flag, metavar=row.metavar or None, help=_help(row), show_default=False)
+    if row.is_switch:
+        return Annotated[bool, option]
+    return Annotated[list[str], option] if row.repeatable else Annotated[str | None, option]
+
+
+def _help(row: Setting) -> str:
+    known = [row.variable]
+    if row.default is not None and not row.is_switch:
+        known.append(f"default {row.default}")
+    if row.demo is not None:
+        known.append(f"with --demo {row.demo}")
+    return f"{row.help} ({', '.join(known)})"

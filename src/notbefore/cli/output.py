@@ -1,0 +1,89 @@
+"""What a command shows: tables and colour for people, JSON for machines."""
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from notbefore.cli import times
+from notbefore.clock import SystemClock
+
+PIPE_WIDTH = 1000
+"""Without a terminal nothing is cut or wrapped."""
+
+STYLES: Mapping[str, str] = {
+    "Scheduled": "yellow",
+    "Started": "bold magenta",
+    "Completed": "green",
+    "Canceled": "dim",
+    "Failed": "bold red",
+    "cordoned": "yellow",
+}
+
+
+class Output:
+    def __init__(self, *, json: bool, now: datetime | None = None) -> None:
+        self.json = json
+        self.now = now or SystemClock().now()
+        terminal = sys.stdout.isatty()
+        self._console = Console(
+            highlight=False, markup=False, emoji=False, soft_wrap=True, width=None if terminal else PIPE_WIDTH
+        )
+        self._wide = not terminal
+
+    def data(self, value: object) -> None:
+        """What machines read; the whole answer."""
+        sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+    def line(self, *parts: str, style: str = "") -> None:
+        self._console.print(Text(plain(" ".join(parts)), style=style))
+
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]], *, none: str) -> None:
+        table = Table(box=None if self._wide else box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+        for column in columns:
+            table.add_column(column, no_wrap=self._wide, overflow="fold")
+        for row in rows:
+            table.add_row(*map(cell, row))
+        if table.row_count:
+            self._console.print(table, soft_wrap=False)
+        else:
+            self.line(none)
+
+    def facts(self, facts: Mapping[str, object]) -> None:
+        """One thing, a line for each of its facts that has a value."""
+        shown = {name: value for name, value in facts.items() if cell(value).plain}
+        width = max(map(len, shown), default=0)
+        for name, value in shown.items():
+            self._console.print(Text(f"{name:<{width}}  ", style="bold") + cell(value))
+
+    def moment(self, text: str | None) -> str:
+        return times.told(text, self.now)
+
+
+def cell(value: object) -> Text:
+    match value:
+        case None | "" | ():
+            return Text("")
+        case bool():
+            return Text("yes" if value else "no")
+        case Mapping():
+            return Text(plain(", ".join(f"{key}={item}" for key, item in value.items())))
+        case list() | tuple():
+            return Text(plain(", ".join(map(str, value))))
+    text = plain(str(value))
+    return Text(text, style=STYLES.get(text, ""))
+
+
+def plain(text: str) -> str:
+    """Nothing that could steer a terminal."""
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
+def complain(message: str) -> None:
+    """The reason of a failure, in one sentence."""
+    sys.stderr.write(f"notbefore: {plain(message)}\n")

@@ -1,0 +1,64 @@
+"""What every operator's command shares: where to ask, as whom, and how to show the answer."""
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from inspect import Parameter
+from typing import Annotated, Any, Concatenate, ParamSpec
+
+import typer
+
+from notbefore import settings
+from notbefore.cli import options
+from notbefore.cli.api import Api
+from notbefore.cli.output import Output
+from notbefore.core import errors
+from notbefore.settings import table
+
+P = ParamSpec("P")
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before doing it.")]
+Key = Annotated[
+    str | None,
+    typer.Option(
+        "--idempotency-key", metavar="KEY", help="Repeat with the same key: it takes effect once in 24 hours."
+    ),
+]
+KEY = Parameter("key", Parameter.KEYWORD_ONLY, annotation=Key, default=None)
+
+
+class Session:
+    def __init__(self, flags: Mapping[str, object], common: Mapping[str, Any]) -> None:
+        self.flags = flags
+        self.out = Output(json=common["json"])
+        self._key: str | None = common.get("key")
+
+    @cached_property
+    def api(self) -> Api:
+        return Api(settings.load_operator(self.flags, os.environ), key=self._key)
+
+    def confirm(self, question: str, *, yes: bool) -> None:
+        """Ask before something that cannot be taken back; never when nobody can answer."""
+        if yes or not sys.stdin.isatty():
+            return
+        sys.stderr.write(f"{question} [y/N] ")
+        sys.stderr.flush()
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            raise errors.RefusedError("nothing was done: it was not confirmed")
+
+
+Command = Callable[Concatenate[Session, P], None]
+
+
+def command(
+    app: typer.Typer, name: str, *, changes: bool = False, extra: tuple[table.Setting, ...] = ()
+) -> Callable[[Command[P]], Command[P]]:
+    """Make a function on a session a command, with the options that all of them have."""
+
+    def register(function: Command[P]) -> Command[P]:
+        shared = (options.JSON, KEY) if changes else (options.JSON,)
+        options.register(app, name, function, rows=table.OPERATOR + extra, shared=shared, context=Session)
+        return function
+
+    return register

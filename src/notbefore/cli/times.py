@@ -1,0 +1,60 @@
+"""Moments and spans as people read and write them."""
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from notbefore.core import errors
+
+UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
+WRITTEN = {"": 60, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+
+
+def read(text: str) -> datetime:
+    """A moment as the API writes it."""
+    return datetime.fromisoformat(text).astimezone(UTC)
+
+
+def span(duration: timedelta) -> str:
+    """The two largest units: `14 min 58 s`."""
+    rest = round(abs(duration.total_seconds()))
+    parts: list[str] = []
+    for unit, seconds in UNITS:
+        count, rest = divmod(rest, seconds)
+        if count or parts:
+            parts.append(f"{count} {unit}" if count else "")
+        if len(parts) == 2:
+            break
+    return " ".join(part for part in parts if part) or "0 s"
+
+
+def utc(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def told(text: str | None, now: datetime) -> str:
+    """Relative and exact: `in 14 min 58 s (2026-01-01 12:00:00 UTC)`."""
+    if not text:
+        return ""
+    moment = read(text)
+    if abs(moment - now) < timedelta(seconds=1):
+        relative = "now"
+    else:
+        relative = f"in {span(moment - now)}" if moment > now else f"{span(now - moment)} ago"
+    return f"{relative} ({utc(moment)})"
+
+
+def minutes(text: str) -> float:
+    """A duration as one types it: `20`, `20m`, `2h`, `7d`; minutes where no unit is given."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d|)", text, re.ASCII)
+    if not found:
+        raise errors.RefusedError(f"{text!r} is not a duration: give minutes such as 20, or 90s, 2h, 7d")
+    return float(found[1]) * WRITTEN[found[2]] / 60
+
+
+def moment(text: str) -> str:
+    """A moment as one types it, for the API: ISO 8601, UTC where no zone is given."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise errors.RefusedError(f"{text!r} is not a time: give one such as 2026-01-31T12:00:00Z") from None
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC).isoformat().replace("+00:00", "Z")

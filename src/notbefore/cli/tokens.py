@@ -1,0 +1,73 @@
+"""`notbefore token`: bearer tokens of operators."""
+
+from typing import Annotated
+
+import typer
+
+from notbefore.cli import offline
+from notbefore.cli.api import View
+from notbefore.cli.session import Session, Yes, command
+from notbefore.settings import table
+
+app = typer.Typer(help="Tokens of operators: create, list, revoke.", no_args_is_help=True)
+
+Offline = Annotated[
+    bool, typer.Option("--offline", help="Work on the database itself: for a lost token, and for a first start.")
+]
+WHERE = (table.DATABASE, table.DEMO)
+
+
+@command(app, "create", changes=True, extra=WHERE)
+def create(
+    session: Session,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is.", show_default=False)],
+    off_line: Offline = False,
+) -> None:
+    """Make a token, and print it this once."""
+    made = offline.create_token(session.flags, name) if off_line else session.api.post("tokens", body={"name": name})
+    if session.out.json:
+        session.out.data(made)
+        return
+    session.out.line(made["token"] or "The token was shown when this was first asked for.")
+
+
+@command(app, "list", extra=WHERE)
+def list_(session: Session, off_line: Offline = False) -> None:
+    """List the tokens."""
+    tokens = offline.list_tokens(session.flags) if off_line else list(session.api.get("tokens")["items"])
+    if session.out.json:
+        session.out.data(tokens)
+        return
+    session.out.table(
+        ("token", "name", "role", "made", "last used", "revoked"),
+        (
+            (
+                token["id"],
+                token["name"],
+                token["role"],
+                session.out.moment(token["created_at"]),
+                session.out.moment(token["last_used_at"]),
+                session.out.moment(token["revoked_at"]),
+            )
+            for token in tokens
+        ),
+        none="There are no tokens; make one with `notbefore token create NAME --offline`.",
+    )
+
+
+@command(app, "revoke", changes=True, extra=WHERE)
+def revoke(
+    session: Session,
+    token_id: Annotated[str, typer.Argument(metavar="TOKEN_ID", show_default=False)],
+    off_line: Offline = False,
+    yes: Yes = False,
+) -> None:
+    """Take a token back: it is refused from now on."""
+    session.confirm(f"Revoke token {token_id}?", yes=yes)
+    revoked: View = (
+        offline.revoke_token(session.flags, token_id) if off_line else session.api.delete("tokens", token_id)
+    )
+    if session.out.json:
+        session.out.data(revoked)
+    else:
+        session.out.line(f"Token {token_id} is revoked.")

@@ -1,0 +1,1 @@
+"""The operators' REST API, under /v1, and what monitoring asks for."""

@@ -1,0 +1,35 @@
+"""The control plane's application: the gate, the routes, the errors."""
+
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+
+from notbefore import __version__
+from notbefore.control import errors
+from notbefore.control.auth import PREFIX, Gate
+from notbefore.control.metrics import Metrics
+from notbefore.control.routes import events, fleet, groups, health, history, hosts, operations, tokens, vms
+from notbefore.service import Service
+
+
+def create(service: Service, metrics: Metrics) -> FastAPI:
+    app = FastAPI(
+        title="notbefore",
+        summary="Scheduled Events for virtual machines: the operators' API.",
+        version=__version__,
+        openapi_url=f"{PREFIX}/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        generate_unique_id_function=_operation_id,
+    )
+    app.state.service = service
+    app.state.metrics = metrics
+    for module in (hosts, vms, groups, operations, events, history, fleet, tokens, health):
+        app.include_router(module.routes)
+    errors.install(app)
+    app.add_middleware(Gate, service=service)
+    return app
+
+
+def _operation_id(route: APIRoute) -> str:
+    return route.name

@@ -1,0 +1,131 @@
+"""What operators send: each request as a model that takes nothing it does not know."""
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictInt, StringConstraints
+
+from notbefore.core import fleet
+from notbefore.core.fleet import Facts, Listening, ScopeKind
+from notbefore.core.membership import VmSpec
+from notbefore.core.operations import Kind
+
+MAX_NAMES = 10_000
+MAX_ADDRESSES = 64
+MAX_TAGS = 64
+YEAR_MINUTES = 366 * 24 * 60
+
+
+def _name(noun: str) -> AfterValidator:
+    def check(name: str) -> str:
+        return fleet.require_name(noun, name)
+
+    return AfterValidator(check)
+
+
+HostName = Annotated[str, _name("host")]
+VmName = Annotated[str, _name("VM")]
+GroupName = Annotated[str, _name("group")]
+TokenName = Annotated[str, _name("token")]
+Name = Annotated[str, _name("VM or host")]
+# Without control characters: they end up in logs, terminals and databases.
+Text = Annotated[str, StringConstraints(max_length=256, pattern=r"^[^\x00-\x1f\x7f]*$")]
+LongText = Annotated[str, StringConstraints(max_length=1000, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Domain = Annotated[StrictInt, Field(ge=0, le=999)]
+Minutes = Annotated[float, Field(strict=True, ge=0, le=YEAR_MINUTES, allow_inf_nan=False)]
+Count = Annotated[StrictInt, Field(ge=1, le=1_000_000)]
+Addresses = Annotated[list[Text], Field(max_length=MAX_ADDRESSES)]
+
+
+class Request(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    def given(self) -> dict[str, Any]:
+        """What was sent, without defaults."""
+        return self.model_dump(exclude_unset=True)
+
+
+class NewHost(Request):
+    name: HostName
+    cordoned: StrictBool = False
+
+
+class HostChange(Request):
+    cordoned: StrictBool
+
+
+class PolicyChange(Request):
+    listening: Listening = Listening.AUTO
+    auto_approve: StrictBool = False
+    terminate_notice_minutes: Minutes | None = None
+    max_user_operations: Count | None = None
+
+
+class NewGroup(Request):
+    name: GroupName
+    kind: ScopeKind
+    policy: PolicyChange = PolicyChange()
+
+
+class GroupChange(Request):
+    policy: PolicyChange
+
+
+class FactsChange(Request):
+    location: Text = ""
+    resource_group: Text = ""
+    subscription: Text = ""
+    size: Text = ""
+    os_type: Text = ""
+    zone: Text = ""
+    eviction_policy: Text = ""
+    tags: Annotated[dict[Text, Text], Field(max_length=MAX_TAGS)] = {}
+
+
+class NewVm(Request):
+    name: VmName
+    host: HostName
+    group: GroupName | None = None
+    update_domain: Domain = 0
+    fault_domain: Domain = 0
+    spot: StrictBool = False
+    addresses: Addresses = []
+    vm_id: Text | None = None
+    facts: FactsChange = FactsChange()
+
+    def spec(self) -> VmSpec:
+        return VmSpec(
+            name=self.name,
+            host=self.host,
+            group=self.group,
+            update_domain=self.update_domain,
+            fault_domain=self.fault_domain,
+            spot=self.spot,
+            addresses=tuple(self.addresses),
+            vm_id=self.vm_id,
+            facts=Facts(**self.facts.model_dump()),
+        )
+
+
+class VmChange(Request):
+    """What is left out stays; of the facts, too."""
+
+    host: HostName = ""
+    group: GroupName | None = None
+    update_domain: Domain = 0
+    fault_domain: Domain = 0
+    spot: StrictBool = False
+    addresses: Addresses = []
+    vm_id: Text = ""
+    facts: FactsChange = FactsChange()
+
+
+class NewOperation(Request):
+    kind: Kind
+    names: Annotated[list[Name], Field(min_length=1, max_length=MAX_NAMES)]
+    notice_minutes: Minutes | None = None
+    reason: LongText = ""
+
+
+class NewToken(Request):
+    name: TokenName
+    role: Text = "admin"

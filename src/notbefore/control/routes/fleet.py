@@ -1,0 +1,43 @@
+"""/v1/fleet: the whole fleet as one document."""
+
+from typing import Annotated, Any
+
+from fastapi import Query
+
+from notbefore.control import documented
+from notbefore.control.answers import Answer
+from notbefore.control.asking import AskedOf, CallOf, ServiceOf
+from notbefore.control.routing import router, says
+from notbefore.core import errors
+from notbefore.service import fleet, fleetfile
+
+FORMATS = {"application/json": "json", "application/toml": "toml"}
+BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {kind: {"schema": {"type": "object" if kind.endswith("json") else "string"}} for kind in FORMATS},
+    }
+}
+
+routes = router("fleet")
+
+
+@routes.get("/fleet", responses=says(documented.Fleet))
+def export_fleet(service: ServiceOf) -> Answer:
+    return Answer(fleetfile.export(service))
+
+
+@routes.post("/fleet", responses=says(documented.Applied), openapi_extra=BODY)
+def apply_fleet(
+    service: ServiceOf,
+    call: CallOf,
+    asked: AskedOf,
+    prune: Annotated[bool, Query(description="Remove what the document does not name.")] = False,
+    dry_run: Annotated[bool, Query(description="Only tell the difference.")] = False,
+) -> Answer:
+    """Make the fleet as the document says, in one transaction."""
+    kind = asked.content_type.partition(";")[0].strip().lower()
+    if kind not in FORMATS:
+        raise errors.RefusedError(f"{kind or 'no type'!r} is not the type of a fleet: send {' or '.join(FORMATS)}")
+    document = fleetfile.parse(asked.body, FORMATS[kind])
+    return Answer(fleet.apply(service, call, document, prune=prune, dry_run=dry_run))

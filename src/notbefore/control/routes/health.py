@@ -1,0 +1,31 @@
+"""/healthz, /readyz and /metrics: for monitoring, without a token."""
+
+from typing import cast
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from notbefore.control.answers import Answer
+from notbefore.control.asking import ServiceOf
+from notbefore.control.metrics import CONTENT_TYPE, Metrics
+
+routes = APIRouter(tags=["monitoring"], include_in_schema=False)
+
+
+@routes.get("/healthz")
+async def healthz() -> Answer:
+    return Answer({"status": "alive"})
+
+
+@routes.get("/readyz")
+def readyz(service: ServiceOf) -> Answer:
+    """Ready while the store can be read; otherwise 503, like every command."""
+    with service.store.read() as reader:
+        reader.last_entry()
+    return Answer({"status": "ready"})
+
+
+@routes.get("/metrics")
+def metrics(request: Request) -> Response:
+    found = cast(Metrics, request.app.state.metrics)
+    return Response(found.render(), media_type=CONTENT_TYPE)

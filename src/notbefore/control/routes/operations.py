@@ -1,0 +1,45 @@
+"""/v1/operations"""
+
+from datetime import timedelta
+from typing import Annotated
+
+from fastapi import Query
+
+from notbefore.control import documented, models
+from notbefore.control.answers import Answer
+from notbefore.control.asking import CallOf, ServiceOf
+from notbefore.control.routing import LIMIT, After, Id, Limit, router, says
+from notbefore.core.operations import Kind
+from notbefore.service import maintenance, queries
+
+routes = router("operations")
+
+
+@routes.get("/operations", responses=says(documented.Page[documented.Operation]))
+def list_operations(
+    service: ServiceOf,
+    after: After = None,
+    limit: Limit = LIMIT,
+    live: Annotated[bool | None, Query(description="Only those that have not ended, or only those that have.")] = None,
+    host: Annotated[models.HostName | None, Query()] = None,
+    kind: Annotated[Kind | None, Query()] = None,
+) -> Answer:
+    return Answer(queries.operations(service, after=after, limit=limit, live=live, host=host, kind=kind))
+
+
+@routes.post("/operations", status_code=201, responses=says(documented.Operations, 201))
+def schedule_operations(service: ServiceOf, call: CallOf, asked: models.NewOperation) -> Answer:
+    """One operation for each VM (restart, redeploy, eviction, deletion) or host (the others): all of them or none."""
+    notice = None if asked.notice_minutes is None else timedelta(minutes=asked.notice_minutes)
+    made = maintenance.schedule(service, call, kind=asked.kind, names=asked.names, notice=notice, reason=asked.reason)
+    return Answer(made, 201)
+
+
+@routes.get("/operations/{operation_id}", responses=says(documented.Operation))
+def show_operation(service: ServiceOf, operation_id: Id) -> Answer:
+    return Answer(queries.operation(service, operation_id))
+
+
+@routes.post("/operations/{operation_id}/cancel", responses=says(documented.Operation))
+def cancel_operation(service: ServiceOf, call: CallOf, operation_id: Id) -> Answer:
+    return Answer(maintenance.cancel_operation(service, call, operation_id))

@@ -1,0 +1,56 @@
+"""/v1/vms"""
+
+from typing import Annotated
+
+from fastapi import Query
+
+from notbefore.control import documented, models
+from notbefore.control.answers import Answer
+from notbefore.control.asking import CallOf, ServiceOf
+from notbefore.control.routing import LIMIT, After, Limit, router, says
+from notbefore.core import errors
+from notbefore.core.fleet import standalone_key
+from notbefore.service import fleet, queries
+
+routes = router("vms")
+
+
+@routes.get("/vms", responses=says(documented.Page[documented.Vm]))
+def list_vms(
+    service: ServiceOf,
+    after: After = None,
+    limit: Limit = LIMIT,
+    host: Annotated[models.HostName | None, Query()] = None,
+    group: Annotated[models.GroupName | None, Query()] = None,
+) -> Answer:
+    return Answer(queries.vms(service, after=after, limit=limit, host=host, group=group))
+
+
+@routes.post("/vms", status_code=201, responses=says(documented.Vm, 201))
+def add_vm(service: ServiceOf, call: CallOf, asked: models.NewVm) -> Answer:
+    return Answer(fleet.add_vm(service, call, asked.spec()), 201)
+
+
+@routes.get("/vms/{name}", responses=says(documented.Vm))
+def show_vm(service: ServiceOf, name: models.VmName) -> Answer:
+    return Answer(queries.vm(service, name))
+
+
+@routes.patch("/vms/{name}", responses=says(documented.Vm))
+def change_vm(service: ServiceOf, call: CallOf, name: models.VmName, asked: models.VmChange) -> Answer:
+    return Answer(fleet.set_vm(service, call, name, asked.given()))
+
+
+@routes.delete("/vms/{name}", responses=says(documented.Removed))
+def remove_vm(service: ServiceOf, call: CallOf, name: models.VmName) -> Answer:
+    return Answer(fleet.remove_vm(service, call, name))
+
+
+@routes.patch("/vms/{name}/policy", responses=says(documented.Policy))
+def change_vm_policy(service: ServiceOf, call: CallOf, name: models.VmName, asked: models.PolicyChange) -> Answer:
+    group = queries.vm(service, name)["group"]
+    if group is not None:
+        raise errors.ConflictError(
+            f"VM {name} goes by the policy of its group: change that of group {group}", vm=name, group=group
+        )
+    return Answer(fleet.set_policy(service, call, standalone_key(name), asked.given()))

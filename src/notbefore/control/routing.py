@@ -1,0 +1,31 @@
+"""What the routes share: how they are made, what they say of themselves, and lists page by page."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Query
+from pydantic import BaseModel, StringConstraints
+
+from notbefore.control.auth import PREFIX, SCHEME
+from notbefore.control.documented import Error
+
+LIMIT = 100
+LARGEST_PAGE = 1000
+
+# Ids and filters match exactly; what could never match is refused before it reaches a database.
+Word = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Id = Annotated[str, Path(max_length=64, pattern=r"^[A-Za-z0-9-]+$")]
+Limit = Annotated[int, Query(ge=1, le=LARGEST_PAGE, description="How many at most.")]
+After = Annotated[Word | None, Query(description="What `next` was in the page before.")]
+
+
+def router(tag: str) -> APIRouter:
+    refusals: dict[int | str, dict[str, Any]] = {
+        "4XX": {"model": Error, "description": "Refused; nothing has changed."},
+        "5XX": {"model": Error, "description": "Failed; after 503 try again."},
+    }
+    return APIRouter(prefix=PREFIX, tags=[tag], dependencies=[Depends(SCHEME)], responses=refusals)
+
+
+def says(model: type[BaseModel], status: int = 200) -> dict[int | str, dict[str, Any]]:
+    """Describe what comes back, without checking it a second time."""
+    return {status: {"model": model}}

@@ -1,0 +1,82 @@
+"""Serves the control plane on a loop that already runs, whose signals belong to somebody else."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from notbefore.core import errors
+
+BACKLOG = 512
+GRACE_SECONDS = 10
+
+
+class ControlServer:
+    def __init__(self, app: ASGIApp, host: str, port: int) -> None:
+        self._host = host
+        self._port = port
+        config = uvicorn.Config(
+            app,
+            lifespan="off",
+            http="httptools",
+            ws="none",
+            loop="none",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            backlog=BACKLOG,
+            timeout_graceful_shutdown=GRACE_SECONDS,
+        )
+        self._server = _Server(config)
+        self._running: asyncio.Task[None] | None = None
+
+    @property
+    def port(self) -> int:
+        """The one that was bound, which matters when 0 was asked for."""
+        return self._port
+
+    async def start(self) -> None:
+        """Return once it answers."""
+        listening = await self._bind()
+        self._port = listening.getsockname()[1]
+        self._running = asyncio.create_task(self._server.serve([listening]), name="control")
+        ready = asyncio.create_task(self._server.ready.wait())
+        await asyncio.wait({self._running, ready}, return_when=asyncio.FIRST_COMPLETED)
+        ready.cancel()
+        if self._running.done():
+            await self._running
+
+    async def stop(self) -> None:
+        """Let running requests out, then return."""
+        if self._running is not None:
+            self._server.should_exit = True
+            await self._running
+
+    async def _bind(self) -> socket.socket:
+        try:
+            found = await asyncio.get_running_loop().getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+            family, _, _, _, address = found[0]
+            return socket.create_server(address[:2], family=family, backlog=BACKLOG)
+        except OSError as error:
+            raise errors.RefusedError(
+                f"cannot listen on {self._host}:{self._port} ({(error.strerror or str(error)).lower()}): "
+                "give another --control"
+            ) from None
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.ready.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield

@@ -6,15 +6,17 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    def now(self) -> datetime: ...
+    def now(self) -> datetime:
+        """In UTC; never falls."""
+
+    def not_below(self, moment: datetime) -> None:
+        """Time that is already in the journal counts as passed."""
 
 
 class SystemClock:
-    """The system's time in UTC, never falling, nor below `floor`."""
-
-    def __init__(self, floor: datetime | None = None) -> None:
+    def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._last = floor or datetime.min.replace(tzinfo=UTC)
+        self._last = datetime.min.replace(tzinfo=UTC)
 
     def now(self) -> datetime:
         with self._lock:
@@ -22,6 +24,5 @@ class SystemClock:
             return self._last
 
     def not_below(self, moment: datetime) -> None:
-        """Time that is already in the journal counts as passed."""
         with self._lock:
             self._last = max(self._last, moment)

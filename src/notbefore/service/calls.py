@@ -28,7 +28,7 @@ class Call:
 SYSTEM = Call(actor="system")
 
 
-def command(service: Service, call: Call, work: Callable[[Session], View], *, secret_field: str = "") -> View:
+def command(service: Service, call: Call, work: Callable[[Session], View], *, shown_once: str = "") -> View:
     """Do the work once per key; its result is kept in the same transaction, but for a field that is secret."""
 
     def once(session: Session) -> View:
@@ -43,7 +43,7 @@ def command(service: Service, call: Call, work: Callable[[Session], View], *, se
             remembered: View = msgspec.json.decode(known.result)
             return remembered
         result = work(session)
-        kept = {name: None if name == secret_field else value for name, value in result.items()}
+        kept = {name: None if name == shown_once else value for name, value in result.items()}
         session.transaction.remember(call.token_id, call.key, call.digest, 200, msgspec.json.encode(kept), session.now)
         return result
 

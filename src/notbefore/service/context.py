@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import structlog
 
-from notbefore.clock import SystemClock
+from notbefore.clock import Clock
 from notbefore.core import errors
 from notbefore.core.draft import Changes, Draft, World
 from notbefore.core.operations import Status
@@ -71,7 +71,7 @@ class Service:
         self,
         *,
         store: Store,
-        clock: SystemClock,
+        clock: Clock,
         timing: Timing,
         publisher: Publisher,
         telemetry: Telemetry | None = None,

@@ -4,6 +4,7 @@ import hashlib
 import hmac
 import secrets
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -31,15 +32,25 @@ def create(service: Service, call: Call, *, name: str, role: str = "admin") -> V
         raise errors.RefusedError(f"there is no role {role!r}: give {' or '.join(ROLES)}")
 
     def work(session: Session) -> View:
-        secret = PREFIX + secrets.token_urlsafe(32)
-        token = Token(id=str(uuid.uuid4()), name=name, role=role, digest=_digest(secret), created_at=session.now)
-        session.transaction.add_token(token)
-        draft = session.draft(session.transaction.load(), by=call.actor)
-        draft.note("token.created", id=token.id, name=name, role=role)
-        session.keep(draft)
+        token, secret = _new(session, name, role)
+        _add(session, token, call.actor)
         return {**_view(token), "token": secret}
 
-    return command(service, call, work, secret_field="token")
+    return command(service, call, work, shown_once="token")
+
+
+def create_first(service: Service, keep: Callable[[str], None]) -> bool:
+    """When there is no token at all, make the administrator's. It is kept before it is valid, so it is never lost."""
+
+    def work(session: Session) -> bool:
+        if session.transaction.list_tokens():
+            return False
+        token, secret = _new(session, "admin", "admin")
+        keep(secret)
+        _add(session, token, "system")
+        return True
+
+    return service.transact(work)
 
 
 def list_all(service: Service) -> View:
@@ -67,6 +78,18 @@ def authenticate(service: Service, bearer: str) -> Caller:
         raise errors.UnauthorizedError
     _note_use(service, token, service.clock.now())
     return Caller(id=token.id, name=token.name, role=token.role)
+
+
+def _new(session: Session, name: str, role: str) -> tuple[Token, str]:
+    secret = PREFIX + secrets.token_urlsafe(32)
+    return Token(id=str(uuid.uuid4()), name=name, role=role, digest=_digest(secret), created_at=session.now), secret
+
+
+def _add(session: Session, token: Token, by: str) -> None:
+    session.transaction.add_token(token)
+    draft = session.draft(session.transaction.load(), by=by)
+    draft.note("token.created", id=token.id, name=token.name, role=token.role)
+    session.keep(draft)
 
 
 def _note_use(service: Service, token: Token, now: datetime) -> None:

@@ -1,0 +1,28 @@
+"""Where logs go and what they look like: constant messages, variables as fields, always an `action`."""
+
+import logging
+import sys
+
+import structlog
+
+from notbefore.settings.values import LogFormat, LogLevel
+
+
+def configure(level: LogLevel, log_format: LogFormat) -> None:
+    """To standard error: for people on a terminal, otherwise one JSON object a line."""
+    people = log_format is LogFormat.CONSOLE or (log_format is LogFormat.AUTO and sys.stderr.isatty())
+    renderer: structlog.typing.Processor = (
+        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()) if people else structlog.processors.JSONRenderer()
+    )
+    tracebacks: list[structlog.typing.Processor] = [] if people else [structlog.processors.format_exc_info]
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            *tracebacks,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=False,
+    )

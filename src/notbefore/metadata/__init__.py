@@ -1,0 +1,1 @@
+"""The guests' endpoint: it answers polls from memory, and hands approvals to the service."""

@@ -1,0 +1,113 @@
+"""What all connections share, and the answer to a plain poll: no await, no lock, no database."""
+
+import asyncio
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from notbefore.clock import Clock
+from notbefore.core.timing import Timing
+from notbefore.metadata.answers import Answer, Letterhead
+from notbefore.metadata.board import Board, Guest, Notice
+from notbefore.metadata.bridge import Bridge
+from notbefore.metadata.counters import Counters
+from notbefore.metadata.gates import Poll
+from notbefore.metadata.hearing import Hearing
+from notbefore.metadata.identity import Callers
+from notbefore.metadata.options import Options
+from notbefore.metadata.rate import Rate
+from notbefore.metadata.requests import Request
+from notbefore.wire import document
+
+if TYPE_CHECKING:
+    from notbefore.metadata.protocol import Connection
+
+REMEMBERED = 1024
+REMEMBERED_BYTES = 2048
+
+
+class Desk:
+    def __init__(
+        self,
+        *,
+        board: Board,
+        bridge: Bridge,
+        clock: Clock,
+        timing: Timing,
+        options: Options,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.board = board
+        self.bridge = bridge
+        self.clock = clock
+        self.options = options
+        self.limits = options.limits
+        self.loop = loop
+        self.callers = Callers(board, options, clock)
+        self.hearing = Hearing(board, bridge, clock, timing, options.first_answer_delay)
+        self.letterhead = Letterhead(clock.now())
+        self.polls = Rate(options.rate, options.burst)
+        self.approvals = Rate(options.rate, options.burst)
+        self.counters = Counters()
+        self.connections: set[Connection] = set()
+        self.empty = asyncio.Event()
+        """Set while there is no connection."""
+        self.empty.set()
+        self.stopping = False
+        self._remembered: dict[bytes, Request] = {}
+
+    def arrive(self, connection: "Connection") -> None:
+        self.connections.add(connection)
+        self.counters.open += 1
+        self.empty.clear()
+
+    def leave(self, connection: "Connection") -> None:
+        self.connections.remove(connection)
+        self.counters.open -= 1
+        if not self.connections:
+            self.empty.set()
+
+    def refresh(self) -> None:
+        """Once a second, and after the clock has jumped."""
+        self.letterhead.renew(self.clock.now())
+        self.hearing.refresh()
+        self.hearing.flush_if_due()
+
+    def poll(self, request: Request, guest: Guest) -> bytes | None:
+        """The whole answer to a quick request; None when it must take the long way."""
+        notice = guest.notice
+        hearing = self.hearing
+        if notice is None or notice.heard < hearing.silent_before:
+            return None
+        full_at = self.polls.take(guest.polls_full_at, monotonic())
+        if full_at < 0:
+            return None
+        guest.polls_full_at = full_at
+        notice.heard = hearing.now
+        poll: Poll = request.verdict  # type: ignore[assignment]
+        if poll.condition is not None and self.is_unchanged(poll.condition, notice):
+            self.counters.polls_3xx += 1
+            return self.letterhead.unchanged[request.persistence] + notice.answer_unchanged()
+        self.counters.polls_2xx += 1
+        ready = notice.ready.get(poll.version.name)
+        return self.letterhead.ok[request.persistence] + (ready or notice.answer(poll.version))
+
+    def show(self, poll: Poll, notice: Notice) -> Answer:
+        if poll.condition is not None and self.is_unchanged(poll.condition, notice):
+            return Answer(304, notice.answer_unchanged())
+        return Answer(200, notice.answer(poll.version))
+
+    def is_unchanged(self, condition: str, notice: Notice) -> bool:
+        return condition == notice.etag or document.matches(condition, notice.etag)
+
+    def recall(self, data: bytes) -> Request | None:
+        """The one whole request that these very bytes were, when they came between requests before.
+
+        What bytes mean there depends on nothing else, so httptools need not read them again.
+        """
+        return self._remembered.get(data)
+
+    def remember(self, data: bytes, request: Request) -> None:
+        if len(data) <= REMEMBERED_BYTES:
+            if len(self._remembered) >= REMEMBERED:
+                self._remembered.clear()
+            self._remembered[data] = request

@@ -1,0 +1,219 @@
+"""The requests on one connection, as httptools finds them in its bytes, within limits."""
+
+import re
+from collections.abc import Callable
+
+import httptools
+
+from notbefore.metadata import answers, gates
+from notbefore.metadata.answers import Answer, Persistence
+from notbefore.metadata.board import Guest
+from notbefore.metadata.gates import Head, Refuse, Verdict
+from notbefore.metadata.options import Limits
+
+UNKNOWN_METHOD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) (\S+) HTTP/1\.[01]\r\n")
+"""What a well-formed request looks like whose method the parser does not know."""
+
+BODY_TOO_LARGE = answers.error(400, "Bad request. The body is larger than 64 KiB: approve fewer events in one request")
+
+
+class Request:
+    """One request. It is never changed once it is complete."""
+
+    __slots__ = ("admitted", "body", "complete", "expects", "fault", "method", "persistence", "quick", "verdict")
+
+    def __init__(self, method: str, verdict: Verdict, persistence: Persistence, *, expects: bool = False) -> None:
+        self.method = method
+        self.verdict = verdict
+        self.persistence = persistence
+        self.expects = expects
+        """It waits for `100 Continue` before it sends its body."""
+        self.quick = isinstance(verdict, gates.Poll) and verdict.wait is None
+        """Can be answered from memory at once."""
+        self.complete = False
+        self.body = b""
+        self.fault: Answer | None = None
+        """What is wrong with the body."""
+        self.admitted: Guest | None = None
+        """Who sent it, when that was settled before its body came."""
+
+    @classmethod
+    def refused(cls, answer: Answer) -> "Request":
+        request = cls("", Refuse(answer=answer), Persistence.CLOSES)
+        request.complete = True
+        return request
+
+
+class _Stop(Exception):  # noqa: N818 - it is no error: it stops the parser
+    """Raised out of a callback when nothing further is to be read."""
+
+
+class Reader:
+    """Feeds httptools, and lists requests from the moment their head is complete."""
+
+    def __init__(self, limits: Limits, judge: Callable[[Head], Verdict], arrived: list[Request]) -> None:
+        self._limits = limits
+        self._judge = judge
+        self._arrived = arrived
+        self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
+        self.between = True
+        """No request is under way."""
+        self.stopped = False
+        """Nothing further can be read: the last request said so, or was no request."""
+        self._serial = 0
+        """Counts requests, to tell whether bytes still belong to the same one."""
+        self._begin()
+
+    def feed(self, data: bytes) -> None:
+        if self.stopped:
+            return
+        fresh, known, serial = self.between, len(self._arrived), self._serial
+        try:
+            self._parse(data)
+        except httptools.HttpParserCallbackError as error:
+            if not isinstance(error.__context__, _Stop):
+                raise
+            self.stopped = True
+        except httptools.HttpParserInvalidMethodError:
+            other = UNKNOWN_METHOD.match(data.lstrip(b"\r\n")) if fresh and len(self._arrived) == known else None
+            self._fail(self._refusal(other))
+        except httptools.HttpParserError:
+            # What follows a request that closes the connection is nobody's.
+            if not self.stopped:
+                self._fail(answers.BAD_FRAMING)
+        else:
+            if serial == self._serial:
+                self._weigh(len(data))
+
+    def close(self) -> None:
+        """Let go of the parser, which holds on to this reader."""
+        self.stopped = True
+        self._parser = None
+
+    def _parse(self, data: bytes) -> None:
+        assert self._parser is not None
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            if self.stopped:
+                return
+            # Nobody is upgraded here, so the client is answered as if it had not offered to (RFC 9110, 7.8). But the
+            # parser has already left HTTP; a new one gets the same head without the offer.
+            self._parser = httptools.HttpRequestParser(self)
+            self._parse(self._head_without_upgrade() + data[upgrade.args[0] :])
+
+    def _head_without_upgrade(self) -> bytes:
+        kept = {name: value for name, value in self._headers.items() if name not in (b"connection", b"upgrade")}
+        if b"close" in self._headers[b"connection"].lower():
+            kept[b"connection"] = b"close"
+        lines = [b"%b %b HTTP/1.1" % (self._parser_method, self._target)]
+        return b"\r\n".join([*lines, *(b"%b: %b" % header for header in kept.items()), b"", b""])
+
+    def _begin(self) -> None:
+        self._target = b""
+        self._headers: dict[bytes, bytes] = {}
+        self._header_count = 0
+        self._head_size = 0
+        self._received = 0
+        self._current: Request | None = None
+        self._chunks: list[bytes] = []
+        self._body_size = 0
+        self._parser_method = b""
+
+    def _weigh(self, received: int) -> None:
+        """What is under way may not grow for ever, whatever the parser has made of it so far."""
+        if self.between:
+            return
+        self._received += received
+        if self._current is None and self._received > self._limits.head_bytes:
+            self._fail(answers.HEAD_TOO_LARGE)
+        elif self._received > self._limits.framing_bytes:
+            self._fail(BODY_TOO_LARGE)
+
+    def _fail(self, answer: Answer) -> None:
+        self.stopped = True
+        if self._current is None:
+            self._arrived.append(Request.refused(answer))
+        elif not self._current.complete:
+            self._end_body(answer)
+
+    def _end_body(self, fault: Answer | None = None) -> None:
+        request = self._current
+        assert request is not None
+        request.body = b"".join(self._chunks)
+        request.fault = fault
+        if fault is not None:
+            request.persistence = Persistence.CLOSES
+        request.complete = True
+
+    def _refusal(self, other: re.Match[bytes] | None) -> Answer:
+        if other is not None:
+            verdict = self._judge(Head(method="", target=other[2], headers={}))
+            if isinstance(verdict, Refuse):
+                return verdict.answer
+        return answers.BAD_FRAMING
+
+    # What httptools calls
+
+    def on_message_begin(self) -> None:
+        self._serial += 1
+        self._begin()
+        self.between = False
+
+    def on_url(self, part: bytes) -> None:
+        self._target += part
+        self._count_head(len(part))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._header_count += 1
+        self._count_head(len(name) + len(value) + 4)
+        # Trailers come after the body and say nothing that matters here.
+        if self._current is None:
+            key = name.lower()
+            before = self._headers.get(key)
+            value = value.strip(b" \t")
+            self._headers[key] = value if before is None else b"%b, %b" % (before, value)
+
+    def on_headers_complete(self) -> None:
+        assert self._parser is not None
+        method = self._parser.get_method()
+        self._parser_method = method
+        if self._parser.should_upgrade() and method != b"CONNECT":
+            return
+        version = self._parser.get_http_version()
+        if version not in ("1.0", "1.1"):
+            self._fail(answers.BAD_FRAMING)
+            raise _Stop
+        head = Head(method=method.decode("ascii"), target=self._target, headers=self._headers)
+        keeps = self._parser.should_keep_alive() and method != b"CONNECT"
+        persistence = Persistence.CLOSES
+        if keeps:
+            persistence = Persistence.STAYS if version == "1.1" else Persistence.STAYS_SAID
+        has_body = self._headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in self._headers
+        expects = has_body and version == "1.1" and self._headers.get(b"expect", b"").lower() == b"100-continue"
+        self._current = Request(head.method, self._judge(head), persistence, expects=expects)
+        self._arrived.append(self._current)
+        if int(self._headers.get(b"content-length", b"0")) > self._limits.body_bytes:
+            self._fail(BODY_TOO_LARGE)
+            raise _Stop
+
+    def on_body(self, part: bytes) -> None:
+        self._chunks.append(part)
+        self._body_size += len(part)
+        if self._body_size > self._limits.body_bytes:
+            self._fail(BODY_TOO_LARGE)
+            raise _Stop
+
+    def on_message_complete(self) -> None:
+        if self._current is None:
+            # An offer to upgrade: the same request follows without it.
+            return
+        self._end_body()
+        self.between = True
+        self.stopped = self._current.persistence is Persistence.CLOSES
+
+    def _count_head(self, size: int) -> None:
+        self._head_size += size
+        if self._head_size > self._limits.head_bytes or self._header_count > self._limits.headers:
+            self._fail(answers.HEAD_TOO_LARGE)
+            raise _Stop

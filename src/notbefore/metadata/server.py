@@ -1,0 +1,102 @@
+"""The guests' endpoint as a whole: its listeners, its timers, and a stop that first lets answers out."""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import structlog
+
+from notbefore.clock import Clock
+from notbefore.core.timing import Timing
+from notbefore.metadata import door
+from notbefore.metadata.board import Board
+from notbefore.metadata.bridge import Bridge, Guests
+from notbefore.metadata.counters import Counters
+from notbefore.metadata.desk import Desk
+from notbefore.metadata.door import Door
+from notbefore.metadata.options import Options
+from notbefore.settings import Address, Listener
+
+log = structlog.get_logger()
+
+SPARE_DESCRIPTORS = 512
+
+
+class MetadataServer:
+    """Made and used on a running loop; `board` is filled before or meanwhile."""
+
+    def __init__(
+        self, *, board: Board, guests: Guests, clock: Clock, timing: Timing, options: Options | None = None
+    ) -> None:
+        self._options = options or Options()
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._bridge = Bridge(guests, self._loop, self._options.limits.approvals)
+        self._desk = Desk(
+            board=board, bridge=self._bridge, clock=clock, timing=timing, options=self._options, loop=self._loop
+        )
+        self._doors: list[Door] = []
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    @property
+    def counters(self) -> Counters:
+        return self._desk.counters
+
+    @property
+    def bound(self) -> tuple[Address | Path, ...]:
+        """Where guests are answered, with the ports that the system chose."""
+        return tuple(place for opened in self._doors for place in opened.bound)
+
+    def start(self, listeners: Sequence[Listener]) -> None:
+        door.allow_descriptors(self._options.limits.connections + SPARE_DESCRIPTORS)
+        opened = []
+        try:
+            for listener in listeners:
+                opened.append(Door(self._desk, listener))
+                opened[-1].open()
+        except BaseException:
+            for one in opened:
+                self._loop.create_task(one.close())
+            raise
+        self._doors = opened
+        self._bridge.start()
+        self._refresh()
+        self._sweep()
+
+    def refresh(self) -> None:
+        """Look at the clock now; it is looked at once a second anyway."""
+        self._desk.refresh()
+
+    async def stop(self, grace: float = 5) -> None:
+        """Accept nobody, let answers out, keep what was heard, then close."""
+        for one in self._doors:
+            await one.close()
+        self._desk.stopping = True
+        for connection in tuple(self._desk.connections):
+            connection.stop()
+        deadline = self._loop.time() + grace
+        self._desk.hearing.flush()
+        await self._until_empty(grace)
+        if not await self._bridge.close(max(0.1, deadline - self._loop.time())):
+            log.error("The store did not answer in time", action="guests.abandoned")
+        for timer in self._timers.values():
+            timer.cancel()
+        for connection in tuple(self._desk.connections):
+            connection.abort()
+        await self._until_empty(1)
+
+    async def _until_empty(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._desk.empty.wait(), seconds)
+
+    def _refresh(self) -> None:
+        self._desk.refresh()
+        # Just after the second changes, so that the Date is hardly ever late.
+        seconds = 1.001 - self._clock.now().microsecond / 1_000_000
+        self._timers["refresh"] = self._loop.call_later(seconds, self._refresh)
+
+    def _sweep(self) -> None:
+        for connection in tuple(self._desk.connections):
+            connection.sweep()
+        self._timers["sweep"] = self._loop.call_later(self._options.limits.sweep_seconds, self._sweep)

@@ -1,0 +1,30 @@
+"""Every use case runs on both databases."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.service.rig import Rig
+
+from notbefore.store.contract import Store
+from notbefore.store.opening import open_store
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'notbefore.db'}"
+    return str(request.getfixturevalue("postgres_url"))
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[Store]:
+    opened = open_store(url, migrate=True)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def rig(store: Store) -> Rig:
+    """The demo fleet; every scope listens."""
+    return Rig(store).settle_demo()

@@ -1,0 +1,103 @@
+"""A service on a real store, with a clock that the test moves and ticks that it asks for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from notbefore.core.documents import Document
+from notbefore.core.driving import Task
+from notbefore.core.operations import Kind
+from notbefore.core.timing import Timing
+from notbefore.drivers.interface import Driver
+from notbefore.drivers.simulated import SimulatedDriver
+from notbefore.service import Service, demo, maintenance, queries, ticking, upkeep
+from notbefore.service.calls import Call
+from notbefore.service.guests import Approval, Guests
+from notbefore.service.publishing import Members
+from notbefore.store.contract import Store
+
+START = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
+OPERATOR = Call(actor="ada", token_id="t1")
+
+
+class ManualClock:
+    def __init__(self, now: datetime = START) -> None:
+        self._now = now
+
+    def now(self) -> datetime:
+        return self._now
+
+    def not_below(self, moment: datetime) -> None:
+        self._now = max(self._now, moment)
+
+    def advance(self, **duration: float) -> None:
+        self._now += timedelta(**duration)
+
+
+@dataclass
+class Published:
+    """What guests would be told."""
+
+    incarnations: dict[str, list[int]] = field(default_factory=dict)
+    latest: dict[str, Document] = field(default_factory=dict)
+    scopes: dict[str, Members] = field(default_factory=dict)
+
+    def documents(self, documents: Sequence[Document]) -> None:
+        for document in documents:
+            self.latest[document.scope] = document
+            self.incarnations.setdefault(document.scope, []).append(document.incarnation)
+
+    def members(self, members: Sequence[Members]) -> None:
+        for each in members:
+            self.scopes[each.key] = each
+
+
+class Rig:
+    def __init__(self, store: Store, *, driver: Driver | None = None, speed: float = 1, clock: Any = None) -> None:
+        self.clock = clock or ManualClock()
+        self.published = Published()
+        timing = Timing(speed=speed)
+        self.service = Service(store=store, clock=self.clock, timing=timing, publisher=self.published)
+        self.guests = Guests(self.service)
+        self.driver = driver or SimulatedDriver(timing)
+        self.asked: list[Task] = []
+
+    def settle_demo(self) -> "Rig":
+        upkeep.resume(self.service, alone=True)
+        demo.settle(self.service)
+        return self
+
+    def schedule(self, kind: Kind, *names: str, call: Call = OPERATOR, **more: Any) -> list[dict[str, Any]]:
+        made: list[dict[str, Any]] = maintenance.schedule(self.service, call, kind=kind, names=names, **more)[
+            "operations"
+        ]
+        return made
+
+    def tick(self) -> None:
+        """Until nothing is due any more."""
+        tasks = ticking.tick(self.service)
+        while tasks:
+            self.asked += tasks
+            reports = [
+                ticking.Report(operation=task.operation, outcome=self.driver.carry_out(task, self.clock.now()))
+                for task in tasks
+            ]
+            tasks = ticking.tick(self.service, reports)
+
+    def run(self, seconds: float, step: float = 1) -> None:
+        passed = 0.0
+        while passed < seconds:
+            self.tick()
+            self.clock.advance(seconds=step)
+            passed += step
+        self.tick()
+
+    def approve(self, vm: str, scope: str, *event_ids: str) -> Exception | None:
+        return self.guests.approve([Approval(vm=vm, scope=scope, event_ids=event_ids)])[0]
+
+    def event(self, event_id: str) -> dict[str, Any]:
+        return queries.event(self.service, event_id)
+
+    def actions(self, **filters: Any) -> list[str]:
+        return [entry["action"] for entry in queries.history(self.service, limit=10_000, **filters)["items"]]

@@ -1,0 +1,157 @@
+"""A process that dies leaves nothing undone; two on one database do nothing twice."""
+
+import threading
+from datetime import datetime, timedelta
+
+import pytest
+from tests.service.rig import OPERATOR, START, ManualClock, Rig
+
+from notbefore.core import errors
+from notbefore.core.operations import Kind
+from notbefore.service import calls, maintenance, queries, ticking, upkeep
+from notbefore.service.following import Follower
+from notbefore.store.contract import Store
+from notbefore.store.opening import open_store
+
+
+def test_what_had_started_goes_on_under_the_same_id(store: Store) -> None:
+    rig = Rig(store).settle_demo()
+    (operation,) = rig.schedule(Kind.HARDWARE_FAILURE, "host-a")
+    (task,) = ticking.tick(rig.service)
+    again = Rig(store, clock=rig.clock)
+    assert ticking.tick(again.service) == []
+    upkeep.resume(again.service, alone=True)
+    (repeated,) = ticking.tick(again.service)
+    assert (repeated.operation, repeated.attempt) == (task.operation, task.attempt) == (operation["id"], 1)
+
+
+def test_a_claim_of_a_dead_process_lapses(store: Store) -> None:
+    rig = Rig(store).settle_demo()
+    rig.schedule(Kind.HARDWARE_FAILURE, "host-a")
+    ticking.tick(rig.service)
+    other = Rig(store, clock=rig.clock)
+    rig.clock.advance(seconds=10)
+    ticking.renew_claims(rig.service, [queries.operations(rig.service)["items"][0]["id"]])
+    rig.clock.advance(seconds=10)
+    assert ticking.tick(other.service) == []
+    rig.clock.advance(seconds=10)
+    assert len(ticking.tick(other.service)) == 1
+
+
+def test_an_answer_that_comes_too_late_changes_nothing(store: Store) -> None:
+    rig = Rig(store).settle_demo()
+    rig.schedule(Kind.RESTART, "web-0")
+    maintenance.approve(rig.service, OPERATOR, queries.events(rig.service)["items"][0]["id"])
+    (task,) = ticking.tick(rig.service)
+    rig.schedule(Kind.HARDWARE_FAILURE, "host-a")
+    rig.clock.advance(seconds=20)
+    outcome = rig.driver.carry_out(task, rig.clock.now())
+    ticking.tick(rig.service, [ticking.Report(operation=task.operation, outcome=outcome)])
+    assert queries.operation(rig.service, task.operation)["status"] == "Failed"
+    ticking.tick(rig.service, [ticking.Report(operation="unheard-of", outcome=outcome)])
+
+
+def test_for_a_while_after_start_up_nothing_starts_by_expiry_alone(store: Store) -> None:
+    rig = Rig(store).settle_demo()
+    (operation,) = rig.schedule(Kind.RESTART, "web-0")
+    rig.clock.advance(minutes=20)
+    again = Rig(store, clock=rig.clock)
+    again.run(25)
+    assert queries.operation(again.service, operation["id"])["status"] == "Scheduled"
+    event = operation["events"][0]["id"]
+    assert "since the service started" in queries.explain(again.service, event)["sentence"]
+    again.run(10)
+    assert queries.operation(again.service, operation["id"])["status"] == "Started"
+
+
+def test_a_key_makes_a_command_happen_once(rig: Rig) -> None:
+    call = calls.Call(actor="ada", token_id="t1", key="k", digest="a")
+    first = rig.schedule(Kind.RESTART, "web-0", call=call)
+    assert rig.schedule(Kind.RESTART, "web-0", call=call) == first
+    other = calls.Call(actor="ada", token_id="t1", key="k", digest="b")
+    with pytest.raises(errors.ConflictError, match="Idempotency-Key"):
+        rig.schedule(Kind.RESTART, "web-1", call=other)
+    someone = calls.Call(actor="bob", token_id="t2", key="k", digest="b")
+    rig.schedule(Kind.RESTART, "web-1", call=someone)
+    rig.clock.advance(hours=25)
+    with pytest.raises(errors.ConflictError, match="already"):
+        rig.schedule(Kind.RESTART, "web-0", call=call)
+
+
+def test_a_clock_far_behind_the_journal_is_refused(store: Store) -> None:
+    rig = Rig(store).settle_demo()
+    rig.service.require_sane_clock()
+    behind = Rig(store, clock=ManualClock(START - timedelta(minutes=6)))
+    with pytest.raises(errors.UnsoundError, match="set the clock right"):
+        behind.service.require_sane_clock()
+    a_little = Rig(store, clock=ManualClock(START - timedelta(minutes=4)))
+    a_little.service.require_sane_clock()
+    assert a_little.clock.now() == START
+
+
+def test_an_empty_journal_knows_no_time(store: Store) -> None:
+    Rig(store).service.require_sane_clock()
+
+
+class SlowClock(ManualClock):
+    """Each look takes a while, as on a machine that swaps."""
+
+    def now(self) -> datetime:
+        self.advance(seconds=self.step)
+        return super().now()
+
+    step = 0.0
+
+
+def test_notice_counts_from_the_commit_also_when_that_is_slow(store: Store) -> None:
+    clock = SlowClock()
+    rig = Rig(store, clock=clock).settle_demo()
+    clock.step = 3
+    (operation,) = rig.schedule(Kind.RESTART, "web-0")
+    clock.step = 0
+    shown = clock.now()
+    assert rig.service.timing.shortened(timedelta(minutes=15)) <= _moment(operation["not_before"]) - shown
+    clock.step = 60
+    with pytest.raises(errors.UnavailableError, match="too slow"):
+        rig.schedule(Kind.RESTART, "web-1")
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def test_two_processes_share_the_work_and_see_each_others_changes(postgres_url: str) -> None:
+    stores = [open_store(postgres_url, migrate=True) for _ in range(2)]
+    clock = ManualClock()
+    one, two = (Rig(store, clock=clock) for store in stores)
+    one.settle_demo()
+    follower = Follower(two.service, two.service.refresh())
+    follower.start()
+    try:
+        hosts = one.schedule(Kind.HOST_REBOOT, "host-a", "host-b", "host-c")
+        for event in (event for operation in hosts for event in operation["events"]):
+            maintenance.approve(one.service, OPERATOR, event["id"])
+        for _ in range(80):
+            threads = [threading.Thread(target=rig.tick) for rig in (one, two)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            clock.advance(seconds=1)
+        assert queries.operations(one.service, live=True)["items"] == []
+        actions = one.actions()
+        for action, times in (("operation.started", 3), ("driver.finished", 3), ("operation.completed", 3)):
+            assert actions.count(action) == times
+        last = one.published.latest.get("group:web") or two.published.latest["group:web"]
+        follows = threading.Event()
+        for _ in range(100):
+            scope = two.published.scopes["group:web"].scope
+            if scope is not None and scope.incarnation >= last.incarnation:
+                break
+            follows.wait(0.05)
+        else:
+            pytest.fail("the second process never saw what the first one did")
+    finally:
+        follower.stop()
+        for store in stores:
+            store.close()

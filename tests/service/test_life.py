@@ -1,0 +1,218 @@
+"""From a request over the approval to the end, as operators and guests see it."""
+
+from datetime import datetime, timedelta
+
+import pytest
+from tests.service.rig import OPERATOR, START, Rig
+
+from notbefore.core import errors
+from notbefore.core.driving import Finished, NotYet, Outcome, Task
+from notbefore.core.operations import Kind, Status
+from notbefore.service import fleet, maintenance, queries
+from notbefore.store.contract import Store
+
+
+def test_a_restart_is_told_approved_and_carried_out(rig: Rig) -> None:
+    (operation,) = rig.schedule(Kind.RESTART, "web-0", reason="new kernel")
+    (event,) = operation["events"]
+    assert (event["type"], event["source"], event["status"]) == ("Reboot", "User", "Scheduled")
+    assert (
+        timedelta(minutes=15) <= datetime.fromisoformat(event["not_before"]) - START <= timedelta(minutes=15, seconds=2)
+    )
+    explained = queries.explain(rig.service, event["id"])
+    assert "approval by web (web-0)" in explained["sentence"]
+    assert explained["until"] == event["not_before"]
+
+    assert rig.approve("web-1", "group:web", event["id"].lower()) is None
+    rig.tick()
+    assert rig.published.latest["group:web"].events[0].status is Status.STARTED
+    rig.run(20)
+    assert rig.published.latest["group:web"].events == ()
+    assert rig.published.incarnations["group:web"] == [2, 3, 4]
+    assert rig.event(event["id"])["status"] == "Completed"
+    assert rig.actions(event=event["id"]) == ["event.scheduled", "event.approved", "event.started", "event.completed"]
+
+
+def test_nobody_approves_and_it_starts_at_not_before(rig: Rig) -> None:
+    (operation,) = rig.schedule(Kind.RESTART, "web-0")
+    rig.run(14 * 60, step=60)
+    assert queries.operation(rig.service, operation["id"])["status"] == "Scheduled"
+    rig.run(90)
+    assert queries.operation(rig.service, operation["id"])["status"] == "Completed"
+
+
+def test_a_host_update_waits_for_every_scope(rig: Rig) -> None:
+    (operation,) = rig.schedule(Kind.HOST_UPDATE, "host-b")
+    by_scope = {event["scope"]: event["id"] for event in operation["events"]}
+    assert set(by_scope) == {"group:web", "group:pool", "vm:db"}
+    rig.approve("web-1", "group:web", by_scope["group:web"])
+    rig.approve("db", "vm:db", by_scope["vm:db"])
+    rig.tick()
+    assert "pool (pool_2 and pool_3)" in queries.explain(rig.service, by_scope["group:web"])["sentence"]
+    rig.approve("pool_2", "group:pool", by_scope["group:pool"])
+    rig.tick()
+    assert {rig.event(event)["status"] for event in by_scope.values()} == {"Started"}
+
+
+def test_a_guest_cannot_approve_for_others(rig: Rig) -> None:
+    (operation,) = rig.schedule(Kind.RESTART, "web-0")
+    refusal = rig.approve("db", "vm:db", operation["events"][0]["id"])
+    unknown = rig.approve("db", "vm:db", "00000000-0000-4000-8000-000000000000")
+    assert isinstance(refusal, errors.RefusedError)
+    assert str(refusal) == str(unknown)
+    assert rig.event(operation["events"][0]["id"])["approved_at"] is None
+
+
+def test_an_event_that_just_ended_can_still_be_approved(rig: Rig) -> None:
+    (operation,) = rig.schedule(Kind.RESTART, "web-0")
+    event = operation["events"][0]["id"]
+    rig.approve("web-0", "group:web", event)
+    rig.run(20)
+    assert rig.approve("web-0", "group:web", event) is None
+    rig.clock.advance(hours=2)
+    assert rig.approve("web-0", "group:web", event) is not None
+
+
+def test_update_domains_take_turns(rig: Rig) -> None:
+    operations = rig.schedule(Kind.HOST_UPDATE, "host-a", "host-b")
+    for event in (event for operation in operations for event in operation["events"]):
+        maintenance.approve(rig.service, OPERATOR, event["id"])
+    rig.tick()
+    now = {queries.operation(rig.service, each["id"])["status"]: each for each in operations}
+    assert set(now) == {"Started", "Scheduled"}
+    waits = now["Scheduled"]
+    assert "Another update domain is out" in queries.explain(rig.service, waits["events"][0]["id"])["sentence"]
+    rig.run(12)
+    assert queries.operation(rig.service, now["Started"]["id"])["status"] == "Completed"
+    assert queries.operation(rig.service, waits["id"])["status"] == "Started"
+
+
+def test_a_redeploy_moves_the_vm(rig: Rig) -> None:
+    (operation,) = rig.schedule(Kind.REDEPLOY, "web-0")
+    maintenance.approve(rig.service, OPERATOR, operation["events"][0]["id"])
+    rig.run(35)
+    assert queries.vm(rig.service, "web-0")["host"] == "host-d"
+
+
+def test_a_failed_host_is_left_at_once(rig: Rig) -> None:
+    (restart,) = rig.schedule(Kind.RESTART, "web-2")
+    (failure,) = rig.schedule(Kind.HARDWARE_FAILURE, "host-c")
+    assert {event["status"] for event in failure["events"]} == {"Started"}
+    assert queries.operation(rig.service, restart["id"])["status"] == "Canceled"
+    rig.run(40)
+    assert {queries.vm(rig.service, name)["host"] for name in ("web-2", "pool_4")} == {"host-d"}
+    assert queries.host(rig.service, "host-c") == {"name": "host-c", "cordoned": True, "vms": 0}
+
+
+def test_a_failure_without_room_stays_started_until_there_is_some(rig: Rig) -> None:
+    fleet.set_host(rig.service, OPERATOR, "host-d", cordoned=True)
+    (failure,) = rig.schedule(Kind.HARDWARE_FAILURE, "host-a")
+    web = next(event["id"] for event in failure["events"] if event["scope"] == "group:web")
+    rig.run(40)
+    assert "no host can take pool_0, pool_1 and web-0" in queries.explain(rig.service, web)["sentence"]
+    fleet.set_host(rig.service, OPERATOR, "host-d", cordoned=False)
+    rig.run(40)
+    assert rig.event(web)["status"] == "Completed"
+    assert queries.vm(rig.service, "web-0")["host"] == "host-d"
+
+
+def test_a_deletion_removes_the_vm_and_its_document(rig: Rig) -> None:
+    (operation,) = rig.schedule(Kind.DELETION, "db")
+    assert operation["events"] == []
+    rig.run(8)
+    with pytest.raises(errors.NotFoundError):
+        queries.vm(rig.service, "db")
+    assert rig.published.scopes["vm:db"].scope is None
+
+
+def test_an_announced_deletion_waits_for_an_earlier_one(rig: Rig) -> None:
+    (first,) = rig.schedule(Kind.DELETION, "pool_0")
+    (second,) = rig.schedule(Kind.DELETION, "pool_1")
+    rig.approve("pool_1", "group:pool", second["events"][0]["id"])
+    rig.tick()
+    assert "deletion of pool (pool_0)" in queries.explain(rig.service, second["events"][0]["id"])["sentence"]
+    rig.approve("pool_1", "group:pool", first["events"][0]["id"])
+    rig.run(10)
+    assert {vm["name"] for vm in queries.vms(rig.service, group="pool")["items"]} == {"pool_2", "pool_3", "pool_4"}
+
+
+def test_an_eviction_takes_thirty_seconds_at_most(rig: Rig) -> None:
+    rig.schedule(Kind.EVICTION, "batch")
+    rig.clock.advance(seconds=1)
+    rig.run(40)
+    with pytest.raises(errors.NotFoundError):
+        queries.vm(rig.service, "batch")
+
+
+def test_cancelling_one_event_cancels_the_operation(rig: Rig) -> None:
+    (operation,) = rig.schedule(Kind.HOST_UPDATE, "host-a")
+    canceled = maintenance.cancel_event(rig.service, OPERATOR, operation["events"][0]["id"])
+    assert {event["status"] for event in canceled["events"]} == {"Canceled"}
+    with pytest.raises(errors.ConflictError, match="only what is Scheduled"):
+        maintenance.cancel_operation(rig.service, OPERATOR, operation["id"])
+    with pytest.raises(errors.ConflictError, match="is over"):
+        maintenance.approve(rig.service, OPERATOR, operation["events"][0]["id"])
+
+
+def test_nothing_of_a_batch_is_scheduled_when_one_is_refused(rig: Rig) -> None:
+    with pytest.raises(errors.NotFoundError):
+        rig.schedule(Kind.HOST_UPDATE, "host-a", "no-such-host")
+    with pytest.raises(errors.RefusedError):
+        rig.schedule(Kind.HOST_UPDATE, "host-a", "host-a")
+    assert queries.operations(rig.service)["items"] == []
+
+
+class Failing:
+    """Fails some VMs, always or until a given try."""
+
+    def __init__(self, vm: str, until: int) -> None:
+        self.vm, self.until = vm, until
+
+    def carry_out(self, task: Task, now: datetime) -> Outcome:
+        failed = {self.vm: "out of order"} if self.vm in task.vms and task.attempt < self.until else {}
+        return Finished(done=tuple(vm for vm in task.vms if vm not in failed), failures=failed)
+
+
+def test_a_driver_that_fails_is_asked_again(store: Store) -> None:
+    rig = Rig(store, driver=Failing("pool_0", until=3)).settle_demo()
+    (operation,) = rig.schedule(Kind.HARDWARE_FAILURE, "host-a")
+    rig.run(20)
+    assert [task.vms for task in rig.asked] == [("pool_0", "pool_1", "web-0"), ("pool_0",), ("pool_0",)]
+    assert {task.operation for task in rig.asked} == {operation["id"]}
+    assert queries.operation(rig.service, operation["id"])["status"] == "Completed"
+
+
+def test_after_the_last_try_it_has_failed(store: Store) -> None:
+    rig = Rig(store, driver=Failing("pool_0", until=99)).settle_demo()
+    (operation,) = rig.schedule(Kind.HARDWARE_FAILURE, "host-a")
+    rig.run(20)
+    ended = queries.operation(rig.service, operation["id"])
+    assert (ended["status"], ended["failures"]) == ("Failed", {"pool_0": "out of order"})
+    (entry,) = queries.history(rig.service, action="operation.failed")["items"]
+    assert entry["data"]["results"] == {"pool_0": "out of order", "pool_1": "done", "web-0": "done"}
+    assert queries.vm(rig.service, "pool_1")["host"] == "host-d"
+    assert queries.vm(rig.service, "pool_0")["host"] == "host-a"
+
+
+class Asking:
+    """Never done before it was asked a few times."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def carry_out(self, task: Task, now: datetime) -> Outcome:
+        self.calls.append(task.operation)
+        if len(self.calls) < 4:
+            return NotYet(again_at=now + timedelta(seconds=5))
+        return Finished(done=task.vms, failures={})
+
+
+def test_a_driver_may_say_not_yet(store: Store) -> None:
+    driver = Asking()
+    rig = Rig(store, driver=driver).settle_demo()
+    rig.schedule(Kind.HARDWARE_FAILURE, "host-a")
+    rig.run(14)
+    assert len(driver.calls) == 3
+    rig.run(10)
+    assert len(set(driver.calls)) == 1
+    assert queries.operations(rig.service, live=True)["items"] == []

@@ -1,0 +1,57 @@
+"""Scopes that nobody speaks for, and what a first poll changes."""
+
+from tests.service.rig import OPERATOR, Rig
+
+from notbefore.core.operations import Kind
+from notbefore.service import fleet, queries, upkeep
+from notbefore.store.contract import Store
+
+
+def listen_by_polling(rig: Rig, key: str) -> None:
+    fleet.set_policy(rig.service, OPERATOR, key, {"listening": "auto"})
+
+
+def test_a_silent_scope_is_not_waited_for(rig: Rig) -> None:
+    listen_by_polling(rig, "vm:db")
+    (operation,) = rig.schedule(Kind.RESTART, "db")
+    assert operation["status"] == "Started"
+
+
+def test_a_first_poll_takes_back_what_silence_approved(rig: Rig) -> None:
+    for key in ("vm:db", "group:web", "group:pool"):
+        listen_by_polling(rig, key)
+    (operation,) = rig.schedule(Kind.HOST_UPDATE, "host-b")
+    assert {event["approved_by"] for event in operation["events"]} == {"silence"}
+    rig.guests.heard({"vm:db": rig.clock.now()})
+    rig.tick()
+    (event,) = (event for event in operation["events"] if event["scope"] == "vm:db")
+    assert rig.event(event["id"])["status"] == "Scheduled"
+    assert "approval by db" in queries.explain(rig.service, event["id"])["sentence"]
+    rig.approve("db", "vm:db", event["id"])
+    rig.tick()
+    assert rig.event(event["id"])["status"] == "Started"
+
+
+def test_silence_lasts_a_day(rig: Rig) -> None:
+    listen_by_polling(rig, "vm:db")
+    rig.guests.heard({"vm:db": rig.clock.now(), "vm:gone": rig.clock.now()})
+    assert queries.vm(rig.service, "db")["listening"]
+    rig.clock.advance(hours=12)
+    rig.guests.heard({"vm:db": rig.clock.now()})
+    rig.clock.advance(hours=23)
+    assert queries.vm(rig.service, "db")["listening"]
+    rig.clock.advance(hours=1)
+    assert not queries.vm(rig.service, "db")["listening"]
+
+
+def test_our_own_downtime_is_nobodys_silence(store: Store) -> None:
+    rig = Rig(store).settle_demo()
+    listen_by_polling(rig, "vm:db")
+    rig.guests.heard({"vm:db": rig.clock.now()})
+    upkeep.keep_up(rig.service)
+    rig.clock.advance(hours=30)
+    again = Rig(store, clock=rig.clock)
+    upkeep.resume(again.service, alone=True)
+    assert queries.vm(again.service, "db")["listening"]
+    again.clock.advance(hours=24)
+    assert not queries.vm(again.service, "db")["listening"]

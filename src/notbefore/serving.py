@@ -1,0 +1,156 @@
+"""`notbefore serve`: the one place where everything is put together."""
+
+import asyncio
+import signal
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+import uvloop
+
+from notbefore import datadirectory, logs, tour
+from notbefore.clock import SystemClock
+from notbefore.core import errors
+from notbefore.core.timing import Timing
+from notbefore.drivers.simulated import SimulatedDriver
+from notbefore.metadata.board import Board, Publications
+from notbefore.metadata.counters import Counters
+from notbefore.metadata.options import Options, Proxy
+from notbefore.metadata.server import MetadataServer
+from notbefore.service import Service, demo, tokens, upkeep
+from notbefore.service.following import Follower
+from notbefore.service.guests import Guests
+from notbefore.service.ticker import Ticker
+from notbefore.settings import Address, Settings
+from notbefore.store.contract import Store
+from notbefore.store.opening import open_store
+
+if TYPE_CHECKING:
+    from notbefore.control.server import ControlServer
+
+log = structlog.get_logger()
+
+
+def run(settings: Settings) -> int:
+    """Serve until SIGINT or SIGTERM."""
+    logs.configure(settings.log_level, settings.log_format)
+    with datadirectory.held(settings.directory):
+        store = open_store(settings.database_url, migrate=False)
+        try:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(_serve(settings, store))
+        finally:
+            store.close()
+    return 0
+
+
+async def _serve(settings: Settings, store: Store) -> None:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(name, stopping.set)
+    board = Board()
+    timing = Timing(speed=settings.speed)
+    service = Service(store=store, clock=SystemClock(), timing=timing, publisher=Publications(board, loop))
+    # Blocking, but nothing is served yet.
+    position = _prepare(settings, service)
+    await asyncio.sleep(0)
+    async with AsyncExitStack() as stack:
+        metadata = MetadataServer(
+            board=board, guests=Guests(service), clock=service.clock, timing=timing, options=_options(settings)
+        )
+        metadata.start(settings.metadata)
+        stack.push_async_callback(metadata.stop)
+        control = await _start_control(settings, service, metadata.counters)
+        stack.push_async_callback(control.stop)
+        ticker = Ticker(service, SimulatedDriver(timing))
+        ticker.start()
+        stack.push_async_callback(asyncio.to_thread, ticker.stop)
+        follower = Follower(service, position)
+        follower.start()
+        stack.push_async_callback(asyncio.to_thread, follower.stop)
+        guests_at = [str(place) for place in metadata.bound]
+        operators_at = str(Address(host=settings.control.host, port=control.port))
+        log.info("Serving", action="serve.started", metadata=guests_at, control=operators_at, speed=settings.speed)
+        if settings.demo:
+            tour.show(guests_at[0], operators_at, settings)
+        await stopping.wait()
+        log.info("Stopping", action="serve.stopping")
+    log.info("Stopped", action="serve.stopped")
+
+
+def _prepare(settings: Settings, service: Service) -> int:
+    """All that must be right before the first answer; gives the journal position that guests are shown."""
+    alone = settings.database_url.startswith("sqlite:")
+    service.require_sane_clock()
+    upkeep.resume(service, alone=alone)
+    if settings.demo:
+        demo.settle(service)
+    if alone:
+        if tokens.create_first(service, lambda secret: datadirectory.write_secret(settings.token_file, secret)):
+            log.info("The administrator's token was made", action="token.first", file=str(settings.token_file))
+    elif not tokens.list_all(service)["items"]:
+        log.warning("There is no token yet: make one with `notbefore token create --offline`", action="token.none")
+    return service.refresh()
+
+
+def _options(settings: Settings) -> Options:
+    proxy = None
+    if settings.proxy_trusted:
+        if settings.proxy_secret_file is None:
+            raise errors.RefusedError("trusted proxies must prove who asks: give --proxy-secret-file too")
+        secret = _secret(settings.proxy_secret_file)
+        proxy = Proxy(trusted=settings.proxy_trusted, style=settings.proxy_style, secret=secret)
+    return Options(
+        rate=settings.guest_rate,
+        burst=settings.guest_burst,
+        wait_cap=settings.wait_cap,
+        first_answer_delay=settings.first_answer_delay,
+        proxy=proxy,
+        default_vm=settings.as_vm,
+    )
+
+
+def _secret(path: Path) -> bytes:
+    try:
+        secret = path.read_bytes().strip()
+    except OSError as error:
+        raise errors.RefusedError(f"the proxies' secret {path} cannot be read: {error.strerror}") from None
+    if len(secret) < 16:
+        raise errors.RefusedError(f"the proxies' secret {path} is too short: give at least 16 bytes")
+    return secret
+
+
+async def _start_control(settings: Settings, service: Service, counters: Counters) -> "ControlServer":
+    # Late, so that guests are answered before FastAPI is loaded.
+    from notbefore.control import app
+    from notbefore.control.metrics import Metrics
+    from notbefore.control.server import ControlServer
+
+    def live_events() -> Mapping[tuple[str, str], int]:
+        with service.store.read() as reader:
+            return reader.counts()
+
+    metrics = Metrics(events=live_events, guests=lambda: _asked(counters))
+    service.telemetry = metrics
+    control = ControlServer(app.create(service, metrics), settings.control.host, settings.control.port)
+    await control.start()
+    return control
+
+
+def _asked(counters: Counters) -> dict[str, int]:
+    return {
+        "polls": counters.polls_2xx + counters.polls_3xx,
+        "polls_unchanged": counters.polls_3xx,
+        "polls_refused": counters.polls_4xx,
+        "polls_failed": counters.polls_5xx,
+        "approvals": counters.approvals_2xx,
+        "approvals_refused": counters.approvals_4xx,
+        "approvals_failed": counters.approvals_5xx,
+        "long_waits": counters.waits,
+        "connections": counters.accepted,
+        "connections_refused": counters.refused,
+        "connections_cut": counters.cut,
+    }

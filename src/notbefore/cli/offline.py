@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from notbefore import settings
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from notbefore.store.contract import Store
 
 ACTOR = "offline"
+SQLITE = "sqlite:///"
 
 
 class Nobody:
@@ -41,6 +43,9 @@ def server_packages() -> Iterator[None]:
 def opened(found: Settings, *, migrate: bool) -> "Iterator[Store]":
     with server_packages():
         from notbefore.store.opening import open_store
+    file = found.database_url.removeprefix(SQLITE)
+    if not migrate and file != found.database_url and not Path(file).exists():
+        raise errors.NotFoundError(f"there is no database {file}: name it with --data or --database")
     store = open_store(found.database_url, migrate=migrate)
     try:
         yield store

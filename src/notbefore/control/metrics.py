@@ -93,7 +93,7 @@ class _Asked(Collector):
         yield build
         guests = dict(self._guests())
         yield CounterMetricFamily("notbefore_polls", "Polls of guests that were answered.", guests.pop("polls", 0))
-        requests = CounterMetricFamily("notbefore_guest_requests", "Other requests of guests.", labels=["kind"])
+        requests = CounterMetricFamily("notbefore_guest_requests", "What else guests did, by kind.", labels=["kind"])
         for kind, count in sorted(guests.items()):
             requests.add_metric([kind], count)
         yield requests

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import socket
 from collections.abc import Iterator
 
@@ -62,9 +63,10 @@ class ControlServer:
             family, _, _, _, address = found[0]
             return socket.create_server(address[:2], family=family, backlog=BACKLOG)
         except OSError as error:
+            # The loop adds the address to some of these texts; only a failed look-up has a negative number.
+            reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
             raise errors.RefusedError(
-                f"cannot listen on {self._host}:{self._port} ({(error.strerror or str(error)).lower()}): "
-                "give another --control"
+                f"cannot listen on {self._host}:{self._port} ({str(reason).lower()}): give another --control"
             ) from None
 
 

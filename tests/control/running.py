@@ -1,0 +1,120 @@
+"""A control plane that really runs: SQLite, the service, the server on a loop of its own thread."""
+
+import asyncio
+import http.client
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from notbefore.cli.offline import Nobody
+from notbefore.clock import SystemClock
+from notbefore.control import app
+from notbefore.control.metrics import Metrics
+from notbefore.control.server import ControlServer
+from notbefore.core.timing import Timing
+from notbefore.service import Service, calls, tokens
+from notbefore.store.opening import open_store
+
+DEADLINE = 20
+
+
+@dataclass
+class Said:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def message(self) -> str:
+        error = self.json["error"]
+        assert set(error) == {"code", "message", "facts"}
+        assert "\n" not in error["message"]
+        return str(error["message"])
+
+
+@dataclass
+class Control:
+    service: Service
+    metrics: Metrics
+    port: int
+    token: str
+    guests: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        token: str | None = "",
+    ) -> Said:
+        """One request. A body that is bytes is sent as it is; token None sends none."""
+        sent = dict(headers or {})
+        if token is not None:
+            sent.setdefault("Authorization", f"Bearer {token or self.token}")
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE)
+        try:
+            connection.request(method, path, data, sent)
+            answer = connection.getresponse()
+            return Said(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
+        finally:
+            connection.close()
+
+    def get(self, path: str) -> Any:
+        said = self.ask("GET", path)
+        assert said.status == 200, said.body
+        return said.json
+
+    def post(self, path: str, body: object = None) -> Any:
+        said = self.ask("POST", path, body if body is not None else {})
+        assert said.status in (200, 201), said.body
+        return said.json
+
+
+@contextmanager
+def running(directory: Path) -> Iterator[Control]:
+    store = open_store(f"sqlite:///{directory / 'notbefore.db'}", migrate=True)
+    counts: dict[str, int] = {}
+
+    def live() -> Mapping[tuple[str, str], int]:
+        with store.read() as reader:
+            return reader.counts()
+
+    metrics = Metrics(events=live, guests=lambda: counts)
+    service = Service(store=store, clock=SystemClock(), timing=Timing(), publisher=Nobody(), telemetry=metrics)
+    token = tokens.create(service, calls.SYSTEM, name="admin")["token"]
+    with serving(ControlServer(app.create(service, metrics), "127.0.0.1", 0)) as port:
+        yield Control(service, metrics, port, token, counts)
+    store.close()
+
+
+@contextmanager
+def serving(server: ControlServer) -> Iterator[int]:
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="control-loop")
+    thread.start()
+    try:
+        asyncio.run_coroutine_threadsafe(server.start(), loop).result(DEADLINE)
+        try:
+            yield server.port
+        finally:
+            asyncio.run_coroutine_threadsafe(server.stop(), loop).result(DEADLINE)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(DEADLINE)
+        loop.run_until_complete(loop.shutdown_default_executor())
+        loop.close()

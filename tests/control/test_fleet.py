@@ -1,0 +1,139 @@
+"""Hosts, VMs, groups and the fleet as a whole, over HTTP."""
+
+from typing import Any
+
+import pytest
+from tests.control.running import Control
+
+from notbefore.control import documented
+
+
+def test_a_host_from_its_first_day_to_its_last(control: Control) -> None:
+    made = control.ask("POST", "/v1/hosts", {"name": "host-a"})
+    assert made.status == 201
+    assert made.json == {"name": "host-a", "cordoned": False, "vms": 0}
+    assert control.ask("PATCH", "/v1/hosts/host-a", {"cordoned": True}).json["cordoned"] is True
+    assert control.get("/v1/hosts/host-a") == {"name": "host-a", "cordoned": True, "vms": 0}
+    assert control.ask("DELETE", "/v1/hosts/host-a").json == {"removed": "host-a"}
+    gone = control.ask("GET", "/v1/hosts/host-a")
+    assert (gone.status, gone.json["error"]["code"]) == (404, "not_found")
+    assert "'host-a'" in gone.message
+
+
+def test_a_vm_and_its_changes(fleet: Control) -> None:
+    changed = fleet.ask(
+        "PATCH",
+        "/v1/vms/db",
+        {"addresses": ["10.0.0.9", "fd00::9"], "spot": True, "facts": {"zone": "2", "tags": {"team": "data"}}},
+    )
+    assert changed.status == 200
+    vm = fleet.get("/v1/vms/db")
+    assert vm["addresses"] == ["10.0.0.9", "fd00::9"]
+    assert (vm["spot"], vm["host"], vm["facts"]["zone"], vm["facts"]["tags"]) == (True, "host-b", "2", {"team": "data"})
+    fleet.ask("PATCH", "/v1/vms/db", {"facts": {"location": "here"}})
+    assert fleet.get("/v1/vms/db")["facts"]["zone"] == "2"
+    assert fleet.ask("PATCH", "/v1/vms/web-1", {"group": None}).json["group"] is None
+    assert fleet.ask("DELETE", "/v1/vms/db").json == {"removed": "db"}
+
+
+def test_policies(fleet: Control) -> None:
+    changed = fleet.ask("PATCH", "/v1/groups/web/policy", {"terminate_notice_minutes": 5, "auto_approve": True})
+    assert changed.json == {
+        "listening": "always",
+        "auto_approve": True,
+        "terminate_notice_minutes": 5.0,
+        "max_user_operations": None,
+    }
+    shown = fleet.ask("PATCH", "/v1/groups/web", {"policy": {"max_user_operations": 2}})
+    assert shown.json["policy"]["max_user_operations"] == 2
+    assert shown.json["policy"]["auto_approve"] is True
+    assert fleet.ask("PATCH", "/v1/vms/db/policy", {"auto_approve": True}).json["auto_approve"] is True
+    refused = fleet.ask("PATCH", "/v1/vms/web-0/policy", {"auto_approve": True})
+    assert refused.status == 409
+    assert "group web" in refused.message
+    assert fleet.ask("PATCH", "/v1/vms/none/policy", {}).status == 404
+    assert fleet.ask("PATCH", "/v1/groups/web/policy", {"terminate_notice_minutes": 99}).status == 400
+
+
+def test_a_group_goes_when_it_is_empty(fleet: Control) -> None:
+    assert fleet.ask("DELETE", "/v1/groups/web").status == 409
+    fleet.ask("DELETE", "/v1/vms/web-0")
+    fleet.ask("DELETE", "/v1/vms/web-1")
+    assert fleet.ask("DELETE", "/v1/groups/web").json == {"removed": "web"}
+
+
+@pytest.mark.parametrize("noun", ["hosts", "vms"])
+def test_lists_come_page_by_page(fleet: Control, noun: str) -> None:
+    whole = fleet.get(f"/v1/{noun}")
+    assert whole["next"] is None
+    found: list[Any] = []
+    after = ""
+    while True:
+        page = fleet.get(f"/v1/{noun}?limit=1{after}")
+        found += page["items"]
+        if page["next"] is None:
+            break
+        after = f"&after={page['next']}"
+    assert found == whole["items"]
+    assert len(found) >= 3
+
+
+def test_lists_are_filtered(fleet: Control) -> None:
+    assert [vm["name"] for vm in fleet.get("/v1/vms?host=host-b")["items"]] == ["db", "web-1"]
+    assert [vm["name"] for vm in fleet.get("/v1/vms?group=web")["items"]] == ["web-0", "web-1"]
+    assert [group["name"] for group in fleet.get("/v1/groups")["items"]] == ["web"]
+
+
+def test_what_is_shown_is_what_is_documented(fleet: Control) -> None:
+    documented.Page[documented.Host].model_validate(fleet.get("/v1/hosts"))
+    documented.Page[documented.Vm].model_validate(fleet.get("/v1/vms"))
+    documented.Page[documented.Group].model_validate(fleet.get("/v1/groups"))
+    documented.Vm.model_validate(fleet.get("/v1/vms/web-0"))
+    documented.Group.model_validate(fleet.get("/v1/groups/web"))
+    documented.Fleet.model_validate(fleet.get("/v1/fleet"))
+    documented.Page[documented.Token].model_validate(fleet.get("/v1/tokens"))
+    documented.NewToken.model_validate(fleet.post("/v1/tokens", {"name": "x"}))
+
+
+def test_what_is_exported_can_be_applied(fleet: Control) -> None:
+    exported = fleet.get("/v1/fleet")
+    again = fleet.ask("POST", "/v1/fleet?prune=true", exported, headers={"Content-Type": "application/json"})
+    assert again.json == {"changes": [], "applied": True}
+
+
+TOML = b'[hosts.host-a]\n[vms.web-0]\nhost = "host-a"\naddresses = ["10.0.0.7"]\n[vms.new]\nhost = "host-a"\n'
+
+
+def test_a_file_is_applied_whole_or_only_shown(fleet: Control) -> None:
+    toml = {"Content-Type": "application/toml; charset=utf-8"}
+    shown = fleet.ask("POST", "/v1/fleet?dry_run=true", TOML, headers=toml)
+    assert shown.status == 200, shown.body
+    documented.Applied.model_validate(shown.json)
+    assert shown.json["applied"] is False
+    assert ("add", "new") in {(change["action"], change["name"]) for change in shown.json["changes"]}
+    assert fleet.ask("GET", "/v1/vms/new").status == 404
+    assert fleet.ask("POST", "/v1/fleet", TOML, headers=toml).json["applied"] is True
+    assert fleet.get("/v1/vms/new")["host"] == "host-a"
+    assert fleet.get("/v1/vms/db")["host"] == "host-b"
+    pruned = fleet.ask("POST", "/v1/fleet?prune=true", TOML, headers=toml).json
+    assert ("remove", "db") in {(change["action"], change["name"]) for change in pruned["changes"]}
+    assert [host["name"] for host in fleet.get("/v1/hosts")["items"]] == ["host-a"]
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "said"),
+    [
+        (TOML, "text/plain", "'text/plain' is not the type of a fleet"),
+        (b"{]", "application/json", "not JSON"),
+        (b"[hosts", "application/toml", "not TOML"),
+        (b"\xff", "application/toml", "UTF-8"),
+        (b'{"hosts": {"a/b": {}}}', "application/json", "not a host name"),
+        (b'{"hats": {}}', "application/json", "hats"),
+    ],
+)
+def test_a_bad_file_changes_nothing(fleet: Control, body: bytes, kind: str, said: str) -> None:
+    before = fleet.get("/v1/fleet")
+    answer = fleet.ask("POST", "/v1/fleet?prune=true", body, headers={"Content-Type": kind})
+    assert answer.status == 400
+    assert said in answer.message
+    assert fleet.get("/v1/fleet") == before

@@ -1,0 +1,216 @@
+"""The gate: tokens, idempotency keys, bounds, and the one shape of errors."""
+
+import contextlib
+import http.client
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.control.running import Control
+
+from notbefore.control import answers
+from notbefore.core import errors
+from notbefore.service import calls, tokens
+
+
+@pytest.mark.parametrize("path", ["/v1", "/v1/hosts", "/v1/none", "/v1/openapi.json"])
+@pytest.mark.parametrize("header", [None, "Basic YTpi", "Bearer", "Bearer ", "Bearer nb_wrong", "nb_x", "Bearer \xff"])
+def test_nothing_without_a_token(unchanged: Control, path: str, header: str | None) -> None:
+    said = unchanged.ask("GET", path, token=None, headers={"Authorization": header} if header else {})
+    assert said.status == 401
+    assert said.headers["www-authenticate"].startswith("Bearer")
+    assert said.json["error"]["code"] == "unauthorized"
+    assert "token is needed" in said.message
+
+
+def test_two_tokens_in_one_request_are_none(unchanged: Control) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", unchanged.port, timeout=20)
+    connection.putrequest("GET", "/v1/hosts")
+    for _ in range(2):
+        connection.putheader("Authorization", f"Bearer {unchanged.token}")
+    connection.endheaders()
+    assert connection.getresponse().status == 401
+    connection.close()
+
+
+def test_a_token_from_its_making_to_its_end(control: Control) -> None:
+    made = control.post("/v1/tokens", {"name": "ci"})
+    assert control.ask("GET", "/v1/hosts", token=made["token"]).status == 200
+    listed = {token["name"]: token for token in control.get("/v1/tokens")["items"]}
+    assert listed["ci"]["last_used_at"] is not None
+    assert "token" not in listed["ci"]
+    assert control.ask("DELETE", f"/v1/tokens/{made['id']}").json["revoked_at"] is not None
+    assert control.ask("GET", "/v1/hosts", token=made["token"]).status == 401
+    assert control.ask("DELETE", f"/v1/tokens/{made['id']}").status == 404
+    assert control.ask("POST", "/v1/tokens", {"name": "x", "role": "king"}).status == 400
+
+
+def test_a_command_takes_effect_once_under_a_key(control: Control) -> None:
+    key = {"Idempotency-Key": "k-1"}
+    first = control.ask("POST", "/v1/hosts", {"name": "host-a"}, headers=key)
+    again = control.ask("POST", "/v1/hosts", {"name": "host-a"}, headers=key)
+    assert (again.status, again.json) == (first.status, first.json)
+    other = control.ask("POST", "/v1/hosts", {"name": "host-b"}, headers=key)
+    assert (other.status, other.json["error"]["code"]) == (409, "conflict")
+    elsewhere = control.ask("PATCH", "/v1/hosts/host-a", {"cordoned": True}, headers=key)
+    assert elsewhere.status == 409
+    second = tokens.create(control.service, calls.SYSTEM, name="other")["token"]
+    theirs = control.ask("POST", "/v1/hosts", {"name": "host-b"}, headers=key, token=second)
+    assert theirs.status == 201
+
+
+def test_the_query_counts_as_a_part_of_what_is_asked(control: Control) -> None:
+    headers = {"Idempotency-Key": "k-2", "Content-Type": "application/json"}
+    assert control.ask("POST", "/v1/fleet?dry_run=true", {}, headers=headers).status == 200
+    assert control.ask("POST", "/v1/fleet", {}, headers=headers).status == 409
+
+
+@pytest.mark.parametrize("key", ["", "two words", "x" * 201])
+def test_a_bad_key_is_refused(unchanged: Control, key: str) -> None:
+    said = unchanged.ask("POST", "/v1/hosts", {"name": "host-a"}, headers={"Idempotency-Key": key})
+    assert said.status == 400
+    assert "Idempotency-Key" in said.message
+    assert unchanged.get("/v1/hosts")["items"] == []
+
+
+BAD = [
+    ("POST", "/v1/hosts", b"{", "the body is not JSON"),
+    ("POST", "/v1/hosts", b"", "the body is missing"),
+    ("POST", "/v1/hosts", b"\xff\xfe", "the body"),
+    ("POST", "/v1/hosts", b"[" * 100_000, "the body"),
+    ("POST", "/v1/hosts", b"[]", "the body: input should be a valid dictionary"),
+    ("POST", "/v1/hosts", {}, "name in the body is missing"),
+    ("POST", "/v1/hosts", {"name": "a b"}, "'a b' is not a host name"),
+    ("POST", "/v1/hosts", {"name": "x" * 65}, "is not a host name"),
+    ("POST", "/v1/hosts", {"name": "a\u0000"}, "is not a host name"),
+    ("POST", "/v1/hosts", {"name": 5}, "name in the body: input should be a valid string"),
+    ("POST", "/v1/hosts", {"name": "a", "cordoned": "yes"}, "cordoned in the body"),
+    ("POST", "/v1/hosts", {"name": "a", "colour": "red"}, "colour in the body is not known"),
+    ("POST", "/v1/vms", {"name": "v", "host": "h", "update_domain": "1"}, "update_domain in the body"),
+    ("POST", "/v1/vms", {"name": "v", "host": "h", "update_domain": True}, "update_domain in the body"),
+    ("POST", "/v1/vms", {"name": "v", "host": "h", "update_domain": 10**30}, "update_domain in the body"),
+    ("POST", "/v1/vms", {"name": "v", "host": "h", "facts": {"zone": "\u0000"}}, "facts.zone in the body"),
+    ("POST", "/v1/vms", {"name": "v", "host": "h", "addresses": ["nowhere"]}, "'nowhere' is not an IP address"),
+    ("POST", "/v1/vms", b'{"name": "v", "host": "h", "vm_id": "\\ud800"}', "vm_id in the body"),
+    ("POST", "/v1/groups", {"name": "g", "kind": "herd"}, "kind in the body: input should be"),
+    ("POST", "/v1/groups", {"name": "g", "kind": "standalone"}, "a group is"),
+    ("POST", "/v1/operations", {"kind": "restart", "names": []}, "names in the body"),
+    ("POST", "/v1/operations", {"kind": "restart", "names": ["a", "a"]}, "each once"),
+    ("POST", "/v1/operations", {"kind": "restart", "names": ["a/b"]}, "is not a VM or host name"),
+    ("POST", "/v1/operations", b'{"kind": "restart", "names": ["a"], "notice_minutes": NaN}', "notice_minutes"),
+    ("POST", "/v1/operations", {"kind": "restart", "names": ["a"], "notice_minutes": 1e9}, "notice_minutes"),
+    ("POST", "/v1/operations", {"kind": "restart", "names": ["a"], "reason": "a\nb"}, "reason in the body"),
+    ("GET", "/v1/hosts?limit=0", None, "limit in the query"),
+    ("GET", "/v1/hosts?limit=x", None, "limit in the query"),
+    ("GET", "/v1/hosts?after=%00", None, "after in the query"),
+    ("GET", "/v1/hosts/a%20b", None, "'a b' is not a host name"),
+    ("GET", "/v1/events/%00", None, "event_id in the path"),
+    ("GET", "/v1/events?vm=a%00b", None, "is not a VM name"),
+    ("GET", "/v1/history?after=99999999999999999999", None, "after in the query"),
+    ("GET", "/v1/history?vm=%00", None, "vm in the query"),
+    ("GET", "/v1/operations?kind=dance", None, "kind in the query"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body", "said"), BAD)
+def test_what_is_malformed_gets_one_sentence(
+    unchanged: Control, method: str, path: str, body: object, said: str
+) -> None:
+    before = unchanged.get("/v1/history?limit=1000")
+    answer = unchanged.ask(method, path, body)
+    assert answer.status == 400, answer.body
+    assert said in answer.message
+    assert unchanged.get("/v1/history?limit=1000") == before
+
+
+def test_any_content_type_will_do(control: Control) -> None:
+    for number, kind in enumerate(("application/x-www-form-urlencoded", "text/plain", "application/json")):
+        body = {"name": f"host-{number}"}
+        assert control.ask("POST", "/v1/hosts", body, headers={"Content-Type": kind}).status == 201
+
+
+def test_unknown_paths_and_methods(unchanged: Control) -> None:
+    lost = unchanged.ask("GET", "/v1/none")
+    assert (lost.status, lost.json["error"]["code"]) == (404, "not_found")
+    assert "/v1/none" in lost.message
+    wrong = unchanged.ask("PUT", "/v1/hosts", {})
+    assert (wrong.status, wrong.headers["allow"]) == (405, "GET")
+    assert "PUT is not possible here" in wrong.message
+    assert unchanged.ask("GET", "/v1/hosts/").status == 404
+    assert unchanged.ask("GET", "/", token=None).status == 404
+
+
+def test_bodies_are_bounded(control: Control) -> None:
+    large = b'{"name": "' + b"x" * (4 * 1024 * 1024) + b'"}'
+    said = control.ask("POST", "/v1/hosts", large)
+    assert (said.status, said.json["error"]["code"]) == (413, "too_large")
+    assert "4 MiB" in said.message
+    toml = b"#" * (5 * 1024 * 1024)
+    assert control.ask("POST", "/v1/fleet", toml, headers={"Content-Type": "application/toml"}).status == 200
+    declared = {"Content-Type": "application/toml", "Content-Length": str(65 * 1024 * 1024)}
+    assert control.ask("POST", "/v1/fleet", b"", headers=declared).status == 413
+
+
+def test_chunked_bodies_are_bounded_as_well(control: Control) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", control.port, timeout=20)
+    chunks = iter([b"x" * (1024 * 1024)] * 5)
+    with contextlib.suppress(ConnectionError):  # The server may refuse before everything is sent.
+        connection.request("POST", "/v1/hosts", chunks, {"Authorization": f"Bearer {control.token}"})
+    assert connection.getresponse().status == 413
+    connection.close()
+
+
+def test_a_client_that_leaves_early_changes_nothing(unchanged: Control) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", unchanged.port, timeout=20)
+    connection.putrequest("POST", "/v1/hosts")
+    connection.putheader("Authorization", f"Bearer {unchanged.token}")
+    connection.putheader("Content-Length", "1000")
+    connection.endheaders(b'{"name": "host-a"}')
+    connection.close()
+    assert unchanged.get("/v1/hosts")["items"] == []
+
+
+def test_the_store_away_is_503(control: Control, tmp_path: Path) -> None:
+    control.get("/v1/hosts")
+    control.service.store.close()
+    for file in tmp_path.glob("notbefore.db*"):
+        file.unlink()
+    shutil.rmtree(tmp_path)
+    for path in ("/v1/hosts", "/readyz"):
+        said = control.ask("GET", path)
+        assert said.status == 503, said.body
+        assert said.headers["retry-after"] == "1"
+        assert said.message
+    assert control.ask("GET", "/healthz", token=None).status == 200
+    metrics = control.ask("GET", "/metrics", token=None)
+    assert metrics.status == 200
+    assert b"notbefore_store_up 0.0" in metrics.body
+
+
+def test_a_defect_of_ours_is_an_honest_500(control: Control, capsys: pytest.CaptureFixture[str]) -> None:
+    del control.service.store
+    said = control.ask("GET", "/v1/hosts")
+    assert (said.status, said.json["error"]["code"]) == (500, "error")
+    assert "AttributeError" not in said.message
+    logged = capsys.readouterr()
+    assert "control.failed" in logged.out + logged.err
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (errors.RefusedError(), 400),
+        (answers.TooLargeError(), 413),
+        (errors.UnauthorizedError(), 401),
+        (errors.NotFoundError(), 404),
+        (errors.ConflictError(), 409),
+        (errors.UnavailableError(), 503),
+        (errors.UnsoundError(), 503),
+        (errors.NotbeforeError(), 500),
+    ],
+)
+def test_every_error_has_its_status(error: errors.NotbeforeError, status: int) -> None:
+    answer = answers.refusal(error)
+    assert answer.status_code == status
+    assert json.loads(bytes(answer.body))["error"]["code"] == error.code

@@ -1,0 +1,85 @@
+"""Operations, events and the history, over HTTP."""
+
+from datetime import UTC, datetime, timedelta
+
+from tests.control.running import Control
+
+from notbefore.control import documented
+
+
+def test_a_restart_is_announced_explained_approved_and_journalled(fleet: Control) -> None:
+    asked = fleet.ask("POST", "/v1/operations", {"kind": "restart", "names": ["web-0"], "reason": "new kernel"})
+    assert asked.status == 201
+    documented.Operations.model_validate(asked.json)
+    [operation] = asked.json["operations"]
+    [event] = operation["events"]
+    assert (event["type"], event["source"], event["status"]) == ("Reboot", "User", "Scheduled")
+    notice = datetime.fromisoformat(event["not_before"]) - datetime.now(UTC)
+    assert timedelta(minutes=14) < notice < timedelta(minutes=16)
+    assert (operation["by"], operation["reason"]) == ("operator:admin", "new kernel")
+
+    assert fleet.get(f"/v1/operations/{operation['id']}") == operation
+    assert fleet.get(f"/v1/events/{event['id'].lower()}") == event
+    assert fleet.get("/v1/events?group=web&live=true")["items"] == [event]
+    assert fleet.get("/v1/events?vm=db")["items"] == []
+    assert fleet.get("/v1/operations?live=true&host=host-a&kind=restart")["items"] == [operation]
+    assert fleet.get("/v1/operations?live=false")["items"] == []
+
+    explanation = documented.Explanation.model_validate(fleet.get(f"/v1/events/{event['id']}/explanation"))
+    assert "web (web-0)" in explanation.sentence
+    assert explanation.waiting_for[0]["kind"] == "approval"
+
+    approved = documented.Event.model_validate(fleet.post(f"/v1/events/{event['id']}/approve"))
+    assert approved.approved_by == "operator:admin"
+
+    history = fleet.get(f"/v1/history?event={event['id'].lower()}")
+    documented.Page[documented.Entry].model_validate(history)
+    assert "event.approved" in {entry["action"] for entry in history["items"]}
+
+
+def test_cancelling_an_event_cancels_its_operation(fleet: Control) -> None:
+    [first] = fleet.post("/v1/operations", {"kind": "host-update", "names": ["host-b"]})["operations"]
+    assert len(first["events"]) == 2
+    cancelled = fleet.post(f"/v1/events/{first['events'][0]['id']}/cancel")
+    assert {event["status"] for event in cancelled["events"]} == {"Canceled"}
+    assert fleet.ask("POST", f"/v1/events/{first['events'][1]['id']}/cancel", {}).status == 409
+    assert fleet.ask("POST", f"/v1/events/{first['events'][1]['id']}/approve", {}).status == 409
+    [second] = fleet.post("/v1/operations", {"kind": "restart", "names": ["db"], "notice_minutes": 60})["operations"]
+    assert fleet.post(f"/v1/operations/{second['id']}/cancel")["status"] == "Canceled"
+    notice = datetime.fromisoformat(second["not_before"]) - datetime.now(UTC)
+    assert timedelta(minutes=59) < notice < timedelta(minutes=61)
+
+
+def test_all_or_nothing(fleet: Control) -> None:
+    refused = fleet.ask("POST", "/v1/operations", {"kind": "restart", "names": ["db", "none"]})
+    assert refused.status == 404
+    assert fleet.get("/v1/operations")["items"] == []
+
+
+def test_history_in_both_directions(fleet: Control) -> None:
+    oldest = fleet.get("/v1/history?limit=1000")["items"]
+    assert [entry["seq"] for entry in oldest] == sorted(entry["seq"] for entry in oldest)
+    found = []
+    after = ""
+    while True:
+        page = fleet.get(f"/v1/history?limit=3&newest_first=true{after}")
+        found += page["items"]
+        if page["next"] is None:
+            break
+        after = f"&after={page['next']}"
+    assert found == oldest[::-1]
+    assert fleet.get(f"/v1/history?after={oldest[-2]['seq']}")["items"] == oldest[-1:]
+
+
+def test_history_is_filtered(fleet: Control) -> None:
+    assert [entry["vm"] for entry in fleet.get("/v1/history?action=vm.added&vm=db")["items"]] == ["db"]
+    assert {entry["host"] for entry in fleet.get("/v1/history?action=host.&by=operator:admin")["items"]} == {
+        "host-a",
+        "host-b",
+        "host-c",
+    }
+    assert fleet.get("/v1/history?until=2020-01-01T00:00:00Z")["items"] == []
+    assert fleet.get("/v1/history?since=2020-01-01T00:00:00%2B02:00")["items"] != []
+    naive = fleet.ask("GET", "/v1/history?since=2020-01-01T00:00:00")
+    assert naive.status == 400
+    assert "since in the query" in naive.message

@@ -1,0 +1,144 @@
+"""Health, metrics, the API's description, and the server itself."""
+
+import asyncio
+import signal
+import socket
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from tests.control.running import Control, serving
+
+from notbefore.control.server import ControlServer
+from notbefore.core import errors
+
+
+def samples(control: Control) -> dict[tuple[str, ...], float]:
+    said = control.ask("GET", "/metrics", token=None)
+    assert said.status == 200
+    assert said.headers["content-type"].startswith("text/plain")
+    return {
+        (sample.name, *(sample.labels[label] for label in sorted(sample.labels))): sample.value
+        for family in text_string_to_metric_families(said.body.decode())
+        for sample in family.samples
+    }
+
+
+def test_health_needs_no_token(control: Control) -> None:
+    assert control.ask("GET", "/healthz", token=None).json == {"status": "alive"}
+    assert control.ask("GET", "/readyz", token=None).json == {"status": "ready"}
+
+
+def test_metrics_tell_what_happened(fleet: Control) -> None:
+    before = samples(fleet)
+    assert before[("notbefore_polls_total",)] == 0
+    fleet.guests.update(polls=7, rejected=2)
+    [restart] = fleet.post("/v1/operations", {"kind": "restart", "names": ["web-0"]})["operations"]
+    fleet.post("/v1/operations", {"kind": "hardware-failure", "names": ["host-b"]})
+    fleet.post(f"/v1/events/{restart['events'][0]['id']}/approve")
+    fleet.metrics.tick_lag(0.3)
+    after = samples(fleet)
+    assert after[("notbefore_store_up",)] == 1
+    assert after[("notbefore_polls_total",)] == 7
+    assert after[("notbefore_guest_requests_total", "rejected")] == 2
+    assert after[("notbefore_events", "Scheduled", "Reboot")] == 1
+    assert after[("notbefore_events", "Started", "Redeploy")] == 2
+    assert after[("notbefore_events", "Started", "Preempt")] == 0
+    assert after[("notbefore_document_changes_total",)] > before[("notbefore_document_changes_total",)]
+    assert after[("notbefore_approvals_total",)] - before[("notbefore_approvals_total",)] == 1
+    assert after[("notbefore_approval_latency_seconds_count",)] == 1
+    assert after[("notbefore_lead_time_seconds_count", "Redeploy")] == 2
+    assert after[("notbefore_lead_time_seconds_count", "Freeze")] == 0
+    assert after[("notbefore_tick_lag_seconds_sum",)] == pytest.approx(0.3)
+
+
+def test_no_ids_or_names_in_labels(fleet: Control) -> None:
+    [restart] = fleet.post("/v1/operations", {"kind": "restart", "names": ["web-0"]})["operations"]
+    text = fleet.ask("GET", "/metrics", token=None).body.decode()
+    for secret in ("web-0", restart["id"], restart["events"][0]["id"], fleet.token):
+        assert secret not in text
+
+
+def test_the_description_names_every_route_with_its_answers(control: Control) -> None:
+    described = control.get("/v1/openapi.json")
+    assert described["openapi"].startswith("3.1")
+    assert "/v1/events/{event_id}/explanation" in described["paths"]
+    assert "/healthz" not in described["paths"]
+    ids = set()
+    for path, methods in described["paths"].items():
+        assert path.startswith("/v1/")
+        for method, route in methods.items():
+            ids.add(route["operationId"])
+            assert {"4XX", "5XX"} <= set(route["responses"])
+            assert "422" not in route["responses"]
+            good: Any = route["responses"]["201" if "201" in route["responses"] else "200"]
+            assert "$ref" in good["content"]["application/json"]["schema"], (method, path)
+            assert route["security"], (method, path)
+            keyed = {parameter["name"].lower() for parameter in route.get("parameters", [])}
+            assert ("idempotency-key" in keyed) is (method != "get")
+    assert len(ids) == sum(len(methods) for methods in described["paths"].values())
+
+
+async def _nothing(scope: Any, receive: Any, send: Any) -> None:
+    raise AssertionError("nobody asks")
+
+
+def test_the_server_leaves_signals_alone_and_its_port_free() -> None:
+    async def run() -> int:
+        before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+        server = ControlServer(_nothing, "127.0.0.1", 0)
+        await server.start()
+        assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+        with socket.create_connection(("127.0.0.1", server.port), timeout=5):
+            pass
+        await server.stop()
+        return server.port
+
+    port = asyncio.run(run())
+    assert port > 0
+    with pytest.raises(ConnectionError):
+        socket.create_connection(("127.0.0.1", port), timeout=5)
+
+
+def test_a_server_that_never_started_stops() -> None:
+    asyncio.run(ControlServer(_nothing, "127.0.0.1", 0).stop())
+
+
+def test_a_port_in_use_is_said_clearly() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(
+            errors.RefusedError, match=rf"cannot listen on 127\.0\.0\.1:{port} \(address already in use\)"
+        ):
+            asyncio.run(ControlServer(_nothing, "127.0.0.1", port).start())
+    with pytest.raises(errors.RefusedError, match=r"cannot listen on 192\.0\.2\.1:1"):
+        asyncio.run(ControlServer(_nothing, "192.0.2.1", 1).start())
+
+
+def test_a_request_under_way_is_answered_before_the_end() -> None:
+    entered = asyncio.Event()
+
+    async def slow(scope: Any, receive: Any, send: Any) -> None:
+        entered.set()
+        await asyncio.sleep(0.3)
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def run() -> bytes:
+        server = ControlServer(slow, "127.0.0.1", 0)
+        await server.start()
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        await asyncio.wait_for(entered.wait(), 5)
+        await server.stop()
+        answer = await asyncio.wait_for(reader.read(), 5)
+        writer.close()
+        await writer.wait_closed()
+        return answer
+
+    assert asyncio.run(run()).startswith(b"HTTP/1.1 204")
+
+
+def test_ipv6() -> None:
+    with serving(ControlServer(_nothing, "::1", 0)) as port, socket.create_connection(("::1", port), timeout=5):
+        pass

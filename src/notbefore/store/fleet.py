@@ -133,6 +133,8 @@ def _scope_row(scope: Scope) -> Row:
 
 
 def put_vms(session: Session, vms: Mapping[str, Vm | None]) -> None:
+    if not vms:
+        return
     kept = [vm for vm in vms.values() if vm]
     # All before any: an address may pass from one VM to another.
     session.run(_REMOVE_ADDRESSES, names=list(vms))

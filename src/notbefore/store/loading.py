@@ -1,6 +1,6 @@
 """Loads what a decision needs, complete as `World` promises, in a fixed number of statements."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -143,5 +143,5 @@ class _Loading:
         """Operations of loaded events that are not loaded themselves."""
         return {event.operation for event in self.world.events.values()} - self.world.operations.keys()
 
-    def _rows(self, query: Query, names: Collection[str], **parameters: object) -> list[Row]:
-        return self._session.rows(query, names=list(names), **parameters) if names else []
+    def _rows(self, query: Query, names: Collection[str], **parameters: object) -> Iterable[Row]:
+        return self._session.rows(query, names=list(names), **parameters) if names else ()

@@ -1,0 +1,200 @@
+"""Hosts, groups and VMs: one at a time, and as a file."""
+
+import json
+from typing import Any
+
+import pytest
+from tests.service.rig import OPERATOR, Rig
+
+from notbefore.core import errors
+from notbefore.core.fleet import Facts, ScopeKind
+from notbefore.core.membership import VmSpec
+from notbefore.core.operations import Kind
+from notbefore.service import fleet, fleetfile, queries
+
+FLEET = b"""
+[hosts.rack1]
+[hosts.rack2]
+cordoned = true
+
+[groups.api]
+kind = "availability-set"
+policy = { terminate_notice_minutes = 10, auto_approve = true }
+
+[vms.api-0]
+host = "rack1"
+group = "api"
+addresses = ["10.0.0.1", "fd00::0:1"]
+facts = { location = "north", tags = { team = "api" } }
+
+[vms.ledger]
+host = "rack2"
+policy = { listening = "never" }
+"""
+
+
+def apply(
+    rig: Rig, data: bytes | dict[str, Any], *, prune: bool = False, dry_run: bool = False
+) -> list[tuple[str, ...]]:
+    document = (
+        fleetfile.parse(data, "toml") if isinstance(data, bytes) else fleetfile.parse(json.dumps(data).encode(), "json")
+    )
+    answer = fleet.apply(rig.service, OPERATOR, document, prune=prune, dry_run=dry_run)
+    assert answer["applied"] is not dry_run
+    return [(each["action"], each["noun"], each["name"], *sorted(each["fields"])) for each in answer["changes"]]
+
+
+def test_one_at_a_time(rig: Rig) -> None:
+    assert fleet.add_host(rig.service, OPERATOR, name="rack1") == {"name": "rack1", "cordoned": False, "vms": 0}
+    group = fleet.add_group(
+        rig.service, OPERATOR, name="api", kind=ScopeKind.AVAILABILITY_SET, policy={"max_user_operations": 2}
+    )
+    assert (group["policy"]["max_user_operations"], group["listening"]) == (2, False)
+    spec = VmSpec(name="api-0", host="rack1", group="api", addresses=("10.0.0.1",), facts=Facts(size="m2"))
+    vm = fleet.add_vm(rig.service, OPERATOR, spec)
+    assert (vm["group"], vm["facts"]["size"], vm["policy"]) == ("api", "m2", None)
+    assert [each.name for each in rig.published.scopes["group:api"].vms] == ["api-0"]
+
+    changed = fleet.set_vm(
+        rig.service,
+        OPERATOR,
+        "api-0",
+        {"group": None, "facts": {"zone": "1"}, "addresses": ["10.0.0.2"], "host": "host-d"},
+    )
+    assert (changed["group"], changed["host"], changed["addresses"]) == (None, "host-d", ["10.0.0.2"])
+    assert (changed["facts"]["size"], changed["facts"]["zone"]) == ("m2", "1")
+    assert rig.published.scopes["group:api"].vms == ()
+    assert [each.name for each in rig.published.scopes["vm:api-0"].vms] == ["api-0"]
+    fleet.add_vm(rig.service, OPERATOR, VmSpec(name="api-1", host="rack1", addresses=("10.0.0.1",)))
+
+    fleet.remove_vm(rig.service, OPERATOR, "api-0")
+    fleet.remove_vm(rig.service, OPERATOR, "api-1")
+    fleet.remove_group(rig.service, OPERATOR, "api")
+    fleet.remove_host(rig.service, OPERATOR, "rack1")
+    assert rig.published.scopes["vm:api-0"].scope is None
+    assert rig.published.scopes["group:api"].scope is None
+
+
+def test_a_scope_keeps_its_incarnation_while_its_vm_is_elsewhere(rig: Rig) -> None:
+    rig.schedule(Kind.RESTART, "db")
+    before = queries.vm(rig.service, "db")["incarnation"]
+    rig.run(16 * 60, step=30)
+    fleet.add_group(rig.service, OPERATOR, name="api", kind=ScopeKind.CLOUD_SERVICE, policy={})
+    fleet.set_vm(rig.service, OPERATOR, "db", {"group": "api"})
+    assert queries.vm(rig.service, "db")["incarnation"] == 1
+    fleet.set_vm(rig.service, OPERATOR, "db", {"group": None})
+    assert queries.vm(rig.service, "db")["incarnation"] > before
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        ({"name": "sp ace", "host": "host-a"}, "is not a VM name"),
+        ({"name": "new", "host": "nowhere"}, "there is no host 'nowhere'"),
+        ({"name": "new", "host": "host-a", "group": "nobody"}, "there is no group 'nobody'"),
+        ({"name": "new", "host": "host-a", "group": "web", "update_domain": 7}, "cannot share host host-a"),
+        ({"name": "new", "host": "host-a", "addresses": ("127.1.0.10",)}, "belongs to web-0"),
+        ({"name": "new", "host": "host-a", "addresses": ("somewhere",)}, "is not an IP address"),
+        ({"name": "new", "host": "host-a", "fault_domain": -1}, "from 0 to 999"),
+        ({"name": "db", "host": "host-a"}, "exists already"),
+    ],
+)
+def test_a_vm_that_does_not_fit_is_refused_and_nothing_changes(rig: Rig, spec: dict[str, Any], sentence: str) -> None:
+    before = queries.history(rig.service, limit=1000)["items"]
+    with pytest.raises(errors.NotbeforeError, match=sentence):
+        fleet.add_vm(rig.service, OPERATOR, VmSpec(**spec))
+    assert queries.history(rig.service, limit=1000)["items"] == before
+
+
+def test_what_a_live_event_names_stays_put(rig: Rig) -> None:
+    rig.schedule(Kind.RESTART, "web-0")
+    for changes in ({"host": "host-d"}, {"group": None}, {"update_domain": 3}):
+        with pytest.raises(errors.ConflictError):
+            fleet.set_vm(rig.service, OPERATOR, "web-0", changes)
+    for remove, name in ((fleet.remove_vm, "web-0"), (fleet.remove_group, "web"), (fleet.remove_host, "host-a")):
+        with pytest.raises(errors.ConflictError):
+            remove(rig.service, OPERATOR, name)
+    fleet.set_vm(rig.service, OPERATOR, "web-0", {"facts": {"zone": "2"}})
+
+
+def test_a_host_that_vms_are_moving_to_cannot_go(rig: Rig) -> None:
+    rig.schedule(Kind.HARDWARE_FAILURE, "host-a")
+    with pytest.raises(errors.ConflictError, match="is moving VMs to host host-d"):
+        fleet.remove_host(rig.service, OPERATOR, "host-d")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"listening": "sometimes"}, {"terminate_notice_minutes": 4}, {"max_user_operations": 0}, {"colour": "red"},
+     {"terminate_notice_minutes": 1e300}],
+)  # fmt: skip
+def test_a_policy_that_is_none_is_refused(rig: Rig, changes: dict[str, object]) -> None:
+    with pytest.raises(errors.RefusedError):
+        fleet.set_policy(rig.service, OPERATOR, "group:web", changes)
+
+
+@pytest.mark.parametrize("changes", [{"facts": {"colour": "red"}}, {"colour": "red"}])
+def test_a_vm_has_only_the_fields_it_has(rig: Rig, changes: dict[str, Any]) -> None:
+    with pytest.raises(errors.RefusedError, match="colour"):
+        fleet.set_vm(rig.service, OPERATOR, "db", changes)
+
+
+def test_a_file_is_applied_in_one_step(rig: Rig) -> None:
+    expected = [
+        ("add", "host", "rack1"),
+        ("add", "host", "rack2"),
+        ("add", "group", "api"),
+        ("add", "vm", "api-0"),
+        ("add", "vm", "ledger"),
+        ("change", "policy of vm", "ledger", "listening"),
+    ]
+    assert apply(rig, FLEET, dry_run=True) == expected
+    with pytest.raises(errors.NotFoundError):
+        queries.vm(rig.service, "ledger")
+    assert apply(rig, FLEET) == expected
+    assert apply(rig, FLEET) == []
+    assert queries.vm(rig.service, "api-0")["addresses"] == ["10.0.0.1", "fd00::1"]
+
+
+def test_pruning_removes_what_the_file_does_not_name(rig: Rig) -> None:
+    removed = [each for each in apply(rig, FLEET, prune=True) if each[0] == "remove"]
+    assert len(removed) == 10 + 2 + 4
+    assert [host["name"] for host in queries.hosts(rig.service)["items"]] == ["rack1", "rack2"]
+    assert rig.published.scopes["group:web"].scope is None
+
+
+def test_what_was_exported_can_be_applied(rig: Rig) -> None:
+    exported = fleetfile.export(rig.service)
+    assert apply(rig, exported, prune=True) == []
+    hosts = exported["vms"]["web-0"]["host"], exported["vms"]["web-1"]["host"]
+    exported["vms"]["web-0"]["host"], exported["vms"]["web-1"]["host"] = reversed(hosts)
+    addresses = exported["vms"]["db"]["addresses"], exported["vms"]["batch"]["addresses"]
+    exported["vms"]["db"]["addresses"], exported["vms"]["batch"]["addresses"] = reversed(addresses)
+    exported["hosts"]["host-d"]["cordoned"] = True
+    exported["groups"]["pool"]["policy"]["auto_approve"] = True
+    assert apply(rig, exported) == [
+        ("change", "host", "host-d", "cordoned"),
+        ("change", "group", "pool", "auto_approve"),
+        ("change", "vm", "batch", "addresses"),
+        ("change", "vm", "db", "addresses"),
+        ("change", "vm", "web-0", "host"),
+        ("change", "vm", "web-1", "host"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("data", "file_format", "sentence"),
+    [
+        (b"[hosts", "toml", "is not TOML"),
+        (b"\xff", "toml", "is not UTF-8"),
+        (b"{", "json", "is not JSON"),
+        (b'{"hosts": {"a": {"colour": 1}}}', "json", "colour"),
+        (b'{"vms": {"a": {}}}', "json", "host"),
+        (b'{"vms": {"a": {"host": "h", "group": "g", "policy": {}}}}', "json", "give it to the group"),
+        (b'{"groups": {"web": {"kind": "cloud-service"}}}', "json", "cannot become"),
+        (b'{"groups": {"new": {"kind": "standalone"}}}', "json", "a group is"),
+    ],
+)
+def test_a_file_that_does_not_fit_is_refused(rig: Rig, data: bytes, file_format: str, sentence: str) -> None:
+    with pytest.raises(errors.NotbeforeError, match=sentence):
+        fleet.apply(rig.service, OPERATOR, fleetfile.parse(data, file_format), prune=False, dry_run=False)

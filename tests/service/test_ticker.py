@@ -1,0 +1,103 @@
+"""The thread that ticks, with real time."""
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import cast
+
+import pytest
+import structlog
+from tests.service.rig import Rig
+
+from notbefore.clock import SystemClock
+from notbefore.core import errors
+from notbefore.core.driving import Finished, Outcome, Task
+from notbefore.core.operations import Kind
+from notbefore.core.timing import Timing
+from notbefore.drivers.simulated import SimulatedDriver
+from notbefore.service import queries
+from notbefore.service.ticker import Ticker
+from notbefore.store.contract import Store
+
+PATIENCE = 20
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    pause = threading.Event()
+    while not condition():
+        assert time.monotonic() < deadline, "it never came"
+        pause.wait(0.02)
+
+
+def is_over(rig: Rig) -> bool:
+    return not queries.operations(rig.service, live=True)["items"]
+
+
+def test_it_starts_drives_and_ends(store: Store) -> None:
+    rig = Rig(store, speed=1000, clock=SystemClock()).settle_demo()
+    ticker = Ticker(rig.service, SimulatedDriver(Timing(speed=1000)))
+    ticker.start()
+    try:
+        rig.schedule(Kind.RESTART, "web-0")
+        wait_for(lambda: is_over(rig))
+        assert rig.actions(action="operation.completed") == ["operation.completed"]
+    finally:
+        ticker.stop()
+
+
+class Broken:
+    """Raises at first, then works."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def carry_out(self, task: Task, now: datetime) -> Outcome:
+        self.calls += 1
+        if self.calls == 1:
+            raise RuntimeError("no such machine")
+        return Finished(done=task.vms, failures={})
+
+
+def test_a_driver_that_raises_is_a_try_that_failed(store: Store) -> None:
+    rig = Rig(store, clock=SystemClock()).settle_demo()
+    ticker = Ticker(rig.service, Broken())
+    with structlog.testing.capture_logs() as logs:
+        ticker.start()
+        try:
+            rig.schedule(Kind.HARDWARE_FAILURE, "host-a")
+            wait_for(lambda: is_over(rig))
+        finally:
+            ticker.stop()
+    assert "driver.failed" in [entry["action"] for entry in logs]
+    (failed,) = queries.history(rig.service, action="driver.failed")["items"]
+    assert failed["data"]["failures"]["web-0"] == "RuntimeError: no such machine"
+
+
+class Flaky:
+    """A store that cannot be reached for a moment, then not understood for another."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.troubles: list[Exception] = [errors.UnavailableError(), ValueError("odd")]
+
+    def __getattr__(self, name: str) -> object:
+        if name in ("read", "write") and self.troubles:
+            raise self.troubles.pop(0)
+        return getattr(self._store, name)
+
+
+@pytest.mark.parametrize("kind", [Kind.HARDWARE_FAILURE])
+def test_it_outlives_every_error(store: Store, kind: Kind) -> None:
+    rig = Rig(store, speed=1000, clock=SystemClock()).settle_demo()
+    rig.schedule(kind, "host-a")
+    rig.service.store = cast(Store, Flaky(store))
+    ticker = Ticker(rig.service, rig.driver)
+    with structlog.testing.capture_logs() as logs:
+        ticker.start()
+        try:
+            wait_for(lambda: not cast(Flaky, rig.service.store).troubles and is_over(rig))
+        finally:
+            ticker.stop()
+    assert {"tick.unavailable", "tick.failed"} <= {entry["action"] for entry in logs}

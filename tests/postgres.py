@@ -15,6 +15,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from notbefore.store.opening import open_store
+
 _NUMBERS = itertools.count(1)
 
 
@@ -45,18 +47,23 @@ class PostgresServer:
         """At once, as if the machine had lost its power."""
         self._run(["pg_ctl", "stop", "-w", "-mimmediate", f"-D{self._data}"])
 
-    @property
-    def running(self) -> bool:
-        return (self._data / "postmaster.pid").exists()
-
     def url(self, database: str = "postgres") -> str:
         return f"postgresql://postgres@/{database}?host={self._sockets}"
 
-    def create_database(self) -> str:
+    def create_database(self, template: str = "template1") -> str:
         name = f"test_{next(_NUMBERS)}"
-        with psycopg.connect(self.url(), autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name}".encode())
+        self._execute(f"CREATE DATABASE {name} TEMPLATE {template}")
         return self.url(name)
+
+    def make_template(self, url: str) -> str:
+        """Whoever copies a database must be alone with it; this one is only copied from now on."""
+        name = psycopg.conninfo.conninfo_to_dict(url)["dbname"]
+        self._execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+        return str(name)
+
+    def _execute(self, command: str) -> None:
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            connection.execute(command.encode())
 
     def _run(self, command: list[str]) -> None:
         program, *arguments = command
@@ -108,6 +115,17 @@ def postgres_server() -> Iterator[PostgresServer]:
 @pytest.fixture
 def postgres_url(postgres_server: PostgresServer) -> str:
     """The URL of an empty database of the test's own."""
-    if not postgres_server.running:
-        postgres_server.start()
     return postgres_server.create_database()
+
+
+@pytest.fixture(scope="session")
+def postgres_template(postgres_server: PostgresServer) -> str:
+    url = postgres_server.create_database()
+    open_store(url, migrate=True).close()
+    return postgres_server.make_template(url)
+
+
+@pytest.fixture
+def migrated_postgres_url(postgres_server: PostgresServer, postgres_template: str) -> str:
+    """The URL of a database of the test's own with the newest schema and nothing in it."""
+    return postgres_server.create_database(postgres_template)

@@ -1,0 +1,53 @@
+"""Every test of the contract runs on both databases."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from notbefore.store.contract import Store
+from notbefore.store.opening import open_store
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("template") / "notbefore.db"
+    open_store(f"sqlite:///{path}", migrate=False).close()
+    return path
+
+
+@pytest.fixture
+def sqlite_path(tmp_path: Path, sqlite_template: Path) -> Path:
+    return Path(shutil.copy(sqlite_template, tmp_path / "notbefore.db"))
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest) -> str:
+    """Of a database with the newest schema and nothing in it."""
+    if request.param == "sqlite":
+        return f"sqlite:///{request.getfixturevalue('sqlite_path')}"
+    return str(request.getfixturevalue("migrated_postgres_url"))
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[Store]:
+    yield from _opened(url)
+
+
+@pytest.fixture
+def sqlite_store(sqlite_path: Path) -> Iterator[Store]:
+    yield from _opened(f"sqlite:///{sqlite_path}")
+
+
+@pytest.fixture
+def postgres_store(migrated_postgres_url: str) -> Iterator[Store]:
+    yield from _opened(migrated_postgres_url)
+
+
+def _opened(url: str) -> Iterator[Store]:
+    store = open_store(url, migrate=False)
+    try:
+        yield store
+    finally:
+        store.close()

@@ -1,0 +1,153 @@
+"""Hosts, scopes and VMs come back as they were kept."""
+
+from datetime import timedelta
+
+import pytest
+from tests.store.samples import MINUTE, NOW, changes, host, keep, scope, vm
+
+from notbefore.core.fleet import Facts, Listening, Policy, ScopeKind
+from notbefore.store.contract import Store
+
+WEB = scope(
+    "group:web",
+    kind=ScopeKind.PLACEMENT_GROUP,
+    incarnation=7_000_000_000,
+    policy=Policy(
+        listening=Listening.NEVER,
+        auto_approve=True,
+        terminate_notice=timedelta(minutes=5, microseconds=1),
+        max_user_operations=3,
+    ),
+    last_heard=NOW,
+)
+FULL = vm(
+    "web-0",
+    "a",
+    "group:web",
+    update_domain=3,
+    fault_domain=2,
+    spot=True,
+    addresses=("10.0.0.4", "fd00::4"),
+    facts=Facts(location="north", zone="2", size="s1", tags={"team": 'Ünï "quoted" \\ 雪', "": "%s ? :x"}),
+)
+BARE = vm("db", "b", "vm:db")
+FLEET = (host("a"), host("b", cordoned=True), WEB, scope("vm:db"), FULL, BARE)
+
+
+def test_everything_comes_back(store: Store) -> None:
+    keep(store, *FLEET)
+    with store.read() as reader:
+        world = reader.load_fleet()
+    assert world.hosts == {"a": host("a"), "b": host("b", cordoned=True)}
+    assert world.scopes == {"group:web": WEB, "vm:db": scope("vm:db")}
+    assert world.vms == {"web-0": FULL, "db": BARE}
+    assert world.addresses == {"10.0.0.4": "web-0", "fd00::4": "web-0"}
+    assert isinstance(world.vms["db"].spot, bool)
+    assert isinstance(world.hosts["b"].cordoned, bool)
+    assert world.scopes["vm:db"].policy.auto_approve is False
+
+
+def test_keeping_again_replaces(store: Store) -> None:
+    keep(store, *FLEET)
+    moved = vm("web-0", "b", "vm:web-0", addresses=("10.0.0.5",))
+    keep(store, host("a", cordoned=True), scope("group:web", incarnation=8), moved)
+    with store.read() as reader:
+        world = reader.load_fleet()
+    assert world.hosts["a"].cordoned
+    assert world.scopes["group:web"] == scope("group:web", incarnation=8)
+    assert world.vms["web-0"] == moved
+    assert world.addresses == {"10.0.0.5": "web-0"}
+
+
+def test_removal(store: Store) -> None:
+    keep(store, *FLEET)
+    with store.write() as transaction:
+        transaction.apply(changes(without_hosts=["a", "ghost"], without_scopes=["group:web"], without_vms=["web-0"]))
+    with store.read() as reader:
+        world = reader.load_fleet()
+    assert list(world.hosts) == ["b"]
+    assert list(world.scopes) == ["vm:db"]
+    assert list(world.vms) == ["db"]
+    assert world.addresses == {}
+
+
+def test_an_address_passes_from_one_vm_to_another(store: Store) -> None:
+    keep(store, vm("one", "a", "vm:one", addresses=("10.0.0.1",)), vm("two", "a", "vm:two", addresses=("10.0.0.2",)))
+    keep(store, vm("one", "a", "vm:one", addresses=("10.0.0.2",)), vm("two", "a", "vm:two", addresses=("10.0.0.1",)))
+    with store.read() as reader:
+        assert reader.load_fleet().addresses == {"10.0.0.1": "two", "10.0.0.2": "one"}
+
+
+@pytest.mark.parametrize("number", [9, 10, 6_000])
+def test_few_and_many_rows_are_kept_alike(store: Store, number: int) -> None:
+    kept = [
+        vm(f"vm-{place}", "a", "group:web", addresses=(f"10.1.{place >> 8}.{place & 255}",)) for place in range(number)
+    ]
+    keep(store, WEB, *kept)
+    with store.read() as reader:
+        world = reader.load(hosts=["a"])
+        named = reader.load(vms=[each.name for each in kept], addresses=[each.addresses[0] for each in kept])
+    assert world.vms == named.vms == {each.name: each for each in kept}
+    assert len(named.addresses) == number
+
+
+def test_pages_of_hosts(store: Store) -> None:
+    keep(store, *(host(name) for name in ("b", "B", "a-2", "a_1", "é")), vm("x", "b", "vm:x"), vm("y", "b", "vm:y"))
+    with store.read() as reader:
+        first = reader.list_hosts(None, 3)
+        rest = reader.list_hosts(first[-1][0].name, 3)
+    assert [(each.name, number) for each, number in first] == [("B", 0), ("a-2", 0), ("a_1", 0)]
+    assert [(each.name, number) for each, number in rest] == [("b", 2), ("é", 0)]
+
+
+def test_pages_of_groups(store: Store) -> None:
+    keep(store, *FLEET, scope("group:empty"), scope("group:zoo"))
+    with store.read() as reader:
+        assert reader.list_groups(None, 2) == [(scope("group:empty"), 0), (WEB, 1)]
+        assert reader.list_groups("web", 2) == [(scope("group:zoo"), 0)]
+
+
+def test_pages_of_vms(store: Store) -> None:
+    vms = [vm(f"vm-{place}", "ab"[place % 2], f"group:{'xyz'[place % 3]}") for place in range(6)]
+    keep(store, *vms)
+    with store.read() as reader:
+        assert reader.list_vms(None, 4) == vms[:4]
+        assert reader.list_vms("vm-3", 4) == vms[4:]
+        assert reader.list_vms(None, 9, host="a") == [vms[0], vms[2], vms[4]]
+        assert reader.list_vms(None, 9, scope="group:y") == [vms[1], vms[4]]
+        assert reader.list_vms("vm-0", 9, host="a", scope="group:x") == []
+        assert reader.scopes(["group:x"]) == {}
+
+
+def test_scopes_by_key(store: Store) -> None:
+    keep(store, *FLEET)
+    with store.read() as reader:
+        assert reader.scopes(["group:web", "group:ghost"]) == {"group:web": WEB}
+        assert reader.scopes([]) == {}
+
+
+def test_heard_never_goes_back(store: Store) -> None:
+    keep(store, WEB, scope("vm:db"))
+    with store.write() as transaction:
+        transaction.set_heard({"group:web": NOW - MINUTE, "vm:db": NOW, "vm:ghost": NOW})
+    with store.read() as reader:
+        heard = {key: each.last_heard for key, each in reader.load_fleet().scopes.items()}
+    assert heard == {"group:web": NOW, "vm:db": NOW}
+    with store.write() as transaction:
+        transaction.set_heard({"group:web": NOW + MINUTE})
+        transaction.set_heard({})
+        assert transaction.scopes(["group:web"])["group:web"].last_heard == NOW + MINUTE
+
+
+def test_shifting_heard(store: Store) -> None:
+    keep(store, WEB, scope("vm:db"))
+    with store.write() as transaction:
+        transaction.shift_heard(timedelta(hours=30))
+    with store.read() as reader:
+        heard = {key: each.last_heard for key, each in reader.load_fleet().scopes.items()}
+    assert heard == {"group:web": NOW + timedelta(hours=30), "vm:db": None}
+
+
+def test_a_naive_time_is_refused(store: Store) -> None:
+    with pytest.raises(ValueError, match="naive"):
+        keep(store, scope("vm:db", last_heard=NOW.replace(tzinfo=None)))

@@ -1,0 +1,262 @@
+"""Operations and events: as kept, when due, whose claim."""
+
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from tests.store.samples import MINUTE, NOW, changes, event, keep, operation, scope
+
+from notbefore.core.operations import Event, EventType, Kind, Operation, Source, Status
+from notbefore.store.contract import Store
+
+FULL_OPERATION = operation(
+    "full",
+    status=Status.STARTED,
+    kind=Kind.LIVE_MIGRATION,
+    vms=("web-0", "web-1"),
+    started_at=NOW + MINUTE,
+    due_at=NOW + 2 * MINUTE,
+    held=True,
+    targets={"web-0": "b", "web-1": "c"},
+    done=("web-0",),
+    failures={"web-1": 'the "host" said: no'},
+    attempt=4,
+    claimed_by="process-1",
+    claimed_until=NOW + 3 * MINUTE,
+    by="token:alice",
+    reason="firmware",
+)
+FULL_EVENT = event(
+    "E0000000-0000-0000-0000-000000000001",
+    "full",
+    "group:web",
+    status=Status.COMPLETED,
+    resources=("web-0", "web-1"),
+    update_domain=3,
+    type=EventType.TERMINATE,
+    source=Source.USER,
+    description="Größe",
+    duration=-1,
+    approved_at=NOW,
+    approved_by="vm:web-0",
+    implied=True,
+    ended_at=NOW + MINUTE,
+)
+
+
+def test_everything_comes_back(store: Store) -> None:
+    keep(store, FULL_OPERATION, FULL_EVENT)
+    with store.read() as reader:
+        world = reader.load(operations=["full"])
+    assert world.operations == {"full": FULL_OPERATION}
+    assert world.events == {FULL_EVENT.id: FULL_EVENT}
+    assert isinstance(world.operations["full"].held, bool)
+    assert isinstance(world.events[FULL_EVENT.id].implied, bool)
+
+
+def test_keeping_again_replaces(store: Store) -> None:
+    keep(store, FULL_OPERATION, FULL_EVENT)
+    ended = operation("full", status=Status.FAILED, ended_at=NOW + MINUTE)
+    keep(store, ended)
+    with store.read() as reader:
+        assert reader.load(operations=["full"]).operations == {"full": ended}
+
+
+def test_times_come_back_in_utc(store: Store) -> None:
+    local = NOW.astimezone(timezone(timedelta(hours=5, minutes=30)))
+    keep(store, operation("one", created_at=local))
+    with store.read() as reader:
+        created = reader.load(operations=["one"]).operations["one"].created_at
+    assert created == NOW
+    assert created.utcoffset() == timedelta(0)
+
+
+def test_due_by_not_before_then_age(store: Store) -> None:
+    later = NOW + MINUTE
+    keep(
+        store,
+        operation("young", due_at=NOW, not_before=NOW, created_at=NOW),
+        operation("old", due_at=NOW, not_before=NOW, created_at=NOW - MINUTE),
+        operation("pressing", due_at=NOW, not_before=NOW - MINUTE),
+        operation("future", due_at=later),
+        operation("over", status=Status.COMPLETED, due_at=NOW),
+        operation("never", due_at=None),
+        operation("claimed", due_at=NOW, claimed_by="p", claimed_until=NOW + timedelta(microseconds=1)),
+        operation("expired", due_at=NOW, claimed_by="p", claimed_until=NOW, not_before=NOW + MINUTE),
+    )
+    with store.read() as reader:
+        assert reader.due(NOW, 10) == ["pressing", "old", "young", "expired"]
+        assert reader.due(NOW, 2) == ["pressing", "old"]
+        assert reader.due(NOW - timedelta(microseconds=1), 10) == []
+
+
+@pytest.mark.parametrize(
+    ("operations", "expected"),
+    [
+        ([], None),
+        ([operation("over", status=Status.CANCELED)], None),
+        ([operation("never", due_at=None)], None),
+        ([operation("a", due_at=NOW - MINUTE)], NOW),
+        ([operation("a", due_at=NOW + 3 * MINUTE), operation("b", due_at=NOW + 2 * MINUTE)], NOW + 2 * MINUTE),
+        ([operation("a", due_at=NOW, claimed_by="p", claimed_until=NOW + MINUTE)], NOW + MINUTE),
+        ([operation("a", due_at=NOW + 2 * MINUTE, claimed_by="p", claimed_until=NOW + MINUTE)], NOW + 2 * MINUTE),
+        ([operation("a", due_at=NOW - MINUTE, claimed_by="p", claimed_until=NOW - MINUTE)], NOW),
+        (
+            [
+                operation("a", due_at=NOW, claimed_by="p", claimed_until=NOW + 2 * MINUTE),
+                operation("b", due_at=NOW + MINUTE),
+            ],
+            NOW + MINUTE,
+        ),
+    ],
+)
+def test_next_due(store: Store, operations: list[Operation], expected: datetime | None) -> None:
+    keep(store, *operations)
+    with store.read() as reader:
+        assert reader.next_due(NOW) == expected
+
+
+def test_waking_what_waits_in_a_scope(store: Store) -> None:
+    keep(
+        store,
+        operation("held", held=True),
+        operation("free", held=False),
+        operation("started", status=Status.STARTED, held=True),
+        operation("elsewhere", held=True),
+        operation("left", held=True),
+        operation("overdue", held=True, due_at=NOW - MINUTE),
+        event("E1", "held", "group:web"),
+        event("E2", "free", "group:web"),
+        event("E3", "started", "group:web", status=Status.STARTED),
+        event("E4", "elsewhere", "group:pool"),
+        event("E5", "left", "group:web", status=Status.CANCELED),
+        event("E6", "overdue", "group:web"),
+    )
+    with store.write() as transaction:
+        transaction.wake(["group:web", "group:ghost"], NOW)
+        transaction.wake([], NOW)
+    with store.read() as reader:
+        assert set(reader.due(NOW, 10)) == {"held", "overdue"}
+        assert reader.load(operations=["overdue"]).operations["overdue"].due_at == NOW - MINUTE
+
+
+def test_waking_all_that_is_held(store: Store) -> None:
+    keep(
+        store,
+        operation("held", held=True),
+        operation("free"),
+        operation("started", status=Status.STARTED, held=True),
+        operation("over", status=Status.FAILED, held=True),
+    )
+    with store.write() as transaction:
+        transaction.wake_held(NOW)
+    with store.read() as reader:
+        assert set(reader.due(NOW, 10)) == {"held", "started"}
+
+
+def test_claims_are_renewed_by_their_owner_only(store: Store) -> None:
+    claimed: dict[str, Any] = {"due_at": NOW, "claimed_until": NOW + MINUTE}
+    keep(
+        store,
+        operation("mine", claimed_by="me", **claimed),
+        operation("mine-too", claimed_by="me", **claimed),
+        operation("theirs", claimed_by="them", **claimed),
+        operation("free", due_at=NOW),
+    )
+    until = NOW + 5 * MINUTE
+    with store.write() as transaction:
+        assert transaction.renew_claims("me", ["mine", "theirs", "free", "ghost"], until) == ["mine"]
+        assert transaction.renew_claims("me", [], until) == []
+    with store.read() as reader:
+        kept = reader.load(operations=["mine", "mine-too", "theirs", "free"]).operations
+    assert {name: each.claimed_until for name, each in kept.items()} == {
+        "mine": until,
+        "mine-too": NOW + MINUTE,
+        "theirs": NOW + MINUTE,
+        "free": None,
+    }
+
+
+@pytest.mark.parametrize(("process", "free"), [("me", {"mine"}), ("nobody", set()), (None, {"mine", "theirs"})])
+def test_claims_are_released(store: Store, process: str | None, free: set[str]) -> None:
+    claimed: dict[str, Any] = {"due_at": NOW, "claimed_until": NOW + MINUTE}
+    keep(store, operation("mine", claimed_by="me", **claimed), operation("theirs", claimed_by="them", **claimed))
+    with store.write() as transaction:
+        transaction.release_claims(process)
+    with store.read() as reader:
+        assert set(reader.due(NOW, 10)) == free
+        operations = reader.load(operations=list(free)).operations.values()
+    assert all(each.claimed_by is None and each.claimed_until is None for each in operations if each.id in free)
+
+
+def test_moving_to(store: Store) -> None:
+    keep(
+        store,
+        operation("coming", targets={"x": "b-1", "y": "c"}),
+        operation("similar", targets={"x": "b-10", "b-1": "c"}),
+        operation("came", status=Status.COMPLETED, targets={"x": "b-1"}),
+        operation("stays"),
+    )
+    with store.read() as reader:
+        assert reader.moving_to("b-1") == ["coming"]
+        assert reader.moving_to("c") == ["coming", "similar"]
+        assert reader.moving_to("b") == []
+
+
+def test_pages_of_operations(store: Store) -> None:
+    first = operation("z", created_at=NOW - MINUTE, kind=Kind.RESTART)
+    second = operation("a", host="b")
+    third = operation("b", status=Status.COMPLETED)
+    keep(store, third, second, first)
+    with store.read() as reader:
+        assert reader.list_operations(None, 2, None) == [first, second]
+        assert reader.list_operations("a", 2, None) == [third]
+        assert reader.list_operations(None, 9, True) == [first, second]
+        assert reader.list_operations(None, 9, False) == [third]
+        assert reader.list_operations(None, 9, None, host="b") == [second]
+        assert reader.list_operations("z", 9, None, host="a", kind=Kind.HOST_UPDATE) == [third]
+        assert reader.list_operations("ghost", 9, None) == []
+
+
+def test_pages_of_events(store: Store) -> None:
+    first = event("Z", "o", "group:web", created_at=NOW - MINUTE, resources=("web-1", "web-10"))
+    second = event("A", "o", "group:pool", resources=("web-10",))
+    third = event("B", "o", "group:web", status=Status.COMPLETED, resources=("web-0", "web-1"))
+    keep(store, third, second, first)
+    with store.read() as reader:
+        assert reader.list_events(None, 2, None) == [first, second]
+        assert reader.list_events("a", 2, None) == [third]
+        assert reader.list_events(None, 9, True) == [first, second]
+        assert reader.list_events(None, 9, False) == [third]
+        assert reader.list_events(None, 9, None, scope="group:web") == [first, third]
+        assert reader.list_events(None, 9, None, vm="web-1") == [first, third]
+        assert reader.list_events(None, 9, True, vm="web-10") == [first, second]
+        assert reader.list_events(None, 9, None, vm="eb-1") == []
+
+
+def test_counts(store: Store) -> None:
+    keep(
+        store,
+        event("E1", "o", "group:web"),
+        event("E2", "o", "group:pool"),
+        event("E3", "p", "group:web", type=EventType.REBOOT, status=Status.STARTED),
+        event("E4", "p", "group:web", type=EventType.REBOOT, status=Status.COMPLETED),
+    )
+    with store.read() as reader:
+        assert reader.counts() == {("Freeze", "Scheduled"): 2, ("Reboot", "Started"): 1}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        operation("one", ended_at=NOW),
+        operation("one", status=Status.FAILED, ended_at=None),
+        event("E1", "o", "s", ended_at=NOW),
+        event("E1", "o", "s", status=Status.CANCELED, ended_at=None),
+    ],
+)
+def test_what_is_over_has_an_end_and_nothing_else_has(store: Store, wrong: Operation | Event) -> None:
+    with pytest.raises(Exception, match="ended_when_over"), store.write() as transaction:
+        transaction.apply(changes(scope("vm:x"), wrong))
+    with store.read() as reader:
+        assert reader.scopes(["vm:x"]) == {}

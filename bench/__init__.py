@@ -1,1 +1,1 @@
-"""Measurements of the service beside its yardsticks, in one run on one machine."""
+"""How quick it is, side by side with nginx and plain SQLite: `make bench`."""

@@ -1,0 +1,36 @@
+"""How much is measured, and how often."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    runs: int = 5
+    """Of each side, in turn; the median counts."""
+    seconds: int = 5
+    """Of one run of wrk."""
+    vms: int = 100_000
+    sources: int = 10_000
+    polls: int = 100_000
+    """Of one run of our own generator."""
+    approvals: int = 5_000
+    """Of each kind."""
+    waiters: int = 10_000
+    waiting_seconds: int = 10
+    hosts: int = 1_000
+    schedulings: int = 3
+
+
+FULL = Effort()
+QUICK = Effort(
+    runs=1,
+    seconds=1,
+    vms=10_000,
+    sources=1_000,
+    polls=10_000,
+    approvals=500,
+    waiters=1_000,
+    waiting_seconds=2,
+    hosts=100,
+    schedulings=1,
+)

@@ -1,0 +1,115 @@
+"""Fleets to measure on, made by the service itself in data directories of their own."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from notbefore.clock import SystemClock
+from notbefore.core.documents import Document
+from notbefore.core.fleet import Host, Listening, Policy, ScopeKind
+from notbefore.core.membership import VmSpec
+from notbefore.core.reconciling import FleetSpec, GroupSpec
+from notbefore.core.timing import Timing
+from notbefore.service import Service, fleet
+from notbefore.service.calls import SYSTEM
+from notbefore.service.publishing import Members
+from notbefore.store.opening import open_store
+
+ASKING = Policy(listening=Listening.ALWAYS)
+"""Every scope is asked for its approval."""
+
+PER_HOST = 50
+PER_SCOPE = 5
+
+
+class Nobody:
+    """No guest is told: nobody is served yet."""
+
+    def documents(self, documents: Sequence[Document]) -> None:
+        pass
+
+    def members(self, members: Sequence[Members]) -> None:
+        pass
+
+
+def database(data: Path) -> Path:
+    return data / "notbefore.db"
+
+
+@contextmanager
+def service(data: Path) -> Iterator[Service]:
+    """The service on a data directory that nobody serves."""
+    data.mkdir(exist_ok=True)
+    store = open_store(f"sqlite:///{database(data)}", migrate=True)
+    try:
+        yield Service(store=store, clock=SystemClock(), timing=Timing(), publisher=Nobody())
+    finally:
+        store.close()
+
+
+def make(data: Path, spec: FleetSpec) -> None:
+    with service(data) as made:
+        fleet.apply_spec(made, SYSTEM, spec, prune=False)
+
+
+def address(number: int) -> str:
+    """Of the VM with that number, in 127.16.0.0/12."""
+    return f"127.{16 + (number >> 16)}.{number >> 8 & 255}.{number & 255}"
+
+
+def small() -> FleetSpec:
+    """One scope of five VMs on five hosts; the first is whoever calls from 127.0.0.1."""
+    spec = groups(PER_SCOPE)
+    vms = dict(spec.vms)
+    vms["vm-0"] = VmSpec(name="vm-0", host="host-0", group="group-0", addresses=("127.0.0.1",))
+    return FleetSpec(hosts=spec.hosts, groups=spec.groups, vms=vms)
+
+
+def groups(vms: int, policy: Policy = ASKING) -> FleetSpec:
+    """Availability sets of five VMs, each on a host and in an update domain of its own; up to fifty VMs on a host."""
+    blocks = -(-vms // (PER_HOST * PER_SCOPE))
+    places = []
+    for number in range(vms):
+        group, domain = divmod(number, PER_SCOPE)
+        places.append((number, group, domain, (group % blocks) * PER_SCOPE + domain))
+    return FleetSpec(
+        hosts={f"host-{host}": Host(name=f"host-{host}") for *_, host in places},
+        groups={f"group-{group}": GroupSpec(kind=ScopeKind.AVAILABILITY_SET, policy=policy) for _, group, *_ in places},
+        vms={
+            f"vm-{number}": VmSpec(
+                name=f"vm-{number}",
+                host=f"host-{host}",
+                group=f"group-{group}",
+                update_domain=domain,
+                fault_domain=domain,
+                addresses=(address(number),),
+            )
+            for number, group, domain, host in places
+        },
+    )
+
+
+def one_group(vms: int) -> FleetSpec:
+    """All VMs in one scope and one update domain."""
+    return FleetSpec(
+        hosts={f"host-{host}": Host(name=f"host-{host}") for host in range(-(-vms // PER_HOST))},
+        groups={"group": GroupSpec(kind=ScopeKind.PLACEMENT_GROUP, policy=ASKING)},
+        vms={
+            f"vm-{number}": VmSpec(
+                name=f"vm-{number}", host=f"host-{number // PER_HOST}", group="group", addresses=(address(number),)
+            )
+            for number in range(vms)
+        },
+    )
+
+
+def standalone(vms: int, per_host: int) -> FleetSpec:
+    """Each VM is a scope of its own."""
+    return FleetSpec(
+        hosts={f"host-{host}": Host(name=f"host-{host}") for host in range(-(-vms // per_host))},
+        vms={
+            f"vm-{number}": VmSpec(name=f"vm-{number}", host=f"host-{number // per_host}", addresses=(address(number),))
+            for number in range(vms)
+        },
+        policies={f"vm-{number}": ASKING for number in range(vms)},
+    )

@@ -1,0 +1,81 @@
+"""Scheduling many host updates in one command, beside a plain `executemany` of the very same rows."""
+
+import shutil
+import sqlite3
+import time
+from contextlib import closing
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from bench import fleets, report
+from bench.effort import Effort
+from notbefore.core.operations import Kind
+from notbefore.service import maintenance
+from notbefore.service.calls import SYSTEM
+
+FACTOR = 3.0
+TABLES = ("scopes", "operations", "events", "journal")
+"""Those that scheduling writes to."""
+
+PRAGMAS = ("PRAGMA synchronous = FULL", "PRAGMA cache_size = -8192", "PRAGMA temp_store = MEMORY")
+"""As in the store."""
+
+Rows = dict[str, list[tuple[Any, ...]]]
+
+
+def measure(effort: Effort) -> list[report.Row]:
+    with TemporaryDirectory(prefix="notbefore-bench-") as directory:
+        fresh = Path(directory) / "fresh"
+        fleets.make(fresh, fleets.groups(effort.hosts * fleets.PER_HOST))
+        scheduled, inserted = [], []
+        for turn in range(effort.schedulings):
+            ours, theirs = (Path(directory) / f"{name}-{turn}" for name in ("ours", "theirs"))
+            shutil.copytree(fresh, ours)
+            shutil.copytree(fresh, theirs)
+            scheduled.append(_schedule(ours, effort.hosts))
+            rows = _new_rows(fleets.database(fresh), fleets.database(ours))
+            inserted.append(_insert(fleets.database(theirs), rows))
+    what = f"scheduling {effort.hosts:,} host updates over {effort.hosts * fleets.PER_HOST:,} VMs"
+    count = sum(map(len, rows.values()))
+    return [
+        report.at_most(
+            f"{what}, against executemany of the same {count:,} rows",
+            median(scheduled),
+            median(inserted),
+            FACTOR,
+            "{:.2f} s",
+        )
+    ]
+
+
+def _schedule(data: Path, hosts: int) -> float:
+    with fleets.service(data) as service:
+        names = [f"host-{number}" for number in range(hosts)]
+        begin = time.perf_counter()
+        maintenance.schedule(service, SYSTEM, kind=Kind.HOST_UPDATE, names=names)
+        return time.perf_counter() - begin
+
+
+def _new_rows(before: Path, after: Path) -> Rows:
+    """In the order in which they were written."""
+    with closing(sqlite3.connect(after)) as connection:
+        connection.execute("ATTACH ? AS old", (str(before),))
+        return {
+            table: connection.execute(f"SELECT * FROM main.{table} EXCEPT SELECT * FROM old.{table}").fetchall()
+            for table in TABLES
+        }
+
+
+def _insert(database: Path, rows: Rows) -> float:
+    with closing(sqlite3.connect(database, isolation_level=None)) as connection:
+        for pragma in PRAGMAS:
+            connection.execute(pragma)
+        begin = time.perf_counter()
+        connection.execute("BEGIN IMMEDIATE")
+        for table, some in rows.items():
+            places = ", ".join("?" * len(some[0]))
+            connection.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({places})", some)
+        connection.execute("COMMIT")
+        return time.perf_counter() - begin

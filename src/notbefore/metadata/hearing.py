@@ -63,16 +63,16 @@ class Hearing:
     def listens(self, notice: Notice) -> bool:
         return notice.heard >= self.silent_before
 
+    def is_first(self, notice: Notice) -> bool:
+        """Whether a GET now would start the scope's listening."""
+        return not self.listens(notice) and notice.scope.policy.listening is Listening.AUTO
+
     def hear(self, notice: Notice) -> None:
         """A guest of a listening scope has asked."""
         notice.heard = max(notice.heard, self.now)
 
     def open(self, notice: Notice, opened: Callable[[], None]) -> None:
         """A first GET: call back once the service knows that the scope listens, or cannot be told."""
-        if notice.scope.policy.listening is not Listening.AUTO:
-            self.hear(notice)
-            opened()
-            return
         waiting = self._opening.setdefault(notice, [])
         waiting.append(opened)
         if len(waiting) > 1:

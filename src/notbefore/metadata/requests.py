@@ -82,7 +82,8 @@ class Reader:
             if not self.stopped:
                 self._fail(answers.BAD_FRAMING)
         else:
-            if serial == self._serial:
+            # Bytes are weighed when they all belong to one request; of several, the last is weighed with what follows.
+            if self._serial == serial or (fresh and self._serial == serial + 1):
                 self._weigh(len(data))
 
     def close(self) -> None:

@@ -1,0 +1,215 @@
+"""PROTOCOL.md: ETag, If-None-Match, and the long wait."""
+
+import socket
+from dataclasses import replace
+from time import monotonic
+
+import pytest
+from tests.metadata.running import (
+    APPROVAL,
+    DB,
+    DB_ADDRESS,
+    DB_VM,
+    EVENT,
+    FLEET,
+    WEB,
+    WEB_VMS,
+    Client,
+    Running,
+    request,
+    running,
+    until,
+)
+
+from notbefore.metadata.options import Options
+from notbefore.service.publishing import Members
+
+TAG = '"2-webtag"'
+
+
+def conditional(tag: str = TAG, wait: str | None = None) -> bytes:
+    prefer = () if wait is None else (f"Prefer: {wait}",)
+    return request(headers=("Metadata: true", f"If-None-Match: {tag}", *prefer))
+
+
+def waiting(server: Running, count: int = 1) -> None:
+    until(lambda: server.server.counters.waiting == count)
+
+
+@pytest.mark.parametrize("tag", [TAG, "2-webtag", f"W/{TAG}", f'"1-webtag", {TAG}', "*", f'"other" , W/{TAG}'])
+def test_an_unchanged_document_is_not_sent_again(shared: Running, tag: str) -> None:
+    with shared.connect() as client:
+        for _ in range(2):
+            client.send(conditional(tag))
+            reply = client.reply()
+            assert (reply.status, reply.body, reply["ETag"]) == (304, b"", TAG)
+            assert reply["Date"]
+
+
+@pytest.mark.parametrize("tag", ['"1-webtag"', '"2-other"', "2", "", '"2-webtag-"'])
+def test_another_tag_gets_the_document(shared: Running, tag: str) -> None:
+    with shared.connect() as client:
+        client.send(conditional(tag))
+        assert client.reply().status == 200
+
+
+def test_the_tag_of_one_scope_never_fits_another(shared: Running) -> None:
+    tag = shared.ask(source=DB_ADDRESS)["ETag"]
+    with shared.connect() as client:
+        client.send(conditional(tag))
+        assert client.reply().status == 200
+
+
+def test_a_condition_on_a_post_is_ignored(server: Running) -> None:
+    with server.connect() as client:
+        client.send(request(method="POST", headers=("Metadata: true", f"If-None-Match: {TAG}"), body=APPROVAL))
+        assert client.reply().status == 200
+
+
+def test_a_wait_ends_with_the_change(server: Running) -> None:
+    with server.connect() as client:
+        client.send(conditional(wait="wait=30"))
+        waiting(server)
+        assert client.is_silent()
+        server.show(3)
+        reply = client.reply()
+        assert (reply.status, reply.text) == (200, '{"DocumentIncarnation":3,"Events":[]}')
+        client.send(request())
+        assert client.reply().status == 200
+        assert (server.server.counters.waits, server.server.counters.waiting) == (1, 0)
+
+
+def test_what_is_already_different_is_not_waited_for(shared: Running) -> None:
+    with shared.connect() as client:
+        client.send(conditional('"1-webtag"', wait="wait=30"))
+        assert client.reply().status == 200
+
+
+@pytest.mark.parametrize("wait", ["wait=1", "respond-async, Wait=1", 'handling=lenient; wait="1"', "wait=1;x=y"])
+def test_a_wait_ends_with_its_time(shared: Running, wait: str) -> None:
+    with shared.connect() as client:
+        began = monotonic()
+        client.send(conditional(wait=wait))
+        reply = client.reply()
+        assert (reply.status, reply.body) == (304, b"")
+        assert 0.9 <= monotonic() - began < 5
+
+
+def test_a_wait_is_capped() -> None:
+    with running(options=Options(wait_cap=0.2)) as server, server.connect() as client:
+        client.send(conditional(wait="wait=3600"))
+        assert client.reply().status == 304
+
+
+@pytest.mark.parametrize("wait", ["wait=0", "wait", "wait=soon", "wait=-1", "await=3", "wait=1e3"])
+def test_what_is_no_wait_is_answered_at_once(shared: Running, wait: str) -> None:
+    before = shared.server.counters.waits
+    with shared.connect() as client:
+        client.send(conditional(wait=wait))
+        assert client.reply().status == 304
+    assert shared.server.counters.waits == before
+
+
+def test_waiting_needs_a_tag(shared: Running) -> None:
+    with shared.connect() as client:
+        client.send(request(headers=("Metadata: true", "Prefer: wait=30")))
+        assert client.reply().status == 200
+
+
+def test_a_change_that_does_not_concern_a_wait_leaves_it(server: Running) -> None:
+    with server.connect() as client:
+        client.send(conditional(wait="wait=30"))
+        waiting(server)
+        server.show(7, scope=DB)
+        server.show(2, EVENT)
+        server.publisher.members(FLEET)
+        server.settle()
+        assert client.is_silent()
+        assert server.server.counters.waiting == 1
+
+
+def test_a_wait_ends_when_the_vm_changes_scope(server: Running) -> None:
+    with server.connect() as client:
+        client.send(conditional(wait="wait=30"))
+        waiting(server)
+        server.publisher.members(
+            [
+                Members(key=WEB.key, scope=WEB, vms=WEB_VMS[1:], events=(EVENT,)),
+                Members(key=DB.key, scope=DB, vms=(DB_VM, replace(WEB_VMS[0], scope=DB.key))),
+            ]
+        )
+        reply = client.reply()
+        assert (reply.status, reply["ETag"]) == (200, '"1-dbtag"')
+
+
+def test_a_wait_ends_when_the_vm_is_removed(server: Running) -> None:
+    with server.connect() as client, server.connect("127.1.0.22") as other:
+        client.send(conditional(wait="wait=30"))
+        other.send(conditional(wait="wait=30"))
+        waiting(server, 2)
+        server.publisher.members([Members(key=WEB.key, scope=WEB, vms=WEB_VMS[1:], events=(EVENT,))])
+        assert client.reply().status == 404
+        assert other.is_silent()
+
+
+def test_a_wait_ends_when_the_scope_is_removed(server: Running) -> None:
+    with server.connect(DB_ADDRESS) as client:
+        client.send(conditional('"1-dbtag"', wait="wait=30"))
+        waiting(server)
+        server.publisher.members([Members(key=DB.key, scope=None)])
+        assert client.reply().status == 404
+
+
+def test_a_wait_ends_when_the_server_stops(server: Running) -> None:
+    with server.connect() as client:
+        client.send(conditional(wait="wait=30"))
+        waiting(server)
+        server.stop()
+        reply = client.reply()
+        assert (reply.status, reply["Connection"]) == (304, "close")
+        assert client.is_closed()
+
+
+def test_a_client_that_sends_no_more_is_answered_with_what_is_known(server: Running) -> None:
+    with server.connect() as client:
+        client.send(conditional(wait="wait=30"))
+        waiting(server)
+        client.socket.shutdown(socket.SHUT_WR)
+        assert client.reply().status == 304
+        assert client.is_closed()
+
+
+def test_a_client_that_leaves_is_not_waited_for(server: Running) -> None:
+    with server.connect() as client:
+        client.send(conditional(wait="wait=30"))
+        waiting(server)
+    waiting(server, 0)
+    until(lambda: server.server.counters.open == 0)
+    server.show(3)
+    server.settle()
+    assert server.ask().status == 200
+
+
+def test_later_requests_wait_behind_a_wait(server: Running) -> None:
+    with server.connect() as client:
+        client.send(conditional(wait="wait=30") + conditional(wait="wait=30"))
+        waiting(server)
+        client.send(request("/metadata/versions"))
+        assert client.is_silent()
+        server.show(3)
+        assert [client.reply().status for _ in range(3)] == [200, 200, 200]
+
+
+def test_many_waiters_are_all_told(server: Running) -> None:
+    clients: list[Client] = []
+    try:
+        for number in range(300):
+            clients.append(server.connect(("127.1.0.21", "127.1.0.22")[number % 2]))
+            clients[-1].send(conditional(wait="wait=30"))
+        waiting(server, 300)
+        server.show(3)
+        assert {client.reply().status for client in clients} == {200}
+        waiting(server, 0)
+    finally:
+        for client in clients:
+            client.socket.close()

@@ -1,0 +1,155 @@
+"""Every snippet of README and docs does what a reader would see it do.
+
+`sh` blocks run in bash, page by page, against a demo server; `ID` stands for the newest event. Blocks without a
+language are commands that start or set something up, and each line of theirs must have a way to be run here. TOML
+blocks that begin with a file's name are written to it; JSON must be JSON; Python runs.
+"""
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.acceptance.running import Server, environment, run, serving, until
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+ID = re.compile(r"\bID\b")
+NEWEST_EVENT = """
+with_id() {
+    local id
+    id=$(notbefore event list --json | python -c 'import json, sys; print(json.load(sys.stdin)[-1]["id"])')
+    eval "${1//ID/$id}"
+}
+"""
+CONTRIBUTORS = ("make test",)
+"""What runs these very tests."""
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    return [(found[1], found[2]) for found in FENCE.finditer(page.read_text())]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    with serving(tmp_path, "--demo", "--speed", "20") as started:
+        yield started
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
+def test_snippets_run(page: Path, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for language, text in blocks(page):
+        match language:
+            case "sh":
+                run_shell(text, request.getfixturevalue("server"), folder)
+            case "python":
+                subprocess.run([sys.executable, "-c", text], check=True, stdout=subprocess.DEVNULL)
+            case "toml":
+                tomllib.loads(text)
+                if named := re.match(r"# (\w+\.toml)\n", text):
+                    (folder / named[1]).write_text(text)
+            case "json":
+                json.loads(text)
+            case _:
+                assert language == "", f"{page.name} has a block in {language}, which nothing here runs"
+
+
+def run_shell(text: str, server: Server, folder: Path) -> None:
+    lines = [f"with_id {shlex.quote(line)}" if ID.search(line) else line for line in text.splitlines()]
+    text = "\n".join([NEWEST_EVENT, *lines])
+    text = text.replace("127.0.0.1:8254", server.guests).replace("127.0.0.1:8255", server.operators)
+    text = text.replace("-s ", "-fs ").replace("curl -H", "curl -fsS -H")
+    env = {
+        **server.env,
+        "NOTBEFORE_CONTROL": f"http://{server.operators}",
+        "NOTBEFORE_DATA": str(server.data),
+        "NOTBEFORE_TOKEN": server.token,
+    }
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", text],
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
+
+
+def commands() -> list[str]:
+    """The lines of blocks without a language, each once."""
+    found = [
+        line.partition(" #")[0].strip()
+        for page in PAGES
+        for language, text in blocks(page)
+        if language == ""
+        for line in text.splitlines()
+    ]
+    return list(dict.fromkeys(line for line in found if line not in CONTRIBUTORS))
+
+
+@pytest.mark.parametrize("command", commands())
+def test_commands_that_set_something_up(command: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    env = environment(tmp_path)
+    secret = tmp_path / "proxy.secret"
+    secret.write_text("a secret of sixteen bytes or more")
+    places = {
+        "169.254.169.254:80": "127.0.0.1:0",
+        "127.0.0.1:8255": "127.0.0.1:0",
+        "/var/lib/notbefore": str(tmp_path / "data"),
+        "/etc/notbefore/proxy.secret": str(secret),
+    }
+    for written, here in places.items():
+        command = command.replace(written, here)
+    if "postgresql://notbefore@db/notbefore" in command:
+        url = request.getfixturevalue("postgres_url")
+        command = command.replace("postgresql://notbefore@db/notbefore", url)
+        if "migrate" not in command:
+            assert run("notbefore", "migrate", "--database", url, env=env).returncode == 0
+    if command.startswith("pip install"):
+        extra = re.fullmatch(r"pip install 'notbefore\[(\w+)\]'", command)
+        assert extra is not None
+        assert extra[1] in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    elif command.startswith(("notbefore serve", "make serve")):
+        serves(command, {**env, "NOTBEFORE_METADATA": "127.0.0.1:0", "NOTBEFORE_CONTROL": "127.0.0.1:0"}, tmp_path)
+    else:
+        done = run("bash", "-c", command, env=env)
+        assert done.returncode == 0, done.stderr
+
+
+def serves(command: str, env: dict[str, str], folder: Path) -> None:
+    log = folder / "log"
+    with log.open("wb") as errors:
+        started = subprocess.Popen(
+            ["bash", "-c", f"exec {command}"],
+            cwd=ROOT,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            start_new_session=True,
+        )
+    try:
+        until(lambda: b"serve.started" in log.read_bytes() or started.poll() is not None, what=log.read_text())
+        assert started.poll() is None, log.read_text()
+    finally:
+        os.killpg(started.pid, signal.SIGTERM)
+        started.wait(30)
+    assert b"serve.stopped" in log.read_bytes()
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "README.md").read_text()
+    pages = [path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md")]
+    assert [str(page) for page in pages if f"({page})" not in index and str(page) != "README.md"] == []

@@ -10,11 +10,13 @@ import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psycopg
 import pytest
 
+from notbefore.store import revisions, schema
 from notbefore.store.opening import open_store
 
 _NUMBERS = itertools.count(1)
@@ -39,7 +41,14 @@ class PostgresServer:
         self._run(["initdb", *options, "--pgdata", str(self._data)])
 
     def start(self) -> None:
-        settings = ["fsync=off", "max_connections=100", "shared_buffers=16MB", "listen_addresses="]
+        settings = [
+            "fsync=off",
+            "full_page_writes=off",
+            "autovacuum=off",
+            "max_connections=100",
+            "shared_buffers=16MB",
+            "listen_addresses=",
+        ]
         options = [*(f"-c{setting}" for setting in settings), f"-k{self._sockets}"]
         self._run(["pg_ctl", "start", "-w", f"-D{self._data}", f"-l{self._log}", "-o", " ".join(options)])
 
@@ -118,14 +127,36 @@ def postgres_url(postgres_server: PostgresServer) -> str:
     return postgres_server.create_database()
 
 
+class Databases:
+    """Databases with the newest schema and nothing in them. Emptying one is ten times faster than making another."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self._server = server
+        self._idle: list[str] = []
+        url = server.create_database()
+        open_store(url, migrate=True).close()
+        self._template = server.make_template(url)
+
+    def take(self) -> str:
+        return self._idle.pop() if self._idle else self._server.create_database(self._template)
+
+    def give_back(self, url: str) -> None:
+        """Unless the test has left it in another state, or somebody still uses it."""
+        with suppress(psycopg.Error), psycopg.connect(url, options="-c lock_timeout=1s") as connection:
+            newest = connection.execute("SELECT version_num FROM alembic_version").fetchall()
+            if newest == [(revisions.OURS.newest,)]:
+                connection.execute(f"TRUNCATE {', '.join(schema.metadata.tables)}".encode())
+                self._idle.append(url)
+
+
 @pytest.fixture(scope="session")
-def postgres_template(postgres_server: PostgresServer) -> str:
-    url = postgres_server.create_database()
-    open_store(url, migrate=True).close()
-    return postgres_server.make_template(url)
+def postgres_databases(postgres_server: PostgresServer) -> Databases:
+    return Databases(postgres_server)
 
 
 @pytest.fixture
-def migrated_postgres_url(postgres_server: PostgresServer, postgres_template: str) -> str:
-    """The URL of a database of the test's own with the newest schema and nothing in it."""
-    return postgres_server.create_database(postgres_template)
+def migrated_postgres_url(postgres_databases: Databases) -> Iterator[str]:
+    """The URL of a database that is the test's own, with the newest schema and nothing in it."""
+    url = postgres_databases.take()
+    yield url
+    postgres_databases.give_back(url)

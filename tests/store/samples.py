@@ -8,7 +8,9 @@ from notbefore.core.draft import Changes
 from notbefore.core.fleet import Host, Scope, ScopeKind, Vm
 from notbefore.core.journal import Entry
 from notbefore.core.operations import Event, EventType, Kind, Operation, Source, Status
-from notbefore.store.contract import Store
+from notbefore.store.contract import Reader, Store
+from notbefore.store.session import Session
+from notbefore.store.transaction import SqlReader
 
 T = TypeVar("T")
 Thing = Host | Scope | Vm | Operation | Event | Entry
@@ -92,3 +94,9 @@ def _only(kind: type[T], things: Iterable[object]) -> list[T]:
 def keep(store: Store, *things: Thing) -> int:
     with store.write() as transaction:
         return transaction.apply(changes(*things))
+
+
+def session_of(reader: Reader) -> Session:
+    """What is below the contract, for tests that look there."""
+    assert isinstance(reader, SqlReader)
+    return reader._session

@@ -24,13 +24,12 @@ def open_store(url: str, *, migrate: bool, known: Revisions = revisions.OURS) ->
     """Of `sqlite:///PATH`, made and brought up to date by itself, or `postgresql://...`, only when told to."""
     try:
         parsed = make_url(url)
-        backend = parsed.get_backend_name()
     except (sqlalchemy.exc.ArgumentError, ValueError):
         raise _unknown_url() from None
-    match backend:
+    match parsed.drivername:
         case "sqlite" if parsed.database and parsed.database != ":memory:":
-            return _open_sqlite(Path(parsed.database), known)
-        case "postgresql" if parsed.database:
+            return _open_sqlite(parsed, Path(parsed.database), known)
+        case "postgresql" | "postgres" if parsed.database:
             return _open_postgresql(parsed, known, migrate=migrate)
         case _:
             raise _unknown_url()
@@ -42,10 +41,10 @@ def _unknown_url() -> errors.RefusedError:
     )
 
 
-def _open_sqlite(path: Path, known: Revisions) -> Store:
+def _open_sqlite(url: URL, path: Path, known: Revisions) -> Store:
     if not path.parent.is_dir():
         raise errors.RefusedError(f"there is no directory {path.parent} for the database: make it, or name another")
-    engine = sqlite.engine(path)
+    engine = sqlite.engine(url)
     with _refusing(engine, str(path)):
         with closing(sqlite3.connect(path)) as connection:
             found = _inspect_sqlite(connection, path)

@@ -49,12 +49,17 @@ class PooledStore:
     def _connection(self) -> Iterator[Connection]:
         """A pooled connection; whatever is not committed is rolled back when it returns to the pool."""
         pooled: PoolProxiedConnection = self._engine.raw_connection()
+        connection = pooled.driver_connection
+        assert connection is not None
         try:
-            connection = pooled.driver_connection
-            assert connection is not None
             yield connection
         finally:
+            if self._is_lost(connection):
+                pooled.invalidate()
             pooled.close()
+
+    def _is_lost(self, connection: Connection) -> bool:
+        raise NotImplementedError
 
     def _begin_reading(self, connection: Connection) -> None:
         raise NotImplementedError

@@ -27,11 +27,10 @@ _CONNECTING: Mapping[str, str | int] = {
     "tcp_user_timeout": 25_000,
 }
 # A process that stalls within a transaction loses it before those that wait for it give up.
-_LIMITS = (
-    "SET idle_in_transaction_session_timeout = '15s'",
-    "SET lock_timeout = '20s'",
-    "SET statement_timeout = '60s'",
-)
+_LIMITS = {"idle_in_transaction_session_timeout": "15s", "lock_timeout": "20s", "statement_timeout": "60s"}
+_LIMIT = "SELECT set_config(%s, %s, false) WHERE current_setting(%s) = '0'"
+"""Unless whoever runs the database has set it, for the role, the database or in the URL."""
+
 _LISTEN_SECONDS = 0.2
 _RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0)
 
@@ -49,8 +48,8 @@ def engine(url: URL) -> Engine:
 
     @event.listens_for(made, "connect")
     def _prepare(connection: Any, _record: object) -> None:
-        for limit in _LIMITS:
-            connection.execute(limit)
+        for name, limit in _LIMITS.items():
+            connection.execute(_LIMIT, (name, limit, name))
         connection.commit()
 
     return made
@@ -94,6 +93,10 @@ class PostgresqlStore(PooledStore):
         connection = psycopg.connect(conninfo, autocommit=True)
         connection.execute(f"LISTEN {CHANNEL}")
         return connection
+
+    def _is_lost(self, connection: Connection) -> bool:
+        assert isinstance(connection, psycopg.Connection)
+        return connection.closed
 
     def _begin_reading(self, connection: Connection) -> None:
         _set_mode(connection, psycopg.IsolationLevel.REPEATABLE_READ, read_only=True)

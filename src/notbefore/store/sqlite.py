@@ -23,19 +23,18 @@ _PRAGMAS = (
     "PRAGMA journal_size_limit = 67108864",
     "PRAGMA temp_store = MEMORY",
 )
-_PAGES_PER_STEP = 1_000
 
 
-def engine(path: Path) -> Engine:
+def engine(url: URL) -> Engine:
     made = create_engine(
-        URL.create("sqlite", database=str(path)),
+        url,
         poolclass=QueuePool,
         pool_size=8,
         max_overflow=24,
         # The connection that was used last has the warmest cache.
         pool_use_lifo=True,
         connect_args={
-            "timeout": _BUSY_SECONDS,
+            "timeout": float(str(url.query.get("timeout", _BUSY_SECONDS))),
             "check_same_thread": False,
             "isolation_level": None,
             "cached_statements": _STATEMENTS,
@@ -64,10 +63,15 @@ class SqliteStore(PooledStore):
     def backup(self, path: Path) -> None:
         if path.exists():
             raise errors.RefusedError(f"{path} is there already: name a new file for the backup")
+        if not path.parent.is_dir():
+            raise errors.RefusedError(f"there is no directory {path.parent} for the backup: make it, or name another")
         copy(self._path, path)
 
     def changes(self, stop: threading.Event) -> Iterator[int]:  # noqa: ARG002
         return iter(())
+
+    def _is_lost(self, connection: Connection) -> bool:  # noqa: ARG002
+        return False
 
     def _begin_reading(self, connection: Connection) -> None:
         connection.execute("BEGIN", ())
@@ -86,7 +90,7 @@ def copy(source: Path, target: Path) -> None:
         with translated():
             reading, writing = sqlite3.connect(source), sqlite3.connect(unfinished)
             try:
-                reading.backup(writing, pages=_PAGES_PER_STEP, sleep=0.01)
+                reading.backup(writing)
                 # A single file: without the log beside it.
                 writing.execute("PRAGMA journal_mode = DELETE")
             finally:

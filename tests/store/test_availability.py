@@ -1,0 +1,143 @@
+"""A database that is away or full is said so, and used again when it is back."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+import sqlalchemy.exc
+from tests.postgres import PostgresServer
+from tests.store.samples import entry, host, keep, session_of
+
+from notbefore.core import errors
+from notbefore.store.contract import Store
+from notbefore.store.errors import translate, translated
+from notbefore.store.opening import open_store
+from notbefore.store.postgresql import WRITER_LOCK
+
+
+@contextmanager
+def stopped(server: PostgresServer) -> Iterator[None]:
+    server.stop()
+    try:
+        yield
+    finally:
+        server.start()
+
+
+def test_a_lost_server(postgres_store: Store, postgres_server: PostgresServer) -> None:
+    keep(postgres_store, host("a"))
+    with stopped(postgres_server):
+        for _ in range(2):
+            with pytest.raises(errors.UnavailableError, match="try again"):
+                keep(postgres_store, host("b"))
+            with pytest.raises(errors.UnavailableError), postgres_store.read() as reader:
+                reader.load_fleet()
+    keep(postgres_store, host("c"))
+    with postgres_store.read() as reader:
+        assert reader.load_fleet().hosts.keys() == {"a", "c"}
+
+
+def test_a_server_lost_within_a_transaction(postgres_store: Store, postgres_server: PostgresServer) -> None:
+    def work() -> None:
+        with postgres_store.write() as transaction:
+            transaction.put_meta("key", "value")
+            postgres_server.stop()
+            transaction.put_meta("key", "other")
+
+    try:
+        with pytest.raises(errors.UnavailableError):
+            work()
+    finally:
+        postgres_server.start()
+    with postgres_store.read() as reader:
+        assert reader.meta("key") is None
+
+
+def test_a_server_that_is_not_there(postgres_url: str, postgres_server: PostgresServer) -> None:
+    with stopped(postgres_server), pytest.raises(errors.UnavailableError, match="cannot open the database postgresql"):
+        open_store(postgres_url, migrate=False)
+
+
+def test_a_writer_elsewhere_that_does_not_end(migrated_postgres_url: str) -> None:
+    store = open_store(migrated_postgres_url + "&options=-c%20lock_timeout%3D200ms", migrate=False)
+    with psycopg.connect(migrated_postgres_url) as other:
+        other.execute("SELECT pg_advisory_xact_lock(%s)", (WRITER_LOCK,))
+        with pytest.raises(errors.UnavailableError, match="lock timeout"), store.write() as transaction:
+            transaction.put_meta("never", "reached")
+    keep(store, host("a"))
+    store.close()
+
+
+def test_a_full_disk(sqlite_store: Store, sqlite_path: Path) -> None:
+    """The limit on pages stands in for the disk: SQLite says the same about both."""
+    keep(sqlite_store, entry("before"))
+    with sqlite_store.read() as reader:
+        connection = session_of(reader)._connection
+        connection.execute("PRAGMA max_page_count = 60", ()).fetchone()
+    with pytest.raises(errors.UnavailableError, match="full"):
+        keep(sqlite_store, *(entry("x" * 1000) for _ in range(500)))
+    keep(sqlite_store, entry("small"))
+    connection.execute("PRAGMA max_page_count = 1000000", ()).fetchone()
+    keep(sqlite_store, *(entry("y" * 1000) for _ in range(500)))
+    with sqlite_store.read() as reader:
+        assert reader.last_entry() is not None
+        assert [each.action for _, each in reader.journal(limit=2)] == ["before", "small"]
+        assert len(reader.journal(limit=1000)) == 502
+
+
+def test_a_file_that_another_process_keeps_locked(sqlite_path: Path) -> None:
+    store = open_store(f"sqlite:///{sqlite_path}?timeout=0.2", migrate=False)
+    with closing(sqlite3.connect(sqlite_path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(errors.UnavailableError, match="locked"):
+            keep(store, host("a"))
+        with store.read() as reader:
+            assert reader.load_fleet().hosts == {}
+    keep(store, host("a"))
+    store.close()
+
+
+def test_damage_that_is_met_later(sqlite_store: Store, sqlite_path: Path) -> None:
+    keep(sqlite_store, *(host(f"host-{number:04}") for number in range(2000)))
+    sqlite_store.close()
+    with closing(sqlite3.connect(sqlite_path)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        [page_size] = connection.execute("PRAGMA page_size").fetchone()
+    with sqlite_path.open("r+b") as file:
+        size = file.seek(0, 2)
+        file.seek(page_size)
+        file.write(b"\xff" * (size - page_size))
+    with pytest.raises(errors.UnsoundError, match=r"damaged.*backup"), sqlite_store.read() as reader:
+        reader.load_fleet()
+
+
+def sqlite_error(kind: type[sqlite3.Error], code: int) -> sqlite3.Error:
+    error = kind("as SQLite says")
+    error.sqlite_errorcode = code
+    return error
+
+
+def test_errors_by_who_must_act() -> None:
+    full = sqlite_error(sqlite3.OperationalError, sqlite3.SQLITE_FULL)
+    io = sqlite_error(sqlite3.OperationalError, sqlite3.SQLITE_IOERR_FSYNC)
+    corrupt = sqlite_error(sqlite3.DatabaseError, sqlite3.SQLITE_CORRUPT_INDEX)
+    ours = sqlite_error(sqlite3.OperationalError, sqlite3.SQLITE_ERROR)
+    wrapped = sqlalchemy.exc.DBAPIError("SELECT 1", {}, psycopg.OperationalError("gone\nfurther lines"))
+    assert isinstance(translate(full), errors.UnavailableError)
+    assert isinstance(translate(io), errors.UnavailableError)
+    assert isinstance(translate(corrupt), errors.UnsoundError)
+    assert isinstance(translate(psycopg.errors.DataCorrupted()), errors.UnsoundError)
+    assert isinstance(translate(psycopg.errors.ReadOnlySqlTransaction()), errors.UnavailableError)
+    assert isinstance(translate(psycopg.errors.DiskFull()), errors.UnavailableError)
+    assert isinstance(translate(sqlalchemy.exc.TimeoutError()), errors.UnavailableError)
+    assert str(translate(wrapped)) == "the database cannot be used just now (gone); try again"
+    assert translate(ours) is None
+    assert translate(psycopg.errors.UndefinedTable()) is None
+
+
+def test_a_defect_of_ours_is_seen_as_it_is() -> None:
+    with pytest.raises(sqlite3.IntegrityError), translated():
+        raise sqlite3.IntegrityError

@@ -1,0 +1,286 @@
+"""What a decision gets to see: complete, and no more than it needs."""
+
+import contextlib
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.store.samples import MINUTE, NOW, Thing, changes, event, host, keep, operation, scope, vm
+
+from notbefore.core.draft import World
+from notbefore.core.fleet import ScopeKind
+from notbefore.core.operations import Status
+from notbefore.store.contract import Store
+
+# a: web-0, db; b: web-1, pool_0; c: pool_1 and cordoned; d: empty
+FLEET: tuple[Thing, ...] = (
+    host("a"),
+    host("b"),
+    host("c", cordoned=True),
+    host("d"),
+    scope("group:web"),
+    scope("group:pool"),
+    scope("vm:db"),
+    scope("group:idle"),
+    scope("vm:gone"),
+    vm("web-0", "a", "group:web", addresses=("10.0.0.1",)),
+    vm("db", "a", "vm:db", addresses=("10.0.0.2", "fd00::2")),
+    vm("web-1", "b", "group:web"),
+    vm("pool_0", "b", "group:pool"),
+    vm("pool_1", "c", "group:pool"),
+    operation("on-a", "a"),
+    operation("on-b", "b", status=Status.STARTED),
+    operation("over-a", "a", status=Status.COMPLETED),
+    operation("on-c", "c"),
+    operation("silent-d", "d"),
+    event("EA-WEB", "on-a", "group:web"),
+    event("EA-DB", "on-a", "vm:db", created_at=NOW - MINUTE),
+    event("EB-WEB", "on-b", "group:web", status=Status.STARTED, created_at=NOW - MINUTE),
+    event("EB-POOL", "on-b", "group:pool", status=Status.CANCELED),
+    event("EO-WEB", "over-a", "group:web", status=Status.COMPLETED, ended_at=NOW - MINUTE),
+    event("EO-DB", "over-a", "vm:db", status=Status.COMPLETED, ended_at=NOW - 2 * MINUTE),
+    event("EC-POOL", "on-c", "group:pool"),
+)
+
+A_AND_WHAT_IT_SHARES = {
+    "hosts": {"a"},
+    "vms": {"web-0", "db"},
+    "scopes": {"group:web", "vm:db"},
+    "operations": {"on-a", "on-b"},
+    "events": {"EA-WEB", "EA-DB", "EB-WEB", "EB-POOL"},
+}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ({}, {}),
+        ({"hosts": ["ghost"], "vms": ["ghost"], "scopes": ["group:ghost"], "operations": ["x"], "events": ["x"]}, {}),
+        ({"hosts": ["a"]}, A_AND_WHAT_IT_SHARES),
+        ({"vms": ["db"]}, A_AND_WHAT_IT_SHARES),
+        ({"events": ["ea-db"]}, A_AND_WHAT_IT_SHARES),
+        (
+            {"operations": ["over-a"]},
+            A_AND_WHAT_IT_SHARES
+            | {
+                "operations": {"on-a", "on-b", "over-a"},
+                "events": {"EA-WEB", "EA-DB", "EB-WEB", "EB-POOL", "EO-WEB", "EO-DB"},
+            },
+        ),
+        (
+            {"scopes": ["group:pool"]},
+            {"scopes": {"group:pool"}, "operations": {"on-c"}, "events": {"EC-POOL"}},
+        ),
+        (
+            {"scopes": ["group:web"]},
+            {
+                "scopes": {"group:web"},
+                "operations": {"on-a", "on-b"},
+                "events": {"EA-WEB", "EA-DB", "EB-WEB", "EB-POOL"},
+            },
+        ),
+        (
+            {"scopes": ["vm:db"], "ended_since": NOW - MINUTE},
+            {"scopes": {"vm:db"}, "operations": {"on-a"}, "events": {"EA-WEB", "EA-DB"}},
+        ),
+        (
+            {"scopes": ["vm:db"], "ended_since": NOW - 2 * MINUTE},
+            {
+                "scopes": {"vm:db"},
+                "operations": {"on-a", "over-a"},
+                "events": {"EA-WEB", "EA-DB", "EO-WEB", "EO-DB"},
+            },
+        ),
+        (
+            {"scopes": ["group:web", "vm:db"], "members": True},
+            {
+                "scopes": {"group:web", "vm:db"},
+                "vms": {"web-0", "web-1"},
+                "operations": {"on-a", "on-b"},
+                "events": {"EA-WEB", "EA-DB", "EB-WEB", "EB-POOL"},
+            },
+        ),
+        (
+            {"hosts": ["c"], "targets": True},
+            {
+                "hosts": {"a", "b", "c", "d"},
+                "vms": {"pool_0", "pool_1"},
+                "scopes": {"group:pool"},
+                "operations": {"on-c"},
+                "events": {"EC-POOL"},
+                "occupancy": {"a": 2, "b": 2, "d": 0},
+            },
+        ),
+        ({"hosts": ["d"]}, {"hosts": {"d"}, "operations": {"silent-d"}}),
+        (
+            {"addresses": ["fd00::2", "10.9.9.9"]},
+            {"vms": {"db"}, "addresses": {"fd00::2": "db"}},
+        ),
+    ],
+)
+def test_what_comes_with_what(store: Store, wanted: dict[str, Any], found: dict[str, Any]) -> None:
+    keep(store, *FLEET)
+    with store.read() as reader:
+        world = reader.load(**wanted)
+    assert names(world) == names(World()) | found
+
+
+def names(world: World) -> dict[str, Any]:
+    kinds = ("hosts", "vms", "scopes", "operations", "events")
+    loaded: dict[str, Any] = {kind: set(getattr(world, kind)) for kind in kinds}
+    return loaded | {"occupancy": world.occupancy, "addresses": world.addresses}
+
+
+def test_the_whole_fleet(store: Store) -> None:
+    keep(store, *FLEET)
+    with store.read() as reader:
+        world = reader.load_fleet()
+    assert names(world) == {
+        "hosts": {"a", "b", "c", "d"},
+        "vms": {"web-0", "db", "web-1", "pool_0", "pool_1"},
+        "scopes": {"group:web", "group:pool", "vm:db", "group:idle", "vm:gone"},
+        "operations": {"on-a", "on-b", "on-c", "silent-d"},
+        "events": {"EA-WEB", "EA-DB", "EB-WEB", "EB-POOL", "EC-POOL"},
+        "occupancy": {},
+        "addresses": {"10.0.0.1": "web-0", "10.0.0.2": "db", "fd00::2": "db"},
+    }
+
+
+def test_views(store: Store) -> None:
+    keep(store, *FLEET)
+    with store.read() as reader:
+        shown = [
+            (each.key, [vm.name for vm in vms], [event.id for event in events]) for each, vms, events in reader.views()
+        ]
+        some = [each.key for each, _, _ in reader.views(["vm:gone", "vm:db", "group:ghost", "group:web", "vm:db"])]
+        none = list(reader.views([]))
+    assert shown == [
+        ("group:idle", [], []),
+        ("group:pool", ["pool_0", "pool_1"], ["EC-POOL"]),
+        ("group:web", ["web-0", "web-1"], ["EB-WEB", "EA-WEB"]),
+        ("vm:db", ["db"], ["EA-DB"]),
+    ]
+    assert some == ["group:web", "vm:db"]
+    assert none == []
+
+
+def test_views_of_more_scopes_than_are_held_at_once(store: Store) -> None:
+    keys = [f"vm:vm-{place:04}" for place in range(4_500)]
+    keep(store, *(scope(key) for key in keys), *(vm(key.removeprefix("vm:"), "a", key) for key in keys))
+    with store.read() as reader:
+        assert [(each.key, len(vms)) for each, vms, _ in reader.views()] == [(key, 1) for key in keys]
+        assert [each.key for each, _, _ in reader.views(keys[::-1])] == keys
+
+
+# The same rules written plainly, over a whole world in memory.
+
+
+@dataclass(frozen=True)
+class Wanted:
+    hosts: frozenset[str]
+    vms: frozenset[str]
+    scopes: frozenset[str]
+    operations: frozenset[str]
+    events: frozenset[str]
+    members: bool
+    targets: bool
+    ended_since: datetime | None
+
+
+def closure(everything: World, wanted: Wanted) -> dict[str, Any]:
+    vms, operations, events = everything.vms.values(), everything.operations.values(), everything.events.values()
+    named = {each.name for each in vms if each.name in wanted.vms}
+    chosen = {each.id for each in operations if each.id in wanted.operations}
+    chosen |= {each.operation for each in events if each.id in wanted.events}
+    hosts = set(wanted.hosts) | {each.host for each in vms if each.name in named}
+    hosts |= {each.host for each in operations if each.id in chosen}
+    found = named | {each.name for each in vms if each.host in hosts}
+    chosen |= {each.id for each in operations if each.host in hosts and each.status.live}
+    scopes = set(wanted.scopes) | {each.scope for each in vms if each.name in found}
+    scopes |= {each.scope for each in events if each.operation in chosen}
+    since = wanted.ended_since
+    for each in events:
+        recent = since is not None and each.ended_at is not None and each.ended_at >= since
+        if each.scope in scopes and (each.status.live or recent):
+            chosen.add(each.operation)
+    scopes &= everything.scopes.keys()
+    if wanted.members or wanted.targets:
+        groups = {key for key in scopes if everything.scopes[key].kind is not ScopeKind.STANDALONE}
+        found |= {each.name for each in vms if each.scope in groups}
+    free = {each.name for each in everything.hosts.values() if not each.cordoned} if wanted.targets else set()
+    return {
+        "hosts": (hosts | free) & everything.hosts.keys(),
+        "vms": found,
+        "scopes": scopes,
+        "operations": chosen,
+        "events": {each.id for each in events if each.operation in chosen},
+        "occupancy": {name: sum(each.host == name for each in vms) for name in free},
+        "addresses": {},
+    }
+
+
+HOSTS = [f"host-{number}" for number in range(4)]
+SCOPES = ["group:one", "group:two", "vm:vm-0", "vm:vm-1", "vm:vm-2"]
+VMS = [f"vm-{number}" for number in range(7)]
+OPERATIONS = [f"operation-{number}" for number in range(5)]
+EVENTS = [f"E{number}" for number in range(8)]
+STATUSES = st.sampled_from([Status.SCHEDULED, Status.STARTED, Status.COMPLETED, Status.CANCELED])
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> World:
+    def some(names: list[str]) -> list[str]:
+        return draw(st.lists(st.sampled_from(names), unique=True))
+
+    world = World()
+    world.hosts = {name: host(name, cordoned=draw(st.booleans())) for name in some(HOSTS)}
+    world.scopes = {key: scope(key) for key in some(SCOPES)}
+    for name in some(VMS):
+        world.vms[name] = vm(name, draw(st.sampled_from(HOSTS)), draw(st.sampled_from(SCOPES)))
+    for name in some(OPERATIONS):
+        world.operations[name] = operation(name, draw(st.sampled_from(HOSTS)), draw(STATUSES))
+    if world.operations:
+        for name in some(EVENTS):
+            of, status = draw(st.sampled_from(sorted(world.operations))), draw(STATUSES)
+            ended = None if status.live else NOW - draw(st.integers(0, 3)) * MINUTE
+            world.events[name] = event(name, of, draw(st.sampled_from(SCOPES)), status, ended_at=ended)
+    return world
+
+
+def few(names: list[str]) -> st.SearchStrategy[frozenset[str]]:
+    return st.frozensets(st.sampled_from(names), max_size=2)
+
+
+WANTED = st.builds(
+    Wanted,
+    hosts=few(HOSTS),
+    vms=few(VMS),
+    scopes=few(SCOPES),
+    operations=few(OPERATIONS),
+    events=few(EVENTS),
+    members=st.booleans(),
+    targets=st.booleans(),
+    ended_since=st.none() | st.integers(0, 3).map(lambda minutes: NOW - timedelta(minutes=minutes)),
+)
+
+
+class _EnoughError(Exception):
+    """Takes back what an example has kept."""
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(everything=worlds(), wanted=WANTED)
+def test_the_closure_is_the_plain_one(store: Store, everything: World, wanted: Wanted) -> None:
+    parts = (everything.hosts, everything.scopes, everything.vms, everything.operations, everything.events)
+    things: list[Thing] = [thing for part in parts for thing in part.values()]
+    with contextlib.suppress(_EnoughError), store.write() as transaction:
+        transaction.apply(changes(*things))
+        world = transaction.load(**vars(wanted))
+        raise _EnoughError
+    assert names(world) == closure(everything, wanted)
+    for kind in ("hosts", "scopes", "vms", "operations", "events"):
+        loaded, known = getattr(world, kind), getattr(everything, kind)
+        assert all(thing == known[name] for name, thing in loaded.items())

@@ -1,0 +1,253 @@
+"""Opening: made, brought up to date, or refused with advice; never repaired."""
+
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import create_engine, make_url
+from tests.store.samples import entry, host, keep, session_of
+
+from notbefore.core import errors
+from notbefore.store import postgresql, revisions, schema, sqlite
+from notbefore.store.contract import Store
+from notbefore.store.opening import open_store
+
+LATER = """
+from alembic import op
+from sqlalchemy import Column, Text
+
+revision = "0002"
+down_revision = "0001"
+
+
+def upgrade() -> None:
+    op.add_column("hosts", Column("rack", Text))
+    {then}
+"""
+
+
+def later(folder: Path, then: str = "pass") -> revisions.Revisions:
+    """What a later notbefore will know."""
+    (folder / "later").mkdir(exist_ok=True)
+    (folder / "later" / "0002_rack.py").write_text(LATER.format(then=then))
+    ours = revisions.OURS
+    return revisions.Revisions(names=(*ours.names, "0002"), locations=(*ours.locations, folder / "later"))
+
+
+def columns(path: Path) -> list[str]:
+    with closing(sqlite3.connect(path)) as connection:
+        return [row[1] for row in connection.execute("PRAGMA table_info(hosts)")]
+
+
+def test_a_new_file_is_made(tmp_path: Path) -> None:
+    path = tmp_path / "new folder" / "it's 100%.db"
+    path.parent.mkdir()
+    store = open_store(f"sqlite:///{path}", migrate=False)
+    keep(store, host("a"))
+    store.close()
+    assert {each.name for each in path.parent.iterdir()} == {path.name}
+
+
+def test_an_empty_file_is_a_new_one(tmp_path: Path) -> None:
+    (tmp_path / "empty.db").touch()
+    open_store(f"sqlite:///{tmp_path / 'empty.db'}", migrate=False).close()
+
+
+def test_every_commit_is_synced(sqlite_store: Store) -> None:
+    with sqlite_store.read() as reader:
+        connection = session_of(reader)._connection
+        assert connection.execute("PRAGMA journal_mode", ()).fetchone() == ("wal",)
+        assert connection.execute("PRAGMA synchronous", ()).fetchone() == (2,)
+
+
+def test_migrations_lead_to_the_schema(url: str) -> None:
+    if url.startswith("sqlite"):
+        engine = create_engine(url)
+    else:
+        engine = create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, schema.metadata) == []
+    engine.dispose()
+
+
+def test_revisions_are_those_of_the_migrations() -> None:
+    config = Config()
+    config.set_main_option("script_location", str(revisions.OURS.environment))
+    script = ScriptDirectory.from_config(config)
+    assert [each.revision for each in script.walk_revisions()][::-1] == list(revisions.OURS.names)
+
+
+def test_an_older_file_is_migrated_after_a_copy(sqlite_store: Store, sqlite_path: Path, tmp_path: Path) -> None:
+    keep(sqlite_store, host("a"), entry("host.added"))
+    sqlite_store.close()
+    copy = sqlite_path.with_name("notbefore.db.before-0002")
+    migrated = open_store(f"sqlite:///{sqlite_path}", migrate=False, known=later(tmp_path))
+    migrated.close()
+    assert columns(sqlite_path) == ["name", "cordoned", "rack"]
+    assert columns(copy) == ["name", "cordoned"]
+    kept = open_store(f"sqlite:///{copy}", migrate=False)
+    with kept.read() as reader:
+        assert reader.load_fleet().hosts == {"a": host("a")}
+    kept.close()
+    open_store(f"sqlite:///{sqlite_path}", migrate=False, known=later(tmp_path)).close()
+    assert sorted(each.name for each in tmp_path.glob("notbefore.db*")) == ["notbefore.db", copy.name]
+
+
+def test_a_migration_that_fails_changes_nothing(sqlite_store: Store, sqlite_path: Path, tmp_path: Path) -> None:
+    keep(sqlite_store, host("a"))
+    sqlite_store.close()
+    broken = later(tmp_path, then='op.execute("SELECT nonsense")')
+    for _ in range(2):
+        with pytest.raises(errors.UnsoundError, match=r"cannot use the database .*nonsense"):
+            open_store(f"sqlite:///{sqlite_path}", migrate=False, known=broken)
+    assert columns(sqlite_path) == ["name", "cordoned"]
+    copies = {each.name for each in tmp_path.glob("*.before-*")}
+    assert copies == {"notbefore.db.before-0002", "notbefore.db.before-0002.2"}
+    again = open_store(f"sqlite:///{sqlite_path}", migrate=False)
+    with again.read() as reader:
+        assert reader.load_fleet().hosts == {"a": host("a")}
+    again.close()
+
+
+def test_postgresql_is_migrated_only_when_asked(postgres_url: str, tmp_path: Path) -> None:
+    with pytest.raises(errors.UnsoundError, match=r"has no tables yet: run `notbefore migrate --database postgresql:"):
+        open_store(postgres_url, migrate=False)
+    store = open_store(postgres_url, migrate=True)
+    keep(store, host("a"))
+    store.close()
+    open_store(postgres_url.replace("postgresql:", "postgres:"), migrate=False).close()
+    with pytest.raises(errors.UnsoundError, match=r"is at the older revision 0001: run `notbefore migrate"):
+        open_store(postgres_url, migrate=False, known=later(tmp_path))
+    broken = later(tmp_path, then='op.execute("SELECT nonsense")')
+    with pytest.raises(errors.UnsoundError, match="nonsense"):
+        open_store(postgres_url, migrate=True, known=broken)
+    open_store(postgres_url, migrate=True, known=later(tmp_path)).close()
+    with psycopg.connect(postgres_url) as connection:
+        assert connection.execute("SELECT name, rack FROM hosts").fetchall() == [("a", None)]
+
+
+def test_a_newer_database_is_refused(url: str, tmp_path: Path) -> None:
+    open_store(url, migrate=True, known=later(tmp_path)).close()
+    for migrate in (False, True):
+        with pytest.raises(errors.UnsoundError, match=r"newer notbefore \(its revision is 0002, this one knows 0001\)"):
+            open_store(url, migrate=migrate)
+
+
+@pytest.mark.parametrize(
+    "content", [b"This is not a database, only text.\n" * 200, b"SQLite format 3\x00" + b"\x07" * 5000]
+)
+def test_what_is_no_database_is_refused_and_left_alone(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "notbefore.db"
+    path.write_bytes(content)
+    with pytest.raises(errors.UnsoundError, match=r"damaged or no database .*restore a backup"):
+        open_store(f"sqlite:///{path}", migrate=True)
+    assert path.read_bytes() == content
+
+
+def test_a_damaged_file_is_refused_and_left_alone(sqlite_store: Store, sqlite_path: Path) -> None:
+    keep(sqlite_store, *(host(f"host-{number:04}") for number in range(3000)))
+    sqlite_store.close()
+    with closing(sqlite3.connect(sqlite_path)) as connection:
+        root = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'hosts'").fetchone()[0]
+        page_size = connection.execute("PRAGMA page_size").fetchone()[0]
+    with sqlite_path.open("r+b") as file:
+        file.seek((root - 1) * page_size)
+        file.write(b"\x55" * 64)
+    content = sqlite_path.read_bytes()
+    with pytest.raises(errors.UnsoundError, match="damaged"):
+        open_store(f"sqlite:///{sqlite_path}", migrate=True)
+    assert sqlite_path.read_bytes() == content
+
+
+def test_a_file_of_another_program_is_refused(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "other.db")) as connection:
+        connection.execute("CREATE TABLE songs (title TEXT)")
+    with pytest.raises(errors.UnsoundError, match="belongs to another program: name another"):
+        open_store(f"sqlite:///{tmp_path / 'other.db'}", migrate=True)
+
+
+def test_tables_of_another_program_are_refused(postgres_url: str) -> None:
+    with psycopg.connect(postgres_url) as connection:
+        connection.execute("CREATE TABLE hosts (title TEXT)")
+    with pytest.raises(errors.UnsoundError, match=r"cannot use the database .*already exists"):
+        open_store(postgres_url, migrate=True)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "notbefore.db", "sqlite://", "sqlite:///:memory:", "mysql://x/y", "postgresql://host", "sqlite:/x", "://"],
+)
+def test_other_urls_are_refused(url: str) -> None:
+    with pytest.raises(errors.RefusedError, match=r"give sqlite:///PATH or postgresql://"):
+        open_store(url, migrate=False)
+
+
+def test_a_folder_that_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(errors.RefusedError, match=r"there is no directory .*missing for the database"):
+        open_store(f"sqlite:///{tmp_path / 'missing' / 'notbefore.db'}", migrate=False)
+    with pytest.raises(errors.UnavailableError, match="cannot open the database"):
+        open_store(f"sqlite:///{tmp_path}", migrate=False)
+
+
+def test_a_password_is_not_told(tmp_path: Path) -> None:
+    with pytest.raises(errors.UnavailableError) as caught:
+        open_store(f"postgresql://me:secret@/none?host={tmp_path}", migrate=False)
+    assert "secret" not in str(caught.value)
+
+
+def test_what_the_url_says_wins() -> None:
+    url = make_url("postgresql://me@db/x?connect_timeout=1&keepalives_idle=60")
+    assert "connect_timeout" not in postgresql.connecting(url)
+    assert postgresql.connecting(url)["keepalives_count"] == 3
+
+
+def test_alembic_stays_out_of_a_start_that_needs_none(sqlite_path: Path) -> None:
+    code = (
+        "import sys; from notbefore.store.opening import open_store; "
+        f"open_store('sqlite:///{sqlite_path}', migrate=False).close(); print('alembic' in sys.modules)"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout == "False\n"
+
+
+def test_a_backup_equals_and_opens(sqlite_store: Store, tmp_path: Path) -> None:
+    keep(sqlite_store, host("a"), entry("host.added"))
+    backup = tmp_path / "backup.db"
+    sqlite_store.backup(backup)
+    keep(sqlite_store, host("b"))
+    assert {each.name for each in tmp_path.glob("backup*")} == {"backup.db"}
+    copied = open_store(f"sqlite:///{backup}", migrate=False)
+    with copied.read() as reader:
+        assert reader.load_fleet().hosts == {"a": host("a")}
+        assert reader.journal() == [(1, entry("host.added"))]
+    copied.close()
+
+
+def test_a_backup_overwrites_nothing(sqlite_store: Store, tmp_path: Path) -> None:
+    (tmp_path / "backup.db").write_text("precious")
+    with pytest.raises(errors.RefusedError, match="is there already: name a new file"):
+        sqlite_store.backup(tmp_path / "backup.db")
+    with pytest.raises(errors.RefusedError, match="there is no directory"):
+        sqlite_store.backup(tmp_path / "missing" / "backup.db")
+    assert (tmp_path / "backup.db").read_text() == "precious"
+
+
+def test_a_backup_that_fails_leaves_nothing_behind(sqlite_path: Path, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("not a database " * 100)
+    with pytest.raises(errors.UnsoundError):
+        sqlite.copy(tmp_path / "text", tmp_path / "copy.db")
+    assert not list(tmp_path.glob("copy*"))
+
+
+def test_postgresql_has_its_own_backup(postgres_store: Store, tmp_path: Path) -> None:
+    with pytest.raises(errors.RefusedError, match="pg_dump"):
+        postgres_store.backup(tmp_path / "backup.db")

@@ -1,0 +1,38 @@
+"""What is asked often is found by an index, however long the history."""
+
+import pytest
+from tests.store.samples import session_of
+
+from notbefore.store import events, fleet, journal, operations
+from notbefore.store.contract import Store
+from notbefore.store.session import Flavour, Query
+
+OFTEN = {
+    "due": (operations._DUE, "operations_due"),
+    "next due": (operations._NEXT_UNCLAIMED, "operations_due"),
+    "next claimed": (operations._NEXT_CLAIMED, "operations_claimed"),
+    "live operations on hosts": (operations.LIVE_ON, "operations_host"),
+    "renewed claims": (operations._RENEW, "operations"),
+    "a page of operations": (operations._page(True, None, False, False), "operations_created"),
+    "events of operations": (events.OF, "events_operation"),
+    "live events in scopes": (events.LIVE_IN, "events_scope"),
+    "ended events in scopes": (events.ENDED_IN, "events_scope"),
+    "counts": (events._COUNTS, "events_live"),
+    "a page of events": (events._page(True, None, False, False), "events_created"),
+    "VMs on hosts": (fleet.VMS_ON, "vms_host"),
+    "VMs in scopes": (fleet.VMS_IN, "vms_scope"),
+    "addresses": (fleet.ADDRESSES_NAMED, "sqlite_autoindex_vm_addresses_1"),
+    "entries of an event": (journal._page(frozenset({"event"}), False), "journal_event"),
+    "entries of a scope": (journal._page(frozenset({"scope"}), True), "journal_scope"),
+}
+
+
+@pytest.mark.parametrize(("query", "index"), OFTEN.values(), ids=OFTEN.keys())
+def test_found_by_an_index(sqlite_store: Store, query: Query, index: str) -> None:
+    text, order, constant = query.on(Flavour.SQLITE)
+    with sqlite_store.read() as reader:
+        connection = session_of(reader)._connection
+        values = [constant.get(name, "[]" if name == "names" else 1) for name in order]
+        plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {text}", values)]
+    assert any(index in step for step in plan), plan
+    assert not any("TEMP B-TREE" in step for step in plan if index != "operations_due"), plan

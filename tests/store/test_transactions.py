@@ -1,0 +1,107 @@
+"""One writer, many readers, all or nothing."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from tests.store.samples import MINUTE, NOW, changes, entry, host, keep, operation, scope, session_of, vm
+
+from notbefore.core import errors
+from notbefore.store import meta
+from notbefore.store.contract import Store
+from notbefore.store.opening import open_store
+
+PATIENCE = 20
+
+
+def test_an_exception_takes_everything_back(store: Store) -> None:
+    def work() -> None:
+        with store.write() as transaction:
+            transaction.apply(changes(host("a"), scope("vm:x"), vm("x", "a", "vm:x"), entry("one")))
+            transaction.put_meta("key", "value")
+            assert transaction.load(hosts=["a"]).vms
+            raise errors.ConflictError("no")
+
+    with pytest.raises(errors.ConflictError, match="no"):
+        work()
+    with store.read() as reader:
+        assert reader.load_fleet().vms == {}
+        assert reader.meta("key") is None
+        assert reader.last_entry() is None
+    keep(store, host("a"))
+
+
+def test_a_reader_sees_one_moment_and_never_waits(store: Store) -> None:
+    keep(store, host("a"))
+    with store.read() as reader:
+        assert reader.list_hosts(None, 9) == [(host("a"), 0)]
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(keep, store, host("b")).result(PATIENCE)
+        assert reader.list_hosts(None, 9) == [(host("a"), 0)]
+        assert reader.load_fleet().hosts.keys() == {"a"}
+    with store.write() as transaction:
+        transaction.apply(changes(host("c")))
+        with store.read() as reader:
+            assert reader.load_fleet().hosts.keys() == {"a", "b"}
+
+
+def test_a_reader_cannot_be_told_to_write(postgres_store: Store) -> None:
+    with pytest.raises(errors.UnavailableError, match="read-only"), postgres_store.read() as reader:
+        meta.put(session_of(reader), "key", "value")
+
+
+def test_writers_wait_for_each_other(url: str) -> None:
+    """What one has read is still true when it commits, in one store and in two."""
+    stores = [open_store(url, migrate=False), open_store(url, migrate=False)]
+
+    def count(store: Store) -> None:
+        for _ in range(20):
+            with store.write() as transaction:
+                transaction.put_meta("count", str(int(transaction.meta("count") or 0) + 1))
+
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            for future in [pool.submit(count, stores[number % 2]) for number in range(4)]:
+                future.result(PATIENCE)
+        with stores[0].read() as reader:
+            assert reader.meta("count") == "80"
+    finally:
+        for store in stores:
+            store.close()
+
+
+def test_due_work_is_shared_and_done_once(url: str) -> None:
+    stores = {"one": open_store(url, migrate=False), "two": open_store(url, migrate=False)}
+    keep(stores["one"], *(operation(f"o-{number:02}", due_at=NOW) for number in range(40)))
+    meet = threading.Barrier(2)
+
+    def work(process: str) -> list[str]:
+        mine: list[str] = []
+        meet.wait(PATIENCE)
+        while True:
+            with stores[process].write() as transaction:
+                due = transaction.due(NOW, 3)
+                claims = [operation(name, due_at=NOW, claimed_by=process, claimed_until=NOW + MINUTE) for name in due]
+                transaction.apply(changes(*claims))
+            if not due:
+                return mine
+            mine += due
+
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            shares = [each.result(PATIENCE) for each in [pool.submit(work, process) for process in stores]]
+        assert sorted(shares[0] + shares[1]) == [f"o-{number:02}" for number in range(40)]
+    finally:
+        for store in stores.values():
+            store.close()
+
+
+def test_what_is_committed_is_there_after_opening_again(url: str) -> None:
+    first = open_store(url, migrate=False)
+    keep(first, host("a"), entry("host.added"))
+    first.close()
+    again = open_store(url, migrate=False)
+    with again.read() as reader:
+        assert reader.load_fleet().hosts == {"a": host("a")}
+        assert reader.last_entry() == (1, NOW)
+    again.close()

@@ -17,7 +17,6 @@ from notbefore.settings import OperatorSettings
 TIMEOUT = 60
 PAGE = 500
 CHANGING = frozenset({"POST", "PATCH", "DELETE"})
-LARGEST = 256 * 1024 * 1024
 
 View = dict[str, Any]
 
@@ -81,6 +80,10 @@ class Api:
     def _ask(
         self, method: str, path: Sequence[str], query: Mapping[str, object], data: bytes | None = None, kind: str = ""
     ) -> View:
+        for part in path:
+            # A slash would be read as a part of the path, whichever way it is sent.
+            if not part or "/" in part:
+                raise errors.RefusedError(f"{part!r} is not a name or an id: give one without '/'")
         words = {key: _word(value) for key, value in query.items() if value is not None}
         url = f"{self._url}/v1/{'/'.join(quote(part, safe='') for part in path)}"
         request = urllib.request.Request(f"{url}?{urlencode(words)}" if words else url, data=data, method=method)  # noqa: S310
@@ -109,7 +112,7 @@ class Api:
     def _answer(self, request: urllib.request.Request) -> View:
         try:
             with self._opener.open(request, timeout=TIMEOUT) as answer:
-                return self._decoded(answer.status, answer.reason, answer.read(LARGEST))
+                return self._decoded(answer.status, answer.reason, answer.read())
         except urllib.error.HTTPError as error:
             with error:
                 raise self._refusal(error.code, error.reason, _body(error)) from None
@@ -170,7 +173,7 @@ def _tokens(settings: OperatorSettings) -> list[str]:
 
 def _body(error: urllib.error.HTTPError) -> bytes:
     try:
-        return error.read(LARGEST)
+        return error.read()
     except (OSError, http.client.HTTPException):
         return b""
 

@@ -90,6 +90,8 @@ class Guest:
             connection.request(method, PATH, body, headers)
             answer = connection.getresponse()
             said = answer.read(LARGEST)
+            if answer.length:
+                raise http.client.IncompleteRead(b"", answer.length)
         except (OSError, http.client.HTTPException) as error:
             raise EndpointError(
                 f"cannot reach the metadata endpoint {self._endpoint} ({_reason(error)}): is this inside a VM? "

@@ -1,0 +1,132 @@
+"""How a command reaches the control plane, and what it says when it cannot."""
+
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Run
+from tests.cli.stranger import answer, asked_header, stranger
+from tests.control.running import Control
+
+EMPTY = b'{"items": [], "next": null}'
+
+
+def test_nobody_listens(run: Run) -> None:
+    ran = run("vm", "list", "--control-url", "http://127.0.0.1:9", "--token", "t")
+    assert ran.code == 1
+    assert ran.err == (
+        "notbefore: cannot reach the control plane at http://127.0.0.1:9: is `notbefore serve` running?\n"
+    )
+
+
+def test_no_token(run: Run, tmp_path: Path) -> None:
+    ran = run("vm", "list", "--data", str(tmp_path))
+    assert ran.code == 1
+    assert f"none is in {tmp_path}" in ran.err
+    (tmp_path / "admin.token").mkdir()
+    assert "cannot be read" in run("vm", "list", "--data", str(tmp_path)).err
+
+
+def test_a_wrong_token(run: Run, module_control: Control) -> None:
+    ran = run("vm", "list", "--control-url", module_control.url, "--token", "nb_wrong")
+    assert (ran.code, ran.err) == (1, "notbefore: A valid bearer token is needed.\n")
+
+
+def test_the_token_that_fits_is_found_in_the_data_directory(run: Run, module_control: Control, tmp_path: Path) -> None:
+    (tmp_path / "demo").mkdir()
+    (tmp_path / "demo" / "admin.token").write_text(module_control.token + "\n")
+    where = ("--control-url", module_control.url, "--data", str(tmp_path))
+    assert run("vm", "list", *where).code == 0
+    (tmp_path / "admin.token").write_text("nb_of-another-service\n")
+    assert run("vm", "list", *where).code == 0
+    (tmp_path / "demo" / "admin.token").write_text("nb_old\n")
+    assert run("vm", "list", *where).code == 1
+
+
+def test_no_proxy_is_asked(run: Run, module_control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    where = ("--control-url", module_control.url, "--token", module_control.token)
+    assert run("vm", "list", *where).code == 0
+
+
+STRANGERS = [
+    (answer("200 OK", b"<html>"), "answered 200 OK, but not as a control plane does"),
+    (answer("200 OK", b"[]"), "answered 200 OK, but not as a control plane does"),
+    (answer("502 Bad Gateway", b"<html>"), "answered 502 Bad Gateway, but not as a control plane does"),
+    (answer("400 Bad Request", b'{"error": "text"}'), "answered 400 Bad Request"),
+    (answer("500 Oops", b"[1]"), "answered 500 Oops"),
+    (answer("503 Away", b'{"error": {"code": "unavailable", "message": "the disk is full"}}'), "the disk is full"),
+    (b"", "did not finish its answer (RemoteDisconnected): try again"),
+    (b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{", "did not finish its answer (IncompleteRead): try again"),
+    (b"HTTP/1.1 502 Bad\r\nContent-Length: 50\r\n\r\n{", "answered 502 Bad"),
+    (b"SSH-2.0\r\n", "did not finish its answer (BadStatusLine)"),
+]
+
+
+@pytest.mark.parametrize(("said", "sentence"), STRANGERS)
+def test_strange_answers(run: Run, said: bytes, sentence: str) -> None:
+    with stranger(said) as server:
+        ran = run("vm", "list", "--control-url", server.url, "--token", "t")
+    assert ran.code == 1
+    assert sentence in ran.err
+    assert ran.err.count("\n") == 1
+
+
+def test_a_redirect_does_not_carry_the_token_away(run: Run) -> None:
+    with (
+        stranger(answer("200 OK", EMPTY)) as thief,
+        stranger(answer("302 Found", b"", f"Location: {thief.url}/v1/vms")) as server,
+    ):
+        ran = run("vm", "list", "--control-url", server.url, "--token", "t")
+    assert ran.code == 1
+    assert "answered 302 Found" in ran.err
+    assert thief.asked == []
+
+
+def test_a_command_whose_answer_was_lost_is_repeated_under_its_key(run: Run) -> None:
+    with stranger(b"", answer("200 OK", b'{"name": "a", "cordoned": true, "vms": 0}')) as server:
+        ran = run("host", "cordon", "a", "--control-url", server.url, "--token", "t")
+    assert ran.code == 0
+    first, second = server.asked
+    assert first == second
+    [key] = asked_header(first, "Idempotency-Key")
+    assert len(key) == 36
+    assert asked_header(first, "Authorization") == ["Bearer t"]
+    assert first.startswith(b"PATCH /v1/hosts/a HTTP/1.1")
+    assert first.endswith(b'{"cordoned": true}')
+
+
+def test_a_list_is_read_to_its_end(run: Run) -> None:
+    host = '{"name": "%s", "cordoned": false, "vms": 0}'
+    with stranger(
+        answer("200 OK", f'{{"items": [{host % "a"}], "next": "a"}}'.encode()),
+        answer("200 OK", f'{{"items": [{host % "b"}], "next": null}}'.encode()),
+    ) as server:
+        ran = run("host", "list", "--control-url", server.url, "--token", "t", "--json")
+    assert [item["name"] for item in ran.json] == ["a", "b"]
+    assert server.asked[1].startswith(b"GET /v1/hosts?after=a&limit=500 HTTP/1.1")
+
+
+def test_https_needs_trust(run: Run) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer_in_plain_text() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(b"not a record of TLS at all\n")
+
+        thread = threading.Thread(target=answer_in_plain_text)
+        thread.start()
+        ran = run("vm", "list", "--control-url", f"https://127.0.0.1:{server.getsockname()[1]}", "--token", "t")
+        thread.join()
+    assert ran.code == 1
+    assert "no trusted connection to the control plane" in ran.err
+
+
+def test_a_defect_ends_in_a_sentence_too(run: Run) -> None:
+    with stranger(answer("200 OK", b'{"unexpected": true}')) as server:
+        ran = run("host", "show", "a", "--control-url", server.url, "--token", "t")
+    assert ran.code == 1
+    assert ran.err == "notbefore: this is a defect in notbefore, please report it (KeyError: 'name')\n"

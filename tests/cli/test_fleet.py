@@ -1,0 +1,133 @@
+"""`notbefore host|vm|group|fleet`, against a control plane that really runs."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Run
+
+
+def test_hosts(fresh: Run) -> None:
+    assert fresh("host", "add", "spare", "--cordoned").out.split() == ["host", "spare", "state", "cordoned", "VMs", "0"]
+    listed = fresh("host", "list").out.splitlines()
+    assert listed[0].split() == ["host", "state", "VMs"]
+    assert [line.split() for line in listed[1:]] == [
+        ["host-a", "open", "1"],
+        ["host-b", "open", "1"],
+        ["spare", "cordoned", "0"],
+    ]
+    assert fresh("host", "uncordon", "spare", "--json").json == {"name": "spare", "cordoned": False, "vms": 0}
+    assert fresh("host", "cordon", "spare", "--json").json["cordoned"] is True
+    assert fresh("host", "set", "spare", "--no-cordoned", "--json").json["cordoned"] is False
+    assert fresh("host", "show", "spare", "--json").json["vms"] == 0
+    assert fresh("host", "remove", "spare").out == "Host spare is forgotten.\n"
+    assert fresh("host", "remove", "host-a", "--json").code == 1
+    assert len(fresh("host", "list", "--json").json) == 2
+
+
+def test_vms(fresh: Run) -> None:
+    made = fresh(
+        *("vm", "add", "batch", "--host", "host-a", "--spot", "--fault-domain", "2", "--vm-id"),
+        *("6AE1D5E0-0000-4000-8000-000000000001", "--fact", "zone=1", "--fact", "os_type=Linux", "--tag", "a=b=c"),
+    )
+    assert made.code == 0
+    assert "os type" in made.out
+    vm = fresh("vm", "show", "batch", "--json").json
+    assert (vm["spot"], vm["fault_domain"], vm["facts"]["zone"], vm["facts"]["tags"]) == (True, 2, "1", {"a": "b=c"})
+    changed = fresh(
+        *("vm", "set", "batch", "--host", "host-b", "--no-spot", "--address", "10.1.1.1", "--no-tags", "--json")
+    ).json
+    assert (changed["host"], changed["spot"], changed["addresses"]) == ("host-b", False, ["10.1.1.1"])
+    assert changed["facts"]["tags"] == {}
+    assert fresh("vm", "set", "batch", "--no-addresses", "--tag", "x=y", "--json").json["addresses"] == []
+    assert fresh("vm", "set", "web-0", "--no-group", "--json").json["group"] is None
+    assert [vm["name"] for vm in fresh("vm", "list", "--host", "host-b", "--json").json] == ["batch", "db"]
+    assert "10.0.0.9" in fresh("vm", "list").out
+    assert fresh("vm", "list", "--group", "web").out.startswith("There are no VMs")
+    assert "last heard" not in fresh("vm", "show", "db").out
+    assert fresh("vm", "remove", "batch").out == "VM batch is forgotten.\n"
+    assert fresh("vm", "remove", "db", "--json").json == {"removed": "db"}
+
+
+def test_groups_and_policies(fresh: Run) -> None:
+    pool = fresh("group", "add", "pool", "--kind", "placement-group", "--terminate-notice", "5").out
+    assert "terminate notice     5 min" in pool
+    assert fresh("group", "set", "pool", "--max-user-operations", "3", "--json").json["policy"] == {
+        "listening": "auto",
+        "auto_approve": False,
+        "terminate_notice_minutes": 5,
+        "max_user_operations": 3,
+    }
+    policy = fresh("group", "policy", "pool", "--terminate-notice", "off", "--auto-approve", "--json").json
+    assert (policy["terminate_notice_minutes"], policy["auto_approve"]) == (None, True)
+    assert fresh("group", "policy", "pool").out.splitlines()[2].split() == ["terminate", "notice", "off"]
+    assert fresh("group", "show", "pool", "--json").json["kind"] == "placement-group"
+    assert [line.split()[0] for line in fresh("group", "list").out.splitlines()] == ["group", "pool", "web"]
+    assert [group["name"] for group in fresh("group", "list", "--json").json] == ["pool", "web"]
+    assert fresh("vm", "policy", "db", "--listening", "never", "--json").json["listening"] == "never"
+    assert "listening            never" in fresh("vm", "policy", "db").out
+    assert "never" in fresh("vm", "show", "db").out
+    assert "notbefore group policy web" in fresh("vm", "policy", "web-0").err
+    assert fresh("group", "remove", "pool").out == "Group pool is forgotten.\n"
+    assert fresh("group", "remove", "web", "--json").code == 1
+
+
+BAD = [
+    (("vm", "set", "db"), "nothing to change"),
+    (("vm", "set", "db", "--group", "web", "--no-group"), "exclude each other"),
+    (("vm", "set", "db", "--fact", "colour=red"), "'colour' is no fact of a VM"),
+    (("vm", "set", "db", "--tag", "novalue"), "--tag: 'novalue' is not NAME=VALUE"),
+    (("vm", "set", "db", "--address", "nowhere"), "'nowhere' is not an IP address"),
+    (("vm", "add", "a b", "--host", "x"), "'a b' is not a VM name"),
+    (("vm", "show", "../hosts"), "'../hosts' is not a name"),
+    (("vm", "show", ""), "'' is not a name"),
+    (("vm", "show", "none"), "there is no VM 'none'"),
+    (("group", "add", "g", "--kind", "herd"), "'herd' is no kind of group"),
+    (("group", "set", "web"), "nothing to change"),
+    (("group", "policy", "web", "--terminate-notice", "soon"), "--terminate-notice: 'soon' is not a number"),
+    (("group", "policy", "web", "--terminate-notice", "99"), "5 to 15 minutes"),
+    (("fleet", "apply", "none.toml"), "none.toml cannot be read: No such file"),
+    (("fleet", "apply", "fleet.yaml"), "give --format toml or --format json"),
+    (("fleet", "export", "none/fleet.toml"), "none/fleet.toml cannot be written"),
+    (("fleet", "export", "fleet"), "give --format toml or --format json"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "said"), BAD)
+def test_refusals_say_why_in_one_sentence(cli: Run, arguments: tuple[str, ...], said: str) -> None:
+    cli("host", "add", "host-b")
+    cli("vm", "add", "db", "--host", "host-b")
+    cli("group", "add", "web")
+    ran = cli(*arguments)
+    assert ran.code == 1
+    assert ran.err.startswith("notbefore: ")
+    assert ran.err.count("\n") == 1
+    assert said in ran.err
+
+
+def test_a_fleet_goes_out_and_comes_back(fresh: Run, tmp_path: Path) -> None:
+    fresh("vm", "set", "db", "--tag", 'owner="Ä" \\ B', "--fact", "zone=1")
+    printed = fresh("fleet", "export").out
+    assert tomllib.loads(printed)["vms"]["db"]["facts"]["tags"] == {"owner": '"Ä" \\ B'}
+    file = tmp_path / "fleet.toml"
+    assert fresh("fleet", "export", str(file)).out == f"The fleet is in {file}.\n"
+    assert file.read_text() == printed
+    assert fresh("fleet", "apply", str(file), "--prune").out == "The fleet is as the file says.\n"
+    as_json = tmp_path / "fleet.json"
+    assert fresh("fleet", "export", str(as_json), "--json").json == {"file": str(as_json)}
+    assert json.loads(as_json.read_text()) == fresh("fleet", "export", "--json").json
+    assert fresh("fleet", "apply", str(as_json), "--json").json == {"changes": [], "applied": True}
+
+
+def test_a_fleet_is_applied_or_only_shown(fresh: Run, tmp_path: Path) -> None:
+    file = tmp_path / "fleet.txt"
+    file.write_text("[hosts.host-a]\n[hosts.host-z]\ncordoned = true\n")
+    shown = fresh("fleet", "apply", str(file), "--format", "toml", "--dry-run").out
+    assert "host-z" in shown
+    assert "1 changes, none applied." in shown
+    assert fresh("host", "show", "host-z").code == 1
+    assert "Applied 1 changes." in fresh("fleet", "apply", str(file), "--format", "toml").out
+    assert fresh("host", "show", "host-z", "--json").json["cordoned"] is True
+    pruned = fresh("fleet", "apply", str(file), "--format", "toml", "--prune", "--json").json
+    assert ("remove", "db") in {(change["action"], change["name"]) for change in pruned["changes"]}

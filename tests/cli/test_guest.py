@@ -1,0 +1,118 @@
+"""`notbefore guest`, inside a VM."""
+
+import json
+from typing import Any
+
+import pytest
+from tests.cli.conftest import Run
+from tests.cli.stranger import Stranger, answer, asked_header, stranger
+
+EVENT = {
+    "EventId": "C7061BAC-AFDC-4513-B24B-AA5F13A16123",
+    "EventStatus": "Scheduled",
+    "EventType": "Freeze",
+    "ResourceType": "VirtualMachine",
+    "Resources": ["WestNO_0", "WestNO_1"],
+    "NotBefore": "Mon, 11 Apr 2022 22:26:58 GMT",
+    "Description": "Virtual machine is being paused.",
+    "EventSource": "Platform",
+    "DurationInSeconds": 5,
+}
+
+
+def document(*events: dict[str, Any]) -> bytes:
+    return answer("200 OK", json.dumps({"DocumentIncarnation": 2, "Events": events}).encode())
+
+
+def events(run: Run, server: Stranger, *more: str) -> Any:
+    return run("guest", "events", "--endpoint", server.url, *more)
+
+
+def test_what_is_announced(run: Run) -> None:
+    with stranger(document(EVENT)) as server:
+        ran = events(run, server)
+        raw = events(run, server, "--json")
+    [request, _] = server.asked
+    assert request.startswith(b"GET /metadata/scheduledevents?api-version=2020-07-01 HTTP/1.1")
+    assert asked_header(request, "Metadata") == ["true"]
+    assert "ago (2022-04-11 22:26:58 UTC)" in ran.out
+    assert "WestNO_0, WestNO_1" in ran.out
+    assert "5 s" in ran.out
+    assert raw.json == {"DocumentIncarnation": 2, "Events": [EVENT]}
+
+
+@pytest.mark.parametrize("moment", ["2022-04-11T22:26:58Z", "Mon, 11 Apr 2022 22:26:58 GMT"])
+def test_both_forms_of_dates_and_few_keys(run: Run, moment: str) -> None:
+    few = {"EventId": "x", "EventStatus": "Scheduled", "EventType": "Reboot", "NotBefore": moment, "Later": 1}
+    with stranger(document(few)) as server:
+        assert "(2022-04-11 22:26:58 UTC)" in events(run, server).out
+
+
+def test_started_has_no_time(run: Run) -> None:
+    with stranger(document(EVENT | {"EventStatus": "Started", "NotBefore": ""})) as server:
+        assert "UTC" not in events(run, server).out
+
+
+@pytest.mark.parametrize("body", [b"", b"  \n", b'{"DocumentIncarnation":0,"Events":[]}'])
+def test_nothing_is_announced(run: Run, body: bytes) -> None:
+    with stranger(answer("200 OK", body)) as server:
+        assert events(run, server).out == "Nothing is announced (incarnation 0).\n"
+
+
+def test_nothing_that_steers_a_terminal_is_printed(run: Run) -> None:
+    with stranger(document(EVENT | {"Description": "\x1b[2Jgone"})) as server:
+        assert "\x1b" not in events(run, server).out
+
+
+def test_no_proxy_is_asked(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    with stranger(document()) as server:
+        monkeypatch.setenv("NOTBEFORE_ENDPOINT", server.url)
+        assert run("guest", "events").code == 0
+
+
+STRANGE = [
+    (answer("200 OK", b"<html>"), "gave no Scheduled Events document"),
+    (answer("200 OK", b"\xff"), "gave no Scheduled Events document"),
+    (document(EVENT | {"NotBefore": "soon"}), "'soon' is not a time"),
+    (answer("400 Bad Request", b'{"error": "no such version"}'), "answered 400: no such version"),
+    (answer("404 Not Found", b"<html>"), "answered 404: Not Found"),
+    (answer("503 Away"), "answered 503: Away"),
+    (answer("302 Found", b"", "Location: http://127.0.0.1:9/"), "answered 302: Found"),
+    (b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{", "cannot reach the metadata endpoint"),
+    (b"", "cannot reach the metadata endpoint"),
+]
+
+
+@pytest.mark.parametrize(("said", "sentence"), STRANGE)
+def test_an_error_is_not_no_events(run: Run, said: bytes, sentence: str) -> None:
+    with stranger(said) as server:
+        ran = events(run, server)
+    assert ran.code == 1
+    assert sentence in ran.err
+    assert ran.err.count("\n") == 1
+
+
+def test_nobody_there(run: Run) -> None:
+    ran = run("guest", "events", "--endpoint", "http://127.0.0.1:9")
+    assert ran.code == 1
+    assert "(connection refused): is this inside a VM?" in ran.err
+
+
+def test_approving(run: Run) -> None:
+    with stranger(answer("200 OK")) as server:
+        ran = run("guest", "approve", "id-1", "id-2", "--endpoint", server.url)
+        raw = run("guest", "approve", "id-1", "--endpoint", server.url, "--json")
+    assert ran.out == "Approved id-1.\nApproved id-2.\n"
+    assert raw.json == {"approved": ["id-1"]}
+    request = server.asked[0]
+    assert request.startswith(b"POST /metadata/scheduledevents?api-version=2020-07-01 HTTP/1.1")
+    assert json.loads(request.partition(b"\r\n\r\n")[2]) == {
+        "StartRequests": [{"EventId": "id-1"}, {"EventId": "id-2"}]
+    }
+
+
+def test_a_refused_approval_is_seen(run: Run) -> None:
+    with stranger(answer("400 Bad Request", b'{"error": "no such event"}')) as server:
+        ran = run("guest", "approve", "id-1", "--endpoint", server.url)
+    assert (ran.code, ran.err) == (1, f"notbefore: {server.url} answered 400: no such event\n")

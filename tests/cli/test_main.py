@@ -1,0 +1,219 @@
+"""The program as a whole: help, usage, exit codes, terminals, and what it does not import."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+from tests.cli.conftest import Run
+from tests.cli.stranger import answer, stranger
+from tests.control.running import Control
+
+from notbefore import __version__
+from notbefore.cli.main import app
+from notbefore.settings import table
+
+COMMANDS = """
+serve
+vm add|set|list|show|remove|policy|restart|redeploy|evict|delete
+host add|set|list|show|remove|cordon|uncordon|update|reboot|migrate|degrade|fail
+group add|set|list|show|remove|policy
+event list|show|explain|approve|cancel
+history
+fleet apply|export
+token create|list|revoke
+backup
+migrate
+guest events|approve
+"""
+
+
+def named(typed: typer.Typer, *path: str) -> Iterator[tuple[str, ...]]:
+    for command in typed.registered_commands:
+        yield (*path, str(command.name))
+    for group in typed.registered_groups:
+        assert group.typer_instance is not None
+        yield from named(group.typer_instance, *path, str(group.name))
+
+
+def wanted() -> set[tuple[str, ...]]:
+    found: set[tuple[str, ...]] = set()
+    for line in COMMANDS.split("\n"):
+        noun, _, verbs = line.partition(" ")
+        if noun:
+            found |= {(noun, verb) for verb in verbs.split("|")} if verbs else {(noun,)}
+    return found
+
+
+def test_the_commands_are_those_of_the_design() -> None:
+    assert set(named(app)) == wanted()
+
+
+@pytest.mark.parametrize("path", sorted(wanted()), ids=" ".join)
+def test_every_command_helps_and_speaks_json(run: Run, path: tuple[str, ...]) -> None:
+    for flag in ("-h", "--help"):
+        ran = run(*path, flag)
+        assert ran.code == 0
+        assert ran.out.startswith(f"Usage: notbefore {' '.join(path)}")
+    assert ("--json" in ran.out) is (path != ("serve",))
+
+
+def test_serve_has_a_flag_for_every_setting(run: Run) -> None:
+    shown = re.sub(r"\s+", " ", run("serve", "-h").out)
+    for row in table.SERVE:
+        assert f" {row.flag} {row.metavar}".rstrip() in shown
+        assert row.variable in shown
+        assert row.help in shown
+        if row.default is not None and not row.is_switch:
+            assert f"default {row.default}" in shown
+
+
+def test_the_version(run: Run) -> None:
+    assert run("--version").out == f"notbefore {__version__}\n"
+
+
+USAGE = [
+    (("frob",), "No such command 'frob'; see `notbefore -h`"),
+    (("vm", "frob"), "No such command 'frob'; see `notbefore vm -h`"),
+    (("vm", "list", "--frob"), "No such option: --frob"),
+    (("vm", "restart"), "Missing argument 'VM...'; see `notbefore vm restart -h`"),
+    (("vm", "add", "x"), "Missing option '--host'; see `notbefore vm add -h`"),
+    (("vm", "add", "x", "--host", "h", "--update-domain", "one"), "Invalid value for '--update-domain'"),
+    (("vm", "policy", "x", "--listening", "maybe"), "Invalid value for '--listening'"),
+    (("history", "--limit", "0"), "Invalid value for '--limit'"),
+    (("serve", "--speed", "fast"), "--speed: 'fast' is not a speed"),
+    (("serve", "--metadata", "nowhere"), "--metadata: 'nowhere' is not a listener"),
+    (("vm", "list", "--control-url", "ftp://x"), "--control-url: 'ftp://x' is not a URL"),
+    (("guest", "events", "--endpoint", "https://x"), "--endpoint: 'https://x' is not a metadata endpoint"),
+    (("backup", "x", "--database", "mysql://x"), "--database: is not a database"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "said"), USAGE)
+def test_usage_is_one_sentence_and_code_2(run: Run, arguments: tuple[str, ...], said: str) -> None:
+    ran = run(*arguments)
+    assert ran.code == 2
+    assert ran.err.startswith(f"notbefore: {said}")
+    assert ran.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [(), ("vm",), ("guest",)])
+def test_a_noun_alone_shows_its_verbs(run: Run, arguments: tuple[str, ...]) -> None:
+    ran = run(*arguments)
+    assert ran.code == 2
+    assert "Commands:" in ran.err
+
+
+def program(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("NOTBEFORE_")}
+    return subprocess.run(
+        [sys.executable, "-m", "notbefore", *arguments],
+        env=environment | variables,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def test_the_program_itself() -> None:
+    ran = program("vm", "list", NOTBEFORE_SPEED="ignored here", NOTBEFORE_TOKEN="t", NOTBEFORE_CONTROL="127.0.0.1:9")
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr.startswith("notbefore: cannot reach the control plane at http://127.0.0.1:9")
+    assert program("serve", NOTBEFORE_SPEED="fast").returncode == 2
+
+
+def test_inside_a_guest_no_server_package_is_imported() -> None:
+    code = """
+import sys
+from notbefore.cli.main import main
+assert main(["guest", "events"]) == 0
+heavy = {"fastapi", "sqlalchemy", "uvloop", "uvicorn", "starlette", "structlog", "httptools", "psycopg",
+         "prometheus_client", "alembic", "notbefore.service", "notbefore.store", "notbefore.control"}
+print(sorted(heavy & set(sys.modules)))
+"""
+    with stranger(answer("200 OK", b'{"DocumentIncarnation":1,"Events":[]}')) as server:
+        ran = subprocess.run(
+            [sys.executable, "-c", code],
+            env=os.environ | {"NOTBEFORE_ENDPOINT": server.url},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert ran.stdout.splitlines() == ["Nothing is announced (incarnation 1).", "[]"], ran.stderr
+
+
+def test_a_reader_that_leaves_early_is_no_reason_for_a_traceback(module_control: Control) -> None:
+    environment = os.environ | {"NOTBEFORE_CONTROL": module_control.url, "NOTBEFORE_TOKEN": module_control.token}
+    reading, writing = os.pipe()
+    os.close(reading)
+    ran = subprocess.run(
+        [sys.executable, "-m", "notbefore", "history", "--json"],
+        env=environment,
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        timeout=60,
+        check=False,
+    )
+    os.close(writing)
+    assert (ran.returncode, ran.stderr) == (1, b"")
+
+
+def on_a_terminal(typed: bytes, *arguments: str, **variables: str) -> tuple[int, str]:
+    """The program on a terminal of its own, with something typed into it."""
+    ours, theirs = pty.openpty()
+    os.write(ours, typed)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "notbefore", *arguments],
+        env=os.environ | {"TERM": "xterm-256color", "COLUMNS": "100"} | variables,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    said: list[bytes] = []
+
+    def read() -> None:
+        try:
+            while chunk := os.read(ours, 65536):
+                said.append(chunk)
+        except OSError:
+            return  # The other end is closed: that is how a terminal ends.
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    code = process.wait(60)
+    reader.join(60)
+    os.close(ours)
+    return code, b"".join(said).decode()
+
+
+def test_what_cannot_be_taken_back_is_confirmed_on_a_terminal(cli: Run, module_control: Control) -> None:
+    cli("host", "add", "doomed")
+    code, said = on_a_terminal(b"n\n", "host", "remove", "doomed")
+    assert code == 1
+    assert "Forget host doomed? [y/N]" in said
+    assert "nothing was done" in said
+    assert cli("host", "show", "doomed").code == 0
+    code, said = on_a_terminal(b"yes\n", "host", "remove", "doomed")
+    assert code == 0
+    assert cli("host", "show", "doomed").code == 1
+    cli("host", "add", "doomed")
+    assert on_a_terminal(b"", "host", "remove", "doomed", "--yes")[0] == 0
+
+
+def test_tables_have_colour_on_a_terminal_only(cli: Run, tmp_path: Path) -> None:
+    cli("host", "add", "blue", "--cordoned")
+    _, coloured = on_a_terminal(b"", "host", "list")
+    assert "\x1b[33mcordoned" in coloured
+    _, plain = on_a_terminal(b"", "host", "list", NO_COLOR="1")
+    assert "\x1b[33m" not in plain
+    assert "\x1b" not in cli("host", "list").out

@@ -1,0 +1,101 @@
+"""Scheduling, events and history on the command line."""
+
+import re
+
+import pytest
+from tests.cli.conftest import Run
+
+
+def test_a_restart_says_what_comes_and_where_to_look(fresh: Run) -> None:
+    said = fresh("vm", "restart", "web-0", "--reason", "new kernel").out.splitlines()
+    assert re.fullmatch(
+        r"Reboot of web-0 is Scheduled, not before: in 1[45] min( \d+ s)? \(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\)",
+        said[0],
+    )
+    event = said[1].split()[1]
+    assert said[2].strip() == f"why it waits: notbefore event explain {event}"
+
+    listed = fresh("event", "list").out
+    assert event in listed
+    assert "Scheduled" in listed
+    [view] = fresh("event", "list", "--json").json
+    assert (view["id"], view["type"], view["source"]) == (event, "Reboot", "User")
+    explained = fresh("event", "explain", event).out
+    assert "web (web-0)" in explained
+    assert "At the latest: in 1" in explained
+    assert fresh("event", "explain", event, "--json").json["waiting_for"][0]["kind"] == "approval"
+    shown = fresh("event", "show", event).out
+    assert re.search(r"^approved +no$", shown, re.MULTILINE)
+    assert re.search(r"^duration +unknown$", shown, re.MULTILINE)
+    assert fresh("event", "show", event, "--json").json == view
+
+    approved = fresh("event", "approve", event).out
+    assert event in approved
+    assert fresh("event", "approve", event, "--json").json["approved_by"] == "operator:admin"
+    assert "by operator:admin" in fresh("event", "list", "--group", "web").out
+
+    history = fresh("history", "--event", event).out
+    assert "event.approved" in history
+    assert "operator:admin" in history
+    assert fresh("history", "--limit", "1", "--json").json[0]["seq"] == max(
+        entry["seq"] for entry in fresh("history", "--json").json
+    )
+
+
+def test_cancel(fresh: Run) -> None:
+    [operation] = fresh("host", "update", "host-a", "--notice", "2h", "--json").json["operations"]
+    [event] = operation["events"]
+    assert (event["type"], event["duration_seconds"]) == ("Freeze", 9)
+    assert "9 s" in fresh("event", "show", event["id"]).out
+    assert "is Canceled." in fresh("event", "cancel", event["id"]).out
+    assert fresh("event", "cancel", event["id"]).code == 1
+    assert fresh("event", "list").out == "There are no live events; --all shows those that have ended.\n"
+    assert "Canceled" in fresh("event", "list", "--all", "--vm", "web-0").out
+
+
+def test_what_starts_at_once_says_so(fresh: Run) -> None:
+    said = fresh("host", "fail", "host-b").out
+    assert "Redeploy of db is Started." in said
+    assert "notbefore event explain" in said
+    deleted = fresh("vm", "delete", "web-0", "--yes").out
+    assert "nobody needs to be told" in deleted
+
+
+def test_several_at_once_all_or_nothing(fresh: Run) -> None:
+    assert len(fresh("vm", "restart", "web-0", "db", "--json").json["operations"]) == 2
+    assert "there is no VM 'none'" in fresh("vm", "redeploy", "db", "none").err
+
+
+def test_the_same_key_takes_effect_once(fresh: Run) -> None:
+    first = fresh("vm", "restart", "db", "--idempotency-key", "k1", "--json").json
+    assert fresh("vm", "restart", "db", "--idempotency-key", "k1", "--json").json == first
+    assert "was used for another request" in fresh("vm", "restart", "web-0", "--idempotency-key", "k1").err
+    assert "Idempotency-Key must be" in fresh("vm", "restart", "web-0", "--idempotency-key", "a b").err
+
+
+def test_history_filters(fresh: Run) -> None:
+    assert [entry["vm"] for entry in fresh("history", "--action", "vm.added", "--vm", "db", "--json").json] == ["db"]
+    assert fresh("history", "--group", "web", "--action", "group.added", "--json").json[0]["scope"] == "group:web"
+    assert fresh("history", "--until", "2020-01-01").out == "Nothing has happened that fits.\n"
+    assert fresh("history", "--since", "2020-01-01T00:00:00+02:00", "--host", "host-a", "--json").json != []
+    assert fresh("history", "--by", "nobody", "--json").json == []
+
+
+BAD = [
+    (("vm", "restart", "db", "--notice", "soon"), "'soon' is not a duration"),
+    (("vm", "restart", "db", "--notice", "1"), "at least 900 seconds of notice"),
+    (("vm", "evict", "db"), "spot"),
+    (("event", "show", "none"), "there is no event 'none'"),
+    (("event", "explain", "a b"), "event_id in the path"),
+    (("history", "--since", "yesterday"), "'yesterday' is not a time"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "said"), BAD)
+def test_refusals(cli: Run, arguments: tuple[str, ...], said: str) -> None:
+    cli("host", "add", "host-b")
+    cli("vm", "add", "db", "--host", "host-b")
+    ran = cli(*arguments)
+    assert ran.code == 1
+    assert said in ran.err
+    assert ran.err.count("\n") == 1

@@ -1,0 +1,84 @@
+"""Commands that work on the database itself: tokens, backup, migrate."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Run
+from tests.control.running import running
+
+from notbefore.cli import offline
+from notbefore.core import errors
+
+
+@pytest.fixture
+def data(tmp_path: Path, run: Run) -> Path:
+    """A data directory with a database."""
+    directory = tmp_path / "data"
+    directory.mkdir()
+    assert run("migrate", "--data", str(directory)).out == "The database is up to date.\n"
+    return directory
+
+
+def test_a_lost_token_is_replaced(run: Run, data: Path) -> None:
+    where = ("--offline", "--data", str(data))
+    token = run("token", "create", "me", *where).out.strip()
+    assert token.startswith("nb_")
+    [listed] = run("token", "list", *where, "--json").json
+    assert (listed["name"], listed["last_used_at"]) == ("me", None)
+    with running(data) as control:
+        reached = ("--control-url", control.url)
+        assert run("vm", "list", *reached, "--token", token).code == 0
+        assert run("token", "revoke", listed["id"], *where).out == f"Token {listed['id']} is revoked.\n"
+        assert run("vm", "list", *reached, "--token", token).code == 1
+
+
+def test_tokens_over_the_api(cli: Run) -> None:
+    made = cli("token", "create", "ci", "--json").json
+    assert made["token"].startswith("nb_")
+    listed = cli("token", "list").out
+    assert made["id"] in listed
+    assert made["token"] not in listed
+    key = ("--idempotency-key", "k")
+    assert cli("token", "create", "again", *key).out.startswith("nb_")
+    assert "was shown when this was first asked for" in cli("token", "create", "again", *key).out
+    assert cli("token", "revoke", made["id"], "--yes", "--json").json["revoked_at"]
+    assert "there is no token" in cli("token", "revoke", made["id"]).err
+    assert "is not a token name" in cli("token", "create", "a b").err
+
+
+def test_backup(run: Run, data: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.db"
+    assert run("backup", str(copy), "--data", str(data)).out == f"The database is copied to {copy}.\n"
+    with closing(sqlite3.connect(copy)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    again = run("backup", str(copy), "--data", str(data))
+    assert (again.code, again.err) == (1, f"notbefore: {copy} exists already: give the name of a new file\n")
+    other = tmp_path / "other.db"
+    assert run("backup", str(other), "--data", str(data), "--json").json == {"file": str(other)}
+
+
+def test_a_database_that_is_not_there_is_not_made(run: Run, tmp_path: Path) -> None:
+    for arguments in (("backup", str(tmp_path / "copy.db")), ("token", "create", "me", "--offline")):
+        ran = run(*arguments, "--data", str(tmp_path))
+        assert ran.code == 1
+        assert f"there is no database {tmp_path}/notbefore.db" in ran.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_migrate_says_when_it_cannot(run: Run, tmp_path: Path) -> None:
+    assert run("migrate", "--data", str(tmp_path), "--json").json == {"migrated": True}
+    assert run("migrate", "--data", str(tmp_path / "none")).code == 1
+    (tmp_path / "notbefore.db").write_bytes(b"not a database at all" * 100)
+    ran = run("migrate", "--data", str(tmp_path))
+    assert ran.code == 1
+    assert ran.err.count("\n") == 1
+
+
+def test_missing_server_packages_are_named() -> None:
+    advice = r"fastapi is not installed: pip install 'notbefore\[server\]'"
+    with pytest.raises(errors.RefusedError, match=advice), offline.server_packages():
+        raise ModuleNotFoundError("No module named 'fastapi'", name="fastapi")
+    with pytest.raises(ModuleNotFoundError), offline.server_packages():
+        raise ModuleNotFoundError("No module named 'notbefore.gone'", name="notbefore.gone")

@@ -1,0 +1,97 @@
+"""Times, TOML and tables as they are written."""
+
+import tomllib
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from notbefore.cli import times, toml
+from notbefore.cli.output import Output, cell
+from notbefore.core import errors
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (0.4, "0 s"),
+        (59, "59 s"),
+        (60, "1 min"),
+        (898, "14 min 58 s"),
+        (3600, "1 h"),
+        (3601, "1 h"),
+        (3660, "1 h 1 min"),
+        (86400 * 7 - 3600, "6 d 23 h"),
+        (-898, "14 min 58 s"),
+    ],
+)
+def test_spans(seconds: float, text: str) -> None:
+    assert times.span(timedelta(seconds=seconds)) == text
+
+
+def test_moments_are_told_relative_and_exact() -> None:
+    assert times.told("2026-01-01T12:15:00Z", NOW) == "in 15 min (2026-01-01 12:15:00 UTC)"
+    assert times.told("2026-01-01T12:30:00+01:00", NOW) == "30 min ago (2026-01-01 11:30:00 UTC)"
+    assert times.told("2026-01-01T12:00:00.5Z", NOW) == "now (2026-01-01 12:00:00 UTC)"
+    assert times.told(None, NOW) == ""
+
+
+@pytest.mark.parametrize(
+    ("typed", "minutes"),
+    [("20", 20), ("20m", 20), ("90s", 1.5), ("2h", 120), ("7d", 10080), ("1.5 h", 90), ("5min", 5)],
+)
+def test_durations_as_typed(typed: str, minutes: float) -> None:
+    assert times.minutes(typed) == minutes
+
+
+@pytest.mark.parametrize("typed", ["", "-5", "5 weeks", "nan", "1e3", "٣"])
+def test_what_is_no_duration(typed: str) -> None:
+    with pytest.raises(errors.RefusedError, match="is not a duration"):
+        times.minutes(typed)
+
+
+def test_moments_as_typed() -> None:
+    assert times.moment("2026-01-31") == "2026-01-31T00:00:00Z"
+    assert times.moment("2026-01-31T12:00:00+02:00") == "2026-01-31T10:00:00Z"
+
+
+text = st.text(st.characters(exclude_categories=["Cs"]))
+plain = st.recursive(
+    st.booleans() | st.integers(-(2**63), 2**63 - 1) | text,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def has_tables_in_lists(value: Any, *, in_list: bool = False) -> bool:
+    if isinstance(value, dict):
+        return in_list or any(has_tables_in_lists(item) for item in value.values())
+    return isinstance(value, list) and any(has_tables_in_lists(item, in_list=True) for item in value)
+
+
+@given(st.dictionaries(text, plain, max_size=4))
+def test_toml_reads_back_as_it_was(document: dict[str, Any]) -> None:
+    if has_tables_in_lists(document):
+        with pytest.raises(TypeError, match="has no place in a fleet file"):
+            toml.dumps(document)
+    else:
+        assert tomllib.loads(toml.dumps(document)) == document
+
+
+def test_toml_leaves_out_what_is_nothing() -> None:
+    assert toml.dumps({"vms": {"a": {"group": None, "load": 0.5}}}) == "[vms.a]\nload = 0.5\n"
+
+
+def test_cells() -> None:
+    shown = [cell(value).plain for value in (None, "", (), True, False, 0, ["a", 1], {"k": "v"}, "a\x1bb", "Started")]
+    assert shown == ["", "", "", "yes", "no", "0", "a, 1", "k=v", "a\N{REPLACEMENT CHARACTER}b", "Started"]
+
+
+def test_output_knows_the_time() -> None:
+    assert Output(json=False, now=NOW).moment("2026-01-01T12:15:00Z").startswith("in 15 min")
+    assert abs(Output(json=True).now - datetime.now(UTC)) < timedelta(minutes=1)

@@ -88,7 +88,10 @@ def test_toml_leaves_out_what_is_nothing() -> None:
 
 
 def test_cells() -> None:
-    shown = [cell(value).plain for value in (None, "", (), True, False, 0, ["a", 1], {"k": "v"}, "a\x1bb", "Started")]
+    shown = [
+        cell(value).plain
+        for value in (None, "", (), True, False, 0, ["a", 1], {"k": "v", "none": None}, "a\x1bb", "Started")
+    ]
     assert shown == ["", "", "", "yes", "no", "0", "a, 1", "k=v", "a\N{REPLACEMENT CHARACTER}b", "Started"]
 
 

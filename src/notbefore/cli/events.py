@@ -1,10 +1,11 @@
 """`notbefore event`: what guests are told, why it waits, and an operator's word on it."""
 
+from datetime import timedelta
 from typing import Annotated
 
 import typer
 
-from notbefore.cli import operations
+from notbefore.cli import operations, times
 from notbefore.cli.api import View
 from notbefore.cli.session import Session, command
 
@@ -56,8 +57,8 @@ def explain(session: Session, event_id: EventId) -> None:
         session.out.data(explanation)
         return
     session.out.line(explanation["sentence"])
-    if explanation["until"]:
-        session.out.line(f"At the latest: {session.out.moment(explanation['until'])}")
+    if explanation["until"] and (left := times.read(explanation["until"]) - session.out.now) > timedelta(0):
+        session.out.line(f"That leaves {times.span(left)}.")
 
 
 @command(app, "approve", changes=True)

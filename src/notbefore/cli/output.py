@@ -49,10 +49,14 @@ class Output:
             table.add_column(column, no_wrap=self._wide, overflow="fold")
         for row in rows:
             table.add_row(*map(cell, row))
-        if table.row_count:
-            self._console.print(table, soft_wrap=False)
-        else:
+        if not table.row_count:
             self.line(none)
+        elif self._wide:
+            with self._console.capture() as drawn:
+                self._console.print(table, soft_wrap=False)
+            sys.stdout.writelines(f"{line.rstrip()}\n" for line in drawn.get().splitlines())
+        else:
+            self._console.print(table, soft_wrap=False)
 
     def facts(self, facts: Mapping[str, object]) -> None:
         """One thing, a line for each of its facts that has a value."""
@@ -72,9 +76,10 @@ def cell(value: object) -> Text:
         case bool():
             return Text("yes" if value else "no")
         case Mapping():
-            return Text(plain(", ".join(f"{key}={item}" for key, item in value.items())))
+            shown = ((key, cell(item).plain) for key, item in value.items())
+            return Text(", ".join(f"{plain(str(key))}={text}" for key, text in shown if text))
         case list() | tuple():
-            return Text(plain(", ".join(map(str, value))))
+            return Text(", ".join(cell(item).plain for item in value))
     text = plain(str(value))
     return Text(text, style=STYLES.get(text, ""))
 

@@ -1,0 +1,54 @@
+"""The systemd unit starts a command that exists, and gives it no more than it needs."""
+
+import configparser
+import shlex
+from pathlib import Path
+
+from notbefore.settings import table
+
+UNIT = Path(__file__).parents[1] / "packaging" / "notbefore.service"
+
+
+def section(name: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    inside = False
+    for line in UNIT.read_text().splitlines():
+        if line.startswith("["):
+            inside = line == f"[{name}]"
+        elif inside and line and not line.startswith("#"):
+            key, _, value = line.partition("=")
+            found.setdefault(key, []).append(value)
+    return found
+
+
+def test_it_is_a_unit_file() -> None:
+    parser = configparser.RawConfigParser(strict=False)
+    parser.read(UNIT)
+    assert parser.sections() == ["Unit", "Service", "Install"]
+
+
+def test_it_starts_serve_with_settings_that_exist() -> None:
+    service = section("Service")
+    program, command, *arguments = shlex.split(service["ExecStart"][0])
+    assert (Path(program).name, command) == ("notbefore", "serve")
+    flags = {row.flag for row in table.SERVE}
+    assert {argument for argument in arguments if argument.startswith("--")} <= flags
+    variables = {row.variable for row in table.SERVE}
+    assert {line.partition("=")[0] for line in service["Environment"]} <= variables
+    assert f"NOTBEFORE_DATA=/var/lib/{service['StateDirectory'][0]}" in service["Environment"]
+
+
+def test_it_may_do_one_privileged_thing() -> None:
+    service = section("Service")
+    assert service["CapabilityBoundingSet"] == service["AmbientCapabilities"] == ["CAP_NET_BIND_SERVICE"]
+    for key, value in {
+        "DynamicUser": "yes",
+        "NoNewPrivileges": "yes",
+        "ProtectSystem": "strict",
+        "ProtectHome": "yes",
+        "PrivateDevices": "yes",
+        "MemoryDenyWriteExecute": "yes",
+        "SystemCallArchitectures": "native",
+    }.items():
+        assert service[key] == [value]
+    assert service["RestartPreventExitStatus"] == ["2"]

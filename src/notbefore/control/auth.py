@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from notbefore.control import answers
 from notbefore.control.asking import Asked, digest
-from notbefore.control.errors import unexpected
+from notbefore.control.errors import refused, unexpected
 from notbefore.core import errors
 from notbefore.service import Service, tokens
 
@@ -41,7 +41,7 @@ class Gate:
         try:
             await self._enter(scope, receive, watched)
         except errors.NotbeforeError as error:
-            await answers.refusal(error)(scope, receive, send)
+            await refused(scope["method"], scope["path"], error)(scope, receive, send)
         except Exception as error:
             answer = unexpected(scope["method"], scope["path"], error)
             if not started:

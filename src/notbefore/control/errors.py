@@ -28,15 +28,7 @@ def install(app: FastAPI) -> None:
 
 
 async def _refused(request: Request, error: errors.NotbeforeError) -> Response:
-    if isinstance(error, errors.UnavailableError | errors.UnsoundError):
-        log.warning(
-            "A request could not be carried out",
-            action="control.unavailable",
-            method=request.method,
-            path=request.url.path,
-            reason=error.message,
-        )
-    return answers.refusal(error)
+    return refused(request.method, request.url.path, error)
 
 
 async def _invalid(_: Request, error: RequestValidationError) -> Response:
@@ -55,6 +47,18 @@ async def _unrouted(request: Request, error: HTTPException) -> Response:
     answer = answers.failure(error.status_code, CODES.get(error.status_code, "refused"), message)
     answer.headers.update(error.headers or {})
     return answer
+
+
+def refused(method: str, path: str, error: errors.NotbeforeError) -> Response:
+    if isinstance(error, errors.UnavailableError | errors.UnsoundError):
+        log.warning(
+            "A request could not be carried out",
+            action="control.unavailable",
+            method=method,
+            path=path,
+            reason=error.message,
+        )
+    return answers.refusal(error)
 
 
 def unexpected(method: str, path: str, error: Exception) -> Response:

@@ -239,7 +239,7 @@ class Client:
 
     def __init__(self, connected: socket.socket) -> None:
         self.socket = connected
-        self._buffer = b""
+        self._buffer = bytearray()
 
     def __enter__(self) -> "Client":
         return self
@@ -265,7 +265,13 @@ class Client:
         while len(self._buffer) < length:
             self._read()
         body, self._buffer = self._buffer[:length], self._buffer[length:]
-        return Reply(int(status), headers, body)
+        return Reply(int(status), headers, bytes(body))
+
+    def take(self, size: int) -> None:
+        """Read so many bytes and keep them for the reply."""
+        wanted = len(self._buffer) + size
+        while len(self._buffer) < wanted:
+            self._read()
 
     def is_closed(self) -> bool:
         """Whether the server closes this connection, and has sent nothing more."""
@@ -287,7 +293,7 @@ class Client:
     def _read(self) -> None:
         data = self.socket.recv(65536)
         if not data:
-            raise ConnectionError(f"closed after {self._buffer!r}")
+            raise ConnectionError(f"closed after {self._buffer[:200]!r}")
         self._buffer += data
 
 

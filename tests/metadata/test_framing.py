@@ -2,11 +2,13 @@
 
 import socket
 import struct
+from dataclasses import replace
+from time import monotonic
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.metadata.running import APPROVAL, DEADLINE, PATH, QUICK, Client, Running, request, running, until
+from tests.metadata.running import APPROVAL, DEADLINE, EVENT, PATH, QUICK, Client, Running, request, running, until
 
 from notbefore.metadata.options import Limits, Options
 
@@ -339,6 +341,21 @@ def test_a_client_that_does_not_read_its_answers_is_cut_off() -> None:
         assert server.ask().status == 200
 
 
+def test_a_client_that_reads_slowly_is_not_cut_off() -> None:
+    limits = Limits(request_seconds=1, sweep_seconds=0.1, write_bytes=4096)
+    with running(options=Options(rate=None, limits=limits)) as server, server.connect() as client:
+        events = [replace(EVENT, id=f"C7061BAC-AFDC-4513-B24B-{number:012X}") for number in range(60_000)]
+        server.show(3, *events)
+        server.settle()
+        client.send(request())
+        for _ in range(10):
+            paced = monotonic() + 0.25
+            client.take(1_500_000)
+            until(lambda paced=paced: monotonic() > paced)  # type: ignore[misc]
+        assert client.reply().status == 200
+        assert server.server.counters.cut == 0
+
+
 def test_a_client_that_reads_slowly_gets_everything() -> None:
     with running(options=Options(rate=None, limits=Limits(write_bytes=2048))) as server, server.connect() as client:
         client.send(request() * 3000)
@@ -387,7 +404,7 @@ PIECES = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(PIECES, max_size=8).map(b"".join), min_size=1, max_size=3))
 def test_nothing_that_is_sent_keeps_the_next_client_from_being_served(shared: Running, sent: list[bytes]) -> None:
     with shared.connect() as client:

@@ -35,6 +35,7 @@ class Connection(asyncio.Protocol):
         "_repeated",
         "_transport",
         "_trusted",
+        "_unsent",
         "_wait",
         "desk",
         "ended",
@@ -64,6 +65,8 @@ class Connection(asyncio.Protocol):
         self._wait: Wait | None = None
         self._choked = False
         """The client does not read its answers."""
+        self._unsent = 0
+        """Bytes that it had not read when it was last looked at."""
         self._paused = False
         self._closing = False
         self.ended = False
@@ -109,6 +112,7 @@ class Connection(asyncio.Protocol):
         self._choked = True
         self._repeat = b""
         self._age = 0
+        self._unsent = self._transport.get_write_buffer_size()
         self._settle()
 
     def resume_writing(self) -> None:
@@ -131,7 +135,7 @@ class Connection(asyncio.Protocol):
 
     def sweep(self) -> None:
         self._age += 1
-        if self._age > self._allowed:
+        if self._age > self._allowed and not self._reads():
             self.desk.counters.cut += not self._is_idle()
             self._transport.abort()
 
@@ -141,6 +145,14 @@ class Connection(asyncio.Protocol):
             self._wait.end()
         if self._is_idle():
             self._close()
+
+    def _reads(self) -> bool:
+        """Whether the client takes its answers, if only slowly."""
+        before, self._unsent = self._unsent, self._transport.get_write_buffer_size()
+        if before - self._unsent < self.desk.limits.write_bytes:
+            return False
+        self._age = 0
+        return True
 
     def abort(self) -> None:
         self._transport.abort()
@@ -279,6 +291,7 @@ class Connection(asyncio.Protocol):
         self._repeat = b""
         self._age = 0
         self._allowed = self._sweeps(self.desk.limits.request_seconds)
+        self._unsent = self._transport.get_write_buffer_size()
         self._transport.close()
 
     def _linger(self) -> None:

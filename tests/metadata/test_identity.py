@@ -1,0 +1,268 @@
+"""DESIGN.md: the four ways to know a caller, their order, and that a failed proof is refused."""
+
+import hashlib
+import hmac
+import ipaddress
+import socket
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from tests.metadata.running import (
+    ANYWHERE,
+    APPROVAL,
+    DB,
+    DB_VM,
+    PATH,
+    WEB,
+    WEB_VMS,
+    Client,
+    Reply,
+    Running,
+    request,
+    running,
+    until,
+)
+
+from notbefore.metadata import identity
+from notbefore.metadata.options import Options, Proxy
+from notbefore.service.publishing import Members
+from notbefore.settings import Address, Listener, ProxyStyle
+
+SECRET = b"a shared secret"
+PROXY_ADDRESS = "127.5.0.1"
+NAME = "/metadata/instance/compute/name?api-version=2021-02-01&format=text"
+
+
+def proxy(style: ProxyStyle) -> Options:
+    networks = (ipaddress.ip_network("127.5.0.0/24"), ipaddress.ip_network("fd00::/64"))
+    return Options(rate=None, default_vm="web-1", proxy=Proxy(trusted=networks, style=style, secret=SECRET))
+
+
+def sign(message: str) -> str:
+    return hmac.new(SECRET, message.encode(), hashlib.sha256).hexdigest()
+
+
+def notbefore_headers(name: str = "db", skew: float = 0, signature: str | None = None) -> tuple[str, ...]:
+    at = int(datetime.now(UTC).timestamp() + skew)
+    proof = signature or sign(f"{name}\n{at}")
+    return (
+        "Metadata: true",
+        f"X-Notbefore-VM: {name}",
+        f"X-Notbefore-Time: {at}",
+        f"X-Notbefore-Signature: {proof}",
+    )
+
+
+def openstack_headers(vm_id: str = DB_VM.vm_id, signature: str | None = None) -> tuple[str, ...]:
+    return (
+        "Metadata: true",
+        "X-Forwarded-For: 10.0.0.4",
+        "X-Tenant-ID: 1",
+        f"X-Instance-ID: {vm_id}",
+        f"X-Instance-ID-Signature: {signature or sign(vm_id)}",
+    )
+
+
+TIMELESS = sign("db\nx")
+
+
+def name_of(server: Running, source: str = PROXY_ADDRESS, headers: tuple[str, ...] = ("Metadata: true",)) -> str:
+    reply = server.ask(NAME, source=source, headers=headers)
+    return reply.text if reply.status == 200 else str(reply.status)
+
+
+def test_by_address_and_by_default() -> None:
+    with running(options=Options(default_vm="db")) as server:
+        assert name_of(server, "127.1.0.22") == "web-1"
+        assert name_of(server, "127.9.9.9") == "db"
+
+
+def test_a_default_that_does_not_exist_is_nobody() -> None:
+    with running(options=Options(default_vm="nobody")) as server:
+        assert name_of(server, "127.9.9.9") == "404"
+
+
+def test_by_listener_before_all_else(tmp_path: Path) -> None:
+    listeners = (
+        Listener(at=Address(host="127.0.0.1", port=0), vm="db"),
+        Listener(at=tmp_path / "web.sock", vm="web-0"),
+        Listener(at=tmp_path / "any.sock"),
+        Listener(at=tmp_path / "nobody.sock", vm="nobody"),
+    )
+    with running(options=proxy(ProxyStyle.NOTBEFORE), listeners=listeners) as server:
+        assert name_of(server, "127.1.0.22") == "db"
+        assert name_of(server, PROXY_ADDRESS, notbefore_headers("web-0")) == "db"
+        assert name_of(server, PROXY_ADDRESS, notbefore_headers("web-0", signature="0" * 64)) == "db"
+        names = []
+        for path in ("web.sock", "any.sock", "nobody.sock"):
+            with server.connect_unix(tmp_path / path) as client:
+                client.send(request(NAME))
+                reply = client.reply()
+                names.append(reply.text if reply.status == 200 else str(reply.status))
+        assert names == ["web-0", "web-1", "404"]
+
+
+def test_by_a_signed_name() -> None:
+    with running(options=proxy(ProxyStyle.NOTBEFORE)) as server:
+        assert name_of(server, headers=notbefore_headers()) == "db"
+        assert name_of(server, headers=notbefore_headers(skew=-50)) == "db"
+        assert name_of(server, headers=notbefore_headers(skew=50)) == "db"
+        assert name_of(server, headers=(*notbefore_headers(), "X-Forwarded-For: 10.0.0.4")) == "db"
+        assert name_of(server, headers=notbefore_headers("nobody")) == "404"
+
+
+def test_by_a_signed_vm_id() -> None:
+    with running(options=proxy(ProxyStyle.OPENSTACK)) as server:
+        assert name_of(server, headers=openstack_headers()) == "db"
+        assert name_of(server, headers=openstack_headers(WEB_VMS[0].vm_id)) == "web-0"
+        assert name_of(server, headers=openstack_headers(WEB_VMS[0].vm_id.lower())) == "web-0"
+        assert name_of(server, headers=openstack_headers("8a506c35-679a-4f78-9d76-00000000ffff")) == "404"
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: notbefore_headers(skew=-62),
+        lambda: notbefore_headers(skew=65),
+        lambda: notbefore_headers(signature="0" * 64),
+        lambda: notbefore_headers(signature="\u00e9"),
+        lambda: notbefore_headers()[:-1],
+        lambda: ("Metadata: true", "X-Notbefore-VM: db"),
+        lambda: ("Metadata: true", "X-Notbefore-Signature: x"),
+        lambda: ("Metadata: true", "X-Notbefore-VM: db", "X-Notbefore-Time: x", f"X-Notbefore-Signature: {TIMELESS}"),
+        lambda: (*notbefore_headers("web-0"), "X-Notbefore-VM: db"),
+        openstack_headers,
+    ],
+)
+def test_a_failed_proof_is_refused_and_not_passed_on(made: Callable[[], tuple[str, ...]]) -> None:
+    headers = made()
+    with running(options=proxy(ProxyStyle.NOTBEFORE)) as server:
+        assert name_of(server, headers=headers) == "403"
+        assert server.ask(PATH, method="POST", body=APPROVAL, source=PROXY_ADDRESS, headers=headers).status == 403
+        assert server.guests.approvals == []
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        openstack_headers(signature="0" * 64),
+        openstack_headers()[:-1],
+        openstack_headers(DB_VM.vm_id.upper(), sign("x")),
+    ],
+)
+def test_a_failed_proof_of_the_other_style_too(headers: tuple[str, ...]) -> None:
+    with running(options=proxy(ProxyStyle.OPENSTACK)) as server:
+        assert name_of(server, headers=headers) == "403"
+
+
+def test_only_a_trusted_address_can_speak_for_others() -> None:
+    with running(options=proxy(ProxyStyle.NOTBEFORE)) as server:
+        assert name_of(server, "127.1.0.21", notbefore_headers()) == "web-0"
+        assert name_of(server, "127.6.0.1", notbefore_headers()) == "web-1"
+        forwarded = (*notbefore_headers(), "X-Forwarded-For: 10.0.0.4")
+        assert server.ask(source="127.1.0.21", headers=forwarded).status == 400
+
+
+def test_a_trusted_address_without_proof_is_a_caller_like_any_other() -> None:
+    with running(options=proxy(ProxyStyle.NOTBEFORE)) as server:
+        assert name_of(server) == "web-1"
+        assert server.ask(source=PROXY_ADDRESS, headers=("Metadata: true", "X-Forwarded-For: 1.2.3.4")).status == 400
+
+
+def test_what_is_remembered_of_others_does_not_hold_for_a_proxy() -> None:
+    """The same bytes mean another VM on a proxy's connection, and nothing on anybody else's."""
+    with running(options=proxy(ProxyStyle.NOTBEFORE)) as server:
+        headers = (*notbefore_headers(), "Connection: close")
+        for source, tag in (("127.1.0.21", '"2-webtag"'), (PROXY_ADDRESS, '"1-dbtag"')) * 2:
+            with server.connect(source) as client:
+                client.send(request(headers=headers))
+                assert client.reply()["ETag"] == tag
+
+
+def test_a_proxys_connection_serves_many_vms() -> None:
+    with running(options=proxy(ProxyStyle.OPENSTACK)) as server, server.connect(PROXY_ADDRESS) as client:
+
+        def ask(vm_id: str, *more: str) -> Reply:
+            client.send(request(headers=(*openstack_headers(vm_id), *more)))
+            return client.reply()
+
+        assert [ask(vm.vm_id)["ETag"] for vm in (DB_VM, WEB_VMS[0], DB_VM)] == ['"1-dbtag"', '"2-webtag"', '"1-dbtag"']
+        assert ask(DB_VM.vm_id, 'If-None-Match: "1-dbtag"').status == 304
+
+
+def test_a_wait_behind_a_proxy_is_its_vms_own() -> None:
+    with running(options=proxy(ProxyStyle.OPENSTACK)) as server:
+
+        def wait(client: Client) -> None:
+            client.send(request(headers=(*openstack_headers(), 'If-None-Match: "1-dbtag"', "Prefer: wait=30")))
+            until(lambda: server.server.counters.waiting == 1)
+
+        with server.connect(PROXY_ADDRESS) as client:
+            wait(client)
+            server.publisher.members([Members(key=WEB.key, scope=WEB, vms=WEB_VMS[:1])])
+            server.settle()
+            assert client.is_silent()
+            server.show(2, scope=DB)
+            assert client.reply()["ETag"] == '"2-dbtag"'
+            client.send(request(headers=(*openstack_headers(), 'If-None-Match: "2-dbtag"', "Prefer: wait=30")))
+            until(lambda: server.server.counters.waiting == 1)
+            server.publisher.members([Members(key=DB.key, scope=None)])
+            assert client.reply().status == 404
+
+
+def test_an_address_that_goes_to_another_vm_changes_who_is_calling(server: Running) -> None:
+    with server.connect("127.1.0.21") as client:
+        client.send(request(NAME))
+        assert client.reply().text == "web-0"
+        client.send(request() * 2)
+        assert [client.reply()["ETag"] for _ in range(2)] == ['"2-webtag"'] * 2
+        server.publisher.members(
+            [
+                Members(key=DB.key, scope=DB, vms=(replace(DB_VM, addresses=("127.1.0.21", "127.1.0.31")),)),
+                Members(key=WEB.key, scope=WEB, vms=(replace(WEB_VMS[0], addresses=()), WEB_VMS[1])),
+            ]
+        )
+        server.settle()
+        client.send(request())
+        assert client.reply()["ETag"] == '"1-dbtag"'
+        client.send(request(NAME))
+        assert client.reply().text == "db"
+        server.publisher.members([Members(key=DB.key, scope=None)])
+        server.settle()
+        client.send(request())
+        assert client.reply().status == 404
+
+
+def test_ipv6_callers_are_known_too() -> None:
+    fleet = (Members(key=DB.key, scope=DB, vms=(replace(DB_VM, addresses=("::1",)),)),)
+    with (
+        running(fleet=fleet, listeners=(Listener(at=Address(host="::1", port=0)), ANYWHERE)) as server,
+        Client(socket.create_connection(("::1", server.port), 10)) as client,
+    ):
+        client.send(request(NAME))
+        assert client.reply().text == "db"
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [
+        ("10.0.0.4", "10.0.0.4"),
+        ("::ffff:10.0.0.4", "10.0.0.4"),
+        ("fe80::1%eth0", "fe80::1"),
+        ("FD00:0:0::4", "fd00::4"),
+    ],
+)
+def test_addresses_are_written_as_the_fleet_writes_them(host: str, address: str) -> None:
+    assert identity.canonical(host) == address
+
+
+def test_a_flood_of_strangers_is_not_a_flood_of_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    with running() as server, server.connect("127.9.9.9") as client:
+        client.send(request() * 200)
+        assert {client.reply().status for _ in range(200)} == {404}
+    lines = [line for line in capsys.readouterr().out.splitlines() if "caller.unknown" in line]
+    assert 1 <= len(lines) <= 20
+    assert "127.9.9.9" in lines[0]

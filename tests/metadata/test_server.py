@@ -1,0 +1,210 @@
+"""Listeners, limits on connections, and the stop."""
+
+import os
+import socket
+import stat
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.metadata.running import ANYWHERE, APPROVAL, DB, EVENT, Running, request, running, until
+
+from notbefore.core import errors
+from notbefore.metadata.options import Limits, Options
+from notbefore.settings import Address, Listener
+
+CLOSING = request(headers=("Metadata: true", "Connection: close"))
+
+
+def test_several_listeners_at_once(tmp_path: Path) -> None:
+    listeners = (ANYWHERE, ANYWHERE, Listener(at=tmp_path / "guests.sock"))
+    with running(listeners=listeners, options=Options(default_vm="db")) as server:
+        first, second, unix = server.server.bound
+        assert isinstance(first, Address)
+        assert isinstance(second, Address)
+        assert first.port != second.port
+        assert unix == tmp_path / "guests.sock"
+        assert stat.S_IMODE(unix.stat().st_mode) == 0o660
+        for place in (first, second):
+            with socket.create_connection((place.host, place.port), 10) as connected:
+                connected.sendall(CLOSING)
+                assert connected.recv(65536).startswith(b"HTTP/1.1 200 OK\r\n")
+        for _ in range(3):
+            with server.connect_unix(unix) as client:
+                client.send(CLOSING)
+                assert client.reply()["ETag"] == '"1-dbtag"'
+                assert client.is_closed()
+    assert not unix.exists()
+
+
+def test_a_name_is_resolved() -> None:
+    with running(listeners=(Listener(at=Address(host="localhost", port=0)),)) as server:
+        assert {place.host for place in server.server.bound if isinstance(place, Address)} <= {"127.0.0.1", "::1"}
+
+
+def test_a_socket_left_behind_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "guests.sock"
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
+    with running(listeners=(Listener(at=path, vm="db"),)) as server, server.connect_unix(path) as client:
+        client.send(request())
+        assert client.reply().status == 200
+
+
+def test_a_socket_that_another_has_taken_over_is_left_to_it(tmp_path: Path) -> None:
+    path = tmp_path / "guests.sock"
+    with running(listeners=(Listener(at=path),)):
+        path.unlink()
+        path.write_text("another's")
+    assert path.read_text() == "another's"
+
+
+def test_a_socket_that_is_gone_already_does_not_matter(tmp_path: Path) -> None:
+    path = tmp_path / "guests.sock"
+    with running(listeners=(Listener(at=path),)):
+        path.unlink()
+
+
+def test_a_place_that_is_taken_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "guests.sock"
+    with running(listeners=(ANYWHERE, Listener(at=path))) as server:
+        for listener in (Listener(at=Address(host="127.0.0.1", port=server.port)), Listener(at=path)):
+            with pytest.raises(errors.RefusedError, match=r"Guests cannot be served at .*in use"):
+                Running(listeners=(ANYWHERE, listener))
+        assert server.ask().status == 200
+
+
+def test_a_file_that_is_no_socket_is_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "precious"
+    path.write_text("data")
+    with pytest.raises(errors.RefusedError, match="not a socket"):
+        Running(listeners=(Listener(at=path),))
+    assert path.read_text() == "data"
+
+
+def test_an_address_that_is_not_ours_is_refused() -> None:
+    with pytest.raises(errors.RefusedError, match=r"192\.0\.2\.1:80"):
+        Running(listeners=(Listener(at=Address(host="192.0.2.1", port=80)),))
+
+
+def test_a_poll_per_connection_is_answered_every_time(server: Running) -> None:
+    for _ in range(20):
+        with server.connect() as client:
+            client.send(CLOSING)
+            reply = client.reply()
+            assert (reply.status, reply["Connection"], reply["ETag"]) == (200, "close", '"2-webtag"')
+            assert client.is_closed()
+    server.show(3)
+    server.settle()
+    with server.connect() as client:
+        client.send(CLOSING)
+        assert client.reply()["ETag"] == '"3-webtag"'
+    assert server.server.counters.polls_2xx == 21
+    assert server.server.counters.accepted == 21
+
+
+def test_one_poll_per_connection_passes_the_gates_too() -> None:
+    with running(options=Options(rate=0.001, burst=2)) as server:
+        assert [server.ask().status for _ in range(4)] == [200, 200, 429, 429]
+        assert server.ask(source="127.9.9.9").status == 404
+
+
+def test_a_document_larger_than_the_socket_takes_arrives_whole(server: Running) -> None:
+    # More than the buffers of both ends together.
+    events = [replace(EVENT, id=f"C7061BAC-AFDC-4513-B24B-{number:012X}") for number in range(35_000)]
+    server.show(3, *events)
+    sizes = set()
+    for _ in range(2):
+        with server.connect() as client:
+            client.send(CLOSING)
+            sizes.add(len(client.reply().body))
+            assert client.is_closed()
+    (size,) = sizes
+    assert size > 9_000_000
+
+
+def test_beyond_the_limit_of_connections_one_is_told_to_come_back() -> None:
+    with running(options=Options(rate=None, limits=Limits(connections=2))) as server:
+        with server.connect() as first, server.connect() as second:
+            for client in (first, second):
+                client.send(request())
+                assert client.reply().status == 200
+            with server.connect() as third:
+                third.send(request())
+                reply = third.reply()
+                assert (reply.status, reply["Retry-After"], reply["Connection"]) == (503, "5", "close")
+                assert third.is_closed()
+            first.send(request())
+            assert first.reply().status == 200
+        until(lambda: server.server.counters.open == 0)
+        assert server.ask().status == 200
+        assert server.server.counters.refused == 1
+
+
+def test_a_client_that_is_gone_when_it_is_let_in_harms_nobody(server: Running) -> None:
+    for data in (b"", request()):
+        for _ in range(10):
+            with server.connect() as client:
+                client.send(data)
+    assert server.ask().status == 200
+
+
+def test_the_stop_closes_idle_connections_and_lets_nobody_in(server: Running) -> None:
+    with server.connect() as client:
+        client.send(request())
+        assert client.reply().status == 200
+        port = server.port
+        server.stop()
+        assert client.is_closed()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port), 1)
+
+
+def test_the_stop_waits_for_a_request_under_way(server: Running) -> None:
+    data = request()
+    with server.connect() as client:
+        client.send(data[:30])
+        assert client.is_silent()
+        stopping = server.stop_soon()
+        assert client.is_silent()
+        client.send(data[30:])
+        reply = client.reply()
+        assert (reply.status, reply["Connection"]) == (200, "close")
+        assert client.is_closed()
+        stopping.result(10)
+
+
+def test_the_stop_does_not_wait_for_ever(server: Running) -> None:
+    server.guests.gate.clear()
+    with server.connect() as client, server.connect() as other:
+        client.send(request()[:30])
+        other.send(request(method="POST", body=APPROVAL))
+        assert other.is_silent()
+        server.stop(grace=0.2)
+        assert client.is_closed()
+        assert other.is_closed()
+    server.guests.gate.set()
+
+
+def test_publishing_after_the_end_is_not_an_error(server: Running) -> None:
+    server.stop()
+    server.show(9, scope=DB)
+
+
+def test_running_out_of_descriptors_is_survived() -> None:
+    """In a process of its own, for its limit on descriptors."""
+    script = Path(__file__).with_name("few_descriptors.py")
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "PYTHONPATH": "."},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "accept.failed" in done.stdout
+    assert "descriptors.few" in done.stdout

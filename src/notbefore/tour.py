@@ -1,13 +1,16 @@
 """What `serve --demo` prints: the lines to try next."""
 
-from notbefore.settings import Settings
+import shlex
+from collections.abc import Iterator
+
+from notbefore.settings import Settings, table
 
 DEFAULT_CONTROL = "127.0.0.1:8255"
 
 
 def show(guests_at: str, operators_at: str, settings: Settings) -> None:
     url = f"http://{guests_at}/metadata/scheduledevents?api-version=2020-07-01"
-    prefix = "" if operators_at == DEFAULT_CONTROL else f"NOTBEFORE_CONTROL=http://{operators_at} "
+    prefix = "".join(f"{name}={shlex.quote(value)} " for name, value in _variables(operators_at, settings))
     print(
         f"""
 notbefore serves a demo fleet: guests at http://{guests_at}, operators at http://{operators_at}.
@@ -28,3 +31,11 @@ The administrator's token is in {settings.token_file}. Ctrl-C ends it.
 """,
         flush=True,
     )
+
+
+def _variables(operators_at: str, settings: Settings) -> Iterator[tuple[str, str]]:
+    """What a command in another terminal cannot know by itself."""
+    if operators_at != DEFAULT_CONTROL:
+        yield "NOTBEFORE_CONTROL", f"http://{operators_at}"
+    if settings.data != table.DATA.read(table.DATA.default or ""):
+        yield table.DATA.variable, str(settings.data.absolute())

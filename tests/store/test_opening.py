@@ -90,7 +90,10 @@ def test_an_older_file_is_migrated_after_a_copy(sqlite_store: Store, sqlite_path
     keep(sqlite_store, host("a"), entry("host.added"))
     sqlite_store.close()
     copy = sqlite_path.with_name("notbefore.db.before-0002")
-    migrated = open_store(f"sqlite:///{sqlite_path}", migrate=False, known=later(tmp_path))
+    with pytest.raises(errors.UnsoundError, match="is at the older revision 0001: start `notbefore serve`"):
+        open_store(f"sqlite:///{sqlite_path}", migrate=False, known=later(tmp_path))
+    assert not copy.exists()
+    migrated = open_store(f"sqlite:///{sqlite_path}", migrate=True, known=later(tmp_path))
     migrated.close()
     assert columns(sqlite_path) == ["name", "cordoned", "rack"]
     assert columns(copy) == ["name", "cordoned"]
@@ -108,7 +111,7 @@ def test_a_migration_that_fails_changes_nothing(sqlite_store: Store, sqlite_path
     broken = later(tmp_path, then='op.execute("SELECT nonsense")')
     for _ in range(2):
         with pytest.raises(errors.UnsoundError, match=r"cannot use the database .*nonsense"):
-            open_store(f"sqlite:///{sqlite_path}", migrate=False, known=broken)
+            open_store(f"sqlite:///{sqlite_path}", migrate=True, known=broken)
     assert columns(sqlite_path) == ["name", "cordoned"]
     copies = {each.name for each in tmp_path.glob("*.before-*")}
     assert copies == {"notbefore.db.before-0002", "notbefore.db.before-0002.2"}

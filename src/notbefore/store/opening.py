@@ -21,14 +21,15 @@ _CHECKED_BYTES = 1 << 28
 
 
 def open_store(url: str, *, migrate: bool, known: Revisions = revisions.OURS) -> Store:
-    """Of `sqlite:///PATH`, made and brought up to date by itself, or `postgresql://...`, only when told to."""
+    """Of `sqlite:///PATH` or `postgresql://...`. Only with `migrate` is an older one brought up to date, and PostgreSQL
+    furnished; a new SQLite file is made in any case."""
     try:
         parsed = make_url(url)
     except (sqlalchemy.exc.ArgumentError, ValueError):
         raise _unknown_url() from None
     match parsed.drivername:
         case "sqlite" if parsed.database and parsed.database != ":memory:":
-            return _open_sqlite(parsed, Path(parsed.database), known)
+            return _open_sqlite(parsed, Path(parsed.database), known, migrate=migrate)
         case "postgresql" | "postgres" if parsed.database:
             return _open_postgresql(parsed, known, migrate=migrate)
         case _:
@@ -41,7 +42,7 @@ def _unknown_url() -> errors.RefusedError:
     )
 
 
-def _open_sqlite(url: URL, path: Path, known: Revisions) -> Store:
+def _open_sqlite(url: URL, path: Path, known: Revisions, *, migrate: bool) -> Store:
     if not path.parent.is_dir():
         raise errors.RefusedError(f"there is no directory {path.parent} for the database: make it, or name another")
     engine = sqlite.engine(url)
@@ -52,6 +53,10 @@ def _open_sqlite(url: URL, path: Path, known: Revisions) -> Store:
             connection.execute("PRAGMA journal_mode = WAL")
         if found != known.newest:
             if found is not None:
+                if not migrate:
+                    raise errors.UnsoundError(
+                        f"{path} is at the older revision {found}: start `notbefore serve`, or run `notbefore migrate`"
+                    )
                 sqlite.copy(path, _free_name(path.with_name(f"{path.name}.before-{known.newest}")))
             with engine.begin() as migrating:
                 _migrate(migrating, known)

@@ -190,6 +190,7 @@ def test_what_was_exported_can_be_applied(rig: Rig) -> None:
         (b"{", "json", "is not JSON"),
         (b'{"hosts": {"a": {"colour": 1}}}', "json", "colour"),
         (b'{"vms": {"a": {}}}', "json", "host"),
+        (b'{"vms": {"a": {"host": "h", "facts": {"zone": "\\u0000"}}}}', "json", "zone"),
         (b'{"vms": {"a": {"host": "h", "group": "g", "policy": {}}}}', "json", "give it to the group"),
         (b'{"groups": {"web": {"kind": "cloud-service"}}}', "json", "cannot become"),
         (b'{"groups": {"new": {"kind": "standalone"}}}', "json", "a group is"),

@@ -13,7 +13,7 @@ from notbefore.core.reconciling import FleetSpec, GroupSpec
 from notbefore.service import views
 from notbefore.service.context import Service
 
-Text = Annotated[str, msgspec.Meta(max_length=256)]
+Text = Annotated[str, msgspec.Meta(max_length=256, pattern=r"^[^\x00-\x1f\x7f]*$")]
 
 
 class Strict(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):

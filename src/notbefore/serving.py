@@ -1,6 +1,7 @@
 """`notbefore serve`: the one place where everything is put together."""
 
 import asyncio
+import importlib
 import signal
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 import structlog
 import uvloop
 
-from notbefore import datadirectory, logs, tour
+from notbefore import datadirectory, garbage, logs, tour
 from notbefore.clock import SystemClock
 from notbefore.core import errors
 from notbefore.core.timing import Timing
@@ -36,8 +37,10 @@ log = structlog.get_logger()
 def run(settings: Settings) -> int:
     """Serve until SIGINT or SIGTERM."""
     logs.configure(settings.log_level, settings.log_format)
+    garbage.ease()
     with datadirectory.held(settings.directory):
-        store = open_store(settings.database_url, migrate=False)
+        # SQLite is brought up to date by itself, PostgreSQL only by `notbefore migrate`.
+        store = open_store(settings.database_url, migrate=settings.database_url.startswith("sqlite:"))
         try:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(_serve(settings, store))
@@ -54,9 +57,10 @@ async def _serve(settings: Settings, store: Store) -> None:
     board = Board()
     timing = Timing(speed=settings.speed)
     service = Service(store=store, clock=SystemClock(), timing=timing, publisher=Publications(board, loop))
-    # Blocking, but nothing is served yet.
-    position = _prepare(settings, service)
-    await asyncio.sleep(0)
+    with garbage.put_off():
+        # Blocking, but nothing is served yet.
+        position = _prepare(settings, service)
+        await asyncio.sleep(0)
     async with AsyncExitStack() as stack:
         metadata = MetadataServer(
             board=board, guests=Guests(service), clock=service.clock, timing=timing, options=_options(settings)
@@ -124,7 +128,8 @@ def _secret(path: Path) -> bytes:
 
 
 async def _start_control(settings: Settings, service: Service, counters: Counters) -> "ControlServer":
-    # Late, so that guests are answered before FastAPI is loaded.
+    # Late and in a thread, so that guests are answered while FastAPI is loaded.
+    await asyncio.to_thread(importlib.import_module, "notbefore.control.app")
     from notbefore.control import app
     from notbefore.control.metrics import Metrics
     from notbefore.control.server import ControlServer

@@ -1,6 +1,7 @@
 """A process that dies leaves nothing undone; two on one database do nothing twice."""
 
 import threading
+import uuid
 from datetime import datetime, timedelta
 
 import pytest
@@ -8,7 +9,7 @@ from tests.service.rig import OPERATOR, START, ManualClock, Rig
 
 from notbefore.core import errors
 from notbefore.core.operations import Kind
-from notbefore.service import calls, maintenance, queries, ticking, upkeep
+from notbefore.service import calls, context, fleet, maintenance, queries, ticking, upkeep
 from notbefore.service.following import Follower
 from notbefore.store.contract import Store
 from notbefore.store.opening import open_store
@@ -114,6 +115,22 @@ def test_notice_counts_from_the_commit_also_when_that_is_slow(store: Store) -> N
     clock.step = 60
     with pytest.raises(errors.UnavailableError, match="too slow"):
         rig.schedule(Kind.RESTART, "web-1")
+
+
+def test_what_gives_no_notice_may_be_slow(store: Store) -> None:
+    clock = SlowClock()
+    rig = Rig(store, clock=clock).settle_demo()
+    clock.step = 60
+    fleet.add_host(rig.service, OPERATOR, name="host-e")
+    assert rig.actions().count("host.added") == 5
+
+
+def test_ids_are_random_uuids() -> None:
+    made = {context.new_id() for _ in range(1000)}
+    assert len(made) == 1000
+    assert {(str(parsed), parsed.version, parsed.variant) for parsed in map(uuid.UUID, made)} == {
+        (text, 4, uuid.RFC_4122) for text in made
+    }
 
 
 def _moment(text: str) -> datetime:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from notbefore.core import membership
@@ -15,6 +16,8 @@ from notbefore.core.timing import Timing
 View = dict[str, Any]
 
 
+# Many things of one answer carry the same moment.
+@lru_cache(maxsize=1024)
 def moment(value: datetime | None) -> str | None:
     return None if value is None else value.isoformat().replace("+00:00", "Z")
 
@@ -92,10 +95,10 @@ def _hearing(scope: Scope, now: datetime, timing: Timing) -> View:
 def operation(operation: Operation, events: list[Event]) -> View:
     return {
         "id": operation.id,
-        "kind": operation.kind.value,
+        "kind": str(operation.kind),
         "host": operation.host,
         "vms": list(operation.vms),
-        "status": operation.status.value,
+        "status": str(operation.status),
         "created_at": moment(operation.created_at),
         "not_before": moment(operation.not_before),
         "started_at": moment(operation.started_at),
@@ -114,16 +117,16 @@ def event_of(operation: Operation, event: Event) -> View:
     return {
         "id": event.id,
         "operation": event.operation,
-        "kind": operation.kind.value,
+        "kind": str(operation.kind),
         "host": operation.host,
         "scope": event.scope,
         "group": name if noun == "group" else None,
         "resources": list(event.resources),
-        "type": event.type.value,
-        "source": event.source.value,
+        "type": str(event.type),
+        "source": str(event.source),
         "description": event.description,
         "duration_seconds": event.duration,
-        "status": event.status.value,
+        "status": str(event.status),
         "created_at": moment(event.created_at),
         "not_before": moment(event.not_before),
         "approved_at": moment(event.approved_at),

@@ -100,10 +100,10 @@ def put(session: Session, operations: Iterable[Operation]) -> None:
 def _row(operation: Operation) -> Row:
     return (
         operation.id,
-        operation.kind.value,
+        str(operation.kind),
         operation.host,
         _encode(operation.vms).decode(),
-        operation.status.value,
+        str(operation.status),
         moments.to_number(operation.created_at),
         moments.to_number(operation.not_before),
         moments.to_number(operation.started_at),

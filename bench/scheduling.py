@@ -11,6 +11,7 @@ from typing import Any
 
 from bench import fleets, report
 from bench.effort import Effort
+from notbefore import garbage
 from notbefore.core.operations import Kind
 from notbefore.service import maintenance
 from notbefore.service.calls import SYSTEM
@@ -26,6 +27,8 @@ Rows = dict[str, list[tuple[Any, ...]]]
 
 
 def measure(effort: Effort) -> list[report.Row]:
+    # As `serve` does.
+    garbage.ease()
     with TemporaryDirectory(prefix="notbefore-bench-") as directory:
         fresh = Path(directory) / "fresh"
         fleets.make(fresh, fleets.groups(effort.hosts * fleets.PER_HOST))
@@ -60,12 +63,17 @@ def _schedule(data: Path, hosts: int) -> float:
 
 def _new_rows(before: Path, after: Path) -> Rows:
     """In the order in which they were written."""
-    with closing(sqlite3.connect(after)) as connection:
-        connection.execute("ATTACH ? AS old", (str(before),))
-        return {
-            table: connection.execute(f"SELECT * FROM main.{table} EXCEPT SELECT * FROM old.{table}").fetchall()
-            for table in TABLES
-        }
+    old, new = _rows(before), _rows(after)
+    return {table: [row for row in new[table] if row not in known] for table, known in _sets(old).items()}
+
+
+def _rows(database: Path) -> Rows:
+    with closing(sqlite3.connect(database)) as connection:
+        return {table: connection.execute(f"SELECT * FROM {table} ORDER BY rowid").fetchall() for table in TABLES}
+
+
+def _sets(rows: Rows) -> dict[str, set[tuple[Any, ...]]]:
+    return {table: set(some) for table, some in rows.items()}
 
 
 def _insert(database: Path, rows: Rows) -> float:
@@ -76,6 +84,7 @@ def _insert(database: Path, rows: Rows) -> float:
         connection.execute("BEGIN IMMEDIATE")
         for table, some in rows.items():
             places = ", ".join("?" * len(some[0]))
+            # Scopes are there already; all other rows are new.
             connection.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({places})", some)
         connection.execute("COMMIT")
         return time.perf_counter() - begin

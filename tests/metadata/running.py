@@ -333,5 +333,11 @@ def until(condition: Callable[[], bool]) -> None:
         pause.wait(0.005)
 
 
+def passed(seconds: float) -> Callable[[], bool]:
+    """Whether so much time has passed since this was called."""
+    due = monotonic() + seconds
+    return lambda: monotonic() >= due
+
+
 def auto(scope: Scope, last_heard: datetime | None = None) -> Scope:
     return replace(scope, policy=Policy(), last_heard=last_heard)

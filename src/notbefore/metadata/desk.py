@@ -74,16 +74,16 @@ class Desk:
 
     def poll(self, request: Request, guest: Guest) -> bytes | None:
         """The whole answer to a quick request; None when it must take the long way."""
+        poll = request.quick
         notice = guest.notice
         hearing = self.hearing
-        if notice is None or notice.heard < hearing.silent_before:
+        if poll is None or notice is None or notice.heard < hearing.silent_before:
             return None
         full_at = self.polls.take(guest.polls_full_at, monotonic())
         if full_at < 0:
             return None
         guest.polls_full_at = full_at
         notice.heard = hearing.now
-        poll: Poll = request.verdict  # type: ignore[assignment]
         if poll.condition is not None and self.is_unchanged(poll.condition, notice):
             self.counters.polls_3xx += 1
             return self.letterhead.unchanged[request.persistence] + notice.answer_unchanged()

@@ -79,7 +79,8 @@ class Door:
 
     def _open_tcp(self, at: Address) -> None:
         port = at.port
-        for family, kind, proto, _, name in _addresses(at):
+        found = socket.getaddrinfo(at.host, at.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, proto, _, name in dict.fromkeys(found):
             listening = socket.socket(family, kind, proto)
             self._sockets.append(listening)
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -166,7 +167,7 @@ class Door:
     def _answer(self, first: bytes, peer: str | None) -> bytes | None:
         desk = self._desk
         request = desk.recall(first)
-        if request is None or not request.quick or request.persistence is not Persistence.CLOSES:
+        if request is None or request.quick is None or request.persistence is not Persistence.CLOSES:
             return None
         # What was learnt from these bytes holds for callers that are not trusted.
         if self._vm is None and desk.callers.trusts(peer):
@@ -200,11 +201,6 @@ def allow_descriptors(wanted: int) -> None:
         log.warning(
             "Fewer connections are possible than allowed", action="descriptors.few", possible=enough, wanted=wanted
         )
-
-
-def _addresses(at: Address) -> list[tuple[int, int, int, str, tuple[str | int, ...]]]:
-    found = socket.getaddrinfo(at.host, at.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    return list(dict.fromkeys(found))  # type: ignore[arg-type]
 
 
 def _send(client: socket.socket, answer: bytes) -> int:

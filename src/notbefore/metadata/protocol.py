@@ -14,6 +14,7 @@ from notbefore.metadata.requests import Reader, Request
 from notbefore.metadata.waiting import Wait
 
 FOREVER = sys.maxsize
+NOTHING = Request.refused(answers.BAD_FRAMING)
 
 
 class Connection(asyncio.Protocol):
@@ -57,7 +58,7 @@ class Connection(asyncio.Protocol):
         self._generation = -1
         self._repeat = b""
         """The bytes of a quick request, when the same may come again now; else nothing."""
-        self._repeated: Request | None = None
+        self._repeated = NOTHING
         self._reader: Reader | None = None
         self._arrived: list[Request] = []
         self._held: Request | None = None
@@ -93,7 +94,7 @@ class Connection(asyncio.Protocol):
             self._age = 0
             desk = self.desk
             if self._generation == desk.board.generation and self._guest is not None:
-                answer = desk.poll(self._repeated, self._guest)  # type: ignore[arg-type]
+                answer = desk.poll(self._repeated, self._guest)
                 if answer is not None:
                     self._transport.write(answer)
                     return
@@ -177,7 +178,7 @@ class Connection(asyncio.Protocol):
                 request = self._arrived[0]
                 self.desk.remember(data, request)
         self.work()
-        if request is not None and request.quick and self._is_idle():
+        if request is not None and request.quick is not None and self._is_idle():
             self._repeat = data
             self._repeated = request
 

@@ -28,8 +28,8 @@ class Request:
         self.persistence = persistence
         self.expects = expects
         """It waits for `100 Continue` before it sends its body."""
-        self.quick = isinstance(verdict, gates.Poll) and verdict.wait is None
-        """Can be answered from memory at once."""
+        self.quick = verdict if isinstance(verdict, gates.Poll) and verdict.wait is None else None
+        """The poll that it is, when it can be answered from memory at once."""
         self.complete = False
         self.body = b""
         self.fault: Answer | None = None

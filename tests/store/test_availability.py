@@ -40,6 +40,13 @@ def test_a_lost_server(postgres_store: Store, postgres_server: PostgresServer) -
         assert reader.load_fleet().hosts.keys() == {"a", "c"}
 
 
+def test_a_server_that_was_away_while_nobody_asked(postgres_store: Store, postgres_server: PostgresServer) -> None:
+    keep(postgres_store, host("a"))
+    with stopped(postgres_server):
+        pass
+    keep(postgres_store, host("b"))
+
+
 def test_a_server_lost_within_a_transaction(postgres_store: Store, postgres_server: PostgresServer) -> None:
     def work() -> None:
         with postgres_store.write() as transaction:

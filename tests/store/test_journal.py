@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from datetime import timedelta
 
@@ -117,8 +117,9 @@ def test_positions_follow_the_order_of_commits(url: str) -> None:
         with ThreadPoolExecutor(WRITERS + 1) as pool:
             following = pool.submit(follow)
             writing = [pool.submit(write, writer) for writer in range(WRITERS)]
-            ends = sorted(position for each in writing for position in each.result())
+            wait(writing)
             done.set()
+            ends = sorted(position for each in writing for position in each.result())
             seen = following.result()
         assert ends == list(range(2, 2 * WRITERS * ROUNDS + 1, 2))
         assert sorted(seen) == sorted(

@@ -1,6 +1,7 @@
 """What the two stores share: pooled connections, the one writer, and errors translated at the edge."""
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -16,7 +17,7 @@ from notbefore.store.transaction import SqlReader, SqlTransaction
 _PATIENCE_SECONDS = 30.0
 
 
-class PooledStore:
+class PooledStore(ABC):
     flavour: Flavour
 
     def __init__(self, engine: Engine) -> None:
@@ -58,14 +59,15 @@ class PooledStore:
                 pooled.invalidate()
             pooled.close()
 
+    @abstractmethod
     def _is_lost(self, connection: Connection) -> bool:
-        raise NotImplementedError
+        """Whether it is of no more use."""
 
-    def _begin_reading(self, connection: Connection) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _begin_reading(self, connection: Connection) -> None: ...
 
-    def _begin_writing(self, connection: Connection) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _begin_writing(self, connection: Connection) -> None: ...
 
-    def _commit(self, connection: Connection) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _commit(self, connection: Connection) -> None: ...

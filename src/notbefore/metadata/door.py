@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import errno
 import os
+import resource
 import socket
 import stat
 from pathlib import Path
@@ -191,8 +192,6 @@ class Door:
 
 def allow_descriptors(wanted: int) -> None:
     """Raise this process's own limit as far as it may; ten thousand guests in a long wait need as many descriptors."""
-    import resource
-
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     enough = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < enough:

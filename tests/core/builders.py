@@ -1,0 +1,362 @@
+"""A small site in memory: it loads and applies as the store does, and watches the invariants over every transaction."""
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from tests.core.invariants import Watch
+
+from notbefore.core import approving, driving, ending, explaining, listening, membership, scheduling, starting
+from notbefore.core.draft import Changes, Draft, World
+from notbefore.core.driving import Finished, Outcome, Task
+from notbefore.core.explaining import Explanation
+from notbefore.core.fleet import Host, Listening, Policy, Scope, ScopeKind, Vm, group_key, standalone_key
+from notbefore.core.journal import Entry
+from notbefore.core.membership import VmSpec
+from notbefore.core.operations import Event, Kind, Operation, Status
+from notbefore.core.timing import Timing
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+MINUTE = timedelta(minutes=1)
+HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
+CLAIM = timedelta(seconds=15)
+ALWAYS = Policy(listening=Listening.ALWAYS)
+
+
+class Site:
+    """Each method that changes something is one transaction."""
+
+    def __init__(self, *, speed: float = 1.0) -> None:
+        self.now = NOW
+        self.timing = Timing(speed=speed)
+        self.expiry_from = NOW
+        self.state = World()
+        self.journal: list[Entry] = []
+        self.watch = Watch(self.timing)
+        self._ids = 0
+
+    def new_id(self) -> str:
+        self._ids += 1
+        return f"{self._ids:08x}-feed-4abc-8def-{self._ids:012x}"
+
+    # Transactions
+
+    @contextmanager
+    def transaction(self, *, by: str = "", allowance: timedelta = timedelta(0), **wanted: Any) -> Iterator[Draft]:
+        """What the block decides is kept, unless it raises."""
+        world = self.load(**wanted)
+        draft = Draft(world, now=self.now, timing=self.timing, new_id=self.new_id, by=by, allowance=allowance)
+        yield draft
+        self.keep(draft)
+
+    def look(self, **wanted: Any) -> Draft:
+        """A draft whose decisions are not kept."""
+        return Draft(self.load(**wanted), now=self.now, timing=self.timing, new_id=self.new_id)
+
+    def keep(self, draft: Draft) -> Changes:
+        changes = draft.changes()
+        before = _copy(self.state)
+        _put(self.state.hosts, changes.hosts)
+        _put(self.state.vms, changes.vms)
+        _put(self.state.scopes, changes.scopes)
+        _put(self.state.operations, changes.operations)
+        _put(self.state.events, changes.events)
+        self.journal.extend(changes.entries)
+        self._wake(changes)
+        self.watch.observe(before, self.state, changes, now=self.now, expiry_from=self.expiry_from)
+        return changes
+
+    def _wake(self, changes: Changes) -> None:
+        for operation in list(self.state.operations.values()):
+            scopes = {event.scope for event in self.events(operation.id) if event.status.live}
+            woken = operation.status is Status.SCHEDULED and scopes & set(changes.woken)
+            if operation.held and (changes.room_made or woken):
+                self.state.operations[operation.id] = replace(operation, due_at=self.now)
+
+    def load(
+        self,
+        *,
+        hosts: Collection[str] = (),
+        vms: Collection[str] = (),
+        scopes: Collection[str] = (),
+        operations: Collection[str] = (),
+        events: Collection[str] = (),
+        addresses: Collection[str] = (),
+        targets: bool = False,
+        members: bool = False,
+        ended_since: datetime | None = None,
+        everything: bool = False,
+    ) -> World:
+        """The part of the state that the store's contract promises for these names, and not more."""
+        state = self.state
+        owners = {address: vm.name for vm in state.vms.values() for address in vm.addresses}
+        if everything:
+            live = _pick(state.operations, {o.id for o in state.operations.values() if o.status.live})
+            told = {e.id for e in state.events.values() if e.operation in live}
+            return replace(_copy(state), operations=live, events=_pick(state.events, told), addresses=owners)
+        owned = {address: owners[address] for address in addresses if address in owners}
+        known_vms = {*vms, *owned.values()} & state.vms.keys()
+        known = {state.events[e.upper()].operation for e in events if e.upper() in state.events}
+        known |= set(operations) & state.operations.keys()
+        near = {*hosts, *(state.vms[v].host for v in vms if v in state.vms), *(state.operations[o].host for o in known)}
+        known |= {o.id for o in state.operations.values() if o.status.live and o.host in near}
+        known_vms |= {v.name for v in state.vms.values() if v.host in near}
+        told = {e.id for e in state.events.values() if e.operation in known}
+        keys = {*scopes, *(state.vms[v].scope for v in known_vms), *(state.events[e].scope for e in told)}
+        for event in state.events.values():
+            recent = ended_since is not None and event.ended_at is not None and event.ended_at >= ended_since
+            if event.scope in keys and (event.status.live or recent):
+                known.add(event.operation)
+        told = {e.id for e in state.events.values() if e.operation in known}
+        if members or targets:
+            known_vms |= {v.name for v in state.vms.values() if v.scope in keys and v.group is not None}
+        occupancy: dict[str, int] = {}
+        if targets:
+            open_hosts = [host.name for host in state.hosts.values() if not host.cordoned]
+            occupancy = {name: sum(vm.host == name for vm in state.vms.values()) for name in open_hosts}
+        return World(
+            hosts=_pick(state.hosts, near | occupancy.keys()),
+            vms=_pick(state.vms, known_vms),
+            scopes=_pick(state.scopes, keys),
+            operations=_pick(state.operations, known),
+            events=_pick(state.events, told),
+            occupancy=occupancy,
+            addresses=owned,
+        )
+
+    # The fleet
+
+    def add_host(self, name: str, *, cordoned: bool = False) -> Host:
+        with self.transaction(hosts=[name]) as draft:
+            return membership.add_host(draft, Host(name=name, cordoned=cordoned))
+
+    def add_hosts(self, names: str) -> None:
+        for name in names:
+            self.add_host(name)
+
+    def cordon(self, name: str, cordoned: bool = True) -> None:
+        with self.transaction(hosts=[name]) as draft:
+            membership.set_host(draft, name, cordoned=cordoned)
+
+    def remove_host(self, name: str) -> None:
+        moving = [o.id for o in self.state.operations.values() if o.status.live and name in o.targets.values()]
+        with self.transaction(hosts=[name], operations=moving) as draft:
+            membership.remove_host(draft, name)
+
+    def add_group(
+        self, name: str, kind: ScopeKind = ScopeKind.AVAILABILITY_SET, policy: Policy = ALWAYS, **changes: Any
+    ) -> Scope:
+        with self.transaction(scopes=[group_key(name)]) as draft:
+            return membership.add_group(draft, name, kind, replace(policy, **changes))
+
+    def remove_group(self, name: str) -> None:
+        with self.transaction(scopes=[group_key(name)], members=True) as draft:
+            membership.remove_group(draft, name)
+
+    def set_policy(self, key: str, **changes: Any) -> None:
+        with self.transaction(scopes=[key]) as draft:
+            membership.set_policy(draft, key, replace(draft.scope(key).policy, **changes))
+
+    def add_vm(self, name: str, host: str, *, policy: Policy = ALWAYS, **facts: Any) -> Vm:
+        """A group has its own policy; a standalone VM gets this one."""
+        spec = VmSpec(name=name, host=host, **facts)
+        with self.transaction(
+            vms=[name],
+            hosts=[host],
+            scopes=[standalone_key(name), *([group_key(spec.group)] if spec.group else [])],
+            addresses=spec.addresses,
+            members=True,
+        ) as draft:
+            vm = membership.add_vm(draft, spec)
+            if vm.group is None:
+                membership.set_policy(draft, vm.scope, policy)
+            return vm
+
+    def set_vm(self, name: str, **changes: Any) -> Vm:
+        group = changes.get("group")
+        with self.transaction(
+            vms=[name],
+            hosts=[changes["host"]] if "host" in changes else [],
+            scopes=[standalone_key(name), *([group_key(group)] if group else [])],
+            addresses=changes.get("addresses", ()),
+            members=True,
+        ) as draft:
+            return membership.set_vm(draft, name, changes)
+
+    def remove_vm(self, name: str) -> None:
+        with self.transaction(vms=[name]) as draft:
+            membership.remove_vm(draft, name)
+
+    # Operations
+
+    def schedule(
+        self, kind: Kind, *names: str, notice: timedelta | None = None, allowance: timedelta = timedelta(0)
+    ) -> Operation:
+        """One operation for each name, all in one transaction; gives the first."""
+        wanted = {"hosts" if kind.traits.of_host else "vms": names, "targets": kind.traits.moves}
+        with self.transaction(by="op", allowance=allowance, **wanted) as draft:
+            requests = [scheduling.Request(kind=kind, name=name, notice=notice) for name in names]
+            made = [scheduling.schedule(draft, request) for request in requests]
+        return self.state.operations[made[0].id]
+
+    def approve(self, scope: str, *event_ids: str, by: str = "guest") -> Changes:
+        draft = self.look(scopes=[scope], ended_since=self.now - HOUR)
+        approving.approve_as_guest(draft, scope, event_ids, by)
+        return self.keep(draft)
+
+    def approve_as_operator(self, event_id: str, by: str = "operator") -> Changes:
+        draft = self.look(events=[event_id])
+        approving.approve(draft, draft.event(event_id), by)
+        return self.keep(draft)
+
+    def approve_all(self, operation: Operation) -> None:
+        for event in self.events(operation.id):
+            self.approve_as_operator(event.id)
+
+    def hear(self, key: str) -> Changes:
+        draft = self.look(scopes=[key])
+        listening.hear(draft, key, self.now)
+        return self.keep(draft)
+
+    def cancel(self, operation_id: str) -> None:
+        with self.transaction(operations=[operation_id]) as draft:
+            ending.cancel(draft, draft.operation(operation_id))
+
+    # Time
+
+    def wait(self, duration: timedelta) -> None:
+        self.now += duration
+
+    def due(self) -> list[str]:
+        def turn(operation: Operation) -> tuple[datetime, datetime, str]:
+            return operation.not_before, operation.created_at, operation.id
+
+        return [operation.id for operation in sorted(self.live(), key=turn) if _is_due(operation, self.now)]
+
+    def tick(self, reports: Mapping[str, Outcome] | None = None, *, process: str = "p") -> list[Task]:
+        """In one transaction: take drivers' answers, start what may start, and say what drivers must do next."""
+        reports = reports or {}
+        turns = self.due() + [key for key in reports if key not in self.due()]
+        with self.transaction(operations=turns, targets=True) as draft:
+            for key, outcome in reports.items():
+                driving.report(draft, draft.operation(key), process, outcome)
+            return [task for key in turns if (task := self._step(draft, key, process))]
+
+    def _step(self, draft: Draft, key: str, process: str) -> Task | None:
+        if _is_due(draft.operation(key), self.now) and draft.operation(key).status is Status.SCHEDULED:
+            starting.start_or_hold(draft, draft.operation(key), self.expiry_from)
+        if _is_due(draft.operation(key), self.now) and draft.operation(key).status is Status.STARTED:
+            return driving.advance(draft, draft.operation(key), process, self.now + CLAIM)
+        return None
+
+    def report(self, operation_id: str, outcome: Outcome, *, process: str = "p") -> Changes:
+        draft = self.look(operations=[operation_id], targets=True)
+        driving.report(draft, draft.operation(operation_id), process, outcome)
+        return self.keep(draft)
+
+    def succeed(self, task: Task, *, process: str = "p") -> Changes:
+        return self.report(task.operation, success(task), process=process)
+
+    def fail(self, task: Task, why: str = "no answer", *, process: str = "p") -> Changes:
+        return self.report(task.operation, failure(task, why), process=process)
+
+    def run(self, duration: timedelta) -> None:
+        """Let time pass, with drivers that succeed at once."""
+        end = self.now + duration
+        while True:
+            tasks = self.tick()
+            while tasks:
+                tasks = self.tick({task.operation: success(task) for task in tasks})
+            moments = [max(o.due_at or end, o.claimed_until or self.now) for o in self.live()]
+            if min(moments, default=end) >= end:
+                break
+            self.now = max(self.now, min(moments))
+        self.now = end
+        self.tick()
+
+    # What is
+
+    def live(self) -> list[Operation]:
+        return [operation for operation in self.state.operations.values() if operation.status.live]
+
+    def operation(self, known: Operation | str) -> Operation:
+        return self.state.operations[known if isinstance(known, str) else known.id]
+
+    def events(self, operation: Operation | str) -> list[Event]:
+        key = operation if isinstance(operation, str) else operation.id
+        return [event for event in self.state.events.values() if event.operation == key]
+
+    def event(self, operation: Operation | str) -> Event:
+        (event,) = self.events(operation)
+        return event
+
+    def listed(self, key: str) -> list[Event]:
+        return [event for event in self.state.events.values() if event.scope == key and event.status.live]
+
+    def scope(self, key: str) -> Scope:
+        return self.state.scopes[key]
+
+    def vm(self, name: str) -> Vm:
+        return self.state.vms[name]
+
+    def explain(self, event: Event) -> Explanation:
+        draft = self.look(events=[event.id], targets=True)
+        return explaining.explain(draft, draft.event(event.id), self.expiry_from)
+
+    def actions(self, **about: str) -> list[str]:
+        """What the journal tells of something."""
+        return [e.action for e in self.journal if all(getattr(e, noun) == name for noun, name in about.items())]
+
+
+def success(task: Task) -> Finished:
+    return Finished(done=task.vms, failures={})
+
+
+def failure(task: Task, why: str = "no answer") -> Finished:
+    return Finished(failures=dict.fromkeys(task.vms, why))
+
+
+def row(*, hosts: str = "abcd", listening: Listening = Listening.ALWAYS) -> Site:
+    """Availability set `web`: `web-0` on a, `web-1` on b, `web-2` on c, an update domain each; d is spare."""
+    site = Site()
+    site.add_hosts(hosts)
+    site.add_group("web", listening=listening)
+    for number, host in enumerate("abc"):
+        site.add_vm(f"web-{number}", host, group="web", update_domain=number, fault_domain=number)
+    return site
+
+
+def _is_due(operation: Operation, now: datetime) -> bool:
+    claimed = operation.claimed_until is not None and operation.claimed_until > now
+    return operation.due_at is not None and operation.due_at <= now and not claimed
+
+
+def _pick(things: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
+    return {key: thing for key, thing in things.items() if key in keys}
+
+
+def _put(kept: dict[str, Any], changed: Mapping[str, Any]) -> None:
+    for key, thing in changed.items():
+        if thing is None:
+            del kept[key]
+        else:
+            kept[key] = thing
+
+
+def _copy(state: World) -> World:
+    return World(
+        hosts=dict(state.hosts),
+        vms=dict(state.vms),
+        scopes=dict(state.scopes),
+        operations=dict(state.operations),
+        events=dict(state.events),
+    )
+
+
+def is_nothing(changes: Changes) -> bool:
+    fleet = changes.hosts or changes.vms or changes.scopes or changes.members
+    return not (fleet or changes.operations or changes.events or changes.entries or changes.documents or changes.woken)

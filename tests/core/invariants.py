@@ -1,0 +1,241 @@
+"""What always holds (DESIGN.md), checked on every transaction with the record of the whole run."""
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from itertools import groupby
+
+from notbefore.core import documents
+from notbefore.core.draft import Changes, World
+from notbefore.core.operations import Event, EventType, Kind, Operation, Status
+from notbefore.core.timing import Timing
+
+# As PROTOCOL.md has them, not as the code has them.
+NOTICE = {
+    EventType.FREEZE: timedelta(minutes=15),
+    EventType.REBOOT: timedelta(minutes=15),
+    EventType.REDEPLOY: timedelta(minutes=10),
+    EventType.PREEMPT: timedelta(seconds=30),
+    EventType.TERMINATE: timedelta(minutes=5),
+}
+PLANNED = {Kind.HOST_UPDATE, Kind.HOST_REBOOT, Kind.LIVE_MIGRATION, Kind.DEGRADED_HARDWARE}
+MOVING = {Kind.REDEPLOY, Kind.LIVE_MIGRATION, Kind.DEGRADED_HARDWARE, Kind.HARDWARE_FAILURE}
+USERS = {Kind.RESTART, Kind.REDEPLOY, Kind.DELETION}
+FORWARD = {
+    Status.SCHEDULED: {Status.SCHEDULED, Status.STARTED, Status.CANCELED},
+    Status.STARTED: {Status.STARTED, Status.COMPLETED, Status.FAILED},
+    Status.COMPLETED: {Status.COMPLETED},
+    Status.CANCELED: {Status.CANCELED},
+    Status.FAILED: {Status.FAILED},
+}
+FIXED = ("operation", "scope", "type", "source", "description", "duration", "created_at", "not_before", "update_domain")
+ENDS = ("completed", "canceled", "failed")
+
+
+class Watch:
+    def __init__(self, timing: Timing) -> None:
+        self.timing = timing
+        self.said: Counter[tuple[str, str]] = Counter()
+        """How often the journal said what about which event or operation."""
+        self.ids: set[str] = set()
+        self.tags: set[str] = set()
+        self.broken = False
+
+    def observe(self, before: World, after: World, changes: Changes, *, now: datetime, expiry_from: datetime) -> None:
+        self.broken = True
+        for entry in changes.entries:
+            assert entry.at == now
+            self.said[entry.action, entry.event or entry.operation or ""] += 1
+        for operation in changes.operations.values():
+            _is_consistent(after, operation)
+            if operation.status is Status.STARTED and not _was(before, operation, Status.STARTED):
+                self._may_start(before, after, operation, now, expiry_from)
+            if _was(before, operation, Status.STARTED) and not operation.status.live:
+                _was_shown(after, before.operations[operation.id], now)
+            self._was_noted("operation", operation.id, operation.status)
+            _goes_where_it_may(before, operation)
+        for event in changes.events.values():
+            known = before.events.get(event.id)
+            if known is None:
+                self._is_new(after, event, now)
+            else:
+                _moves_forward(known, event)
+            self._was_noted("event", event.id, event.status)
+            assert self.said["event.approved", event.id] <= 1
+        self._documents(before, after, changes)
+        _domains_stay_apart(after)
+        _one_at_a_time(after)
+        self.broken = False
+
+    def _may_start(
+        self, before: World, after: World, operation: Operation, now: datetime, expiry_from: datetime
+    ) -> None:
+        events = [event for event in _of(after, operation.id) if event.status.live]
+        assert {event.status for event in events} <= {Status.STARTED}, "it starts whole or not at all"
+        if operation.kind is Kind.HARDWARE_FAILURE:
+            return
+        if not all(event.approved for event in events):
+            assert operation.not_before <= now, "unapproved, and before NotBefore"
+            assert expiry_from <= now, "guests may not have seen it since start-up"
+        if operation.kind is Kind.DEGRADED_HARDWARE and any(event.implied for event in events):
+            assert operation.not_before <= now, "silence brought degraded hardware forward"
+        for other in after.operations.values():
+            if other.status is Status.STARTED and other.id != operation.id:
+                assert not set(other.vms) & set(operation.vms), "two operations act on one VM"
+        if operation.kind in PLANNED:
+            for event in events:
+                assert {event.update_domain} >= set(_domains_out(after, event.scope, {Kind.HARDWARE_FAILURE, *PLANNED}))
+        if operation.kind is Kind.DELETION:
+            for event in events:
+                for earlier in _unapproved_deletions(after, event.scope):
+                    assert not now < earlier.not_before <= event.not_before, "an earlier deletion is not approved"
+        if operation.kind in MOVING:
+            assert set(operation.targets) == set(operation.vms), "it starts whole or not at all"
+
+    def _is_new(self, after: World, event: Event, now: datetime) -> None:
+        assert event.id not in self.ids, "an EventId is never reused"
+        assert event.id == event.id.upper()
+        self.ids.add(event.id)
+        operation = after.operations[event.operation]
+        notice = NOTICE[event.type]
+        if event.type is EventType.TERMINATE:
+            wanted = after.scopes[event.scope].policy.terminate_notice
+            assert wanted is not None
+            notice = wanted
+        if operation.kind is not Kind.HARDWARE_FAILURE:
+            assert event.not_before >= now + self.timing.shortened(notice), "too little notice"
+        assert event.not_before.microsecond == 0
+        assert event.not_before == operation.not_before
+        vms = [after.vms[name] for name in event.resources]
+        assert vms
+        assert {(vm.scope, vm.host, vm.update_domain) for vm in vms} == {
+            (event.scope, operation.host, event.update_domain)
+        }
+        if event.type is EventType.TERMINATE:
+            assert not vms[0].spot
+        if event.type is EventType.PREEMPT:
+            assert vms[0].spot
+        if event.status is Status.STARTED:
+            assert event.approved or operation.kind is Kind.HARDWARE_FAILURE
+            assert operation.kind in USERS | {Kind.HARDWARE_FAILURE}, "only these are born Started"
+
+    def _was_noted(self, noun: str, key: str, status: Status) -> None:
+        said = {action: self.said[f"{noun}.{action}", key] for action in ("scheduled", "started", *ENDS)}
+        assert said["scheduled"] == 1, said
+        assert said["started"] <= 1, said
+        assert said["started"] == 1 or status is not Status.STARTED, said
+        ended = {action: said[action] for action in ENDS}
+        assert ended == {action: int(status.value.lower() == action) for action in ENDS}, said
+
+    def _documents(self, before: World, after: World, changes: Changes) -> None:
+        published = {document.scope: document for document in changes.documents}
+        for key, scope in after.scopes.items():
+            known = before.scopes.get(key)
+            if known is None:
+                assert scope.tag not in self.tags, "a tag tells scopes apart that had one name"
+                self.tags.add(scope.tag)
+                continue
+            assert (scope.tag, scope.kind) == (known.tag, known.kind)
+            if _shown(before, key) == _shown(after, key):
+                assert scope.incarnation == known.incarnation, "nothing to see, yet a new incarnation"
+                assert key not in published
+            else:
+                assert scope.incarnation > known.incarnation, "a visible change in an old incarnation"
+                assert published[key] == documents.document(scope, _live_in(after, key))
+        assert published.keys() <= after.scopes.keys()
+
+
+def _is_consistent(after: World, operation: Operation) -> None:
+    events = _of(after, operation.id)
+    live = operation.status.live
+    assert {event.status for event in events if event.status.live} <= {operation.status}
+    assert live or not any(event.status.live for event in events)
+    assert live == (operation.due_at is not None), "what lives is looked at again, what is over is not"
+    assert live == (operation.ended_at is None)
+    assert live or (operation.claimed_by, operation.claimed_until, operation.held) == (None, None, False)
+    assert len(set(operation.done)) == len(operation.done)
+    assert set(operation.done) <= set(operation.vms)
+    if live:
+        named = [name for event in events if event.status.live for name in event.resources]
+        assert len(named) == len(set(named))
+        assert not events or set(named) == set(operation.vms)
+        for name in set(operation.vms) - set(operation.done):
+            assert after.vms[name].host == operation.host
+
+
+def _was_shown(after: World, operation: Operation, now: datetime) -> None:
+    assert operation.started_at is not None
+    failed = any(
+        other.kind is Kind.HARDWARE_FAILURE and other.host == operation.host and other.created_at == now
+        for other in after.operations.values()
+    )
+    assert failed or now - operation.started_at >= timedelta(seconds=2), "Started was shown too briefly"
+
+
+def _goes_where_it_may(before: World, operation: Operation) -> None:
+    known = before.operations.get(operation.id)
+    for vm, host in operation.targets.items():
+        if known is not None and known.targets.get(vm) == host:
+            continue
+        assert operation.kind in MOVING
+        assert host != operation.host
+        assert not before.hosts[host].cordoned
+
+
+def _moves_forward(before: Event, after: Event) -> None:
+    assert after.status in FORWARD[before.status], (before.status, after.status)
+    assert all(getattr(before, name) == getattr(after, name) for name in FIXED)
+    assert set(after.resources) <= set(before.resources)
+    assert before.status is Status.SCHEDULED or after.resources == before.resources
+    assert before.ended_at is None or after == before, "what is over stays as it is"
+    if before.approved and not before.implied:
+        assert (after.approved_at, after.approved_by) == (before.approved_at, before.approved_by)
+
+
+def _domains_stay_apart(after: World) -> None:
+    def place(name: str) -> tuple[str, str]:
+        return after.vms[name].scope, after.vms[name].host
+
+    for _, names in groupby(sorted(after.vms, key=place), key=place):
+        assert len({(after.vms[name].update_domain, after.vms[name].fault_domain) for name in names}) == 1
+    addresses = [address for vm in after.vms.values() for address in vm.addresses]
+    assert len(set(addresses)) == len(addresses)
+
+
+def _one_at_a_time(after: World) -> None:
+    for key in after.scopes:
+        assert len(set(_domains_out(after, key, PLANNED))) <= 1, "two update domains in planned maintenance"
+    started = [operation for operation in after.operations.values() if operation.status is Status.STARTED]
+    acted_on = Counter(name for operation in started for name in set(operation.vms) - set(operation.done))
+    assert all(count == 1 for count in acted_on.values()), acted_on
+
+
+def _domains_out(state: World, key: str, kinds: set[Kind]) -> Iterator[int]:
+    for event in _live_in(state, key):
+        if event.status is Status.STARTED and state.operations[event.operation].kind in kinds:
+            yield event.update_domain
+
+
+def _unapproved_deletions(state: World, key: str) -> Iterator[Event]:
+    for event in _live_in(state, key):
+        if event.type is EventType.TERMINATE and event.status is Status.SCHEDULED and not event.approved:
+            yield event
+
+
+def _was(before: World, operation: Operation, status: Status) -> bool:
+    return operation.id in before.operations and before.operations[operation.id].status is status
+
+
+def _of(state: World, operation_id: str) -> list[Event]:
+    return [event for event in state.events.values() if event.operation == operation_id]
+
+
+def _live_in(state: World, key: str) -> list[Event]:
+    return [event for event in state.events.values() if event.scope == key and event.status.live]
+
+
+def _shown(state: World, key: str) -> list[tuple[object, ...]]:
+    return [
+        (event.id, event.status, event.type, event.resources, event.status is Status.SCHEDULED and event.not_before)
+        for event in sorted(_live_in(state, key), key=lambda event: (event.created_at, event.id))
+    ]

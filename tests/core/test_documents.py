@@ -1,0 +1,52 @@
+"""The document before it is rendered: which events, in which order, and what counts as a visible change."""
+
+from dataclasses import replace
+
+from tests.core.builders import NOW, SECOND
+
+from notbefore.core import documents
+from notbefore.core.fleet import Scope, ScopeKind
+from notbefore.core.operations import Event, EventType, Source, Status
+
+EVENT = Event(
+    id="B",
+    operation="op",
+    scope="group:web",
+    resources=("web-0", "web-1"),
+    update_domain=0,
+    type=EventType.FREEZE,
+    source=Source.PLATFORM,
+    description="",
+    duration=9,
+    status=Status.SCHEDULED,
+    created_at=NOW,
+    not_before=NOW + 900 * SECOND,
+)
+STARTED = replace(EVENT, status=Status.STARTED)
+OVER = replace(EVENT, status=Status.COMPLETED, ended_at=NOW)
+
+
+def test_events_are_listed_oldest_first_then_by_id() -> None:
+    scope = Scope(key="group:web", kind=ScopeKind.AVAILABILITY_SET, tag="t", incarnation=7)
+    newer = replace(EVENT, id="A", created_at=NOW + SECOND)
+    twin = replace(EVENT, id="A2")
+    document = documents.document(scope, [newer, EVENT, twin])
+    assert [event.id for event in document.events] == ["A2", "B", "A"]
+    assert (document.scope, document.tag, document.kind, document.incarnation) == ("group:web", "t", scope.kind, 7)
+
+
+def test_what_guests_can_see() -> None:
+    for after in (
+        STARTED,
+        OVER,
+        replace(EVENT, resources=("web-1",)),
+        replace(EVENT, not_before=NOW),
+    ):
+        assert documents.looks_different(EVENT, after)
+
+
+def test_what_guests_cannot_see() -> None:
+    assert not documents.looks_different(EVENT, replace(EVENT, approved_at=NOW, approved_by="x", implied=True))
+    # A Started event has a blank NotBefore.
+    assert not documents.looks_different(STARTED, replace(STARTED, not_before=NOW))
+    assert not documents.looks_different(OVER, replace(OVER, status=Status.FAILED, ended_at=NOW + SECOND))

@@ -1,0 +1,87 @@
+"""Names, addresses, domains and policies: what is accepted, and the sentence for what is not."""
+
+from datetime import timedelta
+
+import pytest
+
+from notbefore.core import errors, fleet
+from notbefore.core.fleet import Policy, Scope, ScopeKind, Vm
+
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.mark.parametrize("name", ["a", "web-0", "pool_3", "FrontEnd_IN_0", "a.b", "-", "x" * 64])
+def test_a_name_is_letters_digits_and_three_signs(name: str) -> None:
+    assert fleet.require_name("VM", name) == name
+
+
+@pytest.mark.parametrize("name", ["", "x" * 65, "a b", "a/b", "ä", "a\n", "web:0", "٣"])
+def test_other_names_are_refused_with_what_would_be_right(name: str) -> None:
+    with pytest.raises(errors.RefusedError, match="is not a VM name: 1 to 64 letters, digits"):
+        fleet.require_name("VM", name)
+
+
+def test_a_refusal_does_not_repeat_endless_names() -> None:
+    with pytest.raises(errors.RefusedError) as refused:
+        fleet.require_name("VM", "x" * 100_000)
+    assert len(refused.value.message) < 200
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"), [("10.0.0.4", "10.0.0.4"), ("fd00::4", "fd00::4"), ("FD00:0:0:0:0:0:0:4", "fd00::4")]
+)
+def test_an_address_is_kept_in_one_form(given: str, kept: str) -> None:
+    assert fleet.require_address(given) == kept
+
+
+@pytest.mark.parametrize("address", ["", "10.0.0", "10.0.0.4/24", "web-0", "10.0.0.256", " 10.0.0.4"])
+def test_what_is_not_an_address_is_refused(address: str) -> None:
+    with pytest.raises(errors.RefusedError, match="is not an IP address: give one such as"):
+        fleet.require_address(address)
+
+
+@pytest.mark.parametrize("number", [0, 4, 999])
+def test_a_domain_is_a_small_number(number: int) -> None:
+    assert fleet.require_domain("update domain", number) == number
+
+
+@pytest.mark.parametrize("number", [-1, 1000])
+def test_other_domains_are_refused(number: int) -> None:
+    with pytest.raises(errors.RefusedError, match=f"fault domain {number} is out of range: give a number from 0"):
+        fleet.require_domain("fault domain", number)
+
+
+@pytest.mark.parametrize("minutes", [5, 7.5, 15])
+def test_a_group_may_announce_deletions_5_to_15_minutes_ahead(minutes: float) -> None:
+    policy = Policy(terminate_notice=minutes * MINUTE)
+    assert fleet.require_policy(ScopeKind.PLACEMENT_GROUP, policy) is policy
+
+
+@pytest.mark.parametrize(
+    ("kind", "policy", "said"),
+    [
+        (ScopeKind.PLACEMENT_GROUP, Policy(terminate_notice=5 * MINUTE - timedelta(seconds=1)), "from 5 to 15 minutes"),
+        (
+            ScopeKind.PLACEMENT_GROUP,
+            Policy(terminate_notice=15 * MINUTE + timedelta(seconds=1)),
+            "from 5 to 15 minutes",
+        ),
+        (ScopeKind.STANDALONE, Policy(terminate_notice=5 * MINUTE), "only a group can announce deletions"),
+        (ScopeKind.STANDALONE, Policy(max_user_operations=0), "must be at least 1"),
+    ],
+)
+def test_policies_that_cannot_be(kind: ScopeKind, policy: Policy, said: str) -> None:
+    with pytest.raises(errors.RefusedError, match=said):
+        fleet.require_policy(kind, policy)
+
+
+def test_a_limit_of_one_and_no_policy_at_all_are_fine_for_a_standalone_vm() -> None:
+    assert fleet.require_policy(ScopeKind.STANDALONE, Policy(max_user_operations=1))
+    assert fleet.require_policy(ScopeKind.STANDALONE, Policy())
+
+
+def test_a_scope_is_a_group_or_one_vm() -> None:
+    assert Scope(key=fleet.group_key("web"), kind=ScopeKind.AVAILABILITY_SET, tag="").name == "web"
+    assert Scope(key=fleet.standalone_key("db"), kind=ScopeKind.STANDALONE, tag="").name == "db"
+    assert Vm(name="web-0", vm_id="", host="a", scope=fleet.group_key("web")).group == "web"
+    assert Vm(name="db", vm_id="", host="a", scope=fleet.standalone_key("db")).group is None

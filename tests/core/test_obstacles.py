@@ -1,0 +1,293 @@
+"""What stands in the way of a start, one rule after the other."""
+
+from datetime import timedelta
+
+import pytest
+from tests.core.builders import DAY, MINUTE, SECOND, Site, row
+
+from notbefore.core.fleet import Listening, Policy, ScopeKind
+from notbefore.core.obstacles import Obstacle, ObstacleKind, obstacles
+from notbefore.core.operations import Kind, Operation, Status
+
+
+def in_the_way(site: Site, operation: Operation) -> list[Obstacle]:
+    draft = site.look(operations=[operation.id], targets=True)
+    return obstacles(draft, draft.operation(operation.id), site.expiry_from)
+
+
+def kinds(site: Site, operation: Operation) -> list[ObstacleKind]:
+    return [obstacle.kind for obstacle in in_the_way(site, operation)]
+
+
+def start(site: Site, kind: Kind, name: str) -> Operation:
+    operation = site.schedule(kind, name)
+    site.approve_all(operation)
+    site.tick()
+    assert site.operation(operation).status is Status.STARTED
+    return site.operation(operation)
+
+
+def pool(*, notice: timedelta = 5 * MINUTE) -> Site:
+    site = Site()
+    site.add_hosts("ab")
+    site.add_group("pool", ScopeKind.PLACEMENT_GROUP, terminate_notice=notice)
+    for number in range(3):
+        site.add_vm(f"pool_{number}", "a", group="pool")
+    return site
+
+
+# Consent
+
+
+def test_each_scope_that_has_not_approved_is_waited_for_until_not_before() -> None:
+    site = row()
+    site.add_vm("db", "a")
+    operation = site.schedule(Kind.HOST_UPDATE, "a")
+    assert in_the_way(site, operation) == [
+        Obstacle(kind=ObstacleKind.APPROVAL, until=operation.not_before, scope=event.scope, event=event.id)
+        for event in site.events(operation)
+    ]
+    assert len(site.events(operation)) == 2
+    mine, other = site.events(operation)
+    site.approve_as_operator(mine.id)
+    assert [obstacle.event for obstacle in in_the_way(site, operation)] == [other.id]
+    site.approve_as_operator(other.id)
+    assert in_the_way(site, operation) == []
+
+
+@pytest.mark.parametrize(("after", "waits"), [(15 * MINUTE - timedelta(microseconds=1), True), (15 * MINUTE, False)])
+def test_time_is_up_at_not_before_and_no_earlier(after: timedelta, waits: bool) -> None:
+    site = row()
+    operation = site.schedule(Kind.HOST_UPDATE, "a")
+    site.wait(after)
+    assert bool(in_the_way(site, operation)) is waits
+
+
+def test_nothing_starts_by_expiry_alone_just_after_start_up() -> None:
+    site = row()
+    operation = site.schedule(Kind.HOST_UPDATE, "a")
+    site.wait(15 * MINUTE)
+    site.expiry_from = site.now + 30 * SECOND
+    assert in_the_way(site, operation) == [Obstacle(kind=ObstacleKind.START_UP, until=site.expiry_from)]
+    site.approve_all(operation)
+    assert in_the_way(site, operation) == []
+
+
+def test_what_was_not_approved_starts_when_the_start_up_is_over() -> None:
+    site = row()
+    operation = site.schedule(Kind.HOST_UPDATE, "a")
+    site.wait(15 * MINUTE)
+    site.expiry_from = site.now + 30 * SECOND
+    site.run(30 * SECOND - timedelta(microseconds=1))
+    assert site.operation(operation).status is Status.SCHEDULED
+    site.run(timedelta(microseconds=1))
+    assert site.operation(operation).status is Status.STARTED
+
+
+def test_silence_alone_leaves_degraded_hardware_its_notice() -> None:
+    site = row(listening=Listening.NEVER)
+    operation = site.schedule(Kind.DEGRADED_HARDWARE, "a")
+    assert in_the_way(site, operation) == [Obstacle(kind=ObstacleKind.NOTICE, until=operation.not_before)]
+    assert in_the_way(site, site.schedule(Kind.HOST_UPDATE, "a")) == []
+    site.wait(7 * DAY)
+    assert in_the_way(site, operation) == []
+
+
+# Earlier deletions
+
+
+def test_an_approved_deletion_waits_for_unapproved_ones_of_its_group_that_come_no_later() -> None:
+    site = pool()
+    earlier = site.schedule(Kind.DELETION, "pool_0")
+    site.wait(MINUTE)
+    mine, twin = site.schedule(Kind.DELETION, "pool_1"), site.schedule(Kind.DELETION, "pool_2")
+    site.approve_all(mine)
+    assert in_the_way(site, mine) == [
+        Obstacle(
+            kind=ObstacleKind.EARLIER_DELETION,
+            until=other.not_before,
+            scope="group:pool",
+            event=site.event(other).id,
+            operation=other.id,
+        )
+        for other in (earlier, twin)
+    ]
+
+
+def test_a_deletion_does_not_wait_for_later_ones() -> None:
+    site = pool()
+    mine = site.schedule(Kind.DELETION, "pool_0")
+    site.wait(MINUTE)
+    site.schedule(Kind.DELETION, "pool_1")
+    site.approve_all(mine)
+    assert in_the_way(site, mine) == []
+
+
+def test_a_deletion_goes_on_once_the_earlier_is_approved() -> None:
+    site = pool()
+    earlier, mine = site.schedule(Kind.DELETION, "pool_0"), site.schedule(Kind.DELETION, "pool_1")
+    site.approve_all(mine)
+    site.tick()
+    assert site.operation(mine).held
+    site.approve_all(earlier)
+    site.tick()
+    assert {site.operation(each).status for each in (mine, earlier)} == {Status.STARTED}
+
+
+def test_a_deletion_goes_on_once_the_time_of_the_earlier_has_passed() -> None:
+    site = pool()
+    earlier = site.schedule(Kind.DELETION, "pool_0")
+    site.wait(MINUTE)
+    mine = site.schedule(Kind.DELETION, "pool_1")
+    site.approve_all(mine)
+    site.expiry_from = site.now + DAY
+    site.run(4 * MINUTE - SECOND)
+    assert site.operation(mine).status is Status.SCHEDULED
+    site.run(SECOND)
+    assert site.operation(mine).status is Status.STARTED
+    assert site.operation(earlier).status is Status.SCHEDULED
+
+
+def test_a_deletion_goes_on_once_the_earlier_is_cancelled() -> None:
+    site = pool()
+    earlier, mine = site.schedule(Kind.DELETION, "pool_0"), site.schedule(Kind.DELETION, "pool_1")
+    site.approve_all(mine)
+    site.tick()
+    site.cancel(earlier.id)
+    site.tick()
+    assert site.operation(mine).status is Status.STARTED
+
+
+def test_other_operations_neither_wait_for_deletions_nor_make_them_wait() -> None:
+    site = pool()
+    restart = site.schedule(Kind.RESTART, "pool_0")
+    deletion = site.schedule(Kind.DELETION, "pool_1")
+    assert kinds(site, restart) == [ObstacleKind.APPROVAL]
+    site.approve_all(deletion)
+    assert in_the_way(site, deletion) == []
+    site.approve_all(restart)
+    assert in_the_way(site, restart) == []
+
+
+def test_deletions_of_another_group_are_not_waited_for() -> None:
+    site = pool()
+    site.add_group("other", ScopeKind.PLACEMENT_GROUP, terminate_notice=5 * MINUTE)
+    site.add_vm("other_0", "a", group="other")
+    site.schedule(Kind.DELETION, "other_0")
+    mine = site.schedule(Kind.DELETION, "pool_0")
+    site.approve_all(mine)
+    assert in_the_way(site, mine) == []
+
+
+# Update domains
+
+
+@pytest.mark.parametrize("out", [Kind.HOST_UPDATE, Kind.HOST_REBOOT, Kind.LIVE_MIGRATION, Kind.DEGRADED_HARDWARE])
+@pytest.mark.parametrize("mine", [Kind.HOST_UPDATE, Kind.HOST_REBOOT, Kind.LIVE_MIGRATION, Kind.DEGRADED_HARDWARE])
+def test_planned_maintenance_takes_one_update_domain_at_a_time(out: Kind, mine: Kind) -> None:
+    site = row(hosts="abcde")
+    other = start(site, out, "a")
+    operation = site.schedule(mine, "b")
+    site.approve_all(operation)
+    assert in_the_way(site, operation) == [
+        Obstacle(kind=ObstacleKind.UPDATE_DOMAIN, scope="group:web", event=site.event(other).id, operation=other.id)
+    ]
+    site.run(MINUTE)
+    assert site.operation(other).status is Status.COMPLETED
+    assert site.operation(operation).status is not Status.SCHEDULED
+
+
+def test_a_hardware_failure_holds_other_update_domains_back_and_is_not_held_back() -> None:
+    site = row(hosts="abcde")
+    site.schedule(Kind.HARDWARE_FAILURE, "a")
+    operation = site.schedule(Kind.HOST_UPDATE, "b")
+    site.approve_all(operation)
+    assert kinds(site, operation) == [ObstacleKind.UPDATE_DOMAIN]
+    assert site.schedule(Kind.HARDWARE_FAILURE, "c").status is Status.STARTED
+    assert kinds(site, operation) == [ObstacleKind.UPDATE_DOMAIN] * 2
+
+
+def test_the_same_update_domain_elsewhere_is_not_in_the_way() -> None:
+    site = row()
+    site.add_vm("web-3", "d", group="web", update_domain=0, fault_domain=3)
+    start(site, Kind.HOST_UPDATE, "a")
+    operation = site.schedule(Kind.HOST_UPDATE, "d")
+    site.approve_all(operation)
+    assert in_the_way(site, operation) == []
+
+
+def test_what_is_only_scheduled_is_not_in_the_way() -> None:
+    site = row()
+    site.schedule(Kind.HOST_UPDATE, "a")
+    operation = site.schedule(Kind.HOST_UPDATE, "b")
+    site.approve_all(operation)
+    assert in_the_way(site, operation) == []
+
+
+def test_users_own_actions_neither_wait_for_update_domains_nor_hold_them_back() -> None:
+    site = row()
+    start(site, Kind.RESTART, "web-0")
+    start(site, Kind.HOST_UPDATE, "b")
+    start(site, Kind.RESTART, "web-2")
+    operation = site.schedule(Kind.HOST_UPDATE, "c")
+    site.approve_all(operation)
+    assert kinds(site, operation) == [ObstacleKind.UPDATE_DOMAIN, ObstacleKind.VM_BUSY]
+
+
+# Busy VMs
+
+
+def test_one_operation_at_a_time_acts_on_a_vm() -> None:
+    site = row()
+    site.add_vm("db", "a")
+    first = start(site, Kind.RESTART, "web-0")
+    second = site.schedule(Kind.HOST_UPDATE, "a")
+    site.approve_all(second)
+    assert in_the_way(site, second) == [Obstacle(kind=ObstacleKind.VM_BUSY, operation=first.id, vm="web-0")]
+    other = site.schedule(Kind.RESTART, "db")
+    site.approve_all(other)
+    assert in_the_way(site, other) == []
+
+
+def test_a_vm_that_has_just_been_moved_here_is_still_busy() -> None:
+    site = row()
+    migration = start(site, Kind.LIVE_MIGRATION, "a")
+    site.wait(20 * SECOND)
+    (task,) = site.tick()
+    site.succeed(task)
+    assert site.vm("web-0").host == "d"
+    restart = site.schedule(Kind.RESTART, "web-0")
+    site.approve_all(restart)
+    assert in_the_way(site, restart) == [Obstacle(kind=ObstacleKind.VM_BUSY, operation=migration.id, vm="web-0")]
+
+
+# Targets
+
+
+def test_a_move_without_a_target_waits_past_its_time() -> None:
+    site = row(hosts="abc")
+    operation = site.schedule(Kind.LIVE_MIGRATION, "a")
+    site.wait(15 * MINUTE)
+    assert in_the_way(site, operation) == [Obstacle(kind=ObstacleKind.TARGET_HOST, vm="web-0")]
+    site.add_host("d", cordoned=True)
+    assert kinds(site, operation) == [ObstacleKind.TARGET_HOST]
+    site.cordon("d", cordoned=False)
+    assert in_the_way(site, operation) == []
+
+
+def test_what_stays_where_it_is_needs_no_target() -> None:
+    site = Site()
+    site.add_host("a")
+    site.add_vm("db", "a", policy=Policy())
+    assert in_the_way(site, site.schedule(Kind.HOST_UPDATE, "a")) == []
+
+
+def test_it_moves_whole_or_not_at_all() -> None:
+    site = row(hosts="abc")
+    site.add_vm("db", "a")
+    operation = site.schedule(Kind.LIVE_MIGRATION, "a")
+    site.wait(15 * MINUTE)
+    assert in_the_way(site, operation) == [Obstacle(kind=ObstacleKind.TARGET_HOST, vm="web-0")]
+    site.tick()
+    assert site.operation(operation).status is Status.SCHEDULED
+    assert site.operation(operation).targets == {}

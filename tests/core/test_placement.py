@@ -1,0 +1,144 @@
+"""Where VMs may be: domains of a group stay apart, now and when those under way arrive."""
+
+import pytest
+from tests.core.builders import Site, row
+
+from notbefore.core import errors, placement
+from notbefore.core.driving import Finished
+from notbefore.core.operations import Kind, Status
+
+
+def chosen(site: Site, kind: Kind, name: str) -> dict[str, str]:
+    """The targets that a move gets at its start."""
+    operation = site.schedule(kind, name)
+    site.approve_all(operation)
+    site.tick()
+    return dict(site.operation(operation).targets)
+
+
+@pytest.mark.parametrize(
+    ("domains", "said"),
+    [
+        ((1, 0), r"late \(update domain 1\) and web-0 \(update domain 0\) of group web cannot share host a"),
+        ((0, 1), r"late \(fault domain 1\) and web-0 \(fault domain 0\) of group web cannot share host a"),
+    ],
+)
+def test_two_domains_of_a_group_never_share_a_host(domains: tuple[int, int], said: str) -> None:
+    site = row()
+    with pytest.raises(errors.ConflictError, match=said) as conflict:
+        site.add_vm("late", "a", group="web", update_domain=domains[0], fault_domain=domains[1])
+    assert conflict.value.facts == {"vm": "late", "other": "web-0", "host": "a"}
+    assert "late" not in site.state.vms
+
+
+def test_one_domain_and_other_groups_may_share_a_host() -> None:
+    site = row()
+    site.add_vm("web-3", "a", group="web")
+    site.add_group("shop")
+    site.add_vm("shop-0", "a", group="shop", update_domain=4)
+    site.add_vm("db", "a", update_domain=5)
+    assert len(site.look(hosts="a").vms_on("a")) == 4
+
+
+@pytest.mark.parametrize(
+    "change", [{"host": "b"}, {"update_domain": 1}, {"fault_domain": 1}], ids=lambda change: next(iter(change))
+)
+def test_a_change_must_keep_domains_apart(change: dict[str, object]) -> None:
+    site = row()
+    site.add_vm("web-3", "a", group="web")
+    with pytest.raises(errors.ConflictError, match="cannot share host"):
+        site.set_vm("web-3", **change)
+
+
+def test_regrouping_must_keep_domains_apart() -> None:
+    site = row()
+    site.add_vm("db", "a", update_domain=7)
+    with pytest.raises(errors.ConflictError, match="cannot share host a"):
+        site.set_vm("db", group="web")
+
+
+def test_a_move_goes_to_the_emptiest_host() -> None:
+    site = Site()
+    site.add_hosts("abcd")
+    for number, host in enumerate("abbc"):
+        site.add_vm(f"vm-{number}", host)
+    assert chosen(site, Kind.REDEPLOY, "vm-0") == {"vm-0": "d"}
+
+
+def test_many_spread_over_the_emptiest() -> None:
+    site = Site()
+    site.add_hosts("abc")
+    site.add_vm("old", "b")
+    for number in range(4):
+        site.add_vm(f"vm-{number}", "a")
+    assert chosen(site, Kind.LIVE_MIGRATION, "a") == {"vm-0": "c", "vm-1": "b", "vm-2": "c", "vm-3": "b"}
+
+
+def test_never_to_a_cordoned_host_nor_to_its_own() -> None:
+    site = Site()
+    site.add_hosts("abc")
+    site.add_vm("db", "a")
+    site.add_vm("old", "c")
+    site.cordon("b")
+    assert chosen(site, Kind.REDEPLOY, "db") == {"db": "c"}
+
+
+@pytest.mark.parametrize("kind", [Kind.REDEPLOY, Kind.LIVE_MIGRATION])
+def test_a_move_keeps_domains_apart(kind: Kind) -> None:
+    site = row()
+    site.add_vm("db", "d")
+    # b and c are as empty, but hold other domains of the group.
+    assert chosen(site, kind, "a" if kind.traits.of_host else "web-0") == {"web-0": "d"}
+
+
+def test_those_of_one_domain_may_go_to_one_host() -> None:
+    site = row()
+    site.add_vm("web-3", "a", group="web")
+    assert chosen(site, Kind.LIVE_MIGRATION, "a") == {"web-0": "d", "web-3": "d"}
+
+
+def test_a_host_that_another_domain_is_on_its_way_to_is_taken() -> None:
+    site = row(hosts="abcde")
+    assert chosen(site, Kind.REDEPLOY, "web-0") == {"web-0": "d"}
+    assert chosen(site, Kind.REDEPLOY, "web-1") == {"web-1": "e"}
+    with pytest.raises(errors.ConflictError, match="no host can take web-2"):
+        site.schedule(Kind.REDEPLOY, "web-2")
+
+
+def test_a_host_that_a_domain_was_on_its_way_to_is_free_when_that_has_failed() -> None:
+    site = row()
+    first = site.schedule(Kind.REDEPLOY, "web-0")
+    site.approve_all(first)
+    site.tick()
+    assert site.operation(first).targets == {"web-0": "d"}
+    site.schedule(Kind.HARDWARE_FAILURE, "a")
+    assert site.operation(first).status is Status.FAILED
+
+
+def test_no_vm_is_put_where_another_domain_is_on_its_way_to() -> None:
+    site = row()
+    assert chosen(site, Kind.REDEPLOY, "web-0") == {"web-0": "d"}
+    with pytest.raises(errors.ConflictError, match="cannot share host d"):
+        site.add_vm("late", "d", group="web", update_domain=5)
+    site.add_vm("late", "d", group="web", update_domain=0)
+    with pytest.raises(errors.ConflictError, match="cannot share host d"):
+        site.set_vm("late", fault_domain=5)
+
+
+def test_who_was_moved_here_and_is_moved_on_counts_where_it_goes() -> None:
+    """In whatever order the operations are loaded."""
+    site = row(hosts="abcdef")
+    site.add_vm("db", "a")
+    migration = site.schedule(Kind.LIVE_MIGRATION, "a")
+    site.approve_all(migration)
+    site.tick()
+    assert site.operation(migration).targets == {"db": "d", "web-0": "e"}
+    site.report(migration.id, Finished(done=("web-0",), failures={"db": "no memory"}))
+    assert dict(site.schedule(Kind.HARDWARE_FAILURE, "e").targets) == {"web-0": "d"}
+    for newest_first in (False, True):
+        site.state.events = dict(sorted(site.state.events.items(), reverse=newest_first))
+        redeploy = site.schedule(Kind.REDEPLOY, "web-1")
+        site.approve_all(redeploy)
+        draft = site.look(operations=[redeploy.id], targets=True)
+        assert placement.choose(draft, redeploy, ["web-1"]) == {"web-1": "f"}
+        site.cancel(redeploy.id)

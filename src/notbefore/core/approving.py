@@ -11,12 +11,13 @@ from notbefore.core.timing import ENDED_APPROVABLE
 
 def approve_as_guest(draft: Draft, scope: str, event_ids: Iterable[str], by: str) -> None:
     """All of them or none. Another scope's event and one that does not exist are refused alike."""
-    events = [draft.world.events.get(event_id.upper()) for event_id in event_ids]
-    for event in events:
+    events: dict[str, Event] = {}
+    for event_id in event_ids:
+        event = draft.world.events.get(event_id.upper())
         if event is None or event.scope != scope or not _is_approvable(draft, event):
             raise errors.RefusedError("an EventId names no live event of this VM: nothing was approved")
-    for event in events:
-        assert event is not None
+        events[event.id] = event
+    for event in events.values():
         approve(draft, event, by)
 
 

@@ -123,7 +123,8 @@ def _require_within_limit(draft: Draft, vm: Vm) -> None:
 
 def _clear_the_way(draft: Draft, host: str) -> None:
     """A hardware failure cancels what was only Scheduled and ends what had Started."""
-    for operation in draft.live_operations_on(host):
+    # Scheduled ones first: the end of a removal would cancel some of them as well.
+    for operation in sorted(draft.live_operations_on(host), key=lambda each: each.status is Status.STARTED):
         if operation.status is Status.SCHEDULED:
             ending.end(draft, operation, Status.CANCELED)
         elif set(operation.vms) == set(operation.done):

@@ -1,0 +1,417 @@
+"""From a request to events: who is told what, how far ahead, and what is born Started."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.core.builders import ALWAYS, DAY, MINUTE, NOW, SECOND, Site, row
+
+from notbefore.core import errors, scheduling
+from notbefore.core.driving import NotYet
+from notbefore.core.fleet import Listening, Policy, ScopeKind
+from notbefore.core.operations import Kind, Status
+
+SILENT = Policy(listening=Listening.NEVER)
+
+
+def crowd(**policy: Any) -> Site:
+    """Several scopes on host a: two of `web`, one of `pool`, a standalone `db` and a spot `batch`; b is spare."""
+    site = Site()
+    site.add_hosts("ab")
+    site.add_group("web", **policy)
+    site.add_group("pool", ScopeKind.PLACEMENT_GROUP, terminate_notice=7 * MINUTE, **policy)
+    for name, group in (("web-0", "web"), ("web-1", "web"), ("pool_0", "pool"), ("pool_1", "pool")):
+        site.add_vm(name, "a", group=group, update_domain=1)
+    site.add_vm("db", "a")
+    site.add_vm("batch", "a", spot=True)
+    return site
+
+
+# Who is told what
+
+
+def test_a_host_operation_makes_one_event_for_each_scope() -> None:
+    site = crowd()
+    operation = site.schedule(Kind.HOST_UPDATE, "a")
+    assert {event.scope: event.resources for event in site.events(operation)} == {
+        "group:web": ("web-0", "web-1"),
+        "group:pool": ("pool_0", "pool_1"),
+        "vm:db": ("db",),
+        "vm:batch": ("batch",),
+    }
+    assert operation.vms == ("batch", "db", "pool_0", "pool_1", "web-0", "web-1")
+    assert {event.not_before for event in site.events(operation)} == {operation.not_before}
+    assert {event.update_domain for event in site.events(operation)} == {0, 1}
+    for event in site.events(operation):
+        assert (event.type, event.source, event.duration) == ("Freeze", "Platform", 9)
+        assert (event.status, event.approved, event.created_at) == (Status.SCHEDULED, False, NOW)
+
+
+def test_vms_of_a_scope_on_other_hosts_are_not_in_resources() -> None:
+    site = row()
+    assert site.event(site.schedule(Kind.HOST_UPDATE, "b")).resources == ("web-1",)
+
+
+@pytest.mark.parametrize("kind", [Kind.RESTART, Kind.REDEPLOY])
+def test_a_users_operation_names_one_vm(kind: Kind) -> None:
+    site = crowd()
+    event = site.event(site.schedule(kind, "web-1"))
+    assert (event.scope, event.resources, event.source) == ("group:web", ("web-1",), "User")
+    assert not event.approved
+
+
+def test_an_operation_remembers_who_asked_and_why() -> None:
+    site = crowd()
+    with site.transaction(by="ann", vms=["db"]) as draft:
+        made = scheduling.schedule(draft, scheduling.Request(kind=Kind.RESTART, name="db", reason="kernel"))
+    assert (made.by, made.reason) == ("ann", "kernel")
+    assert site.actions(operation=made.id) == ["operation.scheduled", "event.scheduled"]
+
+
+@pytest.mark.parametrize(("kind", "name"), [(Kind.HOST_UPDATE, "z"), (Kind.RESTART, "z")])
+def test_what_does_not_exist_is_not_found(kind: Kind, name: str) -> None:
+    with pytest.raises(errors.NotFoundError, match="'z'"):
+        crowd().schedule(kind, name)
+
+
+def test_a_host_without_vms_has_nobody_to_tell() -> None:
+    with pytest.raises(errors.ConflictError, match="host b has no VMs"):
+        crowd().schedule(Kind.HOST_UPDATE, "b")
+
+
+# Notice
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "notice"),
+    [
+        (Kind.RESTART, "db", 15 * MINUTE),
+        (Kind.REDEPLOY, "db", 10 * MINUTE),
+        (Kind.EVICTION, "batch", 30 * SECOND),
+        (Kind.DELETION, "pool_0", 7 * MINUTE),
+        (Kind.HOST_UPDATE, "a", 15 * MINUTE),
+        (Kind.HOST_REBOOT, "a", 15 * MINUTE),
+        (Kind.LIVE_MIGRATION, "a", 15 * MINUTE),
+        (Kind.DEGRADED_HARDWARE, "a", 7 * DAY),
+    ],
+)
+def test_notice_by_kind(kind: Kind, name: str, notice: timedelta) -> None:
+    operation = crowd().schedule(kind, name)
+    assert operation.not_before == NOW + notice
+    assert operation.due_at == operation.not_before
+
+
+def test_notice_counts_from_the_commit_and_is_rounded_up() -> None:
+    site = crowd()
+    site.wait(timedelta(microseconds=1))
+    operation = site.schedule(Kind.RESTART, "db", allowance=SECOND)
+    assert operation.not_before == NOW + 15 * MINUTE + 2 * SECOND
+
+
+def test_speed_divides_the_notice() -> None:
+    site = Site(speed=60)
+    site.add_hosts("ab")
+    site.add_vm("db", "a")
+    assert site.schedule(Kind.RESTART, "db").not_before == NOW + 15 * SECOND
+    assert site.schedule(Kind.DEGRADED_HARDWARE, "a").not_before == NOW + 7 * DAY / 60
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "notice"),
+    [
+        (Kind.RESTART, "db", 15 * MINUTE),
+        (Kind.HOST_REBOOT, "a", 2 * DAY),
+        (Kind.DEGRADED_HARDWARE, "a", 10 * MINUTE),
+        (Kind.EVICTION, "batch", MINUTE),
+    ],
+)
+def test_longer_notice_can_be_asked_for(kind: Kind, name: str, notice: timedelta) -> None:
+    assert crowd().schedule(kind, name, notice=notice).not_before == NOW + notice
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "notice", "said"),
+    [
+        (Kind.RESTART, "db", 15 * MINUTE - SECOND, "a restart needs at least 900 seconds of notice, not 899"),
+        (Kind.DEGRADED_HARDWARE, "a", MINUTE, "needs at least 600 seconds"),
+        (Kind.EVICTION, "batch", -SECOND, "needs at least 30 seconds of notice, not -1"),
+        (Kind.DELETION, "pool_0", 15 * MINUTE, "the notice of a deletion cannot be chosen"),
+        (Kind.HARDWARE_FAILURE, "a", MINUTE, "the notice of a hardware-failure cannot be chosen"),
+        (Kind.HOST_UPDATE, "a", timedelta.max, "beyond the calendar"),
+    ],
+)
+def test_notice_that_is_refused(kind: Kind, name: str, notice: timedelta, said: str) -> None:
+    site = crowd()
+    with pytest.raises(errors.RefusedError, match=said):
+        site.schedule(kind, name, notice=notice)
+    assert not site.live()
+
+
+# The same again
+
+
+@pytest.mark.parametrize("kind", [Kind.RESTART, Kind.REDEPLOY, Kind.EVICTION, Kind.DELETION])
+def test_the_same_kind_again_is_a_conflict_that_names_it(kind: Kind) -> None:
+    site = crowd()
+    site.add_vm("pool_2", "a", group="pool", spot=True, update_domain=1)
+    name = "pool_2" if kind is Kind.EVICTION else "pool_0"
+    first = site.schedule(kind, name)
+    with pytest.raises(errors.ConflictError, match=first.id) as conflict:
+        site.schedule(kind, name)
+    assert conflict.value.facts["operation"] == first.id
+    assert conflict.value.facts["status"] is Status.SCHEDULED
+
+
+@pytest.mark.parametrize("kind", [Kind.HOST_UPDATE, Kind.HOST_REBOOT, Kind.LIVE_MIGRATION, Kind.DEGRADED_HARDWARE])
+def test_the_same_host_operation_again_is_a_conflict_that_names_it(kind: Kind) -> None:
+    site = crowd()
+    first = site.schedule(kind, "a")
+    with pytest.raises(errors.ConflictError, match=first.id):
+        site.schedule(kind, "a")
+
+
+def test_another_kind_or_another_vm_is_no_conflict() -> None:
+    site = crowd()
+    site.schedule(Kind.RESTART, "web-0")
+    site.schedule(Kind.REDEPLOY, "web-0")
+    site.schedule(Kind.RESTART, "web-1")
+    site.schedule(Kind.HOST_UPDATE, "a")
+    site.schedule(Kind.HOST_REBOOT, "a")
+    assert len(site.live()) == 5
+
+
+def test_the_same_kind_is_accepted_once_the_first_has_started_and_waits() -> None:
+    site = crowd(auto_approve=True)
+    first = site.schedule(Kind.RESTART, "web-0")
+    second = site.schedule(Kind.RESTART, "web-0")
+    assert (first.status, second.status, second.held) == (Status.STARTED, Status.SCHEDULED, True)
+    with pytest.raises(errors.ConflictError, match=second.id):
+        site.schedule(Kind.RESTART, "web-0")
+
+
+def test_the_same_host_operation_is_accepted_once_the_first_has_started() -> None:
+    site = row()
+    first = site.schedule(Kind.HOST_UPDATE, "a")
+    site.approve_all(first)
+    site.tick()
+    second = site.schedule(Kind.HOST_UPDATE, "a")
+    assert (site.operation(first).status, second.status) == (Status.STARTED, Status.SCHEDULED)
+
+
+# Limits of users
+
+
+def test_users_operations_in_a_scope_can_be_limited() -> None:
+    site = crowd(max_user_operations=2)
+    first = site.schedule(Kind.RESTART, "web-0")
+    second = site.schedule(Kind.REDEPLOY, "web-0")
+    with pytest.raises(errors.ConflictError, match="web has 2 users' operations under way and allows 2") as conflict:
+        site.schedule(Kind.RESTART, "web-1")
+    assert conflict.value.facts["operations"] == sorted([first.id, second.id])
+    site.schedule(Kind.RESTART, "pool_0")
+    site.schedule(Kind.HOST_UPDATE, "a")
+    site.cancel(first.id)
+    site.schedule(Kind.RESTART, "web-1")
+
+
+def test_the_platforms_operations_do_not_count_for_the_limit() -> None:
+    site = crowd(max_user_operations=1)
+    site.schedule(Kind.HOST_UPDATE, "a")
+    site.add_vm("web-2", "a", group="web", spot=True, update_domain=1)
+    site.schedule(Kind.EVICTION, "web-2")
+    site.schedule(Kind.RESTART, "web-0")
+    with pytest.raises(errors.ConflictError, match="allows 1 at a time"):
+        site.schedule(Kind.DELETION, "web-0")
+    site.schedule(Kind.HOST_REBOOT, "a")
+
+
+# Automatic approval and silence
+
+
+@pytest.mark.parametrize("kind", [Kind.RESTART, Kind.REDEPLOY])
+def test_policy_approves_users_own_actions_which_are_born_started(kind: Kind) -> None:
+    site = crowd(auto_approve=True)
+    before = site.scope("group:web").incarnation
+    operation = site.schedule(kind, "web-0")
+    event = site.event(operation)
+    assert (operation.status, event.status, event.approved_by) == (Status.STARTED, Status.STARTED, "policy")
+    assert not event.implied
+    assert site.scope("group:web").incarnation == before + 1
+
+
+@pytest.mark.parametrize(("kind", "name"), [(Kind.HOST_UPDATE, "a"), (Kind.DELETION, "pool_0")])
+def test_policy_approves_nothing_else(kind: Kind, name: str) -> None:
+    site = crowd(auto_approve=True)
+    operation = site.schedule(kind, name)
+    assert operation.status is Status.SCHEDULED
+    assert not any(event.approved for event in site.events(operation))
+
+
+@pytest.mark.parametrize("kind", [Kind.RESTART, Kind.REDEPLOY, Kind.DELETION])
+def test_a_users_action_that_nobody_could_object_to_is_born_started(kind: Kind) -> None:
+    site = crowd(policy=Policy())
+    event = site.event(site.schedule(kind, "pool_0"))
+    assert (event.status, event.approved_by, event.implied) == (Status.STARTED, "silence", True)
+
+
+@pytest.mark.parametrize("kind", [Kind.HOST_UPDATE, Kind.HOST_REBOOT, Kind.LIVE_MIGRATION, Kind.DEGRADED_HARDWARE])
+def test_silence_is_approval_and_no_more(kind: Kind) -> None:
+    site = row(listening=Listening.NEVER)
+    operation = site.schedule(kind, "a")
+    event = site.event(operation)
+    assert (event.status, event.approved_by, event.implied) == (Status.SCHEDULED, "silence", True)
+    assert event.not_before >= NOW + 15 * MINUTE
+    assert operation.due_at == NOW
+
+
+def test_an_eviction_that_nobody_hears_is_due_at_once() -> None:
+    site = crowd()
+    site.set_policy("vm:batch", listening=Listening.NEVER)
+    operation = site.schedule(Kind.EVICTION, "batch")
+    assert (operation.status, operation.due_at, operation.not_before) == (Status.SCHEDULED, NOW, NOW + 30 * SECOND)
+    site.tick()
+    assert site.operation(operation).status is Status.STARTED
+
+
+def test_a_host_operation_waits_for_every_listening_scope() -> None:
+    site = crowd(policy=SILENT)
+    operation = site.schedule(Kind.HOST_UPDATE, "a")
+    assert {event.scope for event in site.events(operation) if not event.approved} == {"vm:db", "vm:batch"}
+    assert operation.due_at == operation.not_before
+
+
+def test_what_policy_approves_waits_for_a_busy_vm_too() -> None:
+    site = crowd(auto_approve=True)
+    first = site.schedule(Kind.RESTART, "web-0")
+    waiting = site.schedule(Kind.REDEPLOY, "web-0")
+    assert waiting.status is Status.SCHEDULED
+    site.run(3 * SECOND)
+    assert site.operation(first).status is Status.COMPLETED
+    assert site.operation(waiting).status is Status.STARTED
+
+
+# Deletion and eviction
+
+
+def test_a_deletion_is_announced_where_the_group_asks_for_it() -> None:
+    site = crowd()
+    first, second = site.schedule(Kind.DELETION, "pool_0"), site.schedule(Kind.DELETION, "pool_1")
+    assert site.event(first).resources == ("pool_0",)
+    assert site.event(second).resources == ("pool_1",)
+    assert site.event(first).type == "Terminate"
+
+
+@pytest.mark.parametrize("name", ["web-0", "db", "batch", "pool_9"])
+def test_other_deletions_are_carried_out_at_once_without_an_event(name: str) -> None:
+    site = crowd()
+    site.add_vm("pool_9", "a", group="pool", spot=True, update_domain=1)
+    operation = site.schedule(Kind.DELETION, name)
+    assert (operation.status, site.events(operation)) == (Status.STARTED, [])
+    site.run(3 * SECOND)
+    assert name not in site.state.vms
+
+
+def test_only_spot_vms_are_evicted() -> None:
+    site = crowd()
+    assert site.event(site.schedule(Kind.EVICTION, "batch")).type == "Preempt"
+    with pytest.raises(errors.ConflictError, match="db is not a spot VM"):
+        site.schedule(Kind.EVICTION, "db")
+
+
+# Hardware
+
+
+def test_a_redeploy_without_a_target_is_refused_at_once() -> None:
+    site = crowd()
+    site.cordon("b")
+    with pytest.raises(errors.ConflictError, match="no host can take db: add or uncordon one"):
+        site.schedule(Kind.REDEPLOY, "db")
+    assert not site.live()
+
+
+def test_degraded_hardware_cordons_its_host() -> None:
+    site = crowd()
+    operation = site.schedule(Kind.DEGRADED_HARDWARE, "a")
+    assert site.state.hosts["a"].cordoned
+    assert "host.cordoned" in site.actions(operation=operation.id)
+
+
+def test_a_hardware_failure_is_born_started_without_notice_or_approval() -> None:
+    site = crowd()
+    operation = site.schedule(Kind.HARDWARE_FAILURE, "a")
+    assert (operation.status, operation.not_before) == (Status.STARTED, NOW)
+    assert {event.status for event in site.events(operation)} == {Status.STARTED}
+    assert len(site.events(operation)) == 4
+    assert site.state.hosts["a"].cordoned
+
+
+def test_a_hardware_failure_clears_the_way_in_one_transaction() -> None:
+    site = crowd()
+    scheduled = [site.schedule(Kind.HOST_UPDATE, "a"), site.schedule(Kind.RESTART, "db")]
+    site.set_policy("group:web", auto_approve=True)
+    started = site.schedule(Kind.RESTART, "web-0")
+    (task,) = site.tick()
+    before = site.scope("group:web").incarnation
+    failure = site.schedule(Kind.HARDWARE_FAILURE, "a")
+    assert {site.operation(each).status for each in scheduled} == {Status.CANCELED}
+    assert {event.status for each in scheduled for event in site.events(each)} == {Status.CANCELED}
+    assert (site.operation(started).status, site.event(started).status) == (Status.FAILED, Status.FAILED)
+    assert [event.operation for event in site.listed("group:web")] == [failure.id]
+    assert site.scope("group:web").incarnation == before + 1
+    # The driver answers too late.
+    site.succeed(task)
+    assert site.operation(started).status is Status.FAILED
+
+
+def test_a_hardware_failure_lets_be_what_had_been_carried_out() -> None:
+    site = crowd(auto_approve=True)
+    redeploy = site.schedule(Kind.REDEPLOY, "web-0")
+    (task,) = site.tick()
+    site.succeed(task)
+    failure = site.schedule(Kind.HARDWARE_FAILURE, "a")
+    assert site.operation(redeploy).status is Status.COMPLETED
+    assert "web-0" not in failure.vms
+
+
+def test_a_hardware_failure_cancels_once_what_a_removal_would_cancel_too() -> None:
+    site = crowd()
+    site.schedule(Kind.DELETION, "db")
+    restart = site.schedule(Kind.RESTART, "db")
+    (task,) = site.tick()
+    site.succeed(task)
+    failure = site.schedule(Kind.HARDWARE_FAILURE, "a")
+    assert "db" not in site.state.vms
+    assert "db" not in failure.vms
+    assert site.actions(operation=restart.id).count("operation.canceled") == 1
+
+
+def test_a_hardware_failure_of_a_host_whose_last_vm_is_just_gone_acts_on_nobody() -> None:
+    site = Site()
+    site.add_host("a")
+    site.add_vm("db", "a")
+    site.schedule(Kind.DELETION, "db")
+    (task,) = site.tick()
+    site.succeed(task)
+    failure = site.schedule(Kind.HARDWARE_FAILURE, "a")
+    assert (failure.vms, site.events(failure)) == ((), [])
+    site.run(3 * SECOND)
+    assert site.operation(failure).status is Status.COMPLETED
+
+
+def test_a_second_hardware_failure_of_a_host_is_a_conflict_until_the_first_has_ended() -> None:
+    site = crowd()
+    first = site.schedule(Kind.HARDWARE_FAILURE, "a")
+    with pytest.raises(errors.ConflictError, match=f"is Started already: operation {first.id}"):
+        site.schedule(Kind.HARDWARE_FAILURE, "a")
+
+
+def test_a_failed_host_does_not_stop_what_another_host_has_sent_to_it() -> None:
+    site = crowd()
+    migration = site.schedule(Kind.LIVE_MIGRATION, "a")
+    site.approve_all(migration)
+    (task,) = site.tick()
+    site.report(task.operation, NotYet(again_at=site.now + MINUTE))
+    site.add_vm("other", "b", policy=ALWAYS)
+    failure = site.schedule(Kind.HARDWARE_FAILURE, "b")
+    assert failure.vms == ("other",)
+    assert site.operation(migration).status is Status.STARTED

@@ -47,6 +47,8 @@ def _of_started(event: Event, operation: Operation) -> Explanation:
     if homeless:
         sentence = f"It has started, but no host can take {names(homeless)}: add or uncordon one."
         waiting = [{"kind": ObstacleKind.TARGET_HOST.value, "vm": name} for name in homeless]
+    elif remaining and operation.attempt >= TRIES:
+        sentence = "It has failed and ends in a moment."
     elif remaining:
         sentence = (
             f"It is being carried out since {_moment(operation.started_at)}, try {operation.attempt + 1} of {TRIES}."

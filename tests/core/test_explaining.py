@@ -1,0 +1,175 @@
+"""Why an event waits: for whom, for what, until when."""
+
+from datetime import timedelta
+
+from tests.core.builders import DAY, MINUTE, NOW, SECOND, Site, row
+
+from notbefore.core.fleet import Listening, ScopeKind
+from notbefore.core.operations import Kind, Status
+
+
+def test_for_whom_and_until_when() -> None:
+    site = row()
+    site.add_vm("web-3", "a", group="web")
+    site.add_vm("db", "a")
+    operation = site.schedule(Kind.HOST_UPDATE, "a")
+    first, second = site.events(operation)
+    for event in (first, second):
+        said = site.explain(event)
+        assert said.event == event.id
+        assert said.sentence == (
+            "It waits for approval by db and web (web-0 and web-3), until 2026-03-01 12:15:00 UTC at the latest."
+        )
+        assert said.until == NOW + 15 * MINUTE
+    assert said.waiting_for == (
+        {"kind": "approval", "until": operation.not_before, "scope": "vm:db", "event": first.id, "resources": ["db"]},
+        {
+            "kind": "approval",
+            "until": operation.not_before,
+            "scope": "group:web",
+            "event": second.id,
+            "resources": ["web-0", "web-3"],
+        },
+    )
+
+
+def test_nothing_is_in_the_way() -> None:
+    site = row()
+    operation = site.schedule(Kind.RESTART, "web-0")
+    site.approve_all(operation)
+    said = site.explain(site.event(operation))
+    assert (said.sentence, said.until, said.waiting_for) == ("Nothing is in the way: it starts now.", site.now, ())
+
+
+def test_silence_leaves_degraded_hardware_its_notice() -> None:
+    site = row(listening=Listening.NEVER)
+    said = site.explain(site.event(site.schedule(Kind.DEGRADED_HARDWARE, "a")))
+    assert said.sentence == "Somebody does not listen, so it keeps its full notice, until 2026-03-08 12:00:00 UTC."
+    assert said.until == NOW + 7 * DAY
+    assert said.waiting_for == ({"kind": "notice", "until": NOW + 7 * DAY},)
+
+
+def test_just_after_start_up() -> None:
+    site = row()
+    event = site.event(site.schedule(Kind.HOST_UPDATE, "a"))
+    site.wait(15 * MINUTE)
+    site.expiry_from = site.now + 30 * SECOND
+    said = site.explain(event)
+    assert said.sentence == (
+        "Its time has come, but guests may not have seen it since the service started: "
+        "it waits until 2026-03-01 12:15:30 UTC."
+    )
+    assert said.until == site.expiry_from
+
+
+def test_another_update_domain_is_out_and_a_vm_is_busy() -> None:
+    site = row()
+    out, mine = site.schedule(Kind.HOST_UPDATE, "a"), site.schedule(Kind.HOST_UPDATE, "b")
+    restart = site.schedule(Kind.RESTART, "web-1")
+    for operation in (out, restart):
+        site.approve_all(operation)
+    site.tick()
+    said = site.explain(site.event(mine))
+    assert said.sentence == (
+        "It waits for approval by web (web-1), until 2026-03-01 12:15:00 UTC at the latest. "
+        f"Another update domain is out: it waits until event {site.event(out).id} on web (web-0) has ended. "
+        f"Operation {restart.id} acts on web-1: it waits until that has ended."
+    )
+    assert said.until is None
+    assert [fact["kind"] for fact in said.waiting_for] == ["approval", "update-domain", "vm-busy"]
+    assert said.waiting_for[2] == {"kind": "vm-busy", "operation": restart.id, "vm": "web-1"}
+
+
+def test_an_earlier_deletion() -> None:
+    site = Site()
+    site.add_host("a")
+    site.add_group("pool", ScopeKind.PLACEMENT_GROUP, terminate_notice=5 * MINUTE)
+    site.add_vm("pool_0", "a", group="pool")
+    site.add_vm("pool_1", "a", group="pool")
+    site.schedule(Kind.DELETION, "pool_0")
+    mine = site.schedule(Kind.DELETION, "pool_1")
+    site.approve_all(mine)
+    said = site.explain(site.event(mine))
+    assert said.sentence == (
+        "The deletion of pool (pool_0), announced earlier, is not approved yet: "
+        "it waits for that until 2026-03-01 12:05:00 UTC."
+    )
+    assert said.until == NOW + 5 * MINUTE
+
+
+def test_no_host_can_take_it() -> None:
+    site = row(hosts="abc")
+    event = site.event(site.schedule(Kind.LIVE_MIGRATION, "a"))
+    site.wait(DAY)
+    said = site.explain(event)
+    assert said.sentence == "No host can take web-0: add or uncordon one that keeps its group's domains apart."
+    assert (said.until, said.waiting_for) == (None, ({"kind": "target-host", "vm": "web-0"},))
+
+
+def test_a_sentence_is_said_once() -> None:
+    site = row()
+    site.add_vm("db", "b")
+    out = site.schedule(Kind.HOST_UPDATE, "a")
+    mine = site.schedule(Kind.HOST_UPDATE, "b")
+    for operation in (out, mine):
+        site.approve_all(operation)
+    site.tick()
+    said = site.explain(site.events(mine)[0])
+    assert said.sentence.count("Another update domain is out") == 1
+
+
+def test_what_is_being_carried_out() -> None:
+    site = row()
+    operation = site.schedule(Kind.RESTART, "web-0")
+    site.approve_all(operation)
+    (task,) = site.tick()
+    said = site.explain(site.event(operation))
+    assert said.sentence == "It is being carried out since 2026-03-01 12:00:00 UTC, try 1 of 3."
+    site.fail(task, "no power")
+    said = site.explain(site.event(operation))
+    assert said.sentence.endswith("try 2 of 3.")
+    assert said.waiting_for == (
+        {"kind": "driver", "vms": ["web-0"], "attempt": 2, "since": NOW, "failures": {"web-0": "no power"}},
+    )
+
+
+def test_what_has_been_carried_out() -> None:
+    site = row()
+    operation = site.schedule(Kind.RESTART, "web-0")
+    site.approve_all(operation)
+    (task,) = site.tick()
+    site.succeed(task)
+    said = site.explain(site.event(operation))
+    assert (said.sentence, said.waiting_for) == ("It has been carried out and ends in a moment.", ())
+
+
+def test_what_has_failed_for_the_last_time() -> None:
+    site = row()
+    operation = site.schedule(Kind.RESTART, "web-0")
+    site.approve_all(operation)
+    for _ in range(3):
+        (task,) = site.tick()
+        site.fail(task)
+        said = site.explain(site.event(operation))
+        site.wait(4 * SECOND)
+    assert site.operation(operation).status is Status.STARTED
+    assert (said.sentence, said.waiting_for) == ("It has failed and ends in a moment.", ())
+
+
+def test_a_failure_that_nobody_can_take_in() -> None:
+    site = row(hosts="abc")
+    site.add_vm("web-3", "a", group="web")
+    site.add_vm("db", "a")
+    operation = site.schedule(Kind.HARDWARE_FAILURE, "a")
+    said = site.explain(site.events(operation)[0])
+    assert said.sentence == "It has started, but no host can take web-0 and web-3: add or uncordon one."
+    assert said.waiting_for == ({"kind": "target-host", "vm": "web-0"}, {"kind": "target-host", "vm": "web-3"})
+
+
+def test_what_is_over() -> None:
+    site = row()
+    operation = site.schedule(Kind.RESTART, "web-0")
+    site.wait(timedelta(seconds=90))
+    site.cancel(operation.id)
+    said = site.explain(site.event(operation))
+    assert (said.sentence, said.until) == ("It is over: Canceled at 2026-03-01 12:01:30 UTC.", None)

@@ -9,7 +9,6 @@ from tests.metadata.running import DB, DB_VM, EVENT, FLEET, WEB, WEB_VMS
 
 from notbefore.core.documents import Document
 from notbefore.core.fleet import Facts, Scope, ScopeKind, Vm
-from notbefore.metadata import board as boards
 from notbefore.metadata.board import Board
 from notbefore.service.publishing import Members
 
@@ -92,7 +91,10 @@ def test_a_removed_scope_takes_its_vms_along(board: Board) -> None:
     assert set(board.by_address) == {"127.1.0.21", "127.1.0.22"}
 
 
-def test_equal_facts_are_kept_once(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("facts_shared", [2, 100])
+def test_equal_facts_are_kept_once(facts_shared: int) -> None:
+    board = Board(facts_shared)
+
     def put(name: str, **facts: str) -> None:
         scope = Scope(key=f"vm:{name}", kind=ScopeKind.STANDALONE, tag="t")
         vm = Vm(name=name, vm_id=name, host="h", scope=scope.key, facts=Facts(**facts, tags={"a": "b"}))
@@ -103,7 +105,6 @@ def test_equal_facts_are_kept_once(board: Board, monkeypatch: pytest.MonkeyPatch
     put("three", size="small")
     assert board.by_name["one"].facts is board.by_name["two"].facts
     assert board.by_name["three"].facts.size == "small"
-    monkeypatch.setattr(boards, "FACTS_SHARED", 2)
     put("four", size="large")
     assert board.by_name["four"].facts == board.by_name["one"].facts
 

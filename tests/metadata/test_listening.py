@@ -8,8 +8,7 @@ from tests.metadata.running import DB, DB_ADDRESS, DB_VM, EVENT, WEB, WEB_VMS, R
 
 from notbefore.core import errors
 from notbefore.core.timing import Timing
-from notbefore.metadata import hearing
-from notbefore.metadata.options import Options
+from notbefore.metadata.options import Limits, Options
 from notbefore.service.publishing import Members
 
 LONG_AGO = datetime.now(UTC) - timedelta(hours=25)
@@ -69,9 +68,8 @@ def test_the_store_being_away_does_not_keep_a_first_poll_waiting() -> None:
         assert list(server.guests.heards[0]) == [WEB.key]
 
 
-def test_a_store_that_hangs_does_not_keep_a_first_poll_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hearing, "PATIENCE", 0.2)
-    with running(fleet=fleet()) as server:
+def test_a_store_that_hangs_does_not_keep_a_first_poll_waiting() -> None:
+    with running(fleet=fleet(), options=Options(limits=Limits(patience_seconds=0.2))) as server:
         server.guests.gate.clear()
         assert server.ask().status == 200
         assert server.ask().status == 200

@@ -127,7 +127,8 @@ class Guest:
 class Board:
     """Scopes by key; VMs by name, by vmId and by address."""
 
-    def __init__(self) -> None:
+    def __init__(self, facts_shared: int = FACTS_SHARED) -> None:
+        self._facts_shared = facts_shared
         self.generation = 0
         """Grows whenever a caller may have become somebody else."""
         self.notices: dict[str, Notice] = {}
@@ -210,7 +211,7 @@ class Board:
         """The same object for equal facts: most VMs of a fleet have the same."""
         if facts is fleet.NO_FACTS:
             return facts
-        if len(self._facts) >= FACTS_SHARED:
+        if len(self._facts) >= self._facts_shared:
             self._facts.clear()
         key = (
             facts.location,

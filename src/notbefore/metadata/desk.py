@@ -43,7 +43,7 @@ class Desk:
         self.limits = options.limits
         self.loop = loop
         self.callers = Callers(board, options, clock)
-        self.hearing = Hearing(board, bridge, clock, timing, options.first_answer_delay)
+        self.hearing = Hearing(board, bridge, clock, timing, options)
         self.letterhead = Letterhead(clock.now())
         self.polls = Rate(options.rate, options.burst)
         self.approvals = Rate(options.rate, options.burst)

@@ -9,24 +9,24 @@ from notbefore.core.fleet import Listening
 from notbefore.core.timing import Timing
 from notbefore.metadata.board import Board, Notice
 from notbefore.metadata.bridge import Bridge
+from notbefore.metadata.options import Options
 
 FLUSH = timedelta(seconds=60)
 FLUSH_MIN = timedelta(seconds=1)
 RETRY = 1.0
 """Seconds until the next try after a failure; twice as many after each further one."""
-PATIENCE = 5.0
-"""Seconds that a first answer waits for a store that does not even fail."""
 
 
 class Hearing:
     """Seconds since the epoch are kept, not datetimes: every poll compares and sets them."""
 
-    def __init__(self, board: Board, bridge: Bridge, clock: Clock, timing: Timing, delay: float) -> None:
+    def __init__(self, board: Board, bridge: Bridge, clock: Clock, timing: Timing, options: Options) -> None:
         self._board = board
         self._bridge = bridge
         self._clock = clock
         self._timing = timing
-        self._delay = delay
+        self._delay = options.first_answer_delay
+        self._patience = options.limits.patience_seconds
         self._opening: dict[Notice, list[Callable[[], None]]] = {}
         self._flush_after = max(timing.shortened(FLUSH), FLUSH_MIN).total_seconds()
         self._retry_after = RETRY
@@ -101,7 +101,7 @@ class Hearing:
             self.hear(notice)
             release()
 
-        patience = loop.call_later(PATIENCE, give_up)
+        patience = loop.call_later(self._patience, give_up)
         self._bridge.hear({notice.scope.key: moment}, kept)
 
     def _retry_soon(self) -> None:

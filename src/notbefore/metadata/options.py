@@ -28,6 +28,8 @@ class Limits:
     """How often connections are looked at; times above are as coarse as this."""
     write_bytes: int = 64 * 1024
     """Answers that wait for the client to read them; beyond it no further request is served."""
+    patience_seconds: float = 5
+    """How long a first answer waits for a store that does not even fail."""
     connections: int = 16_384
     approvals: int = 4096
     """Approvals that wait for the store; beyond it 503."""

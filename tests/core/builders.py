@@ -176,7 +176,7 @@ class Site:
                 membership.set_policy(draft, vm.scope, policy)
             return vm
 
-    def set_vm(self, name: str, **changes: Any) -> Vm:
+    def set_vm(self, name: str, /, **changes: Any) -> Vm:
         group = changes.get("group")
         with self.transaction(
             vms=[name],

@@ -212,7 +212,7 @@ def _checked(draft: Draft, spec: VmSpec, vm_id: str) -> Vm:
         update_domain=fleet.require_domain("update domain", spec.update_domain),
         fault_domain=fleet.require_domain("fault domain", spec.fault_domain),
         spot=spec.spot,
-        addresses=tuple(fleet.require_address(address) for address in spec.addresses),
+        addresses=tuple(dict.fromkeys(fleet.require_address(address) for address in spec.addresses)),
         facts=spec.facts,
     )
 

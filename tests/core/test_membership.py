@@ -1,0 +1,282 @@
+"""Changes of the fleet: what is unique, what may not go, and what a live event keeps in place."""
+
+from collections.abc import Callable
+
+import pytest
+from tests.core.builders import MINUTE, SECOND, Site, is_nothing, row
+
+from notbefore.core import errors, membership
+from notbefore.core.driving import NotYet
+from notbefore.core.fleet import Facts, Host, Listening, Policy, ScopeKind
+from notbefore.core.operations import Kind, Status
+
+# Hosts
+
+
+def test_a_host_comes_and_goes() -> None:
+    site = Site()
+    assert site.add_host("a", cordoned=True) == Host(name="a", cordoned=True)
+    site.remove_host("a")
+    assert site.state.hosts == {}
+    assert site.actions(host="a") == ["host.added", "host.removed"]
+
+
+def test_cordoning_twice_is_cordoning_once() -> None:
+    site = row()
+    site.cordon("a")
+    site.cordon("a")
+    site.cordon("a", cordoned=False)
+    assert site.actions(host="a")[-2:] == ["host.cordoned", "host.uncordoned"]
+    assert not site.state.hosts["a"].cordoned
+
+
+@pytest.mark.parametrize(
+    ("command", "error", "said"),
+    [
+        (lambda site: site.add_host("a"), errors.ConflictError, "host a exists already"),
+        (lambda site: site.add_host("a b"), errors.RefusedError, "is not a host name"),
+        (lambda site: site.cordon("z"), errors.NotFoundError, "there is no host 'z'"),
+        (lambda site: site.remove_host("z"), errors.NotFoundError, "there is no host 'z'"),
+        (lambda site: site.remove_host("a"), errors.ConflictError, "host a still has 1 VMs, such as web-0"),
+        (lambda site: site.add_group("web"), errors.ConflictError, "group web exists already"),
+        (lambda site: site.add_group("a b"), errors.RefusedError, "is not a group name"),
+        (lambda site: site.add_group("x", ScopeKind.STANDALONE), errors.RefusedError, "a group is an availability-set"),
+        (lambda site: site.add_group("x", terminate_notice=MINUTE), errors.RefusedError, "from 5 to 15 minutes"),
+        (lambda site: site.remove_group("z"), errors.NotFoundError, "there is no group 'z'"),
+        (lambda site: site.remove_group("web"), errors.ConflictError, "group web still has 3 VMs, such as web-0"),
+        (lambda site: site.set_policy("vm:z"), errors.NotFoundError, "there is no vm 'z'"),
+        (lambda site: site.set_policy("group:web", max_user_operations=0), errors.RefusedError, "at least 1"),
+        (lambda site: site.add_vm("web-0", "b"), errors.ConflictError, "VM web-0 exists already"),
+        (lambda site: site.add_vm("a b", "b"), errors.RefusedError, "is not a VM name"),
+        (lambda site: site.add_vm("x", "z"), errors.NotFoundError, "there is no host 'z'"),
+        (lambda site: site.add_vm("x", "a", group="z"), errors.NotFoundError, "there is no group 'z'"),
+        (lambda site: site.add_vm("x", "a", update_domain=-1), errors.RefusedError, "update domain -1 is out of range"),
+        (lambda site: site.add_vm("x", "a", fault_domain=1000), errors.RefusedError, "fault domain 1000 is out of"),
+        (lambda site: site.add_vm("x", "a", addresses=("x",)), errors.RefusedError, "'x' is not an IP address"),
+        (lambda site: site.set_vm("z", spot=True), errors.NotFoundError, "there is no VM 'z'"),
+        (
+            lambda site: site.set_vm("web-0", colour="red"),
+            errors.RefusedError,
+            "a VM has no 'colour': it has addresses",
+        ),
+        (lambda site: site.set_vm("web-0", name="x"), errors.RefusedError, "a VM has no 'name'"),
+        (lambda site: site.set_vm("web-0", host="z"), errors.NotFoundError, "there is no host 'z'"),
+        (lambda site: site.set_vm("web-0", group="z"), errors.NotFoundError, "there is no group 'z'"),
+        (lambda site: site.remove_vm("z"), errors.NotFoundError, "there is no VM 'z'"),
+    ],
+)
+def test_what_cannot_be(command: Callable[[Site], object], error: type[Exception], said: str) -> None:
+    site = row()
+    journal = len(site.journal)
+    with pytest.raises(error, match=said):
+        command(site)
+    assert len(site.journal) == journal
+
+
+def test_a_host_that_vms_are_on_their_way_to_stays() -> None:
+    site = row()
+    redeploy = site.schedule(Kind.REDEPLOY, "web-0")
+    site.remove_host("d")
+    site.add_host("d")
+    site.approve_all(redeploy)
+    (task,) = site.tick()
+    with pytest.raises(errors.ConflictError, match=f"operation {redeploy.id} is moving VMs to host d"):
+        site.remove_host("d")
+    site.succeed(task)
+    site.run(3 * SECOND)
+    site.set_vm("web-0", host="a")
+    site.remove_host("d")
+
+
+def test_a_host_that_all_have_left_may_go_before_that_has_ended() -> None:
+    site = row()
+    failure = site.schedule(Kind.HARDWARE_FAILURE, "a")
+    (task,) = site.tick()
+    site.succeed(task)
+    site.remove_host("a")
+    site.run(3 * SECOND)
+    assert site.operation(failure).status is Status.COMPLETED
+
+
+# Groups and policies
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ScopeKind if kind is not ScopeKind.STANDALONE])
+def test_a_group_comes_and_goes(kind: ScopeKind) -> None:
+    site = Site()
+    scope = site.add_group("web", kind, terminate_notice=5 * MINUTE)
+    assert (scope.key, scope.kind, scope.incarnation) == ("group:web", kind, 1)
+    assert scope.policy.terminate_notice == 5 * MINUTE
+    site.remove_group("web")
+    assert site.state.scopes == {}
+    assert site.actions(scope="group:web") == ["group.added", "group.removed"]
+
+
+def test_the_same_policy_again_is_no_change() -> None:
+    site = row()
+    draft = site.look(scopes=["group:web"])
+    membership.set_policy(draft, "group:web", site.scope("group:web").policy)
+    assert is_nothing(draft.changes())
+
+
+def test_a_policy_is_journalled_as_operators_write_it() -> None:
+    site = row()
+    site.set_policy("group:web", terminate_notice=5 * MINUTE, max_user_operations=2)
+    assert site.journal[-1].action == "scope.policy_changed"
+    assert site.journal[-1].data["policy"] == {
+        "listening": "always",
+        "auto_approve": False,
+        "terminate_notice_minutes": 5,
+        "max_user_operations": 2,
+    }
+    assert membership.policy_facts(Policy())["terminate_notice_minutes"] is None
+
+
+def test_a_policy_counts_for_what_comes_later() -> None:
+    site = row()
+    event = site.event(site.schedule(Kind.RESTART, "web-0"))
+    site.set_policy("group:web", auto_approve=True, listening=Listening.NEVER)
+    assert not site.state.events[event.id].approved
+    assert site.event(site.schedule(Kind.RESTART, "web-1")).status is Status.STARTED
+
+
+# VMs
+
+
+def test_a_standalone_vm_is_a_scope_of_its_own() -> None:
+    site = row()
+    vm = site.add_vm("db", "a", policy=Policy(), facts=Facts(size="small"), spot=True, vm_id="id-1")
+    assert (vm.scope, vm.group, vm.vm_id, vm.spot, vm.facts.size) == ("vm:db", None, "id-1", True, "small")
+    assert site.scope("vm:db").kind is ScopeKind.STANDALONE
+    assert site.add_vm("other", "a").vm_id
+    assert site.actions(vm="db") == ["vm.added"]
+
+
+def test_forgetting_a_vm() -> None:
+    site = row()
+    site.add_vm("db", "a", addresses=("10.0.0.4",))
+    site.remove_vm("db")
+    site.remove_vm("web-0")
+    assert "vm:db" not in site.state.scopes
+    assert "group:web" in site.state.scopes
+    site.add_vm("www", "a", addresses=("10.0.0.4",))
+
+
+def test_addresses_are_unique_in_the_fleet() -> None:
+    site = row()
+    site.add_vm("db", "a", addresses=("10.0.0.4", "FD00::4"))
+    assert site.vm("db").addresses == ("10.0.0.4", "fd00::4")
+    with pytest.raises(errors.ConflictError, match=r"address 10\.0\.0\.4 of www belongs to db") as conflict:
+        site.add_vm("www", "b", addresses=("10.0.0.4",))
+    assert conflict.value.facts == {"vm": "www", "other": "db", "address": "10.0.0.4"}
+    site.add_vm("www", "b", addresses=("10.0.0.5",))
+    with pytest.raises(errors.ConflictError, match="belongs to db"):
+        site.set_vm("www", addresses=("10.0.0.4",))
+    site.set_vm("db", addresses=("10.0.0.6",))
+    site.set_vm("www", addresses=("10.0.0.4", "10.0.0.5"))
+
+
+def test_an_address_given_twice_is_kept_once() -> None:
+    site = row()
+    assert site.add_vm("db", "a", addresses=("fd00::4", "FD00:0::4")).addresses == ("fd00::4",)
+
+
+def test_a_vm_is_changed_in_what_is_named_only() -> None:
+    site = row()
+    site.add_vm("db", "a", addresses=("10.0.0.4",), facts=Facts(size="small"))
+    before = site.vm("db")
+    after = site.set_vm("db", spot=True, vm_id="id-9")
+    assert (after.spot, after.vm_id) == (True, "id-9")
+    assert (after.addresses, after.facts, after.host) == (before.addresses, before.facts, "a")
+    assert site.journal[-1].data["fields"] == ["spot", "vm_id"]
+    assert site.set_vm("db", vm_id=None).vm_id == "id-9"
+
+
+def test_a_change_that_changes_nothing_is_none() -> None:
+    site = row()
+    journal = len(site.journal)
+    site.set_vm("web-0", host="a", group="web", update_domain=0)
+    assert len(site.journal) == journal
+
+
+def test_moving_a_vm_makes_room() -> None:
+    site = row(hosts="abc")
+    site.add_host("d", cordoned=True)
+    site.schedule(Kind.LIVE_MIGRATION, "a")
+    site.wait(20 * MINUTE)
+    site.tick()
+    (held,) = site.live()
+    assert held.held
+    site.set_vm("web-1", host="d")
+    assert site.operation(held).due_at == site.now
+    site.tick()
+    assert site.operation(held).targets == {"web-0": "b"}
+
+
+def test_regrouping_a_vm() -> None:
+    site = row()
+    site.add_vm("db", "d", update_domain=3)
+    site.set_vm("db", group="web")
+    assert site.vm("db").scope == "group:web"
+    assert site.actions(vm="db")[-2:] == ["vm.changed", "vm.left"]
+    assert {entry.scope for entry in site.journal[-2:]} == {"vm:db", "group:web"}
+    site.set_vm("db", group=None)
+    assert site.vm("db").scope == "vm:db"
+
+
+@pytest.mark.parametrize("kind", [Kind.HOST_UPDATE, Kind.RESTART])
+@pytest.mark.parametrize(
+    ("command", "what"),
+    [
+        (lambda site: site.remove_vm("web-0"), "forgotten"),
+        (lambda site: site.set_vm("web-0", host="d"), "moved or regrouped"),
+        (lambda site: site.set_vm("web-0", group=None), "moved or regrouped"),
+        (lambda site: site.set_vm("web-0", update_domain=4), "moved or regrouped"),
+    ],
+)
+def test_a_vm_that_a_live_event_names_stays(kind: Kind, command: Callable[[Site], object], what: str) -> None:
+    site = row()
+    operation = site.schedule(kind, "a" if kind.traits.of_host else "web-0")
+    with pytest.raises(
+        errors.ConflictError, match=f"web-0 cannot be {what} while operation {operation.id}"
+    ) as conflict:
+        command(site)
+    assert conflict.value.facts["operation"] == operation.id
+    site.cancel(operation.id)
+    command(site)
+
+
+def test_a_vm_that_a_live_event_names_may_change_otherwise() -> None:
+    site = row()
+    site.schedule(Kind.HOST_UPDATE, "a")
+    site.set_vm("web-0", addresses=("10.0.0.4",), facts=Facts(size="large"), spot=True)
+    site.set_vm("web-1", host="d")
+
+
+def test_a_vm_that_was_moved_here_stays_until_that_has_ended() -> None:
+    site = row()
+    migration = site.schedule(Kind.LIVE_MIGRATION, "a")
+    site.approve_all(migration)
+    (task,) = site.tick()
+    site.succeed(task)
+    assert site.vm("web-0").host == "d"
+    with pytest.raises(errors.ConflictError, match=migration.id):
+        site.remove_vm("web-0")
+
+
+def test_a_vm_that_is_being_deleted_without_an_event_stays() -> None:
+    site = row()
+    deletion = site.schedule(Kind.DELETION, "web-0")
+    (task,) = site.tick()
+    site.report(task.operation, NotYet(again_at=site.now + MINUTE))
+    with pytest.raises(errors.ConflictError, match=rf"{deletion.id} \(deletion, Started\)"):
+        site.remove_vm("web-0")
+
+
+def test_a_vm_added_to_a_scope_changes_no_event() -> None:
+    site = row()
+    operation = site.schedule(Kind.HOST_UPDATE, "a")
+    before = site.scope("group:web").incarnation
+    site.add_vm("web-3", "a", group="web")
+    assert site.event(operation).resources == ("web-0",)
+    assert site.scope("group:web").incarnation == before

@@ -1,0 +1,154 @@
+"""From the fleet as it is to the fleet as it is described, in one step."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.core.builders import MINUTE, Site
+
+from notbefore.core import errors, membership
+from notbefore.core.fleet import Host, Listening, Policy, ScopeKind
+from notbefore.core.membership import VmSpec
+from notbefore.core.operations import Kind
+from notbefore.core.reconciling import Difference, FleetSpec, GroupSpec, reconcile
+
+WEB = GroupSpec(kind=ScopeKind.AVAILABILITY_SET)
+
+
+def spec_of(*vms: VmSpec, hosts: str = "ab", groups: dict[str, GroupSpec] | None = None, **rest: Any) -> FleetSpec:
+    return FleetSpec(
+        hosts={name: Host(name=name) for name in hosts},
+        groups={"web": WEB} if groups is None else groups,
+        vms={vm.name: vm for vm in vms},
+        **rest,
+    )
+
+
+WEB_0 = VmSpec(name="web-0", host="a", group="web", addresses=("10.0.0.1",))
+WEB_1 = VmSpec(name="web-1", host="b", group="web", update_domain=1, addresses=("10.0.0.2",))
+DB = VmSpec(name="db", host="a")
+BASE = spec_of(WEB_0, WEB_1, DB)
+
+
+def apply(site: Site, spec: FleetSpec, *, prune: bool = False) -> list[str]:
+    """What differed, shortly."""
+    return [f"{each.action} {each.noun} {each.name}" for each in differences(site, spec, prune=prune)]
+
+
+def differences(site: Site, spec: FleetSpec, *, prune: bool = False) -> list[Difference]:
+    with site.transaction(everything=True) as draft:
+        return reconcile(draft, spec, prune=prune)
+
+
+def founded() -> Site:
+    site = Site()
+    apply(site, BASE)
+    return site
+
+
+def test_a_fleet_from_nothing() -> None:
+    site = Site()
+    assert apply(site, BASE) == [
+        "add host a",
+        "add host b",
+        "add group web",
+        "add vm web-0",
+        "add vm web-1",
+        "add vm db",
+    ]
+    assert {vm.name: (vm.host, vm.scope) for vm in site.state.vms.values()} == {
+        "web-0": ("a", "group:web"),
+        "web-1": ("b", "group:web"),
+        "db": ("a", "vm:db"),
+    }
+
+
+def test_twice_is_once() -> None:
+    site = founded()
+    journal, ids = len(site.journal), {vm.vm_id for vm in site.state.vms.values()}
+    assert apply(site, BASE, prune=True) == []
+    assert len(site.journal) == journal
+    assert {vm.vm_id for vm in site.state.vms.values()} == ids
+
+
+def test_changes_tell_what_was_and_what_becomes() -> None:
+    site = founded()
+    wanted = spec_of(
+        WEB_0,
+        WEB_1,
+        replace(DB, host="b", spot=True),
+        groups={"web": GroupSpec(kind=ScopeKind.AVAILABILITY_SET, policy=Policy(auto_approve=True))},
+        policies={"db": Policy(max_user_operations=1)},
+    )
+    wanted = replace(wanted, hosts={**wanted.hosts, "a": Host(name="a", cordoned=True)})
+    assert differences(site, wanted) == [
+        Difference(action="change", noun="host", name="a", fields={"cordoned": (False, True)}),
+        Difference(action="change", noun="group", name="web", fields={"auto_approve": (False, True)}),
+        Difference(action="change", noun="vm", name="db", fields={"host": ("a", "b"), "spot": (False, True)}),
+        Difference(action="change", noun="policy of vm", name="db", fields={"max_user_operations": (None, 1)}),
+    ]
+    assert site.state.hosts["a"].cordoned
+    assert site.scope("vm:db").policy == Policy(max_user_operations=1)
+
+
+def test_what_is_not_described_stays_unless_pruned() -> None:
+    site = founded()
+    rest = spec_of(DB, hosts="a", groups={})
+    assert apply(site, rest) == []
+    assert apply(site, rest, prune=True) == ["remove vm web-0", "remove vm web-1", "remove group web", "remove host b"]
+    assert (set(site.state.hosts), set(site.state.scopes), set(site.state.vms)) == ({"a"}, {"vm:db"}, {"db"})
+
+
+def test_addresses_and_places_may_be_swapped() -> None:
+    site = founded()
+    swapped = spec_of(
+        replace(WEB_0, host="b", addresses=WEB_1.addresses), replace(WEB_1, host="a", addresses=WEB_0.addresses), DB
+    )
+    assert apply(site, swapped) == ["change vm web-0", "change vm web-1"]
+    assert (site.vm("web-0").host, site.vm("web-0").addresses) == ("b", ("10.0.0.2",))
+
+
+def test_a_vm_may_take_the_address_of_one_that_goes() -> None:
+    site = founded()
+    assert apply(site, spec_of(WEB_0, replace(DB, addresses=WEB_1.addresses)), prune=True) == [
+        "remove vm web-1",
+        "change vm db",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        (spec_of(WEB_0, replace(WEB_1, host="a"), DB), "cannot share host a"),
+        (spec_of(WEB_0, WEB_1, replace(DB, addresses=("10.0.0.1",))), r"address 10\.0\.0\.1 of db belongs to web-0"),
+        (
+            spec_of(WEB_0, WEB_1, DB, groups={"web": GroupSpec(kind=ScopeKind.CLOUD_SERVICE)}),
+            "group web is of kind availability-set and cannot become one of kind cloud-service",
+        ),
+    ],
+)
+def test_the_rules_hold_for_the_result(wanted: FleetSpec, said: str) -> None:
+    site = founded()
+    before = dict(site.state.vms)
+    with pytest.raises(errors.ConflictError, match=said):
+        apply(site, wanted)
+    assert site.state.vms == before
+
+
+def test_what_a_live_event_names_stays() -> None:
+    site = founded()
+    site.set_policy("group:web", listening=Listening.ALWAYS)
+    operation = site.schedule(Kind.HOST_UPDATE, "b")
+    with pytest.raises(errors.ConflictError, match=operation.id):
+        apply(site, spec_of(WEB_0, DB), prune=True)
+    with pytest.raises(errors.ConflictError, match=operation.id):
+        apply(site, spec_of(WEB_0, replace(WEB_1, host="c"), DB, hosts="abc"))
+
+
+def test_regrouping_and_a_policy_of_its_own() -> None:
+    site = founded()
+    pool = GroupSpec(kind=ScopeKind.PLACEMENT_GROUP, policy=Policy(terminate_notice=5 * MINUTE))
+    wanted = spec_of(replace(WEB_0, group="pool"), replace(WEB_1, group=None), DB, groups={"web": WEB, "pool": pool})
+    assert apply(site, wanted) == ["add group pool", "change vm web-0", "change vm web-1"]
+    assert (site.vm("web-0").group, site.vm("web-1").scope) == ("pool", "vm:web-1")
+    assert membership.policy_facts(site.scope("group:pool").policy)["terminate_notice_minutes"] == 5

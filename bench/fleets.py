@@ -31,6 +31,9 @@ class Nobody:
     def members(self, members: Sequence[Members]) -> None:
         pass
 
+    def everything(self, members: Sequence[Members]) -> None:
+        pass
+
 
 def database(data: Path) -> Path:
     return data / "notbefore.db"

@@ -91,6 +91,12 @@ def test_a_removed_scope_takes_its_vms_along(board: Board) -> None:
     assert set(board.by_address) == {"127.1.0.21", "127.1.0.22"}
 
 
+def test_everything_leaves_nothing_else(board: Board) -> None:
+    board.put_everything([Members(key=DB.key, scope=DB, vms=(DB_VM,))])
+    assert set(board.notices) == {DB.key}
+    assert set(board.by_name) == {DB_VM.name}
+
+
 @pytest.mark.parametrize("facts_shared", [2, 100])
 def test_equal_facts_are_kept_once(facts_shared: int) -> None:
     board = Board(facts_shared)

@@ -52,6 +52,10 @@ class Published:
         for each in members:
             self.scopes[each.key] = each
 
+    def everything(self, members: Sequence[Members]) -> None:
+        self.scopes.clear()
+        self.members(members)
+
 
 class Rig:
     def __init__(self, store: Store, *, driver: Driver | None = None, speed: float = 1, clock: Any = None) -> None:

@@ -26,6 +26,8 @@ class Nobody:
 
     def members(self, members: Sequence[object]) -> None: ...
 
+    def everything(self, members: Sequence[object]) -> None: ...
+
 
 @contextmanager
 def server_packages() -> Iterator[None]:

@@ -152,6 +152,11 @@ class Board:
         for notice in touched:
             _wake(notice)
 
+    def put_everything(self, published: Sequence[Members]) -> None:
+        known = {members.key for members in published}
+        gone = [Members(key=key, scope=None) for key in self.notices if key not in known]
+        self.put_members([*published, *gone])
+
     def _put(self, members: Members) -> Notice | None:
         notice = self.notices.get(members.key)
         if members.scope is None:
@@ -238,6 +243,9 @@ class Publications:
 
     def members(self, members: Sequence[Members]) -> None:
         self._post(self._board.put_members, members)
+
+    def everything(self, members: Sequence[Members]) -> None:
+        self._post(self._board.put_everything, members)
 
     def _post(self, put: Callable[[tuple[T, ...]], None], published: Iterable[T]) -> None:
         # A closed loop answers nobody any more.

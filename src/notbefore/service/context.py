@@ -43,6 +43,7 @@ class Session:
         self.now = now
         self.allowance = allowance
         self.gives_notice = False
+        self.makes_due = False
         self.kept: list[Changes] = []
         self.members: list[Members] = []
 
@@ -64,10 +65,11 @@ class Session:
             return
         self.transaction.apply(changes)
         self.gives_notice |= any(event.created_at == self.now for event in changes.events.values())
+        self.makes_due |= bool(changes.operations)
         if changes.woken:
-            self.transaction.wake(changes.woken, self.now)
+            self.makes_due |= self.transaction.wake(changes.woken, self.now) > 0
         if changes.room_made:
-            self.transaction.wake_held(self.now)
+            self.makes_due |= self.transaction.wake_held(self.now) > 0
         if changes.members:
             self.members += read_members(self.transaction, changes.members)
         self.kept.append(changes)
@@ -112,7 +114,8 @@ class Service:
         """Publish scopes as the store has them now (None: all); gives the journal position that this includes."""
         with self._writing, self.store.read() as reader:
             last = reader.last_entry()
-            self.publisher.members(read_members(reader, keys))
+            publish = self.publisher.everything if keys is None else self.publisher.members
+            publish(read_members(reader, keys))
             return last[0] if last else 0
 
     def require_sane_clock(self) -> None:
@@ -149,7 +152,7 @@ class Service:
                 self.publisher.documents(changes.documents)
                 self.telemetry.document_changes(len(changes.documents))
             self._measure(changes, session.now)
-        if session.kept:
+        if session.makes_due:
             self.nudge.set()
 
     def _measure(self, changes: Changes, now: datetime) -> None:

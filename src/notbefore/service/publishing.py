@@ -25,3 +25,6 @@ class Publisher(Protocol):
     def documents(self, documents: Sequence[Document]) -> None: ...
 
     def members(self, members: Sequence[Members]) -> None: ...
+
+    def everything(self, members: Sequence[Members]) -> None:
+        """All scopes there are: any other is gone."""

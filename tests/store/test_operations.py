@@ -1,5 +1,6 @@
 """Operations and events: as kept, when due, whose claim."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -56,10 +57,23 @@ def test_everything_comes_back(store: Store) -> None:
 
 def test_keeping_again_replaces(store: Store) -> None:
     keep(store, FULL_OPERATION, FULL_EVENT)
-    ended = operation("full", status=Status.FAILED, ended_at=NOW + MINUTE)
-    keep(store, ended)
+    bare = operation("full", status=Status.FAILED, ended_at=NOW + 2 * MINUTE)
+    made_with = {name: getattr(FULL_OPERATION, name) for name in ("kind", "host", "not_before", "by", "reason")}
+    ended = replace(bare, **made_with)
+    canceled = replace(
+        FULL_EVENT,
+        resources=("web-0",),
+        status=Status.CANCELED,
+        approved_at=None,
+        approved_by=None,
+        implied=False,
+        ended_at=NOW + 2 * MINUTE,
+    )
+    keep(store, ended, canceled)
     with store.read() as reader:
-        assert reader.load(operations=["full"]).operations == {"full": ended}
+        world = reader.load(operations=["full"])
+    assert world.operations == {"full": ended}
+    assert world.events == {canceled.id: canceled}
 
 
 def test_times_come_back_in_utc(store: Store) -> None:
@@ -133,8 +147,9 @@ def test_waking_what_waits_in_a_scope(store: Store) -> None:
         event("E6", "overdue", "group:web"),
     )
     with store.write() as transaction:
-        transaction.wake(["group:web", "group:ghost"], NOW)
-        transaction.wake([], NOW)
+        assert transaction.wake(["group:web", "group:ghost"], NOW) == 1
+        assert transaction.wake(["group:web"], NOW) == 0
+        assert transaction.wake([], NOW) == 0
     with store.read() as reader:
         assert set(reader.due(NOW, 10)) == {"held", "overdue"}
         assert reader.load(operations=["overdue"]).operations["overdue"].due_at == NOW - MINUTE

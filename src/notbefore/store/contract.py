@@ -49,6 +49,12 @@ class Reader(Protocol):
         and brings that VM alone.
         """
 
+    def load_to_approve(self, scopes: Collection[str], ended_since: datetime | None = None) -> World:
+        """The live events of these scopes (and those that ended at or after `ended_since`) with their operations.
+
+        Of other scopes' events of each operation at most one is there: one that is still to be approved.
+        """
+
     def load_fleet(self) -> World:
         """All hosts, VMs, scopes and addresses, all live operations with all their events."""
 
@@ -138,11 +144,11 @@ class Transaction(Reader, Protocol):
         Positions grow by one in the order of commits, so that a reader who has seen N has seen everything before N.
         """
 
-    def wake(self, scopes: Collection[str], now: datetime) -> None:
-        """Held Scheduled operations with an event in these scopes are due now."""
+    def wake(self, scopes: Collection[str], now: datetime) -> int:
+        """Held Scheduled operations with an event in these scopes are due now. Gives how many were not before."""
 
-    def wake_held(self, now: datetime) -> None:
-        """All held operations, Scheduled or Started, are due now."""
+    def wake_held(self, now: datetime) -> int:
+        """All held operations, Scheduled or Started, are due now. Gives how many were not before."""
 
     def set_heard(self, heard: Mapping[str, datetime]) -> None:
         """When scopes were last heard. Never goes back; unknown scopes are passed over."""

@@ -18,9 +18,30 @@ NAMED = Query(select(schema.events).where(Among(_E.id, "names")))
 OF = Query(select(schema.events).where(Among(_E.operation, "names")))
 OF_LIVE_OPERATIONS = Query(select(schema.events).where(_E.operation.in_(select(_O.id).where(_O.ended_at.is_(None)))))
 LIVE_IN = Query(select(schema.events).where(Among(_E.scope, "names"), _LIVE))
+# Of each operation at most one event that nobody has approved, beside those of the scopes.
+_other = schema.events.alias("other")
+AWAITED_BESIDE = Query(
+    select(schema.events).where(
+        _E.id.in_(
+            select(
+                select(_other.c.id)
+                .where(_other.c.operation == _O.id, _other.c.ended_at.is_(None), _other.c.approved_at.is_(None))
+                .where(~Among(_other.c.scope, "scopes"))
+                .limit(1)
+                .correlate(schema.operations)
+                .scalar_subquery()
+            )
+            .select_from(schema.operations)
+            .where(Among(_O.id, "names"))
+        )
+    )
+)
 ENDED_IN = Query(select(schema.events).where(Among(_E.scope, "names"), _E.ended_at >= bindparam("since")))
 
-_PUT = Upsert(schema.events)
+_PUT = Upsert(
+    schema.events,
+    fixed=("operation", "scope", "update_domain", "type", "source", "description", "duration", "created_at"),
+)
 _COUNTS = Query(select(_E.type, _E.status, func.count()).where(_LIVE).group_by(_E.type, _E.status))
 
 _TYPES = {kind.value: kind for kind in EventType}

@@ -41,9 +41,8 @@ def last(session: Session) -> tuple[int, datetime] | None:
     return None if row is None else (row[0], moments.required(row[1]))
 
 
-def append(session: Session, entries: Sequence[Entry]) -> int:
-    newest = last(session)
-    position = newest[0] if newest else 0
+def append(session: Session, entries: Sequence[Entry], position: int) -> int:
+    """Behind that position; gives the newest."""
     session.upsert(_APPEND, [_row(number, entry) for number, entry in enumerate(entries, position + 1)])
     return position + len(entries)
 

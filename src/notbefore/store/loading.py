@@ -61,6 +61,17 @@ def load(session: Session, wanted: Wanted) -> World:
     return world
 
 
+def load_to_approve(session: Session, scopes: Collection[str], ended_since: datetime | None) -> World:
+    loading = _Loading(session)
+    loading.add_events(events.LIVE_IN, scopes)
+    if ended_since is not None:
+        loading.add_events(events.ENDED_IN, scopes, since=moments.to_number(ended_since))
+    told_of = loading.missing_operations()
+    loading.add_operations(operations.NAMED, told_of)
+    loading.add_events(events.AWAITED_BESIDE, told_of, scopes=list(scopes))
+    return loading.world
+
+
 def load_fleet(session: Session) -> World:
     world = World()
     world.hosts.update((row[0], fleet.host(row)) for row in session.rows(fleet.HOSTS))

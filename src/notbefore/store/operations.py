@@ -24,7 +24,7 @@ _MOVING_TO = Query(
     .order_by(_O.id)
 )
 
-_PUT = Upsert(schema.operations)
+_PUT = Upsert(schema.operations, fixed=("kind", "host", "created_at", "not_before", "author", "reason"))
 _DUE = Query(
     select(_O.id)
     .where(_LIVE, _O.due_at <= bindparam("now"))
@@ -135,12 +135,12 @@ def moving_to(session: Session, host: str) -> list[str]:
     return [row[0] for row in session.rows(_MOVING_TO, target=":" + _encode(host).decode())]
 
 
-def wake(session: Session, scopes: Collection[str], now: datetime) -> None:
-    session.run(_WAKE, names=list(scopes), now=moments.to_number(now))
+def wake(session: Session, scopes: Collection[str], now: datetime) -> int:
+    return session.run(_WAKE, names=list(scopes), now=moments.to_number(now))
 
 
-def wake_held(session: Session, now: datetime) -> None:
-    session.run(_WAKE_HELD, now=moments.to_number(now))
+def wake_held(session: Session, now: datetime) -> int:
+    return session.run(_WAKE_HELD, now=moments.to_number(now))
 
 
 def renew_claims(session: Session, process: str, ids: Collection[str], until: datetime) -> list[str]:

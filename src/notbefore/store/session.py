@@ -3,7 +3,7 @@
 SQLAlchemy's own execution of a statement costs more than SQLite needs for it; its compiled text costs next to nothing.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
@@ -91,12 +91,16 @@ class Query:
 
 
 class Upsert:
-    """Rows of a table, in the order of its columns, that replace those with the same key."""
+    """Rows of a table, in the order of its columns, that replace those with the same key.
 
-    def __init__(self, table: Table) -> None:
+    Columns that are `fixed` keep what they were made with; so do the indexes on them, which is most of the writing.
+    """
+
+    def __init__(self, table: Table, fixed: Collection[str] = ()) -> None:
+        self._fixed = frozenset(fixed)
         self._texts = {
-            Flavour.SQLITE: _upsert_text(table, sqlite.insert(table), Flavour.SQLITE),
-            Flavour.POSTGRESQL: _upsert_text(table, postgresql.insert(table), Flavour.POSTGRESQL),
+            Flavour.SQLITE: self._text(table, sqlite.insert(table), Flavour.SQLITE),
+            Flavour.POSTGRESQL: self._text(table, postgresql.insert(table), Flavour.POSTGRESQL),
         }
         # All rows as one parameter: PostgreSQL takes a thousand so in the time of a few dozen single ones.
         given = func.jsonb_array_elements(cast(bindparam("rows"), JSONB)).column_valued("given")
@@ -104,18 +108,19 @@ class Upsert:
             cast(given.op("->>")(literal_column(str(place))), column.type) for place, column in enumerate(table.columns)
         ]
         listed = postgresql.insert(table).from_select([column.name for column in table.columns], select(*values))
-        self.listed = _upsert_text(table, listed, Flavour.POSTGRESQL)
+        self.listed = self._text(table, listed, Flavour.POSTGRESQL)
 
     def on(self, flavour: Flavour) -> str:
         return self._texts[flavour]
 
-
-def _upsert_text(table: Table, insert: sqlite.Insert | postgresql.Insert, flavour: Flavour) -> str:
-    upsert = insert.on_conflict_do_update(
-        index_elements=list(table.primary_key.columns),
-        set_={column.name: insert.excluded[column.name] for column in table.columns if not column.primary_key},
-    )
-    return str(upsert.compile(dialect=_DIALECTS[flavour]))
+    def _text(self, table: Table, insert: sqlite.Insert | postgresql.Insert, flavour: Flavour) -> str:
+        changing = [
+            column.name for column in table.columns if not column.primary_key and column.name not in self._fixed
+        ]
+        upsert = insert.on_conflict_do_update(
+            index_elements=list(table.primary_key.columns), set_={name: insert.excluded[name] for name in changing}
+        )
+        return str(upsert.compile(dialect=_DIALECTS[flavour]))
 
 
 class Session:

@@ -46,6 +46,9 @@ class SqlReader:
         )
         return loading.load(self._session, wanted)
 
+    def load_to_approve(self, scopes: Collection[str], ended_since: datetime | None = None) -> World:
+        return loading.load_to_approve(self._session, scopes, ended_since)
+
     def load_fleet(self) -> World:
         return loading.load_fleet(self._session)
 
@@ -135,6 +138,14 @@ class SqlReader:
 
 
 class SqlTransaction(SqlReader):
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self._newest = journal.last(session)
+
+    def last_entry(self) -> tuple[int, datetime] | None:
+        # Nobody else appends meanwhile.
+        return self._newest
+
     def apply(self, changes: Changes) -> int:
         session = self._session
         fleet.put_hosts(session, changes.hosts)
@@ -142,16 +153,20 @@ class SqlTransaction(SqlReader):
         fleet.put_vms(session, changes.vms)
         operations.put(session, changes.operations.values())
         events.put(session, changes.events.values())
-        position = journal.append(session, changes.entries)
-        if changes.entries and session.flavour is Flavour.POSTGRESQL:
+        position = self._newest[0] if self._newest else 0
+        if not changes.entries:
+            return position
+        position = journal.append(session, changes.entries, position)
+        self._newest = (position, changes.entries[-1].at)
+        if session.flavour is Flavour.POSTGRESQL:
             session.run_text(_NOTIFY, CHANNEL, str(position))
         return position
 
-    def wake(self, scopes: Collection[str], now: datetime) -> None:
-        operations.wake(self._session, scopes, now)
+    def wake(self, scopes: Collection[str], now: datetime) -> int:
+        return operations.wake(self._session, scopes, now)
 
-    def wake_held(self, now: datetime) -> None:
-        operations.wake_held(self._session, now)
+    def wake_held(self, now: datetime) -> int:
+        return operations.wake_held(self._session, now)
 
     def set_heard(self, heard: Mapping[str, datetime]) -> None:
         fleet.set_heard(self._session, heard)

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from tests.core.builders import HOUR, MINUTE, SECOND, Site, is_nothing, row
 
-from notbefore.core import errors
+from notbefore.core import approving, errors
 from notbefore.core.fleet import Listening
 from notbefore.core.operations import Kind, Status
 
@@ -65,6 +65,20 @@ def test_another_scopes_event_and_none_at_all_are_refused_alike() -> None:
         said.append((refused.value.message, refused.value.facts))
     assert said[0] == said[1]
     assert not any(event.approved for event in site.state.events.values())
+
+
+def test_what_else_was_loaded_does_not_help_a_guest() -> None:
+    """Approvals of several guests are decided together."""
+    site = pair()
+    other = site.event(site.schedule(Kind.RESTART, "www"))
+    over = site.event(site.schedule(Kind.RESTART, "db"))
+    site.cancel(over.operation)
+    site.wait(2 * HOUR)
+    draft = site.look(scopes=["vm:db", "vm:www"], events=[over.id])
+    for stranger in (other, over):
+        with pytest.raises(errors.RefusedError):
+            approving.approve_as_guest(draft, "vm:db", [stranger.id], "db")
+    assert is_nothing(draft.changes())
 
 
 def test_approving_twice_is_approving_once() -> None:

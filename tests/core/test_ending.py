@@ -3,7 +3,7 @@
 import pytest
 from tests.core.builders import ALWAYS, HOUR, MINUTE, SECOND, Site, row, success
 
-from notbefore.core import errors
+from notbefore.core import ending, errors
 from notbefore.core.driving import Finished
 from notbefore.core.fleet import Policy, ScopeKind
 from notbefore.core.operations import Kind, Operation, Status
@@ -61,6 +61,47 @@ def test_what_ended_wakes_what_was_held_because_of_it() -> None:
     site.tick({task.operation: success(task)})
     assert site.operation(first).status is Status.COMPLETED
     assert site.operation(second).due_at == site.now
+
+
+def test_what_waits_for_a_vm_on_its_new_host_is_woken_too() -> None:
+    site = shared()
+    migration = site.schedule(Kind.LIVE_MIGRATION, "a")
+    site.approve_all(migration)
+    (task,) = site.tick()
+    site.succeed(task)
+    restart = site.schedule(Kind.RESTART, "db")
+    site.approve_all(restart)
+    site.tick()
+    assert site.operation(restart).held
+    site.wait(2 * SECOND)
+    site.tick()
+    assert site.operation(migration).status is Status.COMPLETED
+    assert site.operation(restart).due_at == site.now
+
+
+def test_what_was_deleted_without_an_event_wakes_what_waited_for_the_vm() -> None:
+    site = shared()
+    deletion = site.schedule(Kind.DELETION, "db")
+    restart = site.schedule(Kind.RESTART, "db")
+    site.approve_all(restart)
+    for _ in range(3):
+        tasks = site.tick()
+        site.fail(tasks[0])
+        site.wait(5 * SECOND)
+    assert site.operation(restart).held
+    draft = site.look(operations=[deletion.id])
+    ending.end(draft, draft.operation(deletion.id), Status.FAILED)
+    assert draft.changes().woken == ("vm:db",)
+
+
+def test_an_event_that_ends_because_its_vm_left_wakes_its_scope() -> None:
+    site = shared()
+    site.schedule(Kind.RESTART, "pool_0")
+    redeploy = site.schedule(Kind.REDEPLOY, "pool_0")
+    site.approve_all(redeploy)
+    (task,) = site.tick()
+    changes = site.succeed(task)
+    assert (changes.woken, changes.room_made) == (("group:pool",), True)
 
 
 @pytest.mark.parametrize(("kind", "name"), [(Kind.DELETION, "pool_0"), (Kind.EVICTION, "batch")])

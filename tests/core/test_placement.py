@@ -83,6 +83,18 @@ def test_never_to_a_cordoned_host_nor_to_its_own() -> None:
     assert chosen(site, Kind.REDEPLOY, "db") == {"db": "c"}
 
 
+def test_never_to_a_host_that_is_cordoned_in_the_same_transaction() -> None:
+    site = Site()
+    site.add_hosts("abc")
+    site.add_vm("db", "a")
+    site.add_vm("www", "b")
+    site.add_vm("old", "c")
+    site.add_vm("older", "c")
+    site.schedule(Kind.HARDWARE_FAILURE, "a", "b")
+    (_, second) = site.live()
+    assert (second.host, second.targets) == ("b", {"www": "c"})
+
+
 @pytest.mark.parametrize("kind", [Kind.REDEPLOY, Kind.LIVE_MIGRATION])
 def test_a_move_keeps_domains_apart(kind: Kind) -> None:
     site = row()

@@ -123,7 +123,7 @@ def test_a_vm_may_take_the_address_of_one_that_goes() -> None:
         (spec_of(WEB_0, WEB_1, replace(DB, addresses=("10.0.0.1",))), r"address 10\.0\.0\.1 of db belongs to web-0"),
         (
             spec_of(WEB_0, WEB_1, DB, groups={"web": GroupSpec(kind=ScopeKind.CLOUD_SERVICE)}),
-            "group web is of kind availability-set and cannot become one of kind cloud-service",
+            "group web is of kind availability-set and cannot become cloud-service",
         ),
     ],
 )

@@ -57,6 +57,18 @@ def test_what_is_held_is_looked_at_sooner_when_something_is_known_to_change() ->
     assert site.operation(operation).due_at == operation.not_before
 
 
+def test_what_was_held_and_starts_is_held_no_longer() -> None:
+    site = row(hosts="abc")
+    operation = site.schedule(Kind.LIVE_MIGRATION, "a")
+    site.wait(15 * MINUTE)
+    site.tick()
+    site.add_host("d")
+    with site.transaction(operations=[operation.id], targets=True) as draft:
+        assert starting.start_or_hold(draft, draft.operation(operation.id), site.expiry_from) == []
+    started = site.operation(operation)
+    assert (started.status, started.held, started.due_at) == (Status.STARTED, False, site.now)
+
+
 def test_what_was_held_and_now_only_waits_is_noted() -> None:
     site = row(hosts="abc")
     operation = site.schedule(Kind.LIVE_MIGRATION, "a", notice=DAY)

@@ -78,7 +78,7 @@ def advance(draft: Draft, operation: Operation, process: str, claim_until: datet
 
 def report(draft: Draft, operation: Operation, process: str, outcome: Outcome) -> None:
     """What the driver answered. Too late an answer (ended or claimed by another meanwhile) changes nothing."""
-    if operation.status is not Status.STARTED or operation.claimed_by != process:
+    if operation.claimed_by != process:
         return
     operation = replace(operation, claimed_by=None, claimed_until=None)
     if isinstance(outcome, NotYet):

@@ -70,7 +70,6 @@ def _of_earlier_deletions(draft: Draft, operation: Operation, events: list[Event
             if (
                 other.operation != operation.id
                 and draft.operation(other.operation).kind is Kind.DELETION
-                and other.status is Status.SCHEDULED
                 and not other.approved
                 and draft.now < other.not_before <= mine.not_before
             ):

@@ -38,7 +38,7 @@ def choose(draft: Draft, operation: Operation, vms: Iterable[str]) -> Mapping[st
     chosen: dict[str, str] = {}
     for name in vms:
         vm = draft.vm(name)
-        taken = _domains_by_host(draft, vm, chosen)
+        taken = _domains_by_host(draft, vm)
         for place, (count, host) in enumerate(candidates):
             if taken.get(host, _domains(vm)) == _domains(vm):
                 chosen[name] = host
@@ -52,13 +52,12 @@ def _domains(vm: Vm) -> tuple[int, int]:
     return vm.update_domain, vm.fault_domain
 
 
-def _domains_by_host(draft: Draft, vm: Vm, chosen: Mapping[str, str]) -> dict[str, tuple[int, int]]:
+def _domains_by_host(draft: Draft, vm: Vm) -> dict[str, tuple[int, int]]:
     """Which domains of the VM's group are on which hosts, or on their way there."""
     if vm.group is None:
         return {}
     others = [other for other in draft.vms_in(vm.scope) if other.name != vm.name]
-    under_way = {**_under_way(draft, vm.scope), **chosen}
-    return {host: _domains(other) for other, host in _places(others, under_way)}
+    return {host: _domains(other) for other, host in _places(others, _under_way(draft, vm.scope))}
 
 
 def _under_way(draft: Draft, scope: str) -> dict[str, str]:

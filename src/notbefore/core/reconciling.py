@@ -75,7 +75,7 @@ def _groups(draft: Draft, spec: FleetSpec) -> Iterable[Difference]:
             continue
         if known.kind is not group.kind:
             raise errors.ConflictError(
-                f"group {name} is of kind {known.kind} and cannot become one of kind {group.kind}: remove it and add it anew",
+                f"group {name} is of kind {known.kind} and cannot become {group.kind}: remove it and add it anew",
                 group=name,
             )
         yield from _policy(draft, known.key, "group", name, group.policy)

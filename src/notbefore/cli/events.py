@@ -34,7 +34,9 @@ def list_(
                 event["type"],
                 event["status"],
                 event["resources"],
-                session.out.moment(event["not_before"]) if event["status"] == "Scheduled" else "",
+                times.relative(times.read(event["not_before"]), session.out.now)
+                if event["status"] == "Scheduled"
+                else "",
                 _approval(event),
             )
             for event in items

@@ -5,7 +5,6 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -13,8 +12,8 @@ from rich.text import Text
 from notbefore.cli import times
 from notbefore.clock import SystemClock
 
-PIPE_WIDTH = 1000
-"""Without a terminal nothing is cut or wrapped."""
+WIDTH = 1000
+"""Nothing is cut or wrapped here."""
 
 STYLES: Mapping[str, str] = {
     "Scheduled": "yellow",
@@ -30,11 +29,7 @@ class Output:
     def __init__(self, *, json: bool, now: datetime | None = None) -> None:
         self.json = json
         self.now = now or SystemClock().now()
-        terminal = sys.stdout.isatty()
-        self._console = Console(
-            highlight=False, markup=False, emoji=False, soft_wrap=True, width=None if terminal else PIPE_WIDTH
-        )
-        self._wide = not terminal
+        self._console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True, width=WIDTH)
 
     def data(self, value: object) -> None:
         """What machines read; the whole answer."""
@@ -44,19 +39,18 @@ class Output:
         self._console.print(Text(plain(" ".join(parts)), style=style))
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]], *, none: str) -> None:
-        table = Table(box=None if self._wide else box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+        """A line for each row, however long: a terminal wraps it better than a narrow column would."""
+        table = Table(box=None, pad_edge=False, header_style="bold")
         for column in columns:
-            table.add_column(column, no_wrap=self._wide, overflow="fold")
+            table.add_column(column, no_wrap=True)
         for row in rows:
             table.add_row(*map(cell, row))
         if not table.row_count:
             self.line(none)
-        elif self._wide:
-            with self._console.capture() as drawn:
-                self._console.print(table, soft_wrap=False)
-            sys.stdout.writelines(f"{line.rstrip()}\n" for line in drawn.get().splitlines())
-        else:
+            return
+        with self._console.capture() as drawn:
             self._console.print(table, soft_wrap=False)
+        sys.stdout.writelines(f"{line.rstrip()}\n" for line in drawn.get().splitlines())
 
     def facts(self, facts: Mapping[str, object]) -> None:
         """One thing, a line for each of its facts that has a value."""

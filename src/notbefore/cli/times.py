@@ -33,14 +33,13 @@ def utc(moment: datetime) -> str:
 
 def told(text: str | None, now: datetime) -> str:
     """Relative and exact: `in 14 min 58 s (2026-01-01 12:00:00 UTC)`."""
-    if not text:
-        return ""
-    moment = read(text)
+    return f"{relative(read(text), now)} ({utc(read(text))})" if text else ""
+
+
+def relative(moment: datetime, now: datetime) -> str:
     if abs(moment - now) < timedelta(seconds=1):
-        relative = "now"
-    else:
-        relative = f"in {span(moment - now)}" if moment > now else f"{span(now - moment)} ago"
-    return f"{relative} ({utc(moment)})"
+        return "now"
+    return f"in {span(moment - now)}" if moment > now else f"{span(now - moment)} ago"
 
 
 def minutes(text: str) -> float:

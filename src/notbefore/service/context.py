@@ -95,20 +95,19 @@ class Service:
         """Until then nothing starts by expiry alone: guests may not have seen it."""
         self.nudge = threading.Event()
         """Set when there may be something for tick to do."""
+        self.writable = True
+        """Whether the store took what it was last given."""
         self._writing = threading.Lock()
 
     def transact(self, work: Callable[[Session], T]) -> T:
         """Do some work in one transaction and publish what it kept, in the order of commits."""
-        with self._writing:
-            for allowance in ALLOWANCES:
-                try:
-                    session, result = self._attempt(work, allowance)
-                except _TooSlowError:
-                    log.warning("A transaction took too long and is done again", action="transaction.slow")
-                    continue
-                self._publish(session)
-                return result
-        raise errors.UnavailableError("The store is too slow to give the notice that was promised; try again.")
+        try:
+            result = self._transact(work)
+        except (errors.UnavailableError, errors.UnsoundError):
+            self.writable = False
+            raise
+        self.writable = True
+        return result
 
     def refresh(self, keys: tuple[str, ...] | None = None) -> int:
         """Publish scopes as the store has them now (None: all); gives the journal position that this includes."""
@@ -131,6 +130,18 @@ class Service:
                 f"{last[1]:%Y-%m-%d %H:%M:%S} UTC: set the clock right, then start again."
             )
         self.clock.not_below(last[1])
+
+    def _transact(self, work: Callable[[Session], T]) -> T:
+        with self._writing:
+            for allowance in ALLOWANCES:
+                try:
+                    session, result = self._attempt(work, allowance)
+                except _TooSlowError:
+                    log.warning("A transaction took too long and is done again", action="transaction.slow")
+                    continue
+                self._publish(session)
+                return result
+        raise errors.UnavailableError("The store is too slow to give the notice that was promised; try again.")
 
     def _attempt(self, work: Callable[[Session], T], allowance: timedelta) -> tuple[Session, T]:
         with self.store.write() as transaction:

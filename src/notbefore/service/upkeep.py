@@ -20,6 +20,15 @@ def keep_up(service: Service) -> None:
     service.transact(work)
 
 
+def require_ready(service: Service) -> None:
+    """Ready while the store can be read, and written; the latter is tried only when it last failed."""
+    if not service.writable:
+        keep_up(service)
+        return
+    with service.store.read() as reader:
+        reader.last_entry()
+
+
 def resume(service: Service, *, alone: bool) -> None:
     """At start-up: our own downtime does not count as a guest's silence, and claims of a dead process are void."""
 

@@ -8,6 +8,7 @@ from starlette.responses import Response
 from notbefore.control.answers import Answer
 from notbefore.control.asking import ServiceOf
 from notbefore.control.metrics import CONTENT_TYPE, Metrics
+from notbefore.service import upkeep
 
 routes = APIRouter(tags=["monitoring"], include_in_schema=False)
 
@@ -19,9 +20,8 @@ async def healthz() -> Answer:
 
 @routes.get("/readyz")
 def readyz(service: ServiceOf) -> Answer:
-    """Ready while the store can be read; otherwise 503, like every command."""
-    with service.store.read() as reader:
-        reader.last_entry()
+    """Ready while the store can be read and written; otherwise 503, like every command."""
+    upkeep.require_ready(service)
     return Answer({"status": "ready"})
 
 

@@ -126,8 +126,8 @@ class Server:
     def ready(self) -> "Server":
         (started,) = until(lambda: self.logged("serve.started"), what="serve.started in the log")
         self.guests, self.operators = started["metadata"][0], started["control"]
-        if not self.token and self.token_file.exists():
-            self.token = self.token_file.read_text().strip()
+        if not self.token and self.seen(self.token_file).exists():
+            self.token = self.seen(self.token_file).read_text().strip()
         return self
 
     def start(self) -> "Server":
@@ -153,6 +153,11 @@ class Server:
     @property
     def token_file(self) -> Path:
         return (self.data / "demo" if "--demo" in self.flags else self.data) / "admin.token"
+
+    def seen(self, path: Path) -> Path:
+        """A file as the server sees it, where it has mounts of its own."""
+        assert self.process is not None
+        return Path(f"/proc/{self.process.pid}/root{path}")
 
     @property
     def errors(self) -> str:

@@ -1,0 +1,114 @@
+"""When nothing can be written, polls go on from memory, everything else is 503, and all is well again by itself."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.acceptance.running import Said, Server, ask, environment, run, serving, until
+from tests.postgres import PostgresServer
+
+FLEET = {
+    "hosts": {"host-0": {}, "host-1": {}},
+    "vms": {
+        "heard": {"host": "host-0", "addresses": ["127.34.1.1"], "policy": {"listening": "always"}},
+        "silent": {"host": "host-1", "addresses": ["127.34.1.2"]},
+    },
+}
+HEARD, SILENT = "127.34.1.1", "127.34.1.2"
+
+
+def test_a_full_disk(small_disk: tuple[str, ...], tmp_path: Path) -> None:
+    with serving(tmp_path, "--speed", "20", "--guest-rate", "off", before=small_disk) as server:
+        event_id = _settle(server)
+        filler = server.seen(server.data / "filler")
+        _fill(filler)
+        _refuse_everything_but_polls(server, event_id)
+        filler.unlink()
+        _recover(server, event_id)
+
+
+def test_a_lost_postgresql(postgres_server: PostgresServer, postgres_url: str, tmp_path: Path) -> None:
+    flags = ("--database", postgres_url)
+    assert run("notbefore", "migrate", *flags, env=environment(tmp_path)).returncode == 0
+    made = run("notbefore", "token", "create", "ada", "--offline", *flags, env=environment(tmp_path))
+    with serving(tmp_path, "--speed", "20", "--guest-rate", "off", *flags) as server:
+        server.token = made.stdout.strip()
+        event_id = _settle(server)
+
+        postgres_server.stop()
+        try:
+            _refuse_everything_but_polls(server, event_id)
+        finally:
+            postgres_server.start()
+        _recover(server, event_id)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> tuple[str, ...]:
+    """What to put before a command: it gets a data directory of 8 MB, which nobody else sees."""
+    unshare = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--mount", "--map-root-user"]
+    if subprocess.run([*unshare, "mount", "-t", "tmpfs", "tmpfs", "/mnt"], check=False, capture_output=True).returncode:
+        assert os.environ.get("CI") != "true", "this test needs to mount a file system of its own"
+        pytest.skip("needs to mount a file system of its own, as root or in a user namespace")
+    script = (
+        'mkdir -p "$HOME/.local/share" && mount -t tmpfs -o size=8m,mode=700 tmpfs "$HOME/.local/share" && exec "$@"'
+    )
+    return (*unshare, "sh", "-c", script, "sh")
+
+
+def _settle(server: Server) -> str:
+    """Make the fleet and an event; gives its id."""
+    server.post("/v1/fleet", FLEET)
+    (event,) = server.schedule("restart", "heard")["events"]
+    assert server.document(HEARD)["Events"][0]["EventId"] == event["id"]
+    assert _ready(server).status == 200
+    return str(event["id"])
+
+
+def _fill(filler: Path) -> None:
+    with pytest.raises(OSError, match="No space left"), filler.open("wb", buffering=0) as file:  # noqa: PT012
+        while True:
+            file.write(bytes(4096))
+
+
+def _refuse_everything_but_polls(server: Server, event_id: str) -> None:
+    before = server.poll(HEARD).body
+    # What was allotted before may still be written; after that, nothing is acknowledged.
+    for number in range(100):
+        said = server.control("POST", "/v1/hosts", {"name": f"more-{number}"})
+        assert said.status in (201, 503), said
+        if said.status == 503:
+            break
+    _require_come_back_later(said)
+    assert "try again" in said.json["error"]["message"]
+    _require_come_back_later(server.control("POST", "/v1/operations", {"kind": "restart", "names": ["silent"]}))
+    _require_come_back_later(server.approve(event_id, source=HEARD))
+    _require_come_back_later(_ready(server))
+    assert ask(server.operators, "GET", "/healthz").status == 200
+
+    said = server.poll(HEARD)
+    assert (said.status, said.body) == (200, before)
+    assert server.poll(HEARD, If_None_Match=said.headers["etag"]).status == 304
+    # Also for a scope that has never asked before, which would have been written down.
+    assert server.poll(SILENT).json == {"DocumentIncarnation": 1, "Events": []}
+
+
+def _require_come_back_later(said: Said) -> None:
+    assert said.status == 503, said
+    assert int(said.headers["retry-after"]) >= 1
+
+
+def _ready(server: Server) -> Said:
+    return ask(server.operators, "GET", "/readyz")
+
+
+def _recover(server: Server, event_id: str) -> None:
+    until(lambda: _ready(server).status == 200, what="/readyz is 200 again")
+    assert server.approve(event_id, source=HEARD).status == 200
+    server.post("/v1/hosts", {"name": "afterwards"})
+    until(lambda: not server.document(HEARD)["Events"], what="the approved restart is carried out")
+    approved = list(server.history(action="event.approved"))
+    assert [entry["event"] for entry in approved] == [event_id]
+    until(lambda: server.get("/v1/vms/silent")["listening"], what="who asked meanwhile counts as heard")
+    assert "Traceback" not in server.errors

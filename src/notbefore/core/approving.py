@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from notbefore.core import ending, errors
 from notbefore.core.draft import Draft
-from notbefore.core.operations import Event, Status
+from notbefore.core.operations import Event, Kind, Status
 from notbefore.core.timing import ENDED_APPROVABLE
 
 
@@ -34,8 +34,11 @@ def approve(draft: Draft, event: Event, by: str) -> None:
         approved_by=by,
         late=draft.now >= event.not_before,
     )
-    draft.wake(event.scope)
-    ending.look_again_if_approved(draft, draft.operation(event.operation))
+    operation = draft.operation(event.operation)
+    if operation.kind is Kind.DELETION:
+        # Later deletions of the group may have waited for this one.
+        draft.wake(event.scope)
+    ending.look_again_if_approved(draft, operation)
 
 
 def _is_approvable(draft: Draft, event: Event) -> bool:

@@ -1,12 +1,12 @@
 """Events in their table."""
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from functools import cache
 
 import msgspec
-from sqlalchemy import bindparam, func, select, tuple_
+from sqlalchemy import bindparam, func, select, tuple_, update
 
-from notbefore.core.operations import Event, EventType, Source
+from notbefore.core.operations import Event, EventType, Source, Status
 from notbefore.store import moments, schema
 from notbefore.store.operations import STATUSES
 from notbefore.store.session import Among, Query, Row, Session, Upsert
@@ -38,9 +38,13 @@ AWAITED_BESIDE = Query(
 )
 ENDED_IN = Query(select(schema.events).where(Among(_E.scope, "names"), _E.ended_at >= bindparam("since")))
 
-_PUT = Upsert(
-    schema.events,
-    fixed=("operation", "scope", "update_domain", "type", "source", "description", "duration", "created_at"),
+_MADE_WITH = ("operation", "scope", "update_domain", "type", "source", "description", "duration", "created_at")
+_PUT = Upsert(schema.events, fixed=(*_MADE_WITH, "status", "ended_at"))
+# Apart, so that an approval touches no index.
+_MOVE_ON = Query(
+    update(schema.events)
+    .where(_E.id == bindparam("event"))
+    .values(status=bindparam("now"), ended_at=bindparam("ended"))
 )
 _COUNTS = Query(select(_E.type, _E.status, func.count()).where(_LIVE).group_by(_E.type, _E.status))
 
@@ -71,8 +75,15 @@ def event(row: Row) -> Event:
     )
 
 
-def put(session: Session, events: Iterable[Event]) -> None:
+def put(session: Session, events: Collection[Event]) -> None:
     session.upsert(_PUT, [_row(event) for event in events])
+    # Status only moves forward: what is Scheduled has been so from the start.
+    if moved := [event for event in events if event.status is not Status.SCHEDULED]:
+        session.run_each(_MOVE_ON, [_moved(event) for event in moved])
+
+
+def _moved(event: Event) -> dict[str, object]:
+    return {"event": event.id, "now": str(event.status), "ended": moments.to_number(event.ended_at)}
 
 
 def _row(event: Event) -> Row:

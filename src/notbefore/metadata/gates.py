@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import parse_qsl, unquote
 
 import httptools
@@ -141,6 +142,8 @@ def _describe(target: Target, proof: Proof) -> Verdict:
     return Describe(path=target.path[1:], as_text=form == "text", proof=proof)
 
 
+# Guests ask for the same few things over and over.
+@lru_cache(maxsize=256)
 def _target(raw: bytes) -> Target | None:
     """What a target in origin or absolute form names; None: nothing we have."""
     try:

@@ -15,6 +15,7 @@ def configure(level: LogLevel, log_format: LogFormat) -> None:
         structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()) if people else structlog.processors.JSONRenderer()
     )
     tracebacks: list[structlog.typing.Processor] = [] if people else [structlog.processors.format_exc_info]
+    logging.basicConfig(handlers=[_Forwarding()], level=logging.WARNING, force=True)
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -26,3 +27,12 @@ def configure(level: LogLevel, log_format: LogFormat) -> None:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
     )
+
+
+class _Forwarding(logging.Handler):
+    """What libraries log comes out in the same form as what we do."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        log = structlog.get_logger()
+        said = record.getMessage()
+        log.log(record.levelno, "A library has something to say", action="library", said=said, exc_info=record.exc_info)

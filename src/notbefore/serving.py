@@ -3,8 +3,8 @@
 import asyncio
 import importlib
 import signal
-from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,8 @@ from notbefore.metadata.board import Board, Publications
 from notbefore.metadata.counters import Counters
 from notbefore.metadata.options import Options, Proxy
 from notbefore.metadata.server import MetadataServer
-from notbefore.service import Service, demo, tokens, upkeep
+from notbefore.service import demo, tokens, upkeep
+from notbefore.service.context import Service
 from notbefore.service.following import Follower
 from notbefore.service.guests import Guests
 from notbefore.service.ticker import Ticker
@@ -37,19 +38,20 @@ log = structlog.get_logger()
 def run(settings: Settings) -> int:
     """Serve until SIGINT or SIGTERM."""
     logs.configure(settings.log_level, settings.log_format)
+    options = _options(settings)
     garbage.ease()
     with datadirectory.held(settings.directory):
         # SQLite is brought up to date by itself, PostgreSQL only by `notbefore migrate`.
         store = open_store(settings.database_url, migrate=settings.database_url.startswith("sqlite:"))
         try:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                runner.run(_serve(settings, store))
+                runner.run(_serve(settings, options, store))
         finally:
             store.close()
     return 0
 
 
-async def _serve(settings: Settings, store: Store) -> None:
+async def _serve(settings: Settings, options: Options, store: Store) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):
@@ -61,20 +63,20 @@ async def _serve(settings: Settings, store: Store) -> None:
         # Blocking, but nothing is served yet.
         position = _prepare(settings, service)
         await asyncio.sleep(0)
-    async with AsyncExitStack() as stack:
+    async with AsyncExitStack() as workers, _answering() as shells:
         metadata = MetadataServer(
-            board=board, guests=Guests(service), clock=service.clock, timing=timing, options=_options(settings)
+            board=board, guests=Guests(service), clock=service.clock, timing=timing, options=options
         )
         metadata.start(settings.metadata)
-        stack.push_async_callback(metadata.stop)
+        shells.append(metadata)
         control = await _start_control(settings, service, metadata.counters)
-        stack.push_async_callback(control.stop)
+        shells.append(control)
         ticker = Ticker(service, SimulatedDriver(timing))
         ticker.start()
-        stack.push_async_callback(asyncio.to_thread, ticker.stop)
+        workers.push_async_callback(asyncio.to_thread, ticker.stop)
         follower = Follower(service, position)
         follower.start()
-        stack.push_async_callback(asyncio.to_thread, follower.stop)
+        workers.push_async_callback(asyncio.to_thread, follower.stop)
         guests_at = [str(place) for place in metadata.bound]
         operators_at = str(Address(host=settings.control.host, port=control.port))
         log.info("Serving", action="serve.started", metadata=guests_at, control=operators_at, speed=settings.speed)
@@ -83,6 +85,16 @@ async def _serve(settings: Settings, store: Store) -> None:
         await stopping.wait()
         log.info("Stopping", action="serve.stopping")
     log.info("Stopped", action="serve.stopped")
+
+
+@asynccontextmanager
+async def _answering() -> "AsyncIterator[list[MetadataServer | ControlServer]]":
+    """What answers is stopped all at once, so that nobody's answer waits for somebody else's."""
+    shells: list[MetadataServer | ControlServer] = []
+    try:
+        yield shells
+    finally:
+        await asyncio.gather(*(shell.stop() for shell in shells))
 
 
 def _prepare(settings: Settings, service: Service) -> int:

@@ -12,7 +12,8 @@ from starlette.types import ASGIApp
 from notbefore.core import errors
 
 BACKLOG = 512
-GRACE_SECONDS = 10
+GRACE_SECONDS = 15
+"""Longer than the store waits for its turn, so that a command is answered even if with 503."""
 
 
 class ControlServer:

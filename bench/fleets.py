@@ -10,8 +10,9 @@ from notbefore.core.fleet import Host, Listening, Policy, ScopeKind
 from notbefore.core.membership import VmSpec
 from notbefore.core.reconciling import FleetSpec, GroupSpec
 from notbefore.core.timing import Timing
-from notbefore.service import Service, fleet
+from notbefore.service import fleet
 from notbefore.service.calls import SYSTEM
+from notbefore.service.context import Service
 from notbefore.service.publishing import Members
 from notbefore.store.opening import open_store
 

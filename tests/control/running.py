@@ -16,7 +16,8 @@ from notbefore.control import app
 from notbefore.control.metrics import Metrics
 from notbefore.control.server import ControlServer
 from notbefore.core.timing import Timing
-from notbefore.service import Service, calls, tokens
+from notbefore.service import calls, tokens
+from notbefore.service.context import Service
 from notbefore.store.opening import open_store
 
 DEADLINE = 20

@@ -9,6 +9,7 @@ from typing import Any
 from tests.core.invariants import Watch
 
 from notbefore.core import approving, driving, ending, explaining, listening, membership, scheduling, starting
+from notbefore.core.approving import Approval
 from notbefore.core.draft import Changes, Draft, World
 from notbefore.core.driving import Finished, Outcome, Task
 from notbefore.core.explaining import Explanation
@@ -205,7 +206,7 @@ class Site:
 
     def approve(self, scope: str, *event_ids: str, by: str = "guest") -> Changes:
         draft = self.look(scopes=[scope], ended_since=self.now - HOUR)
-        approving.approve_as_guest(draft, scope, event_ids, by)
+        approving.approve_as_guest(draft, Approval(vm=by, scope=scope, event_ids=tuple(event_ids)))
         return self.keep(draft)
 
     def approve_as_operator(self, event_id: str, by: str = "operator") -> Changes:

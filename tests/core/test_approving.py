@@ -6,6 +6,7 @@ import pytest
 from tests.core.builders import HOUR, MINUTE, SECOND, Site, is_nothing, row
 
 from notbefore.core import approving, errors
+from notbefore.core.approving import Approval
 from notbefore.core.fleet import Listening
 from notbefore.core.operations import Kind, Status
 
@@ -77,7 +78,7 @@ def test_what_else_was_loaded_does_not_help_a_guest() -> None:
     draft = site.look(scopes=["vm:db", "vm:www"], events=[over.id])
     for stranger in (other, over):
         with pytest.raises(errors.RefusedError):
-            approving.approve_as_guest(draft, "vm:db", [stranger.id], "db")
+            approving.approve_as_guest(draft, Approval(vm="db", scope="vm:db", event_ids=(stranger.id,)))
     assert is_nothing(draft.changes())
 
 

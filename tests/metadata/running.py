@@ -16,6 +16,7 @@ import uvloop
 
 from notbefore.clock import SystemClock
 from notbefore.core import errors
+from notbefore.core.approving import Approval
 from notbefore.core.documents import Document
 from notbefore.core.fleet import Listening, Policy, Scope, ScopeKind, Vm
 from notbefore.core.operations import HOST_MAINTENANCE, Event, EventType, Source, Status
@@ -23,7 +24,6 @@ from notbefore.core.timing import Timing
 from notbefore.metadata.board import Board, Publications
 from notbefore.metadata.options import Limits, Options
 from notbefore.metadata.server import MetadataServer
-from notbefore.service.guests import Approval
 from notbefore.service.publishing import Members
 from notbefore.settings import Address, Listener
 

@@ -20,8 +20,8 @@ from tests.metadata.running import (
 )
 
 from notbefore.core import errors
+from notbefore.core.approving import Approval
 from notbefore.metadata.options import Limits, Options
-from notbefore.service.guests import Approval
 from notbefore.service.publishing import Members
 
 OTHER = "F020BA2E-3BC0-4C40-A10B-86575A9EABD5"

@@ -5,15 +5,17 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from notbefore.core.approving import Approval
 from notbefore.core.documents import Document
 from notbefore.core.driving import Task
 from notbefore.core.operations import Kind
 from notbefore.core.timing import Timing
 from notbefore.drivers.interface import Driver
 from notbefore.drivers.simulated import SimulatedDriver
-from notbefore.service import Service, demo, maintenance, queries, ticking, upkeep
+from notbefore.service import demo, maintenance, queries, ticking, upkeep
 from notbefore.service.calls import Call
-from notbefore.service.guests import Approval, Guests
+from notbefore.service.context import Service
+from notbefore.service.guests import Guests
 from notbefore.service.publishing import Members
 from notbefore.store.contract import Store
 

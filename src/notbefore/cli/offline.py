@@ -12,7 +12,7 @@ from notbefore.core import errors
 from notbefore.settings import Settings
 
 if TYPE_CHECKING:
-    from notbefore.service import Service
+    from notbefore.service.context import Service
     from notbefore.store.contract import Store
 
 ACTOR = "offline"
@@ -60,7 +60,7 @@ def _service(flags: Mapping[str, object]) -> "Iterator[Service]":
     with opened(settings.load(flags, os.environ), migrate=False) as store:
         from notbefore.clock import SystemClock
         from notbefore.core.timing import Timing
-        from notbefore.service import Service
+        from notbefore.service.context import Service
 
         service = Service(store=store, clock=SystemClock(), timing=Timing(), publisher=Nobody())
         service.require_sane_clock()

@@ -8,7 +8,7 @@ from notbefore.control import errors
 from notbefore.control.auth import PREFIX, Gate
 from notbefore.control.metrics import Metrics
 from notbefore.control.routes import events, fleet, groups, health, history, hosts, operations, tokens, vms
-from notbefore.service import Service
+from notbefore.service.context import Service
 
 
 def create(service: Service, metrics: Metrics) -> FastAPI:

@@ -8,8 +8,8 @@ from typing import Annotated, cast
 from fastapi import Depends, Header, Request
 
 from notbefore.core import errors
-from notbefore.service import Service
 from notbefore.service.calls import Call
+from notbefore.service.context import Service
 from notbefore.service.tokens import Caller
 
 KEY = re.compile(r"[!-~]{1,200}")

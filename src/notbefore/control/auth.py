@@ -10,7 +10,8 @@ from notbefore.control import answers
 from notbefore.control.asking import Asked, digest
 from notbefore.control.errors import refused, unexpected
 from notbefore.core import errors
-from notbefore.service import Service, tokens
+from notbefore.service import tokens
+from notbefore.service.context import Service
 
 PREFIX = "/v1"
 FLEET = "/v1/fleet"

@@ -1,7 +1,6 @@
 """Approvals: a guest's StartRequests, or an operator's word."""
 
-from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from notbefore.core import ending, errors
 from notbefore.core.draft import Draft
@@ -9,16 +8,25 @@ from notbefore.core.operations import Event, Kind, Status
 from notbefore.core.timing import ENDED_APPROVABLE
 
 
-def approve_as_guest(draft: Draft, scope: str, event_ids: Iterable[str], by: str) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approval:
+    """The StartRequests of one guest."""
+
+    vm: str
+    scope: str
+    event_ids: tuple[str, ...]
+
+
+def approve_as_guest(draft: Draft, approval: Approval) -> None:
     """All of them or none. Another scope's event and one that does not exist are refused alike."""
     events: dict[str, Event] = {}
-    for event_id in event_ids:
+    for event_id in approval.event_ids:
         event = draft.world.events.get(event_id.upper())
-        if event is None or event.scope != scope or not _is_approvable(draft, event):
+        if event is None or event.scope != approval.scope or not _is_approvable(draft, event):
             raise errors.RefusedError("an EventId names no live event of this VM: nothing was approved")
         events[event.id] = event
     for event in events.values():
-        approve(draft, event, by)
+        approve(draft, event, approval.vm)
 
 
 def approve(draft: Draft, event: Event, by: str) -> None:

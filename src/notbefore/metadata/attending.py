@@ -4,13 +4,13 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from notbefore.core import errors
+from notbefore.core.approving import Approval
 from notbefore.metadata import answers, gates, identity
 from notbefore.metadata.answers import Answer
 from notbefore.metadata.board import Guest
 from notbefore.metadata.gates import Approve, Describe, ListVersions, Poll, Refuse
 from notbefore.metadata.requests import Request
 from notbefore.metadata.waiting import Wait
-from notbefore.service.guests import Approval
 from notbefore.wire import approvals, instance
 from notbefore.wire import errors as wire_errors
 

@@ -10,7 +10,7 @@ from typing import Protocol
 import structlog
 
 from notbefore.core import errors
-from notbefore.service.guests import Approval
+from notbefore.core.approving import Approval
 
 log = structlog.get_logger()
 

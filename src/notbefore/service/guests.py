@@ -1,19 +1,12 @@
 """What guests cause: approvals and being heard."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from notbefore.core import approving, errors, listening
+from notbefore.core.approving import Approval
 from notbefore.core.timing import ENDED_APPROVABLE
 from notbefore.service.context import Service, Session
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Approval:
-    vm: str
-    scope: str
-    event_ids: tuple[str, ...]
 
 
 class Guests:
@@ -38,7 +31,7 @@ class Guests:
             for approval in approvals:
                 draft.by = f"vm:{approval.vm}"
                 try:
-                    approving.approve_as_guest(draft, approval.scope, approval.event_ids, by=approval.vm)
+                    approving.approve_as_guest(draft, approval)
                     answers.append(None)
                 except errors.NotbeforeError as refusal:
                     answers.append(refusal)

@@ -1,0 +1,259 @@
+"""What `serve` refuses to start on, what it leaves alone, and how it ends."""
+
+import hashlib
+import os
+import re
+import signal
+import sqlite3
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.acceptance.running import DEADLINE, HOST, Said, Server, ask, environment, run, serving, until
+
+NOWHERE = ("--metadata", f"{HOST}:0", "--control", f"{HOST}:0")
+
+
+def refused(home: Path, *flags: str, code: int = 1) -> str:
+    """The one sentence with which `serve` does not start."""
+    done = run("notbefore", "serve", *NOWHERE, *flags, env=environment(home))
+    assert done.returncode == code, done
+    assert done.stdout == ""
+    (sentence,) = (line for line in done.stderr.splitlines() if not line.startswith('{"action": "token.first"'))
+    assert sentence.startswith("notbefore: ")
+    assert "defect" not in sentence
+    return sentence.removeprefix("notbefore: ")
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(tmp_path_factory.mktemp("running"), "--demo") as server:
+        yield server
+
+
+def test_a_second_one_on_the_same_data_is_refused(running: Server) -> None:
+    said = refused(running.home, "--demo")
+    assert said == (
+        f"another `notbefore serve` uses the data directory {running.data / 'demo'}: "
+        "stop it, or give another with --data"
+    )
+    assert running.document()["Events"] == []
+
+
+def test_a_port_in_use_is_one_sentence(running: Server, tmp_path: Path) -> None:
+    said = refused(tmp_path, "--control", running.operators)
+    assert said == f"cannot listen on {running.operators} (address already in use): give another --control"
+    said = refused(tmp_path, "--metadata", running.guests)
+    assert said.startswith(f"Guests cannot be served at {running.guests}: Address already in use")
+    assert "--metadata" in said
+
+
+def test_a_backup_of_a_running_one_serves(running: Server, tmp_path: Path) -> None:
+    made = running.schedule("restart", "db")
+    copy = tmp_path / "copy.db"
+    assert running.cli("backup", "--demo", str(copy)).stdout == f"The database is copied to {copy}.\n"
+    again = running.cli("backup", "--demo", str(copy))
+    assert (again.returncode, again.stderr) == (
+        1,
+        f"notbefore: {copy} exists already: give the name of a new file\n",
+    )
+    with serving(tmp_path, "--database", f"sqlite:///{copy}", "--as", "db") as restored:
+        restored.token = running.token
+        assert restored.document()["Events"][0]["EventId"] == made["events"][0]["id"]
+        assert restored.get(f"/v1/operations/{made['id']}") == running.get(f"/v1/operations/{made['id']}")
+    running.post(f"/v1/operations/{made['id']}/cancel")
+
+
+def test_the_token_file_is_its_owners_alone(running: Server) -> None:
+    assert stat.S_IMODE(running.token_file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(running.token_file.parent.stat().st_mode) == 0o700
+
+
+@pytest.fixture
+def database(running: Server, tmp_path: Path) -> Path:
+    """A data directory with a sound database that nobody uses; gives the file."""
+    file = tmp_path / ".local" / "share" / "notbefore" / "notbefore.db"
+    file.parent.mkdir(parents=True)
+    assert running.cli("backup", "--demo", str(file)).returncode == 0
+    return file
+
+
+def _sha(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _overwrite_the_middle(file: Path) -> None:
+    with file.open("r+b") as opened:
+        opened.seek(4096)
+        opened.write(b"\xff" * 8 * 4096)
+
+
+def _cut_off(file: Path) -> None:
+    os.truncate(file, file.stat().st_size // 2)
+
+
+def _replace_by_text(file: Path) -> None:
+    file.write_text("This was a database once.\n" * 1000)
+
+
+def _make_newer(file: Path) -> None:
+    _execute(file, "UPDATE alembic_version SET version_num = '9999'")
+
+
+def _make_a_strangers(file: Path) -> None:
+    file.unlink()
+    _execute(file, "CREATE TABLE songs (title TEXT)")
+
+
+def _execute(file: Path, statement: str) -> None:
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute(statement)
+        connection.commit()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "advice"),
+    [
+        (_overwrite_the_middle, r"damaged.*restore"),
+        (_cut_off, r"damaged.*restore"),
+        (_replace_by_text, r"damaged or no database.*restore a backup, or name another"),
+        (_make_newer, r"made by a newer notbefore.*9999.*use that version"),
+        (_make_a_strangers, r"belongs to another program: name another file"),
+    ],
+)
+def test_a_database_that_is_not_fit_is_refused_and_left_alone(
+    database: Path, tmp_path: Path, spoil: Callable[[Path], None], advice: str
+) -> None:
+    spoil(database)
+    before = _sha(database)
+    assert re.search(advice, refused(tmp_path))
+    assert _sha(database) == before
+    assert {path.name for path in database.parent.iterdir()} <= {
+        *("notbefore.db", "notbefore.db-wal", "notbefore.db-shm", "lock")
+    }
+
+
+def test_a_clock_far_behind_the_journal_is_refused(database: Path, tmp_path: Path) -> None:
+    tomorrow = int(time.time() + 86_400) * 1_000_000
+    _execute(database, f"UPDATE journal SET at = {tomorrow}")
+    assert re.fullmatch(
+        r"The system clock says .* UTC, but the journal was already at .* UTC: set the clock right, then start again.",
+        refused(tmp_path),
+    )
+    with closing(sqlite3.connect(database)) as connection:
+        assert connection.execute("SELECT DISTINCT at FROM journal").fetchall() == [(tomorrow,)]
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "said"),
+    [
+        (["--speed", "fast"], 2, r"--speed: 'fast' is not a speed from 0.01 to 100000: give one such as 60"),
+        (["--metadata", "8254"], 2, r"--metadata: '8254' is not a listener: give HOST:PORT or unix:PATH"),
+        (["--as", "no such"], 2, r"--as: 'no such' is not a VM name: give 1 to 64 letters"),
+        (["--guest-rate", "-1"], 2, r"--guest-rate: '-1' is not a rate"),
+        (["--no-such-flag"], 2, r"No such option: --no-such-flag.*see `notbefore serve -h`"),
+        (["--config", "{home}/none.toml"], 2, r"the settings file .*none.toml cannot be read: No such file"),
+        (
+            ["--database", "mysql://secret@host/name"],
+            2,
+            r"--database: is not a database: give sqlite:///PATH or postgre",
+        ),
+        (["--database", "sqlite:////no/such/folder/x.db"], 1, r"there is no directory /no/such/folder"),
+        (["--database", "postgresql://nobody@127.0.0.1:1/none"], 1, r"cannot open the database .*refused"),
+        (["--data", "/dev/null/x"], 1, r"the data directory /dev/null/x cannot be used \(Not a directory\)"),
+        (["--proxy-trusted", "127.0.0.0/8"], 2, r"proxy_trusted and proxy_secret_file need each other"),
+        (
+            ["--proxy-trusted", "127.0.0.0/8", "--proxy-secret-file", "{home}/none"],
+            1,
+            r"the proxies' secret .*none cannot be read: No such file",
+        ),
+    ],
+)
+def test_bad_flags_are_one_sentence(tmp_path: Path, flags: list[str], code: int, said: str) -> None:
+    sentence = refused(tmp_path, *(flag.format(home=tmp_path) for flag in flags), code=code)
+    assert not list(tmp_path.rglob("notbefore.db"))
+    assert re.search(said, sentence), sentence
+    assert "secret@" not in sentence
+
+
+def test_sigterm_first_lets_answers_out(tmp_path: Path) -> None:
+    with serving(tmp_path, "--demo") as server:
+        (event,) = server.schedule("restart", "web-0")["events"]
+        tag = server.poll().headers["etag"]
+        before = _counted(server, "connections")
+        answers: dict[str, Said] = {}
+
+        def wait() -> None:
+            answers["wait"] = server.poll(If_None_Match=tag, Prefer="wait=60")
+
+        def approve() -> None:
+            answers["approval"] = server.approve(event["id"])
+
+        def command() -> None:
+            answers["command"] = server.control("POST", "/v1/hosts", {"name": "late"})
+
+        asking = [threading.Thread(target=call) for call in (wait, approve, command)]
+        with closing(sqlite3.connect(server.data / "demo" / "notbefore.db", isolation_level=None)) as other:
+            # While another program writes, nothing can be kept, so approval and command are pending.
+            other.execute("BEGIN IMMEDIATE")
+            for thread in asking:
+                thread.start()
+            until(lambda: _operators_connected(server) == 1, what="the command has been sent")
+            until(lambda: _counted(server, "long_waits") == 1, what="somebody waits")
+            until(lambda: _counted(server, "connections") == before + 2, what="the approval has been sent")
+            assert server.process is not None
+            server.process.send_signal(signal.SIGTERM)
+            until(lambda: "serve.stopping" in server.errors)
+            asking[0].join(DEADLINE)
+            assert answers["wait"].status == 304
+            assert set(answers) == {"wait"}
+            other.execute("ROLLBACK")
+        for thread in asking:
+            thread.join(DEADLINE)
+        assert (answers["approval"].status, answers["command"].status) == (200, 201)
+        assert server.process.wait(DEADLINE) == 0
+        server.process = None
+        assert "Traceback" not in server.errors
+        server.start()
+        assert server.get("/v1/hosts/late")["name"] == "late"
+        assert server.get(f"/v1/events/{event['id']}")["approved_by"] == "web-0"
+
+
+def _counted(server: Server, kind: str) -> int:
+    metrics = ask(server.operators, "GET", "/metrics").body.decode()
+    found = re.search(rf'^notbefore_guest_requests_total{{kind="{kind}"}} (\d+)', metrics, re.MULTILINE)
+    assert found is not None
+    return int(found[1])
+
+
+def _operators_connected(server: Server) -> int:
+    """As the kernel tells, for a count of the server's own would count itself."""
+    port = f":{int(server.operators.rpartition(':')[2]):04X}"
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(row[3] == "01" and row[1].endswith(port) for row in rows)
+
+
+def test_secrets_are_never_logged(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("a-secret-of-the-proxies\n")
+    flags = ("--proxy-trusted", "127.34.4.0/24", "--proxy-secret-file", str(secret), "--log-level", "debug", "--demo")
+    with serving(tmp_path, *flags) as server:
+        made = server.post("/v1/tokens", {"name": "ada"})["token"]
+        for token in (made, made + "x", "wrong-token-entirely"):
+            ask(server.operators, "GET", "/v1/hosts", headers={"Authorization": f"Bearer {token}"})
+        for proof in ("0" * 64, "not-even-hex"):
+            said = server.poll("127.34.4.1", X_Notbefore_VM="db", X_Notbefore_Time="1", X_Notbefore_Signature=proof)
+            assert said.status == 403
+        assert server.terminate() == 0
+    logged = server.errors + server.output
+    assert "caller.unproven" in logged
+    for hidden in (server.token, made, "wrong-token-entirely", secret.read_text().strip()):
+        assert hidden not in logged
+    for file in server.data.rglob("*"):
+        if file.is_file() and file != server.token_file:
+            assert server.token.encode() not in file.read_bytes()
+            assert made.encode() not in file.read_bytes()

@@ -20,7 +20,6 @@ _STATEMENTS = 256
 _PRAGMAS = (
     "PRAGMA synchronous = FULL",
     "PRAGMA cache_size = -8192",
-    "PRAGMA wal_autocheckpoint = 4000",
     "PRAGMA journal_size_limit = 67108864",
     "PRAGMA temp_store = MEMORY",
 )

@@ -46,8 +46,11 @@ class Watch:
         for entry in changes.entries:
             assert entry.at == now
             self.said[entry.action, entry.event or entry.operation or ""] += 1
-        for operation in changes.operations.values():
+        for operation in after.operations.values():
             _is_consistent(after, operation)
+            if operation.status is Status.SCHEDULED:
+                _is_looked_at_in_time(after, operation, now, expiry_from)
+        for operation in changes.operations.values():
             if operation.status is Status.STARTED and not _was(before, operation, Status.STARTED):
                 self._may_start(before, after, operation, now, expiry_from)
             if _was(before, operation, Status.STARTED) and not operation.status.live:
@@ -155,12 +158,26 @@ def _is_consistent(after: World, operation: Operation) -> None:
     assert live or (operation.claimed_by, operation.claimed_until, operation.held) == (None, None, False)
     assert len(set(operation.done)) == len(operation.done)
     assert set(operation.done) <= set(operation.vms)
+    assert operation.attempt <= 3
     if live:
         named = [name for event in events if event.status.live for name in event.resources]
         assert len(named) == len(set(named))
         assert not events or set(named) == set(operation.vms)
         for name in set(operation.vms) - set(operation.done):
             assert after.vms[name].host == operation.host
+
+
+def _is_looked_at_in_time(after: World, operation: Operation, now: datetime, expiry_from: datetime) -> None:
+    events = [event for event in _of(after, operation.id) if event.status.live]
+    assert operation.due_at is not None
+    latest = max(operation.not_before, expiry_from)
+    if operation.held:
+        latest = now + timedelta(seconds=60)
+    elif all(event.approved for event in events) and not (
+        operation.kind is Kind.DEGRADED_HARDWARE and any(event.implied for event in events)
+    ):
+        latest = now
+    assert operation.due_at <= max(latest, now), "it is approved, or its time has come, but nobody looks"
 
 
 def _was_shown(after: World, operation: Operation, now: datetime) -> None:

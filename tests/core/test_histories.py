@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -97,6 +98,16 @@ class Histories(RuleBasedStateMachine):
 
     # Operations
 
+    @precondition(lambda self: "group:pool" in self.site.state.scopes)
+    @rule(approved=st.booleans())
+    def delete_from_the_pool(self, approved: bool) -> None:
+        names = sorted(vm.name for vm in self.site.state.vms.values() if vm.group == "pool")
+        for name in names[:2]:
+            self.attempt(partial(self.site.schedule, Kind.DELETION, name))
+        events = self.site.listed("group:pool")
+        if approved and events:
+            self.site.approve("group:pool", max(events, key=lambda event: event.not_before).id)
+
     @precondition(has_vms)
     @rule(data=st.data(), kind=KINDS, notice=NOTICES)
     def schedule(self, data: st.DataObject, kind: Kind, notice: timedelta | None) -> None:
@@ -123,10 +134,12 @@ class Histories(RuleBasedStateMachine):
     @precondition(has_events)
     @rule(data=st.data())
     def approve_as_guest(self, data: st.DataObject) -> None:
-        scope = self.some_scope(data)
-        own = sorted(event.id for event in self.site.listed(scope))
         anybody = sorted(self.site.state.events)[-12:]
-        ids = data.draw(st.lists(st.sampled_from(own or anybody) | st.sampled_from(anybody), min_size=1, max_size=3))
+        scope = self.site.state.events[data.draw(st.sampled_from(anybody))].scope
+        own = sorted(event.id for event in self.site.listed(scope)) or anybody
+        ids = data.draw(
+            st.lists(st.sampled_from(own), min_size=1, max_size=3) | st.lists(st.sampled_from(anybody), min_size=1)
+        )
         events = [self.site.state.events[key] for key in ids]
         allowed = all(
             event.scope == scope and (event.ended_at is None or self.site.now - event.ended_at <= ENDED_APPROVABLE)
@@ -166,16 +179,22 @@ class Histories(RuleBasedStateMachine):
 
     # Time
 
-    @rule(duration=DURATIONS)
-    def time_passes(self, duration: timedelta) -> None:
+    @rule(data=st.data(), duration=DURATIONS, ticks=st.sampled_from([True, True, False]))
+    def time_passes(self, data: st.DataObject, duration: timedelta, ticks: bool) -> None:
         self.site.wait(duration)
+        if ticks:
+            self.tick(data, "p")
 
     @precondition(lambda self: self.site.live())
-    @rule()
-    def time_passes_until_something_is_due(self) -> None:
+    @rule(data=st.data())
+    def time_passes_until_something_is_due(self, data: st.DataObject) -> None:
         self.site.now = max(self.site.now, min(operation.due_at or self.site.now for operation in self.site.live()))
+        self.tick(data, "p")
 
     @rule(data=st.data(), process=PROCESSES)
+    def some_process_ticks(self, data: st.DataObject, process: str) -> None:
+        self.tick(data, process)
+
     def tick(self, data: st.DataObject, process: str) -> None:
         reports: dict[str, Outcome] = {}
         for task, owner in list(self.tasks):
@@ -218,18 +237,15 @@ class Histories(RuleBasedStateMachine):
 
     # The fleet
 
-    @rule(data=st.data(), cordoned=st.booleans())
-    def cordon(self, data: st.DataObject, cordoned: bool) -> None:
-        self.site.cordon(self.some_host(data), cordoned)
-
-    @rule(name=st.sampled_from("abcdef"))
-    def add_host(self, name: str) -> None:
-        assert self.attempt(lambda: self.site.add_host(name)) or name in self.site.state.hosts
-
-    @precondition(lambda self: len(self.site.state.hosts) > 1)
-    @rule(data=st.data())
-    def remove_host(self, data: st.DataObject) -> None:
-        self.attempt(lambda: self.site.remove_host(self.some_host(data)))
+    @rule(data=st.data(), what=st.sampled_from(["cordon", "uncordon", "add", "remove"]))
+    def change_hosts(self, data: st.DataObject, what: str) -> None:
+        host = data.draw(st.sampled_from("abcdef"))
+        if what == "add":
+            assert self.attempt(lambda: self.site.add_host(host)) or host in self.site.state.hosts
+        elif what == "remove" and len(self.site.state.hosts) > 1:
+            self.attempt(lambda: self.site.remove_host(host))
+        else:
+            self.attempt(lambda: self.site.cordon(host, what == "cordon"))
 
     @rule(
         data=st.data(),
@@ -371,7 +387,7 @@ SETTINGS = settings(
 
 
 def test_what_always_holds_holds_over_random_histories() -> None:
-    run_state_machine_as_test(Histories, settings=settings(SETTINGS, max_examples=80))
+    run_state_machine_as_test(Histories, settings=settings(SETTINGS, max_examples=100))
 
 
 @pytest.mark.soak

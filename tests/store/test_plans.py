@@ -3,7 +3,7 @@
 import pytest
 from tests.store.samples import session_of
 
-from notbefore.store import events, fleet, journal, operations
+from notbefore.store import events, fleet, journal, loading, operations
 from notbefore.store.contract import Store
 from notbefore.store.session import Flavour, Query
 
@@ -16,7 +16,9 @@ OFTEN = {
     "a page of operations": (operations._page(True, None, False, False), "operations_created"),
     "events of operations": (events.OF, "events_operation"),
     "live events in scopes": (events.LIVE_IN, "events_scope"),
-    "an event still to be approved": (events.AWAITED_BESIDE, "events_operation"),
+    "what an approval needs": (loading.TOLD, "events_scope"),
+    "who else must approve": (loading.TOLD, "events_operation"),
+    "what an approval of something ended needs": (loading.TOLD_AND_ENDED, "events_scope"),
     "ended events in scopes": (events.ENDED_IN, "events_scope"),
     "counts": (events._COUNTS, "events_live"),
     "a page of events": (events._page(True, None, False, False), "events_created"),
@@ -33,7 +35,7 @@ def test_found_by_an_index(sqlite_store: Store, query: Query, index: str) -> Non
     text, order, constant = query.on(Flavour.SQLITE)
     with sqlite_store.read() as reader:
         connection = session_of(reader)._connection
-        values = [constant.get(name, "[]" if name in ("names", "scopes") else 1) for name in order]
+        values = [constant.get(name, "[]" if name == "names" else 1) for name in order]
         plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {text}", values)]
     assert any(index in step for step in plan), plan
     assert not any("TEMP B-TREE" in step for step in plan if index != "operations_due"), plan

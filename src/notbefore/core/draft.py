@@ -24,6 +24,8 @@ class World:
     """VMs on each host that could take one more; loaded only for moves."""
     addresses: dict[str, str] = field(default_factory=dict)
     """Which VM has an address; loaded for those that a command names."""
+    awaited_elsewhere: set[str] = field(default_factory=set)
+    """Operations that somebody must still approve whose event was not loaded; loaded only for approvals by guests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

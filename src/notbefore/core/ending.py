@@ -98,5 +98,6 @@ def leave_host(draft: Draft, name: str) -> None:
 
 def look_again_if_approved(draft: Draft, operation: Operation) -> None:
     """Once nobody is waited for, tick looks at it at once."""
-    if all(event.approved for event in draft.live_events_of(operation.id)):
+    awaited_here = any(not event.approved for event in draft.live_events_of(operation.id))
+    if not awaited_here and operation.id not in draft.world.awaited_elsewhere:
         draft.put_operation(replace(operation, due_at=draft.now, held=False))

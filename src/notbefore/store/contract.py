@@ -52,7 +52,7 @@ class Reader(Protocol):
     def load_to_approve(self, scopes: Collection[str], ended_since: datetime | None = None) -> World:
         """The live events of these scopes (and those that ended at or after `ended_since`) with their operations.
 
-        Of other scopes' events of each operation at most one is there: one that is still to be approved.
+        Of other scopes' events it is only told which operations wait for one of them to be approved.
         """
 
     def load_fleet(self) -> World:

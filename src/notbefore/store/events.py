@@ -18,24 +18,6 @@ NAMED = Query(select(schema.events).where(Among(_E.id, "names")))
 OF = Query(select(schema.events).where(Among(_E.operation, "names")))
 OF_LIVE_OPERATIONS = Query(select(schema.events).where(_E.operation.in_(select(_O.id).where(_O.ended_at.is_(None)))))
 LIVE_IN = Query(select(schema.events).where(Among(_E.scope, "names"), _LIVE))
-# Of each operation at most one event that nobody has approved, beside those of the scopes.
-_other = schema.events.alias("other")
-AWAITED_BESIDE = Query(
-    select(schema.events).where(
-        _E.id.in_(
-            select(
-                select(_other.c.id)
-                .where(_other.c.operation == _O.id, _other.c.ended_at.is_(None), _other.c.approved_at.is_(None))
-                .where(~Among(_other.c.scope, "scopes"))
-                .limit(1)
-                .correlate(schema.operations)
-                .scalar_subquery()
-            )
-            .select_from(schema.operations)
-            .where(Among(_O.id, "names"))
-        )
-    )
-)
 ENDED_IN = Query(select(schema.events).where(Among(_E.scope, "names"), _E.ended_at >= bindparam("since")))
 
 _MADE_WITH = ("operation", "scope", "update_domain", "type", "source", "description", "duration", "created_at")

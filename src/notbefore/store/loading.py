@@ -4,14 +4,35 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from sqlalchemy import bindparam, exists, select
+
 from notbefore.core.draft import World
 from notbefore.core.fleet import Scope, ScopeKind, Vm
 from notbefore.core.operations import Event
-from notbefore.store import events, fleet, moments, operations
-from notbefore.store.session import Query, Row, Session, chunks
+from notbefore.store import events, fleet, moments, operations, schema
+from notbefore.store.session import Among, Query, Row, Session, chunks
 
 _PAGE = 2_000
 """Scopes that `views` holds at once."""
+
+
+_E, _O = schema.events.c, schema.operations.c
+_other = schema.events.alias("other")
+_AWAITED_ELSEWHERE = exists(
+    select(_other.c.id)
+    .where(_other.c.operation == _O.id, _other.c.ended_at.is_(None), _other.c.approved_at.is_(None))
+    .where(~Among(_other.c.scope, "names"))
+    .correlate(schema.operations)
+)
+_TOLD = (
+    select(schema.events, schema.operations, _AWAITED_ELSEWHERE)
+    .select_from(schema.events.join(schema.operations, _O.id == _E.operation))
+    .where(Among(_E.scope, "names"))
+)
+# In one statement, because a guest waits for it.
+TOLD = Query(_TOLD.where(_E.ended_at.is_(None)))
+TOLD_AND_ENDED = Query(_TOLD.where(_E.ended_at >= bindparam("since")))
+_EVENT_WIDTH = len(schema.events.columns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +84,9 @@ def load(session: Session, wanted: Wanted) -> World:
 
 def load_to_approve(session: Session, scopes: Collection[str], ended_since: datetime | None) -> World:
     loading = _Loading(session)
-    loading.add_events(events.LIVE_IN, scopes)
+    loading.add_told(TOLD, scopes)
     if ended_since is not None:
-        loading.add_events(events.ENDED_IN, scopes, since=moments.to_number(ended_since))
-    told_of = loading.missing_operations()
-    loading.add_operations(operations.NAMED, told_of)
-    loading.add_events(events.AWAITED_BESIDE, told_of, scopes=list(scopes))
+        loading.add_told(TOLD_AND_ENDED, scopes, since=moments.to_number(ended_since))
     return loading.world
 
 
@@ -149,6 +167,16 @@ class _Loading:
         for row in self._rows(query, names, **parameters):
             if row[0] not in known:
                 known[row[0]] = events.event(row)
+
+    def add_told(self, query: Query, scopes: Collection[str], **parameters: object) -> None:
+        world = self.world
+        for row in self._rows(query, scopes, **parameters):
+            event = events.event(row)
+            world.events[event.id] = event
+            if event.operation not in world.operations:
+                world.operations[event.operation] = operations.operation(row[_EVENT_WIDTH:])
+            if row[-1]:
+                world.awaited_elsewhere.add(event.operation)
 
     def missing_operations(self) -> set[str]:
         """Operations of loaded events that are not loaded themselves."""

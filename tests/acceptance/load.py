@@ -14,7 +14,7 @@ from tests.acceptance.running import Said, Server
 FAR_AHEAD = 10_000
 """Minutes of notice: what nobody approves does not start during a test."""
 
-RETRY_SECONDS = 0.05
+RETRY_SECONDS = 0.1
 
 FLEET: dict[str, Any] = {
     "hosts": {f"host-{number}": {} for number in range(6)},
@@ -109,7 +109,7 @@ class Operator(Worker):
         choices += [self._cancel, self._approve] if self._open else []
         choices += [self._remove] if len(self._extra) > 3 else []
         self.random.choice(choices)(key)
-        self.stopping.wait(0.002)
+        self.stopping.wait(0.005)
 
     def command(self, method: str, path: str, body: object, key: str) -> Said:
         def send() -> Said:
@@ -186,7 +186,7 @@ class Guest(Worker):
                 if self.random.random() < 0.7:
                     self._approve(event_id)
                     return
-        self.stopping.wait(0.005)
+        self.stopping.wait(0.02)
 
     def look(self, body: bytes) -> None:
         document = json.loads(body)

@@ -169,6 +169,12 @@ class Server:
         """What it wrote to standard output since its last start."""
         return self._output.read_text()
 
+    @property
+    def defects(self) -> list[dict[str, Any]]:
+        """What it logged with a traceback of its own; every line is JSON."""
+        entries = [json.loads(line) for line in self.errors.splitlines()]
+        return [entry for entry in entries if "exception" in entry and entry["action"] != "library"]
+
     def logged(self, action: str) -> list[dict[str, Any]]:
         """The lines of this kind since the last start."""
         with self._log.open("rb") as log:

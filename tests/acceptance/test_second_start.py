@@ -3,6 +3,7 @@
 import hashlib
 import os
 import re
+import shutil
 import signal
 import sqlite3
 import stat
@@ -73,12 +74,19 @@ def test_the_token_file_is_its_owners_alone(running: Server) -> None:
     assert stat.S_IMODE(running.token_file.parent.stat().st_mode) == 0o700
 
 
+@pytest.fixture(scope="module")
+def sound(running: Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("sound") / "notbefore.db"
+    assert running.cli("backup", "--demo", str(file)).returncode == 0
+    return file
+
+
 @pytest.fixture
-def database(running: Server, tmp_path: Path) -> Path:
+def database(sound: Path, tmp_path: Path) -> Path:
     """A data directory with a sound database that nobody uses; gives the file."""
     file = tmp_path / ".local" / "share" / "notbefore" / "notbefore.db"
     file.parent.mkdir(parents=True)
-    assert running.cli("backup", "--demo", str(file)).returncode == 0
+    shutil.copy(sound, file)
     return file
 
 
@@ -217,7 +225,7 @@ def test_sigterm_first_lets_answers_out(tmp_path: Path) -> None:
         assert (answers["approval"].status, answers["command"].status) == (200, 201)
         assert server.process.wait(DEADLINE) == 0
         server.process = None
-        assert "Traceback" not in server.errors
+        assert server.defects == []
         server.start()
         assert server.get("/v1/hosts/late")["name"] == "late"
         assert server.get(f"/v1/events/{event['id']}")["approved_by"] == "web-0"

@@ -15,7 +15,7 @@ def configure(level: LogLevel, log_format: LogFormat) -> None:
         structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()) if people else structlog.processors.JSONRenderer()
     )
     tracebacks: list[structlog.typing.Processor] = [] if people else [structlog.processors.format_exc_info]
-    logging.basicConfig(handlers=[_Forwarding()], level=logging.WARNING, force=True)
+    logging.lastResort = _Forwarding(logging.WARNING)
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,

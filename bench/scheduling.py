@@ -11,7 +11,6 @@ from typing import Any
 
 from bench import fleets, report
 from bench.effort import Effort
-from notbefore import garbage
 from notbefore.core.operations import Kind
 from notbefore.service import maintenance
 from notbefore.service.calls import SYSTEM
@@ -27,8 +26,6 @@ Rows = dict[str, list[tuple[Any, ...]]]
 
 
 def measure(effort: Effort) -> list[report.Row]:
-    # As `serve` does.
-    garbage.ease()
     with TemporaryDirectory(prefix="notbefore-bench-") as directory:
         fresh = Path(directory) / "fresh"
         fleets.make(fresh, fleets.groups(effort.hosts * fleets.PER_HOST))

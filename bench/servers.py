@@ -45,7 +45,7 @@ def notbefore(data: Path, *flags: str, address: str = "127.0.0.1", answers: int 
     command = [
         *(sys.executable, "-m", "notbefore", "serve", "--data", str(data)),
         *("--metadata", f"127.0.0.1:{port}", "--control", f"127.0.0.1:{control}"),
-        *("--guest-rate", RATE, "--log-level", "warning", *flags),
+        *("--guest-rate", RATE, "--log-level", "error", *flags),
     ]
     with _running("notbefore", command, port, control, address, answers) as server:
         yield server

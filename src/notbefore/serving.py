@@ -39,7 +39,6 @@ def run(settings: Settings) -> int:
     """Serve until SIGINT or SIGTERM."""
     logs.configure(settings.log_level, settings.log_format)
     options = _options(settings)
-    garbage.ease()
     with datadirectory.held(settings.directory):
         # SQLite is brought up to date by itself, PostgreSQL only by `notbefore migrate`.
         store = open_store(settings.database_url, migrate=settings.database_url.startswith("sqlite:"))
@@ -63,6 +62,7 @@ async def _serve(settings: Settings, options: Options, store: Store) -> None:
         # Blocking, but nothing is served yet.
         position = _prepare(settings, service)
         await asyncio.sleep(0)
+    garbage.keep()
     async with AsyncExitStack() as workers, _answering() as shells:
         metadata = MetadataServer(
             board=board, guests=Guests(service), clock=service.clock, timing=timing, options=options

@@ -57,8 +57,8 @@ def test_everything_comes_back(store: Store) -> None:
 
 def test_keeping_again_replaces(store: Store) -> None:
     keep(store, FULL_OPERATION, FULL_EVENT)
-    bare = operation("full", status=Status.FAILED, ended_at=NOW + 2 * MINUTE)
-    made_with = {name: getattr(FULL_OPERATION, name) for name in ("kind", "host", "not_before", "by", "reason")}
+    bare = operation("full", "b", status=Status.FAILED, ended_at=NOW + 2 * MINUTE)
+    made_with = {name: getattr(FULL_OPERATION, name) for name in ("kind", "not_before", "by", "reason")}
     ended = replace(bare, **made_with)
     canceled = replace(
         FULL_EVENT,

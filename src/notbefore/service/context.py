@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import structlog
 
+from notbefore import garbage
 from notbefore.clock import Clock
 from notbefore.core import errors
 from notbefore.core.draft import Changes, Draft, World
@@ -132,7 +133,7 @@ class Service:
         self.clock.not_below(last[1])
 
     def _transact(self, work: Callable[[Session], T]) -> T:
-        with self._writing:
+        with self._writing, garbage.put_off():
             for allowance in ALLOWANCES:
                 try:
                     session, result = self._attempt(work, allowance)

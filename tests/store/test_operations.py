@@ -57,13 +57,14 @@ def test_everything_comes_back(store: Store) -> None:
 
 def test_keeping_again_replaces(store: Store) -> None:
     keep(store, FULL_OPERATION, FULL_EVENT)
-    bare = operation("full", "b", status=Status.FAILED, ended_at=NOW + 2 * MINUTE)
-    made_with = {name: getattr(FULL_OPERATION, name) for name in ("kind", "not_before", "by", "reason")}
+    bare = operation("full", "b", status=Status.FAILED, not_before=NOW + 3 * MINUTE, ended_at=NOW + 2 * MINUTE)
+    made_with = {name: getattr(FULL_OPERATION, name) for name in ("kind", "by", "reason")}
     ended = replace(bare, **made_with)
     canceled = replace(
         FULL_EVENT,
         resources=("web-0",),
         status=Status.CANCELED,
+        not_before=NOW + 3 * MINUTE,
         approved_at=None,
         approved_by=None,
         implied=False,

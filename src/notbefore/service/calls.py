@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from notbefore import garbage
 from notbefore.core import errors
 from notbefore.service.context import Service, Session
 
@@ -31,6 +32,7 @@ SYSTEM = Call(actor="system")
 def command(service: Service, call: Call, work: Callable[[Session], View], *, shown_once: str = "") -> View:
     """Do the work once per key; its result is kept in the same transaction, but for a field that is secret."""
 
+    @garbage.put_off()
     def once(session: Session) -> View:
         if call.key is None:
             return work(session)

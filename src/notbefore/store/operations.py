@@ -24,7 +24,7 @@ _MOVING_TO = Query(
     .order_by(_O.id)
 )
 
-_PUT = Upsert(schema.operations, fixed=("kind", "created_at", "not_before", "author", "reason"))
+_PUT = Upsert(schema.operations, fixed=("kind", "created_at", "author", "reason"))
 _DUE = Query(
     select(_O.id)
     .where(_LIVE, _O.due_at <= bindparam("now"))

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from notbefore.clock import SystemClock
 from notbefore.core.documents import Document
-from notbefore.core.fleet import Host, Listening, Policy, ScopeKind
+from notbefore.core.fleet import Listening, Policy, ScopeKind
 from notbefore.core.membership import VmSpec
-from notbefore.core.reconciling import FleetSpec, GroupSpec
+from notbefore.core.reconciling import FleetSpec, GroupSpec, HostSpec
 from notbefore.core.timing import Timing
 from notbefore.service import fleet
 from notbefore.service.calls import SYSTEM
@@ -77,7 +77,7 @@ def groups(vms: int, policy: Policy = ASKING) -> FleetSpec:
         group, domain = divmod(number, PER_SCOPE)
         places.append((number, group, domain, (group % blocks) * PER_SCOPE + domain))
     return FleetSpec(
-        hosts={f"host-{host}": Host(name=f"host-{host}") for *_, host in places},
+        hosts={f"host-{host}": HostSpec() for *_, host in places},
         groups={f"group-{group}": GroupSpec(kind=ScopeKind.AVAILABILITY_SET, policy=policy) for _, group, *_ in places},
         vms={
             f"vm-{number}": VmSpec(
@@ -96,7 +96,7 @@ def groups(vms: int, policy: Policy = ASKING) -> FleetSpec:
 def one_group(vms: int) -> FleetSpec:
     """All VMs in one scope and one update domain."""
     return FleetSpec(
-        hosts={f"host-{host}": Host(name=f"host-{host}") for host in range(-(-vms // PER_HOST))},
+        hosts={f"host-{host}": HostSpec() for host in range(-(-vms // PER_HOST))},
         groups={"group": GroupSpec(kind=ScopeKind.PLACEMENT_GROUP, policy=ASKING)},
         vms={
             f"vm-{number}": VmSpec(
@@ -110,7 +110,7 @@ def one_group(vms: int) -> FleetSpec:
 def standalone(vms: int, per_host: int) -> FleetSpec:
     """Each VM is a scope of its own."""
     return FleetSpec(
-        hosts={f"host-{host}": Host(name=f"host-{host}") for host in range(-(-vms // per_host))},
+        hosts={f"host-{host}": HostSpec() for host in range(-(-vms // per_host))},
         vms={
             f"vm-{number}": VmSpec(name=f"vm-{number}", host=f"host-{number // per_host}", addresses=(address(number),))
             for number in range(vms)

@@ -85,6 +85,11 @@ class Control:
         assert said.status in (200, 201), said.body
         return said.json
 
+    def post_fleet(self, toml: bytes) -> Any:
+        said = self.ask("POST", "/v1/fleet", toml, headers={"Content-Type": "application/toml"})
+        assert said.status == 200, said.body
+        return said.json
+
 
 @contextmanager
 def running(directory: Path) -> Iterator[Control]:

@@ -78,6 +78,20 @@ def test_lists_come_page_by_page(fleet: Control, noun: str) -> None:
     assert len(found) >= 3
 
 
+def test_what_is_asked_twice_under_a_key_is_answered_alike_whatever_happened_since(fleet: Control) -> None:
+    def ask(path: str, body: object) -> tuple[int, object]:
+        said = fleet.ask("PATCH", path, body, headers={"Idempotency-Key": path})
+        return said.status, said.json
+
+    fleet.post("/v1/groups", {"name": "new", "kind": "cloud-service"})
+    group, vm = ("/v1/groups/new", {"policy": {"auto_approve": True}}), ("/v1/vms/batch/policy", {"auto_approve": True})
+    before = ask(*group), ask(*vm)
+    assert [status for status, _ in before] == [200, 200]
+    fleet.ask("DELETE", "/v1/groups/new")
+    fleet.ask("DELETE", "/v1/vms/batch")
+    assert (ask(*group), ask(*vm)) == before
+
+
 def test_lists_are_filtered(fleet: Control) -> None:
     assert [vm["name"] for vm in fleet.get("/v1/vms?host=host-b")["items"]] == ["db", "web-1"]
     assert [vm["name"] for vm in fleet.get("/v1/vms?group=web")["items"]] == ["web-0", "web-1"]
@@ -120,6 +134,18 @@ def test_a_file_is_applied_whole_or_only_shown(fleet: Control) -> None:
     assert [host["name"] for host in fleet.get("/v1/hosts")["items"]] == ["host-a"]
 
 
+FACTS = b'{"vms": {"new": {"host": "host-a", "facts": {%s}}}}'
+TAGS = b", ".join(b'"t%d": ""' % number for number in range(65))
+ADDRESSES = b'{"vms": {"new": {"host": "host-a", "addresses": [%s]}}}' % b", ".join([b'"10.0.0.7"'] * 65)
+
+
+def test_a_failed_host_stays_cordoned(fleet: Control) -> None:
+    fleet.post("/v1/operations", {"kind": "hardware-failure", "names": ["host-b"]})
+    assert fleet.post_fleet(b"[hosts.host-b]\n")["changes"] == []
+    assert fleet.get("/v1/hosts/host-b")["cordoned"] is True
+    assert len(fleet.post_fleet(b"[hosts.host-b]\ncordoned = false\n")["changes"]) == 1
+
+
 @pytest.mark.parametrize(
     ("body", "kind", "said"),
     [
@@ -127,6 +153,20 @@ def test_a_file_is_applied_whole_or_only_shown(fleet: Control) -> None:
         (b"{]", "application/json", "not JSON"),
         (b"[hosts", "application/toml", "not TOML"),
         (b"\xff", "application/toml", "UTF-8"),
+        (b"\xff", "application/json", "not JSON"),
+        (b"a = " + b"[" * 100_000, "application/toml", "not TOML"),
+        (b"a = " + b"9" * 5_000, "application/toml", "not TOML"),
+        (b"[" * 100_000, "application/json", "not JSON"),
+        (b'{"vms": {"new": {"host": "nope"}}}', "application/json", "vms.new: there is no host 'nope'"),
+        (b'{"vms": {"new": {"host": 5}}}', "application/json", "vms.new.host: expected `str`, got `int`"),
+        (b'{"vms": {"new": {"group": "web"}}}', "application/json", "vms.new: object missing required field `host`"),
+        (b'{"vms": {"new": 5}}', "application/json", "vms.new: expected `object`, got `int`"),
+        (b'{"vms": []}', "application/json", "vms: expected `object`, got `array`"),
+        (b"[]", "application/json", "expected `object`, got `array`"),
+        (b'{"vms": {"new": {"host": "host-a", "vm_id": ""}}}', "application/json", "vms.new: '' is not a vmId"),
+        (FACTS % b'"zone": "a\\u0007"', "application/json", "vms.new.facts.zone: holds control characters"),
+        (FACTS % b'"tags": {%s}' % TAGS, "application/json", "vms.new.facts.tags: expected `object` of length <= 64"),
+        (ADDRESSES, "application/json", "vms.new.addresses: expected `array` of length <= 64"),
         (b'{"hosts": {"a/b": {}}}', "application/json", "not a host name"),
         (b'{"hats": {}}', "application/json", "hats"),
     ],
@@ -134,6 +174,6 @@ def test_a_file_is_applied_whole_or_only_shown(fleet: Control) -> None:
 def test_a_bad_file_changes_nothing(fleet: Control, body: bytes, kind: str, said: str) -> None:
     before = fleet.get("/v1/fleet")
     answer = fleet.ask("POST", "/v1/fleet?prune=true", body, headers={"Content-Type": kind})
-    assert answer.status == 400
+    assert answer.status == (404 if "there is no" in said else 400)
     assert said in answer.message
     assert fleet.get("/v1/fleet") == before

@@ -77,8 +77,8 @@ def test_a_bad_key_is_refused(unchanged: Control, key: str) -> None:
 BAD = [
     ("POST", "/v1/hosts", b"{", "the body is not JSON"),
     ("POST", "/v1/hosts", b"", "the body is missing"),
-    ("POST", "/v1/hosts", b"\xff\xfe", "the body"),
-    ("POST", "/v1/hosts", b"[" * 100_000, "the body"),
+    ("POST", "/v1/hosts", b"{\x80", "the body cannot be read: send JSON in UTF-8"),
+    ("POST", "/v1/hosts", b"[" * 100_000, "the body cannot be read"),
     ("POST", "/v1/hosts", b"[]", "the body: input should be a valid dictionary"),
     ("POST", "/v1/hosts", {}, "name in the body is missing"),
     ("POST", "/v1/hosts", {"name": "a b"}, "'a b' is not a host name"),
@@ -90,26 +90,42 @@ BAD = [
     ("POST", "/v1/vms", {"name": "v", "host": "h", "update_domain": "1"}, "update_domain in the body"),
     ("POST", "/v1/vms", {"name": "v", "host": "h", "update_domain": True}, "update_domain in the body"),
     ("POST", "/v1/vms", {"name": "v", "host": "h", "update_domain": 10**30}, "update_domain in the body"),
-    ("POST", "/v1/vms", {"name": "v", "host": "h", "facts": {"zone": "\u0000"}}, "facts.zone in the body"),
+    (
+        "POST",
+        "/v1/vms",
+        {"name": "v", "host": "h", "facts": {"zone": "\u0000"}},
+        "facts.zone in the body: holds control characters",
+    ),
     ("POST", "/v1/vms", {"name": "v", "host": "h", "addresses": ["nowhere"]}, "'nowhere' is not an IP address"),
     ("POST", "/v1/vms", b'{"name": "v", "host": "h", "vm_id": "\\ud800"}', "vm_id in the body"),
     ("POST", "/v1/groups", {"name": "g", "kind": "herd"}, "kind in the body: input should be"),
     ("POST", "/v1/groups", {"name": "g", "kind": "standalone"}, "a group is"),
     ("POST", "/v1/operations", {"kind": "restart", "names": []}, "names in the body"),
-    ("POST", "/v1/operations", {"kind": "restart", "names": ["a", "a"]}, "each once"),
+    ("POST", "/v1/operations", {"kind": "restart", "names": ["a", "b", "a"]}, "a is named twice"),
     ("POST", "/v1/operations", {"kind": "restart", "names": ["a/b"]}, "is not a VM or host name"),
     ("POST", "/v1/operations", b'{"kind": "restart", "names": ["a"], "notice_minutes": NaN}', "notice_minutes"),
     ("POST", "/v1/operations", {"kind": "restart", "names": ["a"], "notice_minutes": 1e9}, "notice_minutes"),
-    ("POST", "/v1/operations", {"kind": "restart", "names": ["a"], "reason": "a\nb"}, "reason in the body"),
+    (
+        "POST",
+        "/v1/operations",
+        {"kind": "restart", "names": ["a"], "reason": "a\nb"},
+        "reason in the body: holds control characters",
+    ),
     ("GET", "/v1/hosts?limit=0", None, "limit in the query"),
     ("GET", "/v1/hosts?limit=x", None, "limit in the query"),
     ("GET", "/v1/hosts?after=%00", None, "after in the query"),
     ("GET", "/v1/hosts/a%20b", None, "'a b' is not a host name"),
-    ("GET", "/v1/events/%00", None, "event_id in the path"),
+    ("GET", "/v1/events/%00", None, "event_id in the path: is not an id"),
     ("GET", "/v1/events?vm=a%00b", None, "is not a VM name"),
     ("GET", "/v1/history?after=99999999999999999999", None, "after in the query"),
     ("GET", "/v1/history?vm=%00", None, "vm in the query"),
     ("GET", "/v1/operations?kind=dance", None, "kind in the query"),
+    ("GET", "/v1/history?since=0001-01-01T00:00:00%2B14:00", None, "since in the query: is beyond the calendar"),
+    ("GET", "/v1/history?until=9999-12-31T23:59:59-14:00", None, "until in the query: is beyond the calendar"),
+    ("POST", "/v1/fleet?dryrun=true", {}, "dryrun in the query is not known: known are dry_run, prune"),
+    ("GET", "/v1/hosts/a?limit=1", None, "limit in the query is not known: there is nothing to give here"),
+    ("GET", "/v1/hosts?limit=1&limit=2", None, "limit in the query is given twice"),
+    ("GET", "/v1/hosts?after=", None, "after in the query"),
 ]
 
 
@@ -135,8 +151,8 @@ def test_unknown_paths_and_methods(unchanged: Control) -> None:
     assert (lost.status, lost.json["error"]["code"]) == (404, "not_found")
     assert "/v1/none" in lost.message
     wrong = unchanged.ask("PUT", "/v1/hosts", {})
-    assert (wrong.status, wrong.headers["allow"]) == (405, "GET")
-    assert "PUT is not possible here" in wrong.message
+    assert (wrong.status, wrong.headers["allow"]) == (405, "GET, POST")
+    assert wrong.message == "PUT is not possible here: use GET, POST"
     assert unchanged.ask("GET", "/v1/hosts/").status == 404
     assert unchanged.ask("GET", "/", token=None).status == 404
 
@@ -148,7 +164,7 @@ def test_bodies_are_bounded(control: Control) -> None:
     assert "4 MiB" in said.message
     toml = b"#" * (5 * 1024 * 1024)
     assert control.ask("POST", "/v1/fleet", toml, headers={"Content-Type": "application/toml"}).status == 200
-    declared = {"Content-Type": "application/toml", "Content-Length": str(65 * 1024 * 1024)}
+    declared = {"Content-Type": "application/toml", "Content-Length": str(16 * 1024 * 1024 + 1)}
     assert control.ask("POST", "/v1/fleet", b"", headers=declared).status == 413
 
 
@@ -182,6 +198,8 @@ def test_the_store_away_is_503(control: Control, tmp_path: Path) -> None:
         assert said.status == 503, said.body
         assert said.headers["retry-after"] == "1"
         assert said.message
+    unready = control.ask("GET", "/readyz", token=None)
+    assert unready.message == "The store cannot be reached just now; try again."
     assert control.ask("GET", "/healthz", token=None).status == 200
     metrics = control.ask("GET", "/metrics", token=None)
     assert metrics.status == 200

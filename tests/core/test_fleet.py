@@ -40,6 +40,18 @@ def test_what_is_not_an_address_is_refused(address: str) -> None:
         fleet.require_address(address)
 
 
+def test_a_vm_id_is_a_guid_and_kept_as_given() -> None:
+    for given in ("8a506c35-679a-4f78-9d76-0000000000ff", "8A506C35-679A-4F78-9D76-0000000000FF"):
+        assert fleet.require_vm_id(given) == given
+
+
+@pytest.mark.parametrize("given", ["", "web-0", "8a506c35679a4f789d760000000000ff", "x" * 1000, "٣" * 36])
+def test_what_is_not_a_guid_is_no_vm_id(given: str) -> None:
+    with pytest.raises(errors.RefusedError, match="is not a vmId: give a GUID such as") as refused:
+        fleet.require_vm_id(given)
+    assert len(refused.value.message) < 200
+
+
 @pytest.mark.parametrize("number", [0, 4, 999])
 def test_a_domain_is_a_small_number(number: int) -> None:
     assert fleet.require_domain("update domain", number) == number
@@ -67,7 +79,8 @@ def test_a_group_may_announce_deletions_5_to_15_minutes_ahead(minutes: float) ->
             "from 5 to 15 minutes",
         ),
         (ScopeKind.STANDALONE, Policy(terminate_notice=5 * MINUTE), "only a group can announce deletions"),
-        (ScopeKind.STANDALONE, Policy(max_user_operations=0), "must be at least 1"),
+        (ScopeKind.STANDALONE, Policy(max_user_operations=0), "must be from 1 to 1000000"),
+        (ScopeKind.STANDALONE, Policy(max_user_operations=10**20), "must be from 1 to 1000000"),
     ],
 )
 def test_policies_that_cannot_be(kind: ScopeKind, policy: Policy, said: str) -> None:

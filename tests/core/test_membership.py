@@ -10,6 +10,8 @@ from notbefore.core.driving import NotYet
 from notbefore.core.fleet import Facts, Host, Listening, Policy, ScopeKind
 from notbefore.core.operations import Kind, Status
 
+GIVEN_ID = "8A506C35-679A-4F78-9D76-0000000000FF"
+
 # Hosts
 
 
@@ -45,7 +47,7 @@ def test_cordoning_twice_is_cordoning_once() -> None:
         (lambda site: site.remove_group("z"), errors.NotFoundError, "there is no group 'z'"),
         (lambda site: site.remove_group("web"), errors.ConflictError, "group web still has 3 VMs, such as web-0"),
         (lambda site: site.set_policy("vm:z"), errors.NotFoundError, "there is no vm 'z'"),
-        (lambda site: site.set_policy("group:web", max_user_operations=0), errors.RefusedError, "at least 1"),
+        (lambda site: site.set_policy("group:web", max_user_operations=0), errors.RefusedError, "from 1 to 1000000"),
         (lambda site: site.add_vm("web-0", "b"), errors.ConflictError, "VM web-0 exists already"),
         (lambda site: site.add_vm("a b", "b"), errors.RefusedError, "is not a VM name"),
         (lambda site: site.add_vm("x", "z"), errors.NotFoundError, "there is no host 'z'"),
@@ -145,8 +147,8 @@ def test_a_policy_counts_for_what_comes_later() -> None:
 
 def test_a_standalone_vm_is_a_scope_of_its_own() -> None:
     site = row()
-    vm = site.add_vm("db", "a", policy=Policy(), facts=Facts(size="small"), spot=True, vm_id="id-1")
-    assert (vm.scope, vm.group, vm.vm_id, vm.spot, vm.facts.size) == ("vm:db", None, "id-1", True, "small")
+    vm = site.add_vm("db", "a", policy=Policy(), facts=Facts(size="small"), spot=True, vm_id=GIVEN_ID)
+    assert (vm.scope, vm.group, vm.vm_id, vm.spot, vm.facts.size) == ("vm:db", None, GIVEN_ID, True, "small")
     assert site.scope("vm:db").kind is ScopeKind.STANDALONE
     assert site.add_vm("other", "a").vm_id
     assert site.actions(vm="db") == ["vm.added"]
@@ -166,7 +168,7 @@ def test_addresses_are_unique_in_the_fleet() -> None:
     site = row()
     site.add_vm("db", "a", addresses=("10.0.0.4", "FD00::4"))
     assert site.vm("db").addresses == ("10.0.0.4", "fd00::4")
-    with pytest.raises(errors.ConflictError, match=r"address 10\.0\.0\.4 of www belongs to db") as conflict:
+    with pytest.raises(errors.ConflictError, match=r"10\.0\.0\.4 of www belongs to db") as conflict:
         site.add_vm("www", "b", addresses=("10.0.0.4",))
     assert conflict.value.facts == {"vm": "www", "other": "db", "address": "10.0.0.4"}
     site.add_vm("www", "b", addresses=("10.0.0.5",))
@@ -185,11 +187,11 @@ def test_a_vm_is_changed_in_what_is_named_only() -> None:
     site = row()
     site.add_vm("db", "a", addresses=("10.0.0.4",), facts=Facts(size="small"))
     before = site.vm("db")
-    after = site.set_vm("db", spot=True, vm_id="id-9")
-    assert (after.spot, after.vm_id) == (True, "id-9")
+    after = site.set_vm("db", spot=True, vm_id=GIVEN_ID)
+    assert (after.spot, after.vm_id) == (True, GIVEN_ID)
     assert (after.addresses, after.facts, after.host) == (before.addresses, before.facts, "a")
     assert site.journal[-1].data["fields"] == ["spot", "vm_id"]
-    assert site.set_vm("db", vm_id=None).vm_id == "id-9"
+    assert site.set_vm("db", vm_id=None).vm_id == GIVEN_ID
 
 
 def test_a_change_that_changes_nothing_is_none() -> None:
@@ -229,9 +231,10 @@ def test_regrouping_a_vm() -> None:
     ("command", "what"),
     [
         (lambda site: site.remove_vm("web-0"), "forgotten"),
-        (lambda site: site.set_vm("web-0", host="d"), "moved or regrouped"),
-        (lambda site: site.set_vm("web-0", group=None), "moved or regrouped"),
-        (lambda site: site.set_vm("web-0", update_domain=4), "moved or regrouped"),
+        (lambda site: site.set_vm("web-0", host="d"), "moved"),
+        (lambda site: site.set_vm("web-0", group=None), "regrouped"),
+        (lambda site: site.set_vm("web-0", update_domain=4), "given another update domain"),
+        (lambda site: site.set_vm("web-0", spot=True), "made spot or regular"),
     ],
 )
 def test_a_vm_that_a_live_event_names_stays(kind: Kind, command: Callable[[Site], object], what: str) -> None:
@@ -249,7 +252,7 @@ def test_a_vm_that_a_live_event_names_stays(kind: Kind, command: Callable[[Site]
 def test_a_vm_that_a_live_event_names_may_change_otherwise() -> None:
     site = row()
     site.schedule(Kind.HOST_UPDATE, "a")
-    site.set_vm("web-0", addresses=("10.0.0.4",), facts=Facts(size="large"), spot=True)
+    site.set_vm("web-0", addresses=("10.0.0.4",), facts=Facts(size="large"))
     site.set_vm("web-1", host="d")
 
 

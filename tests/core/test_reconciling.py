@@ -7,17 +7,17 @@ import pytest
 from tests.core.builders import MINUTE, Site
 
 from notbefore.core import errors, membership
-from notbefore.core.fleet import Host, Listening, Policy, ScopeKind
+from notbefore.core.fleet import Listening, Policy, ScopeKind
 from notbefore.core.membership import VmSpec
 from notbefore.core.operations import Kind
-from notbefore.core.reconciling import Difference, FleetSpec, GroupSpec, reconcile
+from notbefore.core.reconciling import Difference, FleetSpec, GroupSpec, HostSpec, reconcile
 
 WEB = GroupSpec(kind=ScopeKind.AVAILABILITY_SET)
 
 
 def spec_of(*vms: VmSpec, hosts: str = "ab", groups: dict[str, GroupSpec] | None = None, **rest: Any) -> FleetSpec:
     return FleetSpec(
-        hosts={name: Host(name=name) for name in hosts},
+        hosts={name: HostSpec() for name in hosts},
         groups={"web": WEB} if groups is None else groups,
         vms={vm.name: vm for vm in vms},
         **rest,
@@ -80,7 +80,7 @@ def test_changes_tell_what_was_and_what_becomes() -> None:
         groups={"web": GroupSpec(kind=ScopeKind.AVAILABILITY_SET, policy=Policy(auto_approve=True))},
         policies={"db": Policy(max_user_operations=1)},
     )
-    wanted = replace(wanted, hosts={**wanted.hosts, "a": Host(name="a", cordoned=True)})
+    wanted = replace(wanted, hosts={**wanted.hosts, "a": HostSpec(cordoned=True)})
     assert differences(site, wanted) == [
         Difference(action="change", noun="host", name="a", fields={"cordoned": (False, True)}),
         Difference(action="change", noun="group", name="web", fields={"auto_approve": (False, True)}),
@@ -97,6 +97,31 @@ def test_what_is_not_described_stays_unless_pruned() -> None:
     assert apply(site, rest) == []
     assert apply(site, rest, prune=True) == ["remove vm web-0", "remove vm web-1", "remove group web", "remove host b"]
     assert (set(site.state.hosts), set(site.state.scopes), set(site.state.vms)) == ({"a"}, {"vm:db"}, {"db"})
+
+
+def test_a_host_stays_cordoned_unless_told_otherwise() -> None:
+    site = founded()
+    apply(site, replace(BASE, hosts={"a": HostSpec(cordoned=True), "b": HostSpec()}))
+    assert apply(site, BASE) == []
+    assert site.state.hosts["a"].cordoned
+    assert apply(site, replace(BASE, hosts={"a": HostSpec(cordoned=False)})) == ["change host a"]
+    assert not site.state.hosts["a"].cordoned
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        (spec_of(replace(DB, host="nope")), r"^vms\.db: there is no host 'nope'"),
+        (spec_of(replace(DB, vm_id="")), r"^vms\.db: '' is not a vmId"),
+        (spec_of(replace(WEB_0, update_domain=-1)), r"^vms\.web-0: update domain -1 is out of range"),
+        (spec_of(hosts="/"), r"^hosts\./: '/' is not a host name"),
+        (spec_of(groups={"g": GroupSpec(kind=ScopeKind.STANDALONE)}), r"^groups\.g: a group is"),
+        (spec_of(DB, policies={"db": Policy(max_user_operations=0)}), r"^vms\.db: max_user_operations must be"),
+    ],
+)
+def test_what_is_refused_is_named(wanted: FleetSpec, said: str) -> None:
+    with pytest.raises(errors.NotbeforeError, match=said):
+        apply(founded(), wanted)
 
 
 def test_addresses_and_places_may_be_swapped() -> None:
@@ -120,7 +145,7 @@ def test_a_vm_may_take_the_address_of_one_that_goes() -> None:
     ("wanted", "said"),
     [
         (spec_of(WEB_0, replace(WEB_1, host="a"), DB), "cannot share host a"),
-        (spec_of(WEB_0, WEB_1, replace(DB, addresses=("10.0.0.1",))), r"address 10\.0\.0\.1 of db belongs to web-0"),
+        (spec_of(WEB_0, WEB_1, replace(DB, addresses=("10.0.0.1",))), r"10\.0\.0\.1 of db belongs to web-0"),
         (
             spec_of(WEB_0, WEB_1, DB, groups={"web": GroupSpec(kind=ScopeKind.CLOUD_SERVICE)}),
             "group web is of kind availability-set and cannot become cloud-service",

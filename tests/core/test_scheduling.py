@@ -132,9 +132,9 @@ def test_longer_notice_can_be_asked_for(kind: Kind, name: str, notice: timedelta
 @pytest.mark.parametrize(
     ("kind", "name", "notice", "said"),
     [
-        (Kind.RESTART, "db", 15 * MINUTE - SECOND, "a restart needs at least 900 seconds of notice, not 899"),
-        (Kind.DEGRADED_HARDWARE, "a", MINUTE, "needs at least 600 seconds"),
-        (Kind.EVICTION, "batch", -SECOND, "needs at least 30 seconds of notice, not -1"),
+        (Kind.RESTART, "db", 15 * MINUTE - SECOND, "restart needs at least 15 minutes of notice, not 14.9833"),
+        (Kind.DEGRADED_HARDWARE, "a", MINUTE, "degraded-hardware needs at least 10 minutes"),
+        (Kind.EVICTION, "batch", -SECOND, "eviction needs at least 0.5 minutes of notice, not -0.01"),
         (Kind.DELETION, "pool_0", 15 * MINUTE, "the notice of a deletion cannot be chosen"),
         (Kind.HARDWARE_FAILURE, "a", MINUTE, "the notice of a hardware-failure cannot be chosen"),
         (Kind.HOST_UPDATE, "a", timedelta.max, "beyond the calendar"),

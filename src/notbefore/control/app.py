@@ -24,9 +24,10 @@ def create(service: Service, metrics: Metrics) -> FastAPI:
     )
     app.state.service = service
     app.state.metrics = metrics
-    for module in (hosts, vms, groups, operations, events, history, fleet, tokens, health):
-        app.include_router(module.routes)
-    errors.install(app)
+    routers = [module.routes for module in (hosts, vms, groups, operations, events, history, fleet, tokens, health)]
+    for router in routers:
+        app.include_router(router)
+    errors.install(app, [route for router in routers for route in router.routes])
     app.add_middleware(Gate, service=service)
     return app
 

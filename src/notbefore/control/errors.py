@@ -9,6 +9,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import BaseRoute, Match, Route
 
 from notbefore.control import answers
 from notbefore.core import errors
@@ -18,13 +19,21 @@ log = structlog.get_logger()
 Handler = Callable[[Request, Exception], Awaitable[Response]]
 
 PLACES: Mapping[str, str] = {"body": "the body", "query": "the query", "path": "the path", "header": "the header"}
-CODES: Mapping[int, str] = {404: "not_found", 405: "method_not_allowed"}
 
 
-def install(app: FastAPI) -> None:
+def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
+    async def unrouted(request: Request, error: HTTPException) -> Response:
+        match error.status_code:
+            case 404:
+                message = f"there is nothing at {request.url.path}: see /v1/openapi.json"
+                return answers.failure(404, "not_found", message)
+            case 405:
+                return _not_allowed(request, routes)
+        return answers.failure(400, "refused", "the body cannot be read: send JSON in UTF-8, not nested too deeply")
+
     app.add_exception_handler(errors.NotbeforeError, cast(Handler, _refused))
     app.add_exception_handler(RequestValidationError, cast(Handler, _invalid))
-    app.add_exception_handler(HTTPException, cast(Handler, _unrouted))
+    app.add_exception_handler(HTTPException, cast(Handler, unrouted))
 
 
 async def _refused(request: Request, error: errors.NotbeforeError) -> Response:
@@ -35,17 +44,13 @@ async def _invalid(_: Request, error: RequestValidationError) -> Response:
     return answers.failure(400, "refused", sentence(error.errors()))
 
 
-async def _unrouted(request: Request, error: HTTPException) -> Response:
-    match error.status_code:
-        case 404:
-            message = f"there is nothing at {request.url.path}: see /v1/openapi.json"
-        case 405:
-            allowed = (error.headers or {}).get("Allow", "")
-            message = f"{request.method} is not possible here" + (f": use {allowed}" if allowed else "")
-        case _:
-            message = f"the request cannot be read: {error.detail}"
-    answer = answers.failure(error.status_code, CODES.get(error.status_code, "refused"), message)
-    answer.headers.update(error.headers or {})
+def _not_allowed(request: Request, routes: Sequence[BaseRoute]) -> Response:
+    # The framework names the methods of the first route that the path fits; several routes share a path.
+    fitting = (route for route in routes if route.matches(request.scope)[0] is not Match.NONE)
+    methods = {method for route in fitting if isinstance(route, Route) for method in route.methods or ()}
+    allowed = ", ".join(sorted(methods or {"GET"}))
+    answer = answers.failure(405, "method_not_allowed", f"{request.method} is not possible here: use {allowed}")
+    answer.headers["Allow"] = allowed
     return answer
 
 
@@ -80,4 +85,10 @@ def sentence(found: Sequence[Any]) -> str:
             return f"{named} is missing"
         case "extra_forbidden":
             return f"{named} is not known"
+        case "value_error":
+            return f"{named}: {first['ctx']['error']}"
+        case "string_pattern_mismatch" if place == "path":
+            return f"{named}: is not an id: give letters, digits and '-'"
+        case "string_pattern_mismatch":
+            return f"{named}: holds control characters: leave them out"
     return f"{named}: {first['msg'][:1].lower()}{first['msg'][1:]}"

@@ -5,13 +5,11 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictInt, StringConstraints
 
 from notbefore.core import fleet
-from notbefore.core.fleet import Facts, Listening, ScopeKind
+from notbefore.core.fleet import MAX_ADDRESSES, MAX_TAGS, MAX_USER_OPERATIONS, Facts, Listening, ScopeKind
 from notbefore.core.membership import VmSpec
 from notbefore.core.operations import Kind
 
 MAX_NAMES = 10_000
-MAX_ADDRESSES = 64
-MAX_TAGS = 64
 YEAR_MINUTES = 366 * 24 * 60
 
 
@@ -32,7 +30,7 @@ Text = Annotated[str, StringConstraints(max_length=256, pattern=r"^[^\x00-\x1f\x
 LongText = Annotated[str, StringConstraints(max_length=1000, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Domain = Annotated[StrictInt, Field(ge=0, le=999)]
 Minutes = Annotated[float, Field(strict=True, ge=0, le=YEAR_MINUTES, allow_inf_nan=False)]
-Count = Annotated[StrictInt, Field(ge=1, le=1_000_000)]
+Count = Annotated[StrictInt, Field(ge=1, le=MAX_USER_OPERATIONS)]
 Addresses = Annotated[list[Text], Field(max_length=MAX_ADDRESSES)]
 
 

@@ -1,12 +1,14 @@
 """What the routes share: how they are made, what they say of themselves, and lists page by page."""
 
+from collections import Counter
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path, Query
+from fastapi import APIRouter, Depends, Path, Query, Request
 from pydantic import BaseModel, StringConstraints
 
 from notbefore.control.auth import PREFIX, SCHEME
 from notbefore.control.documented import Error
+from notbefore.core import errors
 
 LIMIT = 100
 LARGEST_PAGE = 1000
@@ -23,7 +25,20 @@ def router(tag: str) -> APIRouter:
         "4XX": {"model": Error, "description": "Refused; nothing has changed."},
         "5XX": {"model": Error, "description": "Failed; after 503 try again."},
     }
-    return APIRouter(prefix=PREFIX, tags=[tag], dependencies=[Depends(SCHEME)], responses=refusals)
+    return APIRouter(
+        prefix=PREFIX, tags=[tag], dependencies=[Depends(SCHEME), Depends(_known_query)], responses=refusals
+    )
+
+
+async def _known_query(request: Request) -> None:
+    """What is misspelt or given twice is refused rather than passed over: a `dryrun` would otherwise be none."""
+    known = sorted(field.alias for field in request.scope["route"].dependant.query_params)
+    for name, times in Counter(name for name, _ in request.query_params.multi_items()).items():
+        if name not in known:
+            right = f"known are {', '.join(known)}" if known else "there is nothing to give here"
+            raise errors.RefusedError(f"{name[:80]} in the query is not known: {right}")
+        if times > 1:
+            raise errors.RefusedError(f"{name} in the query is given twice: give it once")
 
 
 def says(model: type[BaseModel], status: int = 200) -> dict[int | str, dict[str, Any]]:

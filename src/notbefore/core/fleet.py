@@ -10,8 +10,12 @@ from enum import StrEnum
 from notbefore.core import errors
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+VM_ID = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 TERMINATE_NOTICE_MIN = timedelta(minutes=5)
 TERMINATE_NOTICE_MAX = timedelta(minutes=15)
+MAX_USER_OPERATIONS = 1_000_000
+MAX_ADDRESSES = 64
+MAX_TAGS = 64
 STANDALONE_PREFIX = "vm:"
 GROUP_PREFIX = "group:"
 
@@ -100,6 +104,11 @@ class Vm:
     facts: Facts = NO_FACTS
 
     @property
+    def known_by(self) -> tuple[str, ...]:
+        """What callers may be known by, unique in the fleet."""
+        return (*self.addresses, self.vm_id.lower())
+
+    @property
     def group(self) -> str | None:
         return self.scope.removeprefix(GROUP_PREFIX) if self.scope.startswith(GROUP_PREFIX) else None
 
@@ -120,10 +129,24 @@ def require_name(noun: str, name: str) -> str:
     return name
 
 
+def require_vm_id(vm_id: str) -> str:
+    if not VM_ID.fullmatch(vm_id):
+        raise errors.RefusedError(
+            f"{vm_id[:80]!r} is not a vmId: give a GUID such as 8a506c35-679a-4f78-9d76-1f2e3d4c5b6a", vm_id=vm_id[:80]
+        )
+    return vm_id
+
+
+def canonical_address(address: str) -> str:
+    """As callers are known: without a zone, and IPv4 as such also where it comes from an IPv6 socket."""
+    parsed = ipaddress.ip_address(address.partition("%")[0])
+    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
+    return str(mapped or parsed)
+
+
 def require_address(address: str) -> str:
-    """The canonical text of an IP address."""
     try:
-        return str(ipaddress.ip_address(address))
+        return canonical_address(address)
     except ValueError:
         raise errors.RefusedError(
             f"{address[:80]!r} is not an IP address: give one such as 10.0.0.4 or fd00::4", address=address[:80]
@@ -142,6 +165,9 @@ def require_policy(kind: ScopeKind, policy: Policy) -> Policy:
         raise errors.RefusedError("only a group can announce deletions: terminate notice is not for a standalone VM")
     if notice is not None and not TERMINATE_NOTICE_MIN <= notice <= TERMINATE_NOTICE_MAX:
         raise errors.RefusedError("terminate notice must be from 5 to 15 minutes")
-    if policy.max_user_operations is not None and policy.max_user_operations < 1:
-        raise errors.RefusedError("max_user_operations must be at least 1; leave it out for no limit")
+    limit = policy.max_user_operations
+    if limit is not None and not 1 <= limit <= MAX_USER_OPERATIONS:
+        raise errors.RefusedError(
+            f"max_user_operations must be from 1 to {MAX_USER_OPERATIONS}; leave it out for no limit"
+        )
     return policy

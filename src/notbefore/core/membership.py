@@ -26,8 +26,13 @@ class VmSpec:
 
 
 SETTABLE = frozenset(field.name for field in fields(VmSpec)) - {"name"}
-ROOTED = frozenset({"host", "group", "update_domain"})
-"""What a live event relies on."""
+ROOTED = {
+    "host": "moved",
+    "group": "regrouped",
+    "update_domain": "given another update domain",
+    "spot": "made spot or regular",
+}
+"""What a live event relies on, and what it is to change it."""
 
 
 def add_host(draft: Draft, host: Host) -> Host:
@@ -46,7 +51,8 @@ def set_host(draft: Draft, name: str, *, cordoned: bool) -> Host:
         host = replace(host, cordoned=cordoned)
         draft.put_host(host)
         draft.note("host.cordoned" if cordoned else "host.uncordoned", host=name)
-        draft.make_room()
+        if not cordoned:
+            draft.make_room()
     return host
 
 
@@ -119,7 +125,7 @@ def policy_facts(policy: Policy) -> dict[str, Any]:
 
 def add_vm(draft: Draft, spec: VmSpec) -> Vm:
     vm = put_new_vm(draft, spec)
-    claim_addresses(draft, [vm])
+    claim_identities(draft, [vm])
     placement.require_sound(draft, vm.scope)
     return vm
 
@@ -129,7 +135,7 @@ def put_new_vm(draft: Draft, spec: VmSpec) -> Vm:
     fleet.require_name("VM", spec.name)
     if spec.name in draft.world.vms:
         raise errors.ConflictError(f"VM {spec.name} exists already", vm=spec.name)
-    vm = _checked(draft, spec, vm_id=spec.vm_id or draft.new_id())
+    vm = _checked(draft, spec, vm_id=draft.new_id() if spec.vm_id is None else spec.vm_id)
     _enter_scope(draft, vm)
     draft.put_vm(vm)
     draft.note("vm.added", scope=vm.scope, vm=vm.name, host=vm.host)
@@ -138,7 +144,7 @@ def put_new_vm(draft: Draft, spec: VmSpec) -> Vm:
 
 def set_vm(draft: Draft, name: str, changes: Mapping[str, Any]) -> Vm:
     vm = change_vm(draft, name, changes)
-    claim_addresses(draft, [vm])
+    claim_identities(draft, [vm])
     placement.require_sound(draft, vm.scope)
     return vm
 
@@ -150,16 +156,18 @@ def change_vm(draft: Draft, name: str, changes: Mapping[str, Any]) -> Vm:
     if unknown:
         raise errors.RefusedError(f"a VM has no {unknown[0]!r}: it has {', '.join(sorted(SETTABLE))}")
     spec = replace(spec_of(before), **changes)
-    vm = _checked(draft, spec, vm_id=spec.vm_id or before.vm_id)
+    vm = _checked(draft, spec, vm_id=before.vm_id if spec.vm_id is None else spec.vm_id)
     if vm == before:
         return before
-    if any(getattr(vm, field) != getattr(before, field) for field in ROOTED):
-        _require_unnamed(draft, before, "moved or regrouped")
-    for address in before.addresses:
-        draft.world.addresses.pop(address, None)
+    for field, what in ROOTED.items():
+        if getattr(vm, field) != getattr(before, field):
+            _require_unnamed(draft, before, what)
+    for identity in before.known_by:
+        draft.world.addresses.pop(identity, None)
     _enter_scope(draft, vm)
     draft.put_vm(vm)
-    draft.note("vm.changed", scope=vm.scope, vm=name, host=vm.host, fields=sorted(changes))
+    differing = sorted(field for field in SETTABLE if getattr(vm, field) != getattr(before, field))
+    draft.note("vm.changed", scope=vm.scope, vm=name, host=vm.host, fields=differing)
     if before.scope != vm.scope:
         draft.note("vm.left", scope=before.scope, vm=name)
     if before.host != vm.host:
@@ -188,16 +196,16 @@ def spec_of(vm: Vm) -> VmSpec:
     )
 
 
-def claim_addresses(draft: Draft, vms: Iterable[Vm]) -> None:
+def claim_identities(draft: Draft, vms: Iterable[Vm]) -> None:
     for vm in vms:
-        for address in vm.addresses:
-            owner = draft.world.addresses.setdefault(address, vm.name)
+        for identity in vm.known_by:
+            owner = draft.world.addresses.setdefault(identity, vm.name)
             if owner != vm.name:
                 raise errors.ConflictError(
-                    f"address {address} of {vm.name} belongs to {owner}: addresses are unique in the fleet",
+                    f"{identity} of {vm.name} belongs to {owner}: addresses and vmIds are unique in the fleet",
                     vm=vm.name,
                     other=owner,
-                    address=address,
+                    identity=identity,
                 )
 
 
@@ -206,7 +214,7 @@ def _checked(draft: Draft, spec: VmSpec, vm_id: str) -> Vm:
     key = fleet.standalone_key(spec.name) if spec.group is None else draft.scope(fleet.group_key(spec.group)).key
     return Vm(
         name=spec.name,
-        vm_id=vm_id,
+        vm_id=fleet.require_vm_id(vm_id),
         host=spec.host,
         scope=key,
         update_domain=fleet.require_domain("update domain", spec.update_domain),

@@ -1,13 +1,20 @@
 """From the fleet as it is to the fleet as somebody describes it, in one step."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 from notbefore.core import errors, fleet, membership, placement
 from notbefore.core.draft import Draft
 from notbefore.core.fleet import DEFAULT_POLICY, Host, Policy, ScopeKind
 from notbefore.core.membership import VmSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSpec:
+    cordoned: bool | None = None
+    """None: as it is, which of a new host is not cordoned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +27,7 @@ class GroupSpec:
 class FleetSpec:
     """A whole fleet. Policies are of standalone VMs, by name."""
 
-    hosts: Mapping[str, Host] = field(default_factory=dict)
+    hosts: Mapping[str, HostSpec] = field(default_factory=dict)
     groups: Mapping[str, GroupSpec] = field(default_factory=dict)
     vms: Mapping[str, VmSpec] = field(default_factory=dict)
     policies: Mapping[str, Policy] = field(default_factory=dict)
@@ -47,7 +54,7 @@ def reconcile(draft: Draft, spec: FleetSpec, *, prune: bool) -> list[Difference]
         *(_removed_groups_and_hosts(draft, spec) if prune else ()),
     ]
     touched = [draft.vm(each.name) for each in differences if each.noun == "vm" and each.name in draft.world.vms]
-    membership.claim_addresses(draft, touched)
+    membership.claim_identities(draft, touched)
     for scope in dict.fromkeys(vm.scope for vm in touched):
         placement.require_sound(draft, scope)
     return differences
@@ -57,9 +64,10 @@ def _hosts(draft: Draft, spec: FleetSpec) -> Iterable[Difference]:
     for name, host in spec.hosts.items():
         known = draft.world.hosts.get(name)
         if known is None:
-            membership.add_host(draft, host)
+            with _naming("hosts", name):
+                membership.add_host(draft, Host(name=name, cordoned=bool(host.cordoned)))
             yield Difference(action="add", noun="host", name=name)
-        elif known != host:
+        elif host.cordoned is not None and host.cordoned != known.cordoned:
             membership.set_host(draft, name, cordoned=host.cordoned)
             yield Difference(
                 action="change", noun="host", name=name, fields={"cordoned": (known.cordoned, host.cordoned)}
@@ -69,23 +77,25 @@ def _hosts(draft: Draft, spec: FleetSpec) -> Iterable[Difference]:
 def _groups(draft: Draft, spec: FleetSpec) -> Iterable[Difference]:
     for name, group in spec.groups.items():
         known = draft.world.scopes.get(fleet.group_key(name))
-        if known is None:
-            membership.add_group(draft, name, group.kind, group.policy)
-            yield Difference(action="add", noun="group", name=name)
-            continue
-        if known.kind is not group.kind:
-            raise errors.ConflictError(
-                f"group {name} is of kind {known.kind} and cannot become {group.kind}: remove it and add it anew",
-                group=name,
-            )
-        yield from _policy(draft, known.key, "group", name, group.policy)
+        with _naming("groups", name):
+            if known is None:
+                membership.add_group(draft, name, group.kind, group.policy)
+                yield Difference(action="add", noun="group", name=name)
+            elif known.kind is group.kind:
+                yield from _policy(draft, known.key, "group", name, group.policy)
+            else:
+                raise errors.ConflictError(
+                    f"group {name} is of kind {known.kind} and cannot become {group.kind}: remove it and add it anew",
+                    group=name,
+                )
 
 
 def _policies(draft: Draft, spec: FleetSpec) -> Iterable[Difference]:
     for name, vm in spec.vms.items():
         if vm.group is None:
             policy = spec.policies.get(name, DEFAULT_POLICY)
-            yield from _policy(draft, fleet.standalone_key(name), "policy of vm", name, policy)
+            with _naming("vms", name):
+                yield from _policy(draft, fleet.standalone_key(name), "policy of vm", name, policy)
 
 
 def _policy(draft: Draft, key: str, noun: str, name: str, policy: Policy) -> Iterable[Difference]:
@@ -99,12 +109,13 @@ def _policy(draft: Draft, key: str, noun: str, name: str, policy: Policy) -> Ite
 def _vms(draft: Draft, spec: FleetSpec) -> Iterable[Difference]:
     for name, wanted in spec.vms.items():
         known = draft.world.vms.get(name)
-        if known is None:
-            membership.put_new_vm(draft, wanted)
-            yield Difference(action="add", noun="vm", name=name)
-            continue
-        before = _fields(membership.spec_of(known))
-        membership.change_vm(draft, name, _fields(replace(wanted, vm_id=wanted.vm_id or known.vm_id)))
+        with _naming("vms", name):
+            if known is None:
+                membership.put_new_vm(draft, wanted)
+                yield Difference(action="add", noun="vm", name=name)
+                continue
+            before = _fields(membership.spec_of(known))
+            membership.change_vm(draft, name, _fields(wanted))
         changed = _changed(before, _fields(membership.spec_of(draft.vm(name))))
         if changed:
             yield Difference(action="change", noun="vm", name=name, fields=changed)
@@ -133,3 +144,12 @@ def _fields(spec: VmSpec) -> dict[str, Any]:
 
 def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[object, object]]:
     return {name: (before[name], after[name]) for name in sorted(before) if before[name] != after[name]}
+
+
+@contextmanager
+def _naming(table: str, name: str) -> Iterator[None]:
+    """Say of which part of a whole fleet a refusal speaks."""
+    try:
+        yield
+    except errors.NotbeforeError as error:
+        raise type(error)(f"{table}.{name}: {error.message}", **error.facts) from None

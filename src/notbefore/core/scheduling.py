@@ -10,6 +10,7 @@ from notbefore.core.listening import is_listening
 from notbefore.core.operations import DEGRADED_NOTICE, Event, Kind, Operation, Source, Status
 from notbefore.core.timing import whole_second_up
 
+MINUTE = timedelta(minutes=1)
 BY_SILENCE = "silence"
 BY_POLICY = "policy"
 AUTO_APPROVABLE = frozenset({Kind.RESTART, Kind.REDEPLOY})
@@ -64,7 +65,7 @@ def schedule(draft: Draft, request: Request) -> Operation:
     if _is_announced(draft, kind, vms):
         for scope, members in _by_scope(draft, vms):
             _tell(draft, operation, scope, members)
-    if kind in (Kind.DEGRADED_HARDWARE, Kind.HARDWARE_FAILURE):
+    if kind in (Kind.DEGRADED_HARDWARE, Kind.HARDWARE_FAILURE) and not draft.host(host).cordoned:
         draft.put_host(replace(draft.host(host), cordoned=True))
         draft.note("host.cordoned", host=host, operation=operation.id)
     _settle_first_look(draft, operation)
@@ -77,7 +78,7 @@ def _vms_of_host(draft: Draft, request: Request) -> tuple[str, list[Vm]]:
         if other.kind is request.kind and (other.status is Status.SCHEDULED or request.kind is Kind.HARDWARE_FAILURE):
             raise _already(request, other)
     vms = draft.vms_on(host.name)
-    if not vms:
+    if not vms and not _arriving(draft, host.name):
         raise errors.ConflictError(
             f"host {host.name} has no VMs: there is nobody to tell, so go ahead with it, or cordon it",
             host=host.name,
@@ -108,11 +109,10 @@ def _already(request: Request, other: Operation) -> errors.ConflictError:
 
 def _require_within_limit(draft: Draft, vm: Vm) -> None:
     limit = draft.scope(vm.scope).policy.max_user_operations
-    live = {
-        event.operation
-        for event in draft.live_events_in(vm.scope)
-        if draft.operation(event.operation).kind.traits.source is Source.USER
-    }
+    known = [draft.operation(event.operation) for event in draft.live_events_in(vm.scope)]
+    # Deletions that nobody is told of count too; for a scope with a limit its members' hosts are loaded.
+    known += [each for member in draft.vms_in(vm.scope) for each in draft.live_operations_naming(member)]
+    live = {operation.id for operation in known if operation.kind.traits.source is Source.USER}
     if limit is not None and len(live) >= limit:
         raise errors.ConflictError(
             f"{draft.scope(vm.scope).name} has {len(live)} users' operations under way and allows {limit} at a time: "
@@ -121,8 +121,17 @@ def _require_within_limit(draft: Draft, vm: Vm) -> None:
         )
 
 
+def _arriving(draft: Draft, host: str) -> list[Operation]:
+    """What is moving VMs to a host."""
+    operations = draft.world.operations.values()
+    return [each for each in operations if each.status is Status.STARTED and host in each.targets.values()]
+
+
 def _clear_the_way(draft: Draft, host: str) -> None:
-    """A hardware failure cancels what was only Scheduled and ends what had Started."""
+    """A hardware failure cancels what was only Scheduled, ends what had Started, and turns away what is arriving."""
+    for operation in _arriving(draft, host):
+        kept = {name: to for name, to in operation.targets.items() if to != host or name in operation.done}
+        draft.put_operation(replace(operation, targets=kept, due_at=draft.now, claimed_by=None, claimed_until=None))
     # Scheduled ones first: the end of a removal would cancel some of them as well.
     for operation in sorted(draft.live_operations_on(host), key=lambda each: each.status is Status.STARTED):
         if operation.status is Status.SCHEDULED:
@@ -144,8 +153,7 @@ def _not_before(draft: Draft, request: Request, vms: list[Vm]) -> datetime:
             raise errors.RefusedError(f"the notice of a {request.kind} cannot be chosen: leave it out")
         if request.notice < minimum:
             raise errors.RefusedError(
-                f"a {request.kind} needs at least {int(minimum.total_seconds())} seconds of notice, "
-                f"not {int(request.notice.total_seconds())}"
+                f"{request.kind} needs at least {minimum / MINUTE:g} minutes of notice, not {request.notice / MINUTE:g}"
             )
         notice = request.notice
     try:

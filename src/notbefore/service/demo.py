@@ -2,9 +2,9 @@
 
 from datetime import timedelta
 
-from notbefore.core.fleet import Host, Listening, Policy, ScopeKind
+from notbefore.core.fleet import Listening, Policy, ScopeKind
 from notbefore.core.membership import VmSpec
-from notbefore.core.reconciling import FleetSpec, GroupSpec
+from notbefore.core.reconciling import FleetSpec, GroupSpec, HostSpec
 from notbefore.service import fleet
 from notbefore.service.calls import SYSTEM
 from notbefore.service.context import Service
@@ -26,7 +26,7 @@ PLACES = (
 )
 
 FLEET = FleetSpec(
-    hosts={name: Host(name=name) for name in ("host-a", "host-b", "host-c", "host-d")},
+    hosts={name: HostSpec() for name in ("host-a", "host-b", "host-c", "host-d")},
     groups={
         "web": GroupSpec(kind=ScopeKind.AVAILABILITY_SET, policy=HEARD),
         "pool": GroupSpec(

@@ -1,13 +1,14 @@
 """Operators' commands about hosts, groups and VMs."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from notbefore.core import errors, fleet, membership, reconciling
-from notbefore.core.fleet import Facts, Host, Policy, ScopeKind
+from notbefore.core.draft import Draft
+from notbefore.core.fleet import Facts, Host, Policy, Scope, ScopeKind
 from notbefore.core.membership import VmSpec
 from notbefore.core.reconciling import FleetSpec
 from notbefore.service import views
@@ -68,14 +69,40 @@ def remove_group(service: Service, call: Call, name: str) -> View:
     return command(service, call, work)
 
 
-def set_policy(service: Service, call: Call, key: str, changes: Mapping[str, object]) -> View:
+def set_group(service: Service, call: Call, name: str, policy: Mapping[str, object]) -> View:
     def work(session: Session) -> View:
-        draft = session.draft(session.transaction.load(scopes=[key]), by=call.actor)
-        scope = membership.set_policy(draft, key, _changed_policy(draft.scope(key).policy, changes))
-        session.keep(draft)
-        return membership.policy_facts(scope.policy)
+        draft = session.draft(session.transaction.load(scopes=[fleet.group_key(name)], members=True), by=call.actor)
+        scope = _set_policy(session, draft, fleet.group_key(name), policy)
+        return views.group(scope, len(draft.vms_in(scope.key)), session.now, service.timing)
 
     return command(service, call, work)
+
+
+def set_policy(service: Service, call: Call, key: str, policy: Mapping[str, object]) -> View:
+    def work(session: Session) -> View:
+        draft = session.draft(session.transaction.load(scopes=[key]), by=call.actor)
+        return membership.policy_facts(_set_policy(session, draft, key, policy).policy)
+
+    return command(service, call, work)
+
+
+def set_vm_policy(service: Service, call: Call, name: str, policy: Mapping[str, object]) -> View:
+    def work(session: Session) -> View:
+        draft = session.draft(session.transaction.load(vms=[name]), by=call.actor)
+        vm = draft.vm(name)
+        if vm.group is not None:
+            raise errors.ConflictError(
+                f"VM {name} goes by the policy of its group: change that of group {vm.group}", vm=name, group=vm.group
+            )
+        return membership.policy_facts(_set_policy(session, draft, vm.scope, policy).policy)
+
+    return command(service, call, work)
+
+
+def _set_policy(session: Session, draft: Draft, key: str, changes: Mapping[str, object]) -> Scope:
+    scope = membership.set_policy(draft, key, _changed_policy(draft.scope(key).policy, changes))
+    session.keep(draft)
+    return scope
 
 
 def add_vm(service: Service, call: Call, spec: VmSpec) -> View:
@@ -84,7 +111,7 @@ def add_vm(service: Service, call: Call, spec: VmSpec) -> View:
             vms=[spec.name],
             hosts=[spec.host],
             scopes=_scopes(spec.name, spec.group),
-            addresses=[fleet.require_address(address) for address in spec.addresses],
+            addresses=_identities(spec.addresses, spec.vm_id),
             members=True,
         )
         draft = session.draft(world, by=call.actor)
@@ -101,7 +128,7 @@ def set_vm(service: Service, call: Call, name: str, changes: Mapping[str, Any]) 
             vms=[name],
             hosts=[changes["host"]] if "host" in changes else [],
             scopes=_scopes(name, changes.get("group")),
-            addresses=[fleet.require_address(address) for address in changes.get("addresses", ())],
+            addresses=_identities(changes.get("addresses", ()), changes.get("vm_id")),
             members=True,
         )
         draft = session.draft(world, by=call.actor)
@@ -154,6 +181,10 @@ def apply_spec(service: Service, call: Call, spec: FleetSpec, *, prune: bool, dr
         }
 
     return command(service, call, work)
+
+
+def _identities(addresses: Iterable[str], vm_id: str | None) -> list[str]:
+    return [*map(fleet.require_address, addresses), *([vm_id.lower()] if vm_id else [])]
 
 
 def _scopes(name: str, group: str | None) -> list[str]:

@@ -2,16 +2,18 @@
 
 import tomllib
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
 from notbefore.core import errors, membership
-from notbefore.core.fleet import Facts, Host, Listening, Policy, ScopeKind
+from notbefore.core.fleet import MAX_ADDRESSES, MAX_TAGS, MAX_USER_OPERATIONS, Facts, Listening, Policy, ScopeKind
 from notbefore.core.membership import VmSpec
-from notbefore.core.reconciling import FleetSpec, GroupSpec
+from notbefore.core.reconciling import FleetSpec, GroupSpec, HostSpec
 from notbefore.service import views
 from notbefore.service.context import Service
+
+T = TypeVar("T")
 
 Text = Annotated[str, msgspec.Meta(max_length=256, pattern=r"^[^\x00-\x1f\x7f]*$")]
 
@@ -23,8 +25,8 @@ class Strict(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 class PolicyTable(Strict):
     listening: Listening = Listening.AUTO
     auto_approve: bool = False
-    terminate_notice_minutes: float | None = None
-    max_user_operations: int | None = None
+    terminate_notice_minutes: Annotated[float, msgspec.Meta(ge=0, le=24 * 60)] | None = None
+    max_user_operations: Annotated[int, msgspec.Meta(ge=1, le=MAX_USER_OPERATIONS)] | None = None
 
     def policy(self) -> Policy:
         minutes = self.terminate_notice_minutes
@@ -37,7 +39,7 @@ class PolicyTable(Strict):
 
 
 class HostTable(Strict):
-    cordoned: bool = False
+    cordoned: bool | None = None
 
 
 class GroupTable(Strict):
@@ -53,7 +55,7 @@ class FactsTable(Strict):
     os_type: Text = ""
     zone: Text = ""
     eviction_policy: Text = ""
-    tags: dict[Text, Text] = {}
+    tags: Annotated[dict[Text, Text], msgspec.Meta(max_length=MAX_TAGS)] = {}
 
     def facts(self) -> Facts:
         return Facts(**{name: getattr(self, name) for name in self.__struct_fields__})
@@ -65,7 +67,7 @@ class VmTable(Strict):
     update_domain: int = 0
     fault_domain: int = 0
     spot: bool = False
-    addresses: list[str] = []
+    addresses: Annotated[list[Text], msgspec.Meta(max_length=MAX_ADDRESSES)] = []
     vm_id: Text | None = None
     facts: FactsTable = msgspec.field(default_factory=FactsTable)
     policy: PolicyTable | None = None
@@ -95,7 +97,7 @@ class FleetFile(Strict):
             if vm.policy is not None and vm.group is not None:
                 raise errors.RefusedError(f"vms.{name}: a VM of a group has no policy of its own: give it to the group")
         return FleetSpec(
-            hosts={name: Host(name=name, cordoned=host.cordoned) for name, host in self.hosts.items()},
+            hosts={name: HostSpec(cordoned=host.cordoned) for name, host in self.hosts.items()},
             groups={
                 name: GroupSpec(kind=group.kind, policy=group.policy.policy()) for name, group in self.groups.items()
             },
@@ -104,19 +106,50 @@ class FleetFile(Strict):
         )
 
 
+class Tables(Strict):
+    """A file before its tables are read, each under its own name."""
+
+    hosts: dict[str, Any] = {}
+    groups: dict[str, Any] = {}
+    vms: dict[str, Any] = {}
+
+
 def parse(data: bytes, file_format: str) -> FleetFile:
+    tables = _fitting("", _toml(data) if file_format == "toml" else _json(data), Tables)
+    return FleetFile(
+        hosts={name: _fitting(f"hosts.{name}", table, HostTable) for name, table in tables.hosts.items()},
+        groups={name: _fitting(f"groups.{name}", table, GroupTable) for name, table in tables.groups.items()},
+        vms={name: _fitting(f"vms.{name}", table, VmTable) for name, table in tables.vms.items()},
+    )
+
+
+def _toml(data: bytes) -> object:
     try:
-        if file_format == "toml":
-            return msgspec.convert(tomllib.loads(data.decode()), FleetFile)
-        return msgspec.json.decode(data, type=FleetFile)
-    except tomllib.TOMLDecodeError as error:
-        raise errors.RefusedError(f"the fleet file is not TOML: {error}") from None
+        return tomllib.loads(data.decode())
     except UnicodeDecodeError:
         raise errors.RefusedError("the fleet file is not UTF-8 text") from None
-    except msgspec.ValidationError as error:
-        raise errors.RefusedError(f"the fleet file does not fit: {error}") from None
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:
+        # Not only TOMLDecodeError: integers of thousands of digits are a plain ValueError.
+        raise errors.RefusedError(f"the fleet file is not TOML: {error}") from None
+
+
+def _json(data: bytes) -> object:
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise errors.RefusedError(f"the fleet file is not JSON: {error}") from None
+
+
+def _fitting(where: str, table: object, kind: type[T]) -> T:
+    try:
+        return msgspec.convert(table, kind)
+    except msgspec.ValidationError as error:
+        said, _, path = str(error).partition(" - at `$")
+        place = (where + path.rstrip("`")).lstrip(".")
+        if "matching regex" in said:
+            said = "holds control characters: leave them out"
+        named = f"{place}: " if place else ""
+        raise errors.RefusedError(f"the fleet file does not fit: {named}{said[:1].lower()}{said[1:]}") from None
 
 
 def export(service: Service) -> dict[str, Any]:

@@ -1,14 +1,16 @@
 """Operators' commands about operations and events."""
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 
 from notbefore.core import approving, ending, errors, scheduling
-from notbefore.core.draft import Draft
+from notbefore.core.draft import Draft, World
 from notbefore.core.operations import Kind
 from notbefore.service import views
 from notbefore.service.calls import Call, View, command
 from notbefore.service.context import Service, Session
+from notbefore.store.contract import Reader
 
 MAX_NAMES = 10_000
 
@@ -23,14 +25,14 @@ def schedule(
     reason: str = "",
 ) -> View:
     """One operation for each VM or host named: all of them or none."""
-    if not names or len(names) > MAX_NAMES or len(set(names)) != len(names):
-        raise errors.RefusedError(f"name from 1 to {MAX_NAMES} of them, each once")
+    if not 1 <= len(names) <= MAX_NAMES:
+        raise errors.RefusedError(f"name from 1 to {MAX_NAMES} of them")
+    for name, times in Counter(names).items():
+        if times > 1:
+            raise errors.RefusedError(f"{name} is named twice: name each once")
 
     def work(session: Session) -> View:
-        load = session.transaction.load
-        targets = kind.traits.moves
-        world = load(hosts=names, targets=targets) if kind.traits.of_host else load(vms=names, targets=targets)
-        draft = session.draft(world, by=call.actor)
+        draft = session.draft(_world(session.transaction, kind, names), by=call.actor)
         made = [
             scheduling.schedule(draft, scheduling.Request(kind=kind, name=name, notice=notice, reason=reason))
             for name in names
@@ -41,13 +43,24 @@ def schedule(
     return command(service, call, work)
 
 
+def _world(reader: Reader, kind: Kind, names: Sequence[str]) -> World:
+    targets = kind.traits.moves
+    if kind.traits.of_host:
+        arriving = [each for name in names for each in reader.moving_to(name)] if kind is Kind.HARDWARE_FAILURE else []
+        return reader.load(hosts=names, operations=arriving, targets=targets)
+    world = reader.load(vms=names, targets=targets)
+    limited = [scope.key for scope in world.scopes.values() if scope.policy.max_user_operations is not None]
+    if not limited:
+        return world
+    members = reader.load(scopes=limited, members=True).vms.values()
+    return reader.load(vms=names, hosts={vm.host for vm in members}, targets=targets)
+
+
 def approve(service: Service, call: Call, event_id: str) -> View:
     def work(session: Session) -> View:
         draft = session.draft(session.transaction.load(events=[event_id]), by=call.actor)
         event = draft.event(event_id)
-        if not event.status.live:
-            raise errors.ConflictError(f"event {event.id} is over: {event.status}", event=event.id, status=event.status)
-        approving.approve(draft, event, call.actor)
+        approving.approve_as_operator(draft, event, call.actor)
         session.keep(draft)
         return views.event_of(draft.operation(event.operation), draft.event(event_id))
 

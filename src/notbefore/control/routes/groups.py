@@ -27,8 +27,7 @@ def show_group(service: ServiceOf, name: models.GroupName) -> Answer:
 
 @routes.patch("/groups/{name}", responses=says(documented.Group))
 def change_group(service: ServiceOf, call: CallOf, name: models.GroupName, asked: models.GroupChange) -> Answer:
-    fleet.set_policy(service, call, group_key(name), asked.policy.given())
-    return Answer(queries.group(service, name))
+    return Answer(fleet.set_group(service, call, name, asked.policy.given()))
 
 
 @routes.delete("/groups/{name}", responses=says(documented.Removed))

@@ -2,13 +2,17 @@
 
 from typing import cast
 
+import structlog
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from notbefore.control.answers import Answer
 from notbefore.control.asking import ServiceOf
 from notbefore.control.metrics import CONTENT_TYPE, Metrics
+from notbefore.core import errors
 from notbefore.service import upkeep
+
+log = structlog.get_logger()
 
 routes = APIRouter(tags=["monitoring"], include_in_schema=False)
 
@@ -21,7 +25,12 @@ async def healthz() -> Answer:
 @routes.get("/readyz")
 def readyz(service: ServiceOf) -> Answer:
     """Ready while the store can be read and written; otherwise 503, like every command."""
-    upkeep.require_ready(service)
+    try:
+        upkeep.require_ready(service)
+    except (errors.UnavailableError, errors.UnsoundError) as error:
+        # Whoever asks without a token is not told where the store is.
+        log.warning("Not ready", action="control.unready", reason=error.message)
+        raise errors.UnavailableError from None
     return Answer({"status": "ready"})
 
 

@@ -1,9 +1,10 @@
 """/v1/history"""
 
+from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import Query
-from pydantic import AwareDatetime
+from pydantic import AfterValidator, AwareDatetime
 
 from notbefore.control import documented
 from notbefore.control.answers import Answer
@@ -12,6 +13,16 @@ from notbefore.control.routing import LIMIT, Limit, Word, router, says
 from notbefore.service import queries
 
 LAST_POSITION = 2**63 - 1
+
+
+def _in_utc(moment: datetime) -> datetime:
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("is beyond the calendar: give a time of the years 1 to 9999 in UTC") from None
+
+
+Moment = Annotated[AwareDatetime, AfterValidator(_in_utc)]
 
 routes = router("history")
 
@@ -31,8 +42,8 @@ def list_history(
     host: Annotated[Word | None, Query()] = None,
     vm: Annotated[Word | None, Query()] = None,
     by: Annotated[Word | None, Query()] = None,
-    since: Annotated[AwareDatetime | None, Query()] = None,
-    until: Annotated[AwareDatetime | None, Query()] = None,
+    since: Annotated[Moment | None, Query()] = None,
+    until: Annotated[Moment | None, Query()] = None,
 ) -> Answer:
     """Everything that happened, from the journal."""
     # Newest first, what follows an entry in the list came before it in time.

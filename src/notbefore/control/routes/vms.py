@@ -8,8 +8,6 @@ from notbefore.control import documented, models
 from notbefore.control.answers import Answer
 from notbefore.control.asking import CallOf, ServiceOf
 from notbefore.control.routing import LIMIT, After, Limit, router, says
-from notbefore.core import errors
-from notbefore.core.fleet import standalone_key
 from notbefore.service import fleet, queries
 
 routes = router("vms")
@@ -48,9 +46,4 @@ def remove_vm(service: ServiceOf, call: CallOf, name: models.VmName) -> Answer:
 
 @routes.patch("/vms/{name}/policy", responses=says(documented.Policy))
 def change_vm_policy(service: ServiceOf, call: CallOf, name: models.VmName, asked: models.PolicyChange) -> Answer:
-    group = queries.vm(service, name)["group"]
-    if group is not None:
-        raise errors.ConflictError(
-            f"VM {name} goes by the policy of its group: change that of group {group}", vm=name, group=group
-        )
-    return Answer(fleet.set_policy(service, call, standalone_key(name), asked.given()))
+    return Answer(fleet.set_vm_policy(service, call, name, asked.given()))

@@ -1,6 +1,7 @@
 """PROTOCOL.md: StartRequests, from the body to the service and back."""
 
 import json
+import re
 import socket
 import threading
 
@@ -85,6 +86,7 @@ def test_a_malformed_body_is_refused_and_the_connection_goes_on(server: Running,
         reply = client.reply()
         assert reply.status == 400
         assert list(json.loads(reply.body)) == ["error"]
+        assert re.match(r"Bad request\. [A-Z]", json.loads(reply.body)["error"])
         client.send(request(method="POST", body=APPROVAL))
         assert client.reply().status == 200
     assert len(server.guests.approvals) == 1
@@ -95,7 +97,7 @@ def test_what_the_service_refuses_is_a_bad_request(server: Running) -> None:
         errors.RefusedError("not of this VM") if approval.event_ids == (OTHER,) else None
     )
     status, body = post(server, APPROVAL.replace(EVENT_ID.encode(), OTHER.encode()))
-    assert (status, json.loads(body)) == (400, {"error": "Bad request. not of this VM"})
+    assert (status, json.loads(body)) == (400, {"error": "Bad request. Not of this VM"})
     assert post(server, APPROVAL) == (200, b"")
     server.guests.outcome = lambda _: errors.NotFoundError()
     assert post(server, APPROVAL)[0] == 400

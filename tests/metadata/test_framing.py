@@ -1,5 +1,6 @@
 """HTTP as it comes off the wire: split, pipelined, chunked, expected, old, absolute, too large, too slow, broken."""
 
+import re
 import socket
 import struct
 from dataclasses import replace
@@ -146,28 +147,55 @@ def test_http_1_0_closes_unless_told_otherwise(shared: Running) -> None:
             assert (reply.status, reply["Connection"]) == (200, "keep-alive")
 
 
-@pytest.mark.parametrize("body", [None, APPROVAL])
-@pytest.mark.parametrize("more", ["", ", close"])
-def test_an_offer_to_upgrade_is_passed_over(server: Running, body: bytes | None, more: str) -> None:
+OFFER = ("Metadata: true", "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABk")
+OFFERS = {
+    "get": request(headers=OFFER),
+    "post": request(method="POST", headers=OFFER, body=APPROVAL),
+    "chunked": request(method="POST", headers=(*OFFER, "Transfer-Encoding: chunked")) + chunks(APPROVAL, 7),
+    "old": request(headers=OFFER, version="1.0"),
+    "close": request(headers=("Metadata: true", "Connection: upgrade, close", "Upgrade: x")),
+}
+
+
+@pytest.mark.parametrize("kind", OFFERS)
+def test_an_offer_to_upgrade_is_passed_over_and_the_connection_closed(server: Running, kind: str) -> None:
     """Java's HttpClient and `curl --http2` offer HTTP/2 with every request in the clear."""
-    headers = (
-        "Metadata: true",
-        f"Connection: Upgrade, HTTP2-Settings{more}",
-        "Upgrade: h2c",
-        "HTTP2-Settings: AAMAAABk",
-    )
-    data = request(method="GET" if body is None else "POST", headers=headers, body=body)
-    for cut in (len(data), 60, len(data) - 3):
+    data = OFFERS[kind]
+    cuts = (len(data), 60, len(data) - 3)
+    for cut in cuts:
         with server.connect() as client:
             client.send(data[:cut])
             client.send(data[cut:] + request())
             reply = client.reply()
-            assert (reply.status, reply.headers.get("connection")) == (200, "close" if more else None)
-            if more:
-                assert client.is_closed()
-            else:
-                assert client.reply().status == 200
-    assert len(server.guests.approvals) == (0 if body is None else 3)
+            assert (reply.status, reply["Connection"]) == (200, "close")
+            assert client.is_closed()
+    assert len(server.guests.approvals) == (len(cuts) if kind in ("post", "chunked") else 0)
+
+
+def test_an_offer_to_upgrade_does_not_excuse_its_body(server: Running) -> None:
+    head = request(method="POST", headers=(*OFFER, "Expect: 100-continue", f"Content-Length: {len(APPROVAL)}"))
+    with server.connect() as client:
+        client.send(head)
+        assert client.reply().status == 100
+        client.send(APPROVAL)
+        assert client.reply().status == 200
+    with server.connect() as client:
+        client.send(request(method="POST", headers=(*OFFER, "Transfer-Encoding: chunked")) + b"nonsense\r\n")
+        assert client.reply().status == 400
+    with server.connect() as client:
+        client.send(request(method="POST", headers=OFFER, body=b" " * (65 * 1024)))
+        assert "64 KiB" in client.reply().text
+    assert len(server.guests.approvals) == 1
+
+
+def test_a_flood_of_offers_to_upgrade_is_answered_once(shared: Running, capsys: pytest.CaptureFixture[str]) -> None:
+    with shared.connect() as client:
+        client.send(request(headers=OFFER) * 2400)
+        reply = client.reply()
+        assert (reply.status, reply["Connection"]) == (200, "close")
+        assert client.is_closed()
+    assert shared.ask().status == 200
+    assert capsys.readouterr().err == ""
 
 
 def test_connect_is_no_way_through(shared: Running) -> None:
@@ -193,6 +221,10 @@ BROKEN = [
     b"POST /x HTTP/1.1\r\nContent-Length: -3\r\n\r\n",
     b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     CHUNKED + b"nonsense\r\n",
+    CHUNKED.replace(b": chunked", b": gzip, chunked"),
+    CHUNKED.replace(b": chunked", b": chunked\r\nTransfer-Encoding: chunked"),
+    request(headers=("Metadata: true", "Host: x")),
+    request(headers=("Metadata: true", "Host: 169.254.169.254")),
     CHUNKED + b"-1\r\n",
 ]
 
@@ -206,6 +238,9 @@ def test_what_is_not_http_is_refused_and_closed(shared: Running, data: bytes, be
             assert client.reply().status == 200
         reply = client.reply()
         assert (reply.status, reply["Connection"]) == (400, "close")
+        assert re.search(
+            r"Bad request\. (This is not well-formed HTTP/1\.1|Host is given|The only transfer)", reply.text
+        )
         assert client.is_closed()
     assert shared.ask().status == 200
 

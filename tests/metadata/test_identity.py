@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import ipaddress
+import json
 import socket
 from collections.abc import Callable
 from dataclasses import replace
@@ -66,7 +67,9 @@ def openstack_headers(vm_id: str = DB_VM.vm_id, signature: str | None = None) ->
     )
 
 
-TIMELESS = sign("db\nx")
+def timed(at: str) -> tuple[str, ...]:
+    proof = sign(f"db\n{at}")
+    return ("Metadata: true", "X-Notbefore-VM: db", f"X-Notbefore-Time: {at}", f"X-Notbefore-Signature: {proof}")
 
 
 def name_of(server: Running, source: str = PROXY_ADDRESS, headers: tuple[str, ...] = ("Metadata: true",)) -> str:
@@ -132,7 +135,11 @@ def test_by_a_signed_vm_id() -> None:
         lambda: notbefore_headers()[:-1],
         lambda: ("Metadata: true", "X-Notbefore-VM: db"),
         lambda: ("Metadata: true", "X-Notbefore-Signature: x"),
-        lambda: ("Metadata: true", "X-Notbefore-VM: db", "X-Notbefore-Time: x", f"X-Notbefore-Signature: {TIMELESS}"),
+        lambda: timed("x"),
+        lambda: timed(""),
+        lambda: timed("9" * 400),
+        lambda: timed("9" * 5000),
+        lambda: ("Metadata: true", "X-Forwarded-For: 10.0.0.4"),
         lambda: (*notbefore_headers("web-0"), "X-Notbefore-VM: db"),
         openstack_headers,
     ],
@@ -169,7 +176,28 @@ def test_only_a_trusted_address_can_speak_for_others() -> None:
 def test_a_trusted_address_without_proof_is_a_caller_like_any_other() -> None:
     with running(options=proxy(ProxyStyle.NOTBEFORE)) as server:
         assert name_of(server) == "web-1"
-        assert server.ask(source=PROXY_ADDRESS, headers=("Metadata: true", "X-Forwarded-For: 1.2.3.4")).status == 400
+
+
+def said(server: Running, *headers: str) -> str:
+    reply = server.ask(source=PROXY_ADDRESS, headers=("Metadata: true", *headers))
+    return f"{reply.status} {json.loads(reply.body)['error']}"
+
+
+def test_a_trusted_proxy_is_told_what_its_proof_lacks() -> None:
+    options = replace(proxy(ProxyStyle.NOTBEFORE), default_vm=None)
+    with running(options=options) as server:
+        lacking = "403 Forbidden. The proxy's proof of the VM lacks"
+        assert said(server, "X-Notbefore-VM: db") == f"{lacking} X-Notbefore-Time, X-Notbefore-Signature"
+        everything = "X-Notbefore-VM, X-Notbefore-Time, X-Notbefore-Signature"
+        assert said(server, "X-Forwarded-For: 10.0.0.4") == f"{lacking} {everything}"
+        assert said(server) == (
+            "404 Not found. No VM is known at the address of this request:"
+            f" a proxy must prove for which it asks, by {everything}"
+        )
+        assert said(server, *notbefore_headers(signature="0" * 64)[1:]).endswith("is stale or wrong")
+        assert said(server, *notbefore_headers("nobody")[1:]) == "404 Not found. There is no such VM"
+    with running(options=replace(proxy(ProxyStyle.OPENSTACK), default_vm=None)) as server:
+        assert said(server, f"X-Instance-ID: {DB_VM.vm_id}") == f"{lacking} X-Instance-ID-Signature"
 
 
 def test_what_is_remembered_of_others_does_not_hold_for_a_proxy() -> None:

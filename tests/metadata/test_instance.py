@@ -1,10 +1,11 @@
 """PROTOCOL.md: /metadata/instance and /metadata/versions."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
-from tests.metadata.running import DB, DB_ADDRESS, DB_VM, Running
+from tests.metadata.running import DB, DB_ADDRESS, DB_VM, Running, request
 
 from notbefore.core.fleet import Facts
 from notbefore.service.publishing import Members
@@ -53,7 +54,7 @@ def test_a_part_is_json(shared: Running) -> None:
 def test_what_is_refused(shared: Running, target: str, status: int) -> None:
     reply = shared.ask(target)
     assert reply.status == status
-    assert "error" in json.loads(reply.body)
+    assert re.match(r"(Bad request|Not found)\. ([A-Z]|api-version|format)", json.loads(reply.body)["error"])
 
 
 @pytest.mark.parametrize("target", [INSTANCE, NAME, "/metadata/versions"])
@@ -74,3 +75,13 @@ def test_changed_facts_are_shown(server: Running) -> None:
     server.settle()
     compute = json.loads(server.ask(INSTANCE, source=DB_ADDRESS).body)["compute"]
     assert (compute["location"], compute["tags"], compute["priority"]) == ("norwayeast", "team:data", "Spot")
+
+
+def test_a_vm_that_is_removed_while_it_sends_a_body_is_not_described(server: Running) -> None:
+    with server.connect(DB_ADDRESS) as client:
+        client.send(request(INSTANCE, headers=("Metadata: true", "Expect: 100-continue", "Content-Length: 2")))
+        assert client.reply().status == 100
+        server.publisher.members([Members(key=DB.key, scope=None)])
+        server.settle()
+        client.send(b"{}")
+        assert client.reply().status == 404

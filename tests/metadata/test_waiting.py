@@ -85,7 +85,17 @@ def test_what_is_already_different_is_not_waited_for(shared: Running) -> None:
         assert client.reply().status == 200
 
 
-@pytest.mark.parametrize("wait", ["wait=1", "respond-async, Wait=1", 'handling=lenient; wait="1"', "wait=1;x=y"])
+@pytest.mark.parametrize(
+    "wait",
+    [
+        "wait=1",
+        "respond-async, Wait=1",
+        'handling=lenient; wait="1"',
+        "wait=1;x=y",
+        'foo="a,\\"wait=30" , wait = 1',
+        "wait=1, wait=30",
+    ],
+)
 def test_a_wait_ends_with_its_time(shared: Running, wait: str) -> None:
     with shared.connect() as client:
         began = monotonic()
@@ -95,13 +105,30 @@ def test_a_wait_ends_with_its_time(shared: Running, wait: str) -> None:
         assert 0.9 <= monotonic() - began < 5
 
 
-def test_a_wait_is_capped() -> None:
+@pytest.mark.parametrize("seconds", ["3600", "9999999999", "9" * 5000])
+def test_a_wait_is_capped(seconds: str) -> None:
     with running(options=Options(wait_cap=0.2)) as server, server.connect() as client:
-        client.send(conditional(wait="wait=3600"))
+        client.send(conditional(wait=f"wait={seconds}"))
         assert client.reply().status == 304
+        assert server.server.counters.waits == 1
 
 
-@pytest.mark.parametrize("wait", ["wait=0", "wait", "wait=soon", "wait=-1", "await=3", "wait=1e3"])
+@pytest.mark.parametrize(
+    "wait",
+    [
+        "wait=0",
+        "wait",
+        "wait=soon",
+        "wait=-1",
+        "await=3",
+        "wait=1e3",
+        'wait="3',
+        'foo="a,wait=3"',
+        'foo="a\\",wait=3"',
+        'foo="a,wait=3,',
+        'foo="a,wait=3\\',
+    ],
+)
 def test_what_is_no_wait_is_answered_at_once(shared: Running, wait: str) -> None:
     before = shared.server.counters.waits
     with shared.connect() as client:

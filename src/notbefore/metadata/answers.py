@@ -10,10 +10,10 @@ from notbefore.wire import dates, errors
 JSON = b"Content-Type: application/json; charset=utf-8\r\n"
 TEXT = b"Content-Type: text/plain; charset=utf-8\r\n"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-FORBIDDEN = "Forbidden. The proxy's proof of the VM is incomplete, stale or wrong"
 TOO_LARGE = "Request header fields too large. Send at most 16 KiB of headers, 100 of them"
-MALFORMED = "Bad request. This is not HTTP/1.1 or HTTP/1.0"
+MALFORMED = "Bad request. This is not well-formed HTTP/1.1"
 
+REFUSALS = {400: "Bad request.", 403: "Forbidden.", 404: "Not found."}
 STATUSES = (200, 304, 400, 403, 404, 405, 429, 431, 503)
 
 
@@ -44,6 +44,11 @@ def error(status: int, message: str, headers: bytes = b"") -> Answer:
     return whole(status, errors.body(message), JSON + headers)
 
 
+def refusal(status: int, message: str) -> Answer:
+    """What the service or the wire says of a request, as a sentence of its own."""
+    return error(status, f"{REFUSALS[status]} {message[:1].upper()}{message[1:]}")
+
+
 def retry(status: int, message: str, seconds: int) -> Answer:
     return error(status, message, b"Retry-After: %d\r\n" % seconds)
 
@@ -54,7 +59,6 @@ def unchanged(etag: str) -> Answer:
 
 APPROVED = whole(200, b"", b"")
 UNKNOWN_CALLER = error(404, errors.UNKNOWN_CALLER)
-UNPROVEN = error(403, FORBIDDEN)
 UNAVAILABLE = retry(503, errors.UNAVAILABLE, 5)
 FULL = retry(503, "Service unavailable. Too many connections: try again later", 5)
 BAD_FRAMING = error(400, MALFORMED)

@@ -27,13 +27,13 @@ def admit(connection: "Connection", request: Request) -> Guest | None:
     callers = connection.desk.callers
     try:
         guest = connection.who(verdict.proof)
-    except identity.UnprovenError:
+    except identity.UnprovenError as error:
         callers.complain("A proxy's proof failed", "caller.unproven", connection.peer)
-        connection.refuse(request, answers.UNPROVEN)
+        connection.refuse(request, answers.refusal(403, str(error)))
         return None
     if guest is None:
         callers.complain("A caller is not known", "caller.unknown", connection.peer)
-        connection.refuse(request, answers.UNKNOWN_CALLER)
+        connection.refuse(request, callers.unknown(verdict.proof, trusted=connection.trusted))
         return None
     return guest if _within_rate(connection, request, guest) else None
 
@@ -113,7 +113,7 @@ def _approve(connection: "Connection", request: Request, guest: Guest) -> None:
     try:
         event_ids = approvals.parse(request.body)
     except errors.RefusedError as refusal:
-        connection.respond(request, answers.error(400, f"Bad request. {refusal.message}"))
+        connection.respond(request, answers.refusal(400, refusal.message))
         return
     notice = guest.notice
     if notice is None:
@@ -130,14 +130,15 @@ def _approve(connection: "Connection", request: Request, guest: Guest) -> None:
 
 
 def _description(describe: Describe, guest: Guest) -> Answer:
-    assert guest.notice is not None
+    if guest.notice is None:
+        return answers.UNKNOWN_CALLER
     scope = guest.notice.scope
     try:
         body = instance.leaf(guest.describe(scope), scope, describe.path, describe.as_text)
     except errors.NotFoundError as error:
-        return answers.error(404, f"Not found. {error.message}")
+        return answers.refusal(404, error.message)
     except errors.RefusedError as error:
-        return answers.error(400, f"Bad request. {error.message}")
+        return answers.refusal(400, error.message)
     return answers.whole(200, body, answers.TEXT if describe.as_text else answers.JSON)
 
 
@@ -147,4 +148,4 @@ def _outcome(error: errors.NotbeforeError | None) -> Answer:
             return answers.APPROVED
         case errors.UnavailableError() | errors.UnsoundError():
             return answers.UNAVAILABLE
-    return answers.error(400, f"Bad request. {error.message}")
+    return answers.refusal(400, error.message)

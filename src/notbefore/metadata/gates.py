@@ -10,19 +10,21 @@ import httptools
 
 from notbefore.metadata import answers
 from notbefore.metadata.answers import Answer
+from notbefore.settings import ProxyStyle
 from notbefore.wire import errors, instance, versions
 from notbefore.wire.versions import Version
 
-WAIT = re.compile(r'(?:^|[,;])\s*wait\s*=\s*"?([0-9]{1,9})"?\s*(?=$|[,;])', re.IGNORECASE)
+PREFERENCE = re.compile(r'(?:[^,;"]|"(?:[^"\\]|\\.)*"?)+')
+WAIT = re.compile(r'\s*wait\s*=\s*("?)([0-9]+)\1\s*', re.IGNORECASE)
 HISTORIC = re.compile(r"latest|[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
-PROOF_HEADERS = (
-    b"x-notbefore-vm",
-    b"x-notbefore-time",
-    b"x-notbefore-signature",
-    b"x-instance-id",
-    b"x-instance-id-signature",
-)
+PROOFS: Mapping[ProxyStyle, tuple[str, ...]] = {
+    ProxyStyle.NOTBEFORE: ("X-Notbefore-VM", "X-Notbefore-Time", "X-Notbefore-Signature"),
+    ProxyStyle.OPENSTACK: ("X-Instance-ID", "X-Instance-ID-Signature"),
+}
+FORWARDED_FOR = b"x-forwarded-for"
+PROXY_HEADERS = (FORWARDED_FOR, *(name.lower().encode() for names in PROOFS.values() for name in names))
+"""With any of these a trusted proxy asks for somebody else, and must prove for whom."""
 
 UNKNOWN_PATH = answers.error(404, errors.UNKNOWN_PATH)
 NOT_GET_OR_POST = answers.error(405, errors.WRONG_METHOD, b"Allow: GET, POST\r\n")
@@ -106,9 +108,8 @@ def judge(head: Head, *, from_proxy: bool) -> Verdict:
             return Refuse(answer=NOT_GET_OR_POST)
     elif head.method != "GET":
         return Refuse(answer=NOT_GET)
-    proof = {name: head.headers[name] for name in PROOF_HEADERS if name in head.headers} if from_proxy else {}
-    # A trusted proxy that has signed its request is expected to forward.
-    if b"x-forwarded-for" in head.headers and not proof:
+    proof = {name: head.headers[name] for name in PROXY_HEADERS if name in head.headers} if from_proxy else {}
+    if FORWARDED_FOR in head.headers and not from_proxy:
         return Refuse(answer=FORWARDED)
     if len(target.names) != len(set(target.names)):
         return Refuse(answer=REPEATED_PARAMETER)
@@ -148,11 +149,12 @@ def _target(raw: bytes) -> Target | None:
     """What a target in origin or absolute form names; None: nothing we have."""
     try:
         url = httptools.parse_url(raw)
-        path = unquote((url.path or b"").decode("ascii"), errors="strict")
+        raw_path = (url.path or b"").decode("ascii").removesuffix("/")
+        path = [unquote(segment, errors="strict") for segment in raw_path.split("/")]
         pairs = parse_qsl((url.query or b"").decode("ascii"), keep_blank_values=True)
     except (httptools.HttpParserInvalidURLError, UnicodeDecodeError):
         return None
-    match path.removesuffix("/").split("/"):
+    match path:
         case ["", root, *rest] if root.lower() == "metadata":
             found = tuple(rest)
         case _:
@@ -180,5 +182,5 @@ def _needs_header(head: Head, target: Target, version: Version | None) -> bool:
 
 
 def _wait(prefer: str) -> float | None:
-    found = WAIT.search(prefer)
-    return float(found[1]) if found else None
+    found = next(filter(None, map(WAIT.fullmatch, PREFERENCE.findall(prefer))), None)
+    return float(found[2]) if found else None

@@ -3,18 +3,27 @@
 import hashlib
 import hmac
 import ipaddress
+import re
 import time
 
 import structlog
 
 from notbefore.clock import Clock
+from notbefore.core import fleet
+from notbefore.metadata import answers, gates
+from notbefore.metadata.answers import Answer
 from notbefore.metadata.board import Board, Guest
 from notbefore.metadata.gates import Proof
 from notbefore.metadata.options import Options, Proxy
 from notbefore.metadata.rate import Rate
 from notbefore.settings import ProxyStyle
+from notbefore.wire import errors
 
 log = structlog.get_logger()
+
+TIME = re.compile(rb"[0-9]{1,12}")
+UNSOUND = "the proxy's proof of the VM is stale or wrong"
+NO_SUCH_VM = answers.error(404, "Not found. There is no such VM")
 
 
 class UnprovenError(Exception):
@@ -30,6 +39,10 @@ class Callers:
         self._log_rate = Rate(1, 10)
         self._log_full_at = 0.0
         self._unlogged = 0
+        proof = () if options.proxy is None else gates.PROOFS[options.proxy.style]
+        self._proof = {name.lower().encode(): name for name in proof}
+        hint = f"a proxy must prove for which it asks, by {', '.join(proof)}"
+        self._unnamed = answers.error(404, f"{errors.UNKNOWN_CALLER}: {hint}")
 
     def trusts(self, address: str | None) -> bool:
         """Whether a metadata proxy calls from there."""
@@ -51,16 +64,24 @@ class Callers:
     def proven(self, proof: Proof) -> Guest | None:
         """Whom a trusted proxy asks for."""
         assert self._proxy is not None
+        if missing := [name for key, name in self._proof.items() if key not in proof]:
+            raise UnprovenError(f"the proxy's proof of the VM lacks {', '.join(missing)}")
         if self._proxy.style is ProxyStyle.OPENSTACK:
-            instance = proof.get(b"x-instance-id", b"")
-            _require_signature(self._proxy, instance, proof.get(b"x-instance-id-signature", b""))
+            instance = proof[b"x-instance-id"]
+            _require_signature(self._proxy, instance, proof[b"x-instance-id-signature"])
             return self._board.by_vm_id.get(instance.decode("latin-1").lower())
-        name, at = proof.get(b"x-notbefore-vm", b""), proof.get(b"x-notbefore-time", b"")
-        _require_signature(self._proxy, b"%b\n%b" % (name, at), proof.get(b"x-notbefore-signature", b""))
-        # Only what is signed is read.
-        if not at.isdigit() or abs(self._clock.now().timestamp() - int(at)) > self._proxy.window.total_seconds():
-            raise UnprovenError
+        name, at = proof[b"x-notbefore-vm"], proof[b"x-notbefore-time"]
+        _require_signature(self._proxy, b"%b\n%b" % (name, at), proof[b"x-notbefore-signature"])
+        # Only what is signed is read, and no number that is too long for a time.
+        if not TIME.fullmatch(at) or abs(self._clock.now().timestamp() - int(at)) > self._proxy.window.total_seconds():
+            raise UnprovenError(UNSOUND)
         return self._board.by_name.get(name.decode("latin-1"))
+
+    def unknown(self, proof: Proof, *, trusted: bool) -> Answer:
+        """The answer to a caller who is nobody."""
+        if proof:
+            return NO_SUCH_VM
+        return self._unnamed if trusted else answers.UNKNOWN_CALLER
 
     def complain(self, message: str, action: str, address: str | None) -> None:
         """A line on a caller that was refused; not one for each of a flood."""
@@ -75,15 +96,11 @@ class Callers:
 
 
 def canonical(host: str) -> str:
-    """An address as the fleet writes it: without a zone, and an IPv4 address as such on an IPv6 socket."""
-    if ":" not in host:
-        return host
-    address = ipaddress.ip_address(host.partition("%")[0])
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return str(mapped or address)
+    """An address as the fleet writes it; IPv4 always is."""
+    return fleet.canonical_address(host) if ":" in host else host
 
 
 def _require_signature(proxy: Proxy, message: bytes, signature: bytes) -> None:
     expected = hmac.new(proxy.secret, message, hashlib.sha256).hexdigest().encode()
     if not hmac.compare_digest(expected, signature.lower()):
-        raise UnprovenError
+        raise UnprovenError(UNSOUND)

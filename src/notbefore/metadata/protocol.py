@@ -35,12 +35,12 @@ class Connection(asyncio.Protocol):
         "_repeat",
         "_repeated",
         "_transport",
-        "_trusted",
         "_unsent",
         "_wait",
         "desk",
         "ended",
         "peer",
+        "trusted",
     )
 
     def __init__(
@@ -53,7 +53,7 @@ class Connection(asyncio.Protocol):
         """Bytes that came before there was a transport."""
         self._last = last
         """What is left of the only answer."""
-        self._trusted = listener_vm is None and desk.callers.trusts(peer)
+        self.trusted = listener_vm is None and desk.callers.trusts(peer)
         self._guest: Guest | None = None
         self._generation = -1
         self._repeat = b""
@@ -165,13 +165,13 @@ class Connection(asyncio.Protocol):
             return
         self._repeat = b""
         between = self._reader is None or self._reader.between
-        alone = between and not self._arrived and self._held is None and not self._trusted
+        alone = between and not self._arrived and self._held is None and not self.trusted
         request = self.desk.recall(data) if alone else None
         if request is not None:
             self._arrived.append(request)
         else:
             if self._reader is None:
-                judge = functools.partial(gates.judge, from_proxy=self._trusted)
+                judge = functools.partial(gates.judge, from_proxy=self.trusted)
                 self._reader = Reader(self.desk.limits, judge, self._arrived)
             self._reader.feed(data)
             if alone and self._reader.between and len(self._arrived) == 1 and self._arrived[0].method == "GET":

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import httptools
 
@@ -14,7 +15,11 @@ from notbefore.metadata.options import Limits
 UNKNOWN_METHOD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) (\S+) HTTP/1\.[01]\r\n")
 """What a well-formed request looks like whose method the parser does not know."""
 
+FRAMING_HEADERS = (b"content-length", b"transfer-encoding")
+
 BODY_TOO_LARGE = answers.error(400, "Bad request. The body is larger than 64 KiB: approve fewer events in one request")
+TWO_HOSTS = answers.error(400, "Bad request. Host is given twice: give it once")
+UNKNOWN_CODING = answers.error(400, "Bad request. The only transfer coding that is read here is chunked")
 
 
 class Request:
@@ -96,19 +101,20 @@ class Reader:
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            if self.stopped:
-                return
-            # Nobody is upgraded here, so the client is answered as if it had not offered to (RFC 9110, 7.8). But the
-            # parser has already left HTTP; a new one gets the same head without the offer.
-            self._parser = httptools.HttpRequestParser(self)
-            self._parse(self._head_without_upgrade() + data[upgrade.args[0] :])
+            # The parser leaves HTTP after the head. Nobody is upgraded here, so a body is read as if that had not been
+            # offered (RFC 9110, 7.8); it is the last one.
+            if not self.stopped:
+                self._parser = self._body_parser()
+                self._parser.feed_data(data[upgrade.args[0] :])
 
-    def _head_without_upgrade(self) -> bytes:
-        kept = {name: value for name, value in self._headers.items() if name not in (b"connection", b"upgrade")}
-        if b"close" in self._headers[b"connection"].lower():
-            kept[b"connection"] = b"close"
-        lines = [b"%b %b HTTP/1.1" % (self._parser_method, self._target)]
-        return b"\r\n".join([*lines, *(b"%b: %b" % header for header in kept.items()), b"", b""])
+    def _body_parser(self) -> httptools.HttpRequestParser:
+        framing = [b"%b: %b\r\n" % (name, self._headers[name]) for name in FRAMING_HEADERS if name in self._headers]
+        calls = SimpleNamespace(
+            on_header=self.on_header, on_body=self.on_body, on_message_complete=self.on_message_complete
+        )
+        parser = httptools.HttpRequestParser(calls)
+        parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % b"".join(framing))
+        return parser
 
     def _begin(self) -> None:
         self._target = b""
@@ -119,7 +125,6 @@ class Reader:
         self._current: Request | None = None
         self._chunks: list[bytes] = []
         self._body_size = 0
-        self._parser_method = b""
 
     def _weigh(self, received: int) -> None:
         """What is under way may not grow for ever, whatever the parser has made of it so far."""
@@ -177,26 +182,33 @@ class Reader:
 
     def on_headers_complete(self) -> None:
         assert self._parser is not None
-        method = self._parser.get_method()
-        self._parser_method = method
-        if self._parser.should_upgrade() and method != b"CONNECT":
-            return
         version = self._parser.get_http_version()
-        if version not in ("1.0", "1.1"):
-            self._fail(answers.BAD_FRAMING)
+        fault = self._head_fault(version)
+        if fault is not None:
+            self._fail(fault)
             raise _Stop
-        head = Head(method=method.decode("ascii"), target=self._target, headers=self._headers)
-        keeps = self._parser.should_keep_alive() and method != b"CONNECT"
+        head = Head(method=self._parser.get_method().decode("ascii"), target=self._target, headers=self._headers)
         persistence = Persistence.CLOSES
-        if keeps:
+        if self._parser.should_keep_alive() and not self._parser.should_upgrade():
             persistence = Persistence.STAYS if version == "1.1" else Persistence.STAYS_SAID
-        has_body = self._headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in self._headers
-        expects = has_body and version == "1.1" and self._headers.get(b"expect", b"").lower() == b"100-continue"
+        expects = self._headers.get(b"expect", b"").lower() == b"100-continue" and self._has_body() and version == "1.1"
         self._current = Request(head.method, self._judge(head), persistence, expects=expects)
         self._arrived.append(self._current)
         if int(self._headers.get(b"content-length", b"0")) > self._limits.body_bytes:
             self._fail(BODY_TOO_LARGE)
             raise _Stop
+
+    def _head_fault(self, version: str) -> Answer | None:
+        if version not in ("1.0", "1.1"):
+            return answers.BAD_FRAMING
+        if b"," in self._headers.get(b"host", b""):
+            return TWO_HOSTS
+        if self._headers.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
+            return UNKNOWN_CODING
+        return None
+
+    def _has_body(self) -> bool:
+        return self._headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in self._headers
 
     def on_body(self, part: bytes) -> None:
         self._chunks.append(part)
@@ -206,8 +218,10 @@ class Reader:
             raise _Stop
 
     def on_message_complete(self) -> None:
-        if self._current is None:
-            # An offer to upgrade: the same request follows without it.
+        assert self._parser is not None
+        assert self._current is not None
+        if self._parser.should_upgrade() and self._has_body():
+            # It is only the parser that is done.
             return
         self._end_body()
         self.between = True

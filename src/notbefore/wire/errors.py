@@ -12,7 +12,6 @@ UNKNOWN_PATH = "Not found. The paths are /metadata/scheduledevents, /metadata/in
 WRONG_METHOD = "Method not allowed. The header Allow names those that are"
 UNKNOWN_CALLER = "Not found. No VM is known at the address of this request"
 TOO_MANY_REQUESTS = "Too many requests. Wait for the seconds that the header Retry-After names"
-UNKNOWN_EVENT = "Bad request. An EventId in StartRequests is not of a live event that this VM can see"
 UNAVAILABLE = "Service unavailable. Nothing has been recorded: try again after the seconds that Retry-After names"
 
 

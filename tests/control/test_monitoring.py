@@ -32,7 +32,7 @@ def test_health_needs_no_token(control: Control) -> None:
 def test_metrics_tell_what_happened(fleet: Control) -> None:
     before = samples(fleet)
     assert before[("notbefore_polls_total",)] == 0
-    fleet.guests.update(polls=7, rejected=2)
+    fleet.guests.update(polls=7, rejected=2, connections_open=5, waiting=3)
     [restart] = fleet.post("/v1/operations", {"kind": "restart", "names": ["web-0"]})["operations"]
     fleet.post("/v1/operations", {"kind": "hardware-failure", "names": ["host-b"]})
     fleet.post(f"/v1/events/{restart['events'][0]['id']}/approve")
@@ -41,6 +41,8 @@ def test_metrics_tell_what_happened(fleet: Control) -> None:
     assert after[("notbefore_store_up",)] == 1
     assert after[("notbefore_polls_total",)] == 7
     assert after[("notbefore_guest_requests_total", "rejected")] == 2
+    assert after[("notbefore_guest_connections",)] == 5
+    assert after[("notbefore_guest_waits",)] == 3
     assert after[("notbefore_events", "Scheduled", "Reboot")] == 1
     assert after[("notbefore_events", "Started", "Redeploy")] == 2
     assert after[("notbefore_events", "Started", "Preempt")] == 0

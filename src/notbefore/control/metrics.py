@@ -22,7 +22,12 @@ EventCounts = Callable[[], Mapping[tuple[str, str], int]]
 """Live events by type and status."""
 
 GuestCounts = Callable[[], Mapping[str, int]]
-"""What guests have asked for since the start, by kind; `polls` among them."""
+"""What guests have asked for since the start, by kind, `polls` among them; and GUEST_GAUGES as they are now."""
+
+GUEST_GAUGES = {
+    "connections_open": ("notbefore_guest_connections", "Connections of guests that are open."),
+    "waiting": ("notbefore_guest_waits", "Guests in a long wait."),
+}
 
 
 class Metrics:
@@ -93,6 +98,8 @@ class _Asked(Collector):
         yield build
         guests = dict(self._guests())
         yield CounterMetricFamily("notbefore_polls", "Polls of guests that were answered.", guests.pop("polls", 0))
+        for kind, (name, what) in GUEST_GAUGES.items():
+            yield GaugeMetricFamily(name, what, guests.pop(kind, 0))
         requests = CounterMetricFamily("notbefore_guest_requests", "What else guests did, by kind.", labels=["kind"])
         for kind, count in sorted(guests.items()):
             requests.add_metric([kind], count)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import uvicorn
 from starlette.types import ASGIApp
 
+from notbefore.control.bounds import BoundedProtocol
 from notbefore.core import errors
 
 BACKLOG = 512
@@ -23,7 +24,7 @@ class ControlServer:
         config = uvicorn.Config(
             app,
             lifespan="off",
-            http="httptools",
+            http=BoundedProtocol,
             ws="none",
             loop="none",
             log_config=None,

@@ -1,19 +1,21 @@
 """Listeners, limits on connections, and the stop."""
 
+import ipaddress
 import os
 import socket
 import stat
 import subprocess
 import sys
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.metadata.running import ANYWHERE, APPROVAL, DB, EVENT, Running, request, running, until
+from tests.metadata.running import ANYWHERE, APPROVAL, DB, EVENT, Client, Running, passed, request, running, until
 
 from notbefore.core import errors
-from notbefore.metadata.options import Limits, Options
-from notbefore.settings import Address, Listener
+from notbefore.metadata.options import Limits, Options, Proxy
+from notbefore.settings import Address, Listener, ProxyStyle
 
 CLOSING = request(headers=("Metadata: true", "Connection: close"))
 
@@ -125,22 +127,84 @@ def test_a_document_larger_than_the_socket_takes_arrives_whole(server: Running) 
     assert size > 9_000_000
 
 
-def test_beyond_the_limit_of_connections_one_is_told_to_come_back() -> None:
-    with running(options=Options(rate=None, limits=Limits(connections=2))) as server:
-        with server.connect() as first, server.connect() as second:
-            for client in (first, second):
-                client.send(request())
-                assert client.reply().status == 200
-            with server.connect() as third:
-                third.send(request())
-                reply = third.reply()
-                assert (reply.status, reply["Retry-After"], reply["Connection"]) == (503, "5", "close")
-                assert third.is_closed()
-            first.send(request())
-            assert first.reply().status == 200
-        until(lambda: server.server.counters.open == 0)
+def answered(client: Client) -> Client:
+    client.send(request())
+    assert client.reply().status == 200
+    return client
+
+
+def refused(client: Client) -> bool:
+    client.send(request())
+    reply = client.reply()
+    return (reply.status, reply["Retry-After"], reply["Connection"]) == (503, "5", "close") and client.is_closed()
+
+
+def logged(capsys: pytest.CaptureFixture[str], action: str) -> int:
+    return sum(action in line for line in capsys.readouterr().out.splitlines())
+
+
+def test_one_address_cannot_take_all_connections(capsys: pytest.CaptureFixture[str]) -> None:
+    with running(options=Options(rate=None, limits=Limits(connections_each=2))) as server:
         assert server.ask().status == 200
+        until(lambda: server.server.counters.open == 0)
+        with server.connect() as first, server.connect() as second:
+            answered(first)
+            answered(second)
+            for _ in range(3):
+                with server.connect() as third:
+                    assert refused(third)
+            assert logged(capsys, "caller.crowds") == 1
+            with server.connect("127.1.0.22") as other:
+                answered(other)
+            answered(first)
+            # What needs no connection to stay is answered all the same.
+            assert server.ask().status == 200
+        until(lambda: server.server.counters.open == 0)
+        with server.connect() as again:
+            answered(again)
+        assert server.server.counters.refused == 3
+
+
+def test_proxies_and_shared_sockets_hold_as_many_connections_as_there_are(tmp_path: Path) -> None:
+    proxy = Proxy(trusted=(ipaddress.ip_network("127.5.0.0/24"),), style=ProxyStyle.NOTBEFORE, secret=b"secret")
+    listeners = (ANYWHERE, Listener(at=tmp_path / "any.sock"), Listener(at=tmp_path / "db.sock", vm="db"))
+    options = Options(rate=None, limits=Limits(connections_each=1), proxy=proxy, default_vm="db")
+    with running(options=options, listeners=listeners) as server, ExitStack() as stack:
+        for _ in range(3):
+            answered(stack.enter_context(server.connect("127.5.0.1")))
+            answered(stack.enter_context(server.connect_unix(tmp_path / "any.sock")))
+        # A listener's VM is one caller, wherever it calls from.
+        answered(stack.enter_context(server.connect_unix(tmp_path / "db.sock")))
+        assert refused(stack.enter_context(server.connect_unix(tmp_path / "db.sock")))
+
+
+def test_when_all_places_are_taken_the_longest_idle_makes_room(capsys: pytest.CaptureFixture[str]) -> None:
+    limits = Limits(connections=4, sweep_seconds=0.05)
+    with running(options=Options(rate=None, limits=limits)) as server:
+        with ExitStack() as stack:
+            first = answered(stack.enter_context(server.connect()))
+            until(passed(0.3))
+            others = [answered(stack.enter_context(server.connect())) for _ in range(4)]
+            assert first.is_closed()
+            for other in others:
+                answered(other)
+            assert logged(capsys, "connections.full") == 1
+            assert server.server.counters.evicted == 1
+        until(lambda: logged(capsys, "connections.free") == 1)
+        until(lambda: server.server.counters.open == 0)
+
+
+def test_nobody_with_a_request_under_way_makes_room() -> None:
+    with running(options=Options(rate=None, limits=Limits(connections=2))) as server, ExitStack() as stack:
+        first, second = (stack.enter_context(server.connect()) for _ in range(2))
+        server.guests.gate.clear()
+        first.send(request(method="POST", body=APPROVAL))
+        second.send(request()[:30])
+        until(lambda: server.server.counters.open == 2 and server.guests.entered == 1)
+        assert refused(stack.enter_context(server.connect()))
         assert server.server.counters.refused == 1
+        server.guests.gate.set()
+        assert first.reply().status == 200
 
 
 def test_a_client_that_is_gone_when_it_is_let_in_harms_nobody(server: Running) -> None:

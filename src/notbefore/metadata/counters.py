@@ -22,7 +22,9 @@ class Counters:
     open: int = 0
     """Connections under way."""
     refused: int = 0
-    """Connections beyond the limit."""
+    """Connections beyond a limit."""
+    evicted: int = 0
+    """Idle connections that made room."""
     cut: int = 0
     """Connections of clients that were too slow."""
 

@@ -2,7 +2,6 @@
 
 import asyncio
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from notbefore.clock import Clock
 from notbefore.core.timing import Timing
@@ -16,10 +15,8 @@ from notbefore.metadata.identity import Callers
 from notbefore.metadata.options import Options
 from notbefore.metadata.rate import Rate
 from notbefore.metadata.requests import Request
+from notbefore.metadata.room import Room
 from notbefore.wire import document
-
-if TYPE_CHECKING:
-    from notbefore.metadata.protocol import Connection
 
 REMEMBERED = 1024
 REMEMBERED_BYTES = 2048
@@ -48,23 +45,9 @@ class Desk:
         self.polls = Rate(options.rate, options.burst)
         self.approvals = Rate(options.rate, options.burst)
         self.counters = Counters()
-        self.connections: set[Connection] = set()
-        self.empty = asyncio.Event()
-        """Set while there is no connection."""
-        self.empty.set()
+        self.room = Room(options.limits, self.counters)
         self.stopping = False
         self._remembered: dict[bytes, Request] = {}
-
-    def arrive(self, connection: "Connection") -> None:
-        self.connections.add(connection)
-        self.counters.open += 1
-        self.empty.clear()
-
-    def leave(self, connection: "Connection") -> None:
-        self.connections.remove(connection)
-        self.counters.open -= 1
-        if not self.connections:
-            self.empty.set()
 
     def refresh(self) -> None:
         """Once a second, and after the clock has jumped."""

@@ -153,8 +153,7 @@ class Door:
             client.close()
             return
         answer = self._answer(first, peer) if first else None
-        if answer is None and len(desk.connections) >= desk.limits.connections:
-            desk.counters.refused += 1
+        if answer is None and not desk.room.admits(self._caller(peer)):
             answer = desk.letterhead.compose(answers.FULL, Persistence.CLOSES)
         if answer is None:
             self._adopt(client, peer, first=first or b"")
@@ -176,8 +175,14 @@ class Door:
         guest = desk.callers.known(self._vm, peer)
         return None if guest is None else desk.poll(request, guest)
 
+    def _caller(self, peer: str | None) -> str | None:
+        """Against whose share of the connections one counts; None: it serves many VMs."""
+        if self._vm is not None:
+            return f"the listener of {self._vm}"
+        return None if self._desk.callers.trusts(peer) else peer
+
     def _adopt(self, client: socket.socket, peer: str | None, *, first: bytes = b"", last: bytes = b"") -> None:
-        connection = Connection(self._desk, self._vm, peer, first=first, last=last)
+        connection = Connection(self._desk, self._vm, peer, self._caller(peer), first=first, last=last)
         task = self._desk.loop.create_task(self._connect(client, connection))
         self._adopting.add(task)
         task.add_done_callback(self._adopting.discard)

@@ -31,6 +31,9 @@ class Limits:
     patience_seconds: float = 5
     """How long a first answer waits for a store that does not even fail."""
     connections: int = 16_384
+    """Altogether; beyond it the longest idle goes."""
+    connections_each: int = 256
+    """Of one caller: an address, or a listener's VM. Trusted proxies and sockets that VMs share have no such limit."""
     approvals: int = 4096
     """Approvals that wait for the store; beyond it 503."""
 

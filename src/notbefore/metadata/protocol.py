@@ -19,7 +19,6 @@ NOTHING = Request.refused(answers.BAD_FRAMING)
 
 class Connection(asyncio.Protocol):
     __slots__ = (
-        "_age",
         "_allowed",
         "_arrived",
         "_choked",
@@ -37,6 +36,8 @@ class Connection(asyncio.Protocol):
         "_transport",
         "_unsent",
         "_wait",
+        "age",
+        "caller",
         "desk",
         "ended",
         "peer",
@@ -44,11 +45,20 @@ class Connection(asyncio.Protocol):
     )
 
     def __init__(
-        self, desk: Desk, listener_vm: str | None, peer: str | None, *, first: bytes = b"", last: bytes = b""
+        self,
+        desk: Desk,
+        listener_vm: str | None,
+        peer: str | None,
+        caller: str | None,
+        *,
+        first: bytes = b"",
+        last: bytes = b"",
     ) -> None:
         self.desk = desk
         self._listener_vm = listener_vm
         self.peer = peer
+        self.caller = caller
+        """Against whose share it counts."""
         self._first = first
         """Bytes that came before there was a transport."""
         self._last = last
@@ -72,7 +82,7 @@ class Connection(asyncio.Protocol):
         self._closing = False
         self.ended = False
         """The client sends no more."""
-        self._age = 0
+        self.age = 0
         """Sweeps since something was last expected or seen."""
         self._allowed = self._sweeps(desk.limits.request_seconds)
 
@@ -81,7 +91,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=self.desk.limits.write_bytes)
-        self.desk.arrive(self)
+        self.desk.room.arrive(self)
         if self._last:
             self._transport.write(self._last)
             self._close()
@@ -91,7 +101,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if data == self._repeat:
-            self._age = 0
+            self.age = 0
             desk = self.desk
             if self._generation == desk.board.generation and self._guest is not None:
                 answer = desk.poll(self._repeated, self._guest)
@@ -112,7 +122,7 @@ class Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         self._choked = True
         self._repeat = b""
-        self._age = 0
+        self.age = 0
         self._unsent = self._transport.get_write_buffer_size()
         self._settle()
 
@@ -130,13 +140,13 @@ class Connection(asyncio.Protocol):
             self._wait = None
         if self._reader is not None:
             self._reader.close()
-        self.desk.leave(self)
+        self.desk.room.leave(self)
 
     # What the server calls
 
     def sweep(self) -> None:
-        self._age += 1
-        if self._age > self._allowed and not self._reads():
+        self.age += 1
+        if self.age > self._allowed and not self._reads():
             self.desk.counters.cut += not self._is_idle()
             self._transport.abort()
 
@@ -152,8 +162,12 @@ class Connection(asyncio.Protocol):
         before, self._unsent = self._unsent, self._transport.get_write_buffer_size()
         if before - self._unsent < self.desk.limits.write_bytes:
             return False
-        self._age = 0
+        self.age = 0
         return True
+
+    def is_spare(self) -> bool:
+        """Whether it can go to make room: nothing is under way, and what was said is sent."""
+        return self._is_idle() and not self._transport.get_write_buffer_size()
 
     def abort(self) -> None:
         self._transport.abort()
@@ -190,7 +204,7 @@ class Connection(asyncio.Protocol):
                 self._invite(request)
                 break
             del arrived[0]
-            self._age = 0
+            self.age = 0
             attending.serve(self, request)
         self._settle()
 
@@ -225,7 +239,7 @@ class Connection(asyncio.Protocol):
         # A request under way is not given more time by each of its bytes.
         if allowed != self._allowed or self._is_idle():
             self._allowed = allowed
-            self._age = 0
+            self.age = 0
 
     def _is_idle(self) -> bool:
         between = self._reader is None or (self._reader.between and not self._reader.stopped)
@@ -290,7 +304,7 @@ class Connection(asyncio.Protocol):
     def _close(self) -> None:
         self._closing = True
         self._repeat = b""
-        self._age = 0
+        self.age = 0
         self._allowed = self._sweeps(self.desk.limits.request_seconds)
         self._unsent = self._transport.get_write_buffer_size()
         self._transport.close()
@@ -301,7 +315,7 @@ class Connection(asyncio.Protocol):
             self._close()
             return
         self._closing = True
-        self._age = 0
+        self.age = 0
         self._allowed = self._sweeps(self.desk.limits.linger_seconds)
         if self._transport.can_write_eof():
             self._transport.write_eof()

@@ -73,7 +73,7 @@ class MetadataServer:
         for one in self._doors:
             await one.close()
         self._desk.stopping = True
-        for connection in tuple(self._desk.connections):
+        for connection in tuple(self._desk.room.connections):
             connection.stop()
         deadline = self._loop.time() + grace
         self._desk.hearing.flush()
@@ -82,13 +82,13 @@ class MetadataServer:
             log.error("The store did not answer in time", action="guests.abandoned")
         for timer in self._timers.values():
             timer.cancel()
-        for connection in tuple(self._desk.connections):
+        for connection in tuple(self._desk.room.connections):
             connection.abort()
         await self._until_empty(1)
 
     async def _until_empty(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._desk.empty.wait(), seconds)
+            await asyncio.wait_for(self._desk.room.empty.wait(), seconds)
 
     def _refresh(self) -> None:
         self._desk.refresh()
@@ -97,6 +97,5 @@ class MetadataServer:
         self._timers["refresh"] = self._loop.call_later(seconds, self._refresh)
 
     def _sweep(self) -> None:
-        for connection in tuple(self._desk.connections):
-            connection.sweep()
+        self._desk.room.sweep()
         self._timers["sweep"] = self._loop.call_later(self._options.limits.sweep_seconds, self._sweep)

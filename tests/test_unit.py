@@ -52,3 +52,8 @@ def test_it_may_do_one_privileged_thing() -> None:
     }.items():
         assert service[key] == [value]
     assert service["RestartPreventExitStatus"] == ["2"]
+
+
+def test_it_is_started_again_however_often_it_fails() -> None:
+    assert section("Service")["Restart"] == ["always"]
+    assert section("Unit")["StartLimitIntervalSec"] == ["0"]

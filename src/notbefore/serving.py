@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib
+import os
 import signal
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -37,6 +38,8 @@ log = structlog.get_logger()
 
 def run(settings: Settings) -> int:
     """Serve until SIGINT or SIGTERM."""
+    # What is kept here is nobody else's; sockets get modes of their own.
+    os.umask(0o077)
     logs.configure(settings.log_level, settings.log_format)
     options = _options(settings)
     with datadirectory.held(settings.directory):
@@ -69,6 +72,7 @@ async def _serve(settings: Settings, options: Options, store: Store) -> None:
         )
         metadata.start(settings.metadata)
         shells.append(metadata)
+        service.give_grace()
         control = await _start_control(settings, service, metadata.counters)
         shells.append(control)
         ticker = Ticker(service, SimulatedDriver(timing))
@@ -81,7 +85,7 @@ async def _serve(settings: Settings, options: Options, store: Store) -> None:
         operators_at = str(Address(host=settings.control.host, port=control.port))
         log.info("Serving", action="serve.started", metadata=guests_at, control=operators_at, speed=settings.speed)
         if settings.demo:
-            tour.show(guests_at[0], operators_at, settings)
+            tour.show(metadata.bound[0], operators_at, settings)
         await stopping.wait()
         log.info("Stopping", action="serve.stopping")
     log.info("Stopped", action="serve.stopped")
@@ -109,7 +113,17 @@ def _prepare(settings: Settings, service: Service) -> int:
             log.info("The administrator's token was made", action="token.first", file=str(settings.token_file))
     elif not tokens.list_all(service)["items"]:
         log.warning("There is no token yet: make one with `notbefore token create --offline`", action="token.none")
+    _warn_of_strangers(settings, service)
     return service.refresh()
+
+
+def _warn_of_strangers(settings: Settings, service: Service) -> None:
+    """Callers may be taken for a VM that is added later, or that is misspelt."""
+    named = {name for name in (settings.as_vm, *(listener.vm for listener in settings.metadata)) if name}
+    with service.store.read() as reader:
+        known = reader.load(vms=sorted(named)).vms
+    for name in sorted(named - set(known)):
+        log.warning("Callers are taken for a VM that does not exist", action="serve.unknown_vm", vm=name)
 
 
 def _options(settings: Settings) -> Options:
@@ -167,7 +181,10 @@ def _asked(counters: Counters) -> dict[str, int]:
         "approvals_refused": counters.approvals_4xx,
         "approvals_failed": counters.approvals_5xx,
         "long_waits": counters.waits,
+        "waiting": counters.waiting,
         "connections": counters.accepted,
+        "connections_open": counters.open,
         "connections_refused": counters.refused,
+        "connections_evicted": counters.evicted,
         "connections_cut": counters.cut,
     }

@@ -2,35 +2,44 @@
 
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 
-from notbefore.settings import Settings, table
+from notbefore.settings import Address, Settings, table
 
 DEFAULT_CONTROL = "127.0.0.1:8255"
 
 
-def show(guests_at: str, operators_at: str, settings: Settings) -> None:
-    url = f"http://{guests_at}/metadata/scheduledevents?api-version=2020-07-01"
+def show(guests_at: Address | Path, operators_at: str, settings: Settings) -> None:
+    print(text(guests_at, operators_at, settings), flush=True)
+
+
+def text(guests_at: Address | Path, operators_at: str, settings: Settings) -> str:
+    vm = settings.metadata[0].vm or settings.as_vm
+    if isinstance(guests_at, Path):
+        base, curl, others = "http://localhost", f"curl --unix-socket {shlex.quote(str(guests_at))}", ""
+        inside = ""
+    else:
+        base, curl, others = f"http://{guests_at}", "curl", "; as another VM: curl --interface 127.1.0.21 ... is pool_1"
+        inside = f"\n  NOTBEFORE_ENDPOINT={base} notbefore guest events"
+    url = f"{base}/metadata/scheduledevents?api-version=2020-07-01"
     prefix = "".join(f"{name}={shlex.quote(value)} " for name, value in _variables(operators_at, settings))
-    print(
-        f"""
-notbefore serves a demo fleet: guests at http://{guests_at}, operators at http://{operators_at}.
-You are {settings.as_vm}; as another VM: curl --interface 127.1.0.21 ... is pool_1.
+    return f"""
+notbefore serves a demo fleet: guests at {guests_at}, operators at http://{operators_at}.
+You are {vm}{"" if settings.metadata[0].vm else others}.
 
 In another terminal (. .venv/bin/activate first), try:
 
-  curl -H Metadata:true '{url}'
-  {prefix}notbefore vm restart web-0
-  curl -H Metadata:true '{url}'
+  {curl} -H Metadata:true '{url}'
+  {prefix}notbefore vm restart {vm}
+  {curl} -H Metadata:true '{url}'
   {prefix}notbefore event list
-  {prefix}notbefore event explain ID
-  NOTBEFORE_ENDPOINT=http://{guests_at} notbefore guest events
-  curl -H Metadata:true -d '{{"StartRequests":[{{"EventId":"ID"}}]}}' '{url}'
+  {prefix}notbefore event explain ID{inside}
+  {curl} -H Metadata:true -d '{{"StartRequests":[{{"EventId":"ID"}}]}}' '{url}'
 
 with the ID that `event list` shows. The event becomes Started at once and vanishes when the restart is done.
 The administrator's token is in {settings.token_file}. Ctrl-C ends it.
-""",
-        flush=True,
-    )
+To start afresh: rm -r {shlex.quote(str(settings.directory))}
+"""
 
 
 def _variables(operators_at: str, settings: Settings) -> Iterator[tuple[str, str]]:

@@ -74,6 +74,18 @@ def test_the_token_file_is_its_owners_alone(running: Server) -> None:
     assert stat.S_IMODE(running.token_file.parent.stat().st_mode) == 0o700
 
 
+def test_the_database_is_its_owners_alone(running: Server) -> None:
+    files = list(running.token_file.parent.glob("notbefore.db*"))
+    assert len(files) == 3
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+
+
+def test_a_vm_that_does_not_exist_is_warned_of(tmp_path: Path) -> None:
+    with serving(tmp_path, "--demo", "--as", "nobody") as server:
+        (warned,) = server.logged("serve.unknown_vm")
+        assert warned["vm"] == "nobody"
+
+
 @pytest.fixture(scope="module")
 def sound(running: Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("sound") / "notbefore.db"

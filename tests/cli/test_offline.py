@@ -1,6 +1,7 @@
 """Commands that work on the database itself: tokens, backup, migrate."""
 
 import sqlite3
+import stat
 from contextlib import closing
 from pathlib import Path
 
@@ -55,6 +56,7 @@ def test_backup(run: Run, data: Path, tmp_path: Path) -> None:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     again = run("backup", str(copy), "--data", str(data))
     assert (again.code, again.err) == (1, f"notbefore: {copy} exists already: give the name of a new file\n")
+    assert stat.S_IMODE(copy.stat().st_mode) == stat.S_IMODE((data / "notbefore.db").stat().st_mode) == 0o600
     other = tmp_path / "other.db"
     assert run("backup", str(other), "--data", str(data), "--json").json == {"file": str(other)}
 

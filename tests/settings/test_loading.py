@@ -85,7 +85,6 @@ GOOD = [
     ("metadata", "10.0.0.1:80=db", Listener(at=Address(host="10.0.0.1", port=80), vm="db")),
     ("database", "postgresql://me@db/notbefore", "postgresql://me@db/notbefore"),
     ("guest_rate", "off", None),
-    ("guest_rate", "0", None),
     ("demo", "off", False),
     ("demo", "YES", True),
     ("log_level", "debug", settings.LogLevel.DEBUG),
@@ -130,6 +129,8 @@ BAD = [
     ("speed", "nan"),
     ("speed", "inf"),
     ("guest_rate", "-1"),
+    ("guest_rate", "0"),
+    ("guest_rate", "1e-308"),
     ("wait_cap", "1e9"),
     ("first_answer_delay", "121"),
     ("as", "a/b"),
@@ -147,6 +148,12 @@ BAD = [
     ("endpoint", "http://x/metadata"),
     ("token", "two words"),
 ]
+
+
+def test_an_empty_path_is_not_the_current_directory() -> None:
+    for name in ("data", "proxy_secret_file", "config"):
+        with pytest.raises(SettingError, match=f"--{name.replace('_', '-')}: is empty: give a path"):
+            settings.load({name: ""}, {})
 
 
 @pytest.mark.parametrize(("name", "value"), BAD)
@@ -179,6 +186,8 @@ FILES = [
     ("zzz = 2", "known are as, control"),
     ('config = "x"', "config in"),
     ("speed = [1]", "speed in"),
+    ("speed = " + "9" * 5000, "is not TOML"),
+    ("a = " + "[" * 100_000, "is not TOML"),
     ("metadata = [1]", "a text or a list of texts is needed"),
     ("metadata = []", "metadata names no listener"),
     ('metadata = ["127.0.0.1:1", "127.0.0.1:1"]', "same listener twice"),

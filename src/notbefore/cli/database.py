@@ -13,7 +13,7 @@ from notbefore.cli.output import Output
 from notbefore.core import errors
 from notbefore.settings import table
 
-WHERE = (table.DATA, table.DATABASE, table.DEMO, table.CONFIG)
+WHERE = (table.DATA, table.DATABASE, table.OF_DEMO, table.CONFIG)
 
 
 class Database:

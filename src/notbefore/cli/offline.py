@@ -48,11 +48,16 @@ def opened(found: Settings, *, migrate: bool) -> "Iterator[Store]":
     file = found.database_url.removeprefix(SQLITE)
     if not migrate and file != found.database_url and not Path(file).exists():
         raise errors.NotFoundError(f"there is no database {file}: name it with --data or --database")
-    store = open_store(found.database_url, migrate=migrate)
+    # A database and its copies are their owner's alone.
+    mask = os.umask(0o077)
     try:
-        yield store
+        store = open_store(found.database_url, migrate=migrate)
+        try:
+            yield store
+        finally:
+            store.close()
     finally:
-        store.close()
+        os.umask(mask)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ app = typer.Typer(help="Tokens of operators: create, list, revoke.", no_args_is_
 Offline = Annotated[
     bool, typer.Option("--offline", help="Work on the database itself: for a lost token, and for a first start.")
 ]
-WHERE = (table.DATABASE, table.DEMO)
+WHERE = (table.DATABASE, table.OF_DEMO)
 
 
 @command(app, "create", changes=True, extra=WHERE)

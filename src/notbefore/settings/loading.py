@@ -156,7 +156,7 @@ def _file(path: Path) -> Mapping[str, object]:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SettingError(f"the settings file {path} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise SettingError(f"the settings file {path} is not TOML: {error}") from None
     known = {row.name: row for row in table.everything().values() if row.in_file}
     for key in content:

@@ -1,7 +1,7 @@
 """The one table of settings: it feeds the parser, the help, the variables, the file and the docs."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from notbefore.settings import values
 
@@ -45,7 +45,7 @@ class Setting:
 
 CONFIG = Setting(
     name="config",
-    help="TOML file with settings, named as in this table.",
+    help="TOML file with settings; see docs/settings.md.",
     read=values.path,
     metavar="FILE",
     in_file=False,
@@ -61,7 +61,7 @@ DATA = Setting(
 
 DATABASE = Setting(
     name="database",
-    help="sqlite:///PATH or postgresql://USER@HOST/NAME; without it, SQLite in the data directory.",
+    help="sqlite:///PATH (four slashes for an absolute one) or postgresql://USER@HOST/NAME; else in the data directory.",
     read=values.database,
     metavar="URL",
 )
@@ -73,6 +73,8 @@ DEMO = Setting(
     metavar="",
     default="false",
 )
+
+OF_DEMO = replace(DEMO, help="The demo's, which is kept in DATA/demo.")
 
 SERVE = (
     DEMO,

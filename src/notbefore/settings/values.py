@@ -15,7 +15,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 SPEED_MIN, SPEED_MAX = 0.01, 100_000
-RATE_MAX = 1_000_000
+RATE_MIN, RATE_MAX = 0.01, 1_000_000
 WAIT_MAX = 3600
 DELAY_MAX = 120
 SOCKET_PATH_MAX = 107
@@ -80,6 +80,8 @@ def switch(value: str) -> bool:
 
 
 def path(value: str) -> Path:
+    if not value:
+        raise ValueError("is empty: give a path")
     if "\0" in value:
         raise ValueError("a path cannot hold a NUL character")
     try:
@@ -128,7 +130,9 @@ def database(value: str) -> str:
         return value
     if value.startswith(("postgresql://", "postgres://")):
         return value
-    raise ValueError("is not a database: give sqlite:///PATH or postgresql://USER@HOST/NAME")
+    raise ValueError(
+        "is not a database: give sqlite:///PATH or postgresql://USER@HOST/NAME"
+    )
 
 
 def speed(value: str) -> float:
@@ -138,7 +142,7 @@ def speed(value: str) -> float:
 def rate(value: str) -> float | None:
     if value.lower() == "off":
         return None
-    return number(value, 0, RATE_MAX, "a rate", "5, or off") or None
+    return number(value, RATE_MIN, RATE_MAX, "a rate", "5, or off for no limit")
 
 
 def wait(value: str) -> float:

@@ -1,0 +1,39 @@
+"""The demo's lines, for whoever one is and wherever guests are answered."""
+
+import re
+from pathlib import Path
+
+from notbefore import settings, tour
+from notbefore.settings import Address
+
+
+def lines(at: Address | Path, **flags: object) -> tuple[list[str], str]:
+    found = settings.load({"demo": True, "data": "/d", **flags}, {})
+    text = tour.text(at, "127.0.0.1:8255", found)
+    return re.findall(r"^  (.+)$", text, re.MULTILINE), text
+
+
+def test_one_restarts_oneself() -> None:
+    typed, text = lines(Address(host="127.0.0.1", port=8254), **{"as": "db"})
+    assert "You are db; as another VM" in text
+    assert typed[1].endswith("notbefore vm restart db")
+
+
+def test_a_listener_of_one_vm() -> None:
+    typed, text = lines(Address(host="127.0.0.1", port=8254), metadata=["127.0.0.1:8254=pool_1"])
+    assert "You are pool_1.\n" in text
+    assert typed[1].endswith("notbefore vm restart pool_1")
+
+
+def test_through_a_socket() -> None:
+    typed, text = lines(Path("/run/a b.sock"), metadata=["unix:/run/a b.sock"])
+    asked = [line for line in typed if line.startswith("curl")]
+    assert len(asked) == 3
+    assert all(line.startswith("curl --unix-socket '/run/a b.sock' -H Metadata:true") for line in asked)
+    assert all("'http://localhost/metadata/" in line for line in asked)
+    assert "--interface" not in text
+    assert "notbefore guest" not in text
+
+
+def test_how_to_start_afresh() -> None:
+    assert "To start afresh: rm -r /d/demo\n" in lines(Address(host="127.0.0.1", port=1))[1]

@@ -44,6 +44,14 @@ def test_the_token_that_fits_is_found_in_the_data_directory(run: Run, module_con
     assert run("vm", "list", *where).code == 1
 
 
+@pytest.mark.parametrize("url", ["http://192.0.2.1:8255", "https://control.example", "http://127.0.0.1.example"])
+def test_a_token_from_a_file_stays_on_this_machine(run: Run, tmp_path: Path, url: str) -> None:
+    (tmp_path / "admin.token").write_text("nb_secret\n")
+    ran = run("vm", "list", "--control-url", url, "--data", str(tmp_path))
+    assert ran.code == 1
+    assert ran.err == f"notbefore: tokens from files are sent to this machine only: for {url} give --token\n"
+
+
 def test_no_proxy_is_asked(run: Run, module_control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     where = ("--control-url", module_control.url, "--token", module_control.token)

@@ -1,6 +1,7 @@
 """`notbefore host|vm|group|fleet`, against a control plane that really runs."""
 
 import json
+import re
 import tomllib
 from pathlib import Path
 
@@ -67,30 +68,27 @@ def test_groups_and_policies(fresh: Run) -> None:
     assert [group["name"] for group in fresh("group", "list", "--json").json] == ["pool", "web"]
     assert fresh("vm", "policy", "db", "--listening", "never", "--json").json["listening"] == "never"
     assert "listening            never" in fresh("vm", "policy", "db").out
-    assert "never" in fresh("vm", "show", "db").out
+    shown = fresh("vm", "show", "db").out
+    assert re.search(r"^listens now +no$", shown, re.MULTILINE)
+    assert re.search(r"^listening +never$", shown, re.MULTILINE)
     assert "notbefore group policy web" in fresh("vm", "policy", "web-0").err
     assert fresh("group", "remove", "pool").out == "Group pool is forgotten.\n"
     assert fresh("group", "remove", "web", "--json").code == 1
 
 
 BAD = [
-    (("vm", "set", "db"), "nothing to change"),
-    (("vm", "set", "db", "--group", "web", "--no-group"), "exclude each other"),
-    (("vm", "set", "db", "--fact", "colour=red"), "'colour' is no fact of a VM"),
-    (("vm", "set", "db", "--tag", "novalue"), "--tag: 'novalue' is not NAME=VALUE"),
     (("vm", "set", "db", "--address", "nowhere"), "'nowhere' is not an IP address"),
     (("vm", "add", "a b", "--host", "x"), "'a b' is not a VM name"),
     (("vm", "show", "../hosts"), "'../hosts' is not a name"),
     (("vm", "show", ""), "'' is not a name"),
     (("vm", "show", "none"), "there is no VM 'none'"),
-    (("group", "add", "g", "--kind", "herd"), "'herd' is no kind of group"),
-    (("group", "set", "web"), "nothing to change"),
-    (("group", "policy", "web", "--terminate-notice", "soon"), "--terminate-notice: 'soon' is not a number"),
     (("group", "policy", "web", "--terminate-notice", "99"), "5 to 15 minutes"),
     (("fleet", "apply", "none.toml"), "none.toml cannot be read: No such file"),
-    (("fleet", "apply", "fleet.yaml"), "give --format toml or --format json"),
     (("fleet", "export", "none/fleet.toml"), "none/fleet.toml cannot be written"),
-    (("fleet", "export", "fleet"), "give --format toml or --format json"),
+    (("vm", "add", "new", "--host", "host-b", "--vm-id", ""), "'' is not a vmId"),
+    (("vm", "set", "db", "--vm-id", "db"), "'db' is not a vmId"),
+    (("vm", "restart", "db", "db"), "db is named twice"),
+    (("host", "cordon", "host-b", "--idempotency-key", ""), "Idempotency-Key must be"),
 ]
 
 
@@ -101,6 +99,33 @@ def test_refusals_say_why_in_one_sentence(cli: Run, arguments: tuple[str, ...], 
     cli("group", "add", "web")
     ran = cli(*arguments)
     assert ran.code == 1
+    assert ran.err.startswith("notbefore: ")
+    assert ran.err.count("\n") == 1
+    assert said in ran.err
+
+
+TYPED = [
+    (("vm", "set", "db"), "nothing to change"),
+    (("vm", "set", "db", "--group", "web", "--no-group"), "exclude each other"),
+    (("vm", "set", "db", "--fact", "colour=red"), "'colour' is no fact of a VM"),
+    (("vm", "set", "db", "--tag", "novalue"), "--tag: 'novalue' is not NAME=VALUE"),
+    (("group", "add", "g", "--kind", "herd"), "'herd' is no kind of group"),
+    (("group", "set", "web"), "nothing to change"),
+    (("group", "policy", "web", "--terminate-notice", "soon"), "--terminate-notice: 'soon' is not a number"),
+    (("fleet", "apply", "fleet.yaml"), "give --format toml or --format json"),
+    (("fleet", "export", "fleet"), "give --format toml or --format json"),
+    (("vm", "restart", "db", "--notice", "soon"), "'soon' is not a duration"),
+    (("vm", "restart", "db", "--notice", "9" * 400), "is too long: give at most 366d"),
+    (("vm", "restart", "db", "--notice", "367d"), "'367d' is too long: give at most 366d"),
+    (("history", "--since", "yesterday"), "'yesterday' is not a time"),
+    (("history", "--until", "9999-12-31T23:59:59-14:00"), "'9999-12-31T23:59:59-14:00' is not a time"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "said"), TYPED)
+def test_what_is_typed_wrongly_is_usage(run: Run, arguments: tuple[str, ...], said: str) -> None:
+    ran = run(*arguments, "--token", "t", "--control-url", "http://127.0.0.1:9")
+    assert ran.code == 2
     assert ran.err.startswith("notbefore: ")
     assert ran.err.count("\n") == 1
     assert said in ran.err
@@ -125,9 +150,15 @@ def test_a_fleet_is_applied_or_only_shown(fresh: Run, tmp_path: Path) -> None:
     file.write_text("[hosts.host-a]\n[hosts.host-z]\ncordoned = true\n")
     shown = fresh("fleet", "apply", str(file), "--format", "toml", "--dry-run").out
     assert "host-z" in shown
-    assert "1 changes, none applied." in shown
+    assert "1 change, not applied." in shown
     assert fresh("host", "show", "host-z").code == 1
-    assert "Applied 1 changes." in fresh("fleet", "apply", str(file), "--format", "toml").out
+    assert "Applied 1 change." in fresh("fleet", "apply", str(file), "--format", "toml").out
     assert fresh("host", "show", "host-z", "--json").json["cordoned"] is True
+    file.write_text('[vms.db]\nhost = "host-a"\nfacts = { zone = "1" }\n')
+    changed = fresh("fleet", "apply", str(file), "--format", "toml").out
+    assert re.search(
+        r"change +vm +db +addresses: 10\.0\.0\.9 → none; facts: none → zone=1; host: host-b → host-a", changed
+    )
+    file.write_text("[hosts.host-a]\n[hosts.host-z]\ncordoned = true\n")
     pruned = fresh("fleet", "apply", str(file), "--format", "toml", "--prune", "--json").json
     assert ("remove", "db") in {(change["action"], change["name"]) for change in pruned["changes"]}

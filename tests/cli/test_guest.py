@@ -77,6 +77,7 @@ STRANGE = [
     (document(EVENT | {"NotBefore": "soon"}), "'soon' is not a time"),
     (answer("400 Bad Request", b'{"error": "no such version"}'), "answered 400: no such version"),
     (answer("404 Not Found", b"<html>"), "answered 404: Not Found"),
+    (answer("404 Not Found", b'{"error": {"code": "x", "message": "y"}}'), "is the control plane's: give --endpoint"),
     (answer("503 Away"), "answered 503: Away"),
     (answer("302 Found", b"", "Location: http://127.0.0.1:9/"), "answered 302: Found"),
     (b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{", "cannot reach the metadata endpoint"),

@@ -74,6 +74,27 @@ def test_serve_has_a_flag_for_every_setting(run: Run) -> None:
             assert f"default {row.default}" in shown
 
 
+def test_help_offers_what_there_is_to_choose(run: Run) -> None:
+    def offered(*path: str) -> str:
+        return re.sub(r"\s+", " ", run(*path, "-h").out)
+
+    for path in wanted():
+        assert ("--notice" in offered(*path)) is (
+            path in {("vm", "restart"), ("vm", "redeploy"), ("vm", "evict")}
+            or (path[0] == "host" and path[1] in ("update", "reboot", "migrate", "degrade"))
+        ), path
+    for path in (("vm", "restart"), ("host", "update"), ("host", "degrade")):
+        assert "--yes" not in offered(*path)
+    for path in (("vm", "delete"), ("vm", "evict"), ("host", "fail")):
+        assert "--yes" in offered(*path)
+    assert "7 days if left out" in offered("host", "degrade")
+    assert "the minimum if left out" in offered("host", "update")
+    assert offered("vm", "restart").startswith("Usage: notbefore vm restart [OPTIONS] {VM}... ")
+    assert offered("fleet", "export").startswith("Usage: notbefore fleet export [OPTIONS] [FILE] ")
+    for path in (("backup",), ("token", "list")):
+        assert "The demo's, which is kept in DATA/demo." in offered(*path)
+
+
 def test_the_version(run: Run) -> None:
     assert run("--version").out == f"notbefore {__version__}\n"
 
@@ -82,7 +103,7 @@ USAGE = [
     (("frob",), "No such command 'frob'; see `notbefore -h`"),
     (("vm", "frob"), "No such command 'frob'; see `notbefore vm -h`"),
     (("vm", "list", "--frob"), "No such option: --frob"),
-    (("vm", "restart"), "Missing argument 'VM...'; see `notbefore vm restart -h`"),
+    (("vm", "restart"), "Missing argument 'VM'; see `notbefore vm restart -h`"),
     (("vm", "add", "x"), "Missing option '--host'; see `notbefore vm add -h`"),
     (("vm", "add", "x", "--host", "h", "--update-domain", "one"), "Invalid value for '--update-domain'"),
     (("vm", "policy", "x", "--listening", "maybe"), "Invalid value for '--listening'"),

@@ -1,6 +1,7 @@
 """The REST API as a command uses it: one request, one answer or one clear error."""
 
 import http.client
+import ipaddress
 import json
 import ssl
 import urllib.error
@@ -8,7 +9,7 @@ import urllib.request
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 from notbefore import __version__
 from notbefore.core import errors
@@ -92,7 +93,7 @@ class Api:
         if kind:
             request.add_header("Content-Type", kind)
         if method in CHANGING:
-            request.add_header("Idempotency-Key", self._key or str(uuid.uuid4()))
+            request.add_header("Idempotency-Key", str(uuid.uuid4()) if self._key is None else self._key)
         try:
             return self._authorized(request)
         except LostError:
@@ -153,6 +154,10 @@ class Api:
 def _tokens(settings: OperatorSettings) -> list[str]:
     if settings.token:
         return [settings.token]
+    if not _is_here(settings.control_url):
+        raise errors.RefusedError(
+            f"tokens from files are sent to this machine only: for {settings.control_url} give --token"
+        )
     found = []
     for file in settings.token_files:
         try:
@@ -169,6 +174,15 @@ def _tokens(settings: OperatorSettings) -> list[str]:
             f"directory that holds admin.token (none is in {settings.data})"
         )
     return found
+
+
+def _is_here(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host == "localhost"
+    return address.is_loopback or address.is_unspecified
 
 
 def _body(error: urllib.error.HTTPError) -> bytes:

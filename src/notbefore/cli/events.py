@@ -69,8 +69,15 @@ def approve(session: Session, event_id: EventId) -> None:
     event = session.api.post("events", event_id, "approve")
     if session.out.json:
         session.out.data(event)
-    else:
+        return
+    if not event["approved_at"]:
         operations.announce(session.out, event)
+        return
+    what = f"{event['type']} of {', '.join(event['resources'])}"
+    waits = session.api.get("events", event_id, "explanation")
+    session.out.line(
+        f"Approved: {what}. {waits['sentence']}" if waits["waiting_for"] else f"Approved: {what} may start now."
+    )
 
 
 @command(app, "cancel", changes=True)

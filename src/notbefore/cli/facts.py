@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import fields
 
-from notbefore.core import errors
+from notbefore.cli.usage import UsageError
 from notbefore.core.fleet import Facts
 
 NAMES = tuple(field.name for field in fields(Facts) if field.name != "tags")
@@ -14,7 +14,7 @@ def read(facts: Sequence[str], tags: Sequence[str]) -> dict[str, object]:
     for text in facts:
         name, value = _pair("--fact", text)
         if name not in NAMES:
-            raise errors.RefusedError(f"{name!r} is no fact of a VM: give one of {', '.join(NAMES)}")
+            raise UsageError(f"{name!r} is no fact of a VM: give one of {', '.join(NAMES)}")
         found[name] = value
     if tags:
         found["tags"] = dict(_pair("--tag", text) for text in tags)
@@ -24,5 +24,5 @@ def read(facts: Sequence[str], tags: Sequence[str]) -> dict[str, object]:
 def _pair(flag: str, text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise errors.RefusedError(f"{flag}: {text!r} is not NAME=VALUE: give one such as {flag} zone=1")
+        raise UsageError(f"{flag}: {text!r} is not NAME=VALUE: give one such as {flag} zone=1")
     return name, value

@@ -9,7 +9,9 @@ import typer
 
 from notbefore.cli import toml
 from notbefore.cli.api import View
+from notbefore.cli.output import cell
 from notbefore.cli.session import Session, Yes, command
+from notbefore.cli.usage import UsageError
 from notbefore.core import errors
 
 app = typer.Typer(help="The whole fleet as a file: apply, export.", no_args_is_help=True)
@@ -41,18 +43,19 @@ def apply(
         return
     session.out.table(
         ("action", "what", "name", "fields"),
-        ((change["action"], change["noun"], change["name"], change["fields"]) for change in result["changes"]),
+        ((each["action"], each["noun"], each["name"], _differing(each["fields"])) for each in result["changes"]),
         none="The fleet is as the file says.",
     )
     if result["changes"]:
         count = len(result["changes"])
-        session.out.line(f"Applied {count} changes." if result["applied"] else f"{count} changes, none applied.")
+        changes = f"{count} change{'' if count == 1 else 's'}"
+        session.out.line(f"Applied {changes}." if result["applied"] else f"{changes}, not applied.")
 
 
 @command(app, "export")
 def export(
     session: Session,
-    file: Annotated[str, typer.Argument(metavar="[FILE]", help="- or nothing writes to stdout.")] = "-",
+    file: Annotated[str, typer.Argument(metavar="FILE", help="- or nothing writes to stdout.")] = "-",
     form: Format = None,
 ) -> None:
     """Write the fleet to a file that `apply` reads."""
@@ -72,6 +75,14 @@ def export(
         session.out.line(f"The fleet is in {file}.")
 
 
+def _differing(fields: View) -> str:
+    """What each field was and becomes."""
+    return "; ".join(
+        f"{field}: {cell(was['from']).plain or 'none'} → {cell(was['to']).plain or 'none'}"
+        for field, was in fields.items()
+    )
+
+
 def _rendered(fleet: View, kind: str) -> str:
     return toml.dumps(fleet) if kind == "toml" else json.dumps(fleet, indent=2, ensure_ascii=False) + "\n"
 
@@ -79,7 +90,7 @@ def _rendered(fleet: View, kind: str) -> str:
 def _format(file: str, given: str | None) -> str:
     kind = given or Path(file).suffix.removeprefix(".").lower()
     if kind not in FORMATS:
-        raise errors.RefusedError(f"cannot tell whether {file} is TOML or JSON: give --format toml or --format json")
+        raise UsageError(f"cannot tell whether {file} is TOML or JSON: give --format toml or --format json")
     return kind
 
 

@@ -7,7 +7,7 @@ import typer
 from notbefore.cli import policies
 from notbefore.cli.api import View
 from notbefore.cli.session import Session, Yes, command
-from notbefore.core import errors
+from notbefore.cli.usage import UsageError
 from notbefore.core.fleet import ScopeKind
 
 app = typer.Typer(help="Groups: VMs that share a document, and their policy.", no_args_is_help=True)
@@ -30,7 +30,7 @@ def add(
 ) -> None:
     """Add a group."""
     if kind not in KINDS:
-        raise errors.RefusedError(f"{kind!r} is no kind of group: give one of {', '.join(KINDS)}")
+        raise UsageError(f"{kind!r} is no kind of group: give one of {', '.join(KINDS)}")
     policy = policies.changes(listening, auto_approve, terminate_notice, max_user_operations)
     show(session, session.api.post("groups", body={"name": name, "kind": kind, "policy": policy}))
 
@@ -47,7 +47,7 @@ def set_(
     """Change a group: what is given replaces what was."""
     asked = policies.changes(listening, auto_approve, terminate_notice, max_user_operations)
     if not asked:
-        raise errors.RefusedError("nothing to change: give at least one option, see `notbefore group set -h`")
+        raise UsageError("nothing to change: give at least one option, see `notbefore group set -h`")
     show(session, session.api.patch("groups", name, body={"policy": asked}))
 
 

@@ -51,7 +51,7 @@ def events(inside: Inside) -> None:
 
 
 def approve(
-    inside: Inside, event_ids: Annotated[list[str], typer.Argument(metavar="EVENT...", show_default=False)]
+    inside: Inside, event_ids: Annotated[list[str], typer.Argument(metavar="EVENT", show_default=False)]
 ) -> None:
     """Approve events: this VM, and all that share them, are ready."""
     inside.guest.approve(event_ids)

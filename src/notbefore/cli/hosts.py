@@ -88,12 +88,14 @@ for verb in (
         name="degrade",
         kind=Kind.DEGRADED_HARDWARE,
         help="Hardware is expected to fail: redeploy all VMs of hosts elsewhere, in days unless approved.",
+        notice="7 days",
     ),
     Verb(
         name="fail",
         kind=Kind.HARDWARE_FAILURE,
         help="Hardware has failed: redeploy all VMs of hosts elsewhere, at once.",
         question="Give up",
+        notice="",
     ),
 ):
     operations.register(app, verb)

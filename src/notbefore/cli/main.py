@@ -9,6 +9,7 @@ import typer
 from notbefore import __version__
 from notbefore.cli import database, events, fleet, groups, guest, history, hosts, serve, tokens, vms
 from notbefore.cli.output import complain
+from notbefore.cli.usage import UsageError
 from notbefore.core import errors
 from notbefore.settings import SettingError
 
@@ -54,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         result = app(arguments, prog_name="notbefore", standalone_mode=False)
         sys.stdout.flush()
-    except SettingError as error:
+    except (SettingError, UsageError) as error:
         complain(error.message)
         return USAGE
     except errors.NotbeforeError as error:

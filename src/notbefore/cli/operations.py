@@ -13,12 +13,6 @@ from notbefore.cli.session import Session, Yes, command
 from notbefore.core.operations import Kind
 
 Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; it is kept in the history.")]
-Notice = Annotated[
-    str | None,
-    typer.Option(
-        "--notice", metavar="MINUTES", help="Time until NotBefore, such as 20, 2h or 7d; the minimum if left out."
-    ),
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,15 +24,18 @@ class Verb:
     help: str
     question: str = ""
     """What is asked first, where it cannot be taken back."""
+    notice: str = "the minimum"
+    """What is given when none is asked for; empty where it cannot be chosen."""
 
 
 def register(app: typer.Typer, verb: Verb) -> None:
     noun = "HOST" if verb.kind.traits.of_host else "VM"
+    when = f"Time until NotBefore, such as 20, 2h or 7d; {verb.notice} if left out."
 
     def run(
         session: Session,
-        names: Annotated[list[str], typer.Argument(metavar=f"{noun}...", show_default=False)],
-        notice: Notice = None,
+        names: Annotated[list[str], typer.Argument(metavar=noun, show_default=False)],
+        notice: Annotated[str | None, typer.Option("--notice", metavar="MINUTES", help=when)] = None,
         reason: Reason = "",
         yes: Yes = False,
     ) -> None:
@@ -50,7 +47,8 @@ def register(app: typer.Typer, verb: Verb) -> None:
         show(session.out, session.api.post("operations", body=body))
 
     run.__doc__ = verb.help
-    command(app, verb.name, changes=True)(run)
+    unused = {name for name, used in (("notice", verb.notice), ("yes", verb.question)) if not used}
+    command(app, verb.name, changes=True, without=unused)(run)
 
 
 def show(out: Output, scheduled: View) -> None:
@@ -59,7 +57,8 @@ def show(out: Output, scheduled: View) -> None:
         return
     for operation in scheduled["operations"]:
         if not operation["events"]:
-            out.line(f"{operation['kind']} on {operation['host']}: {operation['status']}, nobody needs to be told.")
+            what = f"{operation['kind'].capitalize()} of {_names(operation['vms']) or operation['host']}"
+            out.line(f"{what} is {operation['status']}; nobody needs to be told.")
         for event in operation["events"]:
             announce(out, event)
 

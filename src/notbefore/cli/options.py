@@ -1,6 +1,6 @@
 """Commands whose options come from the table of settings."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from inspect import Parameter, Signature, signature
 from typing import Annotated, Any, TypeVar
 
@@ -21,10 +21,12 @@ def register(
     *,
     rows: Sequence[Setting],
     shared: Sequence[Parameter] = (JSON,),
+    without: Collection[str] = (),
     context: Callable[[Mapping[str, object], dict[str, Any]], C],
 ) -> None:
     """Make a function a command; its first argument is made of the settings given and the shared options."""
-    own = list(signature(function, eval_str=True).parameters.values())[1:]
+    _, *rest = signature(function, eval_str=True).parameters.values()
+    own = [parameter for parameter in rest if parameter.name not in without]
 
     def run(**values: Any) -> object:
         flags = {row.name: values.pop(row.attribute) for row in rows}

@@ -6,6 +6,7 @@ import typer
 
 from notbefore.cli.api import View
 from notbefore.cli.session import Session
+from notbefore.cli.usage import UsageError
 from notbefore.core import errors
 from notbefore.core.fleet import Listening
 
@@ -52,7 +53,7 @@ def number(flag: str, text: str) -> int | None:
         return None
     if text.isascii() and text.isdigit() and len(text) < 10:
         return int(text)
-    raise errors.RefusedError(f"{flag}: {text!r} is not a number: give one such as 5, or off")
+    raise UsageError(f"{flag}: {text!r} is not a number: give one such as 5, or off")
 
 
 def run(session: Session, noun: str, name: str, asked: dict[str, object]) -> None:

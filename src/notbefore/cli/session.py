@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from inspect import Parameter
 from typing import Annotated, Any, Concatenate, ParamSpec
@@ -52,13 +52,19 @@ Command = Callable[Concatenate[Session, P], None]
 
 
 def command(
-    app: typer.Typer, name: str, *, changes: bool = False, extra: tuple[table.Setting, ...] = ()
+    app: typer.Typer,
+    name: str,
+    *,
+    changes: bool = False,
+    extra: tuple[table.Setting, ...] = (),
+    without: Collection[str] = (),
 ) -> Callable[[Command[P]], Command[P]]:
     """Make a function on a session a command, with the options that all of them have."""
 
     def register(function: Command[P]) -> Command[P]:
         shared = (options.JSON, KEY) if changes else (options.JSON,)
-        options.register(app, name, function, rows=table.OPERATOR + extra, shared=shared, context=Session)
+        rows = table.OPERATOR + extra
+        options.register(app, name, function, rows=rows, shared=shared, without=without, context=Session)
         return function
 
     return register

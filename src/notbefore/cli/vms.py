@@ -8,7 +8,7 @@ from notbefore.cli import facts, operations, policies
 from notbefore.cli.api import View
 from notbefore.cli.operations import Verb
 from notbefore.cli.session import Session, Yes, command
-from notbefore.core import errors
+from notbefore.cli.usage import UsageError
 from notbefore.core.operations import Kind
 
 app = typer.Typer(help="VMs: add, change, restart, redeploy, evict, delete.", no_args_is_help=True)
@@ -70,7 +70,7 @@ def set_(
 ) -> None:
     """Change a VM: what is given replaces what was."""
     if (group and no_group) or (address and no_addresses) or (tag and no_tags):
-        raise errors.RefusedError("an option and its --no- form exclude each other: give one of them")
+        raise UsageError("an option and its --no- form exclude each other: give one of them")
     body = _asked(host, group, update_domain, fault_domain, spot, address, vm_id)
     if no_group:
         body["group"] = None
@@ -82,7 +82,7 @@ def set_(
     if described:
         body["facts"] = described
     if not body:
-        raise errors.RefusedError("nothing to change: give at least one option, see `notbefore vm set -h`")
+        raise UsageError("nothing to change: give at least one option, see `notbefore vm set -h`")
     show(session, session.api.patch("vms", name, body=body))
 
 
@@ -155,6 +155,7 @@ for verb in (
         kind=Kind.DELETION,
         help="Delete VMs; they are told first where their group's terminate notification is on.",
         question="Delete",
+        notice="",
     ),
 ):
     operations.register(app, verb)
@@ -174,7 +175,7 @@ def show(session: Session, vm: View) -> None:
             "fault domain": vm["fault_domain"],
             "spot": vm["spot"],
             "addresses": vm["addresses"],
-            "listening": vm["listening"],
+            "listens now": vm["listening"],
             "last heard": session.out.moment(vm["last_heard"]),
             "incarnation": vm["incarnation"],
             **{name.replace("_", " "): value for name, value in vm["facts"].items()},

@@ -109,6 +109,8 @@ def _refusal(endpoint: str, status: int, reason: str, body: bytes) -> errors.Not
         message = json.loads(body)["error"]
     except (ValueError, TypeError, KeyError):
         message = reason
+    if isinstance(message, dict):
+        return EndpointError(f"{endpoint} is the control plane's: give --endpoint of the metadata service")
     said = f"{endpoint} answered {status}: {message}"
     return errors.RefusedError(said) if 400 <= status < 500 else EndpointError(said)
 

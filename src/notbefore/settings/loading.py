@@ -50,6 +50,12 @@ class Settings:
         return self.database or f"sqlite:///{self.directory / 'notbefore.db'}"
 
     @property
+    def database_file(self) -> Path | None:
+        """Of SQLite; PostgreSQL has none."""
+        file = self.database_url.removeprefix("sqlite:///")
+        return None if file == self.database_url else Path(file.partition("?")[0])
+
+    @property
     def token_file(self) -> Path:
         return self.directory / "admin.token"
 

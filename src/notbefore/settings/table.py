@@ -61,7 +61,7 @@ DATA = Setting(
 
 DATABASE = Setting(
     name="database",
-    help="sqlite:///PATH (four slashes for an absolute one) or postgresql://USER@HOST/NAME; else in the data directory.",
+    help="sqlite:///PATH (four slashes if absolute) or postgresql://USER@HOST/NAME; else in the data directory.",
     read=values.database,
     metavar="URL",
 )

@@ -130,9 +130,7 @@ def database(value: str) -> str:
         return value
     if value.startswith(("postgresql://", "postgres://")):
         return value
-    raise ValueError(
-        "is not a database: give sqlite:///PATH or postgresql://USER@HOST/NAME"
-    )
+    raise ValueError("is not a database: give sqlite:///PATH or postgresql://USER@HOST/NAME")
 
 
 def speed(value: str) -> float:

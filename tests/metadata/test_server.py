@@ -165,6 +165,22 @@ def test_one_address_cannot_take_all_connections(capsys: pytest.CaptureFixture[s
         assert server.server.counters.refused == 3
 
 
+def test_connections_that_come_together_are_counted_too() -> None:
+    with (
+        running(options=Options(rate=None, limits=Limits(connections_each=5))) as server,
+        ExitStack() as stack,
+    ):
+
+        def burst() -> list[Client]:
+            """On the loop, which accepts them all at once afterwards."""
+            clients = [stack.enter_context(server.connect()) for _ in range(20)]
+            for client in clients:
+                client.send(request())
+            return clients
+
+        assert sorted(client.reply().status for client in server.call(burst)) == [200] * 5 + [503] * 15
+
+
 def test_proxies_and_shared_sockets_hold_as_many_connections_as_there_are(tmp_path: Path) -> None:
     proxy = Proxy(trusted=(ipaddress.ip_network("127.5.0.0/24"),), style=ProxyStyle.NOTBEFORE, secret=b"secret")
     listeners = (ANYWHERE, Listener(at=tmp_path / "any.sock"), Listener(at=tmp_path / "db.sock", vm="db"))

@@ -183,6 +183,8 @@ class Door:
 
     def _adopt(self, client: socket.socket, peer: str | None, *, first: bytes = b"", last: bytes = b"") -> None:
         connection = Connection(self._desk, self._vm, peer, self._caller(peer), first=first, last=last)
+        # Before there is a transport, so that those accepted together are counted.
+        self._desk.room.arrive(connection)
         task = self._desk.loop.create_task(self._connect(client, connection))
         self._adopting.add(task)
         task.add_done_callback(self._adopting.discard)
@@ -193,6 +195,7 @@ class Door:
             await self._desk.loop.connect_accepted_socket(lambda: connection, client)
         except OSError:
             client.close()
+            self._desk.room.leave(connection)
 
 
 def allow_descriptors(wanted: int) -> None:

@@ -79,7 +79,8 @@ class Connection(asyncio.Protocol):
         self._unsent = 0
         """Bytes that it had not read when it was last looked at."""
         self._paused = False
-        self._closing = False
+        self._closing = True
+        """Nothing is taken from it: not yet, or not any more."""
         self.ended = False
         """The client sends no more."""
         self.age = 0
@@ -91,7 +92,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=self.desk.limits.write_bytes)
-        self.desk.room.arrive(self)
+        self._closing = False
         if self._last:
             self._transport.write(self._last)
             self._close()

@@ -70,7 +70,7 @@ def approve(session: Session, event_id: EventId) -> None:
     if session.out.json:
         session.out.data(event)
         return
-    if not event["approved_at"]:
+    if event["ended_at"] or not event["approved_at"]:
         operations.announce(session.out, event)
         return
     what = f"{event['type']} of {', '.join(event['resources'])}"

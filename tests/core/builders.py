@@ -16,7 +16,7 @@ from notbefore.core.explaining import Explanation
 from notbefore.core.fleet import Host, Listening, Policy, Scope, ScopeKind, Vm, group_key, standalone_key
 from notbefore.core.journal import Entry
 from notbefore.core.membership import VmSpec
-from notbefore.core.operations import Event, Kind, Operation, Status
+from notbefore.core.operations import Event, Kind, Operation, Source, Status
 from notbefore.core.timing import Timing
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -94,7 +94,7 @@ class Site:
     ) -> World:
         """The part of the state that the store's contract promises for these names, and not more."""
         state = self.state
-        owners = {address: vm.name for vm in state.vms.values() for address in vm.addresses}
+        owners = {identity: vm.name for vm in state.vms.values() for identity in vm.known_by}
         if everything:
             live = _pick(state.operations, {o.id for o in state.operations.values() if o.status.live})
             told = {e.id for e in state.events.values() if e.operation in live}
@@ -104,6 +104,7 @@ class Site:
         known = {state.events[e.upper()].operation for e in events if e.upper() in state.events}
         known |= set(operations) & state.operations.keys()
         near = {*hosts, *(state.vms[v].host for v in vms if v in state.vms), *(state.operations[o].host for o in known)}
+        near |= {target for o in known for target in state.operations[o].targets.values()}
         known |= {o.id for o in state.operations.values() if o.status.live and o.host in near}
         known_vms |= {v.name for v in state.vms.values() if v.host in near}
         told = {e.id for e in state.events.values() if e.operation in known}
@@ -128,6 +129,18 @@ class Site:
             occupancy=occupancy,
             addresses=owned,
         )
+
+    def load_to_approve(self, scopes: Collection[str], vms: Collection[str], ended_since: datetime) -> World:
+        """Less than `load`, because a guest waits for it: other scopes' events are not there."""
+        told, awaited = {}, set()
+        for event in self.state.events.values():
+            if event.scope in scopes and (event.ended_at is None or event.ended_at >= ended_since):
+                told[event.id] = event
+            elif event.scope not in scopes and event.status.live and not event.approved:
+                awaited.add(event.operation)
+        operations = _pick(self.state.operations, {event.operation for event in told.values()})
+        asking = _pick(self.state.vms, set(vms))
+        return World(vms=asking, events=told, operations=operations, awaited_elsewhere=awaited & operations.keys())
 
     # The fleet
 
@@ -169,7 +182,7 @@ class Site:
             vms=[name],
             hosts=[host],
             scopes=[standalone_key(name), *([group_key(spec.group)] if spec.group else [])],
-            addresses=spec.addresses,
+            addresses=[*spec.addresses, *([spec.vm_id.lower()] if spec.vm_id else [])],
             members=True,
         ) as draft:
             vm = membership.add_vm(draft, spec)
@@ -198,20 +211,28 @@ class Site:
         self, kind: Kind, *names: str, notice: timedelta | None = None, allowance: timedelta = timedelta(0)
     ) -> Operation:
         """One operation for each name, all in one transaction; gives the first."""
-        wanted = {"hosts" if kind.traits.of_host else "vms": names, "targets": kind.traits.moves}
+        wanted: dict[str, Any] = {"hosts" if kind.traits.of_host else "vms": names, "targets": kind.traits.moves}
+        if kind is Kind.HARDWARE_FAILURE:
+            wanted["operations"] = [each.id for each in self.live() if set(each.targets.values()) & set(names)]
+        elif kind.traits.source is Source.USER:
+            scopes = {self.state.vms[name].scope for name in names if name in self.state.vms}
+            wanted["hosts"] = {vm.host for vm in self.state.vms.values() if vm.scope in scopes}
         with self.transaction(by="op", allowance=allowance, **wanted) as draft:
             requests = [scheduling.Request(kind=kind, name=name, notice=notice) for name in names]
             made = [scheduling.schedule(draft, request) for request in requests]
         return self.state.operations[made[0].id]
 
-    def approve(self, scope: str, *event_ids: str, by: str = "guest") -> Changes:
-        draft = self.look(scopes=[scope], ended_since=self.now - HOUR)
+    def approve(self, scope: str, *event_ids: str, by: str | None = None) -> Changes:
+        """Some VM of the scope approves, unless it is said who."""
+        by = by or next((vm.name for vm in self.state.vms.values() if vm.scope == scope), "nobody")
+        world = self.load_to_approve([scope], [by], ended_since=self.now - HOUR)
+        draft = Draft(world, now=self.now, timing=self.timing, new_id=self.new_id)
         approving.approve_as_guest(draft, Approval(vm=by, scope=scope, event_ids=tuple(event_ids)))
         return self.keep(draft)
 
     def approve_as_operator(self, event_id: str, by: str = "operator") -> Changes:
         draft = self.look(events=[event_id])
-        approving.approve(draft, draft.event(event_id), by)
+        approving.approve_as_operator(draft, draft.event(event_id), by)
         return self.keep(draft)
 
     def approve_all(self, operation: Operation) -> None:
@@ -244,7 +265,7 @@ class Site:
         turns = self.due() + [key for key in reports if key not in self.due()]
         with self.transaction(operations=turns, targets=True) as draft:
             for key, outcome in reports.items():
-                driving.report(draft, draft.operation(key), process, outcome)
+                driving.report(draft, draft.operation(key), process, draft.operation(key).attempt + 1, outcome)
             return [task for key in turns if (task := self._step(draft, key, process))]
 
     def _step(self, draft: Draft, key: str, process: str) -> Task | None:
@@ -254,9 +275,10 @@ class Site:
             return driving.advance(draft, draft.operation(key), process, self.now + CLAIM)
         return None
 
-    def report(self, operation_id: str, outcome: Outcome, *, process: str = "p") -> Changes:
+    def report(self, operation_id: str, outcome: Outcome, *, process: str = "p", attempt: int | None = None) -> Changes:
         draft = self.look(operations=[operation_id], targets=True)
-        driving.report(draft, draft.operation(operation_id), process, outcome)
+        operation = draft.operation(operation_id)
+        driving.report(draft, operation, process, operation.attempt + 1 if attempt is None else attempt, outcome)
         return self.keep(draft)
 
     def succeed(self, task: Task, *, process: str = "p") -> Changes:
@@ -343,7 +365,7 @@ def _pick(things: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
 def _put(kept: dict[str, Any], changed: Mapping[str, Any]) -> None:
     for key, thing in changed.items():
         if thing is None:
-            del kept[key]
+            kept.pop(key, None)
         else:
             kept[key] = thing
 

@@ -28,7 +28,7 @@ FORWARD = {
     Status.CANCELED: {Status.CANCELED},
     Status.FAILED: {Status.FAILED},
 }
-FIXED = ("operation", "scope", "type", "source", "description", "duration", "created_at", "not_before", "update_domain")
+FIXED = ("operation", "scope", "type", "source", "description", "duration", "created_at", "update_domain")
 ENDS = ("completed", "canceled", "failed")
 
 
@@ -202,6 +202,7 @@ def _goes_where_it_may(before: World, operation: Operation) -> None:
 def _moves_forward(before: Event, after: Event) -> None:
     assert after.status in FORWARD[before.status], (before.status, after.status)
     assert all(getattr(before, name) == getattr(after, name) for name in FIXED)
+    assert after.not_before >= before.not_before, "a promise is never cut short"
     assert set(after.resources) <= set(before.resources)
     assert before.status is Status.SCHEDULED or after.resources == before.resources
     assert before.ended_at is None or after == before, "what is over stays as it is"

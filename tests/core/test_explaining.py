@@ -127,10 +127,14 @@ def test_what_is_being_carried_out() -> None:
     assert said.sentence == "It is being carried out since 2026-03-01 12:00:00 UTC, try 1 of 3."
     site.fail(task, "no power")
     said = site.explain(site.event(operation))
-    assert said.sentence.endswith("try 2 of 3.")
+    pause = "The driver failed for web-0 (no power); try 2 of 3 is at 2026-03-01 12:00:02 UTC."
+    assert said.sentence == pause
     assert said.waiting_for == (
         {"kind": "driver", "vms": ["web-0"], "attempt": 2, "since": NOW, "failures": {"web-0": "no power"}},
     )
+    site.wait(timedelta(seconds=2))
+    site.tick()
+    assert site.explain(site.event(operation)).sentence.endswith("try 2 of 3 is under way.")
 
 
 def test_what_has_been_carried_out() -> None:
@@ -162,8 +166,15 @@ def test_a_failure_that_nobody_can_take_in() -> None:
     site.add_vm("db", "a")
     operation = site.schedule(Kind.HARDWARE_FAILURE, "a")
     said = site.explain(site.events(operation)[0])
-    assert said.sentence == "It has started, but no host can take web-0 and web-3: add or uncordon one."
-    assert said.waiting_for == ({"kind": "target-host", "vm": "web-0"}, {"kind": "target-host", "vm": "web-3"})
+    assert said.sentence == (
+        "It has started, but no host can take web-0 and web-3: add or uncordon one. "
+        "It is being carried out since 2026-03-01 12:00:00 UTC, try 1 of 3."
+    )
+    assert [(each["kind"], each.get("vm") or each["vms"]) for each in said.waiting_for] == [
+        ("target-host", "web-0"),
+        ("target-host", "web-3"),
+        ("driver", ["db"]),
+    ]
 
 
 def test_what_is_over() -> None:

@@ -102,6 +102,9 @@ class Histories(RuleBasedStateMachine):
         names = self.site.state.hosts if kind.traits.of_host else self.site.state.vms
         if kind is Kind.EVICTION:
             names = {vm.name: vm for vm in self.site.state.vms.values() if vm.spot} or names
+        pool = {vm.name: vm for vm in self.site.state.vms.values() if vm.group == "pool"}
+        if kind is Kind.DELETION and pool and data.draw(st.booleans()):
+            names = pool
         name = data.draw(st.sampled_from(sorted(names)))
         fixed = kind in (Kind.DELETION, Kind.HARDWARE_FAILURE)
         notice = None if fixed else data.draw(st.sampled_from([None, None, None, TWENTY, DAY]))
@@ -134,7 +137,7 @@ class Histories(RuleBasedStateMachine):
         allowed = all(
             event.scope == scope and (event.ended_at is None or self.site.now - event.ended_at <= ENDED_APPROVABLE)
             for event in events
-        )
+        ) and any(vm.scope == scope for vm in self.site.state.vms.values())
         assert self.attempt(lambda: self.site.approve(scope, *(key.lower() for key in ids))) == allowed
         if allowed:
             assert is_nothing(self.site.approve(scope, *ids))

@@ -170,7 +170,7 @@ def test_addresses_are_unique_in_the_fleet() -> None:
     assert site.vm("db").addresses == ("10.0.0.4", "fd00::4")
     with pytest.raises(errors.ConflictError, match=r"10\.0\.0\.4 of www belongs to db") as conflict:
         site.add_vm("www", "b", addresses=("10.0.0.4",))
-    assert conflict.value.facts == {"vm": "www", "other": "db", "address": "10.0.0.4"}
+    assert conflict.value.facts == {"vm": "www", "other": "db", "identity": "10.0.0.4"}
     site.add_vm("www", "b", addresses=("10.0.0.5",))
     with pytest.raises(errors.ConflictError, match="belongs to db"):
         site.set_vm("www", addresses=("10.0.0.4",))

@@ -86,7 +86,11 @@ class Rig:
         while tasks:
             self.asked += tasks
             reports = [
-                ticking.Report(operation=task.operation, outcome=self.driver.carry_out(task, self.clock.now()))
+                ticking.Report(
+                    operation=task.operation,
+                    attempt=task.attempt,
+                    outcome=self.driver.carry_out(task, self.clock.now()),
+                )
                 for task in tasks
             ]
             tasks = ticking.tick(self.service, reports)

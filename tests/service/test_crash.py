@@ -2,16 +2,19 @@
 
 import threading
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
+from typing import cast
 
 import pytest
 from tests.service.rig import OPERATOR, START, ManualClock, Rig
 
 from notbefore.core import errors
 from notbefore.core.operations import Kind
-from notbefore.service import calls, context, fleet, maintenance, queries, ticking, upkeep
+from notbefore.service import calls, context, fleet, maintenance, queries, ticking, upkeep, views
 from notbefore.service.following import Follower
-from notbefore.store.contract import Store
+from notbefore.store.contract import Store, Transaction
 from notbefore.store.opening import open_store
 
 
@@ -47,9 +50,9 @@ def test_an_answer_that_comes_too_late_changes_nothing(store: Store) -> None:
     rig.schedule(Kind.HARDWARE_FAILURE, "host-a")
     rig.clock.advance(seconds=20)
     outcome = rig.driver.carry_out(task, rig.clock.now())
-    ticking.tick(rig.service, [ticking.Report(operation=task.operation, outcome=outcome)])
+    ticking.tick(rig.service, [ticking.Report(operation=task.operation, attempt=1, outcome=outcome)])
     assert queries.operation(rig.service, task.operation)["status"] == "Failed"
-    ticking.tick(rig.service, [ticking.Report(operation="unheard-of", outcome=outcome)])
+    ticking.tick(rig.service, [ticking.Report(operation="unheard-of", attempt=1, outcome=outcome)])
 
 
 def test_for_a_while_after_start_up_nothing_starts_by_expiry_alone(store: Store) -> None:
@@ -135,6 +138,61 @@ def test_ids_are_random_uuids() -> None:
 
 def _moment(text: str) -> datetime:
     return datetime.fromisoformat(text)
+
+
+class SlowCommits:
+    """A store whose disk takes its time when it is asked to keep something."""
+
+    def __init__(self, store: Store, clock: ManualClock) -> None:
+        self._store, self._clock = store, clock
+        self.seconds = 0.0
+
+    @contextmanager
+    def write(self) -> Iterator[Transaction]:
+        with self._store.write() as transaction:
+            yield transaction
+        self._clock.advance(seconds=self.seconds)
+        self.seconds = 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+
+def test_a_commit_that_takes_too_long_takes_no_notice_away(store: Store) -> None:
+    rig = Rig(store).settle_demo()
+    slow = SlowCommits(store, rig.clock)
+    rig.service.store = cast(Store, slow)
+    slow.seconds = 5
+    (operation,) = rig.schedule(Kind.RESTART, "web-0")
+    (shown,) = rig.published.latest["group:web"].events
+    assert shown.not_before - rig.clock.now() >= timedelta(minutes=15)
+    assert queries.operation(rig.service, operation["id"])["not_before"] == views.moment(shown.not_before)
+    assert rig.published.incarnations["group:web"] == [2, 3]
+
+
+def test_started_is_seen_for_two_seconds_also_after_a_slow_commit(store: Store) -> None:
+    rig = Rig(store, speed=1000).settle_demo()
+    slow = SlowCommits(store, rig.clock)
+    rig.service.store = cast(Store, slow)
+    (operation,) = rig.schedule(Kind.RESTART, "web-0")
+    rig.approve("web-0", "group:web", operation["events"][0]["id"])
+    slow.seconds = 3
+    rig.tick()
+    seen = rig.clock.now()
+    while rig.published.latest["group:web"].events:
+        rig.clock.advance(seconds=0.25)
+        rig.tick()
+    assert rig.clock.now() - seen >= timedelta(seconds=2)
+
+
+def test_a_clock_that_jumps_takes_no_claim_away(store: Store) -> None:
+    rig = Rig(store).settle_demo()
+    rig.schedule(Kind.HARDWARE_FAILURE, "host-a")
+    (task,) = ticking.tick(rig.service)
+    rig.clock.advance(seconds=20)
+    assert ticking.tick(rig.service, under_way=[task.operation]) == []
+    ticking.give_up_claims(rig.service)
+    assert len(ticking.tick(Rig(store, clock=rig.clock).service)) == 1
 
 
 def test_two_processes_share_the_work_and_see_each_others_changes(postgres_url: str) -> None:

@@ -2,6 +2,7 @@
 
 from tests.service.rig import OPERATOR, Rig
 
+from notbefore.core.membership import VmSpec
 from notbefore.core.operations import Kind
 from notbefore.service import fleet, queries, upkeep
 from notbefore.store.contract import Store
@@ -55,3 +56,28 @@ def test_our_own_downtime_is_nobodys_silence(store: Store) -> None:
     assert queries.vm(again.service, "db")["listening"]
     again.clock.advance(hours=24)
     assert not queries.vm(again.service, "db")["listening"]
+
+
+def test_a_first_poll_counts_also_for_a_vm_that_was_there_before(rig: Rig) -> None:
+    rig.guests.heard({"vm:db": rig.clock.now()})
+    fleet.remove_vm(rig.service, OPERATOR, "db")
+    fleet.add_vm(rig.service, OPERATOR, VmSpec(name="db", host="host-b"))
+    (operation,) = rig.schedule(Kind.HOST_UPDATE, "host-b")
+    (event,) = (event for event in operation["events"] if event["scope"] == "vm:db")
+    assert event["implied"]
+    rig.guests.heard({"vm:db": rig.clock.now()})
+    assert rig.event(event["id"])["approved_at"] is None
+
+
+def test_a_machine_that_slept_was_not_told_anything(rig: Rig) -> None:
+    listen_by_polling(rig, "vm:db")
+    upkeep.keep_up(rig.service)
+    rig.guests.heard({"vm:db": rig.clock.now()})
+    (operation,) = rig.schedule(Kind.RESTART, "web-0")
+    rig.clock.advance(hours=25)
+    upkeep.keep_up(rig.service)
+    assert queries.vm(rig.service, "db")["listening"]
+    rig.tick()
+    assert queries.operation(rig.service, operation["id"])["status"] == "Scheduled"
+    rig.run(35)
+    assert queries.operation(rig.service, operation["id"])["status"] == "Started"

@@ -41,7 +41,7 @@ def test_everything_comes_back(store: Store) -> None:
     assert world.hosts == {"a": host("a"), "b": host("b", cordoned=True)}
     assert world.scopes == {"group:web": WEB, "vm:db": scope("vm:db")}
     assert world.vms == {"web-0": FULL, "db": BARE}
-    assert world.addresses == {"10.0.0.4": "web-0", "fd00::4": "web-0"}
+    assert world.addresses == {"10.0.0.4": "web-0", "fd00::4": "web-0", "id-web-0": "web-0", "id-db": "db"}
     assert isinstance(world.vms["db"].spot, bool)
     assert isinstance(world.hosts["b"].cordoned, bool)
     assert world.scopes["vm:db"].policy.auto_approve is False
@@ -56,7 +56,7 @@ def test_keeping_again_replaces(store: Store) -> None:
     assert world.hosts["a"].cordoned
     assert world.scopes["group:web"] == scope("group:web", incarnation=8)
     assert world.vms["web-0"] == moved
-    assert world.addresses == {"10.0.0.5": "web-0"}
+    assert world.addresses == {"10.0.0.5": "web-0", "id-web-0": "web-0", "id-db": "db"}
 
 
 def test_removal(store: Store) -> None:
@@ -68,14 +68,19 @@ def test_removal(store: Store) -> None:
     assert list(world.hosts) == ["b"]
     assert list(world.scopes) == ["vm:db"]
     assert list(world.vms) == ["db"]
-    assert world.addresses == {}
+    assert world.addresses == {"id-db": "db"}
 
 
 def test_an_address_passes_from_one_vm_to_another(store: Store) -> None:
     keep(store, vm("one", "a", "vm:one", addresses=("10.0.0.1",)), vm("two", "a", "vm:two", addresses=("10.0.0.2",)))
     keep(store, vm("one", "a", "vm:one", addresses=("10.0.0.2",)), vm("two", "a", "vm:two", addresses=("10.0.0.1",)))
     with store.read() as reader:
-        assert reader.load_fleet().addresses == {"10.0.0.1": "two", "10.0.0.2": "one"}
+        assert reader.load_fleet().addresses == {
+            "10.0.0.1": "two",
+            "10.0.0.2": "one",
+            "id-one": "one",
+            "id-two": "two",
+        }
 
 
 @pytest.mark.parametrize("number", [9, 10, 6_000])

@@ -19,7 +19,6 @@ OFTEN = {
     "what an approval needs": (loading.TOLD, "events_scope"),
     "who else must approve": (loading.TOLD, "events_operation"),
     "what an approval of something ended needs": (loading.TOLD_AND_ENDED, "events_scope"),
-    "ended events in scopes": (events.ENDED_IN, "events_scope"),
     "counts": (events._COUNTS, "events_live"),
     "a page of events": (events._page(True, None, False, False), "events_created"),
     "VMs on hosts": (fleet.VMS_ON, "vms_host"),

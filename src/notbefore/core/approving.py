@@ -19,6 +19,9 @@ class Approval:
 
 def approve_as_guest(draft: Draft, approval: Approval) -> None:
     """All of them or none. Another scope's event and one that does not exist are refused alike."""
+    vm = draft.world.vms.get(approval.vm)
+    if vm is None or vm.scope != approval.scope:
+        raise errors.RefusedError("this VM has just left its group or the fleet: nothing was approved")
     events: dict[str, Event] = {}
     for event_id in approval.event_ids:
         event = draft.world.events.get(event_id.upper())
@@ -27,6 +30,13 @@ def approve_as_guest(draft: Draft, approval: Approval) -> None:
         events[event.id] = event
     for event in events.values():
         approve(draft, event, approval.vm)
+
+
+def approve_as_operator(draft: Draft, event: Event, by: str) -> None:
+    """Again is the same as once, also when it is over."""
+    if not event.status.live and not event.approved:
+        raise errors.ConflictError(f"event {event.id} is over: {event.status}", event=event.id, status=event.status)
+    approve(draft, event, by)
 
 
 def approve(draft: Draft, event: Event, by: str) -> None:

@@ -23,7 +23,7 @@ class World:
     occupancy: dict[str, int] = field(default_factory=dict)
     """VMs on each host that could take one more; loaded only for moves."""
     addresses: dict[str, str] = field(default_factory=dict)
-    """Which VM has an address; loaded for those that a command names."""
+    """Which VM is known by an address or a vmId (in lower case); loaded for those that a command names."""
     awaited_elsewhere: set[str] = field(default_factory=set)
     """Operations that somebody must still approve whose event was not loaded; loaded only for approvals by guests."""
 
@@ -177,19 +177,22 @@ class Draft:
         self._unindex_vm(vm)
         self._vms[name] = None
         self._members[vm.scope] = None
-        for address in vm.addresses:
-            self.world.addresses.pop(address, None)
+        for identity in vm.known_by:
+            self.world.addresses.pop(identity, None)
 
     def put_scope(self, scope: Scope) -> None:
         self.world.scopes[scope.key] = self._scopes[scope.key] = scope
         self._members[scope.key] = None
 
     def remove_scope(self, key: str) -> None:
-        del self.world.scopes[key]
+        self.world.scopes.pop(key, None)
         self._scopes[key] = None
         self._members[key] = None
 
     def put_operation(self, operation: Operation) -> None:
+        before = self.world.operations.get(operation.id, operation)
+        if before.host != operation.host:
+            del self._operations_on[before.host][operation.id]
         self.world.operations[operation.id] = self._operations[operation.id] = operation
         self._operations_on.setdefault(operation.host, {})[operation.id] = None
 

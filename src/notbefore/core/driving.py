@@ -12,6 +12,7 @@ from notbefore.core.timing import STARTED_SHOWN
 
 TRIES = 3
 FIRST_PAUSE = timedelta(seconds=2)
+UNSAID = "the driver did not say what became of it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,22 +49,27 @@ Outcome = NotYet | Finished
 def advance(draft: Draft, operation: Operation, process: str, claim_until: datetime) -> Task | None:
     """The next step of a Started operation: end it, hold it, or claim it and say what the driver must do."""
     started_at = operation.started_at or draft.now
-    remaining = tuple(name for name in operation.vms if name not in operation.done)
-    if not remaining or operation.attempt >= TRIES:
-        shown_until = started_at + STARTED_SHOWN
+    remaining = _remaining(operation)
+    tried_enough = operation.attempt >= TRIES
+    if not remaining or (tried_enough and _placed(operation) == remaining):
+        # Counted from the commit, which has come after `started_at`.
+        shown_until = started_at + draft.allowance + STARTED_SHOWN
         if draft.now < shown_until:
             draft.put_operation(replace(operation, due_at=shown_until))
         else:
             ending.end(draft, operation, Status.FAILED if remaining else Status.COMPLETED)
         return None
-    ready = remaining
+    placed_before = _placed(operation)
     if operation.kind.traits.moves:
-        targets = placement.choose(draft, operation, (name for name in remaining if name not in operation.targets))
-        operation = replace(operation, targets=targets)
-        ready = tuple(name for name in remaining if name in targets)
-    if not ready:
+        homeless = (name for name in remaining if name not in operation.targets)
+        operation = replace(operation, targets=placement.choose(draft, operation, homeless))
+    ready = _placed(operation)
+    if not ready or (tried_enough and ready == placed_before):
         draft.put_operation(replace(operation, due_at=draft.now + RECHECK, held=True))
         return None
+    if tried_enough:
+        # A host was found for somebody: all that remain are tried afresh.
+        operation = replace(operation, attempt=0)
     draft.put_operation(replace(operation, held=False, due_at=draft.now, claimed_by=process, claimed_until=claim_until))
     return Task(
         operation=operation.id,
@@ -76,15 +82,26 @@ def advance(draft: Draft, operation: Operation, process: str, claim_until: datet
     )
 
 
-def report(draft: Draft, operation: Operation, process: str, outcome: Outcome) -> None:
-    """What the driver answered. Too late an answer (ended or claimed by another meanwhile) changes nothing."""
-    if operation.claimed_by != process:
+def report(draft: Draft, operation: Operation, process: str, attempt: int, outcome: Outcome) -> None:
+    """What the driver answered to a try. Too late an answer (ended, claimed anew or tried again) changes nothing."""
+    if operation.claimed_by != process or operation.attempt + 1 != attempt:
         return
     operation = replace(operation, claimed_by=None, claimed_until=None)
     if isinstance(outcome, NotYet):
         draft.put_operation(replace(operation, due_at=outcome.again_at))
     else:
-        _record(draft, operation, outcome.done, outcome.failures)
+        unsaid = {name: UNSAID for name in _placed(operation) if name not in outcome.done}
+        _record(draft, operation, outcome.done, unsaid | dict(outcome.failures))
+
+
+def _remaining(operation: Operation) -> tuple[str, ...]:
+    return tuple(name for name in operation.vms if name not in operation.done)
+
+
+def _placed(operation: Operation) -> tuple[str, ...]:
+    """Those of the remaining VMs that the driver can be asked for."""
+    moves = operation.kind.traits.moves
+    return tuple(name for name in _remaining(operation) if not moves or name in operation.targets)
 
 
 def _record(draft: Draft, operation: Operation, done: tuple[str, ...], failures: Mapping[str, str]) -> None:
@@ -103,4 +120,4 @@ def _record(draft: Draft, operation: Operation, done: tuple[str, ...], failures:
     )
     if operation.kind.traits.moves:
         for name in done:
-            ending.move(draft, name, operation.targets[name])
+            ending.move(draft, name, operation)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from notbefore.core import errors
+from notbefore.core import errors, fleet
 from notbefore.core.draft import Draft
 from notbefore.core.operations import Operation, Status
 
@@ -33,12 +33,20 @@ def end(draft: Draft, operation: Operation, status: Status) -> None:
         )
     )
     draft.note(f"operation.{status.lower()}", operation=operation.id, host=operation.host, results=results)
-    for vm in operation.vms:
-        if vm in draft.world.vms:
-            draft.wake(draft.vm(vm).scope)
+    for name in operation.vms:
+        if name in draft.world.vms:
+            _look_again_at_those_waiting_for(draft, name)
     if operation.kind.traits.removes:
         for name in operation.done:
             remove(draft, name)
+
+
+def _look_again_at_those_waiting_for(draft: Draft, name: str) -> None:
+    vm = draft.vm(name)
+    draft.wake(vm.scope)
+    for other in draft.live_operations_naming(vm):
+        if other.held:
+            draft.put_operation(replace(other, due_at=draft.now))
 
 
 def cancel(draft: Draft, operation: Operation) -> None:
@@ -56,18 +64,22 @@ def remove(draft: Draft, name: str) -> None:
     vm = draft.vm(name)
     leave_host(draft, name)
     draft.remove_vm(name)
-    if vm.group is None:
-        draft.remove_scope(vm.scope)
+    # Also one that a VM of a group left behind when it was standalone: who has the name next starts afresh.
+    draft.remove_scope(fleet.standalone_key(name))
     draft.note("vm.removed", scope=vm.scope, vm=name, host=vm.host)
     draft.make_room()
 
 
-def move(draft: Draft, name: str, target: str) -> None:
-    """A VM is on another host now."""
+def move(draft: Draft, name: str, operation: Operation) -> None:
+    """A VM is on another host now; a deletion that nobody was told of follows it."""
     vm = draft.vm(name)
+    target = operation.targets[name]
+    for other in draft.live_operations_on(vm.host):
+        if other.vms == (name,) and not draft.events_of(other.id):
+            draft.put_operation(replace(other, host=target))
     leave_host(draft, name)
     draft.put_vm(replace(vm, host=target))
-    draft.note("vm.moved", scope=vm.scope, vm=name, host=target, source=vm.host)
+    draft.note("vm.moved", scope=vm.scope, vm=name, host=target, operation=operation.id, source=vm.host)
     draft.make_room()
 
 

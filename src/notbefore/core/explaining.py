@@ -24,7 +24,7 @@ def explain(draft: Draft, event: Event, expiry_from: datetime) -> Explanation:
     if event.status is Status.SCHEDULED:
         return _of_scheduled(draft, event, obstacles(draft, operation, expiry_from))
     if event.status is Status.STARTED:
-        return _of_started(event, operation)
+        return _of_started(draft, event, operation)
     return Explanation(event=event.id, sentence=f"It is over: {event.status} at {_moment(event.ended_at)}.", until=None)
 
 
@@ -40,31 +40,40 @@ def _of_scheduled(draft: Draft, event: Event, found: list[Obstacle]) -> Explanat
     )
 
 
-def _of_started(event: Event, operation: Operation) -> Explanation:
+def _of_started(draft: Draft, event: Event, operation: Operation) -> Explanation:
     remaining = [name for name in operation.vms if name not in operation.done]
     homeless = [name for name in remaining if operation.kind.traits.moves and name not in operation.targets]
+    driven = [name for name in remaining if name not in homeless]
+    sentences: list[str] = []
     waiting: list[Mapping[str, object]] = []
     if homeless:
-        sentence = f"It has started, but no host can take {names(homeless)}: add or uncordon one."
-        waiting = [{"kind": ObstacleKind.TARGET_HOST.value, "vm": name} for name in homeless]
-    elif remaining and operation.attempt >= TRIES:
-        sentence = "It has failed and ends in a moment."
-    elif remaining:
-        sentence = (
-            f"It is being carried out since {_moment(operation.started_at)}, try {operation.attempt + 1} of {TRIES}."
-        )
-        waiting = [
+        sentences.append(f"It has started, but no host can take {names(homeless)}: add or uncordon one.")
+        waiting += [{"kind": ObstacleKind.TARGET_HOST.value, "vm": name} for name in homeless]
+    if driven and operation.attempt < TRIES:
+        sentences.append(_driven(draft, operation))
+        waiting.append(
             {
                 "kind": "driver",
-                "vms": remaining,
+                "vms": driven,
                 "attempt": operation.attempt + 1,
                 "since": operation.started_at,
                 "failures": dict(operation.failures),
             }
-        ]
-    else:
-        sentence = "It has been carried out and ends in a moment."
-    return Explanation(event=event.id, sentence=sentence, until=None, waiting_for=tuple(waiting))
+        )
+    if not waiting:
+        sentences.append(f"It has {'failed' if remaining else 'been carried out'} and ends in a moment.")
+    return Explanation(event=event.id, sentence=" ".join(sentences), until=None, waiting_for=tuple(waiting))
+
+
+def _driven(draft: Draft, operation: Operation) -> str:
+    """What the driver is doing: the first try, a later one, or the pause before it."""
+    number = f"try {operation.attempt + 1} of {TRIES}"
+    if operation.attempt == 0:
+        return f"It is being carried out since {_moment(operation.started_at)}, {number}."
+    because = names(f"{name} ({reason})" for name, reason in operation.failures.items())
+    pausing = operation.due_at is not None and operation.due_at > draft.now
+    now = f"{number} is at {_moment(operation.due_at)}" if pausing else f"{number} is under way"
+    return f"The driver failed for {because}; {now}."
 
 
 def _sentences(draft: Draft, found: list[Obstacle]) -> list[str]:
@@ -90,7 +99,7 @@ def _sentence(draft: Draft, obstacle: Obstacle) -> str:
         ObstacleKind.UPDATE_DOMAIN: (
             f"Another update domain is out: it waits until event {obstacle.event} on {other} has ended."
         ),
-        ObstacleKind.VM_BUSY: f"Operation {obstacle.operation} acts on {obstacle.vm}: it waits until that has ended.",
+        ObstacleKind.VM_BUSY: _busy(draft, obstacle),
         ObstacleKind.EARLIER_DELETION: (
             f"The deletion of {other}, announced earlier, is not approved yet: it waits for that until {until}."
         ),
@@ -98,6 +107,15 @@ def _sentence(draft: Draft, obstacle: Obstacle) -> str:
             f"No host can take {obstacle.vm}: add or uncordon one that keeps its group's domains apart."
         ),
     }[obstacle.kind]
+
+
+def _busy(draft: Draft, obstacle: Obstacle) -> str:
+    if obstacle.operation is None:
+        return ""
+    traits = draft.operation(obstacle.operation).kind.traits
+    leaves = traits.moves or traits.removes
+    what = "when it has left its host, this no longer names it" if leaves else "it waits until that has ended"
+    return f"Operation {obstacle.operation} acts on {obstacle.vm}: {what}."
 
 
 def _who(draft: Draft, event_id: str) -> str:

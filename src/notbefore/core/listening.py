@@ -15,6 +15,11 @@ def is_listening(scope: Scope, now: datetime, timing: Timing) -> bool:
     return scope.policy.listening is Listening.ALWAYS
 
 
+def would_wake(scope: Scope, now: datetime, timing: Timing) -> bool:
+    """Whether it starts to listen when it is heard."""
+    return scope.policy.listening is Listening.AUTO and not is_listening(scope, now, timing)
+
+
 def hear(draft: Draft, key: str, at: datetime) -> None:
     """A guest of the scope has asked: it listens from now on."""
     scope = draft.scope(key)

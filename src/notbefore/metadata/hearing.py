@@ -13,6 +13,7 @@ from notbefore.metadata.options import Options
 
 FLUSH = timedelta(seconds=60)
 FLUSH_MIN = timedelta(seconds=1)
+MARGIN = timedelta(seconds=2)
 RETRY = 1.0
 """Seconds until the next try after a failure; twice as many after each further one."""
 
@@ -37,7 +38,8 @@ class Hearing:
         """Once a second."""
         now = self._clock.now()
         self.now = now.timestamp()
-        self.silent_before = (now - self._timing.silence).timestamp()
+        # Looked at once a second, so early by a margin: a scope about to fall silent is opened as if it had.
+        self.silent_before = (now - self._timing.silence + min(MARGIN, self._timing.silence / 10)).timestamp()
         """A scope last heard before this does not listen."""
 
     def flush_if_due(self) -> None:

@@ -9,9 +9,8 @@ from typing import TypeVar
 
 import structlog
 
-from notbefore import garbage
 from notbefore.clock import Clock
-from notbefore.core import errors
+from notbefore.core import delay, errors
 from notbefore.core.draft import Changes, Draft, World
 from notbefore.core.operations import Status
 from notbefore.core.timing import Timing
@@ -28,6 +27,9 @@ ALLOWANCES = tuple(timedelta(seconds=seconds) for seconds in (0.5, 2, 10, 60))
 
 ALLOWANCE_PER_VM = timedelta(microseconds=400)
 """What concerns many VMs takes longer; so much is allowed from the start, lest all of it be done twice."""
+
+PATIENCE_SECONDS = 30.0
+"""How long a writer waits for those before it."""
 
 COMMIT_SHARE = 0.5
 """The part of an allowance that is kept for the commit itself."""
@@ -92,13 +94,16 @@ class Service:
         self.publisher = publisher
         self.telemetry = telemetry or NoTelemetry()
         self.process = str(uuid.uuid4())
-        self.expiry_from = clock.now() + timing.startup_grace
-        """Until then nothing starts by expiry alone: guests may not have seen it."""
+        self.give_grace()
         self.nudge = threading.Event()
         """Set when there may be something for tick to do."""
         self.writable = True
         """Whether the store took what it was last given."""
         self._writing = threading.Lock()
+
+    def give_grace(self) -> None:
+        """For a while nothing starts by expiry alone: guests may not have seen it."""
+        self.expiry_from = self.clock.now() + self.timing.startup_grace
 
     def transact(self, work: Callable[[Session], T]) -> T:
         """Do some work in one transaction and publish what it kept, in the order of commits."""
@@ -133,16 +138,37 @@ class Service:
         self.clock.not_below(last[1])
 
     def _transact(self, work: Callable[[Session], T]) -> T:
-        with self._writing, garbage.put_off():
+        if not self._writing.acquire(timeout=PATIENCE_SECONDS):
+            raise errors.UnavailableError("another command has been writing for too long; try again")
+        try:
             for allowance in ALLOWANCES:
                 try:
                     session, result = self._attempt(work, allowance)
                 except _TooSlowError:
                     log.warning("A transaction took too long and is done again", action="transaction.slow")
                     continue
+                self._make_up_for_delay(session)
                 self._publish(session)
                 return result
+        finally:
+            self._writing.release()
         raise errors.UnavailableError("The store is too slow to give the notice that was promised; try again.")
+
+    def _make_up_for_delay(self, session: Session) -> None:
+        """Notice counts from the commit: when that alone took too long, what it announced is put off."""
+        made = [key for changes in session.kept for key in changes.operations]
+        if not made or self.clock.now() - session.now <= session.allowance:
+            return
+
+        def work(later: Session) -> None:
+            draft = later.draft(later.transaction.load(operations=made))
+            for key in made:
+                delay.make_up(draft, draft.operation(key), session.now)
+            later.keep(draft)
+
+        log.warning("A commit took too long; what it announced is put off", action="commit.slow")
+        later, _ = self._attempt(work, ALLOWANCES[-1])
+        session.kept += later.kept
 
     def _attempt(self, work: Callable[[Session], T], allowance: timedelta) -> tuple[Session, T]:
         with self.store.write() as transaction:

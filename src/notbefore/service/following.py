@@ -31,14 +31,16 @@ class Follower:
         self._thread.join()
 
     def _run(self) -> None:
-        for position in self._service.store.changes(self._stopping):
-            while not self._stopping.is_set():
-                try:
+        while not self._stopping.is_set():
+            try:
+                for position in self._service.store.changes(self._stopping):
                     self._catch_up(position)
-                    break
-                except errors.UnavailableError as error:
-                    log.warning("Cannot follow the store", action="follow.unavailable", error=str(error))
-                    self._stopping.wait(PAUSE_AFTER_ERROR)
+                return
+            except errors.UnavailableError as error:
+                log.warning("Cannot follow the store", action="follow.unavailable", error=str(error))
+            except Exception:
+                log.exception("Following the store failed", action="follow.failed")
+            self._stopping.wait(PAUSE_AFTER_ERROR)
 
     def _catch_up(self, position: int) -> None:
         if position == RELOAD:

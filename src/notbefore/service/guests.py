@@ -14,18 +14,17 @@ class Guests:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._heard: dict[str, datetime] = {}
-        """When each scope was last heard, as far as it has been written."""
 
     def approve(self, approvals: Sequence[Approval]) -> list[errors.NotbeforeError | None]:
         """Durable when it returns, for the whole batch in one transaction; each stands or falls by itself."""
 
         def work(session: Session) -> list[errors.NotbeforeError | None]:
             scopes = {approval.scope for approval in approvals}
-            world = session.transaction.load_to_approve(scopes)
+            vms = {approval.vm for approval in approvals}
+            world = session.transaction.load_to_approve(scopes, vms)
             if not all(event_id.upper() in world.events for approval in approvals for event_id in approval.event_ids):
                 # A slow client approves what has just ended (PROTOCOL, approving).
-                world = session.transaction.load_to_approve(scopes, session.now - ENDED_APPROVABLE)
+                world = session.transaction.load_to_approve(scopes, vms, session.now - ENDED_APPROVABLE)
             draft = session.draft(world)
             answers: list[errors.NotbeforeError | None] = []
             for approval in approvals:
@@ -44,19 +43,13 @@ class Guests:
         """A scope that has been silent listens from now on; for the others only the time is kept."""
 
         def work(session: Session) -> None:
-            awake = {key: at for key, at in heard.items() if self._was_awake(key, at)}
-            session.transaction.set_heard(awake)
-            waking = [key for key in heard if key not in awake]
+            scopes = session.transaction.scopes(heard.keys()).values()
+            waking = [scope.key for scope in scopes if listening.would_wake(scope, session.now, self._service.timing)]
+            session.transaction.set_heard({key: at for key, at in heard.items() if key not in waking})
             if waking:
                 draft = session.draft(session.transaction.load(scopes=waking))
                 for key in waking:
-                    if key in draft.world.scopes:
-                        listening.hear(draft, key, heard[key])
+                    listening.hear(draft, key, heard[key])
                 session.keep(draft)
 
         self._service.transact(work)
-        self._heard.update(heard)
-
-    def _was_awake(self, key: str, at: datetime) -> bool:
-        before = self._heard.get(key)
-        return before is not None and at - before < self._service.timing.silence

@@ -40,11 +40,16 @@ class Ticker:
         self._thread.start()
 
     def stop(self) -> None:
-        """What a driver is doing goes on after the next start, under the same operation id."""
+        """Let drivers answer that are under way; the rest goes on after the next start, or in another process."""
         self._stopping.set()
         self._service.nudge.set()
         self._thread.join()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        try:
+            ticking.tick(self._service, list(self._answers))
+            ticking.give_up_claims(self._service)
+        except errors.NotbeforeError as error:
+            log.warning("What drivers answered last could not be kept", action="tick.unkept", error=str(error))
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -65,7 +70,8 @@ class Ticker:
         self._renewal.run_if_due()
         self._upkeep.run_if_due()
         reports = list(self._answers)
-        tasks = ticking.tick(service, reports)
+        answered = {report.operation for report in reports}
+        tasks = ticking.tick(service, reports, [key for key in self._under_way if key not in answered])
         for report in reports:
             self._answers.popleft()
             self._under_way.pop(report.operation, None)
@@ -83,7 +89,7 @@ class Ticker:
         except Exception as error:
             log.exception("The driver failed", action="driver.failed", operation=task.operation)
             outcome = Finished(failures={vm: f"{type(error).__name__}: {error}" for vm in task.vms})
-        self._answers.append(ticking.Report(operation=task.operation, outcome=outcome))
+        self._answers.append(ticking.Report(operation=task.operation, attempt=task.attempt, outcome=outcome))
         self._service.nudge.set()
 
     def _renew(self) -> None:

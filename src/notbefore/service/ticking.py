@@ -23,22 +23,27 @@ class Report:
     """What a driver answered to a task."""
 
     operation: str
+    attempt: int
     outcome: Outcome
 
 
-def tick(service: Service, reports: Sequence[Report] = ()) -> list[Task]:
-    """One transaction at most; none when nothing is due. Doing it twice is doing it once."""
+def tick(service: Service, reports: Sequence[Report] = (), under_way: Collection[str] = ()) -> list[Task]:
+    """One transaction at most; none when nothing is due. Doing it twice is doing it once.
+
+    What drivers are doing for us is `under_way`: our claim is renewed first, lest a clock that jumps take it away.
+    """
     if not reports:
         with service.store.read() as reader:
             if not reader.due(service.clock.now(), 1):
                 return []
 
     def work(session: Session) -> list[Task]:
+        session.transaction.renew_claims(service.process, under_way, session.now + CLAIM)
         due = session.transaction.due(session.now, AT_ONCE)
         draft = session.draft(_load(session.transaction, {*due, *(report.operation for report in reports)}))
         for report in reports:
-            if report.operation in draft.world.operations:
-                driving.report(draft, draft.operation(report.operation), service.process, report.outcome)
+            if operation := draft.world.operations.get(report.operation):
+                driving.report(draft, operation, service.process, report.attempt, report.outcome)
         mine = {*due, *(report.operation for report in reports)}
         turns = sorted((draft.world.operations[key] for key in mine if key in draft.world.operations), key=_turn)
         tasks = [task for operation in turns if (task := _step(service, draft, operation.id))]
@@ -51,6 +56,15 @@ def tick(service: Service, reports: Sequence[Report] = ()) -> list[Task]:
 def next_due(service: Service) -> datetime | None:
     with service.store.read() as reader:
         return reader.next_due(service.clock.now())
+
+
+def give_up_claims(service: Service) -> None:
+    """Others need not wait for our claims to lapse."""
+
+    def work(session: Session) -> None:
+        session.transaction.release_claims(service.process)
+
+    service.transact(work)
 
 
 def renew_claims(service: Service, operations: Sequence[str]) -> None:

@@ -14,10 +14,20 @@ ALIVE_AT = "alive_at"
 
 def keep_up(service: Service) -> None:
     def work(session: Session) -> None:
-        session.transaction.put_meta(ALIVE_AT, session.now.isoformat())
+        _show_life(service, session)
         session.transaction.forget_before(session.now - REMEMBERED)
 
     service.transact(work)
+
+
+def _show_life(service: Service, session: Session) -> None:
+    """Our own absence, a machine that slept included, is nobody's silence; and after it guests need time to look."""
+    alive_at = session.transaction.meta(ALIVE_AT)
+    away = session.now - datetime.fromisoformat(alive_at) if alive_at else timedelta(0)
+    if away > DOWNTIME:
+        session.transaction.shift_heard(away)
+        service.give_grace()
+    session.transaction.put_meta(ALIVE_AT, session.now.isoformat())
 
 
 def require_ready(service: Service) -> None:
@@ -30,15 +40,10 @@ def require_ready(service: Service) -> None:
 
 
 def resume(service: Service, *, alone: bool) -> None:
-    """At start-up: our own downtime does not count as a guest's silence, and claims of a dead process are void."""
+    """At start-up; when nobody else can be serving, claims are a dead process's."""
 
     def work(session: Session) -> None:
-        alive_at = session.transaction.meta(ALIVE_AT)
-        if alive_at is not None:
-            away = session.now - datetime.fromisoformat(alive_at)
-            if away > DOWNTIME:
-                session.transaction.shift_heard(away)
-        session.transaction.put_meta(ALIVE_AT, session.now.isoformat())
+        _show_life(service, session)
         if alone:
             session.transaction.release_claims(None)
 

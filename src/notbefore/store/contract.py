@@ -37,20 +37,20 @@ class Reader(Protocol):
         addresses: Collection[str] = (),
         targets: bool = False,
         members: bool = False,
-        ended_since: datetime | None = None,
     ) -> World:
         """What a decision about the named things needs; unknown names are absent, event ids may be in any case.
 
-        A named VM brings its host and scope, a named event its operation, a named operation its host. Each such host
-        comes with all its VMs and live operations; each scope named, of those VMs, or of an event of those
-        operations, with its live events (and those that ended at or after `ended_since`); each event with its
-        operation, each operation with all its events. `members` adds all VMs of the groups among those scopes;
-        `targets` does too, and adds every uncordoned host with its occupancy. `addresses` tells which VM has each,
-        and brings that VM alone.
+        A named VM brings its host and scope, a named event its operation, a named operation its host and its targets.
+        Each such host comes with all its VMs and live operations; each scope named, of those VMs, or of an event of
+        those operations, with its live events; each event with its operation, each operation with all its events.
+        `members` adds all VMs of the groups among those scopes; `targets` does too, and adds every uncordoned host with
+        its occupancy. `addresses` tells which VM is known by each, and brings that VM alone.
         """
 
-    def load_to_approve(self, scopes: Collection[str], ended_since: datetime | None = None) -> World:
-        """The live events of these scopes (and those that ended at or after `ended_since`) with their operations.
+    def load_to_approve(
+        self, scopes: Collection[str], vms: Collection[str], ended_since: datetime | None = None
+    ) -> World:
+        """These VMs alone; the live events of these scopes, and those that ended since, with their operations.
 
         Of other scopes' events it is only told which operations wait for one of them to be approved.
         """

@@ -159,7 +159,7 @@ def _vm_row(vm: Vm) -> Row:
 
 
 def _address_rows(vms: Iterable[Vm]) -> list[Row]:
-    return [(address, vm.name) for vm in vms for address in vm.addresses]
+    return [(identity, vm.name) for vm in vms for identity in vm.known_by]
 
 
 def set_heard(session: Session, heard: Mapping[str, datetime]) -> None:

@@ -47,7 +47,6 @@ class Wanted:
     addresses: Collection[str] = ()
     targets: bool = False
     members: bool = False
-    ended_since: datetime | None = None
 
 
 def load(session: Session, wanted: Wanted) -> World:
@@ -59,6 +58,7 @@ def load(session: Session, wanted: Wanted) -> World:
     loading.add_operations(operations.NAMED, {*wanted.operations, *loading.missing_operations()})
 
     hosts = {*wanted.hosts, *(vm.host for vm in named), *(each.host for each in world.operations.values())}
+    hosts.update(target for each in world.operations.values() for target in each.targets.values())
     loading.add_hosts(hosts)
     housed = loading.add_vms(fleet.VMS_ON, hosts)
     loading.add_operations(operations.LIVE_ON, hosts)
@@ -68,8 +68,6 @@ def load(session: Session, wanted: Wanted) -> World:
     scopes.update(event.scope for event in world.events.values())
     loading.add_scopes(scopes)
     loading.add_events(events.LIVE_IN, scopes)
-    if wanted.ended_since is not None:
-        loading.add_events(events.ENDED_IN, scopes, since=moments.to_number(wanted.ended_since))
     elsewhere = loading.missing_operations()
     loading.add_operations(operations.NAMED, elsewhere)
     loading.add_events(events.OF, elsewhere)
@@ -82,8 +80,11 @@ def load(session: Session, wanted: Wanted) -> World:
     return world
 
 
-def load_to_approve(session: Session, scopes: Collection[str], ended_since: datetime | None) -> World:
+def load_to_approve(
+    session: Session, scopes: Collection[str], vms: Collection[str], ended_since: datetime | None
+) -> World:
     loading = _Loading(session)
+    loading.add_vms(fleet.VMS_NAMED, vms)
     loading.add_told(TOLD, scopes)
     if ended_since is not None:
         loading.add_told(TOLD_AND_ENDED, scopes, since=moments.to_number(ended_since))

@@ -83,7 +83,8 @@ class PostgresqlStore(PooledStore):
                     while not stop.is_set():
                         for notification in connection.notifies(timeout=_LISTEN_SECONDS):
                             yield int(notification.payload)
-            except psycopg.OperationalError:
+            except psycopg.Error:
+                # Whatever it was (a standby during a failover, say, does not let anybody listen), it may pass.
                 stop.wait(_RETRY_SECONDS[min(failures, len(_RETRY_SECONDS) - 1)])
                 failures += 1
 
@@ -103,7 +104,8 @@ class PostgresqlStore(PooledStore):
 
     def _begin_writing(self, connection: Connection) -> None:
         # Each statement sees what the writer before us has committed, as the lock came first.
-        _set_mode(connection, psycopg.IsolationLevel.READ_COMMITTED, read_only=False)
+        # Not `read_only=False`: a standby would refuse those very words, and not as one that is read-only for a while.
+        _set_mode(connection, psycopg.IsolationLevel.READ_COMMITTED, read_only=None)
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (WRITER_LOCK,))
 
     def _commit(self, connection: Connection) -> None:
@@ -111,7 +113,7 @@ class PostgresqlStore(PooledStore):
         connection.commit()
 
 
-def _set_mode(connection: Connection, isolation: psycopg.IsolationLevel, *, read_only: bool) -> None:
+def _set_mode(connection: Connection, isolation: psycopg.IsolationLevel, *, read_only: bool | None) -> None:
     assert isinstance(connection, psycopg.Connection)
     if connection.read_only is not read_only:
         connection.isolation_level, connection.read_only = isolation, read_only

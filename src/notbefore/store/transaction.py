@@ -31,7 +31,6 @@ class SqlReader:
         addresses: Collection[str] = (),
         targets: bool = False,
         members: bool = False,
-        ended_since: datetime | None = None,
     ) -> World:
         wanted = loading.Wanted(
             hosts=hosts,
@@ -42,12 +41,13 @@ class SqlReader:
             addresses=addresses,
             targets=targets,
             members=members,
-            ended_since=ended_since,
         )
         return loading.load(self._session, wanted)
 
-    def load_to_approve(self, scopes: Collection[str], ended_since: datetime | None = None) -> World:
-        return loading.load_to_approve(self._session, scopes, ended_since)
+    def load_to_approve(
+        self, scopes: Collection[str], vms: Collection[str], ended_since: datetime | None = None
+    ) -> World:
+        return loading.load_to_approve(self._session, scopes, vms, ended_since)
 
     def load_fleet(self) -> World:
         return loading.load_fleet(self._session)

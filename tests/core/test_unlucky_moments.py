@@ -1,0 +1,224 @@
+"""What goes on while something else happens: failures on the way, hosts that go, VMs that move."""
+
+from dataclasses import replace
+
+import pytest
+from tests.core.builders import MINUTE, SECOND, Site, failure, is_nothing, row, success
+
+from notbefore.core import errors
+from notbefore.core.driving import TRIES, UNSAID, Finished
+from notbefore.core.fleet import Listening, Policy
+from notbefore.core.listening import would_wake
+from notbefore.core.operations import Kind, Status
+
+
+def exhaust(site: Site, operation_id: str) -> None:
+    for _ in range(TRIES):
+        (task,) = site.tick()
+        assert task.operation == operation_id
+        site.report(operation_id, failure(task))
+        site.wait(MINUTE)
+
+
+def test_a_vm_without_a_host_is_not_given_up_when_others_fail() -> None:
+    site = row(hosts="abc")
+    site.add_vm("db", "a")
+    operation = site.schedule(Kind.HARDWARE_FAILURE, "a")
+    exhaust(site, operation.id)
+    assert site.tick() == []
+    held = site.operation(operation)
+    assert (held.status, held.held) == (Status.STARTED, True)
+    assert "no host can take web-0" in site.explain(site.events(operation)[0]).sentence
+    site.add_host("d")
+    (task,) = site.tick()
+    assert (task.vms, task.attempt) == (("db", "web-0"), 1)
+    site.succeed(task)
+    site.run(5 * SECOND)
+    assert site.operation(operation).status is Status.COMPLETED
+
+
+def test_a_host_that_fails_turns_away_what_is_arriving() -> None:
+    site = row(hosts="abcde")
+    site.add_vm("db", "a")
+    redeploy = site.schedule(Kind.REDEPLOY, "db")
+    site.approve("vm:db", site.event(redeploy).id)
+    (task,) = site.tick()
+    target = task.targets["db"]
+    site.schedule(Kind.HARDWARE_FAILURE, target)
+    late = site.report(redeploy.id, success(task))
+    assert is_nothing(late)
+    assert "db" not in site.operation(redeploy).targets
+    site.run(10 * SECOND)
+    assert site.operation(redeploy).status is Status.COMPLETED
+    assert site.vm("db").host not in ("a", target)
+
+
+def test_a_move_that_is_done_is_not_turned_back() -> None:
+    site = Site()
+    site.add_hosts("abc")
+    site.add_vm("db", "a")
+    site.add_vm("www", "a")
+    site.cordon("c")
+    operation = site.schedule(Kind.HARDWARE_FAILURE, "a")
+    (task,) = site.tick()
+    site.report(operation.id, Finished(done=("db",), failures={"www": "slow"}))
+    site.cordon("c", False)
+    site.schedule(Kind.HARDWARE_FAILURE, "b")
+    assert dict(site.operation(operation).targets) == {"db": "b"}
+    site.run(MINUTE)
+    assert {site.vm(name).host for name in ("db", "www")} == {"c"}
+    assert task.targets == {"db": "b", "www": "b"}
+
+
+def test_an_empty_host_can_fail_only_while_something_arrives() -> None:
+    site = row()
+    with pytest.raises(errors.ConflictError, match="has no VMs"):
+        site.schedule(Kind.HARDWARE_FAILURE, "d")
+    site.set_policy("group:web", auto_approve=True)
+    redeploy = site.schedule(Kind.REDEPLOY, "web-0")
+    assert redeploy.targets == {"web-0": "d"}
+    failure_of_d = site.schedule(Kind.HARDWARE_FAILURE, "d")
+    assert failure_of_d.vms == ()
+    site.run(10 * SECOND)
+    assert site.operation(failure_of_d).status is Status.COMPLETED
+    assert site.operation(redeploy).held
+    assert site.vm("web-0").host == "a"
+
+
+def test_a_deletion_that_nobody_is_told_of_follows_its_vm() -> None:
+    site = row()
+    site.set_policy("group:web", auto_approve=True)
+    site.schedule(Kind.REDEPLOY, "web-0")
+    deletion = site.schedule(Kind.DELETION, "web-0")
+    restart = site.schedule(Kind.RESTART, "web-0")
+    assert "this no longer names it" in site.explain(site.event(restart)).sentence
+    site.run(MINUTE)
+    assert site.operation(deletion).status is Status.COMPLETED
+    assert site.operation(restart).status is Status.CANCELED
+    assert "web-0" not in site.state.vms
+
+
+def test_a_deletion_that_nobody_is_told_of_starts_as_soon_as_it_can() -> None:
+    site = row()
+    site.set_policy("group:web", auto_approve=True)
+    site.schedule(Kind.RESTART, "web-0")
+    (task,) = site.tick()
+    deletion = site.schedule(Kind.DELETION, "web-0")
+    assert site.operation(deletion).held
+    site.wait(15 * SECOND)
+    site.succeed(task)
+    site.tick()
+    assert site.operation(deletion).due_at == site.now
+
+
+def test_a_limit_counts_deletions_that_nobody_is_told_of() -> None:
+    site = row()
+    site.set_policy("group:web", max_user_operations=1)
+    deletion = site.schedule(Kind.DELETION, "web-1")
+    with pytest.raises(errors.ConflictError, match="allows 1 at a time") as conflict:
+        site.schedule(Kind.RESTART, "web-0")
+    assert conflict.value.facts["operations"] == [deletion.id]
+
+
+def test_who_has_the_name_next_starts_afresh() -> None:
+    site = row()
+    site.add_vm("db", "a")
+    site.set_policy("vm:db", auto_approve=True)
+    site.set_vm("db", group="web")
+    site.remove_vm("db")
+    site.add_vm("db", "a")
+    assert not site.scope("vm:db").policy.auto_approve
+
+
+def test_a_vm_that_has_left_its_scope_approves_nothing_there() -> None:
+    site = row()
+    event = site.event(site.schedule(Kind.RESTART, "web-1"))
+    site.set_vm("web-0", group=None)
+    for who in ("web-0", "gone"):
+        with pytest.raises(errors.RefusedError, match="has just left"):
+            site.approve("group:web", event.id, by=who)
+    assert not site.state.events[event.id].approved
+
+
+def test_an_operator_approves_once_and_nothing_that_was_cancelled() -> None:
+    site = row()
+    event = site.event(site.schedule(Kind.RESTART, "web-0")).id
+    site.approve_as_operator(event)
+    site.run(10 * SECOND)
+    assert is_nothing(site.approve_as_operator(event))
+    canceled = site.schedule(Kind.RESTART, "web-0")
+    site.cancel(canceled.id)
+    with pytest.raises(errors.ConflictError, match="is over: Canceled"):
+        site.approve_as_operator(site.event(canceled).id)
+
+
+def test_a_host_fails_while_some_of_its_vms_have_left() -> None:
+    site = Site()
+    site.add_hosts("ab")
+    for name in ("db", "www"):
+        site.add_vm(name, "a", policy=Policy())
+    migration = site.schedule(Kind.LIVE_MIGRATION, "a")
+    site.tick()
+    site.report(migration.id, Finished(done=("db",), failures={"www": "slow"}))
+    failed = site.schedule(Kind.HARDWARE_FAILURE, "a")
+    assert site.operation(migration).status is Status.FAILED
+    assert failed.vms == ("www",)
+
+
+def test_a_vm_that_the_driver_does_not_mention_has_failed() -> None:
+    site = row()
+    operation = site.schedule(Kind.HARDWARE_FAILURE, "a")
+    (task,) = site.tick()
+    site.report(operation.id, Finished(failures={}))
+    assert site.operation(operation).failures == {"web-0": UNSAID}
+    assert task.vms == ("web-0",)
+
+
+def test_an_answer_to_an_earlier_try_changes_nothing() -> None:
+    site = row()
+    operation = site.schedule(Kind.HARDWARE_FAILURE, "a")
+    (task,) = site.tick()
+    site.fail(task)
+    site.wait(MINUTE)
+    (again,) = site.tick()
+    assert is_nothing(site.report(operation.id, success(task), attempt=task.attempt))
+    assert again.attempt == 2
+
+
+def test_a_cordoned_host_is_not_cordoned_again() -> None:
+    site = row()
+    site.cordon("a")
+    site.schedule(Kind.HARDWARE_FAILURE, "a")
+    assert [entry.action for entry in site.journal].count("host.cordoned") == 1
+
+
+def test_ids_are_unique_whatever_their_case() -> None:
+    site = row()
+    site.add_vm("db", "a", vm_id="8a506c35-679a-4f78-9d76-c16dbe65ee6f")
+    with pytest.raises(errors.ConflictError, match="belongs to db"):
+        site.add_vm("www", "a", vm_id="8A506C35-679A-4F78-9D76-C16DBE65EE6F")
+
+
+@pytest.mark.parametrize("same", ["10.0.0.4", "::ffff:10.0.0.4", "::ffff:a00:4"])
+def test_an_address_is_known_however_it_is_written(same: str) -> None:
+    site = row()
+    assert site.add_vm("db", "a", addresses=(same,)).addresses == ("10.0.0.4",)
+    assert site.add_vm("www", "a", addresses=("fe80::1%eth0",)).addresses == ("fe80::1",)
+
+
+def test_who_would_wake() -> None:
+    site = row(listening=Listening.AUTO)
+    scope = site.scope("group:web")
+    assert would_wake(scope, site.now, site.timing)
+    site.hear("group:web")
+    assert not would_wake(site.scope("group:web"), site.now, site.timing)
+    site.set_policy("group:web", listening=Listening.NEVER)
+    assert not would_wake(site.scope("group:web"), site.now, site.timing)
+
+
+def test_a_change_notes_what_differs() -> None:
+    site = row()
+    vm = site.vm("web-0")
+    site.set_vm("web-0", addresses=("10.0.0.4",), spot=vm.spot, host=vm.host)
+    assert site.journal[-1].data == {"fields": ["addresses"]}
+    assert site.vm("web-0") == replace(vm, addresses=("10.0.0.4",))

@@ -5,7 +5,7 @@ import importlib
 import os
 import signal
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,14 +42,17 @@ def run(settings: Settings) -> int:
     os.umask(0o077)
     logs.configure(settings.log_level, settings.log_format)
     options = _options(settings)
-    with datadirectory.held(settings.directory):
+    with ExitStack() as held:
+        held.enter_context(datadirectory.held(settings.directory))
+        elsewhere = settings.database_file and settings.database_file.resolve().parent
+        if elsewhere and elsewhere.is_dir() and elsewhere != settings.directory.resolve():
+            # Perhaps another service's directory: on SQLite a second one would not learn of the first one's changes.
+            held.enter_context(datadirectory.held(elsewhere))
         # SQLite is brought up to date by itself, PostgreSQL only by `notbefore migrate`.
-        store = open_store(settings.database_url, migrate=settings.database_url.startswith("sqlite:"))
-        try:
-            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                runner.run(_serve(settings, options, store))
-        finally:
-            store.close()
+        store = open_store(settings.database_url, migrate=settings.database_file is not None)
+        held.callback(store.close)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve(settings, options, store))
     return 0
 
 
@@ -103,7 +106,7 @@ async def _answering() -> "AsyncIterator[list[MetadataServer | ControlServer]]":
 
 def _prepare(settings: Settings, service: Service) -> int:
     """All that must be right before the first answer; gives the journal position that guests are shown."""
-    alone = settings.database_url.startswith("sqlite:")
+    alone = settings.database_file is not None
     service.require_sane_clock()
     upkeep.resume(service, alone=alone)
     if settings.demo:

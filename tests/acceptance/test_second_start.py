@@ -45,6 +45,12 @@ def test_a_second_one_on_the_same_data_is_refused(running: Server) -> None:
     assert running.document()["Events"] == []
 
 
+def test_a_second_one_on_the_same_file_is_refused(running: Server, tmp_path: Path) -> None:
+    file = running.data / "demo" / "notbefore.db"
+    said = refused(tmp_path, "--database", f"sqlite:///{file}")
+    assert said.startswith(f"another `notbefore serve` uses the data directory {file.parent}: stop it")
+
+
 def test_a_port_in_use_is_one_sentence(running: Server, tmp_path: Path) -> None:
     said = refused(tmp_path, "--control", running.operators)
     assert said == f"cannot listen on {running.operators} (address already in use): give another --control"

@@ -49,6 +49,18 @@ class PostgresServer:
         """At once, as if the machine had lost its power."""
         self._run(["pg_ctl", "stop", "-w", "-mimmediate", f"-D{self._data}"])
 
+    def fall_behind(self) -> None:
+        """Come back as a standby, as after a failover to another server."""
+        self._run(["pg_ctl", "stop", "-w", "-mfast", f"-D{self._data}"])
+        mark = self._data / "standby.signal"
+        mark.touch()
+        if self._user is not None:
+            shutil.chown(mark, self._user)
+        self.start()
+
+    def promote(self) -> None:
+        self._run(["pg_ctl", "promote", "-w", f"-D{self._data}"])
+
     @contextmanager
     def guarded(self) -> Iterator[None]:
         """However the tests end, the server ends with them: the guard's input closes when this process is gone."""

@@ -1,0 +1,48 @@
+"""Following what other processes write, whatever becomes of PostgreSQL."""
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from tests.postgres import PostgresServer
+from tests.service.rig import OPERATOR, Rig
+
+from notbefore.clock import SystemClock
+from notbefore.core import errors
+from notbefore.core.fleet import ScopeKind
+from notbefore.service import fleet
+from notbefore.service.following import Follower
+from notbefore.store.opening import open_store
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline, pause = time.monotonic() + 20, threading.Event()
+    while not condition():
+        assert time.monotonic() < deadline, "it never came"
+        pause.wait(0.05)
+
+
+def add_group(rig: Rig, name: str) -> None:
+    fleet.add_group(rig.service, OPERATOR, name=name, kind=ScopeKind.AVAILABILITY_SET, policy={})
+
+
+def test_a_failover_is_survived(postgres_server: PostgresServer, postgres_url: str) -> None:
+    stores = [open_store(postgres_url, migrate=True) for _ in range(2)]
+    one, two = (Rig(store, clock=SystemClock()) for store in stores)
+    follower = Follower(two.service, two.service.refresh())
+    follower.start()
+    try:
+        add_group(one, "before")
+        wait_for(lambda: "group:before" in two.published.scopes)
+        postgres_server.fall_behind()
+        with pytest.raises(errors.UnavailableError):
+            add_group(one, "meanwhile")
+        postgres_server.promote()
+        add_group(one, "after")
+        wait_for(lambda: "group:after" in two.published.scopes)
+        assert "group:meanwhile" not in two.published.scopes
+    finally:
+        follower.stop()
+        for store in stores:
+            store.close()

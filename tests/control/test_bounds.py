@@ -79,6 +79,15 @@ def test_bodies_do_not_count_as_heads(control: Control) -> None:
         assert connection.recv(65536).startswith(b"HTTP/1.1 200")
 
 
+def test_a_body_that_comes_after_its_answer_is_no_head_either(control: Control) -> None:
+    with connect(control) as connection:
+        connection.sendall(b"POST /v1/hosts HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 401")
+        connection.sendall(b"x" * 200_000)
+        connection.sendall(POLL)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+
+
 def test_two_requests_at_once_are_both_answered(control: Control) -> None:
     with connect(control) as connection:
         connection.sendall(POLL + POLL.replace(b"Host", b"Connection: close\r\nHost"))

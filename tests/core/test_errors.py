@@ -14,6 +14,7 @@ def test_a_message_with_facts() -> None:
 
 
 def test_every_branch_has_a_code_and_words_of_its_own() -> None:
-    branches = errors.NotbeforeError.__subclasses__()
+    # Shells may have more of their own.
+    branches = [kind for kind in errors.NotbeforeError.__subclasses__() if kind.__module__ == errors.__name__]
     assert len({branch.code for branch in branches}) == len(branches)
     assert all(branch().message for branch in branches)

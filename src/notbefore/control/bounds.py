@@ -31,7 +31,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         self._head_bytes += len(data)
         super().data_received(data)
-        # A head that ended with this data has set the count back.
+        # A head that ended with this data, or a body in it, has set the count back.
         if self._head_bytes > HEAD_BYTES and not self._answering and not self.transport.is_closing():
             self.send_400_response("The head of the request is too large.")
 
@@ -39,6 +39,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self._forget_deadline()
         self._head_bytes = 0
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._head_bytes = 0
+        super().on_body(body)
 
     def on_response_complete(self) -> None:
         super().on_response_complete()

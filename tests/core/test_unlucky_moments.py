@@ -53,6 +53,37 @@ def test_a_host_that_fails_turns_away_what_is_arriving() -> None:
     assert site.vm("db").host not in ("a", target)
 
 
+def test_an_answer_about_the_old_target_is_not_taken_for_one_about_the_new() -> None:
+    site = row(hosts="abcde")
+    site.add_vm("db", "a")
+    redeploy = site.schedule(Kind.REDEPLOY, "db")
+    site.approve("vm:db", site.event(redeploy).id)
+    (first,) = site.tick()
+    site.schedule(Kind.HARDWARE_FAILURE, first.targets["db"])
+    second = next(task for task in site.tick() if task.operation == redeploy.id)
+    assert second.targets != first.targets
+    assert is_nothing(site.report(redeploy.id, success(first), attempt=first.attempt))
+    assert "db (host d has failed)" in site.explain(site.event(redeploy)).sentence
+    site.report(redeploy.id, success(second), attempt=second.attempt)
+    assert site.vm("db").host == second.targets["db"]
+
+
+def test_a_host_that_fails_does_not_disturb_a_move_that_has_only_passed_by() -> None:
+    site = Site()
+    site.add_hosts("abc")
+    site.add_vm("db", "a")
+    site.add_vm("www", "a")
+    operation = site.schedule(Kind.HARDWARE_FAILURE, "a")
+    site.tick()
+    site.report(operation.id, Finished(done=("db",), failures={"www": "slow"}))
+    site.wait(2 * SECOND)
+    (again,) = site.tick()
+    assert (again.vms, dict(again.targets), site.vm("db").host) == (("www",), {"www": "c"}, "b")
+    site.schedule(Kind.HARDWARE_FAILURE, "b")
+    assert site.operation(operation).claimed_by == "p"
+    assert not is_nothing(site.report(operation.id, success(again), attempt=again.attempt))
+
+
 def test_a_move_that_is_done_is_not_turned_back() -> None:
     site = Site()
     site.add_hosts("abc")

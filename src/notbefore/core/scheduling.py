@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from notbefore.core import ending, errors, placement, starting
+from notbefore.core import driving, ending, errors, placement, starting
 from notbefore.core.draft import Draft
 from notbefore.core.fleet import Scope, Vm
 from notbefore.core.listening import is_listening
@@ -121,17 +121,31 @@ def _require_within_limit(draft: Draft, vm: Vm) -> None:
         )
 
 
-def _arriving(draft: Draft, host: str) -> list[Operation]:
-    """What is moving VMs to a host."""
-    operations = draft.world.operations.values()
-    return [each for each in operations if each.status is Status.STARTED and host in each.targets.values()]
+def _arriving(draft: Draft, host: str) -> list[tuple[Operation, list[str]]]:
+    """What is moving VMs to a host, and which."""
+    found = []
+    for operation in draft.world.operations.values():
+        names = [name for name, to in operation.targets.items() if to == host and name not in operation.done]
+        if names and operation.status is Status.STARTED:
+            found.append((operation, names))
+    return found
 
 
 def _clear_the_way(draft: Draft, host: str) -> None:
     """A hardware failure cancels what was only Scheduled, ends what had Started, and turns away what is arriving."""
-    for operation in _arriving(draft, host):
-        kept = {name: to for name, to in operation.targets.items() if to != host or name in operation.done}
-        draft.put_operation(replace(operation, targets=kept, due_at=draft.now, claimed_by=None, claimed_until=None))
+    for operation, turned_away in _arriving(draft, host):
+        draft.put_operation(
+            replace(
+                operation,
+                targets={name: to for name, to in operation.targets.items() if name not in turned_away},
+                # It counts as a try: what the driver is about to answer says nothing about the next target.
+                attempt=min(operation.attempt + 1, driving.TRIES),
+                failures={**operation.failures, **dict.fromkeys(turned_away, f"host {host} has failed")},
+                due_at=draft.now,
+                claimed_by=None,
+                claimed_until=None,
+            )
+        )
     # Scheduled ones first: the end of a removal would cancel some of them as well.
     for operation in sorted(draft.live_operations_on(host), key=lambda each: each.status is Status.STARTED):
         if operation.status is Status.SCHEDULED:

@@ -164,7 +164,7 @@ def test_bodies_are_bounded(control: Control) -> None:
     assert "4 MiB" in said.message
     toml = b"#" * (5 * 1024 * 1024)
     assert control.ask("POST", "/v1/fleet", toml, headers={"Content-Type": "application/toml"}).status == 200
-    declared = {"Content-Type": "application/toml", "Content-Length": str(16 * 1024 * 1024 + 1)}
+    declared = {"Content-Type": "application/toml", "Content-Length": str(64 * 1024 * 1024 + 1)}
     assert control.ask("POST", "/v1/fleet", b"", headers=declared).status == 413
 
 

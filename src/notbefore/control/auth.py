@@ -16,7 +16,7 @@ from notbefore.service.context import Service
 PREFIX = "/v1"
 FLEET = "/v1/fleet"
 LARGEST = 4 * 1024 * 1024
-LARGEST_FLEET = 16 * 1024 * 1024
+LARGEST_FLEET = 64 * 1024 * 1024
 
 SCHEME = HTTPBearer(auto_error=False, description="A token that `notbefore token create` made.")
 """Only tells the API's description; the gate is what enforces it."""

@@ -109,6 +109,18 @@ def test_started_stays_listed_for_two_seconds(after: timedelta, listed: bool) ->
     assert site.event(operation).ended_at is not None
 
 
+def test_two_seconds_count_from_the_commit() -> None:
+    site = alone()
+    operation = site.schedule(Kind.RESTART, "db")
+    (task,) = site.tick()
+    site.succeed(task)
+    site.wait(2 * SECOND)
+    with site.transaction(operations=[operation.id], allowance=SECOND) as draft:
+        driving.advance(draft, draft.operation(operation.id), "p", site.now)
+    assert site.operation(operation).status is Status.STARTED
+    assert site.operation(operation).due_at == site.now + SECOND
+
+
 def test_two_seconds_whatever_the_speed() -> None:
     site = Site(speed=1000)
     site.add_host("a")

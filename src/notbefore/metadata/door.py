@@ -27,6 +27,8 @@ FIRST_BYTES = 4096
 REST_SECONDS = 1.0
 """How long nobody is let in after the system has run out of descriptors or memory."""
 SOCKET_MODE = 0o660
+LAST = socket.MSG_DONTWAIT | getattr(socket, "MSG_MORE", 0)
+"""More follows at once, the end of the connection: where the system can, both go in one packet."""
 
 
 class Door:
@@ -212,7 +214,7 @@ def allow_descriptors(wanted: int) -> None:
 
 def _send(client: socket.socket, answer: bytes) -> int:
     try:
-        return client.send(answer, socket.MSG_DONTWAIT)
+        return client.send(answer, LAST)
     except BlockingIOError:
         return 0
 

@@ -42,6 +42,8 @@ def _side_by_side(
     what: str, factor: float, ours: Server, theirs: Server, effort: Effort, *headers: str
 ) -> list[report.Row]:
     runs: dict[str, list[Run]] = {ours.name: [], theirs.name: []}
+    for server in (ours, theirs):
+        _wrk(server, 1, headers)
     for _ in range(effort.runs):
         for server in (ours, theirs):
             runs[server.name].append(_wrk(server, effort.seconds, headers))

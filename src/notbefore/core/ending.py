@@ -110,6 +110,7 @@ def leave_host(draft: Draft, name: str) -> None:
 
 def look_again_if_approved(draft: Draft, operation: Operation) -> None:
     """Once nobody is waited for, tick looks at it at once."""
-    awaited_here = any(not event.approved for event in draft.live_events_of(operation.id))
-    if not awaited_here and operation.id not in draft.world.awaited_elsewhere:
+    if operation.id in draft.world.awaited_elsewhere:
+        return
+    if all(event.approved for event in draft.live_events_of(operation.id)):
         draft.put_operation(replace(operation, due_at=draft.now, held=False))

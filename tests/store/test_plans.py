@@ -16,9 +16,8 @@ OFTEN = {
     "a page of operations": (operations._page(True, None, False, False), "operations_created"),
     "events of operations": (events.OF, "events_operation"),
     "live events in scopes": (events.LIVE_IN, "events_scope"),
-    "what an approval needs": (loading.TOLD, "events_scope"),
-    "who else must approve": (loading.TOLD, "events_operation"),
-    "what an approval of something ended needs": (loading.TOLD_AND_ENDED, "events_scope"),
+    "who else must approve": (loading.TOLD_OF, "events_operation"),
+    "ended events in scopes": (events.ENDED_IN, "events_scope"),
     "counts": (events._COUNTS, "events_live"),
     "a page of events": (events._page(True, None, False, False), "events_created"),
     "VMs on hosts": (fleet.VMS_ON, "vms_host"),
@@ -34,7 +33,7 @@ def test_found_by_an_index(sqlite_store: Store, query: Query, index: str) -> Non
     text, order, constant = query.on(Flavour.SQLITE)
     with sqlite_store.read() as reader:
         connection = session_of(reader)._connection
-        values = [constant.get(name, "[]" if name == "names" else 1) for name in order]
+        values = [constant.get(name, "[]" if name in ("names", "scopes") else 1) for name in order]
         plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {text}", values)]
     assert any(index in step for step in plan), plan
     assert not any("TEMP B-TREE" in step for step in plan if index != "operations_due"), plan

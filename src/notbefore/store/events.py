@@ -18,6 +18,7 @@ NAMED = Query(select(schema.events).where(Among(_E.id, "names")))
 OF = Query(select(schema.events).where(Among(_E.operation, "names")))
 OF_LIVE_OPERATIONS = Query(select(schema.events).where(_E.operation.in_(select(_O.id).where(_O.ended_at.is_(None)))))
 LIVE_IN = Query(select(schema.events).where(Among(_E.scope, "names"), _LIVE))
+ENDED_IN = Query(select(schema.events).where(Among(_E.scope, "names"), _E.ended_at >= bindparam("since")))
 
 _MADE_WITH = ("operation", "scope", "update_domain", "type", "source", "description", "duration", "created_at")
 _PUT = Upsert(schema.events, fixed=(*_MADE_WITH, "status", "ended_at"))

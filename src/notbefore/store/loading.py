@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import bindparam, exists, select
+from sqlalchemy import exists, select
 
 from notbefore.core.draft import World
 from notbefore.core.fleet import Scope, ScopeKind, Vm
@@ -15,24 +15,20 @@ from notbefore.store.session import Among, Query, Row, Session, chunks
 _PAGE = 2_000
 """Scopes that `views` holds at once."""
 
-
-_E, _O = schema.events.c, schema.operations.c
+_O = schema.operations.c
 _other = schema.events.alias("other")
-_AWAITED_ELSEWHERE = exists(
-    select(_other.c.id)
-    .where(_other.c.operation == _O.id, _other.c.ended_at.is_(None), _other.c.approved_at.is_(None))
-    .where(~Among(_other.c.scope, "names"))
-    .correlate(schema.operations)
+TOLD_OF = Query(
+    select(
+        schema.operations,
+        exists(
+            select(_other.c.id)
+            .where(_other.c.operation == _O.id, _other.c.ended_at.is_(None), _other.c.approved_at.is_(None))
+            .where(~Among(_other.c.scope, "scopes"))
+            .correlate(schema.operations)
+        ),
+    ).where(Among(_O.id, "names"))
 )
-_TOLD = (
-    select(schema.events, schema.operations, _AWAITED_ELSEWHERE)
-    .select_from(schema.events.join(schema.operations, _O.id == _E.operation))
-    .where(Among(_E.scope, "names"))
-)
-# In one statement, because a guest waits for it.
-TOLD = Query(_TOLD.where(_E.ended_at.is_(None)))
-TOLD_AND_ENDED = Query(_TOLD.where(_E.ended_at >= bindparam("since")))
-_EVENT_WIDTH = len(schema.events.columns)
+"""Operations, each with whether an event of another scope is still to be approved."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,9 +81,10 @@ def load_to_approve(
 ) -> World:
     loading = _Loading(session)
     loading.add_vms(fleet.VMS_NAMED, vms)
-    loading.add_told(TOLD, scopes)
+    loading.add_events(events.LIVE_IN, scopes)
     if ended_since is not None:
-        loading.add_told(TOLD_AND_ENDED, scopes, since=moments.to_number(ended_since))
+        loading.add_events(events.ENDED_IN, scopes, since=moments.to_number(ended_since))
+    loading.add_told_of(scopes)
     return loading.world
 
 
@@ -169,15 +166,13 @@ class _Loading:
             if row[0] not in known:
                 known[row[0]] = events.event(row)
 
-    def add_told(self, query: Query, scopes: Collection[str], **parameters: object) -> None:
+    def add_told_of(self, scopes: Collection[str]) -> None:
+        """The operations of the events so far, which are those of the scopes."""
         world = self.world
-        for row in self._rows(query, scopes, **parameters):
-            event = events.event(row)
-            world.events[event.id] = event
-            if event.operation not in world.operations:
-                world.operations[event.operation] = operations.operation(row[_EVENT_WIDTH:])
+        for row in self._rows(TOLD_OF, self.missing_operations(), scopes=list(scopes)):
+            world.operations[row[0]] = operations.operation(row)
             if row[-1]:
-                world.awaited_elsewhere.add(event.operation)
+                world.awaited_elsewhere.add(row[0])
 
     def missing_operations(self) -> set[str]:
         """Operations of loaded events that are not loaded themselves."""

@@ -10,8 +10,16 @@ from notbefore import garbage
 
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
+    before = gc.get_threshold()
     yield
+    gc.set_threshold(*before)
     gc.unfreeze()
+
+
+def test_only_the_young_are_looked_at_less_often() -> None:
+    _, *others = gc.get_threshold()
+    garbage.ease()
+    assert gc.get_threshold() == (garbage.THRESHOLD, *others)
 
 
 def test_what_stays_is_never_looked_at_again() -> None:

@@ -44,6 +44,7 @@ def run(settings: Settings) -> int:
     # A command's thread gives way to polls sooner than by default.
     sys.setswitchinterval(0.0005)
     logs.configure(settings.log_level, settings.log_format)
+    garbage.ease()
     options = _options(settings)
     with ExitStack() as held:
         held.enter_context(datadirectory.held(settings.directory))

@@ -4,10 +4,9 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-
 THRESHOLD = 10_000
-"""Collect after so many new things. Python's own 700 is a tenth of the time when thousands of guests are connected; many
-more would let what requests leave behind in cycles pile up."""
+"""Collect after so many new things. Python's own 700 is a tenth of the time when thousands of guests are connected;
+many more would let what requests leave behind in cycles pile up."""
 
 
 def ease() -> None:

@@ -13,7 +13,7 @@ class Effort:
     sources: int = 10_000
     polls: int = 100_000
     """Of one run of our own generator."""
-    approvals: int = 5_000
+    approvals: int = 10_000
     """Of each kind."""
     waiters: int = 10_000
     waiting_seconds: int = 10

@@ -27,6 +27,14 @@ def add_group(rig: Rig, name: str) -> None:
     fleet.add_group(rig.service, OPERATOR, name=name, kind=ScopeKind.AVAILABILITY_SET, policy={})
 
 
+def is_added(rig: Rig, name: str) -> bool:
+    try:
+        add_group(rig, name)
+    except errors.UnavailableError:
+        return False
+    return True
+
+
 def test_a_failover_is_survived(postgres_server: PostgresServer, postgres_url: str) -> None:
     stores = [open_store(postgres_url, migrate=True) for _ in range(2)]
     one, two = (Rig(store, clock=SystemClock()) for store in stores)
@@ -39,7 +47,7 @@ def test_a_failover_is_survived(postgres_server: PostgresServer, postgres_url: s
         with pytest.raises(errors.UnavailableError):
             add_group(one, "meanwhile")
         postgres_server.promote()
-        add_group(one, "after")
+        wait_for(lambda: is_added(one, "after"))
         wait_for(lambda: "group:after" in two.published.scopes)
         assert "group:meanwhile" not in two.published.scopes
     finally:

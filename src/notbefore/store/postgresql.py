@@ -78,6 +78,7 @@ class PostgresqlStore(PooledStore):
             try:
                 with self._listener() as connection:
                     # Listening first: what is committed from here on is told.
+                    connection.execute(f"LISTEN {CHANNEL}")
                     yield -1 if missed else _newest(connection)
                     failures, missed = 0, True
                     while not stop.is_set():
@@ -91,9 +92,7 @@ class PostgresqlStore(PooledStore):
     def _listener(self) -> psycopg.Connection[Any]:
         url = self._url.set(drivername="postgresql").render_as_string(hide_password=False)
         conninfo = psycopg.conninfo.make_conninfo(url, **connecting(self._url))
-        connection = psycopg.connect(conninfo, autocommit=True)
-        connection.execute(f"LISTEN {CHANNEL}")
-        return connection
+        return psycopg.connect(conninfo, autocommit=True)
 
     def _is_lost(self, connection: Connection) -> bool:
         assert isinstance(connection, psycopg.Connection)

@@ -1,0 +1,1 @@
+"""The daemon in a VM: prepares for what is announced, approves, recovers."""

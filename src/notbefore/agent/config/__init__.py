@@ -1,0 +1,1 @@
+"""agent.toml: what it may say, read and checked."""

@@ -1,0 +1,1 @@
+"""What is done to prepare for an event and to recover from it."""

@@ -1,0 +1,1 @@
+"""All that only works on POSIX systems; everything else of the agent does without."""

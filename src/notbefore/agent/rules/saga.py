@@ -1,0 +1,128 @@
+"""The life of one event as this VM lives it: what was done for it, and how far that got."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+
+from notbefore.agent.rules.handling import Phase
+from notbefore.client.events import Event
+
+
+class State(StrEnum):
+    SEEN = "seen"
+    PREPARING = "preparing"
+    PREPARED = "prepared"
+    APPROVED = "approved"
+    STARTED = "started"
+    RECOVERING = "recovering"
+    UNDOING = "undoing"
+    DONE = "done"
+
+    @property
+    def ahead(self) -> bool:
+        """The event has not started as far as we know."""
+        return self in AHEAD
+
+    @property
+    def returning(self) -> bool:
+        return self in (State.RECOVERING, State.UNDOING)
+
+
+AHEAD = frozenset({State.SEEN, State.PREPARING, State.PREPARED, State.APPROVED})
+
+
+class Progress(StrEnum):
+    RUNNING = "running"
+    INTERRUPTED = "interrupted"
+    """The agent ended while it ran."""
+    RETRYING = "retrying"
+    DONE = "done"
+    FAILED = "failed"
+    PASSED_ON = "passed on"
+    """Another event still needs what was prepared; it recovers when that one ends."""
+
+    @property
+    def settled(self) -> bool:
+        return self in SETTLED
+
+
+SETTLED = frozenset({Progress.DONE, Progress.FAILED, Progress.PASSED_ON})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One handler's part in one phase."""
+
+    phase: Phase
+    handler: str
+    progress: Progress
+    attempt: int
+    """Counts from 1."""
+    failures: int = 0
+    """Attempts that ended badly; one that we interrupted ourselves is none."""
+    begun_at: datetime
+    ended_at: datetime | None = None
+    retry_at: datetime | None = None
+    said: str = ""
+
+    @property
+    def key(self) -> tuple[Phase, str]:
+        return (self.phase, self.handler)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """How long this VM really stood still."""
+
+    seconds: float
+    resolution: float
+    """How far off that may be."""
+    by: str
+    """Which clock showed it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saga:
+    event: Event
+    """As it was last listed."""
+    state: State
+    seen_at: datetime
+    ready_at: datetime | None = None
+    approving_at: datetime | None = None
+    """Before the approval was sent: from here on it may have arrived."""
+    approved_at: datetime | None = None
+    started_at: datetime | None = None
+    gone_at: datetime | None = None
+    done_at: datetime | None = None
+    lost: bool = False
+    """What was prepared for it is not known: the journal is younger than its start."""
+    why: str = ""
+    """What it is waiting for, or how it ended, in a sentence."""
+    steps: Mapping[tuple[Phase, str], Step] = field(default_factory=dict)
+    memos: Mapping[str, str] = field(default_factory=dict)
+    """What handlers want to be reminded of, by handler."""
+    pause: Pause | None = None
+
+    @property
+    def id(self) -> str:
+        return self.event.id.upper()
+
+    @property
+    def live(self) -> bool:
+        return self.state is not State.DONE
+
+    def step(self, phase: Phase, handler: str) -> Step | None:
+        return self.steps.get((phase, handler))
+
+    def with_step(self, step: Step) -> "Saga":
+        return replace(self, steps={**self.steps, step.key: step})
+
+    @property
+    def running(self) -> frozenset[str]:
+        return frozenset(step.handler for step in self.steps.values() if step.progress is Progress.RUNNING)
+
+    @property
+    def prepared_by(self) -> frozenset[str]:
+        """Whose preparation has begun: however it went, there is something to take back."""
+        return frozenset(step.handler for step in self.steps.values() if step.phase is Phase.PREPARE)

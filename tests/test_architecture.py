@@ -17,7 +17,11 @@ SEALED = {
     "core": (frozenset({"core"}), frozenset[str]()),
     "wire": (frozenset({"wire", "core"}), frozenset({"msgspec"})),
     "clock": (frozenset({"clock"}), frozenset[str]()),
-    "client": (frozenset({"client", "wire", "core", "clock"}), frozenset({"msgspec"})),
+    "client": (frozenset({"client", "wire", "core", "clock"}), frozenset({"h11", "msgspec"})),
+    "agent": (
+        frozenset({"agent", "client", "wire", "core", "clock", "settings"}),
+        frozenset({"apprise", "h11", "kubernetes", "msgspec"}),
+    ),
 }
 # Rooms that may use anything but these.
 FORBIDDEN = {

@@ -66,10 +66,6 @@ class Step:
     retry_at: datetime | None = None
     said: str = ""
 
-    @property
-    def key(self) -> tuple[Phase, str]:
-        return (self.phase, self.handler)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
@@ -99,7 +95,7 @@ class Saga:
     """What was prepared for it is not known: the journal is younger than its start."""
     why: str = ""
     """What it is waiting for, or how it ended, in a sentence."""
-    steps: Mapping[tuple[Phase, str], Step] = field(default_factory=dict)
+    steps: tuple[Step, ...] = ()
     memos: Mapping[str, str] = field(default_factory=dict)
     """What handlers want to be reminded of, by handler."""
     pause: Pause | None = None
@@ -113,16 +109,17 @@ class Saga:
         return self.state is not State.DONE
 
     def step(self, phase: Phase, handler: str) -> Step | None:
-        return self.steps.get((phase, handler))
+        return next((step for step in self.steps if step.phase is phase and step.handler == handler), None)
 
     def with_step(self, step: Step) -> "Saga":
-        return replace(self, steps={**self.steps, step.key: step})
+        others = (other for other in self.steps if (other.phase, other.handler) != (step.phase, step.handler))
+        return replace(self, steps=(*others, step))
 
     @property
-    def running(self) -> frozenset[str]:
-        return frozenset(step.handler for step in self.steps.values() if step.progress is Progress.RUNNING)
+    def running(self) -> tuple[Step, ...]:
+        return tuple(step for step in self.steps if step.progress is Progress.RUNNING)
 
     @property
     def prepared_by(self) -> frozenset[str]:
         """Whose preparation has begun: however it went, there is something to take back."""
-        return frozenset(step.handler for step in self.steps.values() if step.phase is Phase.PREPARE)
+        return frozenset(step.handler for step in self.steps if step.phase is Phase.PREPARE)

@@ -1,0 +1,281 @@
+"""What happens next in a saga. Each turn gives the saga as it is to be written down, and then what is to be done.
+
+One order holds throughout: what is about to be done stands in the saga first. A step that the journal shows as running
+when the agent starts was interrupted, and is done again.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from notbefore.agent.rules import approval
+from notbefore.agent.rules.approval import Policy
+from notbefore.agent.rules.handling import Phase, Rule, concerned
+from notbefore.agent.rules.saga import Progress, Saga, State, Step
+from notbefore.client.events import Event
+
+MARGIN = timedelta(seconds=2)
+"""What preparation leaves of the notice, for the approval."""
+LONGEST_PAUSE = timedelta(seconds=30)
+LOST = "STATE-LOST"
+"""Stands for all that was prepared before the journal was lost."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What is known when a saga is looked at."""
+
+    now: datetime
+    """By the endpoint's clock."""
+    names: Sequence[str]
+    """The VMs that this agent acts for."""
+    listed: Event | None
+    """As the last document shows it, if it does and if it is about one of them."""
+    rules: Sequence[Rule]
+    policy: Policy
+    peers: Mapping[str, datetime] = field(default_factory=dict)
+    """Since when others are ready for this event, by lower-case name."""
+    busy: Collection[str] = ()
+    """Handlers that are at work for another event."""
+    held: Collection[str] = ()
+    """Handlers whose preparation another event still needs."""
+    may_approve: bool = True
+    """No approval of it is under way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begin:
+    step: Step
+    deadline: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    phase: Phase
+    handler: str
+
+
+@dataclass(frozen=True, slots=True)
+class Approve:
+    pass
+
+
+Effect = Begin | Stop | Approve
+
+
+def appeared(event: Event, now: datetime, *, lost: bool = False) -> Saga:
+    return Saga(event=event, state=State.SEEN, seen_at=now, lost=lost)
+
+
+def after_loss(now: datetime) -> Saga:
+    """The journal is new: whatever was prepared before, by handlers that want it so, is recovered from."""
+    event = Event(id=LOST, status="Started", type="")
+    return Saga(event=event, state=State.RECOVERING, seen_at=now, gone_at=now, lost=True)
+
+
+def resumed(saga: Saga) -> Saga:
+    """As the agent finds it after a restart."""
+    for step in saga.running:
+        saga = saga.with_step(replace(step, progress=Progress.INTERRUPTED))
+    return saga
+
+
+def reopened(saga: Saga, event: Event, now: datetime) -> bool:
+    """Whether an event that was thought to be over is to be prepared for again: it was only missing for a while."""
+    return not (saga.live or saga.started_at or event.started or (event.deadline is not None and event.deadline <= now))
+
+
+def approved(saga: Saga, now: datetime) -> Saga:
+    if saga.state is not State.PREPARED:
+        return saga
+    return replace(saga, state=State.APPROVED, approved_at=now, why="approved; waits for the start")
+
+
+def ended(saga: Saga, step: Step, rule: Rule | None, *, ok: bool, said: str, now: datetime) -> Saga:
+    """A handler has come back."""
+    done = replace(step, ended_at=now, said=said)
+    if ok:
+        return saga.with_step(replace(done, progress=Progress.DONE))
+    failures = step.failures + 1
+    if rule is None or failures > rule.retries:
+        return saga.with_step(replace(done, progress=Progress.FAILED, failures=failures))
+    pause = min(timedelta(seconds=2 ** (failures - 1)), LONGEST_PAUSE)
+    return saga.with_step(replace(done, progress=Progress.RETRYING, failures=failures, retry_at=now + pause))
+
+
+def advance(saga: Saga, view: View) -> tuple[Saga, Sequence[Effect]]:
+    turn = _Turn(saga, view)
+    turn.look()
+    while turn.take():
+        pass
+    return turn.saga, turn.effects
+
+
+class _Turn:
+    def __init__(self, saga: Saga, view: View) -> None:
+        self.saga = saga
+        self.view = view
+        self.effects: list[Effect] = []
+
+    def look(self) -> None:
+        """What the document says of the event, while it is not over."""
+        saga, listed = self.saga, self.view.listed
+        if saga.state.returning or not saga.live:
+            return
+        if listed is None:
+            self._gone()
+            return
+        self.saga = replace(saga, event=listed)
+        if (listed.started or saga.started_at) and saga.state is not State.STARTED:
+            self.saga = replace(self.saga, state=State.STARTED, started_at=saga.started_at or self.view.now)
+            self._stop_all()
+
+    def take(self) -> bool:
+        """Go on within a state; whether it has become another."""
+        before = self.saga.state
+        match before:
+            case State.SEEN | State.PREPARING:
+                self._prepare()
+            case State.PREPARED:
+                self._approve()
+            case State.STARTED:
+                self._accompany()
+            case State.RECOVERING:
+                self._return(Phase.RECOVER)
+            case State.UNDOING:
+                self._return(Phase.UNDO)
+            case State.APPROVED | State.DONE:
+                pass
+        return self.saga.state is not before
+
+    def _gone(self) -> None:
+        """Recover if it may have happened, else undo."""
+        saga, now = self.saga, self.view.now
+        deadline = saga.event.deadline
+        happened = saga.started_at or saga.approving_at or deadline is None or now >= deadline
+        state = State.RECOVERING if happened else State.UNDOING
+        self.saga = replace(saga, state=state, gone_at=now)
+        self._stop_all()
+
+    def _stop_all(self) -> None:
+        self.effects += [Stop(phase=step.phase, handler=step.handler) for step in self.saga.running]
+
+    def _prepare(self) -> None:
+        event = self.saga.event
+        if self.view.policy.needs_nothing(event):
+            self._ready("needs no preparation")
+            return
+        rules = concerned(self.view.rules, event, Phase.PREPARE)
+        failed = self._failed(Phase.PREPARE, [rule for rule in rules if rule.blocks])
+        if failed:
+            self._say(f"not approved, because preparation failed: {failed}")
+            return
+        if not self._stage_by_stage(rules, Phase.PREPARE):
+            self._ready("prepared")
+        elif self.saga.prepared_by:
+            self.saga = replace(self.saga, state=State.PREPARING)
+
+    def _ready(self, why: str) -> None:
+        self.saga = replace(self.saga, state=State.PREPARED, ready_at=self.view.now, why=why)
+
+    def _approve(self) -> None:
+        saga, view = self.saga, self.view
+        ready_at = saga.ready_at or view.now
+        why = approval.obstacle(view.policy, saga.event, view.names, ready_at, view.peers, view.now)
+        if why:
+            self._say(why)
+            return
+        self._say("ready; approving")
+        if view.may_approve:
+            self.saga = replace(self.saga, approving_at=saga.approving_at or view.now)
+            self.effects.append(Approve())
+
+    def _accompany(self) -> None:
+        self._say("started; waits for its end")
+        if not self._running_before(Phase.ON_STARTED):
+            self._stage_by_stage(concerned(self.view.rules, self.saga.event, Phase.ON_STARTED), Phase.ON_STARTED)
+
+    def _return(self, phase: Phase) -> None:
+        if running := self._running_before(phase):
+            self._say(f"waits until {', '.join(running)} has stopped")
+            return
+        rules = [rule for rule in self.view.rules if phase in rule.phases and self._returns(rule, phase)]
+        for rule in rules:
+            if rule.name in self.view.held and self.saga.step(phase, rule.name) is None:
+                self._note(phase, rule, Progress.PASSED_ON)
+        if not self._stage_by_stage(rules, phase, backwards=True):
+            self.saga = replace(self.saga, state=State.DONE, done_at=self.view.now, why=self._outcome(phase, rules))
+
+    def _returns(self, rule: Rule, phase: Phase) -> bool:
+        """Whether there is something for it to take back."""
+        saga = self.saga
+        if rule.name in saga.prepared_by or (saga.lost and rule.always_recover):
+            return True
+        never_prepares = Phase.PREPARE not in rule.phases and phase is Phase.RECOVER
+        return never_prepares and saga.id != LOST and rule.match.fits(saga.event)
+
+    def _outcome(self, phase: Phase, rules: Sequence[Rule]) -> str:
+        word = "recovered" if phase is Phase.RECOVER else "cancelled before its start, and undone"
+        failed = self._failed(phase, rules)
+        return f"{word}, except for {failed}" if failed else word
+
+    def _failed(self, phase: Phase, rules: Sequence[Rule]) -> str:
+        """Whose last try failed, and why."""
+        steps = [self.saga.step(phase, rule.name) for rule in rules]
+        return "; ".join(f"{step.handler} ({step.said})" for step in steps if step and step.progress is Progress.FAILED)
+
+    def _running_before(self, phase: Phase) -> Sequence[str]:
+        """Who is still at work in an earlier phase."""
+        return [step.handler for step in self.saga.running if step.phase is not phase]
+
+    def _stage_by_stage(self, rules: Sequence[Rule], phase: Phase, *, backwards: bool = False) -> bool:
+        """Begin what can begin; whether something is left to be done or to end."""
+        for stage in sorted({rule.stage for rule in rules}, reverse=backwards):
+            left = [rule for rule in rules if rule.stage == stage and not self._settled(phase, rule)]
+            for rule in left:
+                self._try(phase, rule)
+            if left:
+                return True
+        return False
+
+    def _try(self, phase: Phase, rule: Rule) -> None:
+        step, now = self.saga.step(phase, rule.name), self.view.now
+        if step is not None and step.progress is Progress.RUNNING:
+            self._say(f"{rule.name} is at work ({phase}, attempt {step.attempt})")
+        elif rule.name in self.view.busy:
+            self._say(f"{rule.name} is at work for another event")
+        elif step is not None and step.retry_at and now < step.retry_at:
+            self._say(f"{rule.name} failed ({step.said}) and is tried again")
+        elif phase is Phase.PREPARE and step is None and (due := rule.due(self.saga.event)) and now < due:
+            self._say(f"{rule.name} begins at {due:%Y-%m-%d %H:%M:%S} UTC")
+        else:
+            begun = self._note(phase, rule, Progress.RUNNING)
+            self.effects.append(Begin(step=begun, deadline=self._deadline(phase, rule)))
+            self._say(f"{rule.name} is at work ({phase}, attempt {begun.attempt})")
+
+    def _deadline(self, phase: Phase, rule: Rule) -> datetime:
+        limit = self.view.now + rule.timeout
+        not_before = self.saga.event.deadline
+        if phase is Phase.PREPARE and not_before and not_before - MARGIN > self.view.now:
+            return min(limit, not_before - MARGIN)
+        return limit
+
+    def _note(self, phase: Phase, rule: Rule, progress: Progress) -> Step:
+        before = self.saga.step(phase, rule.name)
+        step = Step(
+            phase=phase,
+            handler=rule.name,
+            progress=progress,
+            attempt=before.attempt + 1 if before else 1,
+            failures=before.failures if before else 0,
+            begun_at=self.view.now,
+        )
+        self.saga = self.saga.with_step(step)
+        return step
+
+    def _settled(self, phase: Phase, rule: Rule) -> bool:
+        step = self.saga.step(phase, rule.name)
+        return step is not None and step.progress.settled
+
+    def _say(self, why: str) -> None:
+        self.saga = replace(self.saga, why=why)

@@ -1,0 +1,182 @@
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from tests.acceptance.running import until
+from tests.agent.handlers.work import work
+
+from notbefore.agent.handlers import facts, process
+from notbefore.agent.handlers.interface import Outcome, Work
+
+QUICK = 0.3
+
+
+def sh(text: str, *arguments: str, given: Work | None = None, stdin: bytes = b"") -> Outcome:
+    argv = ["/bin/sh", "-c", text, "sh", *arguments]
+    return process.run(argv, work=given or work(), environment={}, stdin=stdin, grace=QUICK)
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def pid_in(file: Path) -> int:
+    return int(until(lambda: file.exists() and file.read_text().strip()))
+
+
+def test_a_program_succeeds_and_its_last_words_are_kept() -> None:
+    assert sh("echo one; echo two >&2") == Outcome(ok=True, said="one / two")
+
+
+def test_it_is_told_the_facts_twice_and_what_is_configured_comes_on_top(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC"):
+        monkeypatch.setenv(name, "the agent's")
+    monkeypatch.setenv("KEPT", "kept")
+    told = process.run(
+        ["/bin/sh", "-c", 'cat; echo "$EVENT_TYPE $MORE $KEPT"; env | grep -c -e NOTIFY -e WATCHDOG; pwd'],
+        work=work(),
+        environment={"MORE": "more", "EVENT_TYPE": "mine"},
+        directory="/usr",
+        stdin=b'{"a":1}\n',
+    )
+    assert told == Outcome(ok=True, said='{"a":1} / mine more kept / 0 / /usr')
+
+
+def test_without_anything_to_read_it_finds_the_end_at_once() -> None:
+    assert sh("cat && echo done") == Outcome(ok=True, said="done")
+
+
+def test_a_program_that_does_not_read_what_it_is_told_comes_to_no_harm() -> None:
+    assert sh("exec <&-; echo fine", stdin=b"x" * 1_000_000) == Outcome(ok=True, said="fine")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("echo no such disk >&2; exit 3", "exit code 3: no such disk"),
+        ("exit 3", "exit code 3"),
+        ("kill -9 $$", "ended by signal 9"),
+        ("printf '\\033[31mred\\033[0m \\007bell\\n\\n  \\nlast'; exit 1", "exit code 1: red  bell / last"),
+    ],
+)
+def test_a_failure_says_how_it_ended(text: str, said: str) -> None:
+    assert sh(text) == Outcome(ok=False, said=said)
+
+
+def test_a_chatty_program_is_read_all_along_and_only_its_end_is_kept() -> None:
+    outcome = sh("i=0; while [ $i -lt 20000 ]; do echo 'a line of thirty-two characters'; i=$((i+1)); done; echo end")
+    assert outcome.ok
+    assert outcome.said.startswith("... ")
+    assert outcome.said.endswith(" / end")
+    assert 1500 < len(outcome.said) < 4000
+
+
+def test_bytes_that_are_no_text_do_no_harm() -> None:
+    assert sh("printf '\\377\\376 \\000 x'").said == "\ufffd\ufffd   x"
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("/nowhere/at-all", "there is no program /nowhere/at-all"),
+        ("no-such-program-anywhere", "there is no program no-such-program-anywhere"),
+        ("/etc/passwd", "/etc/passwd cannot be run: permission denied"),
+        ("/usr", "/usr cannot be run: permission denied"),
+        ("nul\0", "nul  cannot be run: embedded null byte"),
+    ],
+)
+def test_what_cannot_be_started_is_told_plainly(program: str, said: str) -> None:
+    assert process.run([program], work=work(), environment={}, stdin=b"") == Outcome(ok=False, said=said)
+
+
+def test_a_file_that_is_no_program_is_told_plainly(tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("echo no first line with an interpreter\n")
+    script.chmod(0o755)
+    outcome = process.run([str(script)], work=work(), environment={}, stdin=b"")
+    assert outcome == Outcome(ok=False, said=f"{script} cannot be run: exec format error")
+
+
+def test_a_directory_that_is_not_there_is_told_plainly() -> None:
+    outcome = process.run(["/bin/true"], work=work(), environment={}, directory="/nowhere", stdin=b"")
+    assert outcome == Outcome(ok=False, said="the directory /nowhere cannot be used: no such file or directory")
+
+
+def test_when_its_time_is_up_it_is_asked_to_end() -> None:
+    begun = time.monotonic()
+    outcome = sh("trap 'echo tidied up; exit 0' TERM; echo begun; sleep 60 & wait", given=work(seconds_left=0.2))
+    assert outcome == Outcome(ok=False, said="stopped after 0 s, when its time was up: begun / tidied up")
+    assert time.monotonic() - begun < 2
+
+
+def test_one_that_will_not_end_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
+    begun = time.monotonic()
+    outcome = sh(
+        "trap '' TERM; sh -c 'trap \"\" TERM; echo $$ > $0; while :; do sleep 0.05; done' \"$1\"; echo never",
+        str(tmp_path / "pid"),
+        given=work(seconds_left=0.3),
+    )
+    assert outcome == Outcome(ok=False, said="stopped after 0 s, when its time was up, and killed 0.3 s later")
+    assert 0.5 < time.monotonic() - begun < 3
+    until(lambda: not alive(pid_in(tmp_path / "pid")), 2)
+
+
+def test_it_is_stopped_when_the_agent_asks() -> None:
+    given = work(seconds_left=60.0)
+    threading.Timer(0.1, given.stop.set).start()
+    begun = time.monotonic()
+    assert sh("sleep 60", given=given) == Outcome(ok=False, said="stopped after 0 s, as the agent asked")
+    assert time.monotonic() - begun < 3
+
+
+def test_work_that_comes_too_late_is_stopped_at_once() -> None:
+    assert not sh("sleep 60", given=work(seconds_left=-5.0)).ok
+
+
+def test_what_a_stopped_program_started_has_its_time_to_end_too(tmp_path: Path) -> None:
+    done = tmp_path / "done"
+    worker = "trap 'sleep 0.1; echo tidied > $0; exit' TERM; sleep 60 & wait"
+    outcome = sh('sh -c "$1" "$2" >/dev/null 2>&1 & wait', worker, str(done), given=work(seconds_left=0.3))
+    assert outcome == Outcome(ok=False, said="stopped after 0 s, when its time was up")
+    assert done.read_text() == "tidied\n"
+
+
+def test_what_a_failed_program_left_behind_is_ended(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    assert sh('sleep 60 & echo $! > "$1"; exit 1', str(pid)) == Outcome(ok=False, said="exit code 1")
+    until(lambda: not alive(pid_in(pid)), 2)
+
+
+def test_what_a_program_left_in_the_background_holds_nothing_up_and_goes_on(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    begun = time.monotonic()
+    assert sh('(while :; do echo on; sleep 0.05; done) & echo $! > "$1"', str(pid)).ok
+    assert time.monotonic() - begun < 3
+    left = pid_in(pid)
+    assert alive(left)
+    os.kill(left, 9)
+
+
+def test_where_there_are_no_groups_the_child_alone_is_ended() -> None:
+    asked = process.Program(argv=[sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"])
+    ended = process.execute(asked, seconds=0.5, stop=threading.Event(), grace=QUICK, family=process.Alone)
+    assert ended.said.startswith("stopped after ")
+    assert "killed" not in ended.said
+    stubborn = process.Program(argv=["/bin/sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"])
+    ended = process.execute(stubborn, seconds=0.2, stop=threading.Event(), grace=QUICK, family=process.Alone)
+    assert ended.code == -9
+    assert ended.said == "stopped after 0 s, when its time was up, and killed 0.3 s later"
+
+
+def test_more_is_kept_for_those_who_ask() -> None:
+    program = process.Program(argv=["/usr/bin/seq", "3000"], kept=100_000)
+    ended = process.execute(program, seconds=10, stop=threading.Event())
+    assert ended.output == " / ".join(str(number) for number in range(1, 3001))
+    assert facts.plain(ended.output) == ended.output

@@ -1,0 +1,270 @@
+"""The blocking connection: whole deadlines, bounded bodies, reuse, and an end from another thread."""
+
+import socket
+import ssl
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+
+import pytest
+from tests.client.scripted import Asked, Script, answer, scripted
+
+from notbefore.client.connection import Answer, Connection, ProtocolError
+
+SOON = 5.0
+
+
+def ask(connection: Connection, method: str = "GET", timeout: float = SOON, largest: int = 1000) -> Answer:
+    body = b"{}" if method == "POST" else None
+    return connection.ask(method, "/x?y=z", {"Metadata": "true"}, body, timeout=timeout, largest=largest)
+
+
+def said(*answers: bytes | None) -> Script:
+    """One after another, the last one again and again."""
+    return lambda asked, ended: answers[min(asked.number, len(answers) - 1)]
+
+
+def test_a_question_and_its_answer() -> None:
+    with scripted(said(answer("418 I'm a Teapot", b"short", "X-Two: a", "X-Two: b"))) as server:
+        connection = Connection("127.0.0.1", server.port)
+        got = ask(connection, "POST")
+        connection.close()
+    assert (got.status, got.reason, got.body) == (418, "I'm a Teapot", b"short")
+    assert got.headers["x-two"] == "a, b"
+    [asked] = server.asked
+    assert (asked.method, asked.target, asked.body) == ("POST", "/x?y=z", b"{}")
+    assert (asked.headers["host"], asked.headers["metadata"]) == (f"127.0.0.1:{server.port}", "true")
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+        b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}",
+        b"HTTP/1.0 200 OK\r\nConnection: close\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{}",
+    ],
+)
+def test_every_framing_is_read(whole: bytes) -> None:
+    with scripted(said(whole)) as server:
+        connection = Connection("127.0.0.1", server.port)
+        assert [ask(connection).body, ask(connection).body] == [b"{}", b"{}"]
+        connection.close()
+
+
+def test_a_connection_is_used_again() -> None:
+    with scripted(said(answer(body=b"a"))) as server:
+        connection = Connection("127.0.0.1", server.port)
+        assert [ask(connection).body for _ in range(5)] == [b"a"] * 5
+        connection.close()
+    assert len(server.connections) == 1
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_connection_that_was_closed_meanwhile_is_not_used(method: str) -> None:
+    closing = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        connection = Connection("127.0.0.1", server.getsockname()[1])
+        for _ in range(2):
+            thread = threading.Thread(target=lambda: answer_and_close(server, closing))
+            thread.start()
+            assert ask(connection, method).status == 200
+            thread.join()
+        connection.close()
+
+
+def answer_and_close(server: socket.socket, data: bytes) -> None:
+    accepted, _ = server.accept()
+    with accepted:
+        accepted.recv(65536)
+        accepted.sendall(data)
+
+
+@pytest.mark.parametrize(("method", "again"), [("GET", True), ("POST", False)])
+def test_only_a_get_is_sent_again_when_a_kept_connection_ends_just_then(method: str, again: bool) -> None:
+    with scripted(said(answer(), None, answer())) as server:
+        connection = Connection("127.0.0.1", server.port)
+        ask(connection)
+        if again:
+            assert ask(connection, method).status == 200
+        else:
+            with pytest.raises(ConnectionError):
+                ask(connection, method)
+        connection.close()
+    assert len(server.asked) == (3 if again else 2)
+
+
+def test_a_new_connection_that_ends_is_not_asked_again() -> None:
+    with scripted(said(None)) as server:
+        connection = Connection("127.0.0.1", server.port)
+        with pytest.raises(ConnectionError):
+            ask(connection)
+        connection.close()
+    assert len(server.asked) == 1
+
+
+def test_an_answer_that_has_begun_is_not_asked_for_again() -> None:
+    with scripted(said(answer(), b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 9\r\n\r\n{")) as server:
+        connection = Connection("127.0.0.1", server.port)
+        ask(connection)
+        with pytest.raises(ProtocolError, match="not HTTP as it should be"):
+            ask(connection)
+        connection.close()
+    assert len(server.asked) == 2
+
+
+def test_bytes_that_nobody_asked_for_are_no_answer_to_the_next_question() -> None:
+    with scripted(said(answer(body=b"1") + answer(body=b"stray"), answer(body=b"2"))) as server:
+        connection = Connection("127.0.0.1", server.port)
+        assert [ask(connection).body, ask(connection).body] == [b"1", b"2"]
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        b"SSH-2.0-OpenSSH\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: many\r\nConnection: close\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\nConnection: close\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100_000 + b"\r\n\r\n",
+        answer(body=b"x" * 1001),
+        b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + b"x" * 1001,
+    ],
+)
+def test_what_is_no_answer_or_too_much_is_refused(strange: bytes) -> None:
+    with scripted(said(strange, answer(body=b"fine"))) as server:
+        connection = Connection("127.0.0.1", server.port)
+        with pytest.raises(ProtocolError):
+            ask(connection)
+        assert ask(connection).body == b"fine"
+        connection.close()
+
+
+def test_what_cannot_be_sent_is_refused() -> None:
+    with scripted(said(answer())) as server:
+        connection = Connection("127.0.0.1", server.port)
+        with pytest.raises(ProtocolError, match="cannot be sent"):
+            connection.ask("GET", "/x y", {}, timeout=SOON, largest=1)
+        with pytest.raises(ProtocolError, match="cannot be sent"):
+            connection.ask("GET", "/x", {"A": "b\r\nC: d"}, timeout=SOON, largest=1)
+        connection.close()
+
+
+def test_the_deadline_is_for_the_whole_answer() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ended = threading.Event()
+        thread = threading.Thread(target=drip, args=(server, ended))
+        thread.start()
+        connection = Connection("127.0.0.1", server.getsockname()[1])
+        before = monotonic()
+        with pytest.raises(TimeoutError):
+            ask(connection, timeout=0.4)
+        took = monotonic() - before
+        ended.set()
+        thread.join()
+        connection.close()
+    assert 0.3 < took < 2
+
+
+def drip(server: socket.socket, ended: threading.Event) -> None:
+    accepted, _ = server.accept()
+    with accepted:
+        accepted.sendall(b"HTTP/1.1 200 OK\r\n")
+        while not ended.wait(0.05):
+            accepted.sendall(b"X: y\r\n")
+
+
+def test_nobody_there() -> None:
+    connection = Connection("127.0.0.1", 9)
+    with pytest.raises(ConnectionRefusedError):
+        ask(connection)
+    with pytest.raises(OSError, match="host"):
+        ask(Connection("a..b", 80))
+
+
+def interrupted(connection: Connection, when: Callable[[], bool]) -> tuple[BaseException, float]:
+    """What a question in another thread ends with, and how long after the close."""
+    found: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            ask(connection, timeout=60)
+        except OSError as error:
+            found.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    deadline = monotonic() + SOON
+    pause = threading.Event()
+    while not when():
+        assert monotonic() < deadline
+        pause.wait(0.01)
+    before = monotonic()
+    connection.close()
+    thread.join(SOON)
+    return found[0], monotonic() - before
+
+
+def test_closing_ends_a_question_in_another_thread() -> None:
+    def silent(asked: Asked, ended: threading.Event) -> None:
+        ended.wait(30)
+
+    with scripted(silent) as server:
+        connection = Connection("127.0.0.1", server.port)
+        error, took = interrupted(connection, lambda: bool(server.asked))
+        assert isinstance(error, ConnectionAbortedError)
+        assert took < 1
+        with pytest.raises(ConnectionAbortedError):
+            ask(connection)
+
+
+def test_closing_ends_an_attempt_to_connect() -> None:
+    with socket.socket() as full:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        # Whoever comes after these waits for a place.
+        waiting = [socket.socket() for _ in range(3)]
+        for each in waiting:
+            each.setblocking(False)
+            each.connect_ex(full.getsockname())
+        connection = Connection("127.0.0.1", full.getsockname()[1], connect_timeout=60)
+        begun = monotonic()
+        error, took = interrupted(connection, lambda: monotonic() > begun + 0.2)
+        for each in waiting:
+            each.close()
+    assert isinstance(error, ConnectionAbortedError)
+    assert took < 1
+
+
+def test_tls(tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+    names = ["-subj", "/CN=here", "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run([*make, *names, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=serve_tls, args=(server, context, 2))
+        thread.start()
+        port = server.getsockname()[1]
+        trusting = Connection("127.0.0.1", port, tls=ssl.create_default_context(cafile=str(certificate)))
+        assert ask(trusting).body == b"safe"
+        trusting.close()
+        wary = Connection("127.0.0.1", port, tls=ssl.create_default_context())
+        with pytest.raises(ssl.SSLError):
+            ask(wary)
+        wary.close()
+        thread.join()
+
+
+def serve_tls(server: socket.socket, context: ssl.SSLContext, times: int) -> None:
+    for _ in range(times):
+        accepted, _ = server.accept()
+        try:
+            with context.wrap_socket(accepted, server_side=True) as secured:
+                secured.recv(65536)
+                secured.sendall(answer(body=b"safe"))
+        except OSError:
+            accepted.close()

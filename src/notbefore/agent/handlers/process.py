@@ -77,7 +77,7 @@ class Ended:
     code: int | None
     """Negative: the signal that ended it. None: it could not be killed."""
     output: str
-    """The last of what it printed, as one line."""
+    """The last of what it printed."""
     stopped: str = ""
     """Why and when it was stopped."""
 
@@ -87,16 +87,17 @@ class Ended:
 
     @property
     def said(self) -> str:
-        """How it ended, and its last words."""
+        """How it ended, and its last words, in one line."""
+        words = _one_line(self.output)
         if self.ok:
-            return self.output
+            return words
         if self.stopped:
             how = self.stopped
         elif self.code is not None and self.code < 0:
             how = f"ended by signal {-self.code}"
         else:
             how = f"exit code {self.code}"
-        return f"{how}: {self.output}" if self.output else how
+        return f"{how}: {words}" if words else how
 
 
 def run(
@@ -152,9 +153,24 @@ def execute(
     return Ended(code=process.returncode, output=heard.text, stopped=stopped)
 
 
-def inherited() -> dict[str, str]:
-    """What children get of the agent's own environment."""
-    return {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
+def locate(program: Program) -> str:
+    """Where it is, without running it. ProgramError: it could not be run."""
+    name, directory = program.argv[0], program.directory
+    if not os.path.isdir(directory):
+        raise ProgramError(f"there is no directory {facts.plain(directory)}")
+    places = [""] if os.path.dirname(name) else os.get_exec_path(_environment(program))
+    there = [path for place in places if os.path.isfile(path := os.path.join(directory, place, name))]
+    if not there:
+        raise ProgramError(f"there is no program {facts.plain(name)}")
+    for path in there:
+        if os.access(path, os.X_OK):
+            return path
+    raise ProgramError(f"{facts.plain(there[0])} is not executable: chmod +x it")
+
+
+def _environment(program: Program) -> dict[str, str]:
+    inherited = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
+    return {**inherited, **program.environment}
 
 
 def _families() -> Families:
@@ -173,7 +189,7 @@ def _start(program: Program) -> subprocess.Popen[bytes]:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             cwd=program.directory,
-            env={**inherited(), **program.environment},
+            env=_environment(program),
             start_new_session=True,
         )
     except OSError as error:
@@ -238,9 +254,12 @@ class _Tail:
 
     @property
     def text(self) -> str:
-        text = _COLOURS.sub("", bytes(self._bytes).decode(errors="replace"))
-        lines = (facts.plain(line).strip() for line in text.splitlines())
-        return ("... " if self._cut else "") + " / ".join(line for line in lines if line)
+        return ("... " if self._cut else "") + bytes(self._bytes).decode(errors="replace")
+
+
+def _one_line(text: str) -> str:
+    lines = (facts.plain(line).strip() for line in _COLOURS.sub("", text).splitlines())
+    return " / ".join(line for line in lines if line)
 
 
 def _feed(pipe: IO[bytes], content: bytes) -> None:

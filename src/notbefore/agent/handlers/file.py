@@ -1,0 +1,61 @@
+"""`file`: a flag that is there from the start of preparing until recovered, with the facts in it."""
+
+import contextlib
+import os
+
+from notbefore.agent.config import handlers
+from notbefore.agent.handlers import facts
+from notbefore.agent.handlers.interface import Outcome, Work
+from notbefore.agent.rules.handling import Phase
+
+MODE = 0o644
+"""Whoever looks for the flag need not be who runs the agent."""
+
+
+class File:
+    def __init__(self, config: handlers.File) -> None:
+        self._path = config.path
+
+    def run(self, work: Work) -> Outcome:
+        try:
+            said = self._remove() if work.phase in (Phase.RECOVER, Phase.UNDO) else self._write(facts.encoded(work))
+        except OSError as error:
+            reason = (error.strerror or type(error).__name__).lower()
+            return Outcome(ok=False, said=facts.plain(f"{self._path}: {reason}"))
+        return Outcome(ok=True, said=facts.plain(said))
+
+    def rehearse(self) -> Outcome:
+        directory = os.path.dirname(self._path)
+        if not os.path.isdir(directory):
+            obstacle = f"there is no directory {directory} to write in: make it"
+        elif os.path.isdir(self._path):
+            obstacle = f"{self._path} is a directory: give the path of a file"
+        elif not os.access(directory, os.W_OK | os.X_OK):
+            obstacle = f"this user cannot write in {directory}"
+        else:
+            return Outcome(ok=True, said=facts.plain(f"would write {self._path}, and remove it afterwards"))
+        return Outcome(ok=False, said=facts.plain(obstacle))
+
+    def _write(self, content: bytes) -> str:
+        """All at once: whoever looks sees the whole of it, or nothing."""
+        directory, name = os.path.split(self._path)
+        new = os.path.join(directory, f".{name}.{os.urandom(8).hex()}")
+        try:
+            with open(new, "xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(new, MODE)
+            os.replace(new, self._path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.remove(new)
+            raise
+        return f"{self._path} is written"
+
+    def _remove(self) -> str:
+        try:
+            os.remove(self._path)
+        except FileNotFoundError:
+            return f"{self._path} was not there"
+        return f"{self._path} is removed"

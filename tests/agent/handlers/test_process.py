@@ -178,5 +178,5 @@ def test_where_there_are_no_groups_the_child_alone_is_ended() -> None:
 def test_more_is_kept_for_those_who_ask() -> None:
     program = process.Program(argv=["/usr/bin/seq", "3000"], kept=100_000)
     ended = process.execute(program, seconds=10, stop=threading.Event())
-    assert ended.output == "".join(f"{number}\n" for number in range(1, 3001))
+    assert ended.printed == "".join(f"{number}\n" for number in range(1, 3001))
     assert ended.said == " / ".join(str(number) for number in range(1, 3001))

@@ -76,8 +76,8 @@ class Program:
 class Ended:
     code: int | None
     """Negative: the signal that ended it. None: it could not be killed."""
-    output: str
-    """The last of what it printed."""
+    printed: str
+    """The last of it, as it came."""
     stopped: str = ""
     """Why and when it was stopped."""
 
@@ -87,17 +87,22 @@ class Ended:
 
     @property
     def said(self) -> str:
-        """How it ended, and its last words, in one line."""
-        words = _one_line(self.output)
+        """How it ended, and its last words."""
         if self.ok:
-            return words
+            return self.output
         if self.stopped:
             how = self.stopped
         elif self.code is not None and self.code < 0:
             how = f"ended by signal {-self.code}"
         else:
             how = f"exit code {self.code}"
-        return f"{how}: {words}" if words else how
+        return f"{how}: {self.output}" if self.output else how
+
+    @property
+    def output(self) -> str:
+        """What it printed, in one line and fit for a log."""
+        lines = (facts.plain(line).strip() for line in _COLOURS.sub("", self.printed).splitlines())
+        return " / ".join(line for line in lines if line)
 
 
 def run(
@@ -150,7 +155,7 @@ def execute(
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(_REAPED)
     listener.join(_LAST_WORDS)
-    return Ended(code=process.returncode, output=heard.text, stopped=stopped)
+    return Ended(code=process.returncode, printed=heard.text, stopped=stopped)
 
 
 def locate(program: Program) -> str:
@@ -255,11 +260,6 @@ class _Tail:
     @property
     def text(self) -> str:
         return ("... " if self._cut else "") + bytes(self._bytes).decode(errors="replace")
-
-
-def _one_line(text: str) -> str:
-    lines = (facts.plain(line).strip() for line in _COLOURS.sub("", text).splitlines())
-    return " / ".join(line for line in lines if line)
 
 
 def _feed(pipe: IO[bytes], content: bytes) -> None:

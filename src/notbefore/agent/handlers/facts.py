@@ -1,6 +1,7 @@
 """The facts about an event, as handlers are told them: as variables, and as one JSON object."""
 
 import math
+from collections.abc import Callable, Mapping
 from datetime import datetime
 
 import msgspec
@@ -34,36 +35,8 @@ def encoded(work: Work) -> bytes:
 
 
 def environment(work: Work) -> dict[str, str]:
-    """The same as variables: ours, and the names that azure-scheduledevents-manager gave them."""
-    event = work.event
-    resources = _whole_words(plain(" ".join(event.resources)))
-    told = {
-        "NOTBEFORE_PHASE": work.phase.value,
-        "NOTBEFORE_HANDLER": work.handler,
-        "NOTBEFORE_ATTEMPT": str(work.attempt),
-        "NOTBEFORE_NAME": work.me,
-        "NOTBEFORE_EVENT_ID": event.id,
-        "NOTBEFORE_EVENT_TYPE": event.type,
-        "NOTBEFORE_EVENT_STATUS": event.status,
-        "NOTBEFORE_EVENT_SOURCE": event.source,
-        "NOTBEFORE_EVENT_DESCRIPTION": event.description,
-        "NOTBEFORE_RESOURCES": resources,
-        "NOTBEFORE_DURATION": str(event.duration_seconds),
-        "NOTBEFORE_NOT_BEFORE": _moment(event.deadline) or "",
-        "NOTBEFORE_DEADLINE": _moment(work.deadline) or "",
-        "NOTBEFORE_SECONDS_LEFT": str(math.floor(work.seconds_left)),
-        "NOTBEFORE_PAUSE_SECONDS": "" if work.pause is None else f"{work.pause:.3f}",
-        "EVENT_ID": event.id,
-        "EVENT_TYPE": event.type,
-        "EVENT_STATUS": event.status,
-        "EVENT_SOURCE": event.source,
-        "EVENT_DESCRIPTION": event.description,
-        "EVENT_NOTBEFORE": event.not_before_text,
-        "EVENT_RESOURCES": resources,
-        "EVENT_RESOURCETYPE": event.resource_type,
-        "EVENT_DURATION": str(event.duration_seconds),
-    }
-    return {name: _bounded(plain(value)) for name, value in told.items()}
+    """The same as variables."""
+    return {name: _bounded(plain(tell(work))) for name, tell in _VARIABLES.items()}
 
 
 def plain(text: str) -> str:
@@ -75,10 +48,42 @@ def _bounded(text: str) -> str:
     return text.encode()[:LONGEST].decode(errors="ignore")
 
 
-def _whole_words(text: str) -> str:
-    """A name that is cut short could be that of another VM."""
+def _resources(work: Work) -> str:
+    """Cut between names if need be: the beginning of one could be another VM's."""
+    text = plain(" ".join(work.event.resources))
     return text if len(text.encode()) <= LONGEST else _bounded(text).rpartition(" ")[0]
 
 
 def _moment(moment: datetime | None) -> str | None:
     return None if moment is None else dates.iso(moment)
+
+
+_VARIABLES: Mapping[str, Callable[[Work], str]] = {
+    "NOTBEFORE_PHASE": lambda work: work.phase.value,
+    "NOTBEFORE_HANDLER": lambda work: work.handler,
+    "NOTBEFORE_ATTEMPT": lambda work: str(work.attempt),
+    "NOTBEFORE_NAME": lambda work: work.me,
+    "NOTBEFORE_EVENT_ID": lambda work: work.event.id,
+    "NOTBEFORE_EVENT_TYPE": lambda work: work.event.type,
+    "NOTBEFORE_EVENT_STATUS": lambda work: work.event.status,
+    "NOTBEFORE_EVENT_SOURCE": lambda work: work.event.source,
+    "NOTBEFORE_EVENT_DESCRIPTION": lambda work: work.event.description,
+    "NOTBEFORE_RESOURCES": _resources,
+    "NOTBEFORE_DURATION": lambda work: str(work.event.duration_seconds),
+    "NOTBEFORE_NOT_BEFORE": lambda work: _moment(work.event.deadline) or "",
+    "NOTBEFORE_DEADLINE": lambda work: _moment(work.deadline) or "",
+    "NOTBEFORE_SECONDS_LEFT": lambda work: str(math.floor(work.seconds_left)),
+    "NOTBEFORE_PAUSE_SECONDS": lambda work: "" if work.pause is None else f"{work.pause:.3f}",
+    # The names that azure-scheduledevents-manager gave them.
+    "EVENT_ID": lambda work: work.event.id,
+    "EVENT_TYPE": lambda work: work.event.type,
+    "EVENT_STATUS": lambda work: work.event.status,
+    "EVENT_SOURCE": lambda work: work.event.source,
+    "EVENT_DESCRIPTION": lambda work: work.event.description,
+    "EVENT_NOTBEFORE": lambda work: work.event.not_before_text,
+    "EVENT_RESOURCES": _resources,
+    "EVENT_RESOURCETYPE": lambda work: work.event.resource_type,
+    "EVENT_DURATION": lambda work: str(work.event.duration_seconds),
+}
+NAMES = tuple(_VARIABLES)
+"""Of all variables: what templates may use."""

@@ -7,22 +7,24 @@ from urllib.parse import quote_plus
 
 import msgspec
 
+from notbefore.agent.handlers import facts
+
 Escape = Callable[[str], str]
 
 
-def fill(text: str, facts: Mapping[str, str], escape: Escape = str) -> str:
-    """What is not a fact stays as it is: a message that looks odd is better than none."""
-    return Template(text).safe_substitute({name: escape(value) for name, value in facts.items()})
+def fill(text: str, variables: Mapping[str, str], escape: Escape = str) -> str:
+    """What is not known stays as it is: a message that looks odd is better than none."""
+    return Template(text).safe_substitute({name: escape(value) for name, value in variables.items()})
 
 
-def flaw(text: str, facts: Mapping[str, str]) -> str:
+def flaw(text: str) -> str:
     """What is wrong with a template, for its author; empty when nothing is."""
     template = Template(text)
     if not template.is_valid():
         return "a $ stands alone: write $$ for a dollar sign"
-    unknown = sorted(set(template.get_identifiers()) - facts.keys())
+    unknown = sorted(set(template.get_identifiers()) - set(facts.NAMES))
     if unknown:
-        return f"${unknown[0]} is not known: the names are {', '.join(facts)}, and $$ is a dollar sign"
+        return f"${unknown[0]} is not known: the names are {', '.join(facts.NAMES)}, and $$ is a dollar sign"
     return ""
 
 

@@ -9,6 +9,7 @@ import msgspec
 from notbefore.agent.config import values
 from notbefore.agent.config.handlers import Handler
 from notbefore.agent.config.values import Span
+from notbefore.agent.rules.approval import Policy
 from notbefore.agent.rules.handling import Match
 from notbefore.core import errors
 
@@ -70,6 +71,14 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     approve: Approve = Approve()
     peers: Peers | None = None
     handlers: tuple[Handler, ...] = msgspec.field(name="handler", default=())
+
+    @property
+    def policy(self) -> Policy:
+        return Policy(
+            approves=self.approve.when == "prepared",
+            at_once=tuple(rule.match for rule in self.approve.at_once),
+            peer_timeout=self.peers.timeout if self.peers else None,
+        )
 
     def __post_init__(self) -> None:
         names = [handler.name for handler in self.handlers]

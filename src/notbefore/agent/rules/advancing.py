@@ -144,8 +144,6 @@ class _Turn:
                 self._return(Phase.RECOVER)
             case State.UNDOING:
                 self._return(Phase.UNDO)
-            case State.APPROVED | State.DONE:
-                pass
         return self.saga.state is not before
 
     def _gone(self) -> None:
@@ -201,7 +199,9 @@ class _Turn:
             return
         rules = [rule for rule in self.view.rules if phase in rule.phases and self._returns(rule, phase)]
         for rule in rules:
-            if rule.name in self.view.held and self.saga.step(phase, rule.name) is None:
+            step = self.saga.step(phase, rule.name)
+            taken_care_of = step is not None and (step.progress.settled or step.progress is Progress.RUNNING)
+            if rule.name in self.view.held and not taken_care_of:
                 self._note(phase, rule, Progress.PASSED_ON)
         if not self._stage_by_stage(rules, phase, backwards=True):
             self.saga = replace(self.saga, state=State.DONE, done_at=self.view.now, why=self._outcome(phase, rules))

@@ -1,6 +1,6 @@
 """The life of one event as this VM lives it: what was done for it, and how far that got."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -123,3 +123,14 @@ class Saga:
     def prepared_by(self) -> frozenset[str]:
         """Whose preparation has begun: however it went, there is something to take back."""
         return frozenset(step.handler for step in self.steps if step.phase is Phase.PREPARE)
+
+
+def held_elsewhere(saga: Saga, live: Iterable[Saga]) -> frozenset[str]:
+    """Handlers whose preparation another event still needs."""
+    others = (other for other in live if other.id != saga.id and not other.state.returning)
+    return frozenset(handler for other in others for handler in other.prepared_by)
+
+
+def busy_elsewhere(saga: Saga, live: Iterable[Saga]) -> frozenset[str]:
+    """Handlers that are at work for another event."""
+    return frozenset(step.handler for other in live if other.id != saga.id for step in other.running)

@@ -1,0 +1,88 @@
+"""Events, rules and views for tests of the agent's rules."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from notbefore.agent.rules import advancing
+from notbefore.agent.rules.advancing import Effect, View
+from notbefore.agent.rules.approval import Policy
+from notbefore.agent.rules.handling import Phase, Rule
+from notbefore.agent.rules.saga import Saga, State
+from notbefore.client.events import Event
+from notbefore.wire import dates
+
+T0 = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
+ME = "web-0"
+ALL = frozenset(Phase)
+
+
+def after(seconds: float) -> datetime:
+    return T0 + timedelta(seconds=seconds)
+
+
+def event(**changes: Any) -> Event:
+    not_before = changes.pop("not_before", after(900))
+    given: dict[str, Any] = {
+        "id": "E1",
+        "status": "Scheduled",
+        "type": "Reboot",
+        "resources": (ME,),
+        "source": "User",
+        "not_before_text": dates.http(not_before) if not_before else "",
+    }
+    return Event(**{**given, **changes})
+
+
+def started(**changes: Any) -> Event:
+    return event(status="Started", not_before=None, **changes)
+
+
+def rule(name: str = "drain", **changes: Any) -> Rule:
+    return Rule(**{"name": name, "phases": ALL, **changes})
+
+
+class Story:
+    """One event told step by step; handlers and the endpoint answer when the test says so."""
+
+    def __init__(self, *rules: Rule, policy: Policy | None = None, at: Event | None = None, lost: bool = False) -> None:
+        self.rules = rules or (rule(),)
+        self.policy = policy or Policy()
+        self.now = T0
+        self.saga: Saga = advancing.appeared(at or event(), T0, lost=lost)
+        self.listed: Event | None = self.saga.event
+        self.more: dict[str, Any] = {}
+
+    @property
+    def state(self) -> State:
+        return self.saga.state
+
+    def turn(self, **more: Any) -> list[Effect]:
+        view = View(
+            now=self.now,
+            names=(ME,),
+            listed=self.listed,
+            rules=self.rules,
+            policy=self.policy,
+            **{**self.more, **more},
+        )
+        self.saga, effects = advancing.advance(self.saga, view)
+        return list(effects)
+
+    def begun(self, **more: Any) -> list[str]:
+        """What this turn begins, as `phase handler`."""
+        return [f"{e.step.phase} {e.step.handler}" for e in self.turn(**more) if isinstance(e, advancing.Begin)]
+
+    def end(self, phase: Phase, name: str = "drain", *, ok: bool = True, said: str = "") -> None:
+        step = self.saga.step(phase, name)
+        assert step is not None
+        known = next((rule for rule in self.rules if rule.name == name), None)
+        self.saga = advancing.ended(self.saga, step, known, ok=ok, said=said, now=self.now)
+
+    def wait(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+    def approve(self) -> None:
+        self.saga = advancing.approved(self.saga, self.now)
+
+    def die(self) -> None:
+        self.saga = advancing.resumed(self.saga)

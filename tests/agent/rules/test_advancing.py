@@ -1,0 +1,418 @@
+"""What happens next in a saga: tables."""
+
+from datetime import timedelta
+
+import pytest
+from tests.agent.rules.builders import T0, Story, after, event, rule, started
+
+from notbefore.agent.rules import advancing
+from notbefore.agent.rules.advancing import Approve, Begin, Stop
+from notbefore.agent.rules.approval import Policy
+from notbefore.agent.rules.handling import Match, Phase
+from notbefore.agent.rules.saga import Progress, State
+from notbefore.client.events import Event
+
+PREPARE, ON_STARTED, RECOVER, UNDO = Phase
+THERE_AND_BACK = frozenset({PREPARE, RECOVER, UNDO})
+
+
+def test_the_whole_way() -> None:
+    story = Story()
+    assert (story.begun(), story.state) == (["prepare drain"], State.PREPARING)
+    story.end(PREPARE)
+    assert story.turn() == [Approve()]
+    assert (story.state, story.saga.approving_at) == (State.PREPARED, T0)
+    story.approve()
+    assert (story.state, story.turn()) == (State.APPROVED, [])
+    story.listed = started()
+    assert story.begun() == ["on_started drain"]
+    story.end(ON_STARTED)
+    assert (story.state, story.turn()) == (State.STARTED, [])
+    story.listed = None
+    assert (story.begun(), story.state) == (["recover drain"], State.RECOVERING)
+    story.end(RECOVER)
+    assert story.turn() == []
+    assert (story.state, story.saga.why) == (State.DONE, "recovered")
+    assert story.turn() == []
+
+
+def test_an_event_that_concerns_no_handler_is_approved() -> None:
+    story = Story(rule(match=Match(types=frozenset({"Freeze"}))))
+    assert story.turn() == [Approve()]
+
+
+def test_what_needs_no_preparation_is_approved_at_once() -> None:
+    story = Story(policy=Policy(at_once=(Match(sources=frozenset({"User"})),)))
+    assert story.turn() == [Approve()]
+
+
+def test_never_approve() -> None:
+    story = Story(policy=Policy(approves=False))
+    story.turn()
+    story.end(PREPARE)
+    assert story.turn() == []
+    assert story.state == State.PREPARED
+    assert "never to approve" in story.saga.why
+
+
+def test_stages_one_after_the_other_and_back_in_reverse() -> None:
+    story = Story(rule("b", stage=2), rule("a1", stage=1), rule("a2", stage=1))
+    assert story.begun() == ["prepare a1", "prepare a2"]
+    story.end(PREPARE, "a1")
+    assert story.begun() == []
+    story.end(PREPARE, "a2")
+    assert story.begun() == ["prepare b"]
+    story.end(PREPARE, "b")
+    story.turn()
+    story.listed = None
+    assert story.begun() == ["recover b"]
+    story.end(RECOVER, "b")
+    assert story.begun() == ["recover a1", "recover a2"]
+
+
+def test_a_failure_is_retried_then_blocks() -> None:
+    story = Story(rule(retries=1), rule("later", stage=1))
+    story.turn()
+    story.end(PREPARE, ok=False, said="exit code 1")
+    assert story.turn() == []
+    assert "tried again" in story.saga.why
+    story.wait(1)
+    [begin] = story.turn()
+    assert isinstance(begin, Begin)
+    assert begin.step.attempt == 2
+    story.end(PREPARE, ok=False, said="exit code 1")
+    story.wait(60)
+    assert story.turn() == []
+    assert story.saga.why == "not approved, because preparation failed: drain (exit code 1)"
+    assert story.state == State.PREPARING
+
+
+def test_a_failure_that_does_not_block() -> None:
+    story = Story(rule(retries=0, blocks=False), rule("later", stage=1))
+    story.turn()
+    story.end(PREPARE, ok=False)
+    assert story.begun() == ["prepare later"]
+    story.end(PREPARE, "later")
+    assert story.turn() == [Approve()]
+
+
+def test_a_failed_preparation_is_recovered_from() -> None:
+    """It may have got half way."""
+    story = Story(rule(retries=0))
+    story.turn()
+    story.end(PREPARE, ok=False)
+    story.listed = started()
+    story.turn()
+    story.end(ON_STARTED)
+    story.listed = None
+    assert story.begun() == ["recover drain"]
+
+
+def test_pauses_between_tries_grow_up_to_a_limit() -> None:
+    story = Story(rule(retries=9))
+    pauses = []
+    for _ in range(8):
+        story.turn()
+        story.end(PREPARE, ok=False)
+        step = story.saga.step(PREPARE, "drain")
+        assert step is not None
+        assert step.retry_at is not None
+        pauses.append((step.retry_at - story.now).total_seconds())
+        story.now = step.retry_at
+    assert pauses == [1, 2, 4, 8, 16, 30, 30, 30]
+
+
+def test_a_lead_time_is_waited_for() -> None:
+    story = Story(rule(lead=timedelta(minutes=5)), rule("now", stage=1))
+    assert story.turn() == []
+    assert (story.state, story.saga.why) == (State.SEEN, "drain begins at 2026-01-01 12:10:00 UTC")
+    story.wait(600)
+    assert story.begun() == ["prepare drain"]
+
+
+def test_a_lead_longer_than_the_notice_begins_at_once() -> None:
+    assert Story(rule(lead=timedelta(hours=1))).begun() == ["prepare drain"]
+
+
+@pytest.mark.parametrize(
+    ("not_before", "deadline"),
+    [
+        (after(900), after(60)),
+        (after(30), after(28)),
+        (after(2), after(60)),
+        (after(-5), after(60)),
+        (None, after(60)),
+    ],
+)
+def test_preparation_leaves_time_for_the_approval(not_before: object, deadline: object) -> None:
+    [begin] = Story(at=event(not_before=not_before)).turn()
+    assert isinstance(begin, Begin)
+    assert begin.deadline == deadline
+
+
+def test_recovery_has_its_own_time() -> None:
+    story = Story(rule(timeout=timedelta(seconds=7)))
+    story.turn()
+    story.end(PREPARE)
+    story.turn()
+    story.listed = None
+    story.wait(800)
+    [begin] = story.turn()
+    assert isinstance(begin, Begin)
+    assert begin.deadline == after(807)
+
+
+# Gone without Started seen
+
+
+@pytest.mark.parametrize(("seconds", "phase"), [(0, "undo drain"), (899, "undo drain"), (900, "recover drain")])
+def test_gone_unapproved(seconds: float, phase: str) -> None:
+    story = Story()
+    story.turn()
+    story.end(PREPARE, ok=False)
+    story.wait(seconds)
+    story.listed = None
+    assert story.begun() == [phase]
+
+
+def test_gone_after_an_approval_was_sent() -> None:
+    story = Story()
+    story.turn()
+    story.end(PREPARE)
+    assert story.turn() == [Approve()]
+    story.die()
+    story.listed = None
+    assert story.begun() == ["recover drain"]
+
+
+def test_gone_with_a_deadline_that_nobody_can_read() -> None:
+    story = Story(at=event(not_before=None))
+    story.turn()
+    story.end(PREPARE, ok=False)
+    story.listed = None
+    assert story.begun() == ["recover drain"]
+
+
+def test_cancel_in_the_middle_of_preparing_undoes() -> None:
+    story = Story()
+    story.turn()
+    story.listed = None
+    assert story.turn() == [Stop(phase=PREPARE, handler="drain")]
+    assert story.turn() == []
+    assert story.saga.why == "waits until drain has stopped"
+    story.end(PREPARE, ok=False, said="stopped")
+    assert story.begun() == ["undo drain"]
+    story.end(UNDO)
+    story.turn()
+    assert (story.state, story.saga.why) == (State.DONE, "cancelled before its start, and undone")
+
+
+def test_a_start_in_the_middle_of_preparing_stops_it() -> None:
+    story = Story()
+    story.turn()
+    story.listed = started()
+    assert story.turn() == [Stop(phase=PREPARE, handler="drain")]
+    assert story.state == State.STARTED
+    assert story.turn() == []
+    story.end(PREPARE, ok=False)
+    assert story.begun() == ["on_started drain"]
+
+
+def test_what_did_not_prepare_is_not_taken_back() -> None:
+    story = Story(rule(), rule("later", stage=1))
+    story.turn()
+    story.listed = None
+    story.turn()
+    story.end(PREPARE, ok=False)
+    assert story.begun() == ["undo drain"]
+    story.end(UNDO)
+    assert (story.begun(), story.state) == ([], State.DONE)
+
+
+def test_what_never_prepares_recovers_but_does_not_undo() -> None:
+    only_after = rule("warm", phases=frozenset({RECOVER, UNDO}))
+    story = Story(only_after)
+    story.turn()
+    story.listed = started()
+    story.turn()
+    story.listed = None
+    assert story.begun() == ["recover warm"]
+    cancelled = Story(only_after, policy=Policy(approves=False))
+    cancelled.turn()
+    cancelled.listed = None
+    assert (cancelled.begun(), cancelled.saga.state) == ([], State.DONE)
+
+
+def test_born_started() -> None:
+    story = Story(at=started())
+    assert story.begun() == ["on_started drain"]
+    story.end(ON_STARTED)
+    story.listed = None
+    assert (story.begun(), story.state) == ([], State.DONE)
+
+
+def test_a_stale_document_does_not_take_the_start_back() -> None:
+    story = Story(at=started())
+    story.turn()
+    story.listed = event()
+    assert story.turn() == []
+    assert story.state == State.STARTED
+
+
+def test_a_failed_recovery_is_told() -> None:
+    story = Story(rule(retries=0))
+    story.turn()
+    story.end(PREPARE)
+    story.turn()
+    story.listed = None
+    story.turn()
+    story.end(RECOVER, ok=False, said="exit code 2")
+    story.turn()
+    assert (story.state, story.saga.why) == (State.DONE, "recovered, except for drain (exit code 2)")
+
+
+# The agent dies and comes back
+
+
+@pytest.mark.parametrize("phase", [PREPARE, ON_STARTED, RECOVER, UNDO])
+def test_what_was_interrupted_is_done_again(phase: Phase) -> None:
+    story = Story()
+    story.turn()
+    if phase in (ON_STARTED, RECOVER):
+        story.end(PREPARE)
+        story.listed = started()
+        story.turn()
+    if phase is RECOVER:
+        story.end(ON_STARTED)
+    if phase in (RECOVER, UNDO):
+        story.listed = None
+        story.turn()
+    if phase is UNDO:
+        story.end(PREPARE, ok=False)
+        story.turn()
+    story.die()
+    step = story.saga.step(phase, "drain")
+    assert step is not None
+    assert step.progress is Progress.INTERRUPTED
+    [begin] = story.turn()
+    assert isinstance(begin, Begin)
+    assert (begin.step.phase, begin.step.attempt, begin.step.failures) == (phase, 2, 0)
+
+
+def test_a_handler_that_is_no_longer_configured_does_not_come_back() -> None:
+    story = Story()
+    story.turn()
+    story.rules = (rule("other", phases=frozenset({RECOVER}), match=Match(types=frozenset({"Freeze"}))),)
+    story.end(PREPARE, ok=False)
+    step = story.saga.step(PREPARE, "drain")
+    assert step is not None
+    assert step.progress is Progress.FAILED
+
+
+def test_after_a_loss_only_who_wants_it_recovers() -> None:
+    story = Story(rule(always_recover=True), rule("other"), rule("warm", phases=frozenset({RECOVER})))
+    story.saga = advancing.after_loss(T0)
+    story.listed = None
+    assert story.begun() == ["recover drain"]
+
+
+def test_a_start_under_way_after_a_loss() -> None:
+    story = Story(
+        rule(always_recover=True, phases=THERE_AND_BACK), rule("other", phases=THERE_AND_BACK), at=started(), lost=True
+    )
+    story.turn()
+    story.listed = None
+    assert story.begun() == ["recover drain"]
+
+
+# Several events
+
+
+def test_a_handler_works_for_one_event_at_a_time() -> None:
+    story = Story()
+    assert story.begun(busy={"drain"}) == []
+    assert story.saga.why == "drain is at work for another event"
+    assert story.begun() == ["prepare drain"]
+
+
+def test_what_another_event_still_needs_is_left_as_it_is() -> None:
+    story = Story(rule(), rule("other"))
+    story.turn()
+    story.end(PREPARE)
+    story.end(PREPARE, "other")
+    story.turn()
+    story.listed = None
+    assert story.begun(held={"drain"}) == ["recover other"]
+    story.end(RECOVER, "other")
+    story.turn(held={"drain"})
+    step = story.saga.step(RECOVER, "drain")
+    assert step is not None
+    assert (story.state, step.progress) == (State.DONE, Progress.PASSED_ON)
+
+
+def test_what_another_event_has_begun_to_need_meanwhile_is_not_tried_again() -> None:
+    story = Story(rule(retries=5))
+    story.turn()
+    story.end(PREPARE)
+    story.turn()
+    story.listed = None
+    story.turn()
+    story.end(RECOVER, ok=False)
+    story.wait(60)
+    assert story.begun(held={"drain"}) == []
+    assert story.state == State.DONE
+
+
+# Approvals
+
+
+def test_one_approval_at_a_time_until_it_is_answered() -> None:
+    story = Story(rule(phases=frozenset({RECOVER})))
+    assert story.turn() == [Approve()]
+    assert story.turn(may_approve=False) == []
+    story.wait(5)
+    assert story.turn() == [Approve()]
+    assert story.saga.approving_at == T0
+
+
+def test_an_answer_that_comes_after_the_start_changes_nothing() -> None:
+    story = Story(at=started())
+    story.turn()
+    before = story.saga
+    story.approve()
+    assert story.saga == before
+
+
+@pytest.mark.parametrize(
+    ("listed", "now", "again"),
+    [
+        (event(), T0, True),
+        (event(), after(900), False),
+        (started(), T0, False),
+        (event(not_before=None), T0, True),
+    ],
+)
+def test_an_event_that_was_only_missing(listed: Event, now: object, again: bool) -> None:
+    story = Story()
+    assert not advancing.reopened(story.saga, listed, T0)
+    story.turn()
+    story.end(PREPARE)
+    story.listed = None
+    story.turn()
+    story.end(UNDO) if story.state is State.UNDOING else story.end(RECOVER)
+    story.turn()
+    assert not story.saga.live
+    assert advancing.reopened(story.saga, listed, now) is again  # type: ignore[arg-type]
+
+
+def test_an_event_that_was_started_is_never_prepared_for_again() -> None:
+    story = Story(at=started())
+    story.turn()
+    story.end(ON_STARTED)
+    story.listed = None
+    story.turn()
+    assert not advancing.reopened(story.saga, event(), T0)
+
+
+def test_ids_are_compared_without_regard_to_case() -> None:
+    assert Story(at=event(id="c7061bac")).saga.id == "C7061BAC"

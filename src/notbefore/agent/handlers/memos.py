@@ -11,7 +11,7 @@ def write(names: Sequence[str]) -> str:
     return msgspec.json.encode(names).decode()
 
 
-def read(memo: str) -> tuple[str, ...] | None:
+def read(memo: str) -> Sequence[str] | None:
     """None: nothing is known, which is not the same as nothing."""
     try:
         return _NAMES.decode(memo) if memo else None

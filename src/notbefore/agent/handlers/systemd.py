@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from notbefore.agent.config import handlers
 from notbefore.agent.handlers import facts, memos, process
@@ -13,10 +13,8 @@ from notbefore.core import errors
 SYSTEMCTL = ("systemctl", "--no-ask-password")
 RUNNING = frozenset({"active", "activating", "reloading", "refreshing"})
 LOOK_TIMEOUT = 10.0
-KEPT = 256 * 1024
-"""Of an answer about many units."""
-LONGEST_REASON = 2048
-_PAST = {"stop": "stopped", "start": "started"}
+LARGEST_ANSWER = 256 * 1024
+"""About many units."""
 
 
 class SystemdError(errors.UnavailableError):
@@ -31,60 +29,62 @@ class Systemd:
         self._grace = grace
 
     def run(self, work: Work) -> Outcome:
-        until = time.monotonic() + work.seconds_left
+        systemctl = Systemctl(until=time.monotonic() + work.seconds_left, stop=work.stop, grace=self._grace)
+        ran = memos.read(work.memo)
         try:
-            if work.phase is Phase.PREPARE:
-                return self._stop(work, until)
-            return self._start(work, until)
+            if work.phase is not Phase.PREPARE:
+                return systemctl.tell("start", self._units if ran is None else ran, done="started")
+            if ran is None:
+                ran = [unit["Id"] for unit in systemctl.show(self._units) if unit.get("ActiveState") in RUNNING]
+            work.remember(memos.write(ran))
+            return systemctl.tell("stop", ran, done="stopped")
         except (process.ProgramError, SystemdError) as error:
-            return Outcome(ok=False, said=str(error))
+            return Outcome(ok=False, said=error.message)
 
     def rehearse(self) -> Outcome:
+        systemctl = Systemctl(until=time.monotonic() + LOOK_TIMEOUT, stop=threading.Event(), grace=self._grace)
         try:
             place = process.locate(process.Program(argv=SYSTEMCTL))
-            units = self._show(time.monotonic() + LOOK_TIMEOUT, threading.Event())
+            units = systemctl.show(self._units)
         except (process.ProgramError, SystemdError) as error:
-            return Outcome(ok=False, said=str(error))
+            return Outcome(ok=False, said=error.message)
+        if not units:
+            return Outcome(ok=False, said=f"systemd knows no unit {', '.join(self._units)}")
         missing = [unit for unit in units if unit.get("LoadState") != "loaded"]
         if missing:
-            said = ", ".join(f"{unit.get('Id')} ({unit.get('LoadState')})" for unit in missing)
-            return Outcome(ok=False, said=facts.plain(f"systemd has not loaded {said}"))
-        said = ", ".join(f"{unit.get('Id')} ({unit.get('ActiveState')})" for unit in units)
-        return Outcome(ok=True, said=facts.plain(f"{place} would stop {said}, and start again what runs now"))
+            return Outcome(ok=False, said=f"systemd has not loaded {_listed(missing, 'LoadState')}")
+        told = _listed(units, "ActiveState")
+        return Outcome(ok=True, said=f"{place} would stop {told}, and start again what was active")
 
-    def _stop(self, work: Work, until: float) -> Outcome:
-        running = memos.read(work.memo)
-        if running is None:
-            running = _running(self._show(until, work.stop))
-        work.remember(memos.write(running))
-        return self._tell("stop", running, until, work.stop)
 
-    def _start(self, work: Work, until: float) -> Outcome:
-        running = memos.read(work.memo)
-        return self._tell("start", self._units if running is None else running, until, work.stop)
+class Systemctl:
+    """The program, until the time is up."""
 
-    def _show(self, until: float, stop: threading.Event) -> Sequence[Mapping[str, str]]:
-        """What systemd knows of each unit; of a pattern, all that it matches."""
-        printed = self._systemctl("show", ("--property=Id,LoadState,ActiveState",), self._units, until, stop).printed
-        blocks = [block.splitlines() for block in printed.strip().split("\n\n")]
-        units = [dict(line.split("=", 1) for line in block if "=" in line) for block in blocks]
-        return [unit for unit in units if unit.get("Id")]
+    def __init__(self, *, until: float, stop: threading.Event, grace: float) -> None:
+        self._until = until
+        self._stop = stop
+        self._grace = grace
 
-    def _tell(self, verb: str, units: Sequence[str], until: float, stop: threading.Event) -> Outcome:
+    def show(self, units: Sequence[str]) -> Sequence[Mapping[str, str]]:
+        """What systemd knows of each; of a pattern, all that it matches."""
+        printed = self._run("show", "--property=Id,LoadState,ActiveState", "--", *units, kept=LARGEST_ANSWER)
+        blocks = (block.splitlines() for block in printed.split("\n\n"))
+        found = (dict(line.split("=", 1) for line in block if "=" in line) for block in blocks)
+        return [unit for unit in found if unit.get("Id")]
+
+    def tell(self, verb: str, units: Sequence[str], *, done: str) -> Outcome:
         if not units:
-            return Outcome(ok=True, said="none of the units ran")
-        self._systemctl(verb, (), units, until, stop)
-        return Outcome(ok=True, said=facts.plain(f"{_PAST[verb]} {', '.join(units)}"))
+            return Outcome(ok=True, said="none of the units was active")
+        self._run(verb, "--", *units)
+        return Outcome(ok=True, said=facts.plain(f"{done} {', '.join(units)}"))
 
-    def _systemctl(
-        self, verb: str, options: Sequence[str], units: Sequence[str], until: float, stop: threading.Event
-    ) -> process.Ended:
-        program = process.Program(argv=(*SYSTEMCTL, verb, *options, "--", *units), kept=KEPT)
-        ended = process.execute(program, seconds=until - time.monotonic(), stop=stop, grace=self._grace)
+    def _run(self, verb: str, *arguments: str, kept: int = process.KEPT) -> str:
+        program = process.Program(argv=(*SYSTEMCTL, verb, *arguments), kept=kept)
+        ended = process.execute(program, seconds=self._until - time.monotonic(), stop=self._stop, grace=self._grace)
         if not ended.ok:
-            raise SystemdError(f"systemctl {verb}: {ended.said[-LONGEST_REASON:]}")
-        return ended
+            raise SystemdError(f"systemctl {verb}: {ended.said[: process.KEPT]}")
+        return ended.printed
 
 
-def _running(units: Iterable[Mapping[str, str]]) -> tuple[str, ...]:
-    return tuple(unit["Id"] for unit in units if unit.get("ActiveState") in RUNNING)
+def _listed(units: Sequence[Mapping[str, str]], key: str) -> str:
+    return facts.plain(", ".join(f"{unit['Id']} ({unit.get(key)})" for unit in units))

@@ -12,7 +12,7 @@ _LOOK = 0.05
 
 
 class StoppedError(errors.UnavailableError):
-    """Stopped, as the agent asked."""
+    """stopped, as the agent asked"""
 
     code = "stopped"
 

@@ -27,6 +27,7 @@ class Limits:
     connections: int = 16
     head_bytes: int = 8 * 1024
     body_bytes: int = 16 * 1024
+    """Peers send an event's Resources: a hundred names of 64 letters, a placement group's most, are 7 KiB."""
     request_seconds: float = 5.0
     """From a request's first byte until its answer is sent; what a route takes is its own affair."""
     idle_seconds: float = 60.0

@@ -7,8 +7,6 @@ import msgspec
 from notbefore.clock import SystemClock
 from notbefore.wire import dates
 
-_CLOCK = SystemClock()
-
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
     id: str = msgspec.field(name="EventId")
@@ -29,16 +27,21 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def deadline(self) -> datetime | None:
-        """NotBefore, by the endpoint's clock; None once it has started."""
-        return dates.parse(self.not_before_text)
+        """NotBefore, by the endpoint's clock; None once it has started, or when it cannot be read."""
+        try:
+            return None if self.started else dates.parse(self.not_before_text)
+        except ValueError:
+            # One odd date must not keep anybody from the rest of the event, nor from the other events.
+            return None
 
     @property
     def seconds_left(self) -> float:
-        """Until the deadline, however wrong this machine's clock is; none once it has started."""
+        """Until the deadline, however wrong this machine's clock is; none where there is no deadline."""
         deadline = self.deadline
         if deadline is None:
             return 0.0
-        return max(0.0, (deadline - _CLOCK.now() - timedelta(seconds=self.ahead)).total_seconds())
+        # A clock of its own: one that remembers would stand still while this machine's is set back.
+        return max(0.0, (deadline - SystemClock().now() - timedelta(seconds=self.ahead)).total_seconds())
 
     def names(self, me: str) -> bool:
         """Whether it is about this VM. Names are compared as Azure does, and 2017-03-01 put `_` before them."""

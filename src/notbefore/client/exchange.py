@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import h11
 
 LARGEST_HEAD = 32 * 1024
+LARGEST_BODY = 4 * 1024 * 1024
+"""Of a document, and there are none near that."""
 
 
 class ProtocolError(Exception):

@@ -1,0 +1,61 @@
+"""This VM's own name, as the endpoint writes it into Resources."""
+
+import re
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from notbefore.client import refusals
+from notbefore.client.endpoint import Endpoint
+from notbefore.client.events import Document, Event
+from notbefore.client.flow import Flow
+
+VARIABLE = "NOTBEFORE_NAME"
+TARGET = "/metadata/instance/compute/name?api-version=2021-02-01&format=text"
+HOST_NAME = "host name"
+
+_NAME = re.compile(r'[^\s<>{}"]{1,256}')
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    text: str
+    how: str
+    """How it was come by, in words."""
+
+
+class Naming:
+    def __init__(self, endpoint: Endpoint, given: str | None, environ: Mapping[str, str]) -> None:
+        self._endpoint = endpoint
+        self.known: Name | None = None
+        """For good; a host name is only a guess, and the endpoint is asked again."""
+        if given:
+            self.known = Name(given, "given")
+        elif variable := environ.get(VARIABLE):
+            self.known = Name(variable, VARIABLE)
+
+    def find(self) -> Flow[Name]:
+        """EndpointError: it could not be asked. A guess then would make us deaf to our own events."""
+        if self.known is not None:
+            return self.known
+        answer = yield from self._endpoint.ask("GET", TARGET)
+        if answer.status == 200 and (name := _read(answer.body)):
+            self.known = Name(name, "the endpoint")
+            return self.known
+        if answer.status == 429 or answer.status >= 500:
+            raise refusals.refusal(self._endpoint.at, answer)
+        # An endpoint that has no /metadata/instance: emulators.
+        return Name(socket.gethostname().partition(".")[0], HOST_NAME)
+
+
+def _read(body: bytes) -> str:
+    name = body.decode("utf-8", "replace").strip()
+    return name if _NAME.fullmatch(name) else ""
+
+
+def relevant(document: Document, naming: Naming | None) -> Flow[tuple[Event, ...]]:
+    """The events that are about this VM; without a naming, all of them."""
+    if naming is None or not document.events:
+        return document.events
+    me = (yield from naming.find()).text
+    return tuple(event for event in document.events if event.names(me))

@@ -1,6 +1,7 @@
 """`webhook`: one HTTP request for each phase."""
 
 import base64
+import contextlib
 import socket
 import time
 from collections.abc import Mapping
@@ -42,22 +43,21 @@ class Webhook:
     def run(self, work: Work) -> Outcome:
         until = time.monotonic() + work.seconds_left
         try:
-            headers, body, tls = self._headers(), self._body(work), self._tls()
-            connection = Connection(self._host, self._port, tls=tls)
-            answer = waiting.within(
-                lambda: connection.ask(
-                    self._config.method,
-                    _target(self._url),
-                    headers,
-                    body,
-                    timeout=max(0.0, until - time.monotonic()),
-                    largest=LARGEST_ANSWER,
-                ),
-                until=until,
-                stop=work.stop,
-                interrupt=connection.close,
-            )
-            connection.close()
+            headers, body = self._headers(), self._body(work)
+            with contextlib.closing(Connection(self._host, self._port, tls=self._tls())) as connection:
+                answer = waiting.within(
+                    lambda: connection.ask(
+                        self._config.method,
+                        _target(self._url),
+                        headers,
+                        body,
+                        timeout=until - time.monotonic(),
+                        largest=LARGEST_ANSWER,
+                    ),
+                    until=until,
+                    stop=work.stop,
+                    interrupt=connection.close,
+                )
         except (UnusableError, waiting.StoppedError) as error:
             return Outcome(ok=False, said=error.message)
         except (OSError, ProtocolError) as error:

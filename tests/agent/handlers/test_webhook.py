@@ -43,10 +43,9 @@ def test_without_a_template_all_facts_are_sent_as_json(server: Sink) -> None:
 
 
 def test_a_template_in_json_stays_json_whatever_the_description_says(server: Sink) -> None:
-    event = Event(
-        id="A", status="Scheduled", type="Freeze", description='a "quoted" back\\slash\nand é', resources=("a",)
-    )
-    body = '{"text": "$EVENT_TYPE of ${NOTBEFORE_NAME}: $EVENT_DESCRIPTION", "cost": "$$5", "left": $NOTBEFORE_SECONDS_LEFT}'
+    event = Event(id="A", status="Scheduled", type="Freeze", description='a "quoted" back\\slash\nand é')
+    text = "$EVENT_TYPE of ${NOTBEFORE_NAME}: $EVENT_DESCRIPTION"
+    body = f'{{"text": "{text}", "cost": "$$5", "left": $NOTBEFORE_SECONDS_LEFT}}'
     assert webhook(server.at, body=body).run(work(event=event, phase=Phase.RECOVER)).ok
     assert json.loads(server.heard[0].body) == {
         "text": 'Freeze of web-1: a "quoted" back\\slash and é',

@@ -1,0 +1,94 @@
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from tests.agent.handlers.work import work
+
+from notbefore.agent.config import handlers
+from notbefore.agent.handlers import facts
+from notbefore.agent.handlers.file import File
+from notbefore.agent.handlers.interface import Outcome
+from notbefore.agent.rules.handling import Phase
+
+
+def flag(path: Path) -> File:
+    return File(handlers.File(name="flag", path=str(path)))
+
+
+@pytest.mark.parametrize("back", [Phase.RECOVER, Phase.UNDO])
+def test_the_flag_is_there_until_recovered(tmp_path: Path, back: Phase) -> None:
+    path = tmp_path / "flag"
+    before = os.umask(0o077)
+    try:
+        assert flag(path).run(work()) == Outcome(ok=True, said=f"{path} is written")
+    finally:
+        os.umask(before)
+    assert json.loads(path.read_bytes()) == json.loads(facts.encoded(work()))
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert flag(path).run(work(phase=back)) == Outcome(ok=True, said=f"{path} is removed")
+    assert flag(path).run(work(phase=back)) == Outcome(ok=True, said=f"{path} was not there")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_reader_sees_the_whole_of_it_or_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "flag"
+    done = threading.Event()
+    broken: list[bytes] = []
+
+    def read() -> None:
+        while not done.is_set():
+            content = path.read_bytes() if path.exists() else b"{}\n"
+            if not content.endswith(b"}\n"):
+                broken.append(content)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for attempt in range(100):
+        assert flag(path).run(work(attempt=attempt)).ok
+    done.set()
+    reader.join()
+    assert broken == []
+    assert json.loads(path.read_bytes())["attempt"] == 99
+
+
+def test_a_directory_that_is_missing_is_not_made(tmp_path: Path) -> None:
+    path = tmp_path / "none" / "flag"
+    assert flag(path).run(work()) == Outcome(ok=False, said=f"{path}: no such file or directory")
+    assert flag(path).rehearse() == Outcome(
+        ok=False, said=f"there is no directory {tmp_path}/none to write in: make it"
+    )
+    assert flag(path).run(work(phase=Phase.RECOVER)).ok
+
+
+def test_nothing_is_left_of_what_could_not_be_written(tmp_path: Path) -> None:
+    path = tmp_path / "flag"
+    path.mkdir()
+    assert flag(path).run(work()) == Outcome(ok=False, said=f"{path}: is a directory")
+    assert flag(path).rehearse() == Outcome(ok=False, said=f"{path} is a directory: give the path of a file")
+    assert not flag(path).run(work(phase=Phase.RECOVER)).ok
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_rehearsal_looks_whether_it_may_write() -> None:
+    unshare = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
+    if subprocess.run([*unshare, "true"], check=False, capture_output=True).returncode and not os.environ.get("CI"):
+        pytest.skip("no mount namespaces here")
+    program = """
+from notbefore.agent.config import handlers
+from notbefore.agent.handlers.file import File
+print(File(handlers.File(name="flag", path="/mnt/flag")).rehearse())
+"""
+    # Read-only also for root.
+    mount = ["sh", "-c", 'mount -t tmpfs -o ro tmpfs /mnt && exec "$@"', "sh"]
+    done = subprocess.run([*unshare, *mount, sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout == "Outcome(ok=False, said='this user cannot write in /mnt')\n"
+
+
+def test_a_rehearsal_writes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "flag"
+    assert flag(path).rehearse() == Outcome(ok=True, said=f"would write {path}, and remove it afterwards")
+    assert list(tmp_path.iterdir()) == []

@@ -1,10 +1,10 @@
 # `make serve` and `make test` set up whatever they need; a second run finds it there.
 
 ENVIRONMENT := .venv/.installed
-PURE := */notbefore/core/*,*/notbefore/wire/*
+PURE := */notbefore/core/*,*/notbefore/wire/*,*/notbefore/agent/rules/*
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check bench soak clean
+.PHONY: help serve test check bench soak wheel clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1	\2/p' Makefile
@@ -32,6 +32,11 @@ bench: $(ENVIRONMENT) ## measure side by side with nginx and plain SQLite, and w
 soak: $(ENVIRONMENT) ## run the long tests
 	@scripts/system-packages test
 	.venv/bin/pytest -m soak
+
+wheel: $(ENVIRONMENT) ## build the wheel that VMs install, into dist/
+	@rm -rf build dist
+	@.venv/bin/python -m pip wheel -qq --no-input --disable-pip-version-check --no-deps --wheel-dir dist .
+	@ls dist/*.whl
 
 clean: ## back to a bare clone
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.* src/*.egg-info

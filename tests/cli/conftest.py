@@ -11,7 +11,7 @@ from tests.control.running import Control, running
 
 from notbefore.cli.main import main
 
-VARIABLES = ("CONTROL", "TOKEN", "DATA", "DATABASE", "CONFIG", "ENDPOINT", "DEMO", "SPEED", "METADATA")
+VARIABLES = ("CONTROL", "TOKEN", "DATA", "DATABASE", "CONFIG", "ENDPOINT", "NAME", "DEMO", "SPEED", "METADATA")
 
 
 @dataclass(frozen=True)

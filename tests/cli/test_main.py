@@ -30,7 +30,7 @@ fleet apply|export
 token create|list|revoke
 backup
 migrate
-guest events|approve
+guest events|approve|doctor
 """
 
 

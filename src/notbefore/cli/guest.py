@@ -2,15 +2,16 @@
 
 import os
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
 from notbefore import settings
-from notbefore.cli import options, times
+from notbefore.cli import doctor, options, times
 from notbefore.cli.output import Output
-from notbefore.client.guest import Guest
+from notbefore.client import Client, Event
 from notbefore.settings import table
 
 app = typer.Typer(help="Inside a VM: what is going to happen to it, and its approval.", no_args_is_help=True)
@@ -20,17 +21,25 @@ class Inside:
     """A command's view from inside a VM."""
 
     def __init__(self, flags: Mapping[str, object], common: Mapping[str, Any]) -> None:
-        self.guest = Guest(settings.load_guest(flags, os.environ).endpoint)
+        found = settings.load_guest(flags, os.environ)
+        self.client = Client(found.endpoint, name=found.name)
         self.out = Output(json=common["json"])
 
 
-def events(inside: Inside) -> None:
+def events(
+    inside: Inside,
+    mine: Annotated[bool, typer.Option("--mine", help="Only what is about this VM.")] = False,
+) -> None:
     """Show what is announced to this VM and to those that share its document."""
-    document = inside.guest.events()
+    with inside.client as client:
+        document = client.document()
+        me = client.me if mine and document.events else ""
+    listed = [event for event in document.events if not me or event.names(me)]
     out = inside.out
     if out.json:
-        out.data(msgspec.to_builtins(document))
+        out.data({"DocumentIncarnation": document.incarnation, "Events": [_as_sent(event) for event in listed]})
         return
+    now = out.now + timedelta(seconds=client.ahead)
     out.table(
         ("event", "type", "status", "resources", "not before", "source", "duration", "description"),
         (
@@ -39,14 +48,15 @@ def events(inside: Inside) -> None:
                 event.type,
                 event.status,
                 event.resources,
-                times.told(event.not_before.isoformat() if event.not_before else None, out.now),
+                # What cannot be read as a time may still tell something to people.
+                times.told(event.deadline.isoformat(), now) if event.deadline else event.not_before_text,
                 event.source,
                 "unknown" if event.duration_seconds < 0 else f"{event.duration_seconds} s",
                 event.description,
             )
-            for event in document.events
+            for event in listed
         ),
-        none=f"Nothing is announced (incarnation {document.incarnation}).",
+        none=f"Nothing is announced{' to this VM' if mine else ''} (incarnation {document.incarnation}).",
     )
 
 
@@ -54,7 +64,8 @@ def approve(
     inside: Inside, event_ids: Annotated[list[str], typer.Argument(metavar="EVENT", show_default=False)]
 ) -> None:
     """Approve events: this VM, and all that share them, are ready."""
-    inside.guest.approve(event_ids)
+    with inside.client as client:
+        client.approve(*event_ids)
     if inside.out.json:
         inside.out.data({"approved": event_ids})
         return
@@ -62,5 +73,23 @@ def approve(
         inside.out.line(f"Approved {event_id}.")
 
 
+def examine(inside: Inside) -> int:
+    """Look for what keeps this VM from hearing of its events, and say what to do about it."""
+    with inside.client as client:
+        checks = list(doctor.Doctor(client, os.environ).checks())
+    if inside.out.json:
+        inside.out.data(doctor.report(checks))
+    else:
+        doctor.show(checks, inside.out)
+    return doctor.exit_code(checks)
+
+
+def _as_sent(event: Event) -> dict[str, object]:
+    sent: dict[str, object] = msgspec.to_builtins(event)
+    del sent["ClockAhead"]
+    return sent
+
+
 options.register(app, "events", events, rows=table.GUEST, context=Inside)
 options.register(app, "approve", approve, rows=table.GUEST, context=Inside)
+options.register(app, "doctor", examine, rows=table.GUEST, context=Inside)

@@ -82,7 +82,9 @@ class OperatorSettings:
 class GuestSettings:
     """What a command inside a VM needs to know."""
 
-    endpoint: str
+    endpoint: str | None
+    """None: it is to be found."""
+    name: str | None
     config: Path | None
 
 

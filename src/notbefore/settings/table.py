@@ -191,10 +191,15 @@ OPERATOR = (
 GUEST = (
     Setting(
         name="endpoint",
-        help="The metadata service, as seen from inside the VM.",
+        help="The metadata service, as seen from inside the VM; else http://169.254.169.254 or where DHCP says.",
         read=values.endpoint,
         metavar="URL",
-        default="http://169.254.169.254",
+    ),
+    Setting(
+        name="name",
+        help="This VM's name, as events write it; else what the metadata service calls it.",
+        read=values.vm_name,
+        metavar="VM",
     ),
     CONFIG,
 )

@@ -6,12 +6,13 @@ from typing import Annotated
 
 import msgspec
 
-from notbefore.agent.config import values
-from notbefore.agent.config.handlers import Handler
+from notbefore.agent.config import checks, complaints, values
+from notbefore.agent.config.handlers import EVENT_TYPES, SOURCES, Handler
 from notbefore.agent.config.values import Span
 from notbefore.agent.rules.approval import Policy
 from notbefore.agent.rules.handling import Match
 from notbefore.core import errors
+from notbefore.settings import values as values_of_settings
 
 STATE = "/var/lib/notbefore-agent"
 
@@ -29,6 +30,12 @@ class AtOnce(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     sources: tuple[str, ...] = ()
     shorter_than: Span | None = None
 
+    def __post_init__(self) -> None:
+        checks.all_of("types", self.types, EVENT_TYPES)
+        checks.all_of("sources", self.sources, SOURCES)
+        if not (self.types or self.sources or self.shorter_than):
+            raise ValueError("say which events need no preparation: types, sources or shorter_than")
+
     @property
     def match(self) -> Match:
         return Match(
@@ -44,8 +51,7 @@ class Approve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     at_once: tuple[AtOnce, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.when not in ("prepared", "never"):
-            raise ValueError(f"{self.when!r} is not one of prepared, never")
+        checks.one_of("when", self.when, ("prepared", "never"))
 
 
 class Peers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -85,8 +91,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"two handlers are called {name!r}")
+        if self.listen:
+            values_of_settings.address(self.listen)
         if self.peers is not None and not self.listen:
             raise ValueError('peers need a place to tell things to: give listen, such as "0.0.0.0:8256"')
+
+
+TABLES: complaints.Tables = {"": Config, "approve": Approve, "approve.at_once": AtOnce, "peers": Peers}
 
 
 def load(path: Path) -> Config:
@@ -99,4 +110,4 @@ def load(path: Path) -> Config:
     try:
         return msgspec.convert(content, Config, dec_hook=values.read)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{path}: {error}") from None
+        raise ConfigError(f"{path}: {complaints.reworded(str(error), content, TABLES)}") from None

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import msgspec
 
+from notbefore.agent.config import checks
 from notbefore.agent.config.values import Span, When
 from notbefore.agent.rules.handling import Match, Phase, Rule
 
@@ -31,11 +32,11 @@ class Common(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     always_recover: bool = False
 
     def __post_init__(self) -> None:
-        for value in self.types:
-            _one_of("types", value, EVENT_TYPES)
-        for value in self.sources:
-            _one_of("sources", value, SOURCES)
-        _one_of("on_failure", self.on_failure, ("block", "continue"))
+        checks.all_of("types", self.types, EVENT_TYPES)
+        checks.all_of("sources", self.sources, SOURCES)
+        checks.one_of("on_failure", self.on_failure, ("block", "continue"))
+        if not self.timeout:
+            raise ValueError("timeout is no time at all: give one such as 30s")
 
     @property
     def phases(self) -> frozenset[Phase]:
@@ -89,6 +90,10 @@ class Command(Common, frozen=True, kw_only=True, tag="command"):
             raise ValueError("give it something to run: prepare, on_started, recover or undo")
         if self.shell and any(len(argv) > 1 for argv in self.commands.values()):
             raise ValueError("with shell = true each command is a list of one text")
+        for phase, argv in self.commands.items():
+            checks.words(phase, argv)
+        checks.variables(self.environment)
+        checks.absolute("directory", self.directory)
 
     @property
     def commands(self) -> dict[Phase, Argv]:
@@ -115,15 +120,30 @@ class Webhook(Chosen, frozen=True, kw_only=True, tag="webhook"):
     """A template with $NOTBEFORE_... and $EVENT_...; without it, all facts as JSON."""
     ca_file: str = ""
 
+    def __post_init__(self) -> None:
+        Common.__post_init__(self)
+        checks.url(self.url)
+        checks.method(self.method)
+        checks.headers("headers", self.headers)
+        checks.headers("header_files", dict.fromkeys(self.header_files, ""))
+
 
 class Systemd(Common, frozen=True, kw_only=True, tag="systemd"):
     units: Argv
     """Stopped to prepare; those that ran before are started again."""
 
+    def __post_init__(self) -> None:
+        Common.__post_init__(self)
+        checks.words("units", self.units)
+
 
 class File(Common, frozen=True, kw_only=True, tag="file"):
     path: str
     """There from the start of preparing until recovered."""
+
+    def __post_init__(self) -> None:
+        Common.__post_init__(self)
+        checks.absolute("path", self.path)
 
 
 class Haproxy(Common, frozen=True, kw_only=True, tag="haproxy"):
@@ -134,6 +154,11 @@ class Haproxy(Common, frozen=True, kw_only=True, tag="haproxy"):
     wait: bool = True
     """Preparing takes until their last session has ended."""
 
+    def __post_init__(self) -> None:
+        Common.__post_init__(self)
+        checks.runtime_socket(self.socket)
+        checks.servers(self.servers)
+
 
 class Kubernetes(Common, frozen=True, kw_only=True, tag="kubernetes"):
     node: str = ""
@@ -143,6 +168,8 @@ class Kubernetes(Common, frozen=True, kw_only=True, tag="kubernetes"):
     context: str = ""
     grace_period: Span | None = None
     """Instead of each pod's own."""
+    timeout: Span = Span(minutes=15)
+    """Budgets take their time; the deadline is when this is over, and shortly before NotBefore at the latest."""
     escalate: Span = Span(seconds=30)
     """This long before the deadline, pods that a budget still protects are deleted; 0s: never."""
 
@@ -154,6 +181,10 @@ class Notify(Chosen, frozen=True, kw_only=True, tag="notify"):
     """One on each line: for secrets."""
     title: str = "$EVENT_TYPE of $NOTBEFORE_NAME: $NOTBEFORE_PHASE"
     body: str = "$EVENT_DESCRIPTION Not before $EVENT_NOTBEFORE."
+    on_failure: str = "continue"
+    """Other than elsewhere: a sink that is down is no reason to hold up a VM's preparation."""
+    retries: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
+    """A sink that fails is tried once more by itself; a retry tells all of them again."""
 
     def __post_init__(self) -> None:
         Common.__post_init__(self)
@@ -168,8 +199,3 @@ class Python(Chosen, frozen=True, kw_only=True, tag="python"):
 
 
 Handler = Command | Webhook | Systemd | File | Haproxy | Kubernetes | Notify | Python
-
-
-def _one_of(key: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise ValueError(f"{value!r} in {key} is not one of {', '.join(known)}")

@@ -17,10 +17,10 @@ class Span(timedelta):
         found = _SPAN.fullmatch(text.strip()) if isinstance(text, str) else None
         if not found:
             raise ValueError(f'{text!r} is not a duration: give one such as "30s", "5m" or "2h"')
-        span = cls(seconds=float(found[1]) * UNITS[found[2]])
-        if span > LONGEST:
+        seconds = float(found[1]) * UNITS[found[2]]
+        if seconds > LONGEST.total_seconds():
             raise ValueError(f"{text!r} is too long: give at most {LONGEST.days}d")
-        return span
+        return cls(seconds=seconds)
 
 
 class When:
@@ -39,9 +39,10 @@ class When:
 
     @classmethod
     def read(cls, text: object) -> "When":
-        if text == "at once":
+        words = text.strip() if isinstance(text, str) else ""
+        if words.lower() == "at once":
             return cls()
-        found = _LEAD.fullmatch(text.strip()) if isinstance(text, str) else None
+        found = _LEAD.fullmatch(words)
         if not found:
             raise ValueError(f'{text!r} is not a time to begin: give "at once" or one such as "NotBefore - 5m"')
         return cls(Span.read(found[1]))

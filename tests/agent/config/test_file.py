@@ -1,0 +1,302 @@
+import re
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from notbefore.agent.config import file, handlers, values
+from notbefore.agent.config.values import Span, When
+from notbefore.agent.rules.handling import Match, Phase
+
+KINDS = "command, webhook, systemd, file, haproxy, kubernetes, notify, python"
+COMMAND = '[[handler]]\nname = "drain"\ntype = "command"\nprepare = ["true"]\n'
+WEBHOOK = '[[handler]]\nname = "hook"\ntype = "webhook"\n'
+HAPROXY = '[[handler]]\nname = "lb"\ntype = "haproxy"\n'
+
+
+def load(directory: Path, text: str) -> file.Config:
+    path = directory / "agent.toml"
+    path.write_text(text)
+    return file.load(path)
+
+
+def complaint(directory: Path, text: str) -> str:
+    with pytest.raises(file.ConfigError) as caught:
+        load(directory, text)
+    return str(caught.value).removeprefix(f"{directory}/agent.toml: ")
+
+
+def test_an_empty_file_says_enough(tmp_path: Path) -> None:
+    config = load(tmp_path, "")
+    assert config == file.Config()
+    assert (config.state, config.approve.when, config.handlers) == ("/var/lib/notbefore-agent", "prepared", ())
+
+
+def test_everything_that_may_be_said(tmp_path: Path) -> None:
+    config = load(
+        tmp_path,
+        """
+name = "web-1"
+endpoint = "http://127.0.0.1:8080"
+state = "/var/lib/x"
+listen = "0.0.0.0:8256"
+act_for = ["web-2"]
+
+[approve]
+when = "never"
+at_once = [{ types = ["Freeze"], shorter_than = "10s" }, { sources = ["User"] }]
+
+[peers]
+secret_file = "/etc/secret"
+addresses = { web-2 = "10.0.0.2:8256" }
+port = 9000
+timeout = "1m"
+
+[[handler]]
+name = "drain"
+type = "command"
+stage = 2
+types = ["Reboot", "Redeploy"]
+sources = ["Platform"]
+shorter_than = "1h"
+longer_than = "5s"
+when = "NotBefore - 5m"
+timeout = "90s"
+retries = 5
+on_failure = "continue"
+always_recover = true
+prepare = ["drain", "now"]
+recover = ["ready"]
+environment = { A = "b" }
+directory = "/srv"
+
+[[handler]]
+name = "hook"
+type = "webhook"
+url = "https://user:pass@[::1]:8443/x?y=z"
+method = "PUT"
+headers = { X-Team = "web" }
+header_files = { Authorization = "/etc/token" }
+body = "$EVENT_TYPE"
+ca_file = "/etc/ca.pem"
+phases = ["on_started"]
+
+[[handler]]
+name = "units"
+type = "systemd"
+units = ["nginx.service"]
+
+[[handler]]
+name = "flag"
+type = "file"
+path = "/run/flag"
+
+[[handler]]
+name = "lb"
+type = "haproxy"
+socket = "[::1]:9999"
+servers = ["web/web-1", "api:2/web.1"]
+wait = false
+""",
+    )
+    assert config.policy.at_once == (
+        Match(types=frozenset({"Freeze"}), shorter_than=10.0),
+        Match(sources=frozenset({"User"})),
+    )
+    assert config.policy.peer_timeout == timedelta(minutes=1)
+    assert not config.policy.approves
+    rule = config.handlers[0].rule
+    assert rule.match == Match(
+        types=frozenset({"Reboot", "Redeploy"}),
+        sources=frozenset({"Platform"}),
+        shorter_than=3600.0,
+        longer_than=5.0,
+    )
+    assert (rule.stage, rule.lead, rule.timeout, rule.retries) == (2, timedelta(minutes=5), timedelta(seconds=90), 5)
+    assert (rule.blocks, rule.always_recover) == (False, True)
+    assert rule.phases == {Phase.PREPARE, Phase.RECOVER, Phase.UNDO}
+    assert config.handlers[1].rule.phases == {Phase.ON_STARTED}
+    assert [type(handler) for handler in config.handlers] == [
+        handlers.Command,
+        handlers.Webhook,
+        handlers.Systemd,
+        handlers.File,
+        handlers.Haproxy,
+    ]
+
+
+def test_without_undo_recover_is_what_undoes() -> None:
+    command = handlers.Command(name="a", recover=("up",))
+    assert command.commands == {Phase.RECOVER: ("up",), Phase.UNDO: ("up",)}
+    assert handlers.Command(name="a", recover=("up",), undo=("down",)).commands[Phase.UNDO] == ("down",)
+
+
+def test_a_handler_can_be_written_down_and_read_again(tmp_path: Path) -> None:
+    [handler] = load(tmp_path, COMMAND + 'when = "NotBefore - 90s"\nshorter_than = "1500ms"\n').handlers
+    written = msgspec.json.encode(handler, enc_hook=values.write)
+    assert msgspec.json.decode(written, type=handlers.Handler, dec_hook=values.read) == handler
+    assert handler.when == When(Span(seconds=90))
+
+
+BAD = [
+    ('nme = "x"', "there is no key 'nme'; did you mean 'name'?"),
+    ("zzz = 1", "there is no key 'zzz'; there are name, endpoint, state, listen, act_for, approve, peers, handler"),
+    ("name = 3", 'name: this must be a text in quotes, such as "a"'),
+    ('listen = "8256"', "'8256' is not HOST:PORT: give one such as 127.0.0.1:8254 or [::1]:8254"),
+    ("handler = 3", "handler: begin it with [[handler]], in two brackets"),
+    ('[handler]\nname = "a"', "handler: begin it with [[handler]], in two brackets"),
+    ("handler = [3]", "handler 1: this must be a table"),
+    ('[[handler]]\nname = "a"', f"handler \"a\": the key 'type' is missing: give one of {KINDS}"),
+    (
+        '[[handler]]\nname = "a"\ntype = "comand"',
+        f"handler \"a\": type: 'comand' is not a type of handler: give one of {KINDS}",
+    ),
+    ('[[handler]]\nname = "a"\ntype = 3', 'handler "a": type: this must be a text in quotes, such as "a"'),
+    ('[[handler]]\nprepare = ["a"]\ntype = "command"', "handler 1: the key 'name' is missing"),
+    (
+        '[[handler]]\nname = "a b"\ntype = "command"',
+        "handler \"a b\": name: this must be 1 to 64 letters, digits, '.', '_' or '-'",
+    ),
+    (COMMAND + COMMAND, "two handlers are called 'drain'"),
+    (COMMAND + "tiemout = 5", "handler \"drain\": there is no key 'tiemout'; did you mean 'timeout'?"),
+    (
+        COMMAND + 'url = "x"',
+        re.compile("handler \"drain\": there is no key 'url'; there are type, name, .*, directory"),
+    ),
+    (
+        COMMAND + "timeout = 5",
+        'handler "drain": timeout: 5 is not a duration: give one such as "30s", "5m" or "2h"',
+    ),
+    (COMMAND + 'timeout = "0s"', 'handler "drain": timeout is no time at all: give one such as 30s'),
+    (
+        COMMAND + 'when = "soon"',
+        'handler "drain": when: \'soon\' is not a time to begin: give "at once" or one such as "NotBefore - 5m"',
+    ),
+    (COMMAND + "retries = -1", 'handler "drain": retries: this must be at least 0'),
+    (COMMAND + "retries = 1000", 'handler "drain": retries: this must be at most 100'),
+    (COMMAND + 'retries = "2"', 'handler "drain": retries: this must be a whole number'),
+    (COMMAND + 'always_recover = "yes"', 'handler "drain": always_recover: this must be true or false'),
+    (
+        COMMAND + 'types = ["reboot"]',
+        "handler \"drain\": 'reboot' in types is not one of Freeze, Reboot, Redeploy, Preempt, Terminate",
+    ),
+    (COMMAND + 'sources = ["user"]', "handler \"drain\": 'user' in sources is not one of Platform, User"),
+    (COMMAND + 'on_failure = "stop"', "handler \"drain\": 'stop' in on_failure is not one of block, continue"),
+    (COMMAND + 'undo = "false"', 'handler "drain": undo: this must be a list, such as ["a", "b"]'),
+    (COMMAND + "undo = []", 'handler "drain": undo: this list must not be empty'),
+    (COMMAND + 'undo = ["a\\u0000"]', 'handler "drain": undo holds a NUL character, which no program can be given'),
+    (
+        COMMAND + 'undo = ["a", "b"]\nshell = true',
+        'handler "drain": with shell = true each command is a list of one text',
+    ),
+    (
+        COMMAND + 'environment = { "A=B" = "x" }',
+        "handler \"drain\": 'A=B' in environment cannot be a variable: names have no '=', and nothing has a NUL",
+    ),
+    (
+        COMMAND + 'directory = "here"',
+        "handler \"drain\": 'here' in directory is not an absolute path: give one such as /run/notbefore/drained",
+    ),
+    (
+        '[[handler]]\nname = "a"\ntype = "command"',
+        'handler "a": give it something to run: prepare, on_started, recover or undo',
+    ),
+    (WEBHOOK, "handler \"hook\": the key 'url' is missing"),
+    (
+        WEBHOOK + 'url = "http://a"\nphases = ["prepaer"]',
+        "handler \"hook\": phases: 'prepaer' is not a phase: give some of prepare, on_started, recover, undo",
+    ),
+    (
+        WEBHOOK + 'url = "http://a"\nmethod = "post"',
+        "handler \"hook\": 'post' in method is not an HTTP method: give one such as POST",
+    ),
+    (
+        WEBHOOK + 'url = "http://a"\nheaders = { "X Y" = "z" }',
+        "handler \"hook\": 'X Y' in headers cannot be a header: give a name and one line of plain ASCII",
+    ),
+    (
+        WEBHOOK + 'url = "http://a"\nheader_files = { host = "/etc/token" }',
+        "handler \"hook\": 'host' in header_files is set by the request itself: leave it out",
+    ),
+    (
+        '[[handler]]\nname = "f"\ntype = "file"\npath = "flag"',
+        "handler \"f\": 'flag' in path is not an absolute path: give one such as /run/notbefore/drained",
+    ),
+    ('[[handler]]\nname = "s"\ntype = "systemd"\nunits = []', 'handler "s": units: this list must not be empty'),
+    (
+        HAPROXY + 'socket = "admin.sock"\nservers = ["a/b"]',
+        "handler \"lb\": 'admin.sock' in socket is neither an absolute path nor HOST:PORT:"
+        " give one such as /run/haproxy/admin.sock or 127.0.0.1:9999",
+    ),
+    (
+        HAPROXY + 'socket = "/run/s"\nservers = ["web/a; shutdown"]',
+        "handler \"lb\": 'web/a; shutdown' in servers is not BACKEND/SERVER: give one such as web/web-1",
+    ),
+    ('[[handler]]\nname = "n"\ntype = "notify"', 'handler "n": say where to notify: urls or urls_file'),
+    ('[approve]\nwhen = "now"', "approve: 'now' in when is not one of prepared, never"),
+    (
+        "[approve]\nat_once = [{}]",
+        "approve.at_once 1: say which events need no preparation: types, sources or shorter_than",
+    ),
+    (
+        '[[approve.at_once]]\nsources = ["User"]\n[[approve.at_once]]\ntype = "Freeze"',
+        "approve.at_once 2: there is no key 'type'; did you mean 'types'?",
+    ),
+    (
+        '[[approve.at_once]]\ntypes = ["freeze"]',
+        "approve.at_once 1: 'freeze' in types is not one of Freeze, Reboot, Redeploy, Preempt, Terminate",
+    ),
+    ('[peers]\nsecret_file = "x"', 'peers need a place to tell things to: give listen, such as "0.0.0.0:8256"'),
+    ('[peers]\nport = 0\nsecret_file = "x"', "peers.port: this must be at least 1"),
+    ("[peers]\n", "peers: the key 'secret_file' is missing"),
+    ("[peers]\nsecret = 1", "peers: there is no key 'secret'; did you mean 'secret_file'?"),
+]
+
+
+@pytest.mark.parametrize(("text", "said"), BAD)
+def test_what_is_wrong_is_named_with_its_remedy(tmp_path: Path, text: str, said: str | re.Pattern[str]) -> None:
+    told = complaint(tmp_path, text)
+    assert said.fullmatch(told) if isinstance(said, re.Pattern) else told == said
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "hunter2",
+        "ftp://hunter2",
+        "http://",
+        "http:///hunter2",
+        "http://a:hunter2/",
+        "http://a:99999/",
+        "http://[hunter2/",
+        "http://a/hunter 2",
+        "http://a/hunter2é",
+        "http://a/\\nhunter2",
+        "http://a/#hunter2",
+    ],
+)
+def test_a_url_that_cannot_be_used_is_not_repeated(tmp_path: Path, url: str) -> None:
+    told = complaint(tmp_path, WEBHOOK + f'url = "{url}"')
+    assert told == 'handler "hook": url is not one to send to: give one such as https://hooks.example.com/drain'
+
+
+def test_values_of_headers_are_not_repeated(tmp_path: Path) -> None:
+    told = complaint(tmp_path, WEBHOOK + 'url = "http://a"\nheaders = { Authorization = "hunter2\\n" }')
+    assert "hunter2" not in told
+    assert told.startswith("handler \"hook\": 'Authorization' in headers cannot be a header")
+
+
+@pytest.mark.parametrize("content", [b"x =", b"\xff", b"a = " + b"[" * 100_000])
+def test_a_file_that_is_not_toml_is_told(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "agent.toml"
+    path.write_bytes(content)
+    with pytest.raises(file.ConfigError, match=f"^{re.escape(str(path))} is not TOML: "):
+        file.load(path)
+
+
+def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    with pytest.raises(file.ConfigError, match=r"none\.toml cannot be read: No such file or directory$"):
+        file.load(tmp_path / "none.toml")
+    with pytest.raises(file.ConfigError, match=r"cannot be read: Is a directory$"):
+        file.load(tmp_path)

@@ -99,7 +99,7 @@ def test_secrets_come_from_files_and_are_read_anew_each_time(server: Sink, tmp_p
 def test_a_file_that_holds_no_header_is_told_without_its_content(server: Sink, tmp_path: Path, content: str) -> None:
     token = tmp_path / "token"
     token.write_text(content)
-    expected = Outcome(ok=False, said=f"the file of the header X-Key must hold one line of text: {token}")
+    expected = Outcome(ok=False, said=f"X-Key in header_files: {token} must hold one line of plain ASCII")
     hook = webhook(server.at, header_files={"X-Key": str(token)})
     assert hook.run(work()) == expected
     assert hook.rehearse() == expected
@@ -110,7 +110,7 @@ def test_a_file_that_is_missing_is_told(server: Sink, tmp_path: Path) -> None:
     hook = webhook(server.at, header_files={"X-Key": f"{tmp_path}/none"})
     assert hook.run(work()) == Outcome(
         ok=False,
-        said=f"the file of the header X-Key cannot be read: {tmp_path}/none: no such file or directory",
+        said=f"X-Key in header_files: {tmp_path}/none cannot be read: no such file or directory",
     )
 
 

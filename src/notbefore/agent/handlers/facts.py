@@ -36,7 +36,7 @@ def encoded(work: Work) -> bytes:
 
 def environment(work: Work) -> dict[str, str]:
     """The same as variables."""
-    return {name: _bounded(plain(tell(work))) for name, tell in _VARIABLES.items()}
+    return {name: plain(_bounded(tell(work))) for name, tell in _VARIABLES.items()}
 
 
 def plain(text: str) -> str:
@@ -45,13 +45,13 @@ def plain(text: str) -> str:
 
 
 def _bounded(text: str) -> str:
-    return text.encode()[:LONGEST].decode(errors="ignore")
+    return text[:LONGEST].encode(errors="replace")[:LONGEST].decode(errors="ignore")
 
 
 def _resources(work: Work) -> str:
     """Cut between names if need be: the beginning of one could be another VM's."""
-    text = plain(" ".join(work.event.resources))
-    return text if len(text.encode()) <= LONGEST else _bounded(text).rpartition(" ")[0]
+    text = " ".join(work.event.resources)
+    return text if _bounded(text) == text else _bounded(text).rpartition(" ")[0]
 
 
 def _moment(moment: datetime | None) -> str | None:

@@ -31,6 +31,9 @@ class UnusableError(errors.RefusedError):
 
     code = "webhook"
 
+    def __init__(self, what: str, path: str, why: str) -> None:
+        super().__init__(facts.plain(f"{what} {path} {why}"))
+
 
 class Webhook:
     def __init__(self, config: handlers.Webhook) -> None:
@@ -112,7 +115,7 @@ class Webhook:
         try:
             return ssl.create_default_context(cafile=self._config.ca_file or None)
         except OSError as error:
-            raise UnusableError(f"ca_file {self._config.ca_file} cannot be used: {_reason(error)}") from None
+            raise UnusableError("ca_file", self._config.ca_file, f"cannot be used: {_reason(error)}") from None
 
     def _look(self) -> None:
         """As far as a request would go, without sending one."""
@@ -138,10 +141,10 @@ def _secret(header: str, path: str) -> str:
         with open(path, "rb") as file:
             content = file.read(LARGEST_SECRET + 1)
     except OSError as error:
-        raise UnusableError(f"the file of the header {header} cannot be read: {path}: {_reason(error)}") from None
+        raise UnusableError(f"{header} in header_files:", path, f"cannot be read: {_reason(error)}") from None
     value = content.decode(errors="replace").strip()
     if not value or not value.isascii() or not value.isprintable() or len(content) > LARGEST_SECRET:
-        raise UnusableError(f"the file of the header {header} must hold one line of text: {path}")
+        raise UnusableError(f"{header} in header_files:", path, "must hold one line of plain ASCII")
     return value
 
 

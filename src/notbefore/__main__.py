@@ -1,7 +1,18 @@
-"""`python -m notbefore`."""
+"""The program `notbefore`, also as `python -m notbefore`."""
 
 import sys
 
-from notbefore.cli.main import main
 
-sys.exit(main())
+def main() -> int:
+    if sys.argv[1:3] == ["agent", "run"]:
+        # The agent stays small: it loads nothing of what the other commands need.
+        from notbefore.agent import entry
+
+        return entry.main(sys.argv[3:])
+    from notbefore.cli import main as commands
+
+    return commands.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

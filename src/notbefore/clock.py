@@ -26,3 +26,10 @@ class SystemClock:
     def not_below(self, moment: datetime) -> None:
         with self._lock:
             self._last = max(self._last, moment)
+
+
+class MachineClock:
+    """As the machine has it, also when somebody sets it back: for a guest, whose clock may be wrong at first."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from notbefore import __version__
-from notbefore.cli import database, events, fleet, groups, guest, history, hosts, serve, tokens, vms
+from notbefore.agent.config.file import ConfigError
+from notbefore.cli import agent, database, events, fleet, groups, guest, history, hosts, serve, tokens, vms
 from notbefore.cli.output import complain
 from notbefore.cli.usage import UsageError
 from notbefore.core import errors
@@ -49,13 +50,14 @@ app.add_typer(fleet.app, name="fleet")
 app.add_typer(tokens.app, name="token")
 database.register(app)
 app.add_typer(guest.app, name="guest")
+app.add_typer(agent.app, name="agent")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     try:
         result = app(arguments, prog_name="notbefore", standalone_mode=False)
         sys.stdout.flush()
-    except (SettingError, UsageError) as error:
+    except (SettingError, UsageError, ConfigError) as error:
         complain(error.message)
         return USAGE
     except errors.NotbeforeError as error:

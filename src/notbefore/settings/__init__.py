@@ -1,10 +1,20 @@
 """Settings: flags, then NOTBEFORE_* variables, then a TOML file, then defaults."""
 
-from notbefore.settings.loading import GuestSettings, OperatorSettings, Settings, load, load_guest, load_operator
+from notbefore.settings.loading import (
+    AgentSettings,
+    GuestSettings,
+    OperatorSettings,
+    Settings,
+    load,
+    load_agent,
+    load_guest,
+    load_operator,
+)
 from notbefore.settings.values import Address, Listener, LogFormat, LogLevel, ProxyStyle, SettingError
 
 __all__ = [
     "Address",
+    "AgentSettings",
     "GuestSettings",
     "Listener",
     "LogFormat",
@@ -14,6 +24,7 @@ __all__ = [
     "SettingError",
     "Settings",
     "load",
+    "load_agent",
     "load_guest",
     "load_operator",
 ]

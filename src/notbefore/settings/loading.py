@@ -2,7 +2,7 @@
 
 import difflib
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,6 +88,18 @@ class GuestSettings:
     config: Path | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSettings:
+    """What `notbefore agent` needs to know before it reads agent.toml; what is None may stand there."""
+
+    config: Path
+    state: Path | None
+    endpoint: str | None
+    name: str | None
+    log_level: LogLevel
+    log_format: LogFormat
+
+
 def load(flags: Flags, environ: Mapping[str, str]) -> Settings:
     settings = Settings(**_resolve(table.SERVE, flags, environ))
     if bool(settings.proxy_trusted) != bool(settings.proxy_secret_file):
@@ -108,8 +120,12 @@ def load_guest(flags: Flags, environ: Mapping[str, str]) -> GuestSettings:
     return GuestSettings(**_resolve(table.GUEST, flags, environ))
 
 
-def _resolve(rows: Iterable[Setting], flags: Flags, environ: Mapping[str, str]) -> dict[str, Any]:
-    config = next(_given(table.CONFIG, flags, environ, {}, ""), None)
+def load_agent(flags: Flags, environ: Mapping[str, str]) -> AgentSettings:
+    return AgentSettings(**_resolve(table.AGENT, flags, environ))
+
+
+def _resolve(rows: Sequence[Setting], flags: Flags, environ: Mapping[str, str]) -> dict[str, Any]:
+    config = next(_given(table.CONFIG, flags, environ, {}, ""), None) if table.CONFIG in rows else None
     path = None if config is None else _read(table.CONFIG, *config)
     file = _file(path) if isinstance(path, Path) else {}
     found: dict[str, Any] = {}

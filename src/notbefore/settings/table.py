@@ -204,7 +204,28 @@ GUEST = (
     CONFIG,
 )
 
+AGENT = (
+    Setting(
+        name="config",
+        variable_of="agent_config",
+        help="What the agent does; see docs/agent.md.",
+        read=values.path,
+        metavar="FILE",
+        default="/etc/notbefore/agent.toml",
+        in_file=False,
+    ),
+    Setting(
+        name="state",
+        help="Directory of the agent's journal; also `state` in agent.toml.",
+        read=values.path,
+        metavar="DIR",
+        in_file=False,
+    ),
+    *(setting for setting in GUEST if setting is not CONFIG),
+    *(setting for setting in SERVE if setting.name.startswith("log_")),
+)
 
-def everything() -> dict[str, Setting]:
-    """Each setting once, by name."""
-    return {setting.name: setting for setting in (*SERVE, *OPERATOR, *GUEST)}
+
+def everything() -> dict[tuple[str, str], Setting]:
+    """Each setting once, by name and variable."""
+    return {(setting.name, setting.variable): setting for setting in (*SERVE, *OPERATOR, *GUEST, *AGENT)}

@@ -86,9 +86,11 @@ def reopened(saga: Saga, event: Event, now: datetime) -> bool:
 
 
 def approved(saga: Saga, now: datetime) -> Saga:
+    saga = replace(saga, approved_at=saga.approved_at or now)
+    # The start may be seen before the answer is.
     if saga.state is not State.PREPARED:
         return saga
-    return replace(saga, state=State.APPROVED, approved_at=now, why="approved; waits for the start")
+    return replace(saga, state=State.APPROVED, why="approved; waits for the start")
 
 
 def ended(saga: Saga, step: Step, rule: Rule | None, *, ok: bool, said: str, now: datetime) -> Saga:

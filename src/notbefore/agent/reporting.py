@@ -1,0 +1,92 @@
+"""After each turn: what systemd, the load balancer and `notbefore agent status` are told."""
+
+import os
+import time
+from collections import Counter
+from pathlib import Path
+
+from notbefore.agent import status
+from notbefore.agent.health import Standing
+from notbefore.agent.log import Log
+from notbefore.agent.memory import Memory
+from notbefore.agent.metrics import Metrics
+from notbefore.agent.polling import Polling
+from notbefore.agent.posix.notify import Notifier
+from notbefore.agent.rules.saga import Saga, State
+from notbefore.agent.status import Status
+from notbefore.clock import MachineClock
+
+EVERY = 10.0
+
+
+class Reporter:
+    """Belongs to the loop's thread, except for `standing`, which anybody may read."""
+
+    def __init__(
+        self,
+        directory: Path,
+        memory: Memory,
+        polling: Polling,
+        clock: MachineClock,
+        log: Log,
+        metrics: Metrics,
+        notifier: Notifier,
+    ) -> None:
+        self._directory = directory
+        self._memory = memory
+        self._polling = polling
+        self._clock = clock
+        self._log = log
+        self._metrics = metrics
+        self._notifier = notifier
+        self._last: tuple[object, ...] = ()
+        self._written_at = float("-inf")
+        self.standing = self._standing()
+
+    def report(self, me: str) -> None:
+        self._notifier.alive()
+        self.standing = standing = self._standing()
+        self._metrics.became(ready=standing.ready)
+        self._metrics.handles(Counter(saga.state for saga in self._memory.live))
+        seen = (me, standing, self._memory.open, *self._memory.live)
+        if seen == self._last and time.monotonic() - self._written_at < EVERY:
+            return
+        if seen != self._last:
+            self._notifier.status(standing.ready_why if standing.polling_ok else standing.polling_why)
+        self._last, self._written_at = seen, time.monotonic()
+        self._write(me, standing)
+
+    def _write(self, me: str, standing: Standing) -> None:
+        report = Status(
+            pid=os.getpid(),
+            written_at=self._clock.now(),
+            name=me,
+            endpoint=self._polling.endpoint,
+            polling=standing.polling_ok,
+            polling_why=standing.polling_why,
+            ready=standing.ready,
+            ready_why=standing.ready_why,
+            journal=self._memory.open,
+            sagas=status.of_sagas(self._memory.live),
+            recent=status.of_sagas(self._memory.recent),
+        )
+        try:
+            status.write(self._directory, report)
+        except OSError as error:
+            self._log.trouble("The status cannot be written", action="status.failed", reason=str(error))
+
+    def _standing(self) -> Standing:
+        out = [saga for saga in self._memory.live if _is_out(saga)]
+        works = self._polling.works
+        return Standing(
+            polling_ok=works,
+            polling_why="the endpoint answers" if works else self._polling.error,
+            ready=not out,
+            ready_why="; ".join(f"{saga.event.type or 'earlier event'}: {saga.why}" for saga in out)
+            or "nothing is near",
+        )
+
+
+def _is_out(saga: Saga) -> bool:
+    """From the start of preparing until recovered."""
+    return saga.state is not State.SEEN

@@ -1,0 +1,115 @@
+"""`notbefore agent run`: puts the agent together and keeps it going. Loads neither Typer nor Rich."""
+
+import os
+import queue
+from pathlib import Path
+
+import msgspec
+
+from notbefore.agent.approving import Approver
+from notbefore.agent.config import file
+from notbefore.agent.config.file import Config, ConfigError
+from notbefore.agent.front import Front, Sources
+from notbefore.agent.journal import JournalError, Lock
+from notbefore.agent.log import Log
+from notbefore.agent.loop import Loop, Surroundings
+from notbefore.agent.memory import Memory
+from notbefore.agent.messages import Heard, Message, Quit, Reload
+from notbefore.agent.metrics import Metrics
+from notbefore.agent.polling import Polling
+from notbefore.agent.posix import notify, signals
+from notbefore.agent.reporting import Reporter
+from notbefore.agent.sampling import Sampler
+from notbefore.agent.working import Workers
+from notbefore.client import Client
+from notbefore.clock import MachineClock
+from notbefore.settings import AgentSettings
+
+
+class Agent:
+    def __init__(self, settings: AgentSettings) -> None:
+        """ConfigError: agent.toml cannot be used. ConflictError: another agent runs here."""
+        self._settings = settings
+        self._config = read(settings)
+        self._clock = MachineClock()
+        self._log = Log(self._clock, settings.log_level, settings.log_format)
+        self._directory = Path(self._config.state)
+        self._lock = self._try_to_lock()
+        self._notifier = notify.take(os.environ)
+        self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._metrics = Metrics()
+
+    def run(self) -> None:
+        """Until SIGTERM."""
+        config, inbox, log, metrics = self._config, self._inbox, self._log, self._metrics
+        signals.install(stop=lambda: inbox.put(Quit()), reload=lambda: inbox.put(Reload()))
+        endpoint = config.endpoint or None
+        polling = Polling(Client(endpoint, name=config.name or None), inbox.put, log, metrics)
+        memory = Memory(self._directory, log, metrics)
+        reporter = Reporter(self._directory, memory, polling, self._clock, log, metrics, self._notifier)
+        front = Front(
+            Sources(
+                standing=lambda: reporter.standing,
+                heard=lambda event, name, at: inbox.put(Heard(event, name, at)),
+                now=lambda: self._clock.now() + polling.ahead,
+            ),
+            log,
+            metrics,
+        )
+        around = Surroundings(
+            memory=memory,
+            polling=polling,
+            approver=Approver(lambda: Client(polling.endpoint), inbox.put),
+            workers=Workers(inbox.put),
+            front=front,
+            sampler=Sampler(),
+            clock=self._clock,
+            log=log,
+            metrics=metrics,
+        )
+        loop = Loop(inbox, config, around)
+
+        def after_turn() -> None:
+            if self._lock is None:
+                self._lock = self._try_to_lock()
+            front.keep_up(self._config, loop.names)
+            reporter.report(loop.me)
+
+        log.info("The agent runs", action="agent.started", state=str(self._directory), handlers=len(config.handlers))
+        polling.start()
+        self._notifier.ready()
+        try:
+            loop.run(reload=lambda: self._reload(loop), after_turn=after_turn)
+        finally:
+            self._notifier.stopping()
+            polling.stop()
+            front.close()
+        log.info("The agent has stopped", action="agent.stopped")
+
+    def _reload(self, loop: Loop) -> None:
+        self._notifier.reloading()
+        try:
+            config = read(self._settings)
+        except ConfigError as error:
+            self._log.error("The new configuration is not used", action="agent.reload_failed", reason=error.message)
+        else:
+            fixed = ("state", "endpoint", "name")
+            changed = [key for key in fixed if getattr(config, key) != getattr(self._config, key)]
+            self._config = config
+            loop.configure(config)
+            self._log.info("The configuration was read again", action="agent.reloaded", needs_a_restart=changed)
+        self._notifier.ready()
+
+    def _try_to_lock(self) -> Lock | None:
+        try:
+            return Lock(self._directory)
+        except JournalError as error:
+            self._log.trouble("The state directory cannot be used", action="journal.failed", reason=error.message)
+            return None
+
+
+def read(settings: AgentSettings) -> Config:
+    """agent.toml, with what flags and variables say instead."""
+    config = file.load(settings.config)
+    given = {"state": settings.state and str(settings.state), "endpoint": settings.endpoint, "name": settings.name}
+    return msgspec.structs.replace(config, **{key: value for key, value in given.items() if value})

@@ -1,0 +1,158 @@
+"""What the agent writes down survives, and what cannot be read is put aside."""
+
+import sqlite3
+import stat
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.agent.rules.builders import T0, Story, after, event
+
+from notbefore.agent.journal import KEPT, Journal, JournalError, Lock, is_running
+from notbefore.agent.rules import advancing
+from notbefore.agent.rules.handling import Phase
+from notbefore.agent.rules.saga import Pause, Saga, State
+from notbefore.core import errors
+
+
+def a_rich_saga() -> Saga:
+    story = Story()
+    story.turn()
+    story.end(Phase.PREPARE, said="fine")
+    story.turn()
+    story.approve()
+    return replace(story.saga, memos={"drain": "a b"}, pause=Pause(seconds=4.2, resolution=0.1, by="own clock"))
+
+
+def done(number: int) -> Saga:
+    return replace(advancing.appeared(event(id=f"E{number}"), T0), state=State.DONE)
+
+
+def test_a_saga_comes_back_as_it_was(tmp_path: Path) -> None:
+    saga = a_rich_saga()
+    first = Journal(tmp_path)
+    first.write(saga, {"drain": "{}"})
+    first.close()
+    again = Journal(tmp_path)
+    assert again.sagas() == [saga]
+    assert again.configs(saga.id) == {"drain": "{}"}
+
+
+def test_sagas_stay_in_order_whatever_is_written_later(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    for number in (3, 1, 2):
+        journal.write(done(number), {})
+    journal.write(done(3), {})
+    assert [saga.id for saga in journal.sagas()] == ["E3", "E1", "E2"]
+
+
+def test_only_so_many_are_kept_and_no_live_one_is_lost(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.write(a_rich_saga(), {"drain": "{}"})
+    for number in range(100, 100 + KEPT + 5):
+        journal.write(done(number), {"drain": "{}"})
+    kept = [saga.id for saga in journal.sagas()]
+    assert len(kept) == KEPT + 1
+    assert (kept[0], kept[1]) == ("E1", "E105")
+    assert journal.configs("E100") == {}
+
+
+def test_anew_forgets_the_handlers_of_the_time_before(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.write(done(1), {"drain": "{}"})
+    journal.write(advancing.appeared(event(), T0), {}, anew=True)
+    assert journal.configs("E1") == {}
+
+
+def test_a_new_journal_says_so_once(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    assert journal.is_new()
+    journal.close()
+    journal = Journal(tmp_path)
+    assert journal.is_new()
+    journal.mark_old(advancing.after_loss(T0))
+    assert not journal.is_new()
+    assert [saga.id for saga in journal.sagas()] == [advancing.LOST]
+
+
+def test_what_peers_told_comes_back(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.heard("E1", "b", T0)
+    journal.heard("E1", "b", after(1))
+    journal.heard("E2", "c", T0)
+    journal.close()
+    assert Journal(tmp_path).peers() == {"E1": {"b": after(1)}, "E2": {"c": T0}}
+
+
+def test_nobody_else_can_read_it(tmp_path: Path) -> None:
+    directory = tmp_path / "a" / "b"
+    Journal(directory)
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    assert stat.S_IMODE((directory / "journal.db").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    "content", [b"this is no database, and it is long enough to show it" * 20, b"SQLite format 3\0"]
+)
+def test_one_that_cannot_be_read_is_put_aside(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "journal.db").write_bytes(content)
+    journal = Journal(tmp_path)
+    assert journal.is_new()
+    journal.write(a_rich_saga(), {})
+    assert (tmp_path / "journal.db.unreadable-1").read_bytes() == content
+
+
+def test_one_of_another_time_is_put_aside(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.write(a_rich_saga(), {})
+    journal.close()
+    with sqlite3.connect(tmp_path / "journal.db") as raw:
+        raw.execute("""UPDATE sagas SET content = '{"later": true}'""")
+    raw.close()
+    journal = Journal(tmp_path)
+    assert journal.sagas() == []
+    journal.close()
+    (tmp_path / "journal.db").write_bytes(b"no database" * 100)
+    Journal(tmp_path)
+    assert (tmp_path / "journal.db.unreadable-2").exists()
+
+
+def test_a_place_that_cannot_be_used(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(JournalError, match="cannot be used"):
+        Journal(tmp_path / "file")
+    with pytest.raises(JournalError, match="cannot be used"):
+        Lock(tmp_path / "file")
+    assert not is_running(tmp_path / "nowhere")
+
+
+def test_a_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    saga = a_rich_saga()
+    journal.write(saga, {})
+    journal._connection.execute("PRAGMA query_only = ON")
+    with pytest.raises(JournalError, match="cannot be written"):
+        journal.write(done(1), {})
+    journal._connection.execute("PRAGMA query_only = OFF")
+    journal.heard("E1", "b", T0)
+    assert journal.sagas() == [saga]
+
+
+def test_one_agent_at_a_time(tmp_path: Path) -> None:
+    lock = Lock(tmp_path)
+    assert is_running(tmp_path)
+    with pytest.raises(errors.ConflictError, match="another agent runs"):
+        Lock(tmp_path)
+    lock.release()
+    assert not is_running(tmp_path)
+
+
+def test_the_lock_goes_with_its_process(tmp_path: Path) -> None:
+    program = (
+        "import os, sys; from pathlib import Path; from notbefore.agent.journal import Lock;"
+        " lock = Lock(Path(sys.argv[1])); os._exit(9)"
+    )
+    assert subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False).returncode == 9
+    Lock(tmp_path).release()

@@ -1,0 +1,58 @@
+"""What the agent says while it runs."""
+
+import io
+import json
+
+from notbefore.agent.log import Log
+from notbefore.clock import MachineClock
+from notbefore.settings import LogFormat, LogLevel
+
+
+def lines(stream: io.StringIO) -> list[dict[str, object]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_one_object_a_line() -> None:
+    stream = io.StringIO()
+    log = Log(MachineClock(), LogLevel.INFO, LogFormat.AUTO, stream)
+    log.debug("Not heard", action="a.b")
+    log.info("Something is done", action="a.b", name="x\n")
+    log.error("Something is broken", action="a.c")
+    first, second = lines(stream)
+    assert (first["event"], first["action"], first["level"], first["name"]) == (
+        "Something is done",
+        "a.b",
+        "info",
+        "x\n",
+    )
+    assert second["level"] == "error"
+
+
+def test_for_people() -> None:
+    stream = io.StringIO()
+    Log(MachineClock(), LogLevel.DEBUG, LogFormat.CONSOLE, stream).debug("Heard", action="a.b", name="x\x1b")
+    assert stream.getvalue().endswith("debug   Heard  name='x\\x1b'\n")
+
+
+def test_trouble_is_told_on_change_and_on_doubling() -> None:
+    stream = io.StringIO()
+    log = Log(MachineClock(), LogLevel.INFO, LogFormat.JSON, stream)
+    for _ in range(9):
+        log.trouble("It fails", action="t", reason="one")
+    log.trouble("It fails", action="t", reason="two")
+    log.over("It works again", action="t")
+    log.over("It works again", action="t")
+    assert [(line.get("reason"), line.get("times")) for line in lines(stream)] == [
+        ("one", 1),
+        ("one", 2),
+        ("one", 4),
+        ("one", 8),
+        ("two", 1),
+        (None, None),
+    ]
+
+
+def test_a_stream_that_is_gone_does_no_harm() -> None:
+    stream = io.StringIO()
+    stream.close()
+    Log(MachineClock(), LogLevel.INFO, LogFormat.JSON, stream).info("Nobody hears", action="a")

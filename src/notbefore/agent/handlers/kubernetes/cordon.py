@@ -1,0 +1,46 @@
+"""Keeping new pods away from a node, and letting them in again if it was us who kept them away.
+
+Whose cordon it is stands on the node itself, so it is known even when this VM has lost all that it knew.
+"""
+
+from notbefore.agent.handlers.kubernetes.api import Api, ApiError
+from notbefore.agent.handlers.kubernetes.patience import Patience
+
+MARK = "notbefore/cordoned-by"
+"""Annotation of a node that we cordoned: the id of the event for which we did."""
+
+
+def cordon(api: Api, patience: Patience, name: str, event: str) -> str:
+    def once() -> str:
+        node = api.node(name)
+        if node.spec.unschedulable:
+            ours = node.metadata.annotation(MARK) is not None
+            return f"{name} is cordoned already" + ("" if ours else ", by somebody else")
+        version = node.metadata.resource_version
+        patch = {
+            "metadata": {"resourceVersion": version, "annotations": {MARK: event}},
+            "spec": {"unschedulable": True},
+        }
+        api.patch_node(name, patch)
+        return f"{name} is cordoned"
+
+    return patience.keep_asking(once)
+
+
+def uncordon(api: Api, patience: Patience, name: str) -> str:
+    def once() -> str:
+        try:
+            node = api.node(name)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            # A node that registers again is not cordoned.
+            return f"there is no node {name} at present: nothing to uncordon"
+        if node.metadata.annotation(MARK) is None:
+            return f"{name} was not cordoned by us, and is left as it is"
+        version = node.metadata.resource_version
+        patch = {"metadata": {"resourceVersion": version, "annotations": {MARK: None}}, "spec": {"unschedulable": None}}
+        api.patch_node(name, patch)
+        return f"{name} is uncordoned"
+
+    return patience.keep_asking(once)

@@ -1,0 +1,108 @@
+"""What a drain needs to know of the objects of a cluster; all else that the API server tells is left out."""
+
+import msgspec
+
+MIRROR = "kubernetes.io/config.mirror"
+CORDON = "node.kubernetes.io/unschedulable"
+"""The taint of a cordoned node."""
+
+
+class _Object(msgspec.Struct, frozen=True, kw_only=True, rename="camel"): ...
+
+
+class Owner(_Object, frozen=True, kw_only=True):
+    kind: str
+    controller: bool = False
+
+
+class Metadata(_Object, frozen=True, kw_only=True):
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    annotations: dict[str, str] | None = None
+    owner_references: tuple[Owner, ...] | None = None
+    deletion_timestamp: str | None = None
+
+    def annotation(self, key: str) -> str | None:
+        return (self.annotations or {}).get(key)
+
+
+class NodeSpec(_Object, frozen=True, kw_only=True):
+    unschedulable: bool = False
+
+
+class Node(_Object, frozen=True, kw_only=True):
+    metadata: Metadata
+    spec: NodeSpec = NodeSpec()
+
+
+class Toleration(_Object, frozen=True, kw_only=True):
+    key: str = ""
+    """Empty: every taint."""
+    effect: str = ""
+    """Empty: every effect."""
+
+
+class PodSpec(_Object, frozen=True, kw_only=True):
+    termination_grace_period_seconds: int = 30
+    tolerations: tuple[Toleration, ...] | None = None
+
+
+class PodStatus(_Object, frozen=True, kw_only=True):
+    phase: str = ""
+
+
+class Pod(_Object, frozen=True, kw_only=True):
+    metadata: Metadata
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def title(self) -> str:
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def stays(self) -> bool:
+        """A drain has no business with it: it belongs to the node, or has ended."""
+        of_daemon_set = any(
+            owner.controller and owner.kind == "DaemonSet" for owner in self.metadata.owner_references or ()
+        )
+        mirrored = self.metadata.annotation(MIRROR) is not None
+        return of_daemon_set or mirrored or self.status.phase in ("Succeeded", "Failed")
+
+    @property
+    def terminating(self) -> bool:
+        return self.metadata.deletion_timestamp is not None
+
+    @property
+    def tolerates_cordon(self) -> bool:
+        return any(
+            taint.key in ("", CORDON) and taint.effect in ("", "NoSchedule") for taint in self.spec.tolerations or ()
+        )
+
+
+class ListMetadata(_Object, frozen=True, kw_only=True):
+    more: str = msgspec.field(name="continue", default="")
+    """Where the next page begins; empty: this was the last."""
+
+
+class Pods(_Object, frozen=True, kw_only=True):
+    metadata: ListMetadata = ListMetadata()
+    items: tuple[Pod, ...] | None = None
+
+
+class Status(_Object, frozen=True, kw_only=True):
+    """How a request went, in the server's words."""
+
+    status: str = ""
+    message: str = ""
+    code: int = 0
+
+
+class Access(_Object, frozen=True, kw_only=True):
+    allowed: bool = False
+
+
+class Review(_Object, frozen=True, kw_only=True):
+    status: Access = Access()

@@ -31,6 +31,7 @@ token create|list|revoke
 backup
 migrate
 guest events|approve|doctor
+agent run|check|status
 """
 
 

@@ -15,7 +15,8 @@ DOCS = Path(__file__).parents[2] / "docs" / "settings.md"
 @pytest.mark.parametrize("row", table.everything().values(), ids=lambda row: row.name)
 def test_flag_variable_and_page_of_a_setting(row: table.Setting) -> None:
     assert re.fullmatch(r"--[a-z]+(-[a-z]+)*", row.flag)
-    assert row.variable == "NOTBEFORE_" + (row.variable_of or row.flag[2:].replace("-", "_")).upper()
+    assert row.flag_of or row.flag[2:].replace("-", "_") == row.name
+    assert row.variable == "NOTBEFORE_" + (row.variable_of or row.name).upper()
     assert row.help.endswith(".")
     assert bool(row.metavar) is not row.is_switch
     for default in (row.default, row.demo):
@@ -36,6 +37,7 @@ def test_the_page_shows_the_table_as_it_is() -> None:
         (table.SERVE, settings.Settings),
         (table.OPERATOR, settings.OperatorSettings),
         (table.GUEST, settings.GuestSettings),
+        (table.AGENT, settings.AgentSettings),
     ],
 )
 def test_every_row_has_its_typed_field(rows: tuple[table.Setting, ...], result: type) -> None:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from notbefore.agent import health
 from notbefore.agent.config.file import Config, ConfigError
@@ -11,8 +12,10 @@ from notbefore.agent.health import Standing
 from notbefore.agent.listener import Listener
 from notbefore.agent.log import Log
 from notbefore.agent.metrics import Metrics
-from notbefore.agent.peers import Peers
 from notbefore.settings import values
+
+if TYPE_CHECKING:
+    from notbefore.agent.peers import Peers
 
 PAUSE = 5.0
 
@@ -88,7 +91,10 @@ class Front:
         self._log.over("Listening at last", action="listen.failed")
         self._log.info("Listening", action="listen.started", host=host, port=port)
 
-    def _peers_of(self, config: Config, names: Sequence[str]) -> Peers | None:
+    def _peers_of(self, config: Config, names: Sequence[str]) -> "Peers | None":
         if config.peers is None or not names:
             return None
+        # It loads OpenSSL, some megabytes that few need.
+        from notbefore.agent.peers import Peers
+
         return Peers(config.peers, names, self._sources.heard, now=self._sources.now, counted=self._metrics.exchanged)

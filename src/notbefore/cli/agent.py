@@ -20,7 +20,7 @@ from notbefore.cli.output import Output
 from notbefore.settings import table
 
 app = typer.Typer(help="The agent in a VM: prepares for what is announced, approves, recovers.", no_args_is_help=True)
-PLACE = [row for row in table.AGENT if row.name in ("config", "state")]
+PLACE = [row for row in table.AGENT if row.attribute in ("config", "state")]
 
 
 class Agent:

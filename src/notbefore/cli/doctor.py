@@ -11,7 +11,7 @@ from statistics import median
 from time import monotonic
 
 from notbefore.cli.output import Output
-from notbefore.client import Client, naming
+from notbefore.client import Client, naming, refusals
 from notbefore.client.connection import Answer, Connection, ProtocolError
 from notbefore.client.endpoint import API_VERSION, HEADERS, TARGET
 from notbefore.client.errors import EndpointError
@@ -75,8 +75,7 @@ class Prober:
         try:
             answer = self._connection.ask("GET", target, headers, timeout=TIMEOUT, largest=LARGEST)
         except (OSError, ProtocolError) as error:
-            reason = str(getattr(error, "strerror", None) or error).lower()
-            return Probe(reason=reason, seconds=monotonic() - begun)
+            return Probe(reason=refusals.reason(error), seconds=monotonic() - begun)
         return Probe(answer=answer, seconds=monotonic() - begun)
 
     def close(self) -> None:

@@ -23,12 +23,14 @@ class Setting:
     in_file: bool = True
     variable_of: str = ""
     """Shares the variable of another setting."""
+    flag_of: str = ""
+    """Shares the flag of another setting, which its commands do not have."""
     field: str = ""
     """Its name in code, where the key is a word of Python."""
 
     @property
     def flag(self) -> str:
-        return "--" + self.name.replace("_", "-")
+        return "--" + (self.flag_of or self.name).replace("_", "-")
 
     @property
     def variable(self) -> str:
@@ -206,8 +208,9 @@ GUEST = (
 
 AGENT = (
     Setting(
-        name="config",
-        variable_of="agent_config",
+        name="agent_config",
+        flag_of="config",
+        field="config",
         help="What the agent does; see docs/agent.md.",
         read=values.path,
         metavar="FILE",
@@ -226,6 +229,6 @@ AGENT = (
 )
 
 
-def everything() -> dict[tuple[str, str], Setting]:
-    """Each setting once, by name and variable."""
-    return {(setting.name, setting.variable): setting for setting in (*SERVE, *OPERATOR, *GUEST, *AGENT)}
+def everything() -> dict[str, Setting]:
+    """Each setting once, by name."""
+    return {setting.name: setting for setting in (*SERVE, *OPERATOR, *GUEST, *AGENT)}

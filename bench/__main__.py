@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from bench import approvals, fleet, machine, polls, report, scheduling, waiting
+from bench import agent, approvals, fleet, machine, polls, report, scheduling, waiting
 from bench.effort import FULL, QUICK, Effort
 
 PARTS: dict[str, Callable[[Effort], list[report.Row]]] = {
@@ -13,6 +13,7 @@ PARTS: dict[str, Callable[[Effort], list[report.Row]]] = {
     "approvals": approvals.measure,
     "waiting": waiting.measure,
     "scheduling": scheduling.measure,
+    "agent": agent.measure,
 }
 DESCRIPTORS = 12_000
 BUSY = 0.5

@@ -19,6 +19,8 @@ class Effort:
     waiting_seconds: int = 10
     hosts: int = 1_000
     schedulings: int = 3
+    idle_seconds: int = 60
+    """Of watching an agent that has nothing to do."""
 
 
 FULL = Effort()
@@ -33,4 +35,5 @@ QUICK = Effort(
     waiting_seconds=2,
     hosts=100,
     schedulings=1,
+    idle_seconds=5,
 )

@@ -65,7 +65,7 @@ class Endpoint:
 
     # What a guest says
 
-    def poll(self, wait: float = 0.0) -> Flow[Heard]:
+    def poll(self, wait: int = 0) -> Flow[Heard]:
         """EndpointError: it said nothing that can be used, which is not that there are no events."""
         try:
             heard = yield from self._poll(self._chosen, wait)
@@ -99,18 +99,18 @@ class Endpoint:
 
     # How it is done
 
-    def _poll(self, chosen: Candidate | None, wait: float) -> Flow[Heard]:
+    def _poll(self, chosen: Candidate | None, wait: int) -> Flow[Heard]:
         # The tag of one service means nothing to another.
         known = self.known if chosen is not None else None
         headers = {"If-None-Match": known.tag} if known is not None and known.tag else {}
         waited = bool(headers and wait)
         if waited:
-            headers["Prefer"] = f"wait={wait:g}"
+            headers["Prefer"] = f"wait={wait}"
         if chosen is None:
             chosen, answer = yield from self._go_round()
         else:
             try:
-                answer = yield from self._put(chosen, "GET", TARGET, headers, None, wait if waited else 0.0)
+                answer = yield from self._put(chosen, "GET", TARGET, headers, None, wait if waited else 0)
             except (OSError, ProtocolError) as error:
                 raise refusals.unreachable([(chosen, error)]) from None
         date = refusals.date(answer)
@@ -140,7 +140,7 @@ class Endpoint:
         target: str,
         headers: Mapping[str, str],
         body: bytes | None,
-        wait: float = 0.0,
+        wait: int = 0,
     ) -> Flow[Answer]:
         patience = self._pace.first_timeout if self.known is None else self._pace.patience(self._timeouts) + wait
         try:

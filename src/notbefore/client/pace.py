@@ -11,8 +11,9 @@ class Pace:
 
     interval: float = 1.0
     """From one poll to the next."""
-    wait: float = 10.0
-    """How long the server may hold a poll. Longer, a connection that died unnoticed would hide a Preempt."""
+    wait: int = 10
+    """How long the server may hold a poll; whole ones (RFC 7240). Any longer, a connection that died unnoticed would
+    hide a Preempt."""
     at_once: float = 0.9
     """A held poll that is answered earlier than this, with nothing new, was not held."""
     probe: float = 300.0

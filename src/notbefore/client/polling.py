@@ -43,7 +43,7 @@ def follow(endpoint: Endpoint, pace: Pace, patient: Callable[[], bool], tell: Ca
             known = endpoint.known
             # Somebody else may have asked meanwhile: what is not told yet is not to be waited for.
             patiently = patient() and waiting.worth_asking(asked_at) and known is not None and known.body == shown
-            heard = yield from endpoint.poll(pace.wait if patiently else 0.0)
+            heard = yield from endpoint.poll(pace.wait if patiently else 0)
         except EndpointError as error:
             failures += 1
             # Whoever comes back may be another.

@@ -1,5 +1,6 @@
 """What an endpoint says when it does not say what is announced, and what to make of it."""
 
+import os
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -28,7 +29,7 @@ def refusal(candidate: Candidate, answer: Answer) -> EndpointError:
 def unreachable(failures: Sequence[tuple[Candidate, Exception]]) -> EndpointError:
     if len(failures) == 1 and isinstance(failures[0][1], EndpointError):
         return failures[0][1]
-    tried = ", ".join(f"{candidate.url} ({_reason(error)})" for candidate, error in failures)
+    tried = ", ".join(f"{candidate.url} ({reason(error)})" for candidate, error in failures)
     return EndpointError(
         f"cannot reach the metadata endpoint {tried}: is this inside a VM? Otherwise give --endpoint or set {VARIABLE}",
         cause=" ".join(type(error).__name__ for _, error in failures),
@@ -78,7 +79,13 @@ def _is_control_plane(answer: Answer) -> bool:
     return isinstance(_error(answer), dict)
 
 
-def _reason(error: Exception) -> str:
-    if isinstance(error, EndpointError):
-        return error.cause
-    return str(getattr(error, "strerror", None) or error or type(error).__name__).lower()
+def reason(error: Exception) -> str:
+    """In the words of the system, whichever way it was asked."""
+    match error:
+        case EndpointError():
+            return error.cause
+        case TimeoutError():
+            return "timed out"
+        case OSError(errno=int(number)) if number > 0:
+            return os.strerror(number).lower()
+    return (getattr(error, "strerror", None) or str(error) or type(error).__name__).lower()

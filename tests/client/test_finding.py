@@ -1,0 +1,168 @@
+"""Where the endpoint is looked for (PROTOCOL, finding the endpoint), and that it is stuck to once found."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.client.playing import Failing, hosts, in_turn, perform, play, session
+from tests.client.samples import EVENT, document, said
+
+from notbefore.client import EndpointError, finding
+from notbefore.client.exchange import Answer
+from notbefore.client.finding import in_lease
+from notbefore.core.errors import RefusedError
+
+DHCLIENT = """lease {
+  interface "eth0";
+  fixed-address 10.0.0.4;
+  option unknown-245 %s;
+  expire 2 2154/01/01 08:18:55;
+}
+"""
+NETWORKD = "# This is private data. Do not parse.\nADDRESS=10.0.0.4\nOPTION_245=%s\n"
+USUAL = ("169.254.169.254", 80)
+BY_DHCP = [("168.63.129.16", 80), ("168.63.129.16", 8080)]
+NOBODY = ConnectionRefusedError(111, "Connection refused")
+GOOD = said(document())
+STRANGER = said(b"<html>", status=404)
+
+
+@pytest.fixture(autouse=True)
+def found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody says where it is; these tests ask nobody."""
+    monkeypatch.delenv("NOTBEFORE_ENDPOINT")
+
+
+@pytest.fixture
+def lease(tmp_path: Path) -> list[str]:
+    (tmp_path / "2").write_text(NETWORKD % "a83f8110")
+    return [f"{tmp_path}/*"]
+
+
+@pytest.mark.parametrize(
+    ("value", "address"),
+    [
+        ("a8:3f:81:10", "168.63.129.16"),
+        ("64:41:60:82", "100.65.96.130"),
+        ("4:3:2:1", "4.3.2.1"),
+        ('"bL6 "', "98.76.54.32"),
+        ('"dH\\"l"', "100.72.34.108"),
+        ('"dH:l"', "100.72.58.108"),
+        ('"dH;l"', "100.72.59.108"),
+        ('"\\250?\\201\\020"', "168.63.129.16"),
+    ],
+)
+def test_leases_of_dhclient(value: str, address: str) -> None:
+    assert list(in_lease(DHCLIENT % value)) == [address]
+
+
+def test_the_newest_lease_of_dhclient_comes_first() -> None:
+    assert list(in_lease(DHCLIENT % "1:2:3:4" + DHCLIENT % "5:6:7:8")) == ["5.6.7.8", "1.2.3.4"]
+
+
+@pytest.mark.parametrize("value", ["a83f8110", "a8:3f:81:10", "168.63.129.16"])
+def test_leases_of_networkd_and_networkmanager(value: str) -> None:
+    assert list(in_lease(NETWORKD % value)) == ["168.63.129.16"]
+    assert list(in_lease(f"[dhcp4]\nprivate_245={value}\n")) == ["168.63.129.16"]
+
+
+@pytest.mark.parametrize(
+    "value", ["a83f81", "a8:3f:81", "a8:3f:81:10:11", "zz:zz:zz:zz", "300.1.1.1", "a83f811", "1ff:1:1:1"]
+)
+def test_what_is_no_address_is_left_out(value: str) -> None:
+    assert list(in_lease(NETWORKD % value)) == []
+    assert list(in_lease(DHCLIENT % value)) == []
+
+
+@given(st.text() | st.text().map(lambda odd: DHCLIENT % odd) | st.binary().map(lambda odd: odd.decode("latin-1")))
+def test_a_strange_lease_breaks_nothing(text: str) -> None:
+    list(in_lease(text))
+
+
+def test_files_that_are_not_there_or_not_readable_say_nothing(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "binary").write_bytes(b"\xff\x00" * 1000)
+    assert list(finding.addresses([f"{tmp_path}/*", "/no/such/place/*"])) == []
+
+
+def test_the_order_of_places(lease: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert hosts(finding.candidates(lease)) == [USUAL, *BY_DHCP]
+    assert hosts(finding.candidates([])) == [USUAL]
+    assert finding.given(None, {}) is None
+    named = finding.given(None, {"NOTBEFORE_ENDPOINT": "http://10.0.0.1:8254"})
+    assert named is not None
+    assert (named.url, named.how) == ("http://10.0.0.1:8254", "NOTBEFORE_ENDPOINT")
+    given_ = finding.given("10.0.0.2", {"NOTBEFORE_ENDPOINT": "http://10.0.0.1:8254"})
+    assert given_ is not None
+    assert (given_.url, given_.how) == ("http://10.0.0.2", "given")
+
+
+@pytest.mark.parametrize(
+    "url", ["https://x", "http://x/metadata", "http://", "http://[::1", "http://u:secret@x", "ftp://x"]
+)
+def test_what_is_no_endpoint_is_refused(url: str) -> None:
+    with pytest.raises(RefusedError, match="is not a metadata endpoint"):
+        session(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [("http://[::1]:8254/", ("::1", 8254)), ("127.0.0.1:1", ("127.0.0.1", 1)), ("http://x", ("x", 80))],
+)
+def test_endpoints(url: str, place: tuple[str, int]) -> None:
+    assert play(session(url).follow()).places == [place]
+    assert session(url).endpoint.at.url == (url if "://" in url else f"http://{url}").rstrip("/")
+
+
+def test_what_is_given_is_the_only_place(lease: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    failing = [NOBODY] * 20
+    assert set(play(session("http://10.0.0.1", leases=lease).follow(), *failing).places) == {("10.0.0.1", 80)}
+    monkeypatch.setenv("NOTBEFORE_ENDPOINT", "http://10.0.0.2")
+    assert set(play(session(None, leases=lease).follow(), *failing).places) == {("10.0.0.2", 80)}
+
+
+def test_the_round_goes_on_until_one_answers_as_a_metadata_service(lease: list[str]) -> None:
+    played = play(session(None, leases=lease).follow(), NOBODY, STRANGER, NOBODY, NOBODY, STRANGER, GOOD, GOOD, GOOD)
+    assert played.places == [USUAL, *BY_DHCP, USUAL, *BY_DHCP, BY_DHCP[1], BY_DHCP[1], BY_DHCP[1]]
+    failed, *good = played.told
+    assert failed.error is not None
+    assert failed.error.message.startswith(
+        "cannot reach the metadata endpoint http://169.254.169.254 (connection refused), "
+        "http://168.63.129.16 (answered 404), http://168.63.129.16:8080 (connection refused): "
+    )
+    assert [news.error for news in good] == [None] * 3
+
+
+@pytest.mark.parametrize("answer", [GOOD, said(), said(b'{"error":"unknown caller"}', status=404)], ids=str)
+def test_once_it_has_answered_it_is_stuck_to(lease: list[str], answer: Answer) -> None:
+    guest = session(None, leases=lease)
+    assert guest.endpoint.at.how == "the usual address"
+    assert set(play(guest.follow(), NOBODY, answer, NOBODY, STRANGER, GOOD).places[1:]) == {BY_DHCP[0]}
+    assert guest.endpoint.at.how == "DHCP option 245"
+
+
+def test_when_it_is_away_for_long_it_is_looked_for_again(lease: list[str]) -> None:
+    guest = session(None, leases=lease)
+    one_tagged = said(document(EVENT), etag='"1"')
+    faults: list[Answer | Failing] = [NOBODY] * 6
+    played = play(guest.follow(), NOBODY, one_tagged, *faults, GOOD, GOOD)
+    assert played.places == [USUAL, *[BY_DHCP[0]] * 7, USUAL, USUAL, USUAL]
+    # The tag of one service means nothing to another.
+    assert played.headers("If-None-Match")[-3] is None
+    assert [len(news.document.events) for news in played.told if news.document][-2:] == [0, 0]
+
+
+def test_nothing_is_approved_at_a_stranger(lease: list[str]) -> None:
+    guest = session(None, leases=lease)
+    with pytest.raises(EndpointError, match="answered 404"):
+        perform(guest.approve("A"), in_turn(NOBODY, STRANGER, STRANGER))
+    perform(guest.approve("A"), in_turn(NOBODY, GOOD, said()))
+    assert guest.endpoint.at.host == "168.63.129.16"
+
+
+def test_a_lease_that_comes_later_is_found(tmp_path: Path) -> None:
+    guest = session(None, leases=[f"{tmp_path}/*.lease"])
+    assert play(guest.follow(), NOBODY).places == [USUAL, USUAL]
+    (tmp_path / "eth0.lease").write_text(DHCLIENT % "a8:3f:81:10")
+    assert play(guest.follow(), NOBODY, GOOD).places == [USUAL, BY_DHCP[0], BY_DHCP[0]]

@@ -1,0 +1,52 @@
+"""This VM's own name: given, by variable, from the endpoint, or the host name."""
+
+import socket
+
+import pytest
+from tests.client.playing import Failing, in_turn, perform, session
+from tests.client.samples import EVENT, OTHER, document, said
+
+from notbefore.client import EndpointError
+from notbefore.client.exchange import Answer
+from notbefore.client.naming import Name
+
+HOST = socket.gethostname().partition(".")[0]
+
+
+def test_what_is_given_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOTBEFORE_NAME", "by-variable")
+    assert perform(session(name="given-to-us").naming.find(), in_turn()) == Name("given-to-us", "given")
+    assert perform(session().naming.find(), in_turn()) == Name("by-variable", "NOTBEFORE_NAME")
+
+
+def test_the_endpoint_is_asked_once() -> None:
+    guest = session()
+    assert perform(guest.naming.find(), in_turn(said(b"web_0\n"))) == Name("web_0", "the endpoint")
+    assert perform(guest.me(), in_turn()) == "web_0"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [said(status=404), said(status=400), said(b""), said(b"<html>"), said(b'{"a":1}'), said(b"x" * 300)],
+    ids=str,
+)
+def test_an_endpoint_that_does_not_know_leaves_the_host_name_and_is_asked_again(answer: Answer) -> None:
+    guest = session()
+    assert perform(guest.naming.find(), in_turn(answer)) == Name(HOST, "host name")
+    assert perform(guest.me(), in_turn(said(b"web_0"))) == "web_0"
+
+
+@pytest.mark.parametrize(
+    "fault", [said(status=429), said(status=503), TimeoutError(), ConnectionRefusedError()], ids=str
+)
+def test_an_endpoint_that_cannot_be_asked_is_no_reason_to_guess(fault: Answer | Failing) -> None:
+    with pytest.raises(EndpointError):
+        perform(session().me(), in_turn(fault))
+
+
+def test_events_of_this_vm() -> None:
+    body = document(EVENT, OTHER)
+    (mine,) = perform(session().events(True), in_turn(said(body), said(b"OTHER")))
+    assert mine.type == "Reboot"
+    assert len(perform(session().events(False), in_turn(said(body)))) == 2
+    assert perform(session().events(True), in_turn(said(document()))) == ()

@@ -1,0 +1,279 @@
+"""When a guest asks, how it asks, how long it waits, and how it slows down: without a network and without pauses."""
+
+from datetime import timedelta
+
+import pytest
+from tests.client.playing import Failing, in_turn, perform, play, session
+from tests.client.samples import EVENT, STARTED, document, said
+
+from notbefore.client import EndpointError, Pace
+from notbefore.client.endpoint import API_VERSION
+from notbefore.client.events import NOTHING
+from notbefore.client.exchange import Answer, ProtocolError
+from notbefore.clock import SystemClock
+from notbefore.core.errors import RefusedError
+from notbefore.wire import dates, versions
+
+USUAL = Pace()
+EMPTY = document()
+ONE = document(EVENT, incarnation=3)
+
+
+def good(body: bytes = EMPTY, tag: str = '"2-x"') -> Answer:
+    return said(body, etag=tag)
+
+
+SAME = said(status=304, etag='"2-x"')
+
+
+def test_the_newest_version_is_asked_for() -> None:
+    assert versions.NEWEST.name == API_VERSION
+    played = play(session().follow())
+    assert played.asks[0].target == f"/metadata/scheduledevents?api-version={API_VERSION}"
+    assert played.asks[0].headers["Metadata"] == "true"
+
+
+def test_polls_once_a_second() -> None:
+    played = play(session(pace=USUAL).follow(), *[said(EMPTY)] * 3)
+    assert all(0.5 < seconds <= 1 for seconds in played.pauses)
+    assert [news.changed for news in played.told] == [True, False, False]
+    assert played.headers("If-None-Match") == [None] * 4
+
+
+def test_a_tag_is_sent_back_and_304_keeps_the_document() -> None:
+    played = play(session().follow(), good(ONE), SAME, good(EMPTY, '"4-x"'), SAME)
+    assert played.headers("If-None-Match") == [None, '"2-x"', '"2-x"', '"4-x"', '"4-x"']
+    assert [news.changed for news in played.told] == [True, False, True, False]
+    assert [len(news.document.events) for news in played.told if news.document] == [1, 1, 0, 0]
+
+
+def test_a_server_that_holds_polls_is_asked_to() -> None:
+    pace = Pace(at_once=0)
+    played = play(session(pace=pace).follow(), good(), SAME, good(ONE, '"3-x"'), SAME)
+    assert played.headers("Prefer") == [None, *["wait=10"] * 4]
+    assert played.timeouts == [130, 20, 20, 20, 20]
+
+
+@pytest.mark.parametrize("unchanged", [SAME, good()], ids=["304", "200 with the same tag"])
+def test_a_server_that_does_not_hold_polls_is_not_asked_again_until_some_minutes_later(unchanged: Answer) -> None:
+    played = play(session(pace=USUAL).follow(), good(), *[unchanged] * 5)
+    assert played.headers("Prefer") == [None, "wait=10", *[None] * 5]
+    assert played.timeouts == [130, 20, *[10] * 5]
+    again = play(session(pace=Pace(probe=0)).follow(), good(), *[unchanged] * 3)
+    assert again.headers("Prefer") == [None, *["wait=10"] * 4]
+
+
+def test_a_change_that_comes_at_once_proves_nothing() -> None:
+    played = play(session(pace=USUAL).follow(), good(), good(ONE, '"3-x"'), good(EMPTY, '"4-x"'))
+    assert played.headers("Prefer") == [None, "wait=10", "wait=10", "wait=10"]
+
+
+def test_a_server_that_comes_back_is_asked_to_hold_polls_again() -> None:
+    played = play(session(pace=USUAL).follow(), good(), SAME, SAME, ConnectionRefusedError(), SAME)
+    assert played.headers("Prefer") == [None, "wait=10", None, None, "wait=10", None]
+
+
+def test_whoever_is_not_patient_polls() -> None:
+    guest = session(pace=Pace(at_once=0))
+    guest.patient = False
+    assert play(guest.follow(), good(), SAME).headers("Prefer") == [None] * 3
+    guest.patient = True
+    assert play(guest.follow(), SAME, SAME).headers("Prefer") == [None, "wait=10", "wait=10"]
+
+
+def test_what_somebody_else_has_heard_is_told_before_it_is_waited_for() -> None:
+    guest = session()
+    assert perform(guest.document(), in_turn(good(ONE))).incarnation == 3
+    played = play(guest.follow(), SAME, SAME)
+    assert played.headers("Prefer") == [None, "wait=10", "wait=10"]
+    assert [news.changed for news in played.told] == [True, False]
+
+
+FAULTS: list[Answer | Failing] = [
+    said(status=404),
+    said(status=410),
+    said(status=429),
+    said(status=500),
+    said(status=503),
+    said(status=204),
+    said(status=302, location="http://10.0.0.2"),
+    said(status=304),
+    said(b"{"),
+    said(b"<html>"),
+    said(b"\xff\xfe"),
+    ConnectionRefusedError(),
+    ConnectionResetError(),
+    TimeoutError(),
+    OSError(113, "No route to host"),
+    ProtocolError("half an answer"),
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=str)
+def test_a_fault_is_an_error_and_not_no_events(fault: Answer | Failing) -> None:
+    with pytest.raises(EndpointError):
+        perform(session().document(), in_turn(fault))
+    # Without a tag, for a 304 that nobody asked for.
+    first, second, third = play(session().follow(), said(ONE), fault, said(ONE)).told
+    assert isinstance(second.error, EndpointError)
+    assert second.error.message.startswith(("http://10.0.0.1 ", "cannot reach the metadata endpoint http://10.0.0.1 "))
+    assert second.document is first.document
+    assert (second.changed, second.date) == (False, None)
+    assert (third.error, third.changed) == (None, False)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=str)
+def test_pauses_grow_but_not_beyond_a_third_of_what_preempt_gives(fault: Answer | Failing) -> None:
+    guest = session(pace=USUAL)
+    assert play(guest.follow(), *[fault] * 7).pauses == [1, 2, 4, 8, 10, 10, 10]
+    *_, after_success, first, second = play(guest.follow(), said(EMPTY), fault, fault).pauses
+    assert after_success <= 1
+    assert (first, second) == (1, 2)
+
+
+IN_A_MINUTE = dates.http(SystemClock().now() + timedelta(seconds=60))
+RETRY_AFTER = [
+    ("7", 7),
+    ("0", 1),
+    (" 30 ", 30),
+    ("120", 120),
+    ("86400", 120),
+    ("9" * 400, 120),
+    ("Mon, 11 Apr 2022 22:27:28 GMT", 30),
+    ("Mon, 11 Apr 2022 22:26:00 GMT", 1),
+    ("Thu, 11 Apr 2030 22:26:58 GMT", 120),
+    ("soon", 1),
+    ("-5", 1),
+    ("1.5", 1),
+    ("٣", 1),
+    ("", 1),
+]
+
+
+@pytest.mark.parametrize(("text", "seconds"), RETRY_AFTER)
+@pytest.mark.parametrize("status", [429, 503])
+def test_retry_after_is_honoured_within_reason(text: str, seconds: float, status: int) -> None:
+    busy = said(status=status, retry_after=text, date="Mon, 11 Apr 2022 22:26:58 GMT")
+    assert play(session(pace=USUAL).follow(), busy).pauses == [seconds]
+
+
+def test_retry_after_a_date_without_another_to_compare_it_with() -> None:
+    (pause,) = play(session(pace=USUAL).follow(), said(status=503, retry_after=IN_A_MINUTE)).pauses
+    assert pause == pytest.approx(60, abs=15)
+
+
+def test_the_first_answer_may_take_two_minutes() -> None:
+    guest = session(pace=USUAL)
+    played = play(guest.follow(), TimeoutError(), said(), said(status=503), said(EMPTY), said(EMPTY))
+    assert played.timeouts == [130, 130, 130, 130, 10, 10]
+
+
+def test_patience_doubles_with_every_timeout() -> None:
+    guest = session(pace=USUAL)
+    late = TimeoutError()
+    played = play(guest.follow(), said(EMPTY), late, late, late, late, late, ConnectionResetError(), said(EMPTY))
+    assert played.timeouts == [130, 10, 20, 40, 80, 130, 130, 130, 10]
+
+
+def test_an_empty_body_is_no_news() -> None:
+    assert perform(session().document(), in_turn(said(b" \r\n"))) == NOTHING
+    played = play(session().follow(), said(), said(ONE), said(), said(document(STARTED, incarnation=4)))
+    assert [news.error for news in played.told] == [None] * 4
+    assert [news.changed for news in played.told] == [False, True, False, True]
+    nothing, first, second, third = [news.document for news in played.told]
+    assert nothing is None
+    assert first is second
+    assert first is not None
+    assert third is not None
+    assert (first.events[0].started, third.events[0].started) == (False, True)
+    guest = session()
+    perform(guest.document(), in_turn(said(ONE)))
+    assert perform(guest.document(), in_turn(said())).incarnation == 3
+
+
+@pytest.mark.parametrize("incarnation", [1, 2, 90, "4"])
+def test_an_incarnation_that_jumps_or_starts_again_is_another_document(incarnation: object) -> None:
+    played = play(session().follow(), said(ONE), said(document(incarnation=incarnation)))
+    assert [news.changed for news in played.told] == [True, True]
+    assert played.told[1].document is not None
+    assert played.told[1].document.events == ()
+
+
+def test_when_it_was_asked_and_answered() -> None:
+    (news,) = play(session().follow(), said(EMPTY, date="Mon, 11 Apr 2022 22:26:58 GMT")).told
+    assert news.asked_at <= news.answered_at
+    assert news.date == dates.parse("Mon, 11 Apr 2022 22:26:58 GMT")
+    (news,) = play(session().follow(), said(EMPTY, date="yesterday")).told
+    assert news.date is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "counted"), [(-3600, -3600), (-30, -30), (-1, 0), (0, 0), (1, 0), (30, 30), (3600, 3600)]
+)
+def test_how_far_the_endpoints_clock_is_ahead(seconds: int, counted: int) -> None:
+    guest = session()
+    date = dates.http(SystemClock().now() + timedelta(seconds=seconds))
+    not_before = dates.http(SystemClock().now() + timedelta(seconds=seconds + 100))
+    found = perform(guest.document(), in_turn(said(document(EVENT | {"NotBefore": not_before}), date=date)))
+    assert guest.endpoint.ahead == pytest.approx(counted, abs=1)
+    assert found.events[0].ahead == guest.endpoint.ahead
+    assert found.events[0].seconds_left == pytest.approx(100, abs=3)
+
+
+def test_a_clock_that_is_set_right_is_noticed_without_another_document() -> None:
+    wrong, right = (dates.http(SystemClock().now() + timedelta(seconds=seconds)) for seconds in (500, 0))
+    first, second, third = play(
+        session().follow(),
+        said(ONE, etag="x", date=wrong),
+        said(status=304, date=right),
+        said(status=304, date=right),
+    ).told
+    assert first.document is not None
+    assert second.document is not None
+    assert first.document.events[0].ahead == pytest.approx(500, abs=2)
+    assert second.document.events[0].ahead == 0
+    assert second.changed is False
+    assert third.document is second.document
+
+
+def test_approving() -> None:
+    asked: list[bytes | None] = []
+
+    def fine(ask: object) -> Answer:
+        asked.append(getattr(ask, "body", None))
+        return said()
+
+    guest = session()
+    (event,) = perform(guest.document(), in_turn(said(ONE))).events
+    perform(guest.approve(event, "another"), fine)
+    assert asked == [b'{"StartRequests":[{"EventId":"C7061BAC-AFDC-4513-B24B-AA5F13A16123"},{"EventId":"another"}]}']
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "status"),
+    [
+        (said(b'{"error":"no such event"}', status=400), RefusedError, None),
+        (said(status=404), EndpointError, 404),
+        (said(status=429), EndpointError, 429),
+        (said(status=503), EndpointError, 503),
+        (said(status=204), EndpointError, 204),
+        (ConnectionResetError(), EndpointError, None),
+        (TimeoutError(), EndpointError, None),
+    ],
+)
+def test_an_approval_that_is_not_taken_is_seen(
+    answer: Answer | Failing, error: type[Exception], status: int | None
+) -> None:
+    with pytest.raises(error) as caught:
+        perform(session().approve("A"), in_turn(answer))
+    assert getattr(caught.value, "status", None) == status
+
+
+def test_what_a_stranger_says_is_cut_short() -> None:
+    with pytest.raises(EndpointError) as caught:
+        perform(session().document(), in_turn(said(b'{"error":"' + b"x" * 10_000 + b'"}', status=500)))
+    assert len(caught.value.message) < 300
+
+
+def test_a_tag_beyond_all_bounds_is_not_sent_back() -> None:
+    assert play(session().follow(), good(tag='"' + "x" * 5000 + '"')).headers("If-None-Match") == [None, None]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from notbefore.agent.rules import pausing
@@ -13,6 +13,7 @@ from notbefore.agent.rules.pausing import TICK, Lapse, Reading, measure
 from notbefore.agent.rules.saga import Pause
 
 ROUNDING = 1e-6
+UNHURRIED = settings(deadline=None)
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,7 @@ def close(pause: Pause, seconds: float) -> bool:
     return abs(pause.seconds - seconds) <= pause.resolution + ROUNDING
 
 
+@UNHURRIED
 @given(pause=PAUSES, at=MOMENTS, rate=RATES, jitter=JITTERS, polls=POLLS)
 def test_a_guest_whose_clocks_stop_learns_it_from_the_endpoint(
     pause: float, at: float, rate: float, jitter: float, polls: dict[str, float]
@@ -102,6 +104,7 @@ def test_a_guest_whose_clocks_stop_learns_it_from_the_endpoint(
         assert found.resolution < 1.7
 
 
+@UNHURRIED
 @given(pause=PAUSES, at=MOMENTS, rate=RATES, jitter=JITTERS, clock=HARDWARE)
 def test_a_guest_whose_clocks_stop_learns_it_from_the_hardware_clock(
     pause: float, at: float, rate: float, jitter: float, clock: dict[str, float]
@@ -115,6 +118,7 @@ def test_a_guest_whose_clocks_stop_learns_it_from_the_hardware_clock(
         assert close(found, pause)
 
 
+@UNHURRIED
 @given(pause=PAUSES, at=MOMENTS, rate=RATES, jitter=JITTERS, polls=POLLS, clock=HARDWARE)
 def test_a_guest_whose_clocks_run_on_sees_a_tick_come_late(
     pause: float, at: float, rate: float, jitter: float, polls: dict[str, float], clock: dict[str, float]
@@ -132,6 +136,7 @@ def test_a_guest_whose_clocks_run_on_sees_a_tick_come_late(
         assert found.resolution < 2 * TICK
 
 
+@UNHURRIED
 @given(pause=PAUSES, at=MOMENTS, rate=RATES, jitter=JITTERS, polls=POLLS)
 def test_a_guest_that_was_suspended_sees_it_on_the_clock_that_counts_that(
     pause: float, at: float, rate: float, jitter: float, polls: dict[str, float]
@@ -145,6 +150,7 @@ def test_a_guest_that_was_suspended_sees_it_on_the_clock_that_counts_that(
         assert close(found, pause)
 
 
+@UNHURRIED
 @given(
     counted=st.floats(0.5, 20.0),
     uncounted=st.floats(4.0, 20.0),
@@ -165,6 +171,7 @@ def test_what_the_own_clocks_counted_and_what_they_did_not_add_up(
         assert close(found, pause)
 
 
+@UNHURRIED
 @given(rate=RATES, jitter=JITTERS, polls=POLLS, clock=HARDWARE)
 def test_without_a_pause_there_is_none(
     rate: float, jitter: float, polls: dict[str, float], clock: dict[str, float]
@@ -175,6 +182,7 @@ def test_without_a_pause_there_is_none(
     assert measure(lapses=guest.lapses(jitter), dates=dates, hardware=hardware) is None
 
 
+@UNHURRIED
 @given(first=st.floats(3.5, 20.0), second=st.floats(3.5, 20.0), polls=POLLS)
 def test_two_pauses_are_counted_together(first: float, second: float, polls: dict[str, float]) -> None:
     early = Guest(at=20, pause=first, until=30 + first)

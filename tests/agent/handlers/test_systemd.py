@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.acceptance.running import until
 from tests.agent.handlers.bus import Systemd as FakeSystemd
 from tests.agent.handlers.bus import fake_systemd
 from tests.agent.handlers.work import work
@@ -84,6 +85,9 @@ def test_a_unit_that_looks_like_an_option_is_none(systemd: FakeSystemd) -> None:
         ok=False, said="systemctl start: exit code 5: Failed to start --force.service: Unit --force.service not found."
     )
 
+    outcome = handler("--force").rehearse()
+    assert outcome == Outcome(ok=False, said="systemd has not loaded --force.service (not-found)")
+
 
 def test_a_job_that_fails_is_a_failure(systemd: FakeSystemd) -> None:
     systemd.refused.add("nginx.service")
@@ -95,12 +99,17 @@ def test_a_job_that_fails_is_a_failure(systemd: FakeSystemd) -> None:
 @pytest.mark.parametrize("asked", [True, False])
 def test_a_job_that_does_not_end_is_not_waited_for_too_long(systemd: FakeSystemd, asked: bool) -> None:
     systemd.hanging.add("nginx.service")
-    given = work(seconds_left=60 if asked else 0.5)
+    given = work(seconds_left=60 if asked else 1.5)
+
+    def ask() -> None:
+        until(lambda: systemd.told)
+        given.stop.set()
+
     if asked:
-        threading.Timer(0.5, given.stop.set).start()
+        threading.Thread(target=ask).start()
     begun = time.monotonic()
     outcome = handler().run(given)
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 8
     assert not outcome.ok
     assert outcome.said.startswith("systemctl stop: stopped after ")
 

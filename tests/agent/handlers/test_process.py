@@ -1,5 +1,6 @@
 import os
 import re
+import subprocess
 import sys
 import threading
 import time
@@ -203,6 +204,25 @@ def test_where_there_are_no_groups_the_child_alone_is_ended() -> None:
     ended = process.execute(stubborn, seconds=0.2, stop=threading.Event(), grace=QUICK, family=process.Alone)
     assert ended.code == -9
     assert ended.said.endswith("when its time was up, and killed 0.3 s later")
+
+
+def test_one_that_cannot_be_killed_holds_nothing_up() -> None:
+    started: list[subprocess.Popen[bytes]] = []
+
+    class Undying(process.Alone):
+        def __init__(self, child: subprocess.Popen[bytes]) -> None:
+            super().__init__(child)
+            started.append(child)
+
+        def ask_to_end(self) -> None: ...
+        def kill(self) -> None: ...
+
+    program = process.Program(argv=["/bin/sleep", "60"])
+    ended = process.execute(program, seconds=0.1, stop=threading.Event(), grace=0.1, family=Undying)
+    assert (ended.ok, ended.code) == (False, None)
+    assert ended.said.endswith("when its time was up, and killed 0.1 s later, and is still there")
+    started[0].kill()
+    started[0].wait(5)
 
 
 def test_more_is_kept_for_those_who_ask() -> None:

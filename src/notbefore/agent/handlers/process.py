@@ -154,6 +154,8 @@ def execute(
     # Killed, and yet it may be there: a process that waits for a dead disk, or one that became another user.
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(_REAPED)
+    if process.returncode is None:
+        stopped += ", and is still there"
     listener.join(_LAST_WORDS)
     return Ended(code=process.returncode, printed=heard.text, stopped=stopped)
 

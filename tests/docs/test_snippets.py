@@ -2,7 +2,7 @@
 
 `sh` blocks run in bash, page by page, against a demo server; `ID` stands for the newest event. Blocks without a
 language are commands that start or set something up, and each line of theirs must have a way to be run here. TOML
-blocks that begin with a file's name are written to it; JSON must be JSON; Python runs.
+blocks that begin with a file's name are written to it; JSON must be JSON; Python runs as inside a guest of the demo.
 """
 
 import json
@@ -53,7 +53,7 @@ def test_snippets_run(page: Path, request: pytest.FixtureRequest, tmp_path: Path
             case "sh":
                 run_shell(text, request.getfixturevalue("server"), folder)
             case "python":
-                subprocess.run([sys.executable, "-c", text], check=True, stdout=subprocess.DEVNULL)
+                run_python(text, request.getfixturevalue("server"))
             case "toml":
                 tomllib.loads(text)
                 if named := re.match(r"# (\w+\.toml)\n", text):
@@ -85,6 +85,14 @@ def run_shell(text: str, server: Server, folder: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
+
+
+def run_python(text: str, server: Server) -> None:
+    """As inside a guest of the demo."""
+    env = {**server.env, "NOTBEFORE_ENDPOINT": f"http://{server.guests}"}
+    done = run(sys.executable, "-W", "error", "-c", text, env=env, seconds=60)
+    assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
+    assert done.stderr == ""
 
 
 def commands() -> list[str]:

@@ -20,7 +20,7 @@ from notbefore.agent.polling import Polling
 from notbefore.agent.rules import advancing
 from notbefore.agent.rules.advancing import Approve, Begin, Effect, Stop, View
 from notbefore.agent.rules.handling import Phase
-from notbefore.agent.rules.saga import Saga, State, busy_elsewhere, held_elsewhere
+from notbefore.agent.rules.saga import Saga, State, busy_elsewhere, held_elsewhere, memo
 from notbefore.agent.sampling import Sampler
 from notbefore.agent.working import Ended, Job, Workers
 from notbefore.client.events import Document, Event
@@ -244,7 +244,7 @@ class Loop:
                     deadline=deadline,
                     seconds_left=(deadline - self._now()).total_seconds(),
                     pause=saga.pause.seconds if saga.pause else None,
-                    memo=saga.memos.get(step.handler, ""),
+                    memo=memo(saga, step.handler, self._memory.live),
                     remember=lambda text: self._remember(job, text),
                     stop=threading.Event(),
                 )

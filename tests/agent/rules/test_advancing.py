@@ -1,5 +1,6 @@
 """What happens next in a saga: tables."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -9,7 +10,7 @@ from notbefore.agent.rules import advancing
 from notbefore.agent.rules.advancing import Approve, Begin, Stop
 from notbefore.agent.rules.approval import Policy
 from notbefore.agent.rules.handling import Match, Phase
-from notbefore.agent.rules.saga import Progress, State
+from notbefore.agent.rules.saga import Progress, State, memo
 from notbefore.client.events import Event
 
 PREPARE, ON_STARTED, RECOVER, UNDO = Phase
@@ -361,6 +362,30 @@ def test_what_another_event_has_begun_to_need_meanwhile_is_not_tried_again() -> 
     story.wait(60)
     assert story.begun(held={"drain"}) == []
     assert story.state == State.DONE
+
+
+def test_who_prepares_on_top_of_another_event_is_reminded_of_what_that_found() -> None:
+    first, second = Story(), Story(at=event(id="E2"))
+    first.turn()
+    assert memo(second.saga, "drain", [first.saga, second.saga]) == ""
+    first.saga = replace(first.saga, memos={"drain": "a b"})
+    assert memo(second.saga, "drain", [first.saga, second.saga]) == "a b"
+    second.saga = replace(second.saga, memos={"drain": "c"})
+    assert memo(second.saga, "drain", [first.saga, second.saga]) == "c"
+
+
+def test_what_was_taken_back_is_no_reminder() -> None:
+    first, second = Story(rule(), rule("other")), Story(at=event(id="E2"))
+    first.turn()
+    first.end(PREPARE)
+    first.end(PREPARE, "other")
+    first.saga = replace(first.saga, memos={"drain": "a b"})
+    first.listed = None
+    first.turn()
+    assert memo(second.saga, "drain", [first.saga]) == "a b"
+    first.end(UNDO)
+    assert first.saga.live
+    assert memo(second.saga, "drain", [first.saga]) == ""
 
 
 # Approvals

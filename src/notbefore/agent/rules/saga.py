@@ -124,6 +124,10 @@ class Saga:
         """Whose preparation has begun: however it went, there is something to take back."""
         return frozenset(step.handler for step in self.steps if step.phase is Phase.PREPARE)
 
+    def returned(self, handler: str) -> bool:
+        back = (self.step(phase, handler) for phase in (Phase.RECOVER, Phase.UNDO))
+        return any(step is not None and step.progress is Progress.DONE for step in back)
+
 
 def held_elsewhere(saga: Saga, live: Iterable[Saga]) -> frozenset[str]:
     """Handlers whose preparation another event still needs."""
@@ -134,3 +138,14 @@ def held_elsewhere(saga: Saga, live: Iterable[Saga]) -> frozenset[str]:
 def busy_elsewhere(saga: Saga, live: Iterable[Saga]) -> frozenset[str]:
     """Handlers that are at work for another event."""
     return frozenset(step.handler for other in live if other.id != saga.id for step in other.running)
+
+
+def memo(saga: Saga, handler: str, live: Iterable[Saga]) -> str:
+    """What a handler is reminded of: by this event, or else by another whose preparation has not been taken back.
+
+    Whoever prepares on top of that finds everything done already, and could not tell what to bring back.
+    """
+    if handler in saga.memos:
+        return saga.memos[handler]
+    others = (other for other in live if handler in other.memos and not other.returned(handler))
+    return next((other.memos[handler] for other in others), "")

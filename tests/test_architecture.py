@@ -32,6 +32,26 @@ FORBIDDEN = {
     "control": SHELLS - {"control", "portal"},
 }
 
+# What the agent decides is pure: it sees events, and nothing else of the world.
+RULES = "notbefore/agent/rules/"
+SEEN_BY_RULES = ("notbefore.agent.rules", "notbefore.client.events")
+WORLDLY = frozenset({"io", "os", "pathlib", "queue", "random", "socket", "sqlite3", "subprocess", "threading", "time"})
+
+# What runs inside a guest keeps to what every system has, but for the modules that are named for it.
+POSIX_ROOMS = frozenset({"agent", "client"})
+POSIX_PLACE = "agent/posix/"
+POSIX_MODULES = frozenset({"fcntl", "grp", "posix", "pwd", "resource", "syslog", "termios"})
+POSIX_NAMES = frozenset(
+    {
+        *(
+            f"os.{name}"
+            for name in ("fork", "geteuid", "getpgid", "getuid", "kill", "killpg", "setsid", "waitid", "waitpid")
+        ),
+        *(f"signal.{name}" for name in ("SIGALRM", "SIGHUP", "SIGKILL", "SIGUSR1", "SIGUSR2", "pthread_sigmask")),
+        "socket.AF_UNIX",
+    }
+)
+
 CLOCK_READERS = frozenset(
     {
         "datetime.datetime.now",
@@ -129,6 +149,26 @@ def misused_time(module: Module) -> Iterator[str]:
             yield f"{line}: wait for an event with a timeout rather than with time.sleep"
 
 
+def impure_rules(module: Module) -> Iterator[str]:
+    if not module.path.as_posix().startswith(RULES):
+        return
+    for line, name, _ in imported(module):
+        top = name.partition(".")[0]
+        if top in WORLDLY or (top == "notbefore" and not name.startswith(SEEN_BY_RULES)):
+            yield f"{line}: the agent's rules may not import {name}"
+
+
+def misplaced_posix(module: Module) -> Iterator[str]:
+    if module.room not in POSIX_ROOMS or module.place.startswith(POSIX_PLACE):
+        return
+    for line, name, _ in imported(module):
+        if name.partition(".")[0] in POSIX_MODULES:
+            yield f"{line}: only {POSIX_PLACE} may use {name}"
+    for line, name in used(module):
+        if name in POSIX_NAMES:
+            yield f"{line}: only {POSIX_PLACE} may use {name}"
+
+
 def unshapely(module: Module) -> Iterator[str]:
     lines = module.text.splitlines()
     if len(lines) > MOST_LINES:
@@ -141,7 +181,7 @@ def unshapely(module: Module) -> Iterator[str]:
 
 
 def findings(sources: Path) -> list[str]:
-    checks = (broken_rings, misused_time, unshapely)
+    checks = (broken_rings, impure_rules, misplaced_posix, misused_time, unshapely)
     return [f"src/{module.path}:{said}" for module in read(sources) for check in checks for said in check(module)]
 
 
@@ -170,6 +210,17 @@ BAD = [
     ("control/a.py", "from notbefore import metadata\n", "1: control may not import notbefore.metadata"),
     ("client/a.py", "import requests\n", "1: client may not import the third party requests"),
     ("client/a.py", "from notbefore import service\n", "1: client may not import notbefore.service"),
+    ("agent/a.py", "import typer\n", "1: agent may not import the third party typer"),
+    ("agent/a.py", "from notbefore import service\n", "1: agent may not import notbefore.service"),
+    ("agent/a.py", "import fcntl\n", "1: only agent/posix/ may use fcntl"),
+    ("agent/a.py", "import os\nos.killpg(1, 2)\n", "2: only agent/posix/ may use os.killpg"),
+    ("client/a.py", "from socket import AF_UNIX\nx = AF_UNIX\n", "2: only agent/posix/ may use socket.AF_UNIX"),
+    ("agent/rules/a.py", "import time\n", "1: the agent's rules may not import time"),
+    (
+        "agent/rules/a.py",
+        "from notbefore.agent import journal\n",
+        "1: the agent's rules may not import notbefore.agent.journal",
+    ),
     ("client.py", "from notbefore import settings\n", "1: client may not import notbefore.settings"),
     (
         "service/a.py",
@@ -230,6 +281,8 @@ def test_the_checker_shows_what_is_broken_and_where(tmp_path: Path, place: str, 
         ("metadata/a.py", "import httptools, uvloop\nfrom notbefore import service, wire\n"),
         ("client/a.py", "import urllib.request\nimport msgspec\nfrom notbefore import __version__\n"),
         ("cli/a.py", "from notbefore import control, metadata, service, store\n"),
+        ("agent/posix/a.py", "import fcntl, os\nos.killpg(1, 2)\n"),
+        ("agent/rules/a.py", "import dataclasses\nfrom notbefore.agent.rules import saga\n"),
         ("clock.py", "import time\nfrom datetime import UTC, datetime\nx = datetime.now(UTC), time.time()\n"),
         ("cli/a.py", "import time\nx = time.monotonic()\ny = event.time.sleep\n" + "z = 1\n" * 397),
     ],

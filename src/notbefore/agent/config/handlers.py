@@ -1,6 +1,6 @@
 """The `[[handler]]` tables of agent.toml: what all have in common, and each type's own keys."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -195,7 +195,7 @@ class Notify(Chosen, frozen=True, kw_only=True, tag="notify"):
 class Python(Chosen, frozen=True, kw_only=True, tag="python"):
     entry_point: str
     """MODULE:FUNCTION, or a name in the entry point group `notbefore.handlers`."""
-    options: dict[str, object] = {}
+    options: dict[str, Any] = {}
 
 
 Handler = Command | Webhook | Systemd | File | Haproxy | Kubernetes | Notify | Python

@@ -1,6 +1,6 @@
 """Messages to whatever apprise can reach. Runs only in a child process.
 
-The URLs hold secrets, and apprise and the libraries below it log them: so they are silenced, and a sink is only
+The URLs hold secrets, which apprise and the libraries below it might log: so they are silenced, and a sink is only
 called by its number and its scheme.
 """
 
@@ -63,15 +63,18 @@ def run(config: Notify, until: float) -> Outcome:
     except SinksError as error:
         return Outcome(ok=False, said=error.message)
     # Daemons, so that a sink that hangs keeps neither the others waiting nor the process from ending.
-    threads = [threading.Thread(target=sink.tell, args=(title, body), daemon=True) for sink in sinks if sink.usable]
+    threads = [
+        threading.Thread(target=sink.tell, args=(title, body), name=f"sink {sink.title}", daemon=True)
+        for sink in sinks
+        if sink.usable
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(max(0.0, until - time.monotonic()))
     failed = [sink.title for sink in sinks if not sink.told]
-    if failed:
-        return Outcome(ok=False, said=f"{len(failed)} of {len(sinks)} sinks did not take it: {', '.join(failed)}")
-    return Outcome(ok=True, said=f"{len(sinks)} sinks took it")
+    said = f"{len(sinks) - len(failed)} of {len(sinks)} sinks took it"
+    return Outcome(ok=not failed, said=f"{said}; not {', '.join(failed)}" if failed else said)
 
 
 def rehearse(config: Notify) -> Outcome:

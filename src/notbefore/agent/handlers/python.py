@@ -33,10 +33,10 @@ def run(config: Python, facts: Mapping[str, Any]) -> Outcome:
 
 def rehearse(config: Python) -> Outcome:
     try:
-        function = _find(config.entry_point)
+        _find(config.entry_point)
     except Exception as error:
         return Outcome(ok=False, said=_last_line(error))
-    return Outcome(ok=True, said=f"would call {function.__module__}:{function.__qualname__}")
+    return Outcome(ok=True, said=f"would call {config.entry_point}")
 
 
 def _find(name: str) -> Function:
@@ -57,4 +57,4 @@ def _find(name: str) -> Function:
 
 
 def _last_line(error: Exception) -> str:
-    return traceback.format_exception_only(error)[-1].strip()
+    return " ".join(traceback.format_exception_only(error)[-1].split())

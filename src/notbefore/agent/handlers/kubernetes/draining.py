@@ -55,7 +55,7 @@ class Drain:
         return [pod for pod in moving if pod.metadata.uid in self._first or not pod.tolerates_cordon]
 
     def _begin_to_escalate(self) -> None:
-        if not self._escalating and self._patience.left <= self._escalate:
+        if self._escalate and not self._escalating and self._patience.left <= self._escalate:
             self._escalating = True
             self._next.clear()
             self._patience.tell("time is short: what may not be evicted is deleted from now on")

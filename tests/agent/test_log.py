@@ -4,6 +4,7 @@ import io
 import json
 
 from notbefore.agent.log import Log
+from notbefore.agent.rules.saga import State
 from notbefore.clock import MachineClock
 from notbefore.settings import LogFormat, LogLevel
 
@@ -30,8 +31,9 @@ def test_one_object_a_line() -> None:
 
 def test_for_people() -> None:
     stream = io.StringIO()
-    Log(MachineClock(), LogLevel.DEBUG, LogFormat.CONSOLE, stream).debug("Heard", action="a.b", name="x\x1b")
-    assert stream.getvalue().endswith("debug   Heard  name='x\\x1b'\n")
+    log = Log(MachineClock(), LogLevel.DEBUG, LogFormat.CONSOLE, stream)
+    log.debug("Heard", action="a.b", name="x\x1b", state=State.SEEN, resources=("a", "b"), times=2)
+    assert stream.getvalue().endswith("debug   Heard  name='x\\x1b' state='seen' resources='a, b' times=2\n")
 
 
 def test_trouble_is_told_on_change_and_on_doubling() -> None:

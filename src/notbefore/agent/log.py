@@ -55,7 +55,7 @@ class Log:
             return
         moment = dates.iso(self._clock.now())
         if self._people:
-            shown = " ".join(f"{name}={value!r}" for name, value in fields.items())
+            shown = " ".join(f"{name}={_shown(value)}" for name, value in fields.items())
             line = f"{moment} {level:<7} {message}  {shown}".rstrip()
         else:
             said = {"timestamp": moment, "level": level, "event": message, "action": action, **fields}
@@ -67,6 +67,16 @@ class Log:
         except (OSError, ValueError):
             # Nobody listens any more; the agent goes on.
             pass
+
+
+def _shown(value: object) -> str:
+    """In quotes, so that nothing steers a terminal; the members of enumerations as what they stand for."""
+    match value:
+        case str():
+            return repr(str(value))
+        case tuple() | list():
+            return repr(", ".join(map(str, value)))
+    return repr(value)
 
 
 def _is_terminal(stream: TextIO) -> bool:

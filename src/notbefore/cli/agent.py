@@ -1,7 +1,7 @@
 """`notbefore agent`: the daemon in a VM, its configuration, and what it is doing."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ def run(agent: Agent) -> None:
 
 
 def check(agent: Agent) -> int:
-    """Check the configuration and rehearse every handler, changing nothing."""
+    """Check agent.toml and rehearse the handlers, changing nothing."""
     config = running.read(agent.settings)
     found = [(handler, _rehearsed(handler)) for handler in config.handlers]
     ok = all(outcome.ok for _, outcome in found)
@@ -108,7 +108,7 @@ def _show(found: Status, is_running: bool, out: Output) -> None:
     at = out.moment(found.written_at.isoformat())
     out.facts(
         {
-            "agent": f"runs (process {found.pid}), {at}" if is_running else f"does not run; the last word was {at}",
+            "agent": f"{f'runs (process {found.pid})' if is_running else 'does not run'}; this is from {at}",
             "this VM": found.name or "not known yet",
             "endpoint": found.endpoint,
             "polling": "works" if found.polling else f"does not work: {found.polling_why}",
@@ -118,19 +118,29 @@ def _show(found: Status, is_running: bool, out: Output) -> None:
     )
     for saga in found.sagas:
         _show_saga(saga, out)
+    if found.recent:
+        _show_recent(found.recent, out)
+    elif not found.sagas:
+        out.line("No event has concerned this VM yet.")
+
+
+def _show_recent(recent: Sequence[SagaStatus], out: Output) -> None:
+    """Those that are over, the last one first."""
+    out.line("")
+    pauses = [_pause(saga) for saga in recent]
     out.table(
-        ("over", "type", "event", "outcome", "stood still"),
+        ("over", "type", "event", "outcome", *(["stood still"] if any(pauses) else [])),
         (
             (
                 out.moment(saga.done_at.isoformat() if saga.done_at else None),
                 saga.type,
                 saga.event_id,
                 saga.why,
-                _pause(saga),
+                *([pause] if any(pauses) else []),
             )
-            for saga in reversed(found.recent)
+            for saga, pause in zip(reversed(recent), reversed(pauses), strict=True)
         ),
-        none="" if found.sagas else "No event has concerned this VM yet.",
+        none="",
     )
 
 
@@ -149,7 +159,6 @@ def _show_saga(saga: SagaStatus, out: Output) -> None:
     for step in saga.steps:
         attempt = f", attempt {step.attempt}" if step.attempt > 1 else ""
         out.line(f"  {step.phase} {step.handler}: {step.progress}{attempt}{f': {step.said}' if step.said else ''}")
-    out.line("")
 
 
 def _pause(saga: SagaStatus) -> str:

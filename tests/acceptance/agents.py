@@ -1,13 +1,17 @@
 """Real `notbefore agent run` processes, and what their handlers leave behind."""
 
 import json
+import os
+import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from tests.acceptance.guests import Fleet
 from tests.acceptance.running import DEADLINE, PROGRAMS, environment, run, uncovered, until
 
 
@@ -37,7 +41,8 @@ class Agent:
 
     # Its life
 
-    def start(self) -> "Agent":
+    def spawn(self) -> None:
+        """Without waiting for it."""
         assert self.process is None
         self._seen = self._log.stat().st_size
         command = [str(PROGRAMS / "notbefore"), "agent", "run", *self.flags, "--log-format", "json"]
@@ -45,15 +50,33 @@ class Agent:
             self.process = subprocess.Popen(
                 command, env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log
             )
-        until(lambda: self.logged("agent.started"), what="agent.started in the log")
+
+    def start(self) -> "Agent":
+        self.spawn()
+        self.until_logged("agent.started")
         return self
 
-    def kill(self) -> None:
-        """With SIGKILL, as a reboot would."""
+    @property
+    def pid(self) -> int:
         assert self.process is not None
+        return self.process.pid
+
+    def kill(self) -> None:
+        """With SIGKILL, and all that it started, as a reboot would."""
+        assert self.process is not None
+        # It stands still meanwhile, so that nobody is born behind our back.
+        self.process.send_signal(signal.SIGSTOP)
+        children = list(_descendants(self.process.pid))
         self.process.kill()
+        for child in children:
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
         self.process.wait(DEADLINE)
         self.process = None
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
 
     def terminate(self) -> int:
         assert self.process is not None
@@ -62,49 +85,127 @@ class Agent:
         self.process = None
         return code
 
-    # What it says and leaves behind
+    def reload(self, config: str) -> None:
+        """Another configuration, and SIGHUP; whether it is taken, the log says."""
+        self.configure(config)
+        self.signal(signal.SIGHUP)
+
+    def lose_state(self) -> None:
+        """As a VM that comes back on another host with an empty disk."""
+        assert self.process is None
+        shutil.rmtree(self.state)
+
+    # What it says
 
     @property
     def errors(self) -> str:
         return self._log.read_text()
 
-    def logged(self, action: str) -> list[dict[str, Any]]:
-        """The lines of this kind since the last start."""
+    def lines(self) -> list[dict[str, Any]]:
+        """Of the log, since the last start."""
         with self._log.open("rb") as log:
             log.seek(self._seen)
             lines = log.read().decode().split("\n")[:-1]
         assert self.process is None or self.process.poll() is None, f"the agent has ended: {lines}"
-        return [entry for entry in map(json.loads, lines) if entry["action"] == action]
+        return [json.loads(line) for line in lines]
+
+    def logged(self, action: str) -> list[dict[str, Any]]:
+        """The lines of this kind since the last start."""
+        return [entry for entry in self.lines() if entry["action"] == action]
+
+    def until_logged(self, action: str, seconds: float = DEADLINE, **fields: object) -> dict[str, Any]:
+        """The first such line."""
+
+        def found() -> list[dict[str, Any]]:
+            return [entry for entry in self.logged(action) if fields.items() <= entry.items()]
+
+        return until(found, seconds, lambda: f"{action} {fields} in the log:\n{self.errors}")[0]
+
+    def until_state(self, *states: str, seconds: float = DEADLINE) -> None:
+        """That some event got to one of them since the last start."""
+        until(
+            lambda: any(entry["state"] in states for entry in self.logged("saga.moved")),
+            seconds,
+            lambda: f"{states} in the log:\n{self.errors}",
+        )
+
+    @property
+    def moves(self) -> list[str]:
+        """The states that events got to since the last start."""
+        return [entry["state"] for entry in self.logged("saga.moved")]
 
     @property
     def status(self) -> Any:
-        said = run("notbefore", "agent", "status", "--json", *self.flags, env=uncovered(self.env))
-        return json.loads(said.stdout)
+        """As the file in the state directory says, which is what `agent status` shows."""
+        return json.loads((self.state / "status.json").read_text())
+
+    def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """`agent status` or `agent check` of this agent."""
+        return run("notbefore", "agent", *arguments, *self.flags, env=self.env)
+
+    # What its handlers do
 
     @property
     def done(self) -> list[str]:
-        """What handlers wrote into the diary."""
-        return self.diary.read_text().splitlines() if self.diary.exists() else []
+        """What handlers wrote into the diary when they were done."""
+        return _lines(self.diary)
+
+    @property
+    def begun(self) -> list[str]:
+        """And when they began."""
+        return _lines(self.home / "diary.begun")
 
     def until_done(self, *entries: str, seconds: float = DEADLINE) -> None:
-        until(lambda: self.done == list(entries), seconds, f"{entries} in the diary: {self.done}\n{self.errors}")
-
-    def until_state(self, state: str, seconds: float = DEADLINE) -> None:
-        """That some event got there since the last start."""
         until(
-            lambda: state in [entry["state"] for entry in self.logged("saga.moved")],
-            seconds,
-            f"{state}: {self.errors}",
+            lambda: self.done == list(entries), seconds, lambda: f"{entries} in the diary: {self.done}\n{self.errors}"
         )
 
+    def until_begun(self, entry: str, seconds: float = DEADLINE) -> None:
+        until(lambda: entry in self.begun, seconds, lambda: f"{entry} in the diary: {self.begun}\n{self.errors}")
 
-def diary(name: str = "drain", *, sleep: float = 0, **more: str) -> str:
-    """A handler that writes `phase name attempt` into the diary."""
-    script = f'sleep {sleep}; echo "$NOTBEFORE_PHASE {name} $NOTBEFORE_ATTEMPT" >> "$DIARY"'
-    command = json.dumps([script])
-    phases = "\n".join(f"{phase} = {command}" for phase in ("prepare", "on_started", "recover", "undo"))
-    keys = "\n".join(f"{key} = {value}" for key, value in more.items())
-    return f'[[handler]]\nname = "{name}"\ntype = "command"\nshell = true\n{phases}\n{keys}\n'
+    def forget(self) -> None:
+        """What was in the diary."""
+        self.diary.write_text("")
+        (self.home / "diary.begun").write_text("")
+
+    def hold(self, phase: str) -> None:
+        """Handlers of the diary do not end in this phase."""
+        (self.home / f"diary.hold-{phase}").touch()
+
+    def release(self, phase: str) -> None:
+        (self.home / f"diary.hold-{phase}").unlink()
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def _descendants(process: int) -> Iterator[int]:
+    with suppress(OSError):
+        for thread in Path(f"/proc/{process}/task").iterdir():
+            for child in (thread / "children").read_text().split():
+                yield int(child)
+                yield from _descendants(int(child))
+
+
+NOTE = '"$NOTBEFORE_PHASE $NOTBEFORE_HANDLER $NOTBEFORE_ATTEMPT"'
+DIARY = (
+    f'echo {NOTE} >> "$DIARY.begun";'
+    ' while [ -e "$DIARY.hold-$NOTBEFORE_PHASE" ]; do sleep 0.05; done;'
+    f' echo {NOTE} >> "$DIARY"'
+)
+PHASES = ("prepare", "on_started", "recover", "undo")
+
+
+def command(name: str, scripts: Mapping[str, str], **more: object) -> str:
+    """A handler that runs a shell script in each phase."""
+    keys = {"name": name, "type": "command", "shell": True, **more, **{key: [text] for key, text in scripts.items()}}
+    return "[[handler]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items())
+
+
+def diary(name: str = "drain", phases: Sequence[str] = PHASES, **more: object) -> str:
+    """A handler that writes `phase name attempt` into the diary, before and after it is held."""
+    return command(name, dict.fromkeys(phases, DIARY), **more)
 
 
 @contextmanager
@@ -117,6 +218,20 @@ def agent(home: Path, endpoint: str, config: str, **how: Any) -> Iterator[Agent]
         yield found
         if found.process is not None:
             assert found.terminate() == 0, found.errors
+        assert not found.logged("loop.broken"), found.errors
     finally:
         if found.process is not None:
             found.kill()
+
+
+Story = Callable[[Path, Fleet], None]
+"""A test in a directory of its own, with VMs of its own."""
+
+
+def tell(home: Path, fleet: Fleet, *stories: Story) -> None:
+    """All at once: each waits for most of its time. What went wrong is told of every one."""
+    with ThreadPoolExecutor(len(stories)) as threads:
+        told = [threads.submit(story, home / story.__name__, fleet) for story in stories]
+        errors = [error for story in told if (error := story.exception()) is not None]
+    if errors:
+        raise BaseExceptionGroup("some went wrong", errors)

@@ -28,14 +28,15 @@ T = TypeVar("T")
 _PAUSE = threading.Event()
 
 
-def until(question: Callable[[], T], seconds: float = DEADLINE, what: str = "") -> T:
-    """Ask until the answer is something, and give that."""
+def until(question: Callable[[], T], seconds: float = DEADLINE, what: str | Callable[[], str] = "") -> T:
+    """Ask until the answer is something, and give that. `what` is said when it never is."""
     deadline = time.monotonic() + seconds
     while True:
         answer = question()
         if answer:
             return answer
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what or question}"
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"not within {seconds} s: {what() if callable(what) else what or question}")
         _PAUSE.wait(0.02)
 
 

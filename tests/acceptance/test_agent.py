@@ -1,26 +1,132 @@
-"""The agent as a real process against the real server."""
+"""The agent as a real process against the real server: what it is there for, and what is none of its business."""
 
-from collections.abc import Iterator
+import json
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
-import pytest
-from tests.acceptance.agents import agent, diary
-from tests.acceptance.running import Server, serving, until
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    with serving(tmp_path, "--demo", "--speed", "5", covered=False) as started:
-        yield started
+from tests.acceptance.agents import agent, command, diary, tell
+from tests.acceptance.guests import Fleet
+from tests.acceptance.meddling import meddler
+from tests.acceptance.running import until
 
 
-def test_prepares_approves_recovers(server: Server, tmp_path: Path) -> None:
-    with agent(tmp_path / "vm", f"http://{server.guests}", diary()) as vm:
-        until(lambda: vm.logged("agent.named"))
-        server.schedule("restart", "web-0")
-        vm.until_done("prepare drain 1", "on_started drain 1", "recover drain 1")
-        until(lambda: "done" in [entry["state"] for entry in vm.logged("saga.moved")])
-    moves = [entry["state"] for entry in vm.logged("saga.moved")]
-    # The start may be seen before the answer to the approval is.
-    assert [move for move in moves if move != "approved"] == ["preparing", "prepared", "started", "recovering", "done"]
-    assert len(vm.logged("approval.done")) == 1
+def the_whole_way(home: Path, fleet: Fleet) -> None:
+    vm = fleet.alone()
+    with agent(home, vm.endpoint, diary()) as guest:
+        assert guest.until_logged("agent.named")["name"] == vm.name
+        guest.hold("prepare")
+        event_id = vm.restart()
+        guest.until_begun("prepare drain 1")
+        # Not before it is prepared.
+        assert vm.event(event_id)["approved_at"] is None
+        guest.release("prepare")
+        guest.until_done("prepare drain 1", "on_started drain 1", "recover drain 1")
+        guest.until_state("done")
+        # The start may be seen before the answer to the approval is.
+        expected = ["preparing", "prepared", "started", "recovering", "done"]
+        assert [move for move in guest.moves if move != "approved"] == expected
+        assert [entry["event_id"] for entry in guest.logged("approval.done")] == [event_id]
+        assert vm.event(event_id)["approved_by"] == vm.name
+        # It goes on polling.
+        vm.restart()
+        until(lambda: len(guest.done) == 6)
+        until(lambda: guest.moves.count("done") == 2)
+
+
+def what_handlers_are_told(home: Path, fleet: Fleet) -> None:
+    vm = fleet.alone()
+    scripts = {phase: f'cat > "$DIARY.{phase}.json"; env > "$DIARY.{phase}"' for phase in ("prepare", "recover")}
+    with agent(home, vm.endpoint, command("facts", scripts, timeout="20s"), covered=False) as guest:
+        event_id = vm.restart()
+        guest.until_state("done")
+        event = vm.event(event_id)
+
+    def told(phase: str) -> tuple[dict[str, str], dict[str, Any]]:
+        lines = (guest.home / f"diary.{phase}").read_text().splitlines()
+        document = json.loads((guest.home / f"diary.{phase}.json").read_text())
+        return dict(line.split("=", 1) for line in lines if line.startswith(("NOTBEFORE_", "EVENT_"))), document
+
+    variables, document = told("prepare")
+    not_before = datetime.fromisoformat(event["not_before"])
+    expected = {
+        "NOTBEFORE_PHASE": "prepare",
+        "NOTBEFORE_HANDLER": "facts",
+        "NOTBEFORE_ATTEMPT": "1",
+        "NOTBEFORE_NAME": vm.name,
+        "NOTBEFORE_EVENT_ID": event_id,
+        "NOTBEFORE_EVENT_TYPE": "Reboot",
+        "NOTBEFORE_EVENT_STATUS": "Scheduled",
+        "NOTBEFORE_EVENT_SOURCE": "User",
+        "NOTBEFORE_EVENT_DESCRIPTION": event["description"],
+        "NOTBEFORE_RESOURCES": vm.name,
+        "NOTBEFORE_DURATION": "-1",
+        "NOTBEFORE_NOT_BEFORE": not_before.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "EVENT_ID": event_id,
+        "EVENT_TYPE": "Reboot",
+        "EVENT_NOTBEFORE": not_before.strftime("%a, %d %b %Y %H:%M:%S GMT"),
+        "EVENT_RESOURCES": vm.name,
+    }
+    assert {name: variables[name] for name in expected} == expected
+    # Its own time is up before the event's is.
+    assert 15 <= int(variables["NOTBEFORE_SECONDS_LEFT"]) <= 20
+    assert datetime.fromisoformat(variables["NOTBEFORE_DEADLINE"]) < not_before
+    assert (document["phase"], document["event"]["EventId"], document["name"]) == ("prepare", event_id, vm.name)
+    variables, document = told("recover")
+    assert (variables["NOTBEFORE_PHASE"], variables["NOTBEFORE_EVENT_STATUS"]) == ("recover", "Started")
+    assert (variables["NOTBEFORE_EVENT_ID"], variables["NOTBEFORE_NOT_BEFORE"]) == (event_id, "")
+    assert document["phase"] == "recover"
+
+
+def of_two_events_one_is_ours(home: Path, fleet: Fleet) -> None:
+    vm, other = fleet.pair()
+    with meddler(vm.place) as between, agent(home, between.url, diary()) as guest:
+        guest.until_logged("agent.named")
+        others = other.restart()
+        own = vm.restart()
+        # Both are in its document.
+        assert set(vm.listed) == {own, others}
+        guest.until_state("done")
+        assert guest.done == ["prepare drain 1", "on_started drain 1", "recover drain 1"]
+        assert between.approved == [[own]]
+        assert other.event(others)["status"] == "Scheduled"
+        assert other.event(others)["approved_at"] is None
+        assert [entry["event_id"] for entry in guest.logged("saga.seen")] == [own]
+        other.cancel(others)
+        # Its end is none of this agent's business either.
+        vm.restart()
+        until(lambda: guest.moves.count("done") == 2)
+        assert len(guest.done) == 6
+
+
+def acting_for_others(home: Path, fleet: Fleet) -> None:
+    vm, other = fleet.pair()
+    config = f'act_for = ["{other.name}"]\n' + diary()
+    with agent(home, vm.endpoint, config, covered=False) as guest:
+        event_id = other.restart()
+        guest.until_done("prepare drain 1", "on_started drain 1", "recover drain 1")
+        assert other.event(event_id)["approved_by"] == vm.name
+
+
+def stages_up_and_down(home: Path, fleet: Fleet) -> None:
+    vm = fleet.alone()
+    phases = ("prepare", "recover")
+    config = diary("traffic", phases, stage=1) + diary("database", phases, stage=2) + diary("cache", phases, stage=2)
+    with agent(home, vm.endpoint, config, covered=False) as guest:
+        guest.hold("prepare")
+        vm.restart()
+        guest.until_begun("prepare traffic 1")
+        guest.release("prepare")
+        guest.until_state("done")
+        first, *both = guest.begun[:3]
+        assert (first, sorted(both)) == ("prepare traffic 1", ["prepare cache 1", "prepare database 1"])
+        *both, last = guest.begun[3:]
+        assert (sorted(both), last) == (["recover cache 1", "recover database 1"], "recover traffic 1")
+
+
+def test_life(fleet: Fleet, tmp_path: Path) -> None:
+    tell(tmp_path, fleet, the_whole_way, stages_up_and_down, what_handlers_are_told)
+
+
+def test_whose_events(fleet: Fleet, tmp_path: Path) -> None:
+    tell(tmp_path, fleet, of_two_events_one_is_ours, acting_for_others)

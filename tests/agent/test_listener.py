@@ -150,6 +150,7 @@ def test_a_route_that_raises_is_500_and_reported_and_the_connection_goes_on() ->
         (b"GET /text HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 9000, b"431"),
         (b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 17000\r\n\r\n" + b"x" * 16500, b"413"),
         (b"POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n4065\r\n" + b"x" * 16485, b"413"),
+        (b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999\r\n\r\n" + b"x" * 60_000, b"413"),
         (b"POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n", b"501"),
     ],
 )
@@ -253,6 +254,7 @@ def test_when_all_connections_are_taken_the_idle_make_room() -> None:
         for _ in range(5):
             assert ask(listener, "GET", "/text")[0] == 200
         until(lambda: len(visitors()) <= 3, 5)
+        idle[0].settimeout(2)
         assert idle[0].recv(1) == b""
         for line in idle:
             line.close()

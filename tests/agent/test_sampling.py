@@ -92,9 +92,8 @@ def nothing() -> None:
 def test_what_only_the_endpoint_counted_is_found() -> None:
     world = World()
     sampler = Sampler(boot=time.monotonic, hardware=nothing)
-    world.poll(sampler, 200)  # Also what was before it began is of use.
-    sampler.begin()
-    world.poll(sampler, 3)
+    world.poll(sampler, 200)
+    sampler.begin()  # What was before is of use, too.
     world.ahead += 7
     world.poll(sampler, 3)
     found = sampler.end()

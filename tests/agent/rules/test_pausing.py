@@ -231,6 +231,22 @@ def test_two_polls_are_enough_for_a_long_pause_and_one_is_not() -> None:
     assert measure(lapses=(), dates=dates[:1], hardware=dates[:1]) is None
 
 
+def test_a_poll_that_was_answered_in_the_midst_of_the_pause_does_not_blur_it() -> None:
+    guest = Guest(pause=6)
+    asked_at, told_at = guest.monotonic(guest.at - 0.01), guest.monotonic(guest.at + 6)
+    midst = Reading(math.floor(guest.at + 3 + 12.3), asked_at, told_at)
+    found = measure(lapses=(), dates=[*asked(guest), midst], hardware=())
+    assert found is not None
+    assert close(found, 6)
+    assert found.resolution < 0.3
+
+
+@pytest.mark.parametrize("rate", [1 - 0.0004, 1 + 0.0004])
+def test_a_clock_that_goes_wrong_for_a_quarter_of_an_hour_did_not_pause(rate: float) -> None:
+    guest = Guest(rate=rate, until=900)
+    assert measure(lapses=(), dates=asked(guest), hardware=looked(guest)) is None
+
+
 def test_one_odd_date_is_not_a_pause() -> None:
     dates = asked(Guest())
     dates[20] = Reading(dates[20].seconds + 30, dates[20].after, dates[20].before)

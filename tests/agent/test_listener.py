@@ -3,6 +3,8 @@
 import http.client
 import json
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -310,6 +312,35 @@ def test_a_port_that_is_taken_is_an_oserror_and_may_be_tried_again() -> None:
         assert ask(listener, "GET", "/text")[0] == 200
     finally:
         listener.close()
+
+
+FEW = """
+import os, resource, sys
+from notbefore.agent.listener import Limits, Listener, Reply
+listener = Listener("127.0.0.1", 0, {("GET", "/text"): lambda _: Reply.text("fine")}, limits=Limits(connections=64))
+listener.start()
+resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 4,) * 2)
+print(listener.address[1], flush=True)
+sys.stdin.read()
+"""
+
+
+def test_it_outlives_a_lack_of_descriptors() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", FEW], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        place = (HOST, int(child.stdout.readline()))
+        crowd = [socket.create_connection(place, SECONDS) for _ in range(20)]
+        crowd[-1].settimeout(0.5)
+        crowd[-1].sendall(b"GET /text HTTP/1.0\r\n\r\n")
+        with pytest.raises(TimeoutError):
+            crowd[-1].recv(1)
+        for line in crowd[:-1]:
+            line.close()
+        crowd[-1].settimeout(SECONDS)
+        with crowd[-1] as line:
+            assert line.recv(15) == b"HTTP/1.1 200 OK"
 
 
 def test_closing_ends_it_at_once_with_all_its_connections() -> None:

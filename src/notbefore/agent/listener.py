@@ -125,8 +125,9 @@ class Listener:
             self._porter.join(JOIN)
         for visit in visits:
             visit.drop()
+        deadline = time.monotonic() + JOIN
         for visit in visits:
-            visit.thread.join(JOIN)
+            visit.thread.join(max(0.0, deadline - time.monotonic()))
 
     def _attend(self, door: socket.socket, bell: socket.socket) -> None:
         with door, bell, selectors.DefaultSelector() as selector:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from tests.acceptance.running import until
-from tests.agent.handlers.apiserver import ApiServer, Budget, Cluster, Fault, Pod, serving
+from tests.agent.handlers.apiserver import ApiServer, serving
+from tests.agent.handlers.cluster import Budget, Cluster, Fault, Pod
 from tests.agent.handlers.work import EVENT, work
 
 from notbefore.agent.config.handlers import Kubernetes
@@ -155,6 +156,14 @@ def test_a_short_notice_is_enough_to_delete_at_once_what_may_not_be_evicted(rig:
     assert rig.do(seconds=20, escalate=Span(seconds=30)).ok
     assert time.monotonic() - began < 2
     assert rig.cluster.gone[pod.uid].granted == 1
+
+
+def test_a_server_that_stumbles_near_the_deadline_is_no_reason_to_delete(rig: Rig) -> None:
+    fill(rig, Pod("web"))
+    rig.cluster.faults.append(Fault("POST", "/eviction", 409))
+    assert rig.do(seconds=3, escalate=Span(seconds=10)).ok
+    assert rig.cluster.asked("POST", "/eviction") == 2
+    assert rig.cluster.asked("DELETE", "") == 0
 
 
 def test_without_escalation_the_drain_fails_and_the_node_stays_cordoned(rig: Rig) -> None:

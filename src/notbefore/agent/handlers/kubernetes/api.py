@@ -60,11 +60,11 @@ class Api:
         self._client.close()
 
     def node(self, name: str) -> Node:
-        return self._ask(Node, "GET", f"/api/v1/nodes/{quote(name)}")
+        return self._ask(Node, "GET", f"/api/v1/nodes/{quote(name, safe='')}")
 
     def patch_node(self, name: str, patch: Mapping[str, Any]) -> None:
         """With a resourceVersion in its metadata, only if nobody changed the node since."""
-        self._ask(Node, "PATCH", f"/api/v1/nodes/{quote(name)}", patch)
+        self._ask(Node, "PATCH", f"/api/v1/nodes/{quote(name, safe='')}", patch)
 
     def pods(self, node: str) -> Iterator[Pod]:
         query = {"fieldSelector": f"spec.nodeName={node}", "limit": PAGE}
@@ -169,7 +169,7 @@ def _why(error: Exception) -> str:
 
 
 def _path(pod: Pod) -> str:
-    return f"/api/v1/namespaces/{quote(pod.metadata.namespace)}/pods/{quote(pod.metadata.name)}"
+    return f"/api/v1/namespaces/{quote(pod.metadata.namespace, safe='')}/pods/{quote(pod.metadata.name, safe='')}"
 
 
 def _this_one(pod: Pod, grace: int | None) -> Mapping[str, Any]:

@@ -92,7 +92,8 @@ class Drain:
         try:
             self._api.evict(pod, self._grace)
         except ApiError as error:
-            if error.status == 404 or not self._escalating:
+            said_no = error.status not in (0, 404, 409)
+            if not (self._escalating and said_no):
                 raise
             self._api.delete(pod, self._grace_that_fits(pod))
 

@@ -33,7 +33,13 @@ class Crew:
 
     def joined_by(self, written: Mapping[str, str]) -> "Crew":
         """With those that prepared under an earlier configuration and are missing in this one."""
-        left = [_READER.decode(text) for name, text in written.items() if name not in self._configs]
-        if not left:
-            return self
-        return Crew([*self._configs.values(), *left])
+        left = [config for name, text in written.items() if name not in self._configs and (config := _read(text))]
+        return Crew([*self._configs.values(), *left]) if left else self
+
+
+def _read(text: str) -> HandlerConfig | None:
+    """None: another version of the agent wrote it, in words that this one does not know."""
+    try:
+        return _READER.decode(text)
+    except msgspec.MsgspecError:
+        return None

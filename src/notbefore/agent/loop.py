@@ -3,9 +3,11 @@
 import queue
 import threading
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 
 from notbefore.agent.approving import Approver
 from notbefore.agent.config.file import Config
@@ -80,13 +82,19 @@ class Loop:
         self._memory.try_to_open()
         while not self._quitting:
             for message in self._received():
-                if isinstance(message, Reload):
-                    reload()
-                else:
-                    self._take(message)
-            self._turn()
-            after_turn()
+                self._guard(reload if isinstance(message, Reload) else partial(self._take, message))
+            self._guard(self._turn)
+            self._guard(after_turn)
         self._finish()
+
+    def _guard(self, act: Callable[[], None]) -> None:
+        """A defect ends what it was met in, and no more: the agent goes on."""
+        try:
+            act()
+        except Exception as error:
+            place = traceback.extract_tb(error.__traceback__, limit=-1)[0]
+            reason = f"{type(error).__name__} in {place.name}, line {place.lineno}: {error}"
+            self._log.trouble("A defect was met", action="agent.defect", reason=reason)
 
     def _received(self) -> list[Message]:
         found: list[Message] = []
@@ -165,7 +173,7 @@ class Loop:
             self._welcome(self._document)
         for saga in self._memory.live:
             if saga.state.returning or (self._document is not None and self.names):
-                self._look_at(saga)
+                self._guard(partial(self._look_at, saga))
         self._watch_for_freezes()
         self._tell_peers()
 

@@ -14,6 +14,9 @@ from typing import Any
 from tests.acceptance.guests import Fleet
 from tests.acceptance.running import DEADLINE, PROGRAMS, environment, run, uncovered, until
 
+DEFECTS = ("agent.defect", "poll.broken", "listen.broken")
+"""What is logged when something is wrong with the agent itself."""
+
 
 class Agent:
     """One `agent run` after another, on the same configuration and state directory."""
@@ -137,7 +140,14 @@ class Agent:
     @property
     def status(self) -> Any:
         """As the file in the state directory says, which is what `agent status` shows."""
-        return json.loads((self.state / "status.json").read_text())
+        written = self.state / "status.json"
+        until(written.exists)
+        return json.loads(written.read_text())
+
+    @property
+    def why(self) -> str:
+        """What the one event that there is waits for."""
+        return "; ".join(saga["why"] for saga in self.status["sagas"])
 
     def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """`agent status` or `agent check` of this agent."""
@@ -199,7 +209,8 @@ PHASES = ("prepare", "on_started", "recover", "undo")
 
 def command(name: str, scripts: Mapping[str, str], **more: object) -> str:
     """A handler that runs a shell script in each phase."""
-    keys = {"name": name, "type": "command", "shell": True, **more, **{key: [text] for key, text in scripts.items()}}
+    commands = {phase: [script] for phase, script in scripts.items()}
+    keys = {"name": name, "type": "command", "shell": True, **more, **commands}
     return "[[handler]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items())
 
 
@@ -218,7 +229,7 @@ def agent(home: Path, endpoint: str, config: str, **how: Any) -> Iterator[Agent]
         yield found
         if found.process is not None:
             assert found.terminate() == 0, found.errors
-        assert not found.logged("loop.broken"), found.errors
+        assert not [entry for entry in found.lines() if entry["action"] in DEFECTS], found.errors
     finally:
         if found.process is not None:
             found.kill()

@@ -5,18 +5,21 @@ import time
 from collections.abc import Callable
 
 from notbefore.agent.messages import Answered
-from notbefore.client import Client
+from notbefore.client import Client, Pace
 from notbefore.client.events import Event
 from notbefore.core import errors
 
 LONGEST_PAUSE = 10.0
+PACE = Pace(first_timeout=5.0)
+"""An approval that is not answered is sent again while a Preempt's 30 seconds last."""
 
 
 class Approver:
     """Belongs to the loop's thread; what was answered is posted to it."""
 
-    def __init__(self, client: Callable[[], Client], post: Callable[[Answered], None]) -> None:
-        self._client = client
+    def __init__(self, endpoint: Callable[[], str], post: Callable[[Answered], None], pace: Pace = PACE) -> None:
+        self._endpoint = endpoint
+        self._pace = pace
         self._post = post
         self._under_way: set[str] = set()
         self._failures: dict[str, int] = {}
@@ -41,7 +44,7 @@ class Approver:
 
     def _send(self, saga: str, event: Event) -> None:
         try:
-            with self._client() as client:
+            with Client(self._endpoint(), pace=self._pace) as client:
                 client.approve(event)
         except errors.NotbeforeError as error:
             self._post(Answered(saga, error.message))

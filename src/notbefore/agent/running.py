@@ -59,7 +59,7 @@ class Agent:
         around = Surroundings(
             memory=memory,
             polling=polling,
-            approver=Approver(lambda: Client(polling.endpoint), inbox.put),
+            approver=Approver(lambda: polling.endpoint, inbox.put),
             workers=Workers(inbox.put),
             front=front,
             sampler=Sampler(),

@@ -19,6 +19,7 @@ from tests.acceptance.running import ask, until
 
 from notbefore.agent import peers
 from notbefore.agent.config import file
+from notbefore.agent.config.file import READY_PATH
 from notbefore.agent.listener import Listener, Reply, Request
 from notbefore.agent.metrics import Exchange
 from notbefore.agent.peers import Pace, Peers, Seal
@@ -46,7 +47,7 @@ class Vm:
 
     def start(self, port: int = 0) -> "Vm":
         # The routes are known only when all have their ports.
-        self.listener = Listener(HOST, port, {("POST", peers.PATH): self.answer})
+        self.listener = Listener(HOST, port, {("POST", READY_PATH): self.answer})
         self.listener.start()
         return self
 
@@ -62,7 +63,7 @@ class Vm:
         )
 
     def answer(self, request: Request) -> Reply:
-        return self.peers.routes()["POST", peers.PATH](request)
+        return self.peers.hear(request)
 
     @property
     def place(self) -> str:
@@ -209,7 +210,7 @@ def test_the_pauses_between_attempts_grow(secret: Path) -> None:
         moments.append(time.monotonic())
         return Reply.text("no", 503)
 
-    listener = Listener(HOST, 0, {("POST", peers.PATH): refuse})
+    listener = Listener(HOST, 0, {("POST", READY_PATH): refuse})
     listener.start()
     alice = Vm("alice", secret, pace=Pace(first=0.05, longest=0.2, timeout=2)).start()
     alice.meet(bob="{}:{}".format(*listener.address))
@@ -272,7 +273,7 @@ def test_a_name_that_is_no_host_name_is_only_not_told(fleet: Fleet, name: str) -
 
 def test_one_that_is_no_agent_does_not_count_as_told(fleet: Fleet, secret: Path) -> None:
     (alice,) = fleet("alice")
-    listener = Listener(HOST, 0, {("POST", peers.PATH): lambda _: Reply.text("welcome to nginx")})
+    listener = Listener(HOST, 0, {("POST", READY_PATH): lambda _: Reply.text("welcome to nginx")})
     listener.start()
     try:
         alice.meet(bob="{}:{}".format(*listener.address))
@@ -300,8 +301,8 @@ def message(**changes: object) -> bytes:
 
 
 def tell(vm: Vm, body: bytes, *, secret: bytes = SECRET, at: datetime = NOON, signature: str | None = None) -> int:
-    made = Seal(secret).sign("POST", peers.PATH, body, at) if signature is None else signature
-    said = ask(vm.place, "POST", peers.PATH, body, {peers.HEADER: made})
+    made = Seal(secret).sign("POST", READY_PATH, body, at) if signature is None else signature
+    said = ask(vm.place, "POST", READY_PATH, body, {peers.HEADER: made})
     if said.status == 401:
         assert said.json == {"error": "not for you"}
     return said.status
@@ -327,11 +328,11 @@ def test_a_message_is_good_for_a_minute_on_both_sides(bob: Vm, seconds: int, sta
         "nonsense",
         f"t={int(NOON.timestamp())},v1=" + "0" * 64,
         "t=" + "9" * 400 + ",v1=" + "0" * 64,
-        Seal(SECRET).sign("GET", peers.PATH, message(), NOON),
+        Seal(SECRET).sign("GET", READY_PATH, message(), NOON),
         Seal(SECRET).sign("POST", "/peers/other", message(), NOON),
-        Seal(SECRET).sign("POST", peers.PATH, message(event_id="other"), NOON),
-        Seal(SECRET).sign("POST", peers.PATH, message(), NOON).replace("t=", "t=0"),
-        Seal(SECRET).sign("POST", peers.PATH, message(), NOON).upper(),
+        Seal(SECRET).sign("POST", READY_PATH, message(event_id="other"), NOON),
+        Seal(SECRET).sign("POST", READY_PATH, message(), NOON).replace("t=", "t=0"),
+        Seal(SECRET).sign("POST", READY_PATH, message(), NOON).upper(),
     ],
 )
 def test_a_message_that_is_not_signed_as_it_is_changes_nothing(bob: Vm, signature: str) -> None:

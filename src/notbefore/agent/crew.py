@@ -10,7 +10,7 @@ from notbefore.agent.handlers import making
 from notbefore.agent.handlers.interface import Handler
 from notbefore.agent.rules.handling import Rule
 
-_READER = msgspec.json.Decoder(HandlerConfig, dec_hook=values.read)
+_READER: msgspec.json.Decoder[HandlerConfig] = msgspec.json.Decoder(HandlerConfig, dec_hook=values.read)
 
 
 class Crew:

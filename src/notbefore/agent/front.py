@@ -4,12 +4,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from notbefore.agent import health
-from notbefore.agent.config.file import Config, ConfigError
+from notbefore.agent.config.file import READY_PATH, Config, ConfigError
+from notbefore.agent.config.file import Peers as PeersConfig
 from notbefore.agent.health import Standing
-from notbefore.agent.listener import Listener
+from notbefore.agent.listener import Listener, Reply, Request
 from notbefore.agent.log import Log
 from notbefore.agent.metrics import Metrics
 from notbefore.settings import values
@@ -32,23 +34,32 @@ class Sources:
 class Front:
     """Belongs to the loop's thread."""
 
-    def __init__(self, sources: Sources, log: Log, metrics: Metrics) -> None:
+    def __init__(self, sources: Sources, log: Log, metrics: Metrics, *, pause: float = PAUSE) -> None:
         self._sources = sources
         self._log = log
         self._metrics = metrics
-        self._wanted: tuple[object, ...] = ()
+        self._pause = pause
         self._listener: Listener | None = None
+        self._listen = ""
         self._peers: Peers | None = None
+        self._company: tuple[object, ...] = ()
         self._again_at = 0.0
 
     def keep_up(self, config: Config, names: Sequence[str]) -> None:
         """Be what the configuration asks for, as soon as that is possible."""
-        wanted = (config.listen, config.peers, tuple(names))
-        if wanted != self._wanted:
-            self.close()
-            self._wanted, self._again_at = wanted, 0.0
-        if config.listen and self._listener is None and time.monotonic() >= self._again_at:
-            self._open(config, names)
+        company = (config.peers, tuple(names))
+        if config.listen != self._listen:
+            self._stop_listening()
+        if company != self._company:
+            self._leave_peers()
+        if (config.listen, company) != (self._listen, self._company):
+            self._listen, self._company, self._again_at = config.listen, company, 0.0
+        if time.monotonic() < self._again_at:
+            return
+        if config.listen and self._listener is None:
+            self._try(partial(self._start_listening, config.listen))
+        if config.peers is not None and names and self._peers is None:
+            self._try(partial(self._join_peers, config.peers, names))
 
     def announce(self, event_id: str, resources: Sequence[str], ready_at: datetime) -> None:
         if self._peers is not None and len(resources) > 1:
@@ -59,42 +70,51 @@ class Front:
             self._peers.withdraw(event_id)
 
     def close(self) -> None:
-        if self._listener is not None:
-            self._listener.close()
-        if self._peers is not None:
-            self._peers.close()
-        self._listener = self._peers = None
+        self._stop_listening()
+        self._leave_peers()
 
-    def _open(self, config: Config, names: Sequence[str]) -> None:
+    def _try(self, act: Callable[[], None]) -> None:
         try:
-            address = values.address(config.listen)
-            peers = self._peers_of(config, names)
-            listener = Listener(
-                address.host,
-                address.port,
-                {
-                    **health.routes(self._sources.standing),
-                    **self._metrics.routes(),
-                    **(peers.routes() if peers else {}),
-                },
-                failed=lambda path, error: self._log.error(
-                    "A page could not be made", action="listen.broken", path=path, reason=repr(error)
-                ),
-            )
-            listener.start()
+            act()
         except (OSError, ConfigError) as error:
-            self._again_at = time.monotonic() + PAUSE
-            self._log.trouble("Cannot listen", action="listen.failed", reason=str(error))
-            return
-        self._listener, self._peers = listener, peers
+            self._again_at = time.monotonic() + self._pause
+            self._log.trouble("Others cannot be answered", action="listen.failed", reason=str(error))
+        else:
+            self._log.over("Others can be answered at last", action="listen.failed")
+
+    def _start_listening(self, listen: str) -> None:
+        address = values.address(listen)
+        routes = {
+            **health.routes(self._sources.standing),
+            **self._metrics.routes(),
+            ("POST", READY_PATH): self._told_by_a_peer,
+        }
+        listener = Listener(address.host, address.port, routes, failed=self._page_failed)
+        listener.start()
+        self._listener = listener
         host, port = listener.address
-        self._log.over("Listening at last", action="listen.failed")
         self._log.info("Listening", action="listen.started", host=host, port=port)
 
-    def _peers_of(self, config: Config, names: Sequence[str]) -> "Peers | None":
-        if config.peers is None or not names:
-            return None
+    def _stop_listening(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+        self._listener = None
+
+    def _join_peers(self, config: PeersConfig, names: Sequence[str]) -> None:
         # It loads OpenSSL, some megabytes that few need.
         from notbefore.agent.peers import Peers
 
-        return Peers(config.peers, names, self._sources.heard, now=self._sources.now, counted=self._metrics.exchanged)
+        self._peers = Peers(config, names, self._sources.heard, now=self._sources.now, counted=self._metrics.exchanged)
+
+    def _leave_peers(self) -> None:
+        if self._peers is not None:
+            self._peers.close()
+        self._peers = None
+
+    def _told_by_a_peer(self, request: Request) -> Reply:
+        """In a thread of the listener."""
+        peers = self._peers
+        return peers.hear(request) if peers is not None else Reply.text("This agent has no peers.", 404)
+
+    def _page_failed(self, path: str, error: Exception) -> None:
+        self._log.error("A page could not be made", action="listen.broken", path=path, reason=repr(error))

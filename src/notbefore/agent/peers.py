@@ -19,12 +19,11 @@ import msgspec
 
 from notbefore import __version__
 from notbefore.agent.config import file
-from notbefore.agent.listener import Reply, Request, Routes
+from notbefore.agent.listener import Reply, Request
 from notbefore.agent.metrics import Exchange
 from notbefore.client.connection import Connection, ProtocolError
 from notbefore.client.events import same_name
 
-PATH = "/peers/ready"
 HEADER = "X-Notbefore-Signature"
 WINDOW = timedelta(seconds=60)
 """How far the clocks of two VMs, and a message's way, may be apart."""
@@ -172,10 +171,8 @@ class Peers:
         for line in lines:
             line.close()
 
-    def routes(self) -> Routes:
-        return {("POST", PATH): self._hear}
-
-    def _hear(self, request: Request) -> Reply:
+    def hear(self, request: Request) -> Reply:
+        """What a peer tells; in any thread."""
         signature = request.headers.get(HEADER.lower(), "")
         if not self._seal.holds(signature, request.method, request.path, request.body, self._now()):
             self._counted(Exchange.REFUSED)
@@ -242,13 +239,15 @@ class Peers:
                 return "this agent is stopping"
             self._lines.add(line)
         headers = {
-            HEADER: self._seal.sign("POST", PATH, errand.body, self._now()),
+            HEADER: self._seal.sign("POST", file.READY_PATH, errand.body, self._now()),
             "Content-Type": "application/json",
             "User-Agent": f"notbefore/{__version__}",
             "Connection": "close",
         }
         try:
-            answer = line.ask("POST", PATH, headers, errand.body, timeout=self._pace.timeout, largest=LARGEST_ANSWER)
+            answer = line.ask(
+                "POST", file.READY_PATH, headers, errand.body, timeout=self._pace.timeout, largest=LARGEST_ANSWER
+            )
         finally:
             with self._changed:
                 self._lines.discard(line)

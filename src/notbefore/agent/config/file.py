@@ -15,6 +15,8 @@ from notbefore.core import errors
 from notbefore.settings import values as values_of_settings
 
 STATE = "/var/lib/notbefore-agent"
+READY_PATH = "/peers/ready"
+"""Where an agent is told that a peer is ready."""
 
 
 class ConfigError(errors.RefusedError):

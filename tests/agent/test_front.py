@@ -1,0 +1,90 @@
+"""What others see of the agent, as soon as that is possible."""
+
+import io
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.acceptance.running import Said, ask, until
+from tests.agent.rules.builders import T0
+
+from notbefore.agent.config.file import READY_PATH, Config
+from notbefore.agent.config.file import Peers as PeersConfig
+from notbefore.agent.front import Front, Sources
+from notbefore.agent.health import Standing
+from notbefore.agent.log import Log
+from notbefore.agent.metrics import Metrics
+from notbefore.clock import MachineClock
+from notbefore.settings import LogFormat, LogLevel
+
+FINE = Standing(polling_ok=True, polling_why="", ready=True, ready_why="")
+
+
+@pytest.fixture
+def place() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+@pytest.fixture
+def said() -> io.StringIO:
+    return io.StringIO()
+
+
+@pytest.fixture
+def shown(said: io.StringIO) -> Iterator[Front]:
+    sources = Sources(standing=lambda: FINE, heard=lambda _event, _name, _at: None, now=lambda: T0)
+    made = Front(sources, Log(MachineClock(), LogLevel.INFO, LogFormat.JSON, said), Metrics(), pause=0.05)
+    yield made
+    made.close()
+
+
+def get(place: str, path: str = "/healthz") -> Said:
+    return ask(place, "GET", path)
+
+
+def test_nothing_listens_unless_asked_for(shown: Front, said: io.StringIO) -> None:
+    shown.keep_up(Config(), ("web-0",))
+    assert said.getvalue() == ""
+
+
+def test_pages_and_their_end(shown: Front, place: str) -> None:
+    shown.keep_up(Config(listen=place), ())
+    assert [get(place, path).status for path in ("/healthz", "/readyz", "/metrics")] == [200, 200, 200]
+    assert ask(place, "POST", READY_PATH, b"{}").status == 404
+    shown.keep_up(Config(), ())
+    with pytest.raises(OSError, match="refused"):
+        get(place)
+
+
+def test_an_address_that_is_taken_is_tried_again(shown: Front, place: str, said: io.StringIO) -> None:
+    host, _, port = place.rpartition(":")
+    with socket.create_server((host, int(port))):
+        shown.keep_up(Config(listen=place), ())
+        assert "listen.failed" in said.getvalue()
+
+    def answers() -> bool:
+        shown.keep_up(Config(listen=place), ())
+        return "listen.started" in said.getvalue()
+
+    until(answers)
+    assert get(place).status == 200
+
+
+def test_peers_that_cannot_be_joined_take_no_page_away(
+    shown: Front, place: str, said: io.StringIO, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret"
+    config = Config(listen=place, peers=PeersConfig(secret_file=str(secret)))
+    shown.keep_up(config, ("web-0",))
+    assert get(place).status == 200
+    assert ask(place, "POST", READY_PATH, b"{}").status == 404
+    secret.write_text("sixteen or more bytes")
+
+    def joined() -> bool:
+        shown.keep_up(config, ("web-0",))
+        return ask(place, "POST", READY_PATH, b"{}").status == 401
+
+    until(joined)
+    assert "sixteen" not in said.getvalue()

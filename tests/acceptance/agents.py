@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.acceptance.guests import Fleet
-from tests.acceptance.running import DEADLINE, PROGRAMS, environment, run, uncovered, until
+from tests.acceptance.running import DEADLINE, PROGRAMS, Said, ask, environment, run, uncovered, until
 
 DEFECTS = ("agent.defect", "poll.broken", "listen.broken")
 """What is logged when something is wrong with the agent itself."""
@@ -152,6 +152,11 @@ class Agent:
     def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """`agent status` or `agent check` of this agent."""
         return run("notbefore", "agent", *arguments, *self.flags, env=self.env)
+
+    def page(self, path: str) -> Said:
+        """Of its listener, wherever that is now."""
+        place = self.until_logged("listen.started")
+        return ask(f"{place['host']}:{place['port']}", "GET", path)
 
     # What its handlers do
 

@@ -47,7 +47,7 @@ class Approver:
             with Client(self._endpoint(), pace=self._pace) as client:
                 client.approve(event)
         except errors.NotbeforeError as error:
-            self._post(Answered(saga, error.message))
+            self._post(Answered(saga, error.message, refused=isinstance(error, errors.RefusedError)))
         except Exception as error:
             self._post(Answered(saga, f"{type(error).__name__}: {error}"))
         else:

@@ -130,10 +130,12 @@ class Loop:
 
     def _answered(self, answer: Answered) -> None:
         self._around.approver.answered(answer)
-        self._metrics.approved(Approval.ERROR if answer.error else Approval.ACCEPTED)
         if answer.error:
+            self._metrics.approved(Approval.REFUSED if answer.refused else Approval.ERROR)
             self._log.trouble("An approval did not succeed", action="approval.failed", reason=answer.error)
             return
+        self._metrics.approved(Approval.ACCEPTED)
+        self._log.over("Approvals succeed again", action="approval.failed")
         saga = self._memory.sagas[answer.saga]
         self._log.info("An event is approved", action="approval.done", event_id=saga.id, type=saga.event.type)
         self._keep(advancing.approved(saga, self._now()))

@@ -26,6 +26,8 @@ class Answered:
 
     saga: str
     error: str
+    refused: bool = False
+    """The endpoint will not have it, as far as it knows now."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,10 +80,12 @@ def test_a_server_that_goes_and_comes_back_is_heard_again(make: Make, server: Ru
     with make(server.url, pace=PACE) as client:
         changes = client.watch()
         assert isinstance(next(changes), Appeared)
-        threading.Timer(0.1, server.stop).start()
+        stopping = threading.Thread(target=server.stop)
+        stopping.start()
         news = client.follow()
         while next(news).error is None:
             pass
+        stopping.join()
         with running(listeners=[Listener(at=Address(host="127.0.0.1", port=port), vm="web-0")]) as again:
             again.show(9, RUNNING)
             assert isinstance(next(changes), Started)

@@ -14,12 +14,13 @@ from notbefore.client.exchange import Answer, ProtocolError
 from notbefore.client.finding import Candidate
 from notbefore.client.flow import Ask, Flow
 from notbefore.client.pace import Pace
-from notbefore.clock import SystemClock
+from notbefore.clock import MachineClock
 from notbefore.core import errors
 
 API_VERSION = "2020-07-01"
 TARGET = f"/metadata/scheduledevents?api-version={API_VERSION}"
 HEADERS: Mapping[str, str] = {"Metadata": "true", "User-Agent": f"notbefore/{__version__}"}
+PREFER = "Prefer"
 LONGEST_TAG = 1024
 AWAY = 6
 """Failures in a row after which the endpoint is looked for once more."""
@@ -68,7 +69,7 @@ class Endpoint:
     def poll(self, wait: int = 0) -> Flow[Heard]:
         """EndpointError: it said nothing that can be used, which is not that there are no events."""
         try:
-            heard = yield from self._poll(self._chosen, wait)
+            heard = yield from self._poll(wait)
         except EndpointError:
             self._failures += 1
             if self._failures >= AWAY:
@@ -99,24 +100,28 @@ class Endpoint:
 
     # How it is done
 
-    def _poll(self, chosen: Candidate | None, wait: int) -> Flow[Heard]:
-        # The tag of one service means nothing to another.
-        known = self.known if chosen is not None else None
-        headers = {"If-None-Match": known.tag} if known is not None and known.tag else {}
-        waited = bool(headers and wait)
-        if waited:
-            headers["Prefer"] = f"wait={wait}"
-        if chosen is None:
-            chosen, answer = yield from self._go_round()
+    def _poll(self, wait: int) -> Flow[Heard]:
+        headers: dict[str, str] = {}
+        candidate = self._chosen
+        if candidate is None:
+            # No tag: that of one service means nothing to another.
+            candidate, answer = yield from self._go_round()
         else:
+            headers = self._condition(wait)
             try:
-                answer = yield from self._put(chosen, "GET", TARGET, headers, None, wait if waited else 0)
+                answer = yield from self._put(candidate, "GET", TARGET, headers, None, wait if PREFER in headers else 0)
             except (OSError, ProtocolError) as error:
-                raise refusals.unreachable([(chosen, error)]) from None
+                raise refusals.unreachable([(candidate, error)]) from None
         date = refusals.date(answer)
         self._compare_clocks(date)
-        self.known = self._read(chosen, answer, bool(headers))
-        return Heard(known=self.known, date=date, waited=waited)
+        self.known = self._read(candidate, answer, bool(headers))
+        return Heard(known=self.known, date=date, waited=PREFER in headers)
+
+    def _condition(self, wait: int) -> dict[str, str]:
+        if self.known is None or not self.known.tag:
+            return {}
+        condition = {"If-None-Match": self.known.tag}
+        return {**condition, PREFER: f"wait={wait}"} if wait else condition
 
     def _go_round(self) -> Flow[tuple[Candidate, Answer]]:
         """The first that answers as a metadata service does; from then on it is the one."""
@@ -184,7 +189,7 @@ class Endpoint:
         if date is None:
             return
         # On average half a second of the second that it names has passed.
-        ahead = (date - SystemClock().now()).total_seconds() + 0.5
+        ahead = (date - MachineClock().now()).total_seconds() + 0.5
         counted = ahead if abs(ahead) > UNSURE else 0.0
         if abs(counted - self.ahead) > 1:
             self.ahead = counted

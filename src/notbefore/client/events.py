@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from notbefore.clock import SystemClock
+from notbefore.clock import MachineClock
 from notbefore.wire import dates
 
 
@@ -40,8 +40,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
         deadline = self.deadline
         if deadline is None:
             return 0.0
-        # A clock of its own: one that remembers would stand still while this machine's is set back.
-        return max(0.0, (deadline - SystemClock().now() - timedelta(seconds=self.ahead)).total_seconds())
+        return max(0.0, (deadline - MachineClock().now() - timedelta(seconds=self.ahead)).total_seconds())
 
     def names(self, me: str) -> bool:
         """Whether it is about this VM. Names are compared as Azure does, and 2017-03-01 put `_` before them."""

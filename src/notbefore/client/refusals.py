@@ -9,7 +9,7 @@ import msgspec
 from notbefore.client.errors import EndpointError
 from notbefore.client.exchange import Answer
 from notbefore.client.finding import VARIABLE, Candidate
-from notbefore.clock import SystemClock
+from notbefore.clock import MachineClock
 from notbefore.wire import dates
 
 LONGEST = 200
@@ -64,7 +64,7 @@ def retry_after(answer: Answer) -> float:
         return 0.0
     if until is None:
         return 0.0
-    return max(0.0, (until - (date(answer) or SystemClock().now())).total_seconds())
+    return max(0.0, (until - (date(answer) or MachineClock().now())).total_seconds())
 
 
 def _error(answer: Answer) -> object:

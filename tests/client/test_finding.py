@@ -1,5 +1,8 @@
 """Where the endpoint is looked for (PROTOCOL, finding the endpoint), and that it is stuck to once found."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -166,3 +169,16 @@ def test_a_lease_that_comes_later_is_found(tmp_path: Path) -> None:
     assert play(guest.follow(), NOBODY).places == [USUAL, USUAL]
     (tmp_path / "eth0.lease").write_text(DHCLIENT % "a8:3f:81:10")
     assert play(guest.follow(), NOBODY, GOOD).places == [USUAL, BY_DHCP[0], BY_DHCP[0]]
+
+
+def test_endpoints_where_guests_look_for_them() -> None:
+    """In a network namespace of its own, so that nothing is ever sent to these addresses outside."""
+    unshare = ["unshare", "--net", *([] if os.geteuid() == 0 else ["--map-root-user"])]
+    if subprocess.run([*unshare, "true"], check=False, capture_output=True).returncode and not os.environ.get("CI"):
+        pytest.skip("this system does not permit network namespaces (run as root, or allow user namespaces)")
+    command = [*unshare, sys.executable, "-m", "tests.client.in_namespace"]
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    done = subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=60, env={**os.environ, "PATH": path}
+    )
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["found"]), done.stdout + done.stderr

@@ -9,9 +9,6 @@ from notbefore.client.events import Document, Event
 from notbefore.client.pace import Pace
 from notbefore.client.polling import News
 
-if TYPE_CHECKING:
-    from notbefore.client.asynchronous import AsyncClient
-
 __all__ = [
     "Appeared",
     "AsyncClient",
@@ -27,10 +24,14 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    # asyncio takes as much memory as all the rest, and the agent needs none of it.
-    if name == "AsyncClient":
-        from notbefore.client.asynchronous import AsyncClient
+if TYPE_CHECKING:
+    from notbefore.client.asynchronous import AsyncClient
+else:
 
-        return AsyncClient
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> object:
+        # asyncio takes as much memory as all the rest, and the agent needs none of it.
+        if name == "AsyncClient":
+            from notbefore.client.asynchronous import AsyncClient
+
+            return AsyncClient
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -48,10 +48,10 @@ USUAL = Candidate(host=WELL_KNOWN, how="the usual address")
 
 def given(url: str | None, environ: Mapping[str, str]) -> Candidate | None:
     """What somebody named is the only place to look at."""
-    if url:
-        return parse(url, "given")
     variable = environ.get(VARIABLE)
-    return parse(variable, VARIABLE) if variable else None
+    named = url or variable
+    # Settings hand on what the variable says.
+    return parse(named, VARIABLE if named == variable else "given") if named else None
 
 
 def candidates(leases: Sequence[str] = LEASES) -> Sequence[Candidate]:

@@ -29,10 +29,9 @@ class Naming:
         self._endpoint = endpoint
         self.known: Name | None = None
         """For good; a host name is only a guess, and the endpoint is asked again."""
-        if given:
-            self.known = Name(given, "given")
-        elif variable := environ.get(VARIABLE):
-            self.known = Name(variable, VARIABLE)
+        variable = environ.get(VARIABLE)
+        if name := given or variable:
+            self.known = Name(name, VARIABLE if name == variable else "given")
 
     def find(self) -> Flow[Name]:
         """EndpointError: it could not be asked. A guess then would make us deaf to our own events."""

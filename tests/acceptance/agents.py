@@ -21,7 +21,9 @@ DEFECTS = ("agent.defect", "poll.broken", "listen.broken")
 class Agent:
     """One `agent run` after another, on the same configuration and state directory."""
 
-    def __init__(self, home: Path, endpoint: str, config: str, *, covered: bool = True, **env: str) -> None:
+    def __init__(
+        self, home: Path, endpoint: str, config: str, *, covered: bool = True, before: Sequence[str] = (), **env: str
+    ) -> None:
         self.home = home
         self.config = home / "agent.toml"
         self.state = home / "state"
@@ -33,6 +35,7 @@ class Agent:
         self._log = home / "agent.stderr"
         self._log.touch()
         self._seen = 0
+        self._before = before
         self.process: subprocess.Popen[bytes] | None = None
 
     def configure(self, config: str) -> None:
@@ -48,7 +51,7 @@ class Agent:
         """Without waiting for it."""
         assert self.process is None
         self._seen = self._log.stat().st_size
-        command = [str(PROGRAMS / "notbefore"), "agent", "run", *self.flags, "--log-format", "json"]
+        command = [*self._before, str(PROGRAMS / "notbefore"), "agent", "run", *self.flags, "--log-format", "json"]
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
                 command, env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log
@@ -172,11 +175,17 @@ class Agent:
 
     def until_done(self, *entries: str, seconds: float = DEADLINE) -> None:
         until(
-            lambda: self.done == list(entries), seconds, lambda: f"{entries} in the diary: {self.done}\n{self.errors}"
+            lambda: self.lines() and self.done == list(entries),
+            seconds,
+            lambda: f"{entries} in the diary: {self.done}\n{self.errors}",
         )
 
     def until_begun(self, entry: str, seconds: float = DEADLINE) -> None:
-        until(lambda: entry in self.begun, seconds, lambda: f"{entry} in the diary: {self.begun}\n{self.errors}")
+        until(
+            lambda: self.lines() and entry in self.begun,
+            seconds,
+            lambda: f"{entry} in the diary: {self.begun}\n{self.errors}",
+        )
 
     def forget(self) -> None:
         """What was in the diary."""

@@ -28,6 +28,8 @@ class Meddler:
     """Asked with the method of each request; gives the answer, or None to let it pass."""
     approved: list[list[str]] = field(default_factory=list)
     """The ids of each approval that was asked for."""
+    patient: bool = True
+    """Lets the endpoint hold polls; otherwise it is asked once a second, as Azure is."""
     pinned: Said | None = None
     """The document that everybody gets, whatever the endpoint has by now."""
     address: str = ""
@@ -66,6 +68,8 @@ class Meddler:
         said = self.meddle(method)
         if said is not None:
             return said
+        if not self.patient:
+            headers = {name: value for name, value in headers.items() if name != "Prefer"}
         if self.pinned is not None and method == "GET" and "scheduledevents" in target:
             return self.pinned
         said = ask(self.target, method, target, body or None, headers, seconds=DEADLINE)

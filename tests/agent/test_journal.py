@@ -86,6 +86,25 @@ def test_what_peers_told_comes_back(tmp_path: Path) -> None:
     assert Journal(tmp_path).peers() == {"E1": {"b": after(1)}, "E2": {"c": T0}}
 
 
+def test_what_peers_told_and_nobody_can_read_is_left_out(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.heard("E1", "b", T0)
+    with sqlite3.connect(tmp_path / "journal.db") as raw:
+        raw.execute("INSERT INTO peers VALUES ('E2', 'c', 'some time ago')")
+    raw.close()
+    assert journal.peers()["E1"] == {"b": T0}
+
+
+def test_what_cannot_be_read_any_more_is_an_error_of_the_journal(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal._connection.execute("DROP TABLE marks")
+    journal._connection.execute("DROP TABLE sagas")
+    with pytest.raises(JournalError, match="cannot be read"):
+        journal.is_new()
+    with pytest.raises(JournalError, match="cannot be read"):
+        journal.sagas()
+
+
 def test_nobody_else_can_read_it(tmp_path: Path) -> None:
     directory = tmp_path / "a" / "b"
     Journal(directory)
@@ -101,7 +120,8 @@ def test_one_that_cannot_be_read_is_put_aside(tmp_path: Path, content: bytes) ->
     journal = Journal(tmp_path)
     assert journal.is_new()
     journal.write(a_rich_saga(), {})
-    assert (tmp_path / "journal.db.unreadable-1").read_bytes() == content
+    assert journal.put_aside == tmp_path / "journal.db.unreadable-1"
+    assert journal.put_aside.read_bytes() == content
 
 
 def test_one_of_another_time_is_put_aside(tmp_path: Path) -> None:

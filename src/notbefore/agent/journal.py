@@ -1,11 +1,12 @@
 """What the agent has done and is about to do, in SQLite in the state directory: durable before it acts."""
 
+import contextlib
 import os
 import sqlite3
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -44,6 +45,8 @@ class Journal:
 
     def __init__(self, directory: Path) -> None:
         """Opens or makes it; JournalError when that is not possible. One that cannot be read is put aside."""
+        self.put_aside: Path | None = None
+        """Where that one is kept."""
         path = directory / FILE
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -52,7 +55,7 @@ class Journal:
             except sqlite3.DatabaseError as error:
                 if isinstance(error, sqlite3.OperationalError):
                     raise
-                _put_aside(path)
+                self.put_aside = _put_aside(path)
                 self._connection = _connect(path)
         except (OSError, sqlite3.Error) as error:
             raise JournalError(f"the state directory {directory} cannot be used: {error}") from None
@@ -62,23 +65,24 @@ class Journal:
 
     def sagas(self) -> list[Saga]:
         """All of them, the oldest first."""
-        return _sagas(self._connection)
+        with _reading():
+            return _sagas(self._connection)
 
     def configs(self, saga: str) -> Mapping[str, str]:
         """The configuration of each handler as it was when it prepared."""
-        return dict(self._connection.execute("SELECT name, config FROM handlers WHERE saga = ?", (saga,)).fetchall())
+        return dict(self._rows("SELECT name, config FROM handlers WHERE saga = ?", saga))
 
     def peers(self) -> Mapping[str, Mapping[str, datetime]]:
-        """Since when peers are ready, by event and name."""
+        """Since when peers are ready, by event and name. What cannot be read they will tell again."""
         found: dict[str, dict[str, datetime]] = {}
-        for event, name, ready_at in self._connection.execute("SELECT event, name, ready_at FROM peers"):
-            found.setdefault(event, {})[name] = datetime.fromisoformat(ready_at)
+        for event, name, ready_at in self._rows("SELECT event, name, ready_at FROM peers"):
+            with contextlib.suppress(ValueError):
+                found.setdefault(event, {})[name] = datetime.fromisoformat(ready_at)
         return found
 
     def is_new(self) -> bool:
         """Nobody has yet asked what was prepared before it was made."""
-        (marks,) = self._connection.execute("SELECT count(*) FROM marks").fetchone()
-        return not marks
+        return not self._rows("SELECT name FROM marks")
 
     def write(self, saga: Saga, configs: Mapping[str, str], *, anew: bool = False) -> None:
         """Durable when this returns. `anew` forgets what an earlier saga of the same event has left."""
@@ -122,8 +126,20 @@ class Journal:
         )
         connection.execute("DELETE FROM handlers WHERE saga NOT IN (SELECT id FROM sagas)")
 
+    def _rows(self, query: str, *values: str) -> list[Any]:
+        with _reading():
+            return self._connection.execute(query, values).fetchall()
+
     def _transaction(self) -> "_Transaction":
         return _Transaction(self._connection)
+
+
+@contextlib.contextmanager
+def _reading() -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise JournalError(f"the journal cannot be read: {error}") from None
 
 
 class _Transaction:
@@ -174,7 +190,7 @@ def is_running(directory: Path) -> bool:
     """Whether an agent has the directory."""
     if not (directory / LOCK).exists():
         return False
-    with closing(sqlite3.connect(directory / LOCK, timeout=0, isolation_level=None)) as connection:
+    with contextlib.closing(sqlite3.connect(directory / LOCK, timeout=0, isolation_level=None)) as connection:
         try:
             connection.execute("BEGIN EXCLUSIVE")
         except sqlite3.OperationalError:
@@ -208,10 +224,11 @@ def _sagas(connection: sqlite3.Connection) -> list[Saga]:
         raise sqlite3.DatabaseError(f"a saga cannot be read: {error}") from None
 
 
-def _put_aside(path: Path) -> None:
+def _put_aside(path: Path) -> Path:
     number = 1
     while (kept := path.with_name(f"{FILE}.unreadable-{number}")).exists():
         number += 1
     path.rename(kept)
     for suffix in ("-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
+    return kept

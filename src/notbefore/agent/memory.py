@@ -28,6 +28,7 @@ class Memory:
         self._log = log
         self._metrics = metrics
         self._journal: Journal | None = None
+        self._is_new = False
         self._unwritten: set[str] = set()
         self.sagas: dict[str, Saga] = {}
         self.peers: dict[str, dict[str, datetime]] = {}
@@ -49,25 +50,40 @@ class Memory:
     def try_to_open(self) -> None:
         """Read what an earlier run has left; nothing happens while that cannot be read."""
         try:
-            journal = Journal(self._directory)
+            self._journal = self._opened()
         except JournalError as error:
             self._failed(error)
             return
-        self._journal = journal
-        self.sagas = {saga.id: advancing.resumed(saga) for saga in journal.sagas()}
-        self.configs = {saga.id: dict(journal.configs(saga.id)) for saga in self.live}
-        self.peers = {event: dict(names) for event, names in journal.peers().items()}
         self._log.over("The state directory can be used again", action="journal.failed")
         for saga in self.live:
             self._metrics.resumed()
             self._log.info("An event is resumed", action="saga.resumed", event_id=saga.id, state=saga.state)
 
+    def _opened(self) -> Journal:
+        journal = Journal(self._directory)
+        if journal.put_aside is not None:
+            self._log.error(
+                "The journal could not be read and is put aside",
+                action="journal.put_aside",
+                kept=str(journal.put_aside),
+            )
+        try:
+            self._is_new = journal.is_new()
+            self.sagas = {saga.id: advancing.resumed(saga) for saga in journal.sagas()}
+            self.configs = {saga.id: dict(journal.configs(saga.id)) for saga in self.live}
+            self.peers = {event: dict(names) for event, names in journal.peers().items()}
+        except JournalError:
+            journal.close()
+            raise
+        return journal
+
     def is_new(self) -> bool:
-        return self._journal is not None and self._journal.is_new()
+        return self.open and self._is_new
 
     def mark_old(self, first: Saga | None) -> bool:
         if not self._try(lambda journal: journal.mark_old(first)):
             return False
+        self._is_new = False
         if first:
             self.sagas[first.id] = first
         return True

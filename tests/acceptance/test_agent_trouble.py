@@ -1,0 +1,220 @@
+"""Never worse than nothing: whatever breaks, the agent neither exits nor approves by mistake, and goes on later."""
+
+import os
+import sqlite3
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.acceptance.agents import agent, diary, tell
+from tests.acceptance.guests import Fleet
+from tests.acceptance.meddling import meddler, said
+from tests.acceptance.running import HOST, until
+
+NEVER = '[approve]\nwhen = "never"\n'
+WHOLE = ("prepare drain 1", "on_started drain 1", "recover drain 1")
+DEAD = f"{HOST}:1"
+
+
+# The endpoint
+
+
+def an_endpoint_that_goes_away(home: Path, fleet: Fleet) -> None:
+    """In the middle of everything; what happened meanwhile is found out afterwards."""
+    vm = fleet.alone()
+    with meddler(vm.place) as between, agent(home, between.url, diary()) as guest:
+        between.patient = False
+        guest.hold("prepare")
+        event_id = vm.restart()
+        guest.until_begun("prepare drain 1")
+        between.target = DEAD
+        guest.until_logged("poll.failed")
+        guest.release("prepare")
+        guest.until_logged("approval.failed")
+        assert guest.done == ["prepare drain 1"]
+        assert vm.event(event_id)["status"] == "Scheduled"
+        between.target = vm.place
+        guest.until_done(*WHOLE)
+        guest.until_state("done")
+
+
+def an_endpoint_that_talks_nonsense(home: Path, fleet: Fleet) -> None:
+    """None of it means that the event is gone."""
+    vm = fleet.alone()
+    nonsense = (
+        said(200, b"<html>Sign in to the wireless network</html>"),
+        said(200, b""),
+        said(500, b""),
+        said(200, b""),
+        said(404, b'{"error":"who are you?"}'),
+        said(200, b""),
+        said(200, b'{"DocumentIncarnation":1,"Ev'),
+        said(200, b""),
+        said(410),
+        said(200, b" \n"),
+    )
+    with meddler(vm.place) as between, agent(home, between.url, NEVER + diary(), covered=False) as guest:
+        between.patient = False
+        event_id = vm.restart()
+        guest.until_state("prepared")
+        asked = between.asked
+        between.fail_first(*nonsense, method="GET")
+        until(lambda: between.asked > asked + len(nonsense))
+        assert guest.moves == ["preparing", "prepared"]
+        vm.cancel(event_id)
+        guest.until_done("prepare drain 1", "undo drain 1")
+        reasons = " ".join(entry.get("reason", "") for entry in guest.logged("poll.failed"))
+        for reason in ("answered 500", "who are you?", "answered 410", "gave no Scheduled Events document"):
+            assert reason in reasons
+
+
+def a_name_that_is_not_told_at_first(home: Path, fleet: Fleet) -> None:
+    vm = fleet.alone()
+    with meddler(vm.place) as between:
+        asked = iter(range(100))
+        between.meddle = lambda method: said(503, b'{"error":"busy"}') if next(asked) == 1 else None
+        with agent(home, between.url, diary(), covered=False) as guest:
+            guest.until_logged("name.failed")
+            vm.restart()
+            guest.until_done(*WHOLE)
+
+
+def test_trouble_with_the_endpoint(fleet: Fleet, tmp_path: Path) -> None:
+    tell(
+        tmp_path,
+        fleet,
+        an_endpoint_that_goes_away,
+        an_endpoint_that_talks_nonsense,
+        a_name_that_is_not_told_at_first,
+    )
+
+
+# The disk
+
+
+@pytest.fixture(scope="module")
+def small_disk() -> tuple[str, ...]:
+    """What to put before a command: its state directory is a disk of 512 KiB, which nobody else sees."""
+    unshare = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--mount", "--map-root-user"]
+    if subprocess.run([*unshare, "mount", "-t", "tmpfs", "tmpfs", "/mnt"], check=False, capture_output=True).returncode:
+        assert os.environ.get("CI") != "true", "this test needs to mount a file system of its own"
+        pytest.skip("needs to mount a file system of its own, as root or in a user namespace")
+    script = 'mkdir -p "$HOME/state" && mount -t tmpfs -o size=512k,mode=700 tmpfs "$HOME/state" && exec "$@"'
+    return (*unshare, "sh", "-c", script, "sh")
+
+
+def fill(filler: Path) -> None:
+    with filler.open("wb", buffering=0) as file:
+        try:
+            while file.write(bytes(4096)):
+                pass
+        except OSError:
+            pass
+
+
+def test_a_full_disk(small_disk: tuple[str, ...], fleet: Fleet, tmp_path: Path) -> None:
+    vm = fleet.alone()
+    config = 'listen = "127.0.0.1:0"\n' + diary()
+    with agent(tmp_path / "vm", vm.endpoint, config, before=small_disk) as guest:
+        guest.until_logged("agent.named")
+        filler = Path(f"/proc/{guest.pid}/root{guest.state}/filler")
+        # What cannot be written down is not begun.
+        fill(filler)
+        event_id = vm.restart()
+        assert "full" in guest.until_logged("journal.failed")["reason"]
+        assert guest.page("/healthz").status == 200
+        assert guest.begun == []
+        filler.unlink()
+        guest.hold("prepare")
+        guest.until_begun("prepare drain 1")
+        # Nor is it approved.
+        fill(filler)
+        guest.release("prepare")
+        guest.until_logged("step.done")
+        until(lambda: len(guest.logged("journal.failed")) >= 3)
+        assert vm.event(event_id)["approved_at"] is None
+        filler.unlink()
+        guest.until_done(*WHOLE[:2])
+        # But what goes back is done in any case.
+        fill(filler)
+        guest.until_done(*WHOLE)
+        guest.until_state("done")
+        filler.unlink()
+        assert guest.terminate() == 0
+
+
+def a_state_directory_that_is_none(home: Path, fleet: Fleet) -> None:
+    vm = fleet.alone()
+    home.mkdir()
+    (home / "state").write_text("in the way")
+    with agent(home, vm.endpoint, 'listen = "127.0.0.1:0"\n' + diary()) as guest:
+        guest.until_logged("journal.failed")
+        event_id = vm.restart()
+        until(lambda: guest.page("/healthz").status == 200)
+        until(lambda: len(guest.logged("journal.failed")) >= 3)
+        assert guest.begun == []
+        assert vm.event(event_id)["approved_at"] is None
+        (home / "state").unlink()
+        guest.until_done(*WHOLE)
+
+
+def a_journal_that_cannot_be_read(home: Path, fleet: Fleet) -> None:
+    """It is put aside, and what wants to recover then does."""
+    vm = fleet.alone()
+    config = NEVER + diary() + diary("mount", always_recover=True)
+    with agent(home, vm.endpoint, config, covered=False) as guest:
+        guest.until_done("recover mount 1")
+        event_id = vm.restart()
+        guest.until_state("prepared")
+        guest.kill()
+        for name in ("journal.db-wal", "journal.db-shm"):
+            (guest.state / name).unlink()
+        content = b"overwritten " * 1000
+        (guest.state / "journal.db").write_bytes(content)
+        guest.forget()
+        guest.start()
+        (kept,) = guest.state.glob("journal.db.unreadable-*")
+        assert kept.read_bytes() == content
+        assert kept.name in guest.until_logged("journal.put_aside")["kept"]
+        guest.until_state("prepared")
+        assert sorted(guest.done) == ["prepare drain 1", "prepare mount 1", "recover mount 1"]
+        vm.cancel(event_id)
+        until(lambda: len(guest.done) == 5)
+
+
+def a_journal_with_rubbish_in_a_table(home: Path, fleet: Fleet) -> None:
+    vm = fleet.alone()
+    with agent(home, vm.endpoint, diary(), covered=False) as guest:
+        guest.until_logged("agent.named")
+        guest.kill()
+        with sqlite3.connect(guest.state / "journal.db") as raw:
+            raw.execute("INSERT INTO peers VALUES ('E1', 'a', 'some time ago')")
+        raw.close()
+        guest.start()
+        vm.restart()
+        guest.until_done(*WHOLE)
+
+
+def a_journal_that_cannot_be_opened(home: Path, fleet: Fleet) -> None:
+    """And a status that can be written, and says so."""
+    vm = fleet.alone()
+    (home / "state" / "journal.db").mkdir(parents=True)
+    with agent(home, vm.endpoint, diary()) as guest:
+        assert not guest.status["journal"]
+        event_id = vm.restart()
+        until(lambda: len(guest.logged("journal.failed")) >= 3)
+        assert vm.event(event_id)["approved_at"] is None
+        (guest.state / "journal.db").rmdir()
+        guest.until_done(*WHOLE)
+        until(lambda: guest.status["journal"])
+
+
+def test_trouble_with_the_disk(fleet: Fleet, tmp_path: Path) -> None:
+    tell(
+        tmp_path,
+        fleet,
+        a_state_directory_that_is_none,
+        a_journal_that_cannot_be_read,
+        a_journal_with_rubbish_in_a_table,
+        a_journal_that_cannot_be_opened,
+    )

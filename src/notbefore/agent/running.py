@@ -16,7 +16,7 @@ from notbefore.agent.loop import Loop, Surroundings
 from notbefore.agent.memory import Memory
 from notbefore.agent.messages import Heard, Message, Quit, Reload
 from notbefore.agent.metrics import Metrics
-from notbefore.agent.polling import Polling
+from notbefore.agent.polling import PACE, Polling
 from notbefore.agent.posix import notify, signals
 from notbefore.agent.reporting import Reporter
 from notbefore.agent.sampling import Sampler
@@ -44,7 +44,7 @@ class Agent:
         config, inbox, log, metrics = self._config, self._inbox, self._log, self._metrics
         signals.install(stop=lambda: inbox.put(Quit()), reload=lambda: inbox.put(Reload()))
         endpoint = config.endpoint or None
-        polling = Polling(Client(endpoint, name=config.name or None), inbox.put, log, metrics)
+        polling = Polling(Client(endpoint, name=config.name or None, pace=PACE), inbox.put, log, metrics)
         memory = Memory(self._directory, log, metrics)
         reporter = Reporter(self._directory, memory, polling, self._clock, log, metrics, self._notifier)
         front = Front(

@@ -199,7 +199,7 @@ def show(checks: Sequence[Check], out: Output) -> None:
     width = max(len(check.name) for check in checks)
     for check in checks:
         advice = f": {check.advice}" if check.advice else ""
-        out.line(f"{check.verdict:<8}", f"{check.name:<{width}}", f"{check.said}{advice}", style=STYLES[check.verdict])
+        out.line(f"{check.verdict:<8}", f"{check.name:<{width}} ", f"{check.said}{advice}", style=STYLES[check.verdict])
 
 
 def exit_code(checks: Sequence[Check]) -> int:

@@ -29,6 +29,7 @@ class Memory:
         self._metrics = metrics
         self._journal: Journal | None = None
         self._is_new = False
+        self._failing = False
         self._unwritten: set[str] = set()
         self.sagas: dict[str, Saga] = {}
         self.peers: dict[str, dict[str, datetime]] = {}
@@ -38,6 +39,11 @@ class Memory:
     @property
     def open(self) -> bool:
         return self._journal is not None
+
+    @property
+    def writable(self) -> bool:
+        """As far as is known: whether what was last to be written was."""
+        return self.open and not self._failing
 
     @property
     def live(self) -> list[Saga]:
@@ -54,7 +60,7 @@ class Memory:
         except JournalError as error:
             self._failed(error)
             return
-        self._log.over("The state directory can be used again", action="journal.failed")
+        self._worked()
         for saga in self.live:
             self._metrics.resumed()
             self._log.info("An event is resumed", action="saga.resumed", event_id=saga.id, state=saga.state)
@@ -150,10 +156,15 @@ class Memory:
         except JournalError as error:
             self._failed(error)
             return False
-        self._log.over("The state directory can be used again", action="journal.failed")
+        self._worked()
         return True
 
+    def _worked(self) -> None:
+        self._failing = False
+        self._log.over("The state directory can be used again", action="journal.failed")
+
     def _failed(self, error: JournalError) -> None:
+        self._failing = True
         self._metrics.journal_failed()
         self._log.trouble("The state directory cannot be used", action="journal.failed", reason=error.message)
 

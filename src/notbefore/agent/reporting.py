@@ -48,7 +48,7 @@ class Reporter:
         self.standing = standing = self._standing()
         self._metrics.became(ready=standing.ready)
         self._metrics.handles(Counter(saga.state for saga in self._memory.live))
-        seen = (me, standing, self._memory.open, *self._memory.live)
+        seen = (me, standing, self._memory.writable, *self._memory.live)
         if seen == self._last and time.monotonic() - self._written_at < EVERY:
             return
         if seen != self._last:
@@ -66,7 +66,7 @@ class Reporter:
             polling_why=standing.polling_why,
             ready=standing.ready,
             ready_why=standing.ready_why,
-            journal=self._memory.open,
+            journal=self._memory.writable,
             sagas=status.of_sagas(self._memory.live),
             recent=status.of_sagas(self._memory.recent),
         )

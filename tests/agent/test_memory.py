@@ -1,0 +1,133 @@
+"""The sagas in memory and in the journal, and what happens when the disk fails."""
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from tests.agent.rules.builders import T0, after, event
+
+from notbefore.agent.journal import KEPT
+from notbefore.agent.log import Log
+from notbefore.agent.memory import Memory
+from notbefore.agent.metrics import Metrics
+from notbefore.agent.rules import advancing
+from notbefore.agent.rules.saga import Saga, State
+from notbefore.clock import MachineClock
+from notbefore.settings import LogFormat, LogLevel
+
+
+def memory(directory: Path, log: io.StringIO | None = None) -> Memory:
+    found = Memory(
+        directory, Log(MachineClock(), LogLevel.INFO, LogFormat.JSON, log or io.StringIO()), Metrics(lambda: 0.0)
+    )
+    found.try_to_open()
+    return found
+
+
+def saga(number: int = 1, state: State = State.SEEN) -> Saga:
+    return replace(advancing.appeared(event(id=f"E{number}"), T0), state=state)
+
+
+@contextmanager
+def unwritable(memory: Memory) -> Iterator[None]:
+    assert memory._journal is not None
+    memory._journal._connection.execute("PRAGMA query_only = ON")
+    yield
+    memory._journal._connection.execute("PRAGMA query_only = OFF")
+
+
+def kept(directory: Path) -> dict[str, State]:
+    """What the next agent would find."""
+    return {name: saga.state for name, saga in memory(directory).sagas.items()}
+
+
+def test_what_goes_forward_is_written_first(tmp_path: Path) -> None:
+    log = io.StringIO()
+    found = memory(tmp_path, log)
+    with unwritable(found):
+        assert not found.begin(saga())
+        assert (found.sagas, found.writable) == ({}, False)
+    assert found.begin(saga())
+    assert found.writable
+    with unwritable(found):
+        assert not found.keep(saga(state=State.PREPARING), {"drain": "{}"}, forward=True)
+        assert found.sagas["E1"].state is State.SEEN
+        assert not found.remind("E1", "drain", "it ran")
+    assert found.keep(saga(state=State.PREPARING), {"drain": "{}"}, forward=True)
+    assert found.remind("E1", "drain", "it ran")
+    again = memory(tmp_path)
+    assert again.sagas["E1"] == replace(saga(state=State.PREPARING), memos={"drain": "it ran"})
+    assert again.configs == {"E1": {"drain": "{}"}}
+    assert log.getvalue().count("The state directory can be used again") == 2
+
+
+def test_what_goes_back_is_done_and_written_later(tmp_path: Path) -> None:
+    found = memory(tmp_path)
+    found.begin(saga())
+    with unwritable(found):
+        assert found.keep(saga(state=State.RECOVERING), {}, forward=False)
+        found.write_what_is_left()
+        assert found.sagas["E1"].state is State.RECOVERING
+        assert kept(tmp_path) == {"E1": State.SEEN}
+    found.write_what_is_left()
+    assert kept(tmp_path) == {"E1": State.RECOVERING}
+
+
+def test_what_was_left_is_written_with_what_comes_next(tmp_path: Path) -> None:
+    found = memory(tmp_path)
+    found.begin(saga())
+    with unwritable(found):
+        found.keep(saga(state=State.RECOVERING), {}, forward=False)
+    found.keep(replace(saga(state=State.RECOVERING), why="another sentence"), {}, forward=False)
+    assert kept(tmp_path) == {"E1": State.RECOVERING}
+
+
+def test_sentences_alone_are_not_written(tmp_path: Path) -> None:
+    found = memory(tmp_path)
+    found.begin(saga())
+    with unwritable(found):
+        assert found.keep(replace(saga(), why="waits"), {}, forward=True)
+        assert found.writable
+    assert found.sagas["E1"].why == "waits"
+
+
+def test_a_new_journal_is_settled_once(tmp_path: Path) -> None:
+    found = memory(tmp_path)
+    assert found.is_new()
+    with unwritable(found):
+        assert not found.mark_old(saga())
+    assert found.is_new()
+    assert found.mark_old(saga())
+    assert not found.is_new()
+    assert [each.id for each in found.live] == ["E1"]
+    assert not memory(tmp_path).is_new()
+
+
+def test_what_peers_told_is_remembered(tmp_path: Path) -> None:
+    found = memory(tmp_path)
+    found.heard("E1", "b", T0)
+    found.heard("E1", "b", after(1))
+    assert memory(tmp_path).peers == found.peers == {"E1": {"b": after(1)}}
+
+
+def test_only_so_many_that_are_over_are_remembered(tmp_path: Path) -> None:
+    found = memory(tmp_path)
+    for number in range(KEPT + 3):
+        found.begin(saga(number))
+        found.heard(f"E{number}", "b", T0)
+        found.keep(saga(number, State.DONE), {}, forward=False)
+    assert (len(found.sagas), "E0" in found.sagas, found.live) == (KEPT, False, [])
+    assert (found.configs, found.peers) == ({}, {})
+    assert [each.id for each in found.recent] == [f"E{number}" for number in range(KEPT - 7, KEPT + 3)]
+
+
+def test_no_journal_no_sagas(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("in the way")
+    found = memory(tmp_path / "state")
+    assert (found.open, found.writable, found.is_new(), found.begin(saga())) == (False, False, False, False)
+    (tmp_path / "state").unlink()
+    found.try_to_open()
+    assert (found.open, found.writable) == (True, True)
+    found.close()

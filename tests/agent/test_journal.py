@@ -4,6 +4,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -176,3 +177,22 @@ def test_the_lock_goes_with_its_process(tmp_path: Path) -> None:
     )
     assert subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False).returncode == 9
     Lock(tmp_path).release()
+
+
+def test_who_only_looks_is_not_in_the_way(tmp_path: Path) -> None:
+    """`agent status` asks for the lock, for a moment, just when the agent starts."""
+    Lock(tmp_path).release()
+    looking = sqlite3.connect(tmp_path / "lock", isolation_level=None, check_same_thread=False)
+    looking.execute("BEGIN EXCLUSIVE")
+    timer = threading.Timer(0.1, looking.close)
+    timer.start()
+    Lock(tmp_path).release()
+    timer.join()
+
+
+def test_a_lock_that_is_none_is_held_by_nobody(tmp_path: Path) -> None:
+    (tmp_path / "lock").write_bytes(b"this is no database, and it is long enough to show it" * 20)
+    assert not is_running(tmp_path)
+    lock = Lock(tmp_path)
+    assert is_running(tmp_path)
+    lock.release()

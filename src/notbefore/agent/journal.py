@@ -15,6 +15,8 @@ from notbefore.core import errors
 
 FILE = "journal.db"
 LOCK = "lock"
+LOOKED_AT = 1.0
+"""Seconds that an agent waits for those who only look whether one runs."""
 KEPT = 100
 """Sagas that are over."""
 HEARD = 1000
@@ -171,15 +173,20 @@ class Lock:
 
     def __init__(self, directory: Path) -> None:
         """JournalError when it cannot be had, ConflictError when another agent has it."""
+        path = directory / LOCK
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._connection = sqlite3.connect(directory / LOCK, timeout=0, isolation_level=None)
-            self._connection.execute("BEGIN EXCLUSIVE")
-        except sqlite3.OperationalError as error:
+            try:
+                self._connection = _lock(path, LOOKED_AT)
+            except sqlite3.DatabaseError as error:
+                if isinstance(error, sqlite3.OperationalError):
+                    raise
+                # There is nothing in it that could be lost.
+                path.unlink()
+                self._connection = _lock(path, LOOKED_AT)
+        except (OSError, sqlite3.Error) as error:
             if "locked" in str(error):
                 raise errors.ConflictError(f"another agent runs on the state directory {directory}") from None
-            raise JournalError(f"the state directory {directory} cannot be used: {error}") from None
-        except (OSError, sqlite3.Error) as error:
             raise JournalError(f"the state directory {directory} cannot be used: {error}") from None
 
     def release(self) -> None:
@@ -190,12 +197,21 @@ def is_running(directory: Path) -> bool:
     """Whether an agent has the directory."""
     if not (directory / LOCK).exists():
         return False
-    with contextlib.closing(sqlite3.connect(directory / LOCK, timeout=0, isolation_level=None)) as connection:
-        try:
-            connection.execute("BEGIN EXCLUSIVE")
-        except sqlite3.OperationalError:
-            return True
+    try:
+        _lock(directory / LOCK, 0).close()
+    except sqlite3.Error as error:
+        return "locked" in str(error)
     return False
+
+
+def _lock(path: Path, patience: float) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=patience, isolation_level=None)
+    try:
+        connection.execute("BEGIN EXCLUSIVE")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from tests.acceptance.guests import Fleet
 from tests.acceptance.running import DEADLINE, PROGRAMS, Said, ask, environment, run, uncovered, until
 
 DEFECTS = ("agent.defect", "poll.broken", "listen.broken")
@@ -249,14 +248,13 @@ def agent(home: Path, endpoint: str, config: str, **how: Any) -> Iterator[Agent]
             found.kill()
 
 
-Story = Callable[[Path, Fleet], None]
-"""A test in a directory of its own, with VMs of its own."""
+World = TypeVar("World")
 
 
-def tell(home: Path, fleet: Fleet, *stories: Story) -> None:
-    """All at once: each waits for most of its time. What went wrong is told of every one."""
+def tell(home: Path, world: World, *stories: Callable[[Path, World], None]) -> None:
+    """All at once, each in a directory of its own: they wait for most of their time. Whatever goes wrong is told."""
     with ThreadPoolExecutor(len(stories)) as threads:
-        told = [threads.submit(story, home / story.__name__, fleet) for story in stories]
+        told = [threads.submit(story, home / story.__name__, world) for story in stories]
         errors = [error for story in told if (error := story.exception()) is not None]
     if errors:
         raise BaseExceptionGroup("some went wrong", errors)

@@ -1,0 +1,79 @@
+"""Where seconds count: a Preempt's thirty, and those for which a Freeze stopped everything."""
+
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from tests.acceptance.agents import agent, command, diary, tell
+from tests.acceptance.guests import Fleet
+from tests.acceptance.meddling import meddler, said
+from tests.acceptance.running import HOST, Server, serving, until
+
+FROZEN = 1.5
+CHECKPOINT = command("checkpoint", {"prepare": 'sleep 1; echo saved >> "$DIARY"'})
+TELL = command("tell", {"recover": 'echo "$NOTBEFORE_PAUSE_SECONDS" > "$DIARY.pause"'})
+
+
+def seconds_until_started(server: Server, name: str) -> float:
+    """Evict the VM; how long it takes until that has begun."""
+    begun = time.monotonic()
+    (event,) = server.schedule("eviction", name)["events"]
+    assert event["type"] == "Preempt"
+    until(lambda: server.get(f"/v1/events/{event['id']}")["status"] == "Started")
+    return time.monotonic() - begun
+
+
+def smoothly(home: Path, server: Server) -> None:
+    _, place, _ = server.logged("serve.started")[0]["metadata"]
+    with agent(home, f"http://{place}", CHECKPOINT) as guest:
+        guest.until_logged("agent.named")
+        assert seconds_until_started(server, "batch") < 10
+        assert guest.done == ["saved"]
+        guest.until_logged("approval.done")
+
+
+def with_trouble(home: Path, server: Server) -> None:
+    """Nobody holds its polls, so it asks once a second, as it would on Azure; and just then some of them fail."""
+    _, _, place = server.logged("serve.started")[0]["metadata"]
+    with meddler(place) as between:
+        between.patient = False
+        with agent(home, between.url, CHECKPOINT, covered=False) as guest:
+            guest.until_logged("agent.named")
+            between.fail_first(said(503), said(429, Retry_After="2"), method="GET")
+            assert seconds_until_started(server, "batch-2") < 25
+            assert guest.done == ["saved"]
+            guest.until_logged("approval.done")
+
+
+def test_thirty_seconds_suffice_for_a_preempt(tmp_path: Path) -> None:
+    """With all settings as they come, on both sides."""
+    listeners = ("--metadata", f"{HOST}:0=batch", "--metadata", f"{HOST}:0=batch-2")
+    with serving(tmp_path, "--demo", *listeners, covered=False) as server:
+        another = {"host": "host-c", "spot": True, "policy": {"listening": "always"}}
+        server.post("/v1/fleet", {"vms": {"batch-2": another}})
+        tell(tmp_path, server, smoothly, with_trouble)
+
+
+def test_the_pause_of_a_freeze_is_measured(fleet: Fleet, tmp_path: Path) -> None:
+    vm = fleet.alone()
+    config = 'listen = "127.0.0.1:0"\n' + diary() + TELL
+    with agent(tmp_path / "vm", vm.endpoint, config, covered=False) as guest:
+        guest.until_logged("agent.named")
+        event_id = vm.maintain_host("host-update")
+        guest.until_state("started")
+        guest.signal(signal.SIGSTOP)
+        threading.Event().wait(FROZEN)
+        guest.signal(signal.SIGCONT)
+        guest.until_state("done")
+        measured = guest.until_logged("freeze.measured")
+        assert (measured["event_id"], measured["announced_seconds"]) == (event_id, 9)
+        # A busy machine may have stood still for longer.
+        assert FROZEN - 0.2 < measured["seconds"] < FROZEN + 2
+        told = float((guest.home / "diary.pause").read_text())
+        assert told == pytest.approx(measured["seconds"], abs=0.01)
+        (recent,) = until(lambda: guest.status["recent"])
+        assert recent["pause"]["seconds"] == pytest.approx(told, abs=0.01)
+        assert f"{told:.1f} s (9 s announced)" in guest.cli("status").stdout
+        assert f"freeze_measured_seconds {recent['pause']['seconds']}" in guest.page("/metrics").body.decode()

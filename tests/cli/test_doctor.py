@@ -134,10 +134,10 @@ def test_nobody_there_is_a_problem_and_ends_with_1(
     out, err = capsys.readouterr()
     assert err == ""
     endpoint, proxied, route = out.splitlines()
-    assert endpoint.startswith("problem  endpoint cannot reach the metadata endpoint http://127.0.0.1:9")
-    assert proxied.startswith("warning  proxy    http_proxy set")
+    assert endpoint.startswith("problem  endpoint  cannot reach the metadata endpoint http://127.0.0.1:9")
+    assert proxied.startswith("warning  proxy     http_proxy set")
     assert proxied.endswith("add 127.0.0.1 to NO_PROXY")
-    assert route.startswith("problem  route    no answer (connection refused): ")
+    assert route.startswith("problem  route     no answer (connection refused): ")
     assert "secret" not in out
 
 

@@ -112,7 +112,8 @@ class Agent:
             log.seek(self._seen)
             lines = log.read().decode().split("\n")[:-1]
         assert self.process is None or self.process.poll() is None, f"the agent has ended: {lines}"
-        return [json.loads(line) for line in lines]
+        # What else stands there is the interpreter's.
+        return [json.loads(line) for line in lines if line.startswith("{")]
 
     def logged(self, action: str) -> list[dict[str, Any]]:
         """The lines of this kind since the last start."""

@@ -21,15 +21,16 @@ from notbefore.agent.posix import notify, signals
 from notbefore.agent.reporting import Reporter
 from notbefore.agent.sampling import Sampler
 from notbefore.agent.working import Workers
-from notbefore.client import Client
+from notbefore.client import Client, Pace
 from notbefore.clock import MachineClock
 from notbefore.settings import AgentSettings
 
 
 class Agent:
-    def __init__(self, settings: AgentSettings) -> None:
+    def __init__(self, settings: AgentSettings, pace: Pace = PACE) -> None:
         """ConfigError: agent.toml cannot be used. ConflictError: another agent runs here."""
         self._settings = settings
+        self._pace = pace
         self._config = read(settings)
         self._clock = MachineClock()
         self._log = Log(self._clock, settings.log_level, settings.log_format)
@@ -44,7 +45,7 @@ class Agent:
         config, inbox, log, metrics = self._config, self._inbox, self._log, self._metrics
         signals.install(stop=lambda: inbox.put(Quit()), reload=lambda: inbox.put(Reload()))
         endpoint = config.endpoint or None
-        polling = Polling(Client(endpoint, name=config.name or None, pace=PACE), inbox.put, log, metrics)
+        polling = Polling(Client(endpoint, name=config.name or None, pace=self._pace), inbox.put, log, metrics)
         memory = Memory(self._directory, log, metrics)
         reporter = Reporter(self._directory, memory, polling, self._clock, log, metrics, self._notifier)
         front = Front(

@@ -1,0 +1,16 @@
+"""An agent like any other, but for the pauses between its polls, of which it makes none: as a process."""
+
+import os
+import sys
+
+from notbefore import settings
+from notbefore.agent.running import Agent
+from notbefore.client import Pace
+
+RESTLESS = Pace(interval=0, pauses=(0,), longest_retry_after=0, timeout=5, first_timeout=5, at_once=0)
+
+if __name__ == "__main__":
+    _, config, state = sys.argv
+    Agent(
+        settings.load_agent({"agent_config": config, "state": state, "log_format": "json"}, os.environ), RESTLESS
+    ).run()

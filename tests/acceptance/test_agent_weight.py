@@ -1,0 +1,128 @@
+"""What an agent weighs, and that it does not grow."""
+
+import re
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+from tests.acceptance.agents import agent, command, diary
+from tests.acceptance.guests import Fleet
+from tests.acceptance.running import environment, uncovered, until
+from tests.client.samples import EVENT, OTHER, document
+from tests.client.scripted import answer
+
+MOST = 30 * 1024
+"""KiB."""
+MOST_GROWTH = 1024
+UNWANTED = ("asyncio", "email", "http.client", "http.server", "rich", "ssl", "structlog", "typer", "urllib.request")
+IMPORTED = re.compile(r"^import time:.*\| +(\S+)$", re.MULTILINE)
+
+
+def resident(process: int) -> int:
+    """KiB."""
+    (found,) = re.findall(r"^VmRSS:\s+(\d+) kB$", Path(f"/proc/{process}/status").read_text(), re.MULTILINE)
+    return int(found)
+
+
+def test_it_is_light_and_loads_nothing_heavy(fleet: Fleet, tmp_path: Path) -> None:
+    vm = fleet.alone()
+    flag = f'[[handler]]\nname = "flag"\ntype = "file"\npath = "{tmp_path / "flag"}"\n'
+    config = 'listen = "127.0.0.1:0"\n' + diary() + flag
+    with agent(tmp_path / "vm", vm.endpoint, config, covered=False, PYTHONPROFILEIMPORTTIME="1") as guest:
+        for number in range(1, 3):
+            vm.maintain_host("host-update")
+            until(lambda number=number: guest.moves.count("done") == number)  # type: ignore[misc]
+            assert guest.page("/metrics").status == 200
+        assert resident(guest.pid) < MOST
+        loaded = set(IMPORTED.findall(guest.errors))
+    assert {"h11", "msgspec", "notbefore.agent.loop"} <= loaded
+    assert loaded.isdisjoint(UNWANTED)
+
+
+SETTLED, POLLS = 2_000, 10_000
+TAG = re.compile(rb"if-none-match: (\S+)", re.IGNORECASE)
+OWN = EVENT | {"NotBefore": "Mon, 11 Apr 2122 22:26:58 GMT", "Resources": ["me"]}
+FAULTS: list[bytes | None] = [
+    None,
+    answer(),
+    answer("404 Not Found", b'{"error":"unknown"}'),
+    answer("429 Too Many Requests", b"", "Retry-After: 30"),
+    answer("503 Service Unavailable", b"x" * 5000),
+    answer(body=b"\xff" * 100),
+    answer(body=document(EVENT)[:-9]),
+    b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 999\r\n\r\n{",
+    b"\x00\x01 no http\r\nConnection: close\r\n\r\n",
+]
+
+
+class Faulty(threading.Thread):
+    """An endpoint that fails every fourth time, and shows this VM a new event now and then."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
+        self.polls = 0
+        self.approvals = 0
+
+    def run(self) -> None:
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=self._serve, args=(self._listening.accept()[0],), daemon=True).start()
+
+    def close(self) -> None:
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+
+    def _serve(self, line: socket.socket) -> None:
+        with line, suppress(ConnectionError):
+            line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            while asked := line.recv(65536):
+                said = self._answer(asked)
+                if said is not None:
+                    line.sendall(said)
+                if said is None or b"Connection: close" in said:
+                    return
+
+    def _answer(self, asked: bytes) -> bytes | None:
+        if asked.startswith(b"POST"):
+            self.approvals += 1
+            return answer()
+        self.polls += 1
+        number = self.polls
+        if number % 4 == 3:
+            return FAULTS[number // 4 % len(FAULTS)]
+        tag = TAG.search(asked)
+        if tag and number % 3:
+            return answer("304 Not Modified", b"", f"ETag: {tag[1].decode()}")
+        others = OTHER | {"EventId": f"event {number}", "Description": "x" * (number % 977)}
+        own = [OWN | {"EventId": f"own event {number // 20}"}] if number % 20 < 10 else []
+        return answer("200 OK", document(others, *own, incarnation=number % 500), f'ETag: "{number}"')
+
+
+def test_it_does_not_grow_with_polls_and_faults(tmp_path: Path) -> None:
+    """10,000 polls without pauses; events begin and end all along."""
+    (tmp_path / "agent.toml").write_text('name = "me"\n' + command("nothing", {"recover": "true"}, types=["Terminate"]))
+    endpoint = Faulty()
+    endpoint.start()
+    env = uncovered(environment(tmp_path, NOTBEFORE_ENDPOINT=endpoint.url))
+    start = [sys.executable, "-m", "tests.acceptance.restless", str(tmp_path / "agent.toml"), str(tmp_path / "state")]
+    with (tmp_path / "log").open("wb") as log, subprocess.Popen(start, env=env, stderr=log) as process:
+        try:
+            until(lambda: endpoint.polls >= SETTLED or process.poll() is not None)
+            settled = resident(process.pid)
+            until(lambda: endpoint.polls >= POLLS or process.poll() is not None)
+            assert resident(process.pid) - settled < MOST_GROWTH
+            process.terminate()
+            assert process.wait(10) == 0
+        finally:
+            process.kill()
+            endpoint.close()
+    written = (tmp_path / "log").read_text()
+    assert endpoint.approvals >= 50
+    assert written.count('"state": "done"') >= 50
+    assert "agent.defect" not in written
+    assert "poll.broken" not in written

@@ -9,8 +9,8 @@ import msgspec
 import typer
 
 from notbefore import settings
-from notbefore.agent import running, status
-from notbefore.agent.config.file import Config
+from notbefore.agent import peers, running, status
+from notbefore.agent.config.file import Config, ConfigError
 from notbefore.agent.config.handlers import Common
 from notbefore.agent.handlers import making
 from notbefore.agent.handlers.interface import Outcome
@@ -44,12 +44,15 @@ def check(agent: Agent) -> int:
     """Check agent.toml and rehearse the handlers, changing nothing."""
     config = running.read(agent.settings)
     found = [(handler, _rehearsed(handler)) for handler in config.handlers]
-    ok = all(outcome.ok for _, outcome in found)
+    problems = list(_problems(config))
+    ok = not problems and all(outcome.ok for _, outcome in found)
     if agent.out.json:
         rows = [{"handler": handler.name, "ok": outcome.ok, "said": outcome.said} for handler, outcome in found]
-        agent.out.data({"ok": ok, "config": str(agent.settings.config), "handlers": rows})
+        agent.out.data({"ok": ok, "config": str(agent.settings.config), "problems": problems, "handlers": rows})
         return 0 if ok else 1
     agent.out.line(f"{agent.settings.config} is well-formed.")
+    for problem in problems:
+        agent.out.line(problem, style="red")
     for warning in _warnings(config):
         agent.out.line(warning, style="yellow")
     agent.out.table(
@@ -76,6 +79,15 @@ def _rehearsed(handler: Any) -> Outcome:
         return making.make(handler).rehearse()
     except Exception as error:
         return Outcome(ok=False, said=f"{type(error).__name__}: {error}")
+
+
+def _problems(config: Config) -> Iterator[str]:
+    """Beside those of handlers."""
+    if config.peers is not None:
+        try:
+            peers.Seal.read(config.peers.secret_file)
+        except ConfigError as error:
+            yield error.message
 
 
 def _warnings(config: Config) -> Iterator[str]:

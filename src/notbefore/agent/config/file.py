@@ -93,6 +93,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"two handlers are called {name!r}")
+        if self.endpoint:
+            values_of_settings.endpoint(self.endpoint)
         if self.listen:
             values_of_settings.address(self.listen)
         if self.peers is not None and not self.listen:

@@ -1,3 +1,3 @@
 """Fixtures for all rooms."""
 
-pytest_plugins = ("tests.postgres",)
+pytest_plugins = ("tests.postgres", "tests.wheel")

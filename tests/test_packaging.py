@@ -1,0 +1,122 @@
+"""What is shipped: example configurations that can be used, and a wheel that brings them and little else."""
+
+import json
+import re
+import subprocess
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.agent.handlers.work import work
+from tests.wheel import Installed
+
+from notbefore.agent.config import file, handlers
+from notbefore.agent.handlers import kubernetes, making
+from notbefore.agent.rules.handling import Phase
+
+ROOT = Path(__file__).parents[1]
+PACKAGING = ROOT / "packaging"
+EXAMPLES = sorted((PACKAGING / "agent").glob("*.toml"))
+
+OURS = {"h11", "msgspec", "notbefore", "rich", "typer"}
+THEIRS = {
+    *("annotated-doc", "annotated-types", "markdown-it-py", "mdurl", "pydantic", "pydantic-core"),
+    *("pygments", "shellingham", "typing-extensions", "typing-inspection"),
+}
+"""What Rich and Typer need themselves."""
+WITH_PYTHON = {"pip", "setuptools"}
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_can_be_used_as_it_is(example: Path) -> None:
+    config = file.load(example)
+    assert config.handlers
+    assert all(Phase.PREPARE in handler.phases for handler in config.handlers)
+    assert [line for line in example.read_text().splitlines() if len(line) > 120] == []
+    assert f"(../packaging/agent/{example.name})" in (ROOT / "docs" / "agent.md").read_text()
+
+
+def test_there_is_an_example_for_each_common_job() -> None:
+    assert {path.stem for path in EXAMPLES} == {"batch", "haproxy", "kubernetes", "nginx", "patroni"}
+
+
+class Patroni(BaseHTTPRequestHandler):
+    """The two requests of its REST API that the example makes."""
+
+    leader, switchover = 200, 200
+    asked: str
+
+    def do_GET(self) -> None:
+        self._answer(self.leader if self.path == "/leader" else 404)
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        type(self).asked = f"{self.path} {json.loads(body)}"
+        self._answer(self.switchover, b"no good candidates have been found")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def _answer(self, status: int, body: bytes = b"") -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@pytest.fixture
+def patroni() -> Iterator[ThreadingHTTPServer]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), type("ThisPatroni", (Patroni,), {"asked": ""})) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
+        yield server
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("leader", "switchover", "ok", "asked", "said"),
+    [
+        (200, 200, True, "/switchover {'leader': 'pg-1'}", ""),
+        (200, 412, False, "/switchover {'leader': 'pg-1'}", "no good candidates"),
+        (503, 200, True, "", "pg-1 is not the leader"),
+        (500, 200, False, "", "Patroni does not answer"),
+    ],
+)
+def test_the_leader_hands_over_or_is_not_approved(
+    patroni: ThreadingHTTPServer, leader: int, switchover: int, ok: bool, asked: str, said: str
+) -> None:
+    answers = patroni.RequestHandlerClass
+    answers.leader, answers.switchover = leader, switchover  # type: ignore[attr-defined]
+    (example,) = file.load(PACKAGING / "agent" / "patroni.toml").handlers
+    assert isinstance(example, handlers.Command)
+    place = {**example.environment, "PATRONI": f"http://127.0.0.1:{patroni.server_port}"}
+    outcome = making.make(msgspec.structs.replace(example, environment=place)).run(work())
+    assert outcome.ok is ok, outcome
+    assert said in outcome.said
+    assert answers.asked == asked  # type: ignore[attr-defined]
+
+
+def test_the_cluster_role_of_the_example_allows_what_is_needed() -> None:
+    text = (PACKAGING / "agent" / "kubernetes.toml").read_text()
+    rules = re.findall(r"resources: \[([a-z/]+)\], verbs: \[([a-z, ]+)\]", text)
+    allowed = {(verb, resource) for resource, verbs in rules for verb in verbs.split(", ")}
+    needed = (*kubernetes.NEEDED, kubernetes.TO_ESCALATE)
+    assert allowed == {(verb, "/".join(filter(None, what))) for verb, *what in needed}
+
+
+def test_the_wheel_brings_what_a_guest_needs_and_no_more(installed: Installed) -> None:
+    ask = "import importlib.metadata as m, json; print(json.dumps([d.name for d in m.distributions()]))"
+    said = subprocess.run(
+        [installed.vm / "bin" / "python", "-c", ask], capture_output=True, text=True, check=True, timeout=30
+    )
+    names = {re.sub(r"[-_.]+", "-", name).lower() for name in json.loads(said.stdout)}
+    assert names - WITH_PYTHON == OURS | THEIRS
+
+
+def test_the_wheel_holds_units_and_examples(installed: Installed) -> None:
+    share = installed.vm / "share" / "notbefore"
+    found = {str(path.relative_to(share)): path.read_bytes() for path in share.rglob("*") if path.is_file()}
+    shipped = [*PACKAGING.glob("*.service"), *EXAMPLES]
+    assert found == {str(path.relative_to(PACKAGING)): path.read_bytes() for path in shipped}

@@ -14,6 +14,7 @@ from notbefore.core import errors
 PACE = Pace(interval=0.93)
 """Not quite a second: the endpoint's Date then falls on every part of one, and shows a pause more exactly."""
 PAUSE = 5.0
+JOIN = 5.0
 NAME_AGAIN = 60.0
 SILENT = 30.0
 """Seconds without a good answer after which polling does not work."""
@@ -22,17 +23,31 @@ SILENT = 30.0
 class Polling:
     """`heard`, `hurry` and what it knows belong to the loop's thread."""
 
-    def __init__(self, client: Client, post: Callable[[Polled | Named], None], log: Log, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        client: Client,
+        post: Callable[[Polled | Named], None],
+        log: Log,
+        metrics: Metrics,
+        *,
+        pause: float = PAUSE,
+    ) -> None:
         self._client = client
+        # Without a name nothing can be done, and a poll that is held would only keep us from asking for it.
+        self._client.patient = False
         self._post = post
         self._log = log
         self._metrics = metrics
+        self._pause = pause
         self._ended = threading.Event()
+        self._hurried = False
+        self._has_name = False
         self._named = False
+        """For good."""
         self._ask_name_at = 0.0
         self._good_at: float | None = None
         self._thread = threading.Thread(target=self._run, name="poll", daemon=True)
-        self.error = "there was no answer yet"
+        self._error = "there was no answer yet"
         self.ahead = timedelta(0)
         """Of this machine's clock, the endpoint's."""
 
@@ -42,7 +57,7 @@ class Polling:
     def stop(self) -> None:
         self._ended.set()
         self._client.close()
-        self._thread.join(PAUSE)
+        self._thread.join(JOIN)
 
     @property
     def endpoint(self) -> str:
@@ -58,13 +73,18 @@ class Polling:
         silent_for = self.silent_for
         return silent_for is not None and silent_for < SILENT
 
+    @property
+    def why(self) -> str:
+        """Why it does not work."""
+        return self._error or f"the endpoint has been silent for more than {SILENT:.0f} s"
+
     def heard(self, news: News) -> None:
         if news.error is not None:
-            self.error = news.error.message
+            self._error = news.error.message
             self._metrics.polled(Poll.ERROR)
-            self._log.trouble("The endpoint cannot be used", action="poll.failed", reason=self.error)
+            self._log.trouble("The endpoint cannot be used", action="poll.failed", reason=self._error)
             return
-        self.error = ""
+        self._error = ""
         self.ahead = timedelta(seconds=self._client.ahead)
         self._good_at = news.answered_at
         self._metrics.polled(Poll.OK if news.changed else Poll.UNCHANGED)
@@ -72,7 +92,8 @@ class Polling:
 
     def hurry(self, hurry: bool) -> None:
         """Poll once a second rather than wait long."""
-        self._client.patient = not hurry
+        self._hurried = hurry
+        self._client.patient = self._has_name and not hurry
 
     def _run(self) -> None:
         while not self._ended.is_set():
@@ -82,7 +103,7 @@ class Polling:
                 # A defect; but an agent that stops polling is worse than none.
                 reason = f"{type(error).__name__}: {error}"
                 self._log.trouble("Polling broke off and begins again", action="poll.broken", reason=reason)
-                self._ended.wait(PAUSE)
+                self._ended.wait(self._pause)
 
     def _follow(self) -> None:
         for news in self._client.follow():
@@ -101,3 +122,5 @@ class Polling:
             return
         self._named = self._client.session.naming.known is not None
         self._ask_name_at = time.monotonic() + NAME_AGAIN
+        self._has_name = True
+        self._client.patient = not self._hurried

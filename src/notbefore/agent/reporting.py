@@ -80,7 +80,7 @@ class Reporter:
         works = self._polling.works
         return Standing(
             polling_ok=works,
-            polling_why="the endpoint answers" if works else self._polling.error,
+            polling_why="the endpoint answers" if works else self._polling.why,
             ready=not out,
             ready_why="; ".join(f"{saga.event.type or 'earlier event'}: {saga.why}" for saga in out)
             or "nothing is near",

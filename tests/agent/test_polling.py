@@ -1,0 +1,118 @@
+"""The thread that asks the endpoint."""
+
+import io
+import queue
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.client.samples import document
+from tests.client.scripted import Asked, Script, answer, scripted
+
+from notbefore.agent import polling
+from notbefore.agent.log import Log
+from notbefore.agent.messages import Named, Polled
+from notbefore.agent.metrics import Metrics
+from notbefore.agent.polling import Polling
+from notbefore.client import Client, EndpointError, News, Pace
+from notbefore.clock import MachineClock
+from notbefore.settings import LogFormat, LogLevel
+
+EMPTY = answer(body=document())
+Inbox = queue.SimpleQueue[Polled | Named]
+
+
+@contextmanager
+def polled(script: Script, at_once: float = 0.9) -> Iterator[tuple[Polling, Inbox, io.StringIO]]:
+    inbox: Inbox = queue.SimpleQueue()
+    written = io.StringIO()
+    with scripted(script) as endpoint:
+        log = Log(MachineClock(), LogLevel.INFO, LogFormat.JSON, written)
+        client = Client(endpoint.url, pace=Pace(interval=0.02, at_once=at_once))
+        found = Polling(client, inbox.put, log, Metrics())
+        try:
+            found.start()
+            yield found, inbox, written
+        finally:
+            found.stop()
+
+
+def news(*, error: str = "", age: float = 0.0) -> News:
+    at = time.monotonic() - age
+    problem = EndpointError(error) if error else None
+    return News(document=None, changed=False, error=problem, date=None, asked_at=at, answered_at=at)
+
+
+def test_the_name_comes_before_the_news() -> None:
+    with polled(lambda asked, _: answer(body=b"web-0") if "instance" in asked.target else EMPTY) as (_, inbox, _log):
+        assert inbox.get(timeout=5) == Named("web-0")
+        assert isinstance(inbox.get(timeout=5), Polled)
+        assert isinstance(inbox.get(timeout=5), Polled)
+
+
+def test_it_is_in_a_hurry_until_it_knows_its_name() -> None:
+    """Nothing can be done without one, and a poll that is held would keep it from asking."""
+    tag = 'ETag: "1"'
+    waits: list[bool] = []
+
+    def script(asked: Asked, _: object) -> bytes:
+        if "instance" in asked.target:
+            return answer("503 Service Unavailable") if len(waits) < 4 else answer(body=b"web-0")
+        waits.append("prefer" in asked.headers)
+        return answer("200 OK", document(), tag)
+
+    with polled(script, at_once=0) as (_, inbox, log):
+        while inbox.get(timeout=5) != Named("web-0"):
+            pass
+        while not waits[-1]:
+            inbox.get(timeout=5)
+    assert waits[:4] == [False] * 4
+    assert "name.failed" in log.getvalue()
+
+
+def test_an_endpoint_without_names_is_asked_for_one_again_only_later() -> None:
+    asked: list[str] = []
+
+    def script(request: Asked, _: object) -> bytes:
+        asked.append(request.target)
+        return answer("404 Not Found") if "instance" in request.target else EMPTY
+
+    with polled(script) as (_, inbox, _log):
+        assert isinstance(inbox.get(timeout=5), Named)
+        for _number in range(3):
+            assert isinstance(inbox.get(timeout=5), Polled)
+    assert sum("instance" in target for target in asked) == 1
+
+
+def test_whether_it_works() -> None:
+    log = Log(MachineClock(), LogLevel.INFO, LogFormat.JSON, io.StringIO())
+    found = Polling(Client("http://127.0.0.1:1"), lambda _: None, log, Metrics())
+    assert (found.works, found.why) == (False, "there was no answer yet")
+    found.heard(news(error="refused"))
+    assert (found.works, found.why) == (False, "refused")
+    found.heard(news())
+    assert found.works
+    # One failure is no reason for alarm.
+    found.heard(news(error="refused"))
+    assert found.works
+    found.heard(news(age=polling.SILENT + 1))
+    assert (found.works, found.why) == (False, "the endpoint has been silent for more than 30 s")
+
+
+def test_a_defect_does_not_end_it() -> None:
+    posted: Inbox = queue.SimpleQueue()
+    broken = iter([True])
+
+    def post(message: Polled | Named) -> None:
+        if next(broken, False):
+            raise RuntimeError("broken")
+        posted.put(message)
+
+    written = io.StringIO()
+    with scripted(lambda asked, _: answer(body=b"web-0") if "instance" in asked.target else EMPTY) as endpoint:
+        log = Log(MachineClock(), LogLevel.INFO, LogFormat.JSON, written)
+        found = Polling(Client(endpoint.url, pace=Pace(interval=0.02)), post, log, Metrics(), pause=0.01)
+        found.start()
+        assert posted.get(timeout=5)
+        found.stop()
+    assert "RuntimeError: broken" in written.getvalue()

@@ -14,6 +14,8 @@ SPEED = 200
 """A restart's quarter of an hour is 4.5 seconds, and what takes any time takes the two of Started."""
 AMPLE = 600.0
 """Minutes of notice that no test ever sees pass: three of ours."""
+SOON = 20.0
+"""Minutes of notice that tests wait for."""
 HEARD = {"listening": "always"}
 
 ALONE = [f"solo-{number}" for number in range(60)]
@@ -67,8 +69,8 @@ class Vm:
         return self._event("restart", self.name, minutes)
 
     def restart_soon(self) -> str:
-        """In about five seconds, approved or not."""
-        return self._event("restart", self.name, None)
+        """In six seconds, approved or not."""
+        return self.restart(SOON)
 
     def maintain_host(self, kind: str = "host-reboot", minutes: float = AMPLE) -> str:
         return self._event(kind, self.host, minutes)
@@ -94,9 +96,8 @@ class Vm:
         body = json.dumps({"StartRequests": [{"EventId": event_id} for event_id in event_ids]}).encode()
         assert ask(self.place, "POST", TARGET, body, {"Metadata": "true"}).status == 200
 
-    def _event(self, kind: str, name: str, minutes: float | None) -> str:
-        more = {} if minutes is None else {"notice_minutes": minutes}
-        made = self.server.schedule(kind, name, **more)
+    def _event(self, kind: str, name: str, minutes: float) -> str:
+        made = self.server.schedule(kind, name, notice_minutes=minutes)
         found = next(event["id"] for event in made["events"] if self.name in event["resources"])
         assert isinstance(found, str)
         return found

@@ -146,15 +146,6 @@ def done(home: Path, fleet: Fleet) -> None:
         assert guest.logged("saga.resumed") == []
 
 
-STEPS = (seen, preparing, prepared, approved, started, recovering, undoing, done)
-
-
-def test_killed_at_every_step(fleet: Fleet, tmp_path: Path) -> None:
-    assert [step.__name__ for step in STEPS] == list(State)
-
-    tell(tmp_path, fleet, *STEPS, rebooted)
-
-
 @contextmanager
 def forgetful(home: Path, endpoint: str, config: str = "") -> Iterator[Agent]:
     """An agent that is going to lose its state. On its first start it had none, and has recovered from that."""
@@ -221,5 +212,10 @@ def lost_before_the_start(home: Path, fleet: Fleet) -> None:
         until(lambda: guest.begun[3:] == ["undo mount 1", "undo drain 1"])
 
 
-def test_state_lost(fleet: Fleet, tmp_path: Path) -> None:
-    tell(tmp_path, fleet, lost_in_the_reboot, lost_while_started, lost_before_the_start)
+STEPS = (seen, preparing, prepared, approved, started, recovering, undoing, done)
+LOSSES = (lost_in_the_reboot, lost_while_started, lost_before_the_start)
+
+
+def test_killed_at_every_step(fleet: Fleet, tmp_path: Path) -> None:
+    assert [step.__name__ for step in STEPS] == list(State)
+    tell(tmp_path, fleet, *STEPS, rebooted, *LOSSES)

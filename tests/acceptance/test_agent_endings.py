@@ -72,6 +72,7 @@ def gone_unseen_after_the_approval(home: Path, fleet: Fleet) -> None:
 def gone_unseen_after_its_not_before(home: Path, fleet: Fleet) -> None:
     vm = fleet.alone()
     with meddler(vm.place) as between, agent(home, between.url, NEVER + diary(), covered=False) as guest:
+        guest.until_logged("agent.named")
         event_id = vm.restart_soon()
         guest.until_state("prepared")
         between.pin()
@@ -96,19 +97,6 @@ def started_while_preparing(home: Path, fleet: Fleet) -> None:
         assert guest.logged("approval.done") == []
 
 
-def test_events_that_end_early(fleet: Fleet, tmp_path: Path) -> None:
-    tell(
-        tmp_path,
-        fleet,
-        cancelled_while_preparing,
-        cancelled_when_prepared,
-        cancelled_before_anything_was_done,
-        gone_unseen_after_the_approval,
-        gone_unseen_after_its_not_before,
-        started_while_preparing,
-    )
-
-
 # Handlers that fail
 
 
@@ -117,6 +105,7 @@ def failing_for_good(home: Path, fleet: Fleet) -> None:
     vm = fleet.alone()
     scripts = {"prepare": 'echo "no disk"; exit 3', "recover": "true"}
     with agent(home, vm.endpoint, command("drain", scripts, retries=1), covered=False) as guest:
+        guest.until_logged("agent.named")
         event_id = vm.restart_soon()
         guest.until_logged("step.failed", attempt=1)
         assert guest.until_logged("step.failed", attempt=2)["said"] == "exit code 3: no disk"
@@ -181,11 +170,12 @@ def hanging_until_the_deadline(home: Path, fleet: Fleet) -> None:
     vm = fleet.alone()
     stop = 'trap \'echo "stopped with $NOTBEFORE_SECONDS_LEFT" >> "$DIARY"; exit 0\' TERM'
     with agent(home, vm.endpoint, command("slow", {"prepare": f"{stop}; while :; do sleep 0.1; done"})) as guest:
+        guest.until_logged("agent.named")
         event_id = vm.restart_soon()
         said = guest.until_logged("step.failed")["said"]
         assert vm.event(event_id)["status"] == "Scheduled"
         assert "when its time was up" in said
-        assert int(guest.done[0].removeprefix("stopped with ")) <= 4
+        assert int(guest.done[0].removeprefix("stopped with ")) <= 5
         guest.until_state("done")
         assert vm.event(event_id)["approved_at"] is None
 
@@ -203,10 +193,16 @@ def stubborn_when_the_event_is_cancelled(home: Path, fleet: Fleet) -> None:
         guest.until_state("done")
 
 
-def test_handlers_that_do_not_do_as_they_should(fleet: Fleet, tmp_path: Path) -> None:
+def test_endings(fleet: Fleet, tmp_path: Path) -> None:
     tell(
         tmp_path,
         fleet,
+        cancelled_while_preparing,
+        cancelled_when_prepared,
+        cancelled_before_anything_was_done,
+        gone_unseen_after_the_approval,
+        gone_unseen_after_its_not_before,
+        started_while_preparing,
         failing_for_good,
         failing_at_first,
         failing_without_blocking,

@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tests.acceptance.agents import Agent, agent, diary, tell
-from tests.acceptance.guests import Fleet, Vm
+from tests.acceptance.guests import SOON, Fleet, Vm
 from tests.acceptance.meddling import DroppedError, meddler
 from tests.acceptance.running import HOST, until
 
@@ -73,7 +73,7 @@ def one_dead_before_it_was_ready(home: Path, fleet: Fleet) -> None:
     vms = fleet.trio()
     with company(home, vms, timeout="100ms") as guests:
         guests[2].hold("prepare")
-        event_id = vms[0].maintain_host(minutes=30)
+        event_id = vms[0].maintain_host(minutes=SOON)
         guests[2].until_begun("prepare drain 1")
         guests[2].kill()
         for guest in guests[:2]:

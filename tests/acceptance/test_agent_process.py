@@ -150,7 +150,7 @@ def a_dead_sink_and_a_secret(home: Path, fleet: Fleet) -> None:
         assert SECRET[-8:] not in shown
 
 
-def test_signals(fleet: Fleet, tmp_path: Path) -> None:
+def test_processes(fleet: Fleet, tmp_path: Path) -> None:
     tell(
         tmp_path,
         fleet,
@@ -159,8 +159,7 @@ def test_signals(fleet: Fleet, tmp_path: Path) -> None:
         settings_that_need_a_restart,
         told_to_end_while_preparing,
         told_to_end_with_a_stubborn_handler,
+        a_second_one,
+        what_systemd_is_told,
+        a_dead_sink_and_a_secret,
     )
-
-
-def test_company(fleet: Fleet, tmp_path: Path) -> None:
-    tell(tmp_path, fleet, a_second_one, what_systemd_is_told, a_dead_sink_and_a_secret)

@@ -47,19 +47,20 @@ def with_trouble(home: Path, server: Server) -> None:
             guest.until_logged("approval.done")
 
 
-def test_thirty_seconds_suffice_for_a_preempt(tmp_path: Path) -> None:
+def thirty_seconds_suffice_for_a_preempt(home: Path, _: Fleet) -> None:
     """With all settings as they come, on both sides."""
+    home.mkdir()
     listeners = ("--metadata", f"{HOST}:0=batch", "--metadata", f"{HOST}:0=batch-2")
-    with serving(tmp_path, "--demo", *listeners, covered=False) as server:
+    with serving(home, "--demo", *listeners, covered=False) as server:
         another = {"host": "host-c", "spot": True, "policy": {"listening": "always"}}
         server.post("/v1/fleet", {"vms": {"batch-2": another}})
-        tell(tmp_path, server, smoothly, with_trouble)
+        tell(home, server, smoothly, with_trouble)
 
 
-def test_the_pause_of_a_freeze_is_measured(fleet: Fleet, tmp_path: Path) -> None:
+def a_freeze_is_measured(home: Path, fleet: Fleet) -> None:
     vm = fleet.alone()
     config = 'listen = "127.0.0.1:0"\n' + diary() + TELL
-    with agent(tmp_path / "vm", vm.endpoint, config, covered=False) as guest:
+    with agent(home, vm.endpoint, config, covered=False) as guest:
         guest.until_logged("agent.named")
         event_id = vm.maintain_host("host-update")
         guest.until_state("started")
@@ -77,3 +78,7 @@ def test_the_pause_of_a_freeze_is_measured(fleet: Fleet, tmp_path: Path) -> None
         assert recent["pause"]["seconds"] == pytest.approx(told, abs=0.01)
         assert f"{told:.1f} s (9 s announced)" in guest.cli("status").stdout
         assert f"freeze_measured_seconds {recent['pause']['seconds']}" in guest.page("/metrics").body.decode()
+
+
+def test_timing(fleet: Fleet, tmp_path: Path) -> None:
+    tell(tmp_path, fleet, thirty_seconds_suffice_for_a_preempt, a_freeze_is_measured)

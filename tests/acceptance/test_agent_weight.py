@@ -8,7 +8,7 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-from tests.acceptance.agents import agent, command, diary
+from tests.acceptance.agents import agent, command, diary, tell
 from tests.acceptance.guests import Fleet
 from tests.acceptance.running import environment, uncovered, until
 from tests.client.samples import EVENT, OTHER, document
@@ -27,15 +27,14 @@ def resident(process: int) -> int:
     return int(found)
 
 
-def test_it_is_light_and_loads_nothing_heavy(fleet: Fleet, tmp_path: Path) -> None:
+def light_and_without_heavy_modules(home: Path, fleet: Fleet) -> None:
     vm = fleet.alone()
-    flag = f'[[handler]]\nname = "flag"\ntype = "file"\npath = "{tmp_path / "flag"}"\n'
+    flag = f'[[handler]]\nname = "flag"\ntype = "file"\npath = "{home / "flag"}"\n'
     config = 'listen = "127.0.0.1:0"\n' + diary() + flag
-    with agent(tmp_path / "vm", vm.endpoint, config, covered=False, PYTHONPROFILEIMPORTTIME="1") as guest:
-        for number in range(1, 3):
-            vm.maintain_host("host-update")
-            until(lambda number=number: guest.moves.count("done") == number)  # type: ignore[misc]
-            assert guest.page("/metrics").status == 200
+    with agent(home, vm.endpoint, config, covered=False, PYTHONPROFILEIMPORTTIME="1") as guest:
+        vm.maintain_host("host-update")
+        guest.until_state("done")
+        assert guest.page("/metrics").status == 200
         assert resident(guest.pid) < MOST
         loaded = set(IMPORTED.findall(guest.errors))
     assert {"h11", "msgspec", "notbefore.agent.loop"} <= loaded
@@ -103,14 +102,15 @@ class Faulty(threading.Thread):
         return answer("200 OK", document(others, *own, incarnation=number % 500), f'ETag: "{number}"')
 
 
-def test_it_does_not_grow_with_polls_and_faults(tmp_path: Path) -> None:
-    """10,000 polls without pauses; events begin and end all along."""
-    (tmp_path / "agent.toml").write_text('name = "me"\n' + command("nothing", {"recover": "true"}, types=["Terminate"]))
+def no_heavier_after_10_000_polls(home: Path, _: Fleet) -> None:
+    """Without pauses, and with faults; events begin and end all along."""
+    home.mkdir()
+    (home / "agent.toml").write_text('name = "me"\n' + command("nothing", {"recover": "true"}, types=["Terminate"]))
     endpoint = Faulty()
     endpoint.start()
-    env = uncovered(environment(tmp_path, NOTBEFORE_ENDPOINT=endpoint.url))
-    start = [sys.executable, "-m", "tests.acceptance.restless", str(tmp_path / "agent.toml"), str(tmp_path / "state")]
-    with (tmp_path / "log").open("wb") as log, subprocess.Popen(start, env=env, stderr=log) as process:
+    env = uncovered(environment(home, NOTBEFORE_ENDPOINT=endpoint.url))
+    start = [sys.executable, "-m", "tests.acceptance.restless", str(home / "agent.toml"), str(home / "state")]
+    with (home / "log").open("wb") as log, subprocess.Popen(start, env=env, stderr=log) as process:
         try:
             until(lambda: endpoint.polls >= SETTLED or process.poll() is not None)
             settled = resident(process.pid)
@@ -121,8 +121,12 @@ def test_it_does_not_grow_with_polls_and_faults(tmp_path: Path) -> None:
         finally:
             process.kill()
             endpoint.close()
-    written = (tmp_path / "log").read_text()
+    written = (home / "log").read_text()
     assert endpoint.approvals >= 50
     assert written.count('"state": "done"') >= 50
     assert "agent.defect" not in written
     assert "poll.broken" not in written
+
+
+def test_weight(fleet: Fleet, tmp_path: Path) -> None:
+    tell(tmp_path, fleet, light_and_without_heavy_modules, no_heavier_after_10_000_polls)

@@ -12,7 +12,6 @@ from notbefore.agent.memory import Memory
 from notbefore.agent.metrics import Metrics
 from notbefore.agent.polling import Polling
 from notbefore.agent.posix.notify import Notifier
-from notbefore.agent.rules.saga import Saga, State
 from notbefore.agent.status import Status
 from notbefore.clock import MachineClock
 
@@ -76,7 +75,7 @@ class Reporter:
             self._log.trouble("The status cannot be written", action="status.failed", reason=str(error))
 
     def _standing(self) -> Standing:
-        out = [saga for saga in self._memory.live if _is_out(saga)]
+        out = [saga for saga in self._memory.live if saga.out]
         works = self._polling.works
         return Standing(
             polling_ok=works,
@@ -85,8 +84,3 @@ class Reporter:
             ready_why="; ".join(f"{saga.event.type or 'earlier event'}: {saga.why}" for saga in out)
             or "nothing is near",
         )
-
-
-def _is_out(saga: Saga) -> bool:
-    """From the start of preparing until recovered."""
-    return saga.state is not State.SEEN

@@ -269,7 +269,32 @@ def test_a_failed_recovery_is_told() -> None:
     story.turn()
     story.end(RECOVER, ok=False, said="exit code 2")
     story.turn()
-    assert (story.state, story.saga.why) == (State.DONE, "recovered, except for drain (exit code 2)")
+    assert (story.state, story.saga.why) == (
+        State.DONE,
+        "gone without a start seen, and recovered, except for drain (exit code 2)",
+    )
+
+
+def test_no_work_from_the_start_of_preparing_until_recovered() -> None:
+    story = Story(rule(lead=timedelta(minutes=5), phases=THERE_AND_BACK))
+    seen = [story.saga.out]
+    story.wait(600)
+    for listed in (event(), started(), None):
+        story.listed = listed
+        story.turn()
+        seen.append(story.saga.out)
+        if listed is None or not listed.started:
+            story.end(PREPARE if listed else RECOVER)
+    story.turn()
+    assert [*seen, story.saga.out] == [False, True, True, True, False]
+
+
+def test_what_needs_no_preparation_keeps_its_work() -> None:
+    story = Story(rule(phases=THERE_AND_BACK), policy=Policy(at_once=(Match(),)))
+    for listed in (event(), started(), None):
+        story.listed = listed
+        story.turn()
+        assert not story.saga.out
 
 
 # The agent dies and comes back

@@ -217,7 +217,10 @@ class _Turn:
         return never_prepares and saga.id != LOST and rule.match.fits(saga.event)
 
     def _outcome(self, phase: Phase, rules: Sequence[Rule]) -> str:
-        word = "recovered" if phase is Phase.RECOVER else "cancelled before its start, and undone"
+        if phase is Phase.UNDO:
+            word = "cancelled before its start, and undone"
+        else:
+            word = "recovered" if self.saga.started_at or self.saga.lost else "gone without a start seen, and recovered"
         failed = self._failed(phase, rules)
         return f"{word}, except for {failed}" if failed else word
 

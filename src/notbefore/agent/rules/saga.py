@@ -108,6 +108,11 @@ class Saga:
     def live(self) -> bool:
         return self.state is not State.DONE
 
+    @property
+    def out(self) -> bool:
+        """Whether this VM is not to be given work: from the start of preparing until recovered."""
+        return self.live and (bool(self.prepared_by) or self.state.returning)
+
     def step(self, phase: Phase, handler: str) -> Step | None:
         return next((step for step in self.steps if step.phase is phase and step.handler == handler), None)
 

@@ -17,7 +17,7 @@ DONE, FAILED, USAGE = 0, 1, 2
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="notbefore agent run", description="Run the agent of this VM until SIGTERM.")
     for row in table.AGENT:
-        parser.add_argument(row.flag, dest=row.name, metavar=row.metavar, help=f"{row.help} ({row.variable})")
+        parser.add_argument(row.flag, dest=row.name, metavar=row.metavar, help=row.described)
     flags = vars(parser.parse_args(arguments))
     try:
         Agent(settings.load_agent(flags, os.environ)).run()

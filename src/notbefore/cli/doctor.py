@@ -115,8 +115,9 @@ class Doctor:
             name = self._client.run(self._client.session.naming.find())
         except EndpointError as error:
             return _problem("name", error.message, "try again, or set NOTBEFORE_NAME to the name in Resources")
-        naming_it = sum(event.names(name.text) for event in document.events)
-        said = f"{name.text} ({name.how}), named by {naming_it} of {len(document.events)} events now"
+        naming_it, all_of_them = sum(event.names(name.text) for event in document.events), len(document.events)
+        named = f"named by {naming_it} of {all_of_them} events now" if all_of_them else "no event is announced now"
+        said = f"{name.text} ({name.how}), {named}"
         if name.how == naming.HOST_NAME:
             return _warning("name", said, "if Resources write it otherwise, set NOTBEFORE_NAME")
         return _ok("name", said)

@@ -55,16 +55,7 @@ def _absent(row: Setting) -> object:
 
 
 def _annotation(row: Setting) -> object:
-    option = typer.Option(row.flag, metavar=row.metavar or None, help=_help(row), show_default=False)
+    option = typer.Option(row.flag, metavar=row.metavar or None, help=row.described, show_default=False)
     if row.is_switch:
         return Annotated[bool, option]
     return Annotated[list[str], option] if row.repeatable else Annotated[str | None, option]
-
-
-def _help(row: Setting) -> str:
-    known = [row.variable]
-    if row.default is not None and not row.is_switch:
-        known.append(f"default {row.default}")
-    if row.demo is not None:
-        known.append(f"with --demo {row.demo}")
-    return f"{row.help} ({', '.join(known)})"

@@ -44,6 +44,16 @@ class Setting:
     def is_switch(self) -> bool:
         return self.read is values.switch
 
+    @property
+    def described(self) -> str:
+        """Its help, with what else there is to know."""
+        known = [self.variable]
+        if self.default is not None and not self.is_switch:
+            known.append(f"default {self.default}")
+        if self.demo is not None:
+            known.append(f"with --demo {self.demo}")
+        return f"{self.help} ({', '.join(known)})"
+
 
 CONFIG = Setting(
     name="config",

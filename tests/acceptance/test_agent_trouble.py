@@ -44,14 +44,9 @@ def an_endpoint_that_talks_nonsense(home: Path, fleet: Fleet) -> None:
     nonsense = (
         said(200, b"<html>Sign in to the wireless network</html>"),
         said(200, b""),
-        said(500, b""),
-        said(200, b""),
         said(404, b'{"error":"who are you?"}'),
-        said(200, b""),
-        said(200, b'{"DocumentIncarnation":1,"Ev'),
-        said(200, b""),
-        said(410),
         said(200, b" \n"),
+        said(200, b'{"DocumentIncarnation":1,"Ev'),
     )
     with meddler(vm.place) as between, agent(home, between.url, NEVER + diary(), covered=False) as guest:
         between.patient = False
@@ -64,8 +59,7 @@ def an_endpoint_that_talks_nonsense(home: Path, fleet: Fleet) -> None:
         vm.cancel(event_id)
         guest.until_done("prepare drain 1", "undo drain 1")
         reasons = " ".join(entry.get("reason", "") for entry in guest.logged("poll.failed"))
-        for reason in ("answered 500", "who are you?", "answered 410", "gave no Scheduled Events document"):
-            assert reason in reasons
+        assert ("who are you?" in reasons, reasons.count("gave no Scheduled Events document")) == (True, 2)
 
 
 def a_name_that_is_not_told_at_first(home: Path, fleet: Fleet) -> None:

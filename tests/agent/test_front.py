@@ -5,6 +5,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.acceptance.running import Said, ask, until
 from tests.agent.rules.builders import T0
@@ -15,6 +16,7 @@ from notbefore.agent.front import Front, Sources
 from notbefore.agent.health import Standing
 from notbefore.agent.log import Log
 from notbefore.agent.metrics import Metrics
+from notbefore.agent.peers import HEADER, Seal
 from notbefore.clock import MachineClock
 from notbefore.settings import LogFormat, LogLevel
 
@@ -88,3 +90,25 @@ def test_peers_that_cannot_be_joined_take_no_page_away(
 
     until(joined)
     assert "sixteen" not in said.getvalue()
+
+
+def test_a_secret_that_was_changed_is_read_again_with_the_configuration(
+    shown: Front, place: str, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret"
+    read = {"listen": place, "peers": {"secret_file": str(secret)}}
+    body = msgspec.json.encode({"event_id": "E1", "names": ["a"], "resources": ["a"], "ready_at": T0})
+
+    def heard(by: str) -> int:
+        headers = {HEADER: Seal(by.encode()).sign("POST", READY_PATH, body, T0)}
+        return ask(place, "POST", READY_PATH, body, headers).status
+
+    secret.write_text("known to all of them")
+    config = msgspec.convert(read, Config)
+    shown.keep_up(config, ("web-0",))
+    assert heard("known to all of them") == 200
+    secret.write_text("known to some of them")
+    shown.keep_up(config, ("web-0",))
+    assert heard("known to all of them") == 200
+    shown.keep_up(msgspec.convert(read, Config), ("web-0",))
+    assert (heard("known to all of them"), heard("known to some of them")) == (401, 200)

@@ -42,18 +42,19 @@ class Front:
         self._listener: Listener | None = None
         self._listen = ""
         self._peers: Peers | None = None
-        self._company: tuple[object, ...] = ()
+        self._company: tuple[PeersConfig | None, tuple[str, ...]] = (None, ())
         self._again_at = 0.0
 
     def keep_up(self, config: Config, names: Sequence[str]) -> None:
         """Be what the configuration asks for, as soon as that is possible."""
-        company = (config.peers, tuple(names))
+        # Read again, the peers' secret may be another even where the configuration is the same.
+        regrouped = config.peers is not self._company[0] or tuple(names) != self._company[1]
         if config.listen != self._listen:
             self._stop_listening()
-        if company != self._company:
+        if regrouped:
             self._leave_peers()
-        if (config.listen, company) != (self._listen, self._company):
-            self._listen, self._company, self._again_at = config.listen, company, 0.0
+        if config.listen != self._listen or regrouped:
+            self._listen, self._company, self._again_at = config.listen, (config.peers, tuple(names)), 0.0
         if time.monotonic() < self._again_at:
             return
         if config.listen and self._listener is None:

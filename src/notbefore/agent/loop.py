@@ -83,8 +83,9 @@ class Loop:
         while not self._quitting:
             for message in self._received():
                 self._guard(reload if isinstance(message, Reload) else partial(self._take, message))
-            self._guard(self._turn)
-            self._guard(after_turn)
+            if not self._quitting:
+                self._guard(self._turn)
+                self._guard(after_turn)
         self._finish()
 
     def _guard(self, act: Callable[[], None]) -> None:

@@ -1,0 +1,221 @@
+"""The agent's one loop, with all its parts but the threads that would feed it."""
+
+import io
+import queue
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+from tests.agent.rules.builders import ME, event
+
+from notbefore.agent.approving import Approver
+from notbefore.agent.config import values
+from notbefore.agent.config.file import Config
+from notbefore.agent.front import Front, Sources
+from notbefore.agent.handlers.interface import Outcome, Work
+from notbefore.agent.health import Standing
+from notbefore.agent.log import Log
+from notbefore.agent.loop import Loop, Surroundings
+from notbefore.agent.memory import Memory
+from notbefore.agent.messages import Heard, Message, Named, Polled, Quit, Reload
+from notbefore.agent.metrics import Metrics
+from notbefore.agent.polling import Polling
+from notbefore.agent.rules.saga import State
+from notbefore.agent.sampling import Sampler
+from notbefore.agent.working import Workers
+from notbefore.client import Client, Document, Event, News
+from notbefore.clock import MachineClock
+from notbefore.settings import LogFormat, LogLevel
+
+NOBODY = "http://127.0.0.1:1"
+FINE = Standing(polling_ok=True, polling_why="", ready=True, ready_why="")
+
+
+class Doing:
+    """A handler that does what a test says."""
+
+    def __init__(self, what: Callable[[Work], Outcome]) -> None:
+        self.run = what
+
+    def rehearse(self) -> Outcome:
+        return Outcome(ok=True)
+
+
+class Bench:
+    """The loop and its surroundings; what would come from outside, tests put into its inbox."""
+
+    def __init__(self, directory: Path, what: Callable[[Work], Outcome] = lambda _: Outcome(ok=True)) -> None:
+        self.inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self.written = io.StringIO()
+        log = Log(MachineClock(), LogLevel.INFO, LogFormat.JSON, self.written)
+        metrics = Metrics()
+        self.memory = Memory(directory, log, metrics)
+        polling = Polling(Client(NOBODY), self.inbox.put, log, metrics)
+        sources = Sources(standing=lambda: FINE, heard=lambda _event, _name, _at: None, now=MachineClock().now)
+        around = Surroundings(
+            memory=self.memory,
+            polling=polling,
+            approver=Approver(lambda: NOBODY, self.inbox.put),
+            workers=Workers(self.inbox.put),
+            front=Front(sources, log, metrics),
+            sampler=Sampler(),
+            clock=MachineClock(),
+            log=log,
+            metrics=metrics,
+        )
+        given = {
+            "name": ME,
+            "handler": [{"type": "command", "name": "drain", "prepare": ["true"], "recover": ["true"]}],
+        }
+        self.loop = Loop(self.inbox, msgspec.convert(given, Config, dec_hook=values.read), around)
+        self.loop._crew._made["drain"] = Doing(what)
+
+    def see(self, *events: Event) -> None:
+        now = time.monotonic()
+        document = Document(incarnation=1, events=events)
+        self.inbox.put(
+            Polled(News(document=document, changed=True, error=None, date=None, asked_at=now, answered_at=now))
+        )
+
+    def run(self, *, reload: Callable[[], None] = lambda: None, after_turn: Callable[[], None] = lambda: None) -> None:
+        self.loop.run(reload=reload, after_turn=after_turn)
+
+    def run_until(self, question: Callable[[], object]) -> None:
+        """For so many turns."""
+        until = time.monotonic() + 5
+
+        def look() -> None:
+            if question() or time.monotonic() > until:
+                self.inbox.put(Quit())
+
+        self.run(after_turn=look)
+        assert question(), self.written.getvalue()
+
+
+def coming(**more: object) -> Event:
+    return event(not_before=datetime.now(UTC) + timedelta(minutes=15), **more)
+
+
+def test_nothing_is_begun_when_it_is_to_end(tmp_path: Path) -> None:
+    done: list[str] = []
+
+    def note(work: Work) -> Outcome:
+        done.append(work.phase)
+        return Outcome(ok=True)
+
+    bench = Bench(tmp_path, note)
+    bench.see(coming())
+    bench.inbox.put(Quit())
+    bench.run()
+    assert done == []
+    again = Bench(tmp_path)
+    again.memory.try_to_open()
+    assert [saga.steps for saga in again.memory.live] in ([], [()])
+
+
+def test_a_defect_ends_nothing_else(tmp_path: Path) -> None:
+    def broken() -> None:
+        raise RuntimeError("what a pity")
+
+    bench = Bench(tmp_path)
+    bench.see(coming())
+    bench.inbox.put(Reload())
+    until = time.monotonic() + 5
+
+    def after_turn() -> None:
+        if "prepared" in bench.written.getvalue() or time.monotonic() > until:
+            bench.inbox.put(Quit())
+        broken()
+
+    bench.run(reload=broken, after_turn=after_turn)
+    assert "RuntimeError in broken" in bench.written.getvalue()
+    assert bench.memory.sagas["E1"].state is State.PREPARED
+
+
+def test_a_handler_is_reminded_of_what_it_kept(tmp_path: Path) -> None:
+    reminded: list[str] = []
+
+    def keep(work: Work) -> Outcome:
+        reminded.append(work.memo)
+        work.remember(f"{work.phase} was here")
+        return Outcome(ok=True)
+
+    bench = Bench(tmp_path, keep)
+    bench.see(coming())
+    bench.run_until(lambda: bench.memory.sagas["E1"].state is State.PREPARED)
+    again = Bench(tmp_path, keep)
+    again.see()
+    again.run_until(lambda: len(reminded) == 2)
+    assert reminded == ["", "prepare was here"]
+
+
+def test_a_handler_learns_that_its_memo_is_not_kept(tmp_path: Path) -> None:
+    met: list[str] = []
+
+    def keep(work: Work) -> Outcome:
+        assert bench.memory._journal is not None
+        blocked.set()
+        try:
+            work.remember("it ran")
+        except OSError as error:
+            met.append(str(error))
+        return Outcome(ok=False)
+
+    blocked = threading.Event()
+    bench = Bench(tmp_path, keep)
+    bench.see(coming())
+
+    def after_turn() -> None:
+        if bench.memory.sagas and bench.memory._journal is not None:
+            bench.memory._journal._connection.execute("PRAGMA query_only = ON")
+        if met:
+            bench.inbox.put(Quit())
+
+    bench.run(after_turn=after_turn)
+    assert met == ["the journal cannot be written"]
+
+
+def test_what_peers_tell_is_kept_under_one_spelling(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    bench.inbox.put(Heard("e1", "Web-1", at))
+    bench.run_until(lambda: bench.memory.peers)
+    assert bench.memory.peers == {"E1": {"web-1": at}}
+
+
+def test_nothing_is_done_without_a_name(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.loop._me = ""
+    bench.see(coming())
+    bench.run(after_turn=lambda: bench.inbox.put(Quit()))
+    assert bench.memory.sagas == {}
+    bench = Bench(tmp_path)
+    bench.loop._me = ""
+    bench.see(coming())
+    bench.inbox.put(Named(ME.upper()))
+    bench.run_until(lambda: bench.memory.sagas)
+    assert bench.loop.me == ME.upper()
+
+
+def test_a_freeze_without_a_pause_is_told_too(tmp_path: Path) -> None:
+    freeze = coming(type="Freeze", duration_seconds=9)
+    bench = Bench(tmp_path)
+    bench.see(msgspec.structs.replace(freeze, status="Started", not_before_text=""))
+    bench.run_until(lambda: bench.memory.sagas)
+    again = Bench(tmp_path)
+    again.see()
+    again.run_until(lambda: not again.memory.live)
+    assert '"seconds": 0' in again.written.getvalue()
+
+
+def test_a_freeze_that_never_came_is_not_measured(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.see(coming(type="Freeze", duration_seconds=9))
+    bench.run_until(lambda: bench.memory.sagas)
+    again = Bench(tmp_path)
+    again.see()
+    again.run_until(lambda: not again.memory.live)
+    assert "freeze.measured" not in again.written.getvalue()

@@ -75,12 +75,13 @@ class Reporter:
             self._log.trouble("The status cannot be written", action="status.failed", reason=str(error))
 
     def _standing(self) -> Standing:
+        """Shown to whoever asks over HTTP: nothing that a handler said."""
         out = [saga for saga in self._memory.live if saga.out]
         works = self._polling.works
         return Standing(
             polling_ok=works,
             polling_why="the endpoint answers" if works else self._polling.why,
             ready=not out,
-            ready_why="; ".join(f"{saga.event.type or 'earlier event'}: {saga.why}" for saga in out)
+            ready_why="; ".join(f"{saga.event.type or 'an earlier event'}: {saga.state}" for saga in out)
             or "nothing is near",
         )

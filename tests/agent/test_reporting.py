@@ -1,0 +1,39 @@
+"""What the agent tells others after each turn."""
+
+import io
+import json
+from pathlib import Path
+
+from tests.agent.rules.builders import T0, Story, event
+
+from notbefore.agent.log import Log
+from notbefore.agent.memory import Memory
+from notbefore.agent.metrics import Metrics
+from notbefore.agent.polling import Polling
+from notbefore.agent.posix.notify import SILENT
+from notbefore.agent.reporting import Reporter
+from notbefore.agent.rules import advancing
+from notbefore.agent.rules.handling import Phase
+from notbefore.client import Client
+from notbefore.clock import MachineClock
+from notbefore.settings import LogFormat, LogLevel
+
+
+def test_what_a_handler_said_is_for_the_status_and_not_for_the_world(tmp_path: Path) -> None:
+    log, metrics = Log(MachineClock(), LogLevel.INFO, LogFormat.JSON, io.StringIO()), Metrics()
+    memory = Memory(tmp_path, log, metrics)
+    memory.try_to_open()
+    polling = Polling(Client("http://127.33.0.1:1"), lambda _: None, log, metrics)
+    story = Story()
+    story.turn()
+    for _ in range(3):
+        story.end(Phase.PREPARE, ok=False, said="password=hunter2")
+        story.wait(60)
+        story.turn()
+    memory.begin(advancing.appeared(event(), T0))
+    memory.keep(story.saga, {}, forward=False)
+    reporter = Reporter(tmp_path, memory, polling, MachineClock(), log, metrics, SILENT)
+    reporter.report("web-0")
+    assert reporter.standing.ready_why == "Reboot: preparing"
+    [saga] = json.loads((tmp_path / "status.json").read_text())["sagas"]
+    assert "hunter2" in saga["why"]

@@ -12,8 +12,6 @@ from notbefore.agent.rules.saga import Pause, Saga
 from notbefore.core import errors
 
 FILE = "status.json"
-STALE = 60.0
-"""Seconds after which a file that nobody has written again says nothing about now."""
 
 
 class StepStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,11 +82,8 @@ def of_sagas(sagas: Sequence[Saga]) -> tuple[SagaStatus, ...]:
 def write(directory: Path, status: Status) -> None:
     """OSError when it cannot be written; a reader sees the old one or the new one."""
     new = directory / f"{FILE}.new"
-    file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        os.write(file, msgspec.json.encode(status) + b"\n")
-    finally:
-        os.close(file)
+    with open(new, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+        file.write(msgspec.json.encode(status) + b"\n")
     new.replace(directory / FILE)
 
 

@@ -1,0 +1,82 @@
+"""The file that `notbefore agent status` reads."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.agent.rules.builders import T0, Story, event
+from tests.agent.test_journal import a_rich_saga
+
+from notbefore.agent import status
+from notbefore.agent.journal import Lock
+from notbefore.agent.rules.handling import Phase
+from notbefore.agent.rules.saga import State
+from notbefore.agent.status import Status
+from notbefore.core import errors
+
+
+def a_status(**more: object) -> Status:
+    found = Status(
+        pid=1,
+        written_at=T0,
+        name="web-0",
+        endpoint="http://169.254.169.254",
+        polling=True,
+        polling_why="",
+        ready=False,
+        ready_why="Reboot: prepared",
+        journal=True,
+        sagas=status.of_sagas([a_rich_saga()]),
+        recent=(),
+    )
+    return msgspec.structs.replace(found, **more)
+
+
+def test_it_comes_back_as_it_was(tmp_path: Path) -> None:
+    assert status.read(tmp_path) == (None, False)
+    status.write(tmp_path, a_status())
+    assert status.read(tmp_path) == (a_status(), False)
+    lock = Lock(tmp_path)
+    assert status.read(tmp_path) == (a_status(), True)
+    lock.release()
+
+
+def test_what_it_tells_of_an_event() -> None:
+    story = Story()
+    story.turn()
+    story.end(Phase.PREPARE, ok=False, said="exit code 1")
+    story.turn()
+    (found,) = status.of_sagas([story.saga])
+    assert (found.event_id, found.type, found.state, found.resources) == ("E1", "Reboot", "preparing", ("web-0",))
+    assert (found.not_before, found.announced_seconds, found.pause) == (event().deadline, -1, None)
+    (step,) = found.steps
+    assert (step.phase, step.handler, step.progress, step.said) == ("prepare", "drain", "retrying", "exit code 1")
+    done = replace(story.saga, state=State.DONE, done_at=T0, pause=a_rich_saga().pause)
+    (found,) = status.of_sagas([done])
+    assert (found.state, found.done_at, found.pause) == ("done", T0, a_rich_saga().pause)
+
+
+def test_half_of_it_is_never_there(tmp_path: Path) -> None:
+    """A disk that fills up takes some of what is written, and says nothing until more is."""
+    status.write(tmp_path, a_status())
+    program = (
+        "import resource, sys; from pathlib import Path; from notbefore.agent import status;"
+        " directory = Path(sys.argv[1]); found, _ = status.read(directory);"
+        " resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)); status.write(directory, found)"
+    )
+    ended = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert "OSError" in ended.stderr
+    assert status.read(tmp_path) == (a_status(), False)
+
+
+def test_one_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "status.json").write_text("{")
+    with pytest.raises(errors.UnavailableError, match="cannot be read"):
+        status.read(tmp_path)
+    (tmp_path / "status.json").unlink()
+    (tmp_path / "status.json").mkdir()
+    with pytest.raises(errors.UnavailableError, match="cannot be read"):
+        status.read(tmp_path)

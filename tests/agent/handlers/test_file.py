@@ -55,6 +55,28 @@ def test_a_reader_sees_the_whole_of_it_or_nothing(tmp_path: Path) -> None:
     assert json.loads(path.read_bytes())["attempt"] == 99
 
 
+def test_what_the_owner_of_the_directory_puts_in_its_way_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody who sees the file being written swaps it for a link to one that only root may read."""
+    secret = tmp_path / "secret"
+    secret.write_text("root's")
+    secret.chmod(0o600)
+    directory = tmp_path / "theirs"
+    directory.mkdir()
+    swapped: list[Path] = []
+
+    def swap(_: int) -> None:
+        swapped.extend(directory.iterdir())
+        swapped[0].unlink()
+        swapped[0].symlink_to(secret)
+
+    monkeypatch.setattr(os, "fsync", swap)
+    flag(directory / "flag").run(work())
+    assert swapped
+    assert (secret.stat().st_mode & 0o777, secret.read_text()) == (0o600, "root's")
+
+
 def test_a_directory_that_is_missing_is_not_made(tmp_path: Path) -> None:
     path = tmp_path / "none" / "flag"
     assert flag(path).run(work()) == Outcome(ok=False, said=f"{path}: no such file or directory")

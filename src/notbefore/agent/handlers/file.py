@@ -41,11 +41,14 @@ class File:
         directory, name = os.path.split(self._path)
         new = os.path.join(directory, f".{name}.{os.urandom(8).hex()}")
         try:
+            # "x" neither follows a link nor takes a file that is there.
             with open(new, "xb") as file:
+                # Never by its name: whoever owns the directory may have put a link to another file there.
+                if os.chmod in os.supports_fd:
+                    os.chmod(file.fileno(), MODE)
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            os.chmod(new, MODE)
             os.replace(new, self._path)
         except OSError:
             with contextlib.suppress(OSError):

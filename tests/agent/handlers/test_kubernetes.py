@@ -158,9 +158,11 @@ def test_a_short_notice_is_enough_to_delete_at_once_what_may_not_be_evicted(rig:
     assert rig.cluster.gone[pod.uid].granted == 1
 
 
-def test_a_server_that_stumbles_near_the_deadline_is_no_reason_to_delete(rig: Rig) -> None:
+@pytest.mark.parametrize("status", [401, 403, 409, 429, 500, 502, 503, 504])
+def test_only_a_budget_is_a_reason_to_delete_near_the_deadline(rig: Rig, status: int) -> None:
+    """Neither is a server that stumbles, nor one that has too much to do."""
     fill(rig, Pod("web"))
-    rig.cluster.faults.append(Fault("POST", "/eviction", 409))
+    rig.cluster.faults.append(Fault("POST", "/eviction", status))
     assert rig.do(seconds=3, escalate=Span(seconds=10)).ok
     assert rig.cluster.asked("POST", "/eviction") == 2
     assert rig.cluster.asked("DELETE", "") == 0

@@ -21,6 +21,7 @@ CONNECTING = 5.0
 ANSWERING = 15.0
 """Seconds for each."""
 LONGEST_MESSAGE = 200
+TOO_MANY_REQUESTS = 429
 
 T = TypeVar("T")
 
@@ -36,16 +37,18 @@ class ApiError(errors.NotbeforeError):
 
     code = "api"
 
-    def __init__(self, message: str, *, status: int = 0, retry_after: float = 0.0) -> None:
+    def __init__(self, message: str, *, status: int = 0, retry_after: float = 0.0, by_budget: bool = False) -> None:
         super().__init__(message)
         self.status = status
         """0: there was no answer."""
         self.retry_after = retry_after
+        self.by_budget = by_budget
+        """It is a disruption budget that does not let a pod go."""
 
     @property
     def passes(self) -> bool:
         """Whether the same request may succeed later."""
-        return self.status in (0, 408, 409, 410, 429) or self.status >= 500
+        return self.status in (0, 408, 409, 410, TOO_MANY_REQUESTS) or self.status >= 500
 
 
 class Api:
@@ -88,7 +91,7 @@ class Api:
         status = self._ask(Status, "POST", f"{_path(pod)}/eviction", eviction)
         # A pod with two budgets is refused in the body of a 201.
         if status.status == "Failure":
-            raise ApiError(status.message[:LONGEST_MESSAGE], status=status.code)
+            raise ApiError(status.message[:LONGEST_MESSAGE], status=status.code, by_budget=True)
 
     def delete(self, pod: Pod, grace: int) -> None:
         """Whatever its disruption budget says."""
@@ -180,10 +183,14 @@ def _this_one(pod: Pod, grace: int | None) -> Mapping[str, Any]:
 
 def _refused(status: int, reason: str, headers: Mapping[str, str] | None, content: str | bytes | None) -> ApiError:
     try:
-        message = msgspec.json.decode(content or b"", type=Status).message
+        said = msgspec.json.decode(content or b"", type=Status)
     except msgspec.MsgspecError:
-        message = ""
-    if not message:
-        message = f"the API server answers {status} {reason}" if status else f"no answer: {reason}"
+        said = Status()
+    message = said.message or (f"the API server answers {status} {reason}" if status else f"no answer: {reason}")
     after = (headers or {}).get("Retry-After", "")
-    return ApiError(message[:LONGEST_MESSAGE], status=status, retry_after=float(after) if after.isdecimal() else 0.0)
+    return ApiError(
+        message[:LONGEST_MESSAGE],
+        status=status,
+        retry_after=float(after) if after.isdecimal() else 0.0,
+        by_budget=status == TOO_MANY_REQUESTS and said.names_budget,
+    )

@@ -58,7 +58,7 @@ class Drain:
         if self._escalate and not self._escalating and self._patience.left <= self._escalate:
             self._escalating = True
             self._next.clear()
-            self._patience.tell("time is short: what may not be evicted is deleted from now on")
+            self._patience.tell("time is short: what a budget protects is deleted from now on")
 
     def _due(self, pod: Pod) -> bool:
         return time.monotonic() >= self._next.get(pod.metadata.uid, 0.0)
@@ -92,8 +92,7 @@ class Drain:
         try:
             self._api.evict(pod, self._grace)
         except ApiError as error:
-            said_no = error.status not in (0, 404, 409)
-            if not (self._escalating and said_no):
+            if not (self._escalating and error.by_budget):
                 raise
             self._api.delete(pod, self._grace_that_fits(pod))
 

@@ -5,6 +5,8 @@ import msgspec
 MIRROR = "kubernetes.io/config.mirror"
 CORDON = "node.kubernetes.io/unschedulable"
 """The taint of a cordoned node."""
+BUDGET = "DisruptionBudget"
+"""The cause of an eviction's refusal."""
 
 
 class _Object(msgspec.Struct, frozen=True, kw_only=True, rename="camel"): ...
@@ -92,12 +94,27 @@ class Pods(_Object, frozen=True, kw_only=True):
     items: tuple[Pod, ...] | None = None
 
 
+class Cause(_Object, frozen=True, kw_only=True):
+    reason: str = ""
+
+
+class Details(_Object, frozen=True, kw_only=True):
+    causes: tuple[Cause, ...] | None = None
+
+
 class Status(_Object, frozen=True, kw_only=True):
     """How a request went, in the server's words."""
 
     status: str = ""
     message: str = ""
     code: int = 0
+    details: Details | None = None
+
+    @property
+    def names_budget(self) -> bool:
+        """As the cause of a refusal."""
+        causes = self.details.causes if self.details else None
+        return any(cause.reason == BUDGET for cause in causes or ())
 
 
 class Access(_Object, frozen=True, kw_only=True):

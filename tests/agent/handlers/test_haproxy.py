@@ -198,6 +198,17 @@ def test_what_an_administrator_decided_meanwhile_stays(proxy: Proxy) -> None:
     assert proxy.states()["web/two"] == "MAINT"
 
 
+@pytest.mark.parametrize("gone", ["web/gone", "gone/one"])
+def test_a_server_that_is_no_longer_configured_does_not_keep_the_others_out(proxy: Proxy, gone: str) -> None:
+    assert proxy.handler("web/one", "api/one").run(work()).ok
+    outcome = proxy.handler("web/one", gone, "api/one").run(
+        work(phase=Phase.RECOVER, memo=f'["web/one","{gone}","api/one"]')
+    )
+    admin = proxy.directory / "admin"
+    assert outcome == Outcome(ok=True, said=f"made ready web/one, api/one; HAProxy at {admin} has no server {gone}")
+    assert proxy.states()["web/one"] == proxy.states()["api/one"] == "no check"
+
+
 def test_without_a_memo_all_drained_ones_are_made_ready(proxy: Proxy) -> None:
     proxy.ask("set server web/two state drain")
     outcome = proxy.handler("web/one", "web/two", "web/out").run(work(phase=Phase.RECOVER))
@@ -232,9 +243,7 @@ def test_it_speaks_over_tcp_too(proxy: Proxy) -> None:
 def test_errors_are_replies_and_are_told(proxy: Proxy) -> None:
     admin, user = proxy.directory / "admin", proxy.directory / "user"
     assert proxy.handler("web/nope").run(work()) == Outcome(ok=False, said=f"HAProxy at {admin} has no server web/nope")
-    assert proxy.handler("nope/one").run(work()) == Outcome(
-        ok=False, said="HAProxy answered `show servers state nope` with: Can't find backend."
-    )
+    assert proxy.handler("nope/one").run(work()) == Outcome(ok=False, said=f"HAProxy at {admin} has no server nope/one")
     assert proxy.handler(place=str(user)).run(work()) == Outcome(
         ok=False, said="HAProxy answered `set server web/one state drain` with: Permission denied"
     )

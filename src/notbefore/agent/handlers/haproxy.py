@@ -14,6 +14,8 @@ from notbefore.core import errors
 FORCED_MAINTENANCE = 0x01
 FORCED_DRAIN = 0x08
 """Of srv_admin_state: what somebody asked for over the runtime API or in the configuration."""
+NO_BACKEND = "Can't find backend"
+"""How a reply begins when there is none of that name."""
 REPLY_TIMEOUT = 5.0
 LARGEST_REPLY = 4 * 1024 * 1024
 LOOK = 0.25
@@ -78,7 +80,7 @@ class Haproxy:
         """Also of one that is still starting, as after a reboot of this VM."""
         while True:
             try:
-                states = api.states(servers)
+                states = api.known_states(servers)
                 break
             except AwayError:
                 if not api.pause():
@@ -87,7 +89,10 @@ class Haproxy:
         drained = [name for name, state in states.items() if state & FORCED_DRAIN and not state & FORCED_MAINTENANCE]
         for server in drained:
             api.set_state(server, "ready")
-        return Outcome(ok=True, said=f"made ready {', '.join(drained)}" if drained else "no server was drained")
+        said = f"made ready {', '.join(drained)}" if drained else "no server was drained"
+        # What is no longer configured cannot be brought back, and is no reason to leave the others out.
+        gone = [name for name in servers if name not in states]
+        return Outcome(ok=True, said=f"{said}; {api.lacks(gone)}" if gone else said)
 
 
 class Api:
@@ -110,14 +115,20 @@ class Api:
 
     def states(self, servers: Sequence[str]) -> Mapping[str, int]:
         """The administrative state of each."""
+        return self._only(servers, self.known_states(servers))
+
+    def known_states(self, servers: Sequence[str]) -> Mapping[str, int]:
+        """Of those that there are."""
         found = {}
         for backend in _backends(servers):
             version, header, *rows = [*self.ask(f"show servers state {backend}").splitlines(), "", ""]
+            if version.startswith(NO_BACKEND):
+                continue
             if version != "1" or not header.startswith("# "):
                 raise self._refusal(f"show servers state {backend}", version)
             for row in _rows(header.removeprefix("# ").split(), (line.split() for line in rows)):
                 found[f"{row.get('be_name')}/{row.get('srv_name')}"] = _number(row, "srv_admin_state")
-        return self._only(servers, found)
+        return {name: found[name] for name in servers if name in found}
 
     def sessions(self, servers: Sequence[str]) -> Mapping[str, int]:
         """How many each still has; nothing of those that have none."""
@@ -144,10 +155,13 @@ class Api:
             raise waiting.StoppedError
         return True
 
+    def lacks(self, servers: Sequence[str]) -> str:
+        return f"HAProxy at {self.place} has no server {', '.join(servers)}"
+
     def _only(self, servers: Sequence[str], found: Mapping[str, int]) -> Mapping[str, int]:
         missing = [name for name in servers if name not in found]
         if missing:
-            raise HaproxyError(f"HAProxy at {self.place} has no server {', '.join(missing)}")
+            raise HaproxyError(self.lacks(missing))
         return {name: found[name] for name in servers}
 
     def _exchange(self, command: str, limit: float) -> str:

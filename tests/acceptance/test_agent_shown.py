@@ -39,7 +39,7 @@ def not_ready_until_recovered(home: Path, fleet: Fleet) -> None:
         guest.until_begun("prepare drain 1")
         until(lambda: readiness(guest) == 503)
         answer = guest.page("/readyz")
-        assert answer.json == {"ok": False, "why": "Reboot: drain is at work (prepare, attempt 1)"}
+        assert answer.json == {"ok": False, "why": "Reboot: preparing"}
         guest.release("prepare")
         while "recover drain 1" not in guest.begun:
             assert readiness(guest) == 503

@@ -34,6 +34,49 @@ def test_the_flag_is_there_until_recovered(tmp_path: Path, back: Phase) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("back", [Phase.RECOVER, Phase.UNDO])
+def test_a_flag_that_an_administrator_had_set_stays_as_it_is(tmp_path: Path, back: Phase) -> None:
+    path = tmp_path / "flag"
+    path.write_text("a broken disk; Anna")
+    memos: list[str] = []
+    theirs = Outcome(ok=True, said=f"{path} was there before, and is left as it is")
+    assert flag(path).run(work(remember=memos.append)) == theirs
+    assert flag(path).run(work(attempt=2, memo=memos[-1], remember=memos.append)) == theirs
+    assert flag(path).run(work(phase=back, memo=memos[-1])) == theirs
+    assert path.read_text() == "a broken disk; Anna"
+
+
+def test_whose_flag_it_is_is_known_before_it_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "flag"
+    memos: list[tuple[str, bool]] = []
+    given = work(remember=lambda memo: memos.append((memo, path.exists())))
+    assert flag(path).run(given).ok
+    [(memo, was_there)] = memos
+    assert not was_there
+    # The agent died, and the next one begins anew.
+    assert flag(path).run(work(attempt=2, memo=memo)) == Outcome(ok=True, said=f"{path} is written")
+    assert flag(path).run(work(phase=Phase.RECOVER, memo=memo)) == Outcome(ok=True, said=f"{path} is removed")
+
+
+def test_a_flag_that_cannot_be_remembered_is_not_written(tmp_path: Path) -> None:
+    def fail(_: str) -> None:
+        raise OSError("the disk is full")
+
+    with pytest.raises(OSError, match="the disk is full"):
+        flag(tmp_path / "flag").run(work(remember=fail))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_flag_that_an_administrator_took_back_meanwhile_is_ours(tmp_path: Path) -> None:
+    path = tmp_path / "flag"
+    path.write_text("Anna's")
+    memos: list[str] = []
+    assert flag(path).run(work(remember=memos.append)).ok
+    path.unlink()
+    assert flag(path).run(work(attempt=2, memo=memos[-1], remember=memos.append)).said == f"{path} is written"
+    assert flag(path).run(work(phase=Phase.RECOVER, memo=memos[-1])).said == f"{path} is removed"
+
+
 def test_a_reader_sees_the_whole_of_it_or_nothing(tmp_path: Path) -> None:
     path = tmp_path / "flag"
     done = threading.Event()
@@ -48,7 +91,7 @@ def test_a_reader_sees_the_whole_of_it_or_nothing(tmp_path: Path) -> None:
     reader = threading.Thread(target=read)
     reader.start()
     for attempt in range(100):
-        assert flag(path).run(work(attempt=attempt)).ok
+        assert flag(path).run(work(attempt=attempt, memo=f'["{path}"]')).ok
     done.set()
     reader.join()
     assert broken == []

@@ -4,7 +4,7 @@ import contextlib
 import os
 
 from notbefore.agent.config import handlers
-from notbefore.agent.handlers import facts
+from notbefore.agent.handlers import facts, memos
 from notbefore.agent.handlers.interface import Outcome, Work
 from notbefore.agent.rules.handling import Phase
 
@@ -17,8 +17,16 @@ class File:
         self._path = config.path
 
     def run(self, work: Work) -> Outcome:
+        back = work.phase in (Phase.RECOVER, Phase.UNDO)
+        ours = memos.read(work.memo)
+        if not back:
+            # Somebody else's flag is neither ours to write nor to remove.
+            ours = [self._path] if ours or not self._is_there() else []
+            work.remember(memos.write(ours))
+        if ours is not None and not ours:
+            return Outcome(ok=True, said=facts.plain(f"{self._path} was there before, and is left as it is"))
         try:
-            said = self._remove() if work.phase in (Phase.RECOVER, Phase.UNDO) else self._write(facts.encoded(work))
+            said = self._remove() if back else self._write(facts.encoded(work))
         except OSError as error:
             reason = (error.strerror or type(error).__name__).lower()
             return Outcome(ok=False, said=facts.plain(f"{self._path}: {reason}"))
@@ -35,6 +43,10 @@ class File:
         else:
             return Outcome(ok=True, said=facts.plain(f"would write {self._path}, and remove it afterwards"))
         return Outcome(ok=False, said=facts.plain(obstacle))
+
+    def _is_there(self) -> bool:
+        """A directory is none that anybody set."""
+        return os.path.lexists(self._path) and not os.path.isdir(self._path)
 
     def _write(self, content: bytes) -> str:
         """All at once: whoever looks sees the whole of it, or nothing."""

@@ -69,8 +69,39 @@ def test_a_change_that_comes_at_once_proves_nothing() -> None:
 
 
 def test_a_server_that_comes_back_is_asked_to_hold_polls_again() -> None:
-    played = play(session(pace=USUAL).follow(), good(), SAME, SAME, ConnectionRefusedError(), SAME)
-    assert played.headers("Prefer") == [None, "wait=10", None, None, "wait=10", None]
+    refused = ConnectionRefusedError()
+    once = play(session(pace=USUAL).follow(), good(), SAME, refused, SAME, SAME)
+    assert once.headers("Prefer") == [None, "wait=10", None, None, None, None]
+    twice = play(session(pace=USUAL).follow(), good(), SAME, refused, refused, SAME, SAME)
+    assert twice.headers("Prefer") == [None, "wait=10", None, None, None, "wait=10", None]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [said(status=400), said(status=503), ConnectionResetError(), TimeoutError(), ProtocolError("half")],
+    ids=str,
+)
+def test_a_server_that_cannot_bear_the_wish_to_wait_is_polled_without(fault: Answer | Failing) -> None:
+    played = play(session(pace=USUAL).follow(), good(), fault, good(ONE, '"3-x"'), fault, said(status=304), SAME)
+    assert played.headers("Prefer") == [None, "wait=10", *[None] * 5]
+    # What failed only because of that wish is not told.
+    assert [news.error is None for news in played.told] == [True, True, False, True, True]
+    assert [news.changed for news in played.told] == [True, True, False, False, False]
+    again = play(session(pace=Pace(probe=0)).follow(), good(), fault, SAME, fault)
+    assert again.headers("Prefer") == [None, "wait=10", None, "wait=10", None]
+
+
+def test_an_outage_that_begins_with_a_held_poll_is_told_by_the_plain_one_after_it() -> None:
+    refused = ConnectionRefusedError()
+    played = play(session(pace=USUAL).follow(), good(), *[refused] * 4, SAME, SAME)
+    assert played.headers("Prefer") == [None, "wait=10", *[None] * 4, "wait=10", None]
+    assert [news.error is None for news in played.told] == [True, False, False, False, True, True]
+    assert played.pauses[1:5] == [1, 2, 4, 8]
+
+
+def test_how_long_a_busy_server_wants_to_be_left_alone_counts_for_held_polls_too() -> None:
+    busy = said(status=429, retry_after="7")
+    assert play(session(pace=USUAL).follow(), good(), busy, SAME).pauses[1] == 7
 
 
 def test_whoever_is_not_patient_polls() -> None:

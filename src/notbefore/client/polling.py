@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class News:
-    """What became of one request."""
+    """What became of one request; of one that the server was to hold and that failed, only the plain one after it."""
 
     document: Document | None
     """The last good one; None: there was none yet."""
@@ -39,16 +39,17 @@ def follow(endpoint: Endpoint, pace: Pace, patient: Callable[[], bool], tell: Ca
     waiting = Waiting(pace)
     while True:
         asked_at = monotonic()
+        known = endpoint.known
+        # Somebody else may have asked meanwhile: what is not told yet is not to be waited for.
+        can_wait = known is not None and bool(known.tag) and known.body == shown
+        patiently = can_wait and not failures and patient() and waiting.worth_asking(asked_at)
         try:
-            known = endpoint.known
-            # Somebody else may have asked meanwhile: what is not told yet is not to be waited for.
-            patiently = patient() and waiting.worth_asking(asked_at) and known is not None and known.body == shown
             heard = yield from endpoint.poll(pace.wait if patiently else 0)
         except EndpointError as error:
             failures += 1
-            # Whoever comes back may be another.
-            waiting = Waiting(pace)
-            yield from tell(_news(endpoint.known, False, asked_at, error=error))
+            waiting.failed(patiently, failures, monotonic())
+            if not patiently:
+                yield from tell(_news(endpoint.known, False, asked_at, error=error))
             yield Pause(pace.after(failures, error))
             continue
         failures = 0
@@ -93,3 +94,11 @@ class Waiting:
     def learn(self, heard: Heard, changed: bool, asked_at: float, answered_at: float) -> None:
         if heard.waited and not changed and answered_at - asked_at < self._pace.at_once:
             self._probe_at = answered_at + self._pace.probe
+
+    def failed(self, waited: bool, times: int, now: float) -> None:
+        if waited:
+            # It may be the wish to wait that is not borne; whether it is more than that, a plain poll will tell.
+            self._probe_at = now + self._pace.probe
+        elif times > 1:
+            # Whoever comes back may be another.
+            self._probe_at = 0.0

@@ -2,10 +2,12 @@
 
 import asyncio
 import socket
+import struct
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from time import monotonic
 
@@ -92,6 +94,56 @@ def test_a_kept_connection_that_ends_is_no_error(make: Make) -> None:
     with scripted(script) as server, make(server.url) as client:
         assert client.document() == client.document()
     assert len(server.asked) == 3
+
+
+@pytest.mark.parametrize("after", [0.0, 0.2])
+def test_stray_bytes_are_not_taken_for_the_next_answer(make: Make, after: float) -> None:
+    """They come with the answer or later, while nobody looks; an approval that was never taken would seem to be."""
+
+    def straying() -> None:
+        for number in range(2):
+            accepted, _ = listening.accept()
+            with accepted, suppress(ConnectionError):
+                while accepted.recv(65536):
+                    accepted.sendall(answer("503 Away") if number else answer(body=document()))
+                    if not number:
+                        gone.wait(after)
+                        accepted.sendall(answer())
+                        strayed.set()
+
+    strayed, gone = threading.Event(), threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=straying)
+        thread.start()
+        with make(f"http://127.0.0.1:{listening.getsockname()[1]}") as client:
+            client.document()
+            assert strayed.wait(SOON)
+            with pytest.raises(EndpointError, match="answered 503"):
+                client.approve("A")
+        thread.join(SOON)
+
+
+def test_a_kept_connection_that_was_reset_is_not_used(make: Make) -> None:
+    def resetting() -> None:
+        for number in range(2):
+            accepted, _ = listening.accept()
+            with accepted:
+                accepted.recv(65536)
+                accepted.sendall(answer() if number else answer(body=document()))
+                heard.wait(SOON)
+                accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            reset.set()
+
+    heard, reset = threading.Event(), threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=resetting)
+        thread.start()
+        with make(f"http://127.0.0.1:{listening.getsockname()[1]}") as client:
+            client.document()
+            heard.set()
+            assert reset.wait(SOON)
+            client.approve("A")
+        thread.join(SOON)
 
 
 def test_a_slow_first_answer_is_waited_for_and_later_ones_are_not(make: Make) -> None:

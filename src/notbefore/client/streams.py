@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 
 from notbefore.client.exchange import Answer, Exchange
 
@@ -29,7 +30,7 @@ class AsyncConnection:
         largest: int,
     ) -> Answer:
         async with asyncio.timeout(timeout):
-            kept = self._is_kept()
+            kept = await self._is_kept()
             try:
                 return await self._ask(method, target, headers, body, largest)
             except ConnectionError:
@@ -59,11 +60,12 @@ class AsyncConnection:
             self._drop()
         return answer
 
-    def _is_kept(self) -> bool:
+    async def _is_kept(self) -> bool:
+        """Whether the connection of the last answer is still there; whatever has come since ended it."""
         if self._streams is None:
             return False
         reader, writer = self._streams
-        if not reader.at_eof() and not writer.is_closing() and reader.exception() is None:
+        if not writer.is_closing() and reader.exception() is None and not await _has_more(reader):
             return True
         self._drop()
         return False
@@ -80,3 +82,13 @@ class AsyncConnection:
         streams, self._streams = self._streams, None
         if streams is not None:
             streams[1].transport.abort()
+
+
+async def _has_more(reader: asyncio.StreamReader) -> bool:
+    """Something, or the end, has come. The first look lets the loop fetch it, the second one sees it."""
+    for _ in range(2):
+        with suppress(OSError):
+            async with asyncio.timeout(0):
+                await reader.read(1)
+                return True
+    return reader.exception() is not None

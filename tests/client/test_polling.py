@@ -10,6 +10,7 @@ from notbefore.client import EndpointError, Pace
 from notbefore.client.endpoint import API_VERSION
 from notbefore.client.events import NOTHING
 from notbefore.client.exchange import Answer, ProtocolError
+from notbefore.client.flow import Ask
 from notbefore.clock import SystemClock
 from notbefore.core.errors import RefusedError
 from notbefore.wire import dates, versions
@@ -118,6 +119,26 @@ def test_what_somebody_else_has_heard_is_told_before_it_is_waited_for() -> None:
     played = play(guest.follow(), SAME, SAME)
     assert played.headers("Prefer") == [None, "wait=10", "wait=10"]
     assert [news.changed for news in played.told] == [True, False]
+
+
+def test_a_304_confirms_the_document_that_was_named_in_the_request() -> None:
+    """Not what another thread has heard of meanwhile."""
+    guest = session()
+    perform(guest.document(), in_turn(good()))
+
+    def meanwhile(_: object) -> Answer:
+        assert perform(guest.document(), in_turn(good(ONE, '"3-x"'))).incarnation == 3
+        return SAME
+
+    assert perform(guest.document(), meanwhile).incarnation == 2
+    asked: list[str | None] = []
+
+    def note(ask: Ask) -> Answer:
+        asked.append(ask.headers.get("If-None-Match"))
+        return said(status=304)
+
+    assert perform(guest.document(), note).incarnation == 3
+    assert asked == ['"3-x"']
 
 
 FAULTS: list[Answer | Failing] = [

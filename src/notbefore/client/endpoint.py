@@ -102,26 +102,24 @@ class Endpoint:
 
     def _poll(self, wait: int) -> Flow[Heard]:
         headers: dict[str, str] = {}
+        # Others may ask meanwhile, and hear of another document.
+        known = self.known
         candidate = self._chosen
         if candidate is None:
             # No tag: that of one service means nothing to another.
             candidate, answer = yield from self._go_round()
         else:
-            headers = self._condition(wait)
+            headers = _condition(known, wait)
             try:
                 answer = yield from self._put(candidate, "GET", TARGET, headers, None, wait if PREFER in headers else 0)
             except (OSError, ProtocolError) as error:
                 raise refusals.unreachable([(candidate, error)]) from None
         date = refusals.date(answer)
         self._compare_clocks(date)
-        self.known = self._read(candidate, answer, bool(headers))
-        return Heard(known=self.known, date=date, waited=PREFER in headers)
-
-    def _condition(self, wait: int) -> dict[str, str]:
-        if self.known is None or not self.known.tag:
-            return {}
-        condition = {"If-None-Match": self.known.tag}
-        return {**condition, PREFER: f"wait={wait}"} if wait else condition
+        found = self._read(candidate, answer, known if headers else None)
+        if answer.status != 304 or self.known is known:
+            self.known = found
+        return Heard(known=found, date=date, waited=PREFER in headers)
 
     def _go_round(self) -> Flow[tuple[Candidate, Answer]]:
         """The first that answers as a metadata service does; from then on it is the one."""
@@ -164,18 +162,19 @@ class Endpoint:
         self._timeouts = 0
         return answer
 
-    def _read(self, candidate: Candidate, answer: Answer, conditional: bool) -> Known | None:
-        known = self.known
+    def _read(self, candidate: Candidate, answer: Answer, named: Known | None) -> Known | None:
+        """What was `named` in the request is what a 304 confirms."""
+        known = named or self.known
         tag = answer.headers.get("etag", "")
         if len(tag) > LONGEST_TAG:
             tag = ""
-        if answer.status == 304 and conditional and known is not None:
-            body, tag = known.body, known.tag
+        if answer.status == 304 and named is not None:
+            body, tag = named.body, named.tag
         elif answer.status != 200:
             raise refusals.refusal(candidate, answer)
         elif not answer.body.strip():
             # The real service does that at times: no news, and nothing is gone.
-            return known
+            return self.known
         else:
             body = answer.body
         if known is not None and (known.body, known.tag, known.ahead) == (body, tag, self.ahead):
@@ -193,6 +192,13 @@ class Endpoint:
         counted = ahead if abs(ahead) > UNSURE else 0.0
         if abs(counted - self.ahead) > 1:
             self.ahead = counted
+
+
+def _condition(known: Known | None, wait: int) -> dict[str, str]:
+    if known is None or not known.tag:
+        return {}
+    condition = {"If-None-Match": known.tag}
+    return {**condition, PREFER: f"wait={wait}"} if wait else condition
 
 
 def _is_metadata_service(answer: Answer) -> bool:

@@ -23,6 +23,8 @@ CORDON = "node.kubernetes.io/unschedulable"
 class Node:
     name: str
     unschedulable: bool = False
+    cordoned_by: str = ""
+    """The manager of that field; empty: it is not known, as on an old server."""
     annotations: dict[str, str] = field(default_factory=dict)
     version: int = 1
 
@@ -148,10 +150,18 @@ class Cluster:
     def read_node(self, name: str) -> dict[str, Any]:
         node = self._node(name)
         spec = {"podCIDR": "10.0.0.0/24"} | ({"unschedulable": True} if node.unschedulable else {})
-        metadata = {"name": name, "resourceVersion": str(node.version), "annotations": dict(node.annotations)}
+        managers = [_managed("kubelet", "f:status", "f:conditions"), _managed("kubelet", "f:spec", "f:podCIDR")]
+        if node.unschedulable and node.cordoned_by:
+            managers.append(_managed(node.cordoned_by, "f:spec", "f:unschedulable"))
+        metadata = {
+            "name": name,
+            "resourceVersion": str(node.version),
+            "annotations": dict(node.annotations),
+            "managedFields": managers,
+        }
         return {"kind": "Node", "apiVersion": "v1", "metadata": metadata, "spec": spec, "status": {}}
 
-    def patch_node(self, name: str, patch: dict[str, Any]) -> dict[str, Any]:
+    def patch_node(self, name: str, patch: dict[str, Any], manager: str) -> dict[str, Any]:
         node = self._node(name)
         _only(patch, "metadata", "spec")
         _only(patch.get("metadata", {}), "resourceVersion", "annotations")
@@ -166,6 +176,9 @@ class Cluster:
             else:
                 node.annotations[key] = value
         if "unschedulable" in patch.get("spec", {}):
+            # Whoever changes a field owns it from then on.
+            if node.unschedulable != bool(patch["spec"]["unschedulable"]):
+                node.cordoned_by = manager
             node.unschedulable = bool(patch["spec"]["unschedulable"])
         node.version += 1
         return self.read_node(name)
@@ -278,7 +291,7 @@ class Cluster:
             self.demand("patch nodes")
             if content not in MERGING:
                 raise Refusal(415, f"the body of the request was in an unknown format: {content}")
-            return 200, self.patch_node(node[1], body)
+            return 200, self.patch_node(node[1], body, query.get("fieldManager", "unknown"))
         if method == "GET" and path == "/api/v1/pods":
             self.demand("list pods")
             return 200, self.list_pods(query)
@@ -297,6 +310,11 @@ class Cluster:
 
 def _number(pod: Pod) -> int:
     return int(pod.uid.removeprefix("uid-"))
+
+
+def _managed(manager: str, part: str, key: str) -> dict[str, Any]:
+    fields = {"fieldsType": "FieldsV1", "fieldsV1": {part: {".": {}, key: {}}}}
+    return {"manager": manager, "operation": "Update", "apiVersion": "v1", "time": "2026-01-01T00:00:00Z", **fields}
 
 
 def _only(given: dict[str, Any], *known: str) -> None:

@@ -346,6 +346,24 @@ def test_a_cordon_that_somebody_lifted_leaves_only_our_mark_to_remove(rig: Rig) 
     assert not rig.node.unschedulable
 
 
+def test_a_cordon_that_somebody_lifted_and_set_anew_is_theirs(rig: Rig) -> None:
+    assert rig.do().ok
+    for unschedulable in (None, True):
+        rig.cluster.patch_node("node-1", {"metadata": {}, "spec": {"unschedulable": unschedulable}}, "kubectl")
+    assert rig.do(Phase.RECOVER) == Outcome(ok=True, said="node-1 was cordoned anew by somebody else, and stays so")
+    assert rig.node.unschedulable
+    assert rig.node.annotations == {}
+
+
+def test_preparing_again_does_not_make_somebody_elses_cordon_ours(rig: Rig, capsys: pytest.CaptureFixture[str]) -> None:
+    rig.node.annotations[MARK] = "an-event"
+    rig.cluster.patch_node("node-1", {"metadata": {}, "spec": {"unschedulable": True}}, "kubectl")
+    assert rig.do().ok
+    assert "node-1 is cordoned already, by somebody else" in capsys.readouterr().out
+    assert rig.do(Phase.RECOVER).ok
+    assert rig.node.unschedulable
+
+
 def test_a_node_that_is_gone_needs_no_uncordoning(rig: Rig) -> None:
     assert rig.do(Phase.RECOVER, node="node-9").ok
 

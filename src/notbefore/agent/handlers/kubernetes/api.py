@@ -14,6 +14,8 @@ from notbefore.agent.config.handlers import Kubernetes
 from notbefore.agent.handlers.kubernetes.objects import Node, Pod, Pods, Review, Status
 from notbefore.core import errors
 
+MANAGER = "notbefore-agent"
+"""Under which the API server keeps what we changed."""
 AT_A_TIME = 8
 """Requests in flight."""
 PAGE = 250
@@ -67,7 +69,7 @@ class Api:
 
     def patch_node(self, name: str, patch: Mapping[str, Any]) -> None:
         """With a resourceVersion in its metadata, only if nobody changed the node since."""
-        self._ask(Node, "PATCH", f"/api/v1/nodes/{quote(name, safe='')}", patch)
+        self._ask(Node, "PATCH", f"/api/v1/nodes/{quote(name, safe='')}?fieldManager={MANAGER}", patch)
 
     def pods(self, node: str) -> Iterator[Pod]:
         query = {"fieldSelector": f"spec.nodeName={node}", "limit": PAGE}
@@ -134,7 +136,7 @@ class Api:
         return {
             "Accept": "application/json",
             "Content-Type": f"application/{patch}json",
-            "User-Agent": f"notbefore-agent/{__version__}",
+            "User-Agent": f"{MANAGER}/{__version__}",
             # Read anew: tokens expire.
             **{setting["key"]: setting["value"] for setting in self._configuration.auth_settings().values()},
         }

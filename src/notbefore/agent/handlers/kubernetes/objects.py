@@ -34,9 +34,30 @@ class NodeSpec(_Object, frozen=True, kw_only=True):
     unschedulable: bool = False
 
 
+class Fields(_Object, frozen=True, kw_only=True):
+    spec: dict[str, msgspec.Raw] = msgspec.field(name="f:spec", default={})
+
+
+class Managed(_Object, frozen=True, kw_only=True):
+    """Which fields somebody was the last to change."""
+
+    manager: str = ""
+    fields: Fields | None = msgspec.field(name="fieldsV1", default=None)
+
+
+class NodeMetadata(Metadata, frozen=True, kw_only=True):
+    managed_fields: tuple[Managed, ...] | None = None
+
+
 class Node(_Object, frozen=True, kw_only=True):
-    metadata: Metadata
+    metadata: NodeMetadata
     spec: NodeSpec = NodeSpec()
+
+    @property
+    def cordoned_by(self) -> frozenset[str]:
+        """Whose cordon it is, if it is cordoned and the API server knows."""
+        managed = self.metadata.managed_fields or ()
+        return frozenset(part.manager for part in managed if part.fields and "f:unschedulable" in part.fields.spec)
 
 
 class Toleration(_Object, frozen=True, kw_only=True):

@@ -23,13 +23,15 @@ Inbox = queue.SimpleQueue[Polled | Named]
 
 
 @contextmanager
-def polled(script: Script, at_once: float = 0.9) -> Iterator[tuple[Polling, Inbox, io.StringIO]]:
+def polled(
+    script: Script, at_once: float = 0.9, name_again: float = polling.NAME_AGAIN
+) -> Iterator[tuple[Polling, Inbox, io.StringIO]]:
     inbox: Inbox = queue.SimpleQueue()
     written = io.StringIO()
     with scripted(script) as endpoint:
         log = Log(MachineClock(), LogLevel.INFO, LogFormat.JSON, written)
         client = Client(endpoint.url, pace=Pace(interval=0.02, at_once=at_once))
-        found = Polling(client, inbox.put, log, Metrics())
+        found = Polling(client, inbox.put, log, Metrics(), name_again=name_again)
         try:
             found.start()
             yield found, inbox, written
@@ -82,6 +84,24 @@ def test_an_endpoint_without_names_is_asked_for_one_again_only_later() -> None:
         for _number in range(3):
             assert isinstance(inbox.get(timeout=5), Polled)
     assert sum("instance" in target for target in asked) == 1
+
+
+def test_while_its_name_is_a_guess_it_is_in_a_hurry_and_asks_again_soon() -> None:
+    waits: list[bool] = []
+
+    def script(request: Asked, _: object) -> bytes:
+        if "instance" in request.target:
+            return answer(body=b"web-0") if waits[1:] else answer("404 Not Found")
+        waits.append("prefer" in request.headers)
+        return answer("200 OK", document(), 'ETag: "1"')
+
+    with polled(script, at_once=0, name_again=0.05) as (_, inbox, _log):
+        guess = inbox.get(timeout=5)
+        assert isinstance(guess, Named)
+        assert guess != Named("web-0")
+        while inbox.get(timeout=5) != Named("web-0"):
+            assert not any(waits)
+    assert 1 < polling.NAME_AGAIN < 10
 
 
 def test_whether_it_works() -> None:

@@ -1,6 +1,7 @@
 """What `watch` tells of one document after another."""
 
 import logging
+import socket
 
 import pytest
 from tests.client.playing import Failing, Played, play, session
@@ -124,6 +125,20 @@ def test_a_name_that_cannot_be_had_is_asked_for_again_with_the_next_poll() -> No
         "Appeared Freeze",
         "Gone Freeze False",
     ]
+
+
+def test_while_the_name_is_a_guess_an_event_is_not_settled_to_be_about_others() -> None:
+    nowhere = said(status=404)
+    played = watch(SCHEDULED, nowhere, SCHEDULED, nowhere, SCHEDULED, NAME, SCHEDULED, OVER, mine=True)
+    assert [told(change) for change in played.told] == ["Appeared Freeze", "Gone Freeze False"]
+    assert ["instance" in ask.target for ask in played.asks] == [False, True] * 3 + [False] * 3
+
+
+def test_a_guess_that_leaves_nothing_out_is_not_asked_about_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "westno_0.example.org")
+    played = watch(SCHEDULED, said(status=404), SCHEDULED, SCHEDULED, mine=True)
+    assert [told(change) for change in played.told] == ["Appeared Freeze"]
+    assert sum("instance" in ask.target for ask in played.asks) == 1
 
 
 def test_faults_are_logged_on_change_and_on_doubling(caplog: pytest.LogCaptureFixture) -> None:

@@ -25,9 +25,13 @@ def test_the_endpoint_is_asked_once() -> None:
     assert perform(guest.me(), in_turn()) == "web_0"
 
 
+def test_a_byte_order_mark_is_no_part_of_the_name() -> None:
+    assert perform(session().me(), in_turn(said(b"\xef\xbb\xbfweb_0"))) == "web_0"
+
+
 @pytest.mark.parametrize(
     "answer",
-    [said(status=404), said(status=400), said(b""), said(b"<html>"), said(b'{"a":1}'), said(b"x" * 300)],
+    [said(status=404), said(b"web_0", status=400), said(b"<html>"), said(b'{"a":1}'), said(b"x" * 300)],
     ids=str,
 )
 def test_an_endpoint_that_does_not_know_leaves_the_host_name_and_is_asked_again(answer: Answer) -> None:
@@ -37,7 +41,16 @@ def test_an_endpoint_that_does_not_know_leaves_the_host_name_and_is_asked_again(
 
 
 @pytest.mark.parametrize(
-    "fault", [said(status=429), said(status=503), TimeoutError(), ConnectionRefusedError()], ids=str
+    "fault",
+    [
+        *(said(b"web_0", status=status) for status in (204, 302, 401, 403, 405, 410, 429, 500, 503)),
+        said(b""),
+        said(b" \r\n"),
+        said(b"\xef\xbb\xbf"),
+        TimeoutError(),
+        ConnectionRefusedError(),
+    ],
+    ids=str,
 )
 def test_an_endpoint_that_cannot_be_asked_is_no_reason_to_guess(fault: Answer | Failing) -> None:
     with pytest.raises(EndpointError):

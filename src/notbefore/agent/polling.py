@@ -15,7 +15,7 @@ PACE = Pace(interval=0.93)
 """Not quite a second: the endpoint's Date then falls on every part of one, and shows a pause more exactly."""
 PAUSE = 5.0
 JOIN = 5.0
-NAME_AGAIN = 60.0
+NAME_AGAIN = 3.0
 SILENT = 30.0
 """Seconds without a good answer after which polling does not work."""
 
@@ -31,6 +31,7 @@ class Polling:
         metrics: Metrics,
         *,
         pause: float = PAUSE,
+        name_again: float = NAME_AGAIN,
     ) -> None:
         self._client = client
         # Without a name nothing can be done, and a poll that is held would only keep us from asking for it.
@@ -39,9 +40,9 @@ class Polling:
         self._log = log
         self._metrics = metrics
         self._pause = pause
+        self._name_again = name_again
         self._ended = threading.Event()
         self._hurried = False
-        self._has_name = False
         self._named = False
         """For good."""
         self._ask_name_at = 0.0
@@ -93,7 +94,7 @@ class Polling:
     def hurry(self, hurry: bool) -> None:
         """Poll once a second rather than wait long."""
         self._hurried = hurry
-        self._client.patient = self._has_name and not hurry
+        self._client.patient = self._named and not hurry
 
     def _run(self) -> None:
         while not self._ended.is_set():
@@ -112,7 +113,7 @@ class Polling:
             self._post(Polled(news))
 
     def _find_name(self) -> None:
-        """Once for good; a host name is only a guess, so the endpoint is asked again now and then."""
+        """Once for good; a host name is only a guess, so the endpoint is asked again every few seconds."""
         if self._named or time.monotonic() < self._ask_name_at:
             return
         try:
@@ -121,6 +122,5 @@ class Polling:
             self._log.trouble("The name of this VM is not known", action="name.failed", reason=error.message)
             return
         self._named = self._client.session.naming.known is not None
-        self._ask_name_at = time.monotonic() + NAME_AGAIN
-        self._has_name = True
-        self._client.patient = not self._hurried
+        self._ask_name_at = time.monotonic() + self._name_again
+        self._client.patient = self._named and not self._hurried

@@ -38,22 +38,18 @@ class Naming:
         if self.known is not None:
             return self.known
         answer = yield from self._endpoint.ask("GET", TARGET)
-        if answer.status == 200 and (name := _read(answer.body)):
-            self.known = Name(name, "the endpoint")
+        text = answer.body.decode("utf-8-sig", "replace").strip()
+        if answer.status == 200 and _NAME.fullmatch(text):
+            self.known = Name(text, "the endpoint")
             return self.known
-        if answer.status == 429 or answer.status >= 500:
-            raise refusals.refusal(self._endpoint.at, answer)
-        # An endpoint that has no /metadata/instance: emulators.
-        return Name(socket.gethostname().partition(".")[0], HOST_NAME)
-
-
-def _read(body: bytes) -> str:
-    name = body.decode("utf-8", "replace").strip()
-    return name if _NAME.fullmatch(name) else ""
+        if answer.status in (400, 404) or (answer.status == 200 and text):
+            # An endpoint that has no /metadata/instance: emulators.
+            return Name(socket.gethostname().partition(".")[0], HOST_NAME)
+        raise refusals.no_name(self._endpoint.at, answer)
 
 
 def relevant(document: Document, naming: Naming | None) -> Flow[tuple[Event, ...]]:
-    """The events that are about this VM; without a naming, all of them."""
+    """The events that are about this VM, as far as its name is known; without a naming, all of them."""
     if naming is None or not document.events:
         return document.events
     me = (yield from naming.find()).text

@@ -40,6 +40,12 @@ def no_document(candidate: Candidate, error: ValueError) -> EndpointError:
     return EndpointError(f"{candidate.url} gave no Scheduled Events document: {error}", cause="no document")
 
 
+def no_name(candidate: Candidate, answer: Answer) -> EndpointError:
+    if answer.status != 200:
+        return refusal(candidate, answer)
+    return EndpointError(f"{candidate.url} did not say what this VM is called", cause="no name")
+
+
 def said(answer: Answer) -> str:
     """The sentence in the one shape that errors have (PROTOCOL, errors); empty where they have another."""
     error = _error(answer)

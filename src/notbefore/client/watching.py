@@ -28,6 +28,8 @@ class Watch:
                 # The next news brings the same document, and another try.
                 self._trouble.met(error)
                 return
-            self._seen = news.document
+            if self._naming is None or self._naming.known is not None or len(events) == len(news.document.events):
+                self._seen = news.document
+            # Otherwise the name is a guess that leaves something out: with the next news the endpoint is asked again.
             yield from self._ledger.compare(events)
         self._trouble.over()

@@ -17,24 +17,29 @@ def decode(body: bytes, ahead: float = 0.0) -> Document:
     event: its id, status and type, and whom it is about.
     """
     try:
-        found = msgspec.json.decode(body.removeprefix(_BYTE_ORDER_MARK))
+        found = msgspec.json.decode(body.removeprefix(_BYTE_ORDER_MARK), type=_Sent)
+        return Document(
+            incarnation=_incarnation(found.DocumentIncarnation),
+            events=tuple(_event(each, ahead) for each in found.Events),
+        )
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ValueError(str(error)) from None
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    match found:
-        case {"DocumentIncarnation": incarnation, "Events": list(events)}:
-            return Document(incarnation=_incarnation(incarnation), events=tuple(_event(each, ahead) for each in events))
-    raise ValueError("it has no DocumentIncarnation or no list of Events")
 
 
-def _incarnation(value: object) -> int:
-    match value:
-        case int() if not isinstance(value, bool):
-            return value
-        case str() if len(value) < 20 and value.strip().isdecimal():
-            return int(value)
-    raise ValueError("its DocumentIncarnation is not a number")
+class _Sent(msgspec.Struct):
+    DocumentIncarnation: msgspec.Raw
+    Events: list[Any]
+
+
+def _incarnation(sent: msgspec.Raw) -> int:
+    """It is only shown: 0 where it is no number, or one beyond all bounds."""
+    try:
+        value = msgspec.json.decode(sent)
+        return int(value) if isinstance(value, int | float | str) else 0
+    except (ValueError, OverflowError):
+        return 0
 
 
 def _event(value: Any, ahead: float) -> Event:

@@ -4,8 +4,8 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from notbefore.client import moments
 from notbefore.clock import MachineClock
-from notbefore.wire import dates
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,11 +28,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def deadline(self) -> datetime | None:
         """NotBefore, by the endpoint's clock; None once it has started, or when it cannot be read."""
-        try:
-            return None if self.started else dates.parse(self.not_before_text)
-        except ValueError:
-            # One odd date must not keep anybody from the rest of the event, nor from the other events.
-            return None
+        return None if self.started else moments.read(self.not_before_text)
 
     @property
     def seconds_left(self) -> float:

@@ -90,6 +90,17 @@ def test_the_other_sinks_are_told_when_one_fails_and_only_that_is_tried_again(
     assert len(server.heard) == 1
 
 
+def test_a_url_that_apprise_stumbles_over_does_not_silence_the_others(
+    monkeypatch: pytest.MonkeyPatch, server: Sink
+) -> None:
+    """It raises a TypeError for this one."""
+    monkeypatch.setattr(notify, "PAUSE", 0.01)
+    stumbling = config(f"dbus://[{SECRET}", url(server))
+    assert told(monkeypatch, stumbling) == Outcome(ok=False, said="1 of 2 sinks took it; not number 1 (dbus)")
+    assert len(server.heard) == 1
+    assert notify.rehearse(stumbling) == Outcome(ok=False, said="apprise cannot use number 1 (dbus)")
+
+
 def test_a_sink_that_is_silent_is_not_waited_for_beyond_the_deadline(
     monkeypatch: pytest.MonkeyPatch, server: Sink
 ) -> None:

@@ -37,7 +37,7 @@ class Sink:
         self.title = f"number {number} ({scheme[1].lower() if scheme else 'no URL'})"
         self.told = False
         self._apprise = apprise.Apprise()
-        self.usable = bool(self._apprise.add(url))
+        self.usable = self._add(url)
 
     def tell(self, title: str, body: str) -> None:
         pause = threading.Event()
@@ -47,11 +47,18 @@ class Sink:
                 return
             pause.wait(PAUSE)
 
+    # Whatever a plugin may raise, and whatever that may quote: it concerns this sink alone.
+
+    def _add(self, url: str) -> bool:
+        try:
+            return bool(self._apprise.add(url))
+        except Exception:
+            return False
+
     def _tell(self, title: str, body: str) -> bool:
         try:
             return bool(self._apprise.notify(body=body, title=title))
         except Exception:
-            # Whatever a plugin may raise, and whatever that may quote.
             return False
 
 

@@ -22,7 +22,6 @@ from jeepney import (
     new_signal,
 )
 from jeepney.io.blocking import DBusConnection, open_dbus_connection
-from tests.acceptance.running import until
 
 NAME = "org.freedesktop.systemd1"
 MANAGER = DBusAddress("/org/freedesktop/systemd1", NAME, f"{NAME}.Manager")
@@ -125,10 +124,14 @@ def fake_systemd(directory: Path, active: Mapping[str, str], monkeypatch: pytest
     _place_systemctl(directory / "programs", monkeypatch)
     address = f"unix:path={directory / 'bus'}"
     daemon = subprocess.Popen(
-        ["dbus-daemon", "--session", "--nofork", "--nopidfile", f"--address={address}"], stderr=subprocess.DEVNULL
+        ["dbus-daemon", "--session", "--nofork", "--nopidfile", "--print-address", f"--address={address}"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
     )
     try:
-        until(lambda: (directory / "bus").exists(), 10, "the bus")
+        # Its socket is there before anybody listens to it; its address is told afterwards.
+        assert daemon.stdout is not None
+        assert daemon.stdout.readline(), "the bus has not started"
         connection = open_dbus_connection(address)
         connection.send_and_get_reply(message_bus.RequestName(NAME))
         served = Systemd(connection, dict(active))
@@ -139,7 +142,7 @@ def fake_systemd(directory: Path, active: Mapping[str, str], monkeypatch: pytest
         yield served
     finally:
         daemon.terminate()
-        daemon.wait(10)
+        daemon.communicate(timeout=10)
     thread.join(10)
     connection.close()
 

@@ -1,5 +1,6 @@
 """When a guest asks, how it asks, how long it waits, and how it slows down: without a network and without pauses."""
 
+import time
 from datetime import timedelta
 
 import pytest
@@ -269,6 +270,29 @@ def test_how_far_the_endpoints_clock_is_ahead(seconds: int, counted: int) -> Non
     assert guest.endpoint.ahead == pytest.approx(counted, abs=1)
     assert found.events[0].ahead == guest.endpoint.ahead
     assert found.events[0].seconds_left == pytest.approx(100, abs=3)
+
+
+def test_a_late_answer_does_not_skew_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: seconds)
+
+    def late(_: object) -> Answer:
+        nonlocal seconds
+        seconds += 100
+        return said(ONE, date=dates.http(SystemClock().now() - timedelta(seconds=100)))
+
+    guest = session()
+    perform(guest.document(), late)
+    assert guest.endpoint.ahead == 0
+
+
+@pytest.mark.parametrize("absurd", ["Thu, 01 Jan 1970 00:00:07 GMT", "Fri, 31 Dec 9999 23:59:59 GMT"])
+def test_an_absurd_date_tells_nothing(absurd: str) -> None:
+    guest = session()
+    perform(guest.document(), in_turn(said(ONE, date=absurd)))
+    assert guest.endpoint.ahead == 0
+    (news,) = play(session().follow(), said(ONE, date=absurd)).told
+    assert news.date is None
 
 
 def test_a_clock_that_is_set_right_is_noticed_without_another_document() -> None:

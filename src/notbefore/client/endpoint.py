@@ -1,5 +1,6 @@
 """One metadata service as a guest sees it: where it is, what it said last, and how long to wait for it."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -7,7 +8,7 @@ from datetime import datetime
 import msgspec
 
 from notbefore import __version__
-from notbefore.client import documents, finding, refusals
+from notbefore.client import documents, finding, refusals, skew
 from notbefore.client.errors import EndpointError
 from notbefore.client.events import Document
 from notbefore.client.exchange import Answer, ProtocolError
@@ -24,8 +25,6 @@ PREFER = "Prefer"
 LONGEST_TAG = 1024
 AWAY = 6
 """Failures in a row after which the endpoint is looked for once more."""
-UNSURE = 2.0
-"""Seconds by which clocks may differ unnoticed: `Date` has whole ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +104,7 @@ class Endpoint:
         # Others may ask meanwhile, and hear of another document.
         known = self.known
         candidate = self._chosen
+        asked_at = time.monotonic()
         if candidate is None:
             # No tag: that of one service means nothing to another.
             candidate, answer = yield from self._go_round()
@@ -115,7 +115,8 @@ class Endpoint:
             except (OSError, ProtocolError) as error:
                 raise refusals.unreachable([(candidate, error)]) from None
         date = refusals.date(answer)
-        self._compare_clocks(date)
+        if date is not None:
+            self.ahead = skew.ahead(date, MachineClock().now(), time.monotonic() - asked_at, self.ahead)
         found = self._read(candidate, answer, known if headers else None)
         if answer.status != 304 or self.known is known:
             self.known = found
@@ -183,15 +184,6 @@ class Endpoint:
             return Known(body=body, tag=tag, ahead=self.ahead, document=documents.decode(body, self.ahead))
         except ValueError as error:
             raise refusals.no_document(candidate, error) from None
-
-    def _compare_clocks(self, date: datetime | None) -> None:
-        if date is None:
-            return
-        # On average half a second of the second that it names has passed.
-        ahead = (date - MachineClock().now()).total_seconds() + 0.5
-        counted = ahead if abs(ahead) > UNSURE else 0.0
-        if abs(counted - self.ahead) > 1:
-            self.ahead = counted
 
 
 def _condition(known: Known | None, wait: int) -> dict[str, str]:

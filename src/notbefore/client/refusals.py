@@ -6,11 +6,11 @@ from datetime import datetime
 
 import msgspec
 
+from notbefore.client import moments
 from notbefore.client.errors import EndpointError
 from notbefore.client.exchange import Answer
 from notbefore.client.finding import VARIABLE, Candidate
 from notbefore.clock import MachineClock
-from notbefore.wire import dates
 
 LONGEST = 200
 """Characters of what a stranger says that are passed on."""
@@ -53,10 +53,7 @@ def said(answer: Answer) -> str:
 
 
 def date(answer: Answer) -> datetime | None:
-    try:
-        return dates.parse(answer.headers.get("date", ""))
-    except ValueError:
-        return None
+    return moments.read(answer.headers.get("date", ""))
 
 
 def retry_after(answer: Answer) -> float:
@@ -64,10 +61,7 @@ def retry_after(answer: Answer) -> float:
     text = answer.headers.get("retry-after", "").strip()
     if text.isdecimal() and text.isascii():
         return float(text[:6])
-    try:
-        until = dates.parse(text)
-    except ValueError:
-        return 0.0
+    until = moments.read(text)
     if until is None:
         return 0.0
     return max(0.0, (until - (date(answer) or MachineClock().now())).total_seconds())

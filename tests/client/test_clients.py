@@ -169,6 +169,12 @@ def test_nobody_there(make: Make) -> None:
             _ = client.me
 
 
+@pytest.mark.parametrize("host", ["a..b", "x" * 70, "a\0b"], ids=["empty label", "long label", "null"])
+def test_what_cannot_be_the_name_of_a_host(make: Make, host: str) -> None:
+    with make(f"http://{host}") as client, pytest.raises(EndpointError, match="cannot reach the metadata endpoint"):
+        client.document()
+
+
 def test_the_variable_says_where(make: Make, server: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOTBEFORE_ENDPOINT", server.url)
     monkeypatch.setenv("NOTBEFORE_NAME", "other")

@@ -7,7 +7,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from notbefore.client.exchange import Answer, Exchange, ProtocolError
+from notbefore.client.exchange import Answer, Exchange, ProtocolError, no_host
 
 if TYPE_CHECKING:
     import ssl
@@ -145,8 +145,8 @@ class Connection:
     def _addresses(self) -> Sequence[tuple[Any, ...]]:
         try:
             return socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
-        except UnicodeError:
-            raise OSError(f"{self._host!r} is not the name of a host") from None
+        except ValueError:
+            raise no_host(self._host) from None
 
     def _secure(self, connected: socket.socket, tls: "ssl.SSLContext", deadline: float) -> socket.socket:
         secured = tls.wrap_socket(connected, server_hostname=self._host, do_handshake_on_connect=False)

@@ -14,6 +14,11 @@ class ProtocolError(Exception):
     """What came back is not HTTP/1.1, or more than was to be read."""
 
 
+def no_host(name: str) -> OSError:
+    """What the resolver would say of a name that it cannot even be asked for: that is a ValueError."""
+    return OSError(f"{name!r} is not the name of a host")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     status: int

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 
-from notbefore.client.exchange import Answer, Exchange
+from notbefore.client.exchange import Answer, Exchange, no_host
 
 PIECE = 64 * 1024
 
@@ -71,8 +71,11 @@ class AsyncConnection:
         return False
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        async with asyncio.timeout(self._connect_timeout):
-            self._streams = await asyncio.open_connection(self._host, self._port)
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                self._streams = await asyncio.open_connection(self._host, self._port)
+        except ValueError:
+            raise no_host(self._host) from None
         if self._closed:
             raise ConnectionAbortedError("the connection was closed here")
         self._exchange = Exchange(self._host, self._port)

@@ -112,5 +112,9 @@ class Agent:
 def read(settings: AgentSettings) -> Config:
     """agent.toml, with what flags and variables say instead."""
     config = file.load(settings.config)
-    given = {"state": settings.state and str(settings.state), "endpoint": settings.endpoint, "name": settings.name}
+    given = {
+        "state": settings.state and str(settings.state.absolute()),
+        "endpoint": settings.endpoint,
+        "name": settings.name,
+    }
     return msgspec.structs.replace(config, **{key: value for key, value in given.items() if value})

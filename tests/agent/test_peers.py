@@ -413,15 +413,6 @@ def test_a_secret_that_is_not_there_is_refused(tmp_path: Path) -> None:
         Seal.read(str(tmp_path / "nothing"))
 
 
-@pytest.mark.parametrize(
-    "address", ["", "host", "host:", ":80", "host:http", "host:99999", "a@b:80", "http://b:80", "[::1:80"]
-)
-def test_an_address_that_is_none_is_refused(secret: Path, address: str) -> None:
-    config = file.Peers(secret_file=str(secret), addresses={"bob": address})
-    with pytest.raises(file.ConfigError, match="no address of a peer"):
-        Peers(config, ("alice",), lambda *_: None, now=lambda: NOON)
-
-
 def test_the_secret_never_leaves(secret: Path) -> None:
     with socket.create_server((HOST, 0)) as line:
         line.settimeout(5)

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import urlsplit
 
 import msgspec
 
 from notbefore import __version__
-from notbefore.agent.config import file
+from notbefore.agent.config import checks, file
 from notbefore.agent.listener import Reply, Request
 from notbefore.agent.metrics import Exchange
 from notbefore.client.connection import Connection, ProtocolError
@@ -116,9 +115,9 @@ class Peers:
         counted: Callable[[Exchange], None] = lambda _: None,
         pace: Pace = USUAL,
     ) -> None:
-        """`names` are the VMs that this agent acts for. ConfigError: the secret or an address is not usable."""
+        """`names` are the VMs that this agent acts for. ConfigError: the secret is not usable."""
         self._seal = Seal.read(config.secret_file)
-        self._places = {name: _place(address) for name, address in config.addresses.items()}
+        self._places = {name: checks.peer(address) for name, address in config.addresses.items()}
         self._port = config.port
         self._names = names
         self._heard = heard
@@ -274,14 +273,3 @@ class Peers:
             if same_name(known, name):
                 return place
         return name.removeprefix("_"), self._port
-
-
-def _place(address: str) -> tuple[str, int]:
-    try:
-        parts = urlsplit(f"//{address}")
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        host = port = None
-    if not host or not port or "@" in address or "/" in address:
-        raise file.ConfigError(f"{address!r} is no address of a peer: give one such as 10.0.0.5:8256")
-    return host, port

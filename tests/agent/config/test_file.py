@@ -12,6 +12,7 @@ from notbefore.agent.rules.handling import Match, Phase
 KINDS = "command, webhook, systemd, file, haproxy, kubernetes, notify, python"
 COMMAND = '[[handler]]\nname = "drain"\ntype = "command"\nprepare = ["true"]\n'
 WEBHOOK = '[[handler]]\nname = "hook"\ntype = "webhook"\n'
+NOTIFY = '[[handler]]\nname = "tell"\ntype = "notify"\n'
 HAPROXY = '[[handler]]\nname = "lb"\ntype = "haproxy"\n'
 
 
@@ -143,7 +144,85 @@ BAD = [
     ('nme = "x"', "there is no key 'nme'; did you mean 'name'?"),
     ("zzz = 1", "there is no key 'zzz'; there are name, endpoint, state, listen, act_for, approve, peers, handler"),
     ("name = 3", 'name: this must be a text in quotes, such as "a"'),
-    ('listen = "8256"', "'8256' is not HOST:PORT: give one such as 127.0.0.1:8254 or [::1]:8254"),
+    ('listen = "8256"', "'8256' in listen is not HOST:PORT: give one such as 127.0.0.1:8256"),
+    *(
+        (f'endpoint = "{url}"', "endpoint: this is not a metadata endpoint: give one such as http://169.254.169.254")
+        for url in ("ftp://x", "https://x", "http://x/path", "http://me:hunter2@x")
+    ),
+    ('state = "here"', "'here' in state is not an absolute path: give one such as /var/lib/notbefore-agent"),
+    (
+        COMMAND + 'recover = [""]',
+        'handler "drain": recover names no program: give one such as ["/usr/local/bin/drain", "now"]',
+    ),
+    (
+        COMMAND + 'recover = [" "]\nshell = true',
+        'handler "drain": recover names no program: give one such as ["/usr/local/bin/drain", "now"]',
+    ),
+    (WEBHOOK + 'url = "http://a"\nphases = []', 'handler "hook": phases: this list must not be empty'),
+    (
+        WEBHOOK + 'url = "http://a"\nca_file = "ca.pem"',
+        "handler \"hook\": 'ca.pem' in ca_file is not an absolute path: give one such as /etc/notbefore/ca.pem",
+    ),
+    (
+        WEBHOOK + 'url = "http://a"\nheader_files = { Authorization = "~/token" }',
+        "handler \"hook\": '~/token' in header_files is not an absolute path: give one such as /etc/notbefore/token",
+    ),
+    (
+        WEBHOOK + 'url = "http://a"\nbody = "$EVENT_TPYE"',
+        re.compile(r'handler "hook": body: \$EVENT_TPYE is not known: the names are NOTBEFORE_PHASE, .*'),
+    ),
+    (
+        WEBHOOK + 'url = "http://a"\nbody = "5$"',
+        'handler "hook": body: a $ stands alone: write $$ for a dollar sign',
+    ),
+    (
+        NOTIFY + 'urls = ["json://a"]\ntitle = "$HOME"',
+        re.compile(r'handler "tell": title: \$HOME is not known: .*'),
+    ),
+    (
+        NOTIFY + 'urls = ["json://a"]\nbody = "$"',
+        'handler "tell": body: a $ stands alone: write $$ for a dollar sign',
+    ),
+    (
+        NOTIFY + 'urls_file = "urls"',
+        "handler \"tell\": 'urls' in urls_file is not an absolute path: give one such as /etc/notbefore/urls",
+    ),
+    (
+        '[[handler]]\nname = "k"\ntype = "kubernetes"\nkubeconfig = "~/.kube/config"',
+        "handler \"k\": '~/.kube/config' in kubeconfig is not an absolute path:"
+        " give one such as /etc/notbefore/kubeconfig",
+    ),
+    *(
+        (
+            f'[[handler]]\nname = "p"\ntype = "python"\nentry_point = "{point}"',
+            f"handler \"p\": '{point}' in entry_point names no function: give MODULE:FUNCTION or an entry point's name",
+        )
+        for point in ("", " ", ":f", "m:")
+    ),
+    (
+        '[peers]\nsecret_file = "secret"',
+        "peers: 'secret' in secret_file is not an absolute path: give one such as /etc/notbefore/peers.secret",
+    ),
+    *(
+        (
+            f'listen = "a:1"\n[peers]\nsecret_file = "/x"\naddresses = {{ bob = "{address}" }}',
+            f"peers: '{address}' in addresses is not HOST:PORT: give one such as 10.0.0.5:8256",
+        )
+        for address in (
+            "",
+            "x",
+            "x:",
+            ":80",
+            "x:http",
+            "x:99999",
+            "x:0",
+            "a@b:80",
+            "http://b:80",
+            "[::1:80",
+            "b:80/",
+            "b :80",
+        )
+    ),
     ("handler = 3", "handler: begin it with [[handler]], in two brackets"),
     ('[handler]\nname = "a"', "handler: begin it with [[handler]], in two brackets"),
     ("handler = [3]", "handler 1: this must be a table"),
@@ -196,7 +275,7 @@ BAD = [
     ),
     (
         COMMAND + 'directory = "here"',
-        "handler \"drain\": 'here' in directory is not an absolute path: give one such as /run/notbefore/drained",
+        "handler \"drain\": 'here' in directory is not an absolute path: give one such as /srv",
     ),
     (
         '[[handler]]\nname = "a"\ntype = "command"',
@@ -209,7 +288,11 @@ BAD = [
     ),
     (
         WEBHOOK + 'url = "http://a"\nmethod = "post"',
-        "handler \"hook\": 'post' in method is not an HTTP method: give one such as POST",
+        "handler \"hook\": 'post' in method is not one of GET, POST, PUT, PATCH, DELETE",
+    ),
+    (
+        WEBHOOK + 'url = "http://a"\nmethod = "CONNECT"',
+        "handler \"hook\": 'CONNECT' in method is not one of GET, POST, PUT, PATCH, DELETE",
     ),
     (
         WEBHOOK + 'url = "http://a"\nheaders = { "X Y" = "z" }',
@@ -224,6 +307,10 @@ BAD = [
         "handler \"f\": 'flag' in path is not an absolute path: give one such as /run/notbefore/drained",
     ),
     ('[[handler]]\nname = "s"\ntype = "systemd"\nunits = []', 'handler "s": units: this list must not be empty'),
+    (
+        '[[handler]]\nname = "s"\ntype = "systemd"\nunits = ["a", ""]',
+        'handler "s": units holds an empty name: leave it out',
+    ),
     (
         HAPROXY + 'socket = "admin.sock"\nservers = ["a/b"]',
         "handler \"lb\": 'admin.sock' in socket is neither an absolute path nor HOST:PORT:"
@@ -247,8 +334,8 @@ BAD = [
         '[[approve.at_once]]\ntypes = ["freeze"]',
         "approve.at_once 1: 'freeze' in types is not one of Freeze, Reboot, Redeploy, Preempt, Terminate",
     ),
-    ('[peers]\nsecret_file = "x"', 'peers need a place to tell things to: give listen, such as "0.0.0.0:8256"'),
-    ('[peers]\nport = 0\nsecret_file = "x"', "peers.port: this must be at least 1"),
+    ('[peers]\nsecret_file = "/x"', 'peers need a place to tell things to: give listen, such as "0.0.0.0:8256"'),
+    ('[peers]\nport = 0\nsecret_file = "/x"', "peers.port: this must be at least 1"),
     ("[peers]\n", "peers: the key 'secret_file' is missing"),
     ("[peers]\nsecret = 1", "peers: there is no key 'secret'; did you mean 'secret_file'?"),
 ]

@@ -1,12 +1,14 @@
-"""What values of `[[handler]]` must look like. ValueError says what would be right, and repeats nothing secret."""
+"""What values of agent.toml must look like. ValueError says what would be right, and repeats nothing secret."""
 
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from urllib.parse import urlsplit
 
+from notbefore.agent.handlers import templates
 from notbefore.settings import values
 
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _SERVER = re.compile(r"[A-Za-z0-9_.:-]+/[A-Za-z0-9_.:-]+")
 
@@ -21,14 +23,37 @@ def all_of(key: str, given: Iterable[str], known: Collection[str]) -> None:
         one_of(key, value, known)
 
 
-def absolute(key: str, path: str) -> None:
+def absolute(key: str, path: str, example: str) -> None:
+    """Nobody knows where a daemon stands, nor whose home is its own."""
     if not os.path.isabs(path) or "\0" in path:
-        raise ValueError(f"{path!r} in {key} is not an absolute path: give one such as /run/notbefore/drained")
+        raise ValueError(f"{path!r} in {key} is not an absolute path: give one such as {example}")
 
 
-def words(key: str, given: Iterable[str]) -> None:
+def program(key: str, argv: Sequence[str]) -> None:
+    _without_nul(key, argv)
+    if not argv[0].strip():
+        raise ValueError(f'{key} names no program: give one such as ["/usr/local/bin/drain", "now"]')
+
+
+def units(given: Sequence[str]) -> None:
+    _without_nul("units", given)
+    if not all(unit.strip() for unit in given):
+        raise ValueError("units holds an empty name: leave it out")
+
+
+def _without_nul(key: str, given: Iterable[str]) -> None:
     if any("\0" in word for word in given):
         raise ValueError(f"{key} holds a NUL character, which no program can be given")
+
+
+def template(key: str, text: str) -> None:
+    if flaw := templates.flaw(text):
+        raise ValueError(f"{key}: {flaw}")
+
+
+def entry_point(name: str) -> None:
+    if not all(part.strip() for part in name.split(":", 1)):
+        raise ValueError(f"{name!r} in entry_point names no function: give MODULE:FUNCTION or an entry point's name")
 
 
 def variables(given: Mapping[str, str]) -> None:
@@ -47,9 +72,30 @@ def url(value: str) -> None:
         raise ValueError("url is not one to send to: give one such as https://hooks.example.com/drain")
 
 
-def method(value: str) -> None:
-    if not _TOKEN.fullmatch(value) or value != value.upper():
-        raise ValueError(f"{value!r} in method is not an HTTP method: give one such as POST")
+def endpoint(value: str) -> None:
+    try:
+        values.endpoint(value)
+    except ValueError:
+        raise ValueError("endpoint: this is not a metadata endpoint: give one such as http://169.254.169.254") from None
+
+
+def listen(value: str) -> None:
+    try:
+        values.address(value)
+    except ValueError:
+        raise ValueError(f"{value!r} in listen is not HOST:PORT: give one such as 127.0.0.1:8256") from None
+
+
+def peer(address: str) -> tuple[str, int]:
+    """Also a host name with an underscore, as VMs may have."""
+    try:
+        parts = urlsplit(f"//{address}")
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = port = None
+    if not host or not port or re.search(r"[@/?#\s]", address):
+        raise ValueError(f"{address!r} in addresses is not HOST:PORT: give one such as 10.0.0.5:8256")
+    return host, port
 
 
 def headers(key: str, given: Mapping[str, str]) -> None:

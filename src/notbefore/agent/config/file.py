@@ -12,7 +12,6 @@ from notbefore.agent.config.values import Span
 from notbefore.agent.rules.approval import Policy
 from notbefore.agent.rules.handling import Match
 from notbefore.core import errors
-from notbefore.settings import values as values_of_settings
 
 STATE = "/var/lib/notbefore-agent"
 READY_PATH = "/peers/ready"
@@ -67,6 +66,11 @@ class Peers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     timeout: Span = Span(seconds=30)
     """How long the next one in Resources waits for the one before it to approve."""
 
+    def __post_init__(self) -> None:
+        checks.absolute("secret_file", self.secret_file, "/etc/notbefore/peers.secret")
+        for address in self.addresses.values():
+            checks.peer(address)
+
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str = ""
@@ -93,10 +97,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"two handlers are called {name!r}")
+        checks.absolute("state", self.state, STATE)
         if self.endpoint:
-            values_of_settings.endpoint(self.endpoint)
+            checks.endpoint(self.endpoint)
         if self.listen:
-            values_of_settings.address(self.listen)
+            checks.listen(self.listen)
         if self.peers is not None and not self.listen:
             raise ValueError('peers need a place to tell things to: give listen, such as "0.0.0.0:8256"')
 

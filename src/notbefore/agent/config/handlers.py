@@ -66,7 +66,9 @@ class Common(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Chosen(Common, frozen=True, kw_only=True):
     """A handler that does the same in every phase it is told to act in."""
 
-    phases_given: tuple[Phase, ...] = msgspec.field(name="phases", default=(Phase.PREPARE, Phase.RECOVER, Phase.UNDO))
+    phases_given: Annotated[tuple[Phase, ...], msgspec.Meta(min_length=1)] = msgspec.field(
+        name="phases", default=(Phase.PREPARE, Phase.RECOVER, Phase.UNDO)
+    )
 
     @property
     def phases(self) -> frozenset[Phase]:
@@ -91,9 +93,9 @@ class Command(Common, frozen=True, kw_only=True, tag="command"):
         if self.shell and any(len(argv) > 1 for argv in self.commands.values()):
             raise ValueError("with shell = true each command is a list of one text")
         for phase, argv in self.commands.items():
-            checks.words(phase, argv)
+            checks.program(phase, argv)
         checks.variables(self.environment)
-        checks.absolute("directory", self.directory)
+        checks.absolute("directory", self.directory, "/srv")
 
     @property
     def commands(self) -> dict[Phase, Argv]:
@@ -123,9 +125,14 @@ class Webhook(Chosen, frozen=True, kw_only=True, tag="webhook"):
     def __post_init__(self) -> None:
         Common.__post_init__(self)
         checks.url(self.url)
-        checks.method(self.method)
+        checks.one_of("method", self.method, checks.METHODS)
         checks.headers("headers", self.headers)
         checks.headers("header_files", dict.fromkeys(self.header_files, ""))
+        for path in self.header_files.values():
+            checks.absolute("header_files", path, "/etc/notbefore/token")
+        checks.template("body", self.body)
+        if self.ca_file:
+            checks.absolute("ca_file", self.ca_file, "/etc/notbefore/ca.pem")
 
 
 class Systemd(Common, frozen=True, kw_only=True, tag="systemd"):
@@ -134,7 +141,7 @@ class Systemd(Common, frozen=True, kw_only=True, tag="systemd"):
 
     def __post_init__(self) -> None:
         Common.__post_init__(self)
-        checks.words("units", self.units)
+        checks.units(self.units)
 
 
 class File(Common, frozen=True, kw_only=True, tag="file"):
@@ -143,7 +150,7 @@ class File(Common, frozen=True, kw_only=True, tag="file"):
 
     def __post_init__(self) -> None:
         Common.__post_init__(self)
-        checks.absolute("path", self.path)
+        checks.absolute("path", self.path, "/run/notbefore/drained")
 
 
 class Haproxy(Common, frozen=True, kw_only=True, tag="haproxy"):
@@ -173,6 +180,11 @@ class Kubernetes(Common, frozen=True, kw_only=True, tag="kubernetes"):
     escalate: Span = Span(seconds=30)
     """This long before the deadline, pods that a budget still protects are deleted; 0s: never."""
 
+    def __post_init__(self) -> None:
+        Common.__post_init__(self)
+        if self.kubeconfig:
+            checks.absolute("kubeconfig", self.kubeconfig, "/etc/notbefore/kubeconfig")
+
 
 class Notify(Chosen, frozen=True, kw_only=True, tag="notify"):
     urls: tuple[str, ...] = ()
@@ -190,12 +202,20 @@ class Notify(Chosen, frozen=True, kw_only=True, tag="notify"):
         Common.__post_init__(self)
         if not (self.urls or self.urls_file):
             raise ValueError("say where to notify: urls or urls_file")
+        if self.urls_file:
+            checks.absolute("urls_file", self.urls_file, "/etc/notbefore/urls")
+        checks.template("title", self.title)
+        checks.template("body", self.body)
 
 
 class Python(Chosen, frozen=True, kw_only=True, tag="python"):
     entry_point: str
     """MODULE:FUNCTION, or a name in the entry point group `notbefore.handlers`."""
     options: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        Common.__post_init__(self)
+        checks.entry_point(self.entry_point)
 
 
 Handler = Command | Webhook | Systemd | File | Haproxy | Kubernetes | Notify | Python

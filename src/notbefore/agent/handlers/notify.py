@@ -85,9 +85,6 @@ def run(config: Notify, until: float) -> Outcome:
 
 
 def rehearse(config: Notify) -> Outcome:
-    for what, text in (("title", config.title), ("body", config.body)):
-        if flaw := templates.flaw(text):
-            return Outcome(ok=False, said=f"{what}: {flaw}")
     try:
         sinks = _sinks(config)
     except SinksError as error:

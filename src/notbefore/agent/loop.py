@@ -323,6 +323,7 @@ class Loop:
                 self._take(self._inbox.get(timeout=left))
             except queue.Empty:
                 break
+        self._around.sampler.end()
         self._memory.close()
 
     def _crew_of(self, saga: Saga) -> Crew:

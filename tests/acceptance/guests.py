@@ -75,6 +75,10 @@ class Vm:
     def maintain_host(self, kind: str = "host-reboot", minutes: float = AMPLE) -> str:
         return self._event(kind, self.host, minutes)
 
+    def fail_host(self) -> str:
+        """Without any notice."""
+        return self._event("hardware-failure", self.host, None)
+
     def cancel(self, event_id: str) -> None:
         self.server.post(f"/v1/events/{event_id}/cancel")
 
@@ -96,8 +100,8 @@ class Vm:
         body = json.dumps({"StartRequests": [{"EventId": event_id} for event_id in event_ids]}).encode()
         assert ask(self.place, "POST", TARGET, body, {"Metadata": "true"}).status == 200
 
-    def _event(self, kind: str, name: str, minutes: float) -> str:
-        made = self.server.schedule(kind, name, notice_minutes=minutes)
+    def _event(self, kind: str, name: str, minutes: float | None) -> str:
+        made = self.server.schedule(kind, name, **({} if minutes is None else {"notice_minutes": minutes}))
         found = next(event["id"] for event in made["events"] if self.name in event["resources"])
         assert isinstance(found, str)
         return found

@@ -1,14 +1,19 @@
 """Somebody between an agent and its endpoint who does not let everything pass."""
 
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
+from email.utils import format_datetime, parsedate_to_datetime
 from http.client import HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from tests.acceptance.running import DEADLINE, Said, ask
+
+DATE = re.compile(rb"\w{3}, \d{2} \w{3} \d{4} \d{2}:\d{2}:\d{2} GMT")
 
 
 class DroppedError(Exception):
@@ -28,6 +33,8 @@ class Meddler:
     """Asked with the method of each request; gives the answer, or None to let it pass."""
     approved: list[list[str]] = field(default_factory=list)
     """The ids of each approval that was asked for."""
+    ahead: timedelta = timedelta(0)
+    """Of the real time is the one that guests see: to them, their own clock is wrong."""
     patient: bool = True
     """Lets the endpoint hold polls; otherwise it is asked once a second, as Azure is."""
     pinned: Said | None = None
@@ -72,10 +79,17 @@ class Meddler:
             headers = {name: value for name, value in headers.items() if name != "Prefer"}
         if self.pinned is not None and method == "GET" and "scheduledevents" in target:
             return self.pinned
-        said = ask(self.target, method, target, body or None, headers, seconds=DEADLINE)
+        said = self._shifted(ask(self.target, method, target, body or None, headers, seconds=DEADLINE))
         if method == "GET" and said.status == 200 and "scheduledevents" in target:
             self._last = said
         return said
+
+    def _shifted(self, said: Said) -> Said:
+        def shift(found: re.Match[bytes]) -> bytes:
+            return format_datetime(parsedate_to_datetime(found[0].decode()) + self.ahead, usegmt=True).encode()
+
+        headers = {**said.headers, "date": DATE.sub(shift, said.headers["date"].encode()).decode()}
+        return Said(said.status, headers, DATE.sub(shift, said.body))
 
     def wait_for_the_end(self) -> None:
         self._ended.wait()

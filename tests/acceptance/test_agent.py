@@ -1,7 +1,7 @@
 """The agent as a real process against the real server: what it is there for, and what is none of its business."""
 
 import json
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +128,45 @@ def stages_up_and_down(home: Path, fleet: Fleet) -> None:
         assert (sorted(both), last) == (["recover cache 1", "recover database 1"], "recover traffic 1")
 
 
+def two_events_for_one_handler(home: Path, fleet: Fleet) -> None:
+    """It is prepared for both, and comes back when neither needs it any more."""
+    vm = fleet.alone()
+    with agent(home, vm.endpoint, NEVER + diary(), covered=False) as guest:
+        first, second = vm.restart(), vm.maintain_host("host-update")
+        until(lambda: guest.moves.count("prepared") == 2)
+        assert guest.done == ["prepare drain 1", "prepare drain 1"]
+        vm.cancel(first)
+        guest.until_logged("saga.moved", event_id=first, state="done")
+        assert len(guest.begun) == 2
+        vm.cancel(second)
+        guest.until_logged("saga.moved", event_id=second, state="done")
+        assert guest.done[2:] == ["undo drain 1"]
+
+
+def without_notice(home: Path, fleet: Fleet) -> None:
+    """There is nothing to prepare and nothing to approve; what only wants to know is told."""
+    vm = fleet.alone()
+    with agent(home, vm.endpoint, diary() + diary("look", ["recover"]), covered=False) as guest:
+        guest.until_logged("agent.named")
+        vm.fail_host()
+        guest.until_done("on_started drain 1", "recover look 1")
+        assert guest.moves[0] == "started"
+        assert guest.logged("approval.done") == []
+
+
+def a_clock_that_is_wrong(home: Path, fleet: Fleet) -> None:
+    """Deadlines are the endpoint's: this VM's own clock is an hour late."""
+    vm = fleet.alone()
+    script = 'echo "$NOTBEFORE_SECONDS_LEFT" > "$DIARY"'
+    with meddler(vm.place) as between:
+        between.ahead = timedelta(hours=1)
+        with agent(home, between.url, command("tell", {"prepare": script}), covered=False) as guest:
+            guest.until_logged("agent.named")
+            vm.restart_soon()
+            guest.until_logged("approval.done")
+            assert 0 < int(guest.done[0]) <= 5
+
+
 # When it approves
 
 
@@ -206,6 +245,9 @@ def test_the_whole_way(fleet: Fleet, tmp_path: Path) -> None:
         what_handlers_are_told,
         of_two_events_one_is_ours,
         acting_for_others,
+        two_events_for_one_handler,
+        without_notice,
+        a_clock_that_is_wrong,
         refused_at_first,
         dropped_at_first,
         never_answered_at_first,

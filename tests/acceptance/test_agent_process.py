@@ -3,6 +3,7 @@
 import signal
 import socket
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from tests.acceptance.agents import agent, command, diary, tell
@@ -104,12 +105,17 @@ def what_systemd_is_told(home: Path, fleet: Fleet) -> None:
     home.mkdir()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(home / "notify"))
-        systemd.settimeout(10)
+        systemd.setblocking(False)
         told: list[str] = []
 
+        def heard(line: str) -> bool:
+            with suppress(BlockingIOError):
+                while True:
+                    told.extend(systemd.recv(4096).decode().splitlines())
+            return line in told
+
         def until_told(line: str) -> None:
-            while line not in told:
-                told.extend(systemd.recv(4096).decode().splitlines())
+            until(lambda: heard(line), what=lambda: f"{line} among {told}")
 
         env = {"NOTIFY_SOCKET": str(home / "notify"), "WATCHDOG_USEC": "4000000"}
         scripts = {"prepare": 'env > "$DIARY.env"', "recover": "true"}
@@ -117,7 +123,7 @@ def what_systemd_is_told(home: Path, fleet: Fleet) -> None:
             until_told("READY=1")
             until_told("WATCHDOG=1")
             vm.restart()
-            until_told("STATUS=Reboot: started; waits for its end")
+            until_told("STATUS=Reboot: started")
             until_told("STATUS=nothing is near")
             told.clear()
             until_told("WATCHDOG=1")
@@ -139,11 +145,13 @@ def a_dead_sink_and_a_secret(home: Path, fleet: Fleet) -> None:
         f'[[handler]]\nname = "chat"\ntype = "webhook"\nurl = "http://{HOST}:1/hook?key={SECRET[-8:]}"\n'
         f'header_files = {{ Authorization = "{home / "token"}" }}\non_failure = "continue"\nretries = 0\n'
     )
-    with agent(home, vm.endpoint, webhook + diary(stage=1)) as guest:
+    notify = f'[[handler]]\nname = "page"\ntype = "notify"\nurls = ["json://{HOST}:1"]\nphases = ["prepare"]\n'
+    with agent(home, vm.endpoint, webhook + notify + diary(stage=1)) as guest:
         vm.restart()
         guest.until_done(*WHOLE)
         guest.until_state("done")
         assert "connection refused" in guest.until_logged("step.failed", handler="chat")["said"]
+        guest.until_logged("step.failed", handler="page")
         assert guest.until_logged("approval.done")
         shown = guest.errors + str(guest.status) + guest.cli("status").stdout
         assert SECRET not in shown

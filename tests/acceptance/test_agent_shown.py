@@ -147,7 +147,7 @@ def a_life_as_status_tells_it(home: Path, fleet: Fleet) -> None:
         told = facts(busy.stdout)
         assert (told["event"], told["state"], told["type"]) == (event_id, "preparing", "Reboot")
         assert told["why"] == "drain is at work (prepare, attempt 1)"
-        assert told["ready"] == "no: Reboot: drain is at work (prepare, attempt 1)"
+        assert told["ready"] == "no: Reboot: preparing"
         assert "prepare drain: running" in busy.stdout
 
         guest.release("prepare")
@@ -236,7 +236,7 @@ def badly_configured(home: Path, _: Fleet) -> None:
     for config, complaint in {
         "listen = ": "is not TOML",
         diary(tiemout="5s"): "handler \"drain\": there is no key 'tiemout'; did you mean 'timeout'?",
-        'endpoint = "https://here"\n': "is not a metadata endpoint",
+        'endpoint = "https://here"\n': "give one such as http://169.254.169.254",
     }.items():
         guest.configure(config)
         told = guest.cli("run" if config.startswith("endpoint") else "check")

@@ -59,7 +59,8 @@ def an_endpoint_that_talks_nonsense(home: Path, fleet: Fleet) -> None:
         vm.cancel(event_id)
         guest.until_done("prepare drain 1", "undo drain 1")
         reasons = " ".join(entry.get("reason", "") for entry in guest.logged("poll.failed"))
-        assert ("who are you?" in reasons, reasons.count("gave no Scheduled Events document")) == (True, 2)
+        assert "who are you?" in reasons
+        assert "gave no Scheduled Events document" in reasons
 
 
 def a_name_that_is_not_told_at_first(home: Path, fleet: Fleet) -> None:

@@ -38,6 +38,11 @@ def test_the_facts_come_as_json_on_stdin() -> None:
     assert json.loads(command(prepare=("cat",)).run(work()).said) == json.loads(facts.encoded(work()))
 
 
+def test_the_facts_come_as_variables_and_what_is_configured_comes_on_top() -> None:
+    made = command(prepare=("/bin/sh", "-c", 'echo "$EVENT_ID $EVENT_TYPE"'), environment={"EVENT_TYPE": "mine"})
+    assert made.run(work()).said == f"{work().event.id} mine"
+
+
 def test_no_shell_looks_at_it_unless_asked() -> None:
     assert command(prepare=("echo", "$EVENT_TYPE; `id`", "*")).run(work()).said == "$EVENT_TYPE; `id` *"
     asked = command(prepare=('echo "$EVENT_TYPE" && cat > /dev/null && exit 4',), shell=True)

@@ -4,7 +4,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.acceptance.running import until
@@ -17,8 +19,18 @@ QUICK = 0.3
 
 
 def sh(text: str, *arguments: str, given: Work | None = None, stdin: bytes = b"", grace: float = QUICK) -> Outcome:
-    argv = ["/bin/sh", "-c", text, "sh", *arguments]
-    return process.run(argv, work=given or work(), environment={}, stdin=stdin, grace=grace)
+    return ran(["/bin/sh", "-c", text, "sh", *arguments], given=given, stdin=stdin, grace=grace)
+
+
+def ran(argv: Sequence[str], *, given: Work | None = None, grace: float = QUICK, **more: Any) -> Outcome:
+    given = given or work()
+    try:
+        ended = process.execute(
+            process.Program(argv=argv, **more), seconds=given.seconds_left, stop=given.stop, grace=grace
+        )
+    except process.ProgramError as error:
+        return Outcome(ok=False, said=error.message)
+    return Outcome(ok=ended.ok, said=ended.said)
 
 
 def stopped_with(mark: Path) -> Work:
@@ -53,18 +65,17 @@ def test_a_program_succeeds_and_its_last_words_are_kept() -> None:
     assert sh("echo one; echo two >&2") == Outcome(ok=True, said="one / two")
 
 
-def test_it_is_told_the_facts_twice_and_what_is_configured_comes_on_top(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_inherits_all_but_the_way_to_the_service_manager(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC"):
         monkeypatch.setenv(name, "the agent's")
     monkeypatch.setenv("KEPT", "kept")
-    told = process.run(
-        ["/bin/sh", "-c", 'cat; echo "$EVENT_TYPE $MORE $KEPT"; env | grep -c -e NOTIFY -e WATCHDOG; pwd'],
-        work=work(),
-        environment={"MORE": "more", "EVENT_TYPE": "mine"},
+    told = ran(
+        ["/bin/sh", "-c", 'cat; echo "$MORE $KEPT"; env | grep -c -e NOTIFY -e WATCHDOG; pwd'],
+        environment={"MORE": "more"},
         directory="/usr",
         stdin=b'{"a":1}\n',
     )
-    assert told == Outcome(ok=True, said='{"a":1} / mine more kept / 0 / /usr')
+    assert told == Outcome(ok=True, said='{"a":1} / more kept / 0 / /usr')
 
 
 def test_without_anything_to_read_it_finds_the_end_at_once() -> None:
@@ -111,19 +122,19 @@ def test_bytes_that_are_no_text_do_no_harm() -> None:
     ],
 )
 def test_what_cannot_be_started_is_told_plainly(program: str, said: str) -> None:
-    assert process.run([program], work=work(), environment={}, stdin=b"") == Outcome(ok=False, said=said)
+    assert ran([program]) == Outcome(ok=False, said=said)
 
 
 def test_a_file_that_is_no_program_is_told_plainly(tmp_path: Path) -> None:
     script = tmp_path / "script"
     script.write_text("echo no first line with an interpreter\n")
     script.chmod(0o755)
-    outcome = process.run([str(script)], work=work(), environment={}, stdin=b"")
+    outcome = ran([str(script)])
     assert outcome == Outcome(ok=False, said=f"{script} cannot be run: exec format error")
 
 
 def test_a_directory_that_is_not_there_is_told_plainly() -> None:
-    outcome = process.run(["/bin/true"], work=work(), environment={}, directory="/nowhere", stdin=b"")
+    outcome = ran(["/bin/true"], directory="/nowhere")
     assert outcome == Outcome(ok=False, said="the directory /nowhere cannot be used: no such file or directory")
 
 
@@ -223,6 +234,22 @@ def test_one_that_cannot_be_killed_holds_nothing_up() -> None:
     assert ended.said.endswith("when its time was up, and killed 0.1 s later, and is still there")
     started[0].kill()
     started[0].wait(5)
+
+
+def test_the_stubborn_are_not_looked_at_all_the_time() -> None:
+    """Each look reads about every process of the machine."""
+    looks = 0
+
+    class Seen(process.Alone):
+        @property
+        def alive(self) -> bool:
+            nonlocal looks
+            looks += 1
+            return super().alive
+
+    program = process.Program(argv=["/bin/sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"])
+    process.execute(program, seconds=0.1, stop=threading.Event(), grace=0.5, family=Seen)
+    assert 5 < looks < 20
 
 
 def test_more_is_kept_for_those_who_ask() -> None:

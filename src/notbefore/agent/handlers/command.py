@@ -19,14 +19,17 @@ class Command:
         argv = self._config.commands.get(work.phase)
         if argv is None:
             return Outcome(ok=True, said="nothing to run")
-        return process.run(
-            self._argv(argv),
-            work=work,
-            environment=self._config.environment,
+        program = process.Program(
+            argv=self._argv(argv),
+            environment={**facts.environment(work), **self._config.environment},
             directory=self._config.directory,
             stdin=facts.encoded(work),
-            grace=self._grace,
         )
+        try:
+            ended = process.execute(program, seconds=work.seconds_left, stop=work.stop, grace=self._grace)
+        except process.ProgramError as error:
+            return Outcome(ok=False, said=error.message)
+        return Outcome(ok=ended.ok, said=ended.said)
 
     def rehearse(self) -> Outcome:
         ok, said = True, []

@@ -12,14 +12,17 @@ from dataclasses import dataclass, field
 from typing import IO, Protocol
 
 from notbefore.agent.handlers import facts
-from notbefore.agent.handlers.interface import GRACE, Outcome, Work
+from notbefore.agent.handlers.interface import GRACE
 from notbefore.core import errors
 
 KEPT = 2048
 """Bytes of output that are kept: the last ones."""
 NOT_INHERITED = frozenset({"NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC"})
 """A child that spoke to the service manager would speak for the agent."""
+_FIRST_LOOK = 0.001
 _LONGEST_LOOK = 0.05
+_LONGEST_LOOK_AT_ALL = 0.1
+"""Seconds between two looks at a child, and at all that it started, which may mean at every process there is."""
 _LAST_WORDS = 0.5
 """Seconds for output that is still in the pipe when a child has ended."""
 _REAPED = 1.0
@@ -103,26 +106,6 @@ class Ended:
         """What it printed, in one line and fit for a log."""
         lines = (facts.plain(line).strip() for line in _COLOURS.sub("", self.printed).splitlines())
         return " / ".join(line for line in lines if line)
-
-
-def run(
-    argv: Sequence[str],
-    *,
-    work: Work,
-    environment: Mapping[str, str],
-    directory: str = "/",
-    stdin: bytes,
-    grace: float = GRACE,
-) -> Outcome:
-    """Have a program do the work. It is told the facts in its environment; `environment` comes on top of them."""
-    program = Program(
-        argv=argv, environment={**facts.environment(work), **environment}, directory=directory, stdin=stdin
-    )
-    try:
-        ended = execute(program, seconds=work.seconds_left, stop=work.stop, grace=grace)
-    except ProgramError as error:
-        return Outcome(ok=False, said=error.message)
-    return Outcome(ok=ended.ok, said=ended.said)
 
 
 def execute(
@@ -220,7 +203,7 @@ def _words(error: OSError) -> str:
 
 def _ended(process: subprocess.Popen[bytes], until: float, stop: threading.Event) -> bool:
     """Whether it ended by itself. Nothing portable waits for a child and for an event, so this looks at both."""
-    pause = 0.001
+    pause = _FIRST_LOOK
     while process.poll() is None:
         left = until - time.monotonic()
         if left <= 0 or stop.wait(min(pause, left)):
@@ -236,11 +219,14 @@ def _end(family: Family, grace: float) -> bool:
     family.ask_to_end()
     until = time.monotonic() + grace
     looking = threading.Event()
+    pause = _FIRST_LOOK
     while family.alive:
-        if time.monotonic() >= until:
+        left = until - time.monotonic()
+        if left <= 0:
             family.kill()
             return True
-        looking.wait(_LONGEST_LOOK / 5)
+        looking.wait(min(pause, left))
+        pause = min(pause * 2, _LONGEST_LOOK_AT_ALL)
     return False
 
 

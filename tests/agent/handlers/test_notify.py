@@ -122,7 +122,7 @@ def test_a_rehearsal_sends_nothing_and_names_what_is_wrong(server: Sink, tmp_pat
     unusable = notify.rehearse(config(url(server), f"nosuch://{SECRET}"))
     assert unusable == Outcome(ok=False, said="apprise cannot use number 2 (nosuch)")
     missing = tmp_path / "missing"
-    said = f"{missing} cannot be read: No such file or directory"
+    said = f"{missing} cannot be read: no such file or directory"
     assert notify.rehearse(config(urls_file=str(missing))) == Outcome(ok=False, said=said)
     missing.write_bytes(b"\xff\n")
     assert notify.rehearse(config(urls_file=str(missing))).said == f"{missing} cannot be read: it is not UTF-8"

@@ -4,7 +4,7 @@ import contextlib
 import os
 
 from notbefore.agent.config import handlers
-from notbefore.agent.handlers import facts, memos
+from notbefore.agent.handlers import facts, faults, memos
 from notbefore.agent.handlers.interface import Outcome, Work
 from notbefore.agent.rules.handling import Phase
 
@@ -28,8 +28,7 @@ class File:
         try:
             said = self._remove() if back else self._write(facts.encoded(work))
         except OSError as error:
-            reason = (error.strerror or type(error).__name__).lower()
-            return Outcome(ok=False, said=facts.plain(f"{self._path}: {reason}"))
+            return Outcome(ok=False, said=facts.plain(f"{self._path}: {faults.words(error)}"))
         return Outcome(ok=True, said=facts.plain(said))
 
     def rehearse(self) -> Outcome:

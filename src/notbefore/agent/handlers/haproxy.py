@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from notbefore.agent.config import handlers
-from notbefore.agent.handlers import facts, memos, waiting
+from notbefore.agent.handlers import facts, faults, memos, waiting
 from notbefore.agent.handlers.interface import Outcome, Work
 from notbefore.agent.rules.handling import Phase
 from notbefore.core import errors
@@ -111,7 +111,7 @@ class Api:
                 lambda: self._exchange(command, limit), until=limit, stop=self._stop, interrupt=lambda: None
             )
         except OSError as error:
-            raise AwayError(f"HAProxy at {self.place}: {(error.strerror or str(error)).lower()}") from None
+            raise AwayError(f"HAProxy at {self.place}: {faults.words(error)}") from None
 
     def states(self, servers: Sequence[str]) -> Mapping[str, int]:
         """The administrative state of each."""

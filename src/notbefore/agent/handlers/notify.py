@@ -15,7 +15,7 @@ from pathlib import Path
 import apprise
 
 from notbefore.agent.config.handlers import Notify
-from notbefore.agent.handlers import facts, templates
+from notbefore.agent.handlers import facts, faults, templates
 from notbefore.agent.handlers.interface import Outcome
 from notbefore.core import errors
 
@@ -109,6 +109,6 @@ def _listed(path: str) -> Sequence[str]:
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        reason = faults.words(error) if isinstance(error, OSError) else "it is not UTF-8"
         raise SinksError(f"{path} cannot be read: {reason}") from None
     return [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]

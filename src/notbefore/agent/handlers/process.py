@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Protocol
 
-from notbefore.agent.handlers import facts
+from notbefore.agent.handlers import facts, faults
 from notbefore.agent.handlers.interface import GRACE
 from notbefore.core import errors
 
@@ -191,14 +191,10 @@ def _start(program: Program) -> subprocess.Popen[bytes]:
 def _reason(program: Program, error: OSError) -> str:
     name = facts.plain(program.argv[0])
     if error.filename == program.directory and error.filename != program.argv[0]:
-        return f"the directory {facts.plain(program.directory)} cannot be used: {_words(error)}"
+        return f"the directory {facts.plain(program.directory)} cannot be used: {faults.words(error)}"
     if error.errno == errno.ENOENT:
         return f"there is no program {name}"
-    return f"{name} cannot be run: {_words(error)}"
-
-
-def _words(error: OSError) -> str:
-    return (error.strerror or type(error).__name__).lower()
+    return f"{name} cannot be run: {faults.words(error)}"
 
 
 def _ended(process: subprocess.Popen[bytes], until: float, stop: threading.Event) -> bool:

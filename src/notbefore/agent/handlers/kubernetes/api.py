@@ -11,6 +11,7 @@ from kubernetes.client.rest import urllib3
 
 from notbefore import __version__
 from notbefore.agent.config.handlers import Kubernetes
+from notbefore.agent.handlers import faults
 from notbefore.agent.handlers.kubernetes.objects import Node, Pod, Pods, Review, Status
 from notbefore.core import errors
 
@@ -168,7 +169,7 @@ def _why(error: Exception) -> str:
         case credentials.ConfigException():
             return str(error)
         case OSError():
-            return error.strerror or type(error).__name__
+            return faults.words(error)
     # A file that is no kubeconfig makes the library stumble in many ways, and some of them quote it.
     return f"it is not understood ({type(error).__name__})"
 

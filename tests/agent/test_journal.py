@@ -140,6 +140,61 @@ def test_one_of_another_time_is_put_aside(tmp_path: Path) -> None:
     assert (tmp_path / "journal.db.unreadable-2").exists()
 
 
+def damage(directory: Path, statement: str) -> None:
+    with sqlite3.connect(directory / "journal.db") as raw:
+        raw.execute(statement)
+    raw.close()
+
+
+@pytest.mark.parametrize(
+    "content", ["CAST(x'ff' AS TEXT)", "CAST(x'7b22ff' AS TEXT)", "'{'", "x'00'", "(SELECT content FROM sagas LIMIT 1)"]
+)
+def test_one_saga_that_cannot_be_read_is_all_that_is_lost(tmp_path: Path, content: str) -> None:
+    journal = Journal(tmp_path)
+    journal.mark_old(None)
+    journal.write(a_rich_saga(), {"drain": "{}"})
+    journal.close()
+    damage(tmp_path, f"INSERT INTO sagas VALUES ('E7', true, 7, {content})")
+    journal = Journal(tmp_path)
+    assert journal.sagas() == [a_rich_saga()]
+    assert (journal.dropped, journal.put_aside) == (1, tmp_path / "journal.db.unreadable-1")
+    assert not journal.is_new()
+    with sqlite3.connect(tmp_path / "journal.db.unreadable-1") as copy:
+        assert copy.execute("SELECT count(*) FROM sagas").fetchone() == (2,)
+    copy.close()
+    journal.close()
+    assert Journal(tmp_path).put_aside is None
+
+
+def test_when_no_live_saga_could_be_read_it_is_as_after_a_loss(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.mark_old(advancing.after_loss(T0))
+    journal.write(replace(advancing.after_loss(T0), state=State.DONE), {})
+    journal.write(a_rich_saga(), {})
+    journal.close()
+    damage(tmp_path, "UPDATE sagas SET content = '{' WHERE id = 'E1'")
+    journal = Journal(tmp_path)
+    assert journal.is_new()
+    journal.mark_old(advancing.after_loss(T0))
+    assert [saga.live for saga in journal.sagas()] == [True]
+
+
+@pytest.mark.parametrize("table", ["sagas", "handlers", "peers", "marks"])
+def test_one_with_other_tables_is_put_aside(tmp_path: Path, table: str) -> None:
+    damage(tmp_path, f"CREATE TABLE {table} (something TEXT)")
+    journal = Journal(tmp_path)
+    assert journal.put_aside
+    assert (journal.sagas(), journal.peers(), journal.configs("E1"), journal.is_new()) == ([], {}, {}, True)
+
+
+def test_a_text_that_cannot_be_read_takes_no_other_with_it(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.write(a_rich_saga(), {"drain": "{}"})
+    journal.close()
+    damage(tmp_path, "INSERT INTO handlers VALUES ('E1', 'other', CAST(x'ff' AS TEXT))")
+    assert Journal(tmp_path).configs("E1") == {"drain": "{}", "other": ""}
+
+
 def test_a_place_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(JournalError, match="cannot be used"):

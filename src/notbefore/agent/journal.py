@@ -21,6 +21,20 @@ KEPT = 100
 """Sagas that are over."""
 HEARD = 1000
 """Readiness that peers have told of."""
+PASSING = frozenset(
+    {
+        sqlite3.SQLITE_AUTH,
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_READONLY,
+    }
+)
+"""What may be otherwise the next time; whatever else SQLite says is about what the file holds."""
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS sagas (
@@ -34,6 +48,12 @@ CREATE TABLE IF NOT EXISTS peers (
 );
 CREATE TABLE IF NOT EXISTS marks (name TEXT PRIMARY KEY);
 """
+COLUMNS = {
+    "sagas": "id, live, number, content",
+    "handlers": "saga, name, config",
+    "peers": "event, name, ready_at",
+    "marks": "name",
+}
 
 
 class JournalError(errors.UnavailableError):
@@ -46,21 +66,41 @@ class Journal:
     """For one thread."""
 
     def __init__(self, directory: Path) -> None:
-        """Opens or makes it; JournalError when that is not possible. One that cannot be read is put aside."""
+        """Opens or makes it; JournalError when that is not possible. What cannot be read is put aside."""
         self.put_aside: Path | None = None
-        """Where that one is kept."""
+        """Where the file is kept, as it was."""
+        self.dropped = 0
+        """Sagas that could not be read, of a journal that otherwise could."""
         path = directory / FILE
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             try:
                 self._connection = _connect(path)
-            except sqlite3.DatabaseError as error:
-                if isinstance(error, sqlite3.OperationalError):
+            except sqlite3.Error as error:
+                if _is_passing(error):
                     raise
                 self.put_aside = _put_aside(path)
                 self._connection = _connect(path)
+            self._drop_what_cannot_be_read(path)
         except (OSError, sqlite3.Error) as error:
             raise JournalError(f"the state directory {directory} cannot be used: {error}") from None
+
+    def _drop_what_cannot_be_read(self, path: Path) -> None:
+        try:
+            sagas, unreadable = _sagas(self._connection)
+            if not unreadable:
+                return
+            self.put_aside = _free(path)
+            _copy(self._connection, self.put_aside)
+            with self._transaction() as connection:
+                connection.executemany("DELETE FROM sagas WHERE rowid = ?", [(row,) for row in unreadable])
+                if not any(saga.live for saga in sagas):
+                    # As after the loss of a whole journal: nobody knows what was prepared.
+                    connection.execute("DELETE FROM marks")
+            self.dropped = len(unreadable)
+        except BaseException:
+            self._connection.close()
+            raise
 
     def close(self) -> None:
         self._connection.close()
@@ -68,7 +108,7 @@ class Journal:
     def sagas(self) -> list[Saga]:
         """All of them, the oldest first."""
         with _reading():
-            return _sagas(self._connection)
+            return _sagas(self._connection)[0]
 
     def configs(self, saga: str) -> Mapping[str, str]:
         """The configuration of each handler as it was when it prepared."""
@@ -92,6 +132,9 @@ class Journal:
         with self._transaction() as connection:
             if anew:
                 connection.execute("DELETE FROM handlers WHERE saga = ?", (saga.id,))
+            if not saga.live or anew:
+                # Of an event that is new to us, others may have been first to tell.
+                connection.execute("DELETE FROM peers WHERE event IN (SELECT id FROM sagas WHERE id = ?)", (saga.id,))
             connection.execute(
                 "INSERT INTO sagas SELECT ?1, ?2, coalesce(max(number), 0) + 1, ?3 FROM sagas WHERE true"
                 " ON CONFLICT (id) DO UPDATE SET live = excluded.live, content = excluded.content",
@@ -107,13 +150,17 @@ class Journal:
     def mark_old(self, first: Saga | None) -> None:
         """What was prepared before is settled: by this saga, or nothing was."""
         with self._transaction() as connection:
-            connection.execute("INSERT INTO marks VALUES ('old')")
+            connection.execute("REPLACE INTO marks VALUES ('old')")
             if first:
                 content = msgspec.json.encode(first).decode()
-                connection.execute("INSERT INTO sagas VALUES (?, ?, 0, ?)", (first.id, True, content))
+                connection.execute("REPLACE INTO sagas VALUES (?, ?, 0, ?)", (first.id, True, content))
 
-    def heard(self, event: str, name: str, ready_at: datetime) -> None:
+    def heard(self, event: str, name: str, ready_at: datetime | None) -> None:
+        """None: it is not ready, or no longer."""
         with self._transaction() as connection:
+            if ready_at is None:
+                connection.execute("DELETE FROM peers WHERE event = ? AND name = ?", (event, name))
+                return
             connection.execute("REPLACE INTO peers VALUES (?, ?, ?)", (event, name, ready_at.isoformat()))
             connection.execute(
                 "DELETE FROM peers WHERE rowid NOT IN (SELECT rowid FROM peers ORDER BY ready_at DESC LIMIT ?)",
@@ -178,8 +225,8 @@ class Lock:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             try:
                 self._connection = _lock(path, LOOKED_AT)
-            except sqlite3.DatabaseError as error:
-                if isinstance(error, sqlite3.OperationalError):
+            except sqlite3.Error as error:
+                if _is_passing(error):
                     raise
                 # There is nothing in it that could be lost.
                 path.unlink()
@@ -219,31 +266,70 @@ def _connect(path: Path) -> sqlite3.Connection:
         # SQLite would make it readable for everybody that the umask lets.
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
     connection = sqlite3.connect(path, timeout=5, isolation_level=None)
+    connection.text_factory = _text
     try:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         if connection.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
             raise sqlite3.DatabaseError("database disk image is malformed")
         connection.executescript(SCHEMA)
-        _sagas(connection)
+        for table, columns in COLUMNS.items():
+            connection.execute(f"SELECT {columns} FROM {table} LIMIT 0")  # noqa: S608
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def _sagas(connection: sqlite3.Connection) -> list[Saga]:
-    rows = connection.execute("SELECT content FROM sagas ORDER BY number")
+def _is_passing(error: sqlite3.Error) -> bool:
+    # Python's own complaints, such as of bytes that are not UTF-8, have no code.
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF in PASSING
+
+
+def _text(content: bytes) -> str:
+    """One text that cannot be read does not take the others with it."""
     try:
-        return [msgspec.json.decode(content, type=Saga) for (content,) in rows]
-    except msgspec.MsgspecError as error:
-        raise sqlite3.DatabaseError(f"a saga cannot be read: {error}") from None
+        return content.decode()
+    except UnicodeDecodeError:
+        return ""
 
 
-def _put_aside(path: Path) -> Path:
+def _sagas(connection: sqlite3.Connection) -> tuple[list[Saga], list[int]]:
+    """Those that can be read, the oldest first, and the rows of those that cannot."""
+    sagas, unreadable = [], []
+    for row, name, content in connection.execute(
+        "SELECT rowid, id, CAST(content AS BLOB) FROM sagas ORDER BY number"
+    ).fetchall():
+        try:
+            saga = msgspec.json.decode(content, type=Saga)
+        except (msgspec.MsgspecError, UnicodeDecodeError, TypeError):
+            unreadable.append(row)
+            continue
+        if saga.id == name:
+            sagas.append(saga)
+        else:
+            unreadable.append(row)
+    return sagas, unreadable
+
+
+def _free(path: Path) -> Path:
     number = 1
     while (kept := path.with_name(f"{FILE}.unreadable-{number}")).exists():
         number += 1
+    return kept
+
+
+def _copy(connection: sqlite3.Connection, path: Path) -> None:
+    os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+    target = sqlite3.connect(path)
+    try:
+        connection.backup(target)
+    finally:
+        target.close()
+
+
+def _put_aside(path: Path) -> Path:
+    kept = _free(path)
     path.rename(kept)
     for suffix in ("-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)

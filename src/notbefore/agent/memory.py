@@ -69,9 +69,12 @@ class Memory:
         journal = Journal(self._directory)
         if journal.put_aside is not None:
             self._log.error(
-                "The journal could not be read and is put aside",
+                "The journal could not be read and is put aside"
+                if not journal.dropped
+                else "Some of the journal could not be read; a copy is put aside",
                 action="journal.put_aside",
                 kept=str(journal.put_aside),
+                lost_events=journal.dropped or None,
             )
         try:
             self._is_new = journal.is_new()
@@ -98,7 +101,8 @@ class Memory:
         """A new saga, also of an event that was over before; whether it was written."""
         if not self._try(lambda journal: journal.write(saga, {}, anew=True)):
             return False
-        self.sagas.pop(saga.id, None)
+        if self.sagas.pop(saga.id, None):
+            self.peers.pop(saga.id, None)
         self.sagas[saga.id] = saga
         self.configs[saga.id] = {}
         return True
@@ -131,11 +135,16 @@ class Memory:
         known = self.sagas[saga]
         return self.keep(replace(known, memos={**known.memos, handler: text}), {}, forward=True)
 
-    def heard(self, event: str, name: str, ready_at: datetime) -> None:
+    def heard(self, event: str, name: str, ready_at: datetime | None) -> None:
+        """None: it is not ready, or no longer."""
         names = self.peers.setdefault(event, {})
-        if names.get(name) != ready_at:
+        if ready_at is None:
+            names.pop(name, None)
+        elif names.get(name) == ready_at:
+            return
+        else:
             names[name] = ready_at
-            self._try(lambda journal: journal.heard(event, name, ready_at))
+        self._try(lambda journal: journal.heard(event, name, ready_at))
 
     def write_what_is_left(self) -> None:
         """Of what went on while the disk could not be written."""

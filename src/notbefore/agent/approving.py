@@ -30,7 +30,10 @@ class Approver:
 
     def send(self, saga: str, event: Event) -> None:
         self._under_way.add(saga)
-        threading.Thread(target=self._send, args=(saga, event), name="approve", daemon=True).start()
+        try:
+            threading.Thread(target=self._send, args=(saga, event), name="approve", daemon=True).start()
+        except RuntimeError as error:
+            self._post(Answered(saga, str(error)))
 
     def answered(self, answer: Answered) -> None:
         self._under_way.discard(answer.saga)

@@ -20,9 +20,9 @@ from notbefore.agent.messages import Answered, Heard, Memo, Message, Named, Poll
 from notbefore.agent.metrics import Approval, Metrics
 from notbefore.agent.polling import Polling
 from notbefore.agent.rules import advancing
-from notbefore.agent.rules.advancing import Approve, Begin, Effect, Stop, View
+from notbefore.agent.rules.advancing import Approve, Begin, Displace, Effect, Stop, View
 from notbefore.agent.rules.handling import Phase
-from notbefore.agent.rules.saga import Saga, State, busy_elsewhere, held_elsewhere, memo
+from notbefore.agent.rules.saga import Saga, State, busy_elsewhere, held_elsewhere, less_urgent, memo, owed
 from notbefore.agent.sampling import Sampler
 from notbefore.agent.working import Ended, Job, Workers
 from notbefore.client.events import Document, Event
@@ -61,6 +61,8 @@ class Loop:
         self._document: Document | None = None
         self._me = config.name
         self._quitting = False
+        self._displaced: set[Job] = set()
+        """Told to leave the event that they prepare for, for the sake of one that comes earlier."""
         self.configure(config)
 
     @property
@@ -151,7 +153,11 @@ class Loop:
             # Ended by us: it stands as running in the journal, and is done again.
             return
         rule = next((rule for rule in self._crew_of(saga).rules if rule.name == job.handler), None)
-        after = advancing.ended(saga, step, rule, ok=outcome.ok, said=outcome.said, now=self._now())
+        if job in self._displaced and not outcome.ok:
+            after = advancing.interrupted(saga, step)
+        else:
+            after = advancing.ended(saga, step, rule, ok=outcome.ok, said=outcome.said, now=self._now())
+        self._displaced.discard(job)
         self._keep(after)
         self._metrics.stepped(job.handler, job.phase, ok=outcome.ok, seconds=ended.seconds)
         say = self._log.info if outcome.ok else self._log.warning
@@ -171,32 +177,33 @@ class Loop:
         self._memory.write_what_is_left()
         for ended in self._around.workers.give_up():
             self._ended(ended)
-        if self._document is not None and self.names:
-            self._settle_loss(self._document)
+        if self._document is not None and self.names and self._settle_loss(self._document):
             self._welcome(self._document)
-        for saga in self._memory.live:
-            if saga.state.returning or (self._document is not None and self.names):
+        for saga in sorted(self._memory.live, key=_urgency):
+            if saga.state.returning or self._document is not None:
                 self._guard(partial(self._look_at, saga))
         self._watch_for_freezes()
         self._tell_peers()
 
-    def _settle_loss(self, document: Document) -> None:
+    def _settle_loss(self, document: Document) -> bool:
         """A new journal: what was prepared before it is recovered from, after whatever is going on just now."""
         if not self._memory.is_new():
-            return
+            return True
         first = None
         if any(rule.always_recover for rule in self._crew.rules):
             started = [event for event in document.events if event.started and self._is_mine(event)]
             now = self._now()
-            first = advancing.appeared(started[0], now, lost=True) if started else advancing.after_loss(now)
-        self._memory.mark_old(first)
+            first = advancing.appeared(started[0], now, self.names, lost=True) if started else advancing.after_loss(now)
+        return self._memory.mark_old(first)
 
     def _welcome(self, document: Document) -> None:
         for event in document.events:
             known = self._memory.sagas.get(event.id.upper())
-            if not self._is_mine(event) or (known and not advancing.reopened(known, event, self._now())):
+            if not self._is_mine(event) or (known and not advancing.reopened(known)):
                 continue
-            if self._memory.begin(advancing.appeared(event, self._now())):
+            now = self._now()
+            saga = advancing.again(known, event, now) if known else advancing.appeared(event, now, self.names)
+            if self._memory.begin(saga):
                 self._metrics.saw(event.type)
                 self._log.info(
                     "An event has appeared",
@@ -208,16 +215,18 @@ class Loop:
                 )
 
     def _look_at(self, saga: Saga) -> None:
-        crew = self._crew_of(saga)
+        crew, live = self._crew_of(saga), self._memory.live
         view = View(
             now=self._now(),
-            names=self.names,
+            names=self.names or saga.names,
             listed=self._listed(saga),
             rules=crew.rules,
             policy=self._config.policy,
             peers=self._memory.peers.get(saga.id, {}),
-            busy=busy_elsewhere(saga, self._memory.live),
-            held=held_elsewhere(saga, self._memory.live),
+            busy=busy_elsewhere(saga, live),
+            held=held_elsewhere(saga, live),
+            less_urgent=less_urgent(saga, live),
+            owed=owed(saga, self._memory.sagas.values()),
             may_approve=self._around.approver.may_send(saga.id),
         )
         after, effects = advancing.advance(self._measured(saga, view.listed), view)
@@ -229,7 +238,7 @@ class Loop:
         forward = bool(preparing) or any(isinstance(effect, Approve) for effect in effects)
         if self._keep(after, crew.written(preparing), forward=forward):
             for effect in effects:
-                self._do(effect, after, crew)
+                self._guard(partial(self._do, effect, after, crew))
 
     def _keep(self, saga: Saga, configs: Mapping[str, str] = NONE, *, forward: bool = False) -> bool:
         """Whether what comes next may be done."""
@@ -255,16 +264,33 @@ class Loop:
                     deadline=deadline,
                     seconds_left=(deadline - self._now()).total_seconds(),
                     pause=saga.pause.seconds if saga.pause else None,
-                    memo=memo(saga, step.handler, self._memory.live),
+                    memo=memo(saga, step.handler, self._memory.sagas.values()),
                     remember=lambda text: self._remember(job, text),
                     stop=threading.Event(),
                 )
-                self._around.workers.begin(job, crew.handler(step.handler), work)
+                try:
+                    self._around.workers.begin(job, crew.handler(step.handler), work)
+                except Exception as error:
+                    # No thread to be had, for one: it counts as a failure, and is tried again.
+                    self._inbox.put(self._around.workers.unbegun(job, error))
             case Stop(phase=phase, handler=handler):
                 if (running := saga.step(phase, handler)) is not None:
                     self._around.workers.stop(Job(saga.id, phase, handler, running.attempt))
+            case Displace(handler):
+                self._displace(handler, saga)
             case Approve():
                 self._around.approver.send(saga.id, saga.event)
+
+    def _displace(self, handler: str, sake: Saga) -> None:
+        jobs = [
+            Job(saga.id, step.phase, step.handler, step.attempt)
+            for saga in self._memory.live
+            for step in saga.running
+            if saga.id != sake.id and step.handler == handler and step.phase is Phase.PREPARE
+        ]
+        self._displaced.update(jobs)
+        for job in jobs:
+            self._around.workers.stop(job)
 
     def _remember(self, job: Job, text: str) -> None:
         """In the handler's thread."""
@@ -320,7 +346,7 @@ class Loop:
         deadline = time.monotonic() + GRACE + 1
         while self._around.workers.busy and (left := deadline - time.monotonic()) > 0:
             try:
-                self._take(self._inbox.get(timeout=left))
+                self._guard(partial(self._take, self._inbox.get(timeout=left)))
             except queue.Empty:
                 break
         self._around.sampler.end()
@@ -330,11 +356,18 @@ class Loop:
         return self._crew.joined_by(self._memory.configs.get(saga.id, {}))
 
     def _listed(self, saga: Saga) -> Event | None:
+        """By the names that it began under too: what this VM is called may only be guessed just now."""
+        names = {*self.names, *saga.names}
         events = self._document.events if self._document else ()
-        return next((event for event in events if event.id.upper() == saga.id and self._is_mine(event)), None)
+        mine = (event for event in events if event.id.upper() == saga.id and any(map(event.names, names)))
+        return next(mine, None)
 
     def _is_mine(self, event: Event) -> bool:
         return any(event.names(name) for name in self.names)
 
     def _now(self) -> datetime:
         return self._around.clock.now() + self._around.polling.ahead
+
+
+def _urgency(saga: Saga) -> datetime:
+    return saga.event.deadline or saga.seen_at

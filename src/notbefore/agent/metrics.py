@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from notbefore import __version__
-from notbefore.agent.config.handlers import EVENT_TYPES
 from notbefore.agent.listener import Reply, Request, Routes
-from notbefore.agent.rules.handling import Phase
+from notbefore.agent.rules.handling import EVENT_TYPES, Phase
 from notbefore.agent.rules.saga import State
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -48,6 +48,11 @@ class Workers:
         name = f"{job.phase} {job.handler}"
         threading.Thread(target=self._work, args=(job, handler, work), name=name, daemon=True).start()
 
+    def unbegun(self, job: Job, error: Exception) -> Ended:
+        """What is to be told of one that could not be begun."""
+        self._running.setdefault(job, _Running(stop=threading.Event(), begun=0.0, ends_by=float("inf")))
+        return Ended(job=job, outcome=Outcome(ok=False, said=f"{type(error).__name__}: {error}"), seconds=0.0)
+
     def stop(self, job: Job) -> None:
         if running := self._running.get(job):
             running.stop.set()

@@ -7,11 +7,10 @@ import pytest
 from tests.agent.rules.builders import T0, Story, after, event, rule, started
 
 from notbefore.agent.rules import advancing
-from notbefore.agent.rules.advancing import Approve, Begin, Stop
+from notbefore.agent.rules.advancing import Approve, Begin, Displace, Stop
 from notbefore.agent.rules.approval import Policy
-from notbefore.agent.rules.handling import Match, Phase
-from notbefore.agent.rules.saga import Progress, State, memo
-from notbefore.client.events import Event
+from notbefore.agent.rules.handling import Match, Phase, Rule
+from notbefore.agent.rules.saga import Progress, State, busy_elsewhere, less_urgent, memo, owed
 
 PREPARE, ON_STARTED, RECOVER, UNDO = Phase
 THERE_AND_BACK = frozenset({PREPARE, RECOVER, UNDO})
@@ -260,19 +259,60 @@ def test_a_stale_document_does_not_take_the_start_back() -> None:
     assert story.state == State.STARTED
 
 
-def test_a_failed_recovery_is_told() -> None:
-    story = Story(rule(retries=0))
-    story.turn()
-    story.end(PREPARE)
+def gone(*rules: Rule) -> Story:
+    """Prepared, and then the event is gone."""
+    story = Story(*rules)
+    for _ in story.rules:
+        for step in story.saga.running:
+            story.end(PREPARE, step.handler)
+        story.turn()
+    for step in story.saga.running:
+        story.end(PREPARE, step.handler)
     story.turn()
     story.listed = None
     story.turn()
-    story.end(RECOVER, ok=False, said="exit code 2")
+    return story
+
+
+def test_what_was_prepared_is_tried_to_be_taken_back_for_a_while() -> None:
+    story = gone(rule(retries=0))
+    tries = 0
+    while story.saga.live:
+        tries += 1
+        story.end(RECOVER, ok=False, said="exit code 2")
+        story.wait(30)
+        story.turn()
+    assert (story.now - T0, tries) == (timedelta(minutes=15, seconds=30), 31)
+    assert story.saga.why == "gone without a start seen, and recovered, except for drain (exit code 2)"
+
+
+def test_a_recovery_that_only_goes_on_trying_holds_up_nobody() -> None:
+    story = gone(rule("late", stage=1, retries=1), rule("early"))
+    story.end(RECOVER, "late", ok=False)
+    assert story.begun() == []
+    story.wait(1)
     story.turn()
-    assert (story.state, story.saga.why) == (
-        State.DONE,
-        "gone without a start seen, and recovered, except for drain (exit code 2)",
-    )
+    story.end(RECOVER, "late", ok=False)
+    assert story.begun() == ["recover early"]
+    story.end(RECOVER, "early")
+    story.turn()
+    assert story.saga.out
+
+
+def test_what_does_not_block_is_not_worth_so_much() -> None:
+    story = gone(rule(retries=0, blocks=False))
+    story.end(RECOVER, ok=False, said="no answer")
+    story.turn()
+    assert not story.saga.live
+
+
+def test_a_clock_that_was_ahead_for_a_while_does_not_put_a_retry_off() -> None:
+    story = Story()
+    story.turn()
+    story.wait(7200)
+    story.end(PREPARE, ok=False)
+    story.wait(-7200)
+    assert story.begun() == ["prepare drain"]
 
 
 def test_no_work_from_the_start_of_preparing_until_recovered() -> None:
@@ -389,6 +429,51 @@ def test_what_another_event_has_begun_to_need_meanwhile_is_not_tried_again() -> 
     assert story.state == State.DONE
 
 
+def test_a_handler_leaves_an_event_that_comes_later_for_one_that_is_near() -> None:
+    later, sooner = Story(), Story(at=event(id="E2", not_before=after(30)))
+    later.turn()
+    both = [later.saga, sooner.saga]
+    near = {"busy": busy_elsewhere(sooner.saga, both), "less_urgent": less_urgent(sooner.saga, both)}
+    assert sooner.turn(**near) == [Displace("drain")]
+    assert less_urgent(later.saga, both) == frozenset()
+    step = later.saga.step(PREPARE, "drain")
+    assert step is not None
+    later.saga = advancing.interrupted(later.saga, step)
+    assert sooner.begun() == ["prepare drain"]
+    assert later.begun(busy={"drain"}) == []
+    [begin] = later.turn()
+    assert isinstance(begin, Begin)
+    assert (begin.step.attempt, begin.step.failures) == (2, 0)
+
+
+def test_a_handler_is_left_alone_as_long_as_there_is_time() -> None:
+    later, sooner = Story(), Story(at=event(id="E2", not_before=after(600)))
+    later.turn()
+    assert sooner.turn(busy={"drain"}, less_urgent={"drain"}) == []
+    assert less_urgent(Story(at=started()).saga, [later.saga]) == frozenset()
+
+
+@pytest.mark.parametrize("undo", [True, False])
+def test_who_takes_over_recovers_although_its_own_event_is_cancelled(undo: bool) -> None:
+    phases = THERE_AND_BACK if undo else frozenset({PREPARE, RECOVER})
+    first, second = Story(rule(phases=phases)), Story(rule(phases=phases), at=event(id="E2"))
+    for story in (first, second):
+        story.turn()
+        story.end(PREPARE)
+        story.policy = Policy(approves=False)
+    first.listed = started()
+    first.turn()
+    first.listed = None
+    assert first.begun(held={"drain"}) == []
+    assert first.saga.why == "recovered; drain when another event is over"
+    second.listed = None
+    owes = owed(second.saga, [first.saga, second.saga])
+    assert second.begun(owed=owes) == ["recover drain"]
+    second.end(RECOVER)
+    second.turn(owed=owes)
+    assert not second.saga.live
+
+
 def test_who_prepares_on_top_of_another_event_is_reminded_of_what_that_found() -> None:
     first, second = Story(), Story(at=event(id="E2"))
     first.turn()
@@ -413,6 +498,33 @@ def test_what_was_taken_back_is_no_reminder() -> None:
     assert memo(second.saga, "drain", [first.saga]) == ""
 
 
+def test_who_took_over_is_reminded_when_the_other_is_long_over() -> None:
+    first, second = gone(rule()), Story(at=event(id="E2"))
+    first.die()
+    first.saga = replace(first.saga, memos={"drain": "a b"})
+    first.turn(held={"drain"})
+    assert not first.saga.live
+    assert memo(second.saga, "drain", [first.saga]) == "a b"
+    assert memo(advancing.appeared(event(id="E3"), after(1)), "drain", [first.saga]) == ""
+
+
+# The configuration changes in the middle
+
+
+def test_nothing_is_approved_while_somebody_prepares() -> None:
+    for changed in (
+        {"policy": Policy(at_once=(Match(),))},
+        {"rules": (rule(match=Match(types=frozenset({"Freeze"}))),)},
+    ):
+        story = Story()
+        story.turn()
+        vars(story).update(changed)
+        assert story.turn() == []
+        assert story.state == State.PREPARING
+        story.end(PREPARE)
+        assert story.turn() == [Approve()]
+
+
 # Approvals
 
 
@@ -435,26 +547,21 @@ def test_an_answer_may_come_after_the_start() -> None:
     assert story.saga.approved_at == T0
 
 
-@pytest.mark.parametrize(
-    ("listed", "now", "again"),
-    [
-        (event(), T0, True),
-        (event(), after(900), False),
-        (started(), T0, False),
-        (event(not_before=None), T0, True),
-    ],
-)
-def test_an_event_that_was_only_missing(listed: Event, now: object, again: bool) -> None:
+def test_an_event_that_was_only_missing() -> None:
+    """Back as Scheduled or as Started, before its time or after it."""
     story = Story()
-    assert not advancing.reopened(story.saga, listed, T0)
+    assert not advancing.reopened(story.saga)
     story.turn()
     story.end(PREPARE)
+    story.turn()
     story.listed = None
     story.turn()
-    story.end(UNDO) if story.state is State.UNDOING else story.end(RECOVER)
+    story.end(RECOVER)
     story.turn()
-    assert not story.saga.live
-    assert advancing.reopened(story.saga, listed, now) is again  # type: ignore[arg-type]
+    assert advancing.reopened(story.saga)
+    once_more = advancing.again(story.saga, event(), after(5))
+    assert (once_more.state, once_more.seen_at, once_more.steps) == (State.SEEN, after(5), ())
+    assert once_more.approving_at == T0, "the approval may have arrived"
 
 
 def test_an_event_that_was_started_is_never_prepared_for_again() -> None:
@@ -463,7 +570,8 @@ def test_an_event_that_was_started_is_never_prepared_for_again() -> None:
     story.end(ON_STARTED)
     story.listed = None
     story.turn()
-    assert not advancing.reopened(story.saga, event(), T0)
+    assert not story.saga.live
+    assert not advancing.reopened(story.saga)
 
 
 def test_ids_are_compared_without_regard_to_case() -> None:

@@ -40,6 +40,15 @@ def test_obstacles(
     assert obstacle(policy, event(resources=resources), (ME,), T0, peers, now) == said
 
 
+def test_what_nobody_knows_is_not_approved() -> None:
+    said = obstacle(Policy(), event(type="Vanish"), (ME,), T0, {}, T0)
+    assert said == "not approved, as nobody here knows what 'Vanish' means"
+
+
+def test_a_clock_that_was_ahead_makes_nobody_wait() -> None:
+    assert obstacle(PEERS, event(resources=("web-0", "b")), (ME,), after(7200), {"b": after(7200)}, T0) == ""
+
+
 def test_one_who_acts_for_all_of_them_needs_no_peer() -> None:
     assert obstacle(Policy(), event(resources=("b", "web-0")), (ME, "B"), T0, {}, T0) == ""
 

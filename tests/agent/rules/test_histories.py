@@ -12,10 +12,10 @@ from tests.agent.rules.builders import ME, T0, after, event
 from tests.agent.rules.builders import rule as handler
 
 from notbefore.agent.rules import advancing
-from notbefore.agent.rules.advancing import Approve, Begin, Stop, View
+from notbefore.agent.rules.advancing import Approve, Begin, Displace, Stop, View
 from notbefore.agent.rules.approval import Policy
 from notbefore.agent.rules.handling import Phase
-from notbefore.agent.rules.saga import Progress, Saga, State, busy_elsewhere, held_elsewhere
+from notbefore.agent.rules.saga import Progress, Saga, State, busy_elsewhere, held_elsewhere, less_urgent, owed
 from notbefore.client.events import Event
 
 RULES = (
@@ -36,6 +36,7 @@ class Lives(RuleBasedStateMachine):
         self.sagas: dict[str, Saga] = {}
         self.running: dict[tuple[str, Phase, str], int] = {}
         self.stopping: set[tuple[str, Phase, str]] = set()
+        self.displaced: set[tuple[str, Phase, str]] = set()
         self.runs: Counter[tuple[str, Phase, str]] = Counter()
         self.deaths: Counter[tuple[str, Phase, str]] = Counter()
         self.failures: Counter[tuple[str, Phase, str]] = Counter()
@@ -49,7 +50,9 @@ class Lives(RuleBasedStateMachine):
     def announce(self, born_started: bool) -> None:
         name = IDS[len(self.sagas)]
         changes: dict[str, Any] = (
-            {"status": "Started", "not_before": None} if born_started else {"not_before": after(900)}
+            {"status": "Started", "not_before": None}
+            if born_started
+            else {"not_before": after(900 - 850 * len(self.sagas))}
         )
         self.document[name] = event(id=name, **changes)
         self.sagas[name] = advancing.appeared(self.document[name], self.now)
@@ -100,6 +103,7 @@ class Lives(RuleBasedStateMachine):
             self.deaths[key] += 1
         self.running.clear()
         self.stopping.clear()
+        self.displaced.clear()
         self.sagas = {name: advancing.resumed(saga) for name, saga in self.sagas.items()}
         self.turn()
 
@@ -108,6 +112,12 @@ class Lives(RuleBasedStateMachine):
         del self.running[key]
         self.stopping.discard(key)
         self.failures[key] += not ok
+        if key in self.displaced and not ok:
+            self.displaced.discard(key)
+            step = self.sagas[name].step(phase, who)
+            assert step is not None
+            self.sagas[name] = advancing.interrupted(self.sagas[name], step)
+            return
         step = self.sagas[name].step(phase, who)
         assert step is not None
         known = next(rule for rule in RULES if rule.name == who)
@@ -124,6 +134,8 @@ class Lives(RuleBasedStateMachine):
                 policy=Policy(),
                 busy=busy_elsewhere(saga, live),
                 held=held_elsewhere(saga, live),
+                less_urgent=less_urgent(saga, live),
+                owed=owed(saga, self.sagas.values()),
             )
             after, effects = advancing.advance(saga, view)
             assert advancing.advance(after, replace(view, may_approve=False))[0] == after, (
@@ -153,6 +165,11 @@ class Lives(RuleBasedStateMachine):
                 self.runs[key] += 1
             case Stop(phase=phase, handler=who):
                 self.stopping.add((name, phase, who))
+            case Displace(who):
+                left = {key for key in self.running if key[0] != name and key[1:] == (Phase.PREPARE, who)}
+                assert left
+                self.stopping |= left
+                self.displaced |= left
             case Approve():
                 assert name in self.document
                 assert saga.approving_at is not None
@@ -175,8 +192,8 @@ class Lives(RuleBasedStateMachine):
             if saga.state is State.UNDOING:
                 assert name not in self.seen_started
                 assert name not in self.approvals
-            if any(step.phase is Phase.UNDO for step in saga.steps):
-                assert not any(step.phase is Phase.RECOVER for step in saga.steps)
+            ways = [step.handler for step in saga.steps if step.phase in (Phase.RECOVER, Phase.UNDO)]
+            assert len(ways) == len(set(ways)), "each takes one way back"
 
     def teardown(self) -> None:
         """At last all is gone and everybody answers: nothing stays prepared, and nothing is taken back twice."""

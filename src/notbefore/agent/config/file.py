@@ -7,10 +7,10 @@ from typing import Annotated
 import msgspec
 
 from notbefore.agent.config import checks, complaints, values
-from notbefore.agent.config.handlers import EVENT_TYPES, SOURCES, Handler
+from notbefore.agent.config.handlers import SOURCES, Handler
 from notbefore.agent.config.values import Span
 from notbefore.agent.rules.approval import Policy
-from notbefore.agent.rules.handling import Match
+from notbefore.agent.rules.handling import EVENT_TYPES, Match
 from notbefore.core import errors
 
 STATE = "/var/lib/notbefore-agent"

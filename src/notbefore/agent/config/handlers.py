@@ -6,9 +6,8 @@ import msgspec
 
 from notbefore.agent.config import checks
 from notbefore.agent.config.values import Span, When
-from notbefore.agent.rules.handling import Match, Phase, Rule
+from notbefore.agent.rules.handling import EVENT_TYPES, Match, Phase, Rule
 
-EVENT_TYPES = ("Freeze", "Reboot", "Redeploy", "Preempt", "Terminate")
 SOURCES = ("Platform", "User")
 BACK = frozenset({Phase.RECOVER, Phase.UNDO})
 THERE_AND_BACK = frozenset({Phase.PREPARE}) | BACK

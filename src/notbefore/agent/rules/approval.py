@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from notbefore.agent.rules.handling import Match
+from notbefore.agent.rules.handling import EVENT_TYPES, Match
 from notbefore.client.events import Event, same_name
 
 
@@ -34,6 +34,8 @@ def obstacle(
     """
     if not policy.approves:
         return "ready; this agent is set never to approve"
+    if event.type not in EVENT_TYPES:
+        return f"not approved, as nobody here knows what {event.type!r} means"
     others = [name for name in event.resources if not any(same_name(name, mine) for mine in names)]
     if not others:
         return ""
@@ -43,7 +45,8 @@ def obstacle(
     if missing:
         return f"ready; waits until {_list(missing)} {'is' if len(missing) == 1 else 'are'} ready too"
     turn = min(position for position, name in enumerate(event.resources) if name not in others)
-    since = max([ready_at, *(peers[name.lower()] for name in others)])
+    # A clock that was ahead when it was asked does not make anybody wait for it.
+    since = min(now, max([ready_at, *(peers[name.lower()] for name in others)]))
     if now < since + turn * policy.peer_timeout:
         return f"all are ready; {event.resources[0]} approves first"
     return ""

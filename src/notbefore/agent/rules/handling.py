@@ -7,6 +7,8 @@ from enum import StrEnum
 
 from notbefore.client.events import Event
 
+EVENT_TYPES = ("Freeze", "Reboot", "Redeploy", "Preempt", "Terminate")
+
 
 class Phase(StrEnum):
     PREPARE = "prepare"

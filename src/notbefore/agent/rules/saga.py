@@ -62,6 +62,8 @@ class Step:
     failures: int = 0
     """Attempts that ended badly; one that we interrupted ourselves is none."""
     begun_at: datetime
+    since: datetime | None = None
+    """When the first attempt began."""
     ended_at: datetime | None = None
     retry_at: datetime | None = None
     said: str = ""
@@ -91,6 +93,8 @@ class Saga:
     started_at: datetime | None = None
     gone_at: datetime | None = None
     done_at: datetime | None = None
+    names: tuple[str, ...] = ()
+    """The VMs for which it was begun."""
     lost: bool = False
     """What was prepared for it is not known: the journal is younger than its start."""
     why: str = ""
@@ -111,7 +115,7 @@ class Saga:
     @property
     def out(self) -> bool:
         """Whether this VM is not to be given work: from the start of preparing until recovered."""
-        return self.live and (bool(self.prepared_by) or self.state.returning)
+        return self.live and (bool(self.prepared_by) or self.state.returning or self.lost)
 
     def step(self, phase: Phase, handler: str) -> Step | None:
         return next((step for step in self.steps if step.phase is phase and step.handler == handler), None)
@@ -130,8 +134,16 @@ class Saga:
         return frozenset(step.handler for step in self.steps if step.phase is Phase.PREPARE)
 
     def returned(self, handler: str) -> bool:
-        back = (self.step(phase, handler) for phase in (Phase.RECOVER, Phase.UNDO))
-        return any(step is not None and step.progress is Progress.DONE for step in back)
+        return any(step.progress is Progress.DONE for step in self._back(handler))
+
+    def left_to(self, other: "Saga", handler: str) -> bool:
+        """Whether the other may have taken over what there is to take back."""
+        return any(
+            step.progress is Progress.PASSED_ON and step.begun_at >= other.seen_at for step in self._back(handler)
+        )
+
+    def _back(self, handler: str) -> list[Step]:
+        return [step for step in self.steps if step.handler == handler and step.phase in (Phase.RECOVER, Phase.UNDO)]
 
 
 def held_elsewhere(saga: Saga, live: Iterable[Saga]) -> frozenset[str]:
@@ -145,12 +157,31 @@ def busy_elsewhere(saga: Saga, live: Iterable[Saga]) -> frozenset[str]:
     return frozenset(step.handler for other in live if other.id != saga.id for step in other.running)
 
 
-def memo(saga: Saga, handler: str, live: Iterable[Saga]) -> str:
+def less_urgent(saga: Saga, live: Iterable[Saga]) -> frozenset[str]:
+    """Handlers that prepare for an event which comes later than this one."""
+    deadline = saga.event.deadline
+    if deadline is None:
+        return frozenset()
+    later = (other for other in live if other.id != saga.id and (other.event.deadline or deadline) > deadline)
+    return frozenset(step.handler for other in later for step in other.running if step.phase is Phase.PREPARE)
+
+
+def owed(saga: Saga, known: Iterable[Saga]) -> frozenset[str]:
+    """Handlers that must recover from another event, which really happened and left that to this one."""
+    left = (step for other in known if other.id != saga.id for step in other.steps)
+    return frozenset(
+        step.handler
+        for step in left
+        if step.phase is Phase.RECOVER and step.progress is Progress.PASSED_ON and step.begun_at >= saga.seen_at
+    )
+
+
+def memo(saga: Saga, handler: str, known: Iterable[Saga]) -> str:
     """What a handler is reminded of: by this event, or else by another whose preparation has not been taken back.
 
     Whoever prepares on top of that finds everything done already, and could not tell what to bring back.
     """
     if handler in saga.memos:
         return saga.memos[handler]
-    others = (other for other in live if handler in other.memos and not other.returned(handler))
-    return next((other.memos[handler] for other in others), "")
+    others = (other for other in known if handler in other.memos and not other.returned(handler))
+    return next((other.memos[handler] for other in others if other.live or other.left_to(saga, handler)), "")

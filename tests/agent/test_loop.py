@@ -15,7 +15,7 @@ from notbefore.agent.approving import Approver
 from notbefore.agent.config import values
 from notbefore.agent.config.file import Config
 from notbefore.agent.front import Front, Sources
-from notbefore.agent.handlers.interface import Outcome, Work
+from notbefore.agent.handlers.interface import Handler, Outcome, Work
 from notbefore.agent.health import Standing
 from notbefore.agent.log import Log
 from notbefore.agent.loop import Loop, Surroundings
@@ -23,9 +23,9 @@ from notbefore.agent.memory import Memory
 from notbefore.agent.messages import Heard, Message, Named, Polled, Quit, Reload
 from notbefore.agent.metrics import Metrics
 from notbefore.agent.polling import Polling
-from notbefore.agent.rules.saga import State
+from notbefore.agent.rules.saga import Progress, State
 from notbefore.agent.sampling import Sampler
-from notbefore.agent.working import Workers
+from notbefore.agent.working import Job, Workers
 from notbefore.client import Client, Document, Event, News
 from notbefore.clock import MachineClock
 from notbefore.settings import LogFormat, LogLevel
@@ -219,3 +219,58 @@ def test_a_freeze_that_never_came_is_not_measured(tmp_path: Path) -> None:
     again.see()
     again.run_until(lambda: not again.memory.live)
     assert "freeze.measured" not in again.written.getvalue()
+
+
+def test_a_handler_leaves_what_is_far_for_what_is_near(tmp_path: Path) -> None:
+    begun: list[tuple[str, int]] = []
+
+    def drain(work: Work) -> Outcome:
+        begun.append((work.event.id, work.attempt))
+        first = len(begun) == 1
+        return Outcome(ok=not (first and work.stop.wait(20)))
+
+    bench = Bench(tmp_path, drain)
+    bench.see(coming())
+    bench.run_until(lambda: begun)
+    begun.clear()
+    again = Bench(tmp_path, drain)
+    again.see(coming())
+    preempt = event(id="E2", type="Preempt", not_before=datetime.now(UTC) + timedelta(seconds=30))
+    seen: list[int] = []
+
+    def look() -> bool:
+        if begun and not seen:
+            seen.append(1)
+            again.see(coming(), preempt)
+        return len(begun) == 3
+
+    again.run_until(look)
+    assert begun == [("E1", 2), ("E2", 1), ("E1", 3)]
+
+
+def test_a_name_that_is_only_guessed_makes_no_event_foreign(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.see(coming())
+    bench.run_until(lambda: bench.memory.sagas["E1"].state is State.PREPARED)
+    again = Bench(tmp_path)
+    again.loop._me = "localhost"
+    again.see(coming())
+    again.run(after_turn=lambda: again.inbox.put(Quit()))
+    assert again.memory.sagas["E1"].state is State.PREPARED
+
+
+def test_a_handler_that_cannot_be_begun_has_failed_and_is_tried_again(tmp_path: Path) -> None:
+    class Unable(Workers):
+        def begin(self, job: Job, handler: Handler, work: Work) -> None:
+            raise RuntimeError("can't start new thread")
+
+    bench = Bench(tmp_path)
+    bench.loop._around.workers = Unable(bench.inbox.put)
+    bench.see(coming())
+
+    def tried() -> list[tuple[Progress, str]]:
+        steps = bench.memory.sagas["E1"].steps
+        return [(step.progress, step.said) for step in steps if step.failures]
+
+    bench.run_until(tried)
+    assert tried() == [(Progress.RETRYING, "RuntimeError: can't start new thread")]

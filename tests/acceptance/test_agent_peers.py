@@ -105,6 +105,32 @@ def the_first_dead_after_it_was_ready(home: Path, fleet: Fleet) -> None:
         assert guests[0].done.count("recover drain 1") == 1
 
 
+def one_that_is_no_longer_ready(home: Path, fleet: Fleet) -> None:
+    """It was, and lost its state; it was again, and is told never to approve."""
+    vms = fleet.trio()
+    with company(home, vms) as guests:
+        first, other, third = guests
+        third.hold("prepare")
+        event_id = vms[0].maintain_host()
+        for_one = f"ready; waits until {vms[2].name} is ready too"
+        for_two = f"ready; waits until {vms[1].name}, {vms[2].name} are ready too"
+        until(lambda: first.why == for_one)
+        other.kill()
+        other.lose_state()
+        other.hold("prepare")
+        other.start()
+        until(lambda: first.why == for_two)
+        other.release("prepare")
+        until(lambda: first.why == for_one)
+        other.reload(other.config.read_text() + '[approve]\nwhen = "never"\n')
+        until(lambda: first.why == for_two)
+        third.release("prepare")
+        until(lambda: first.why == f"ready; waits until {vms[1].name} is ready too")
+        assert vms[0].event(event_id)["approved_at"] is None
+        vms[0].cancel(event_id)
+        first.until_done("prepare drain 1", "undo drain 1")
+
+
 def without_peers(home: Path, fleet: Fleet) -> None:
     """Nobody approves for others."""
     vms = fleet.trio()
@@ -118,4 +144,12 @@ def without_peers(home: Path, fleet: Fleet) -> None:
 
 
 def test_several_vms_in_one_event(fleet: Fleet, tmp_path: Path) -> None:
-    tell(tmp_path, fleet, all_ready, one_dead_before_it_was_ready, the_first_dead_after_it_was_ready, without_peers)
+    tell(
+        tmp_path,
+        fleet,
+        all_ready,
+        one_dead_before_it_was_ready,
+        the_first_dead_after_it_was_ready,
+        one_that_is_no_longer_ready,
+        without_peers,
+    )

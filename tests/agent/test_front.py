@@ -97,7 +97,7 @@ def test_a_secret_that_was_changed_is_read_again_with_the_configuration(
 ) -> None:
     secret = tmp_path / "secret"
     read = {"listen": place, "peers": {"secret_file": str(secret)}}
-    body = msgspec.json.encode({"event_id": "E1", "names": ["a"], "resources": ["a"], "ready_at": T0})
+    body = msgspec.json.encode({"event_id": "E1", "names": ["a"], "resources": ["a"], "ready_at": T0, "said_at": T0})
 
     def heard(by: str) -> int:
         headers = {HEADER: Seal(by.encode()).sign("POST", READY_PATH, body, T0)}

@@ -131,3 +131,34 @@ def test_no_journal_no_sagas(tmp_path: Path) -> None:
     found.try_to_open()
     assert (found.open, found.writable) == (True, True)
     found.close()
+
+
+def test_a_peer_that_is_no_longer_ready_is_forgotten(tmp_path: Path) -> None:
+    found = memory(tmp_path)
+    found.heard("E1", "b", T0)
+    found.heard("E1", "c", T0)
+    found.heard("E1", "b", None)
+    found.heard("E1", "d", None)
+    assert memory(tmp_path).peers == found.peers == {"E1": {"c": T0}}
+
+
+def test_that_a_peer_is_not_ready_is_written_as_soon_as_the_disk_allows_it(tmp_path: Path) -> None:
+    found = memory(tmp_path)
+    found.heard("E1", "b", T0)
+    with unwritable(found):
+        found.heard("E1", "b", None)
+    assert memory(tmp_path).peers == {"E1": {"b": T0}}
+    found.heard("E1", "b", None)
+    assert memory(tmp_path).peers == {}
+
+
+def test_who_was_ready_in_an_event_that_is_over_is_not_ready_when_it_comes_again(tmp_path: Path) -> None:
+    found = memory(tmp_path)
+    found.heard("E1", "b", T0)
+    assert found.begin(saga())
+    assert memory(tmp_path).peers == found.peers == {"E1": {"b": T0}}, "others may see it first"
+    found.keep(saga(state=State.DONE), {}, forward=False)
+    assert memory(tmp_path).peers == found.peers == {}
+    found.heard("E1", "b", T0)
+    found.begin(saga())
+    assert memory(tmp_path).peers == found.peers == {}

@@ -22,7 +22,7 @@ from notbefore.agent.config import file
 from notbefore.agent.config.file import READY_PATH
 from notbefore.agent.listener import Listener, Reply, Request
 from notbefore.agent.metrics import Exchange
-from notbefore.agent.peers import Pace, Peers, Seal
+from notbefore.agent.peers import WINDOW, Order, Pace, Peers, Seal
 
 HOST = "127.0.0.1"
 EVENT = "C7061BAC-AFDC-4513-B24B-AA5F13A16123"
@@ -40,7 +40,7 @@ class Vm:
     now: datetime = NOON
     pace: Pace = QUICK
     acts_for: Sequence[str] = ()
-    known: list[tuple[str, str, datetime]] = field(default_factory=list)
+    known: list[tuple[str, str, datetime | None]] = field(default_factory=list)
     counts: list[Exchange] = field(default_factory=list)
     peers: Peers = field(init=False)
     listener: Listener = field(init=False)
@@ -116,7 +116,7 @@ def test_three_agents_hear_of_each_other(fleet: Fleet) -> None:
     vms = fleet("web-0", "web-1", "web-2")
     names = [vm.name for vm in vms]
     for vm in vms:
-        vm.peers.announce(EVENT, names, NOON - timedelta(seconds=3))
+        vm.peers.tell({EVENT: (names, NOON - timedelta(seconds=3))})
     until(lambda: all(vm.heard() == set(names) - {vm.name} for vm in vms))
     until(lambda: not any(vm.peers.untold(EVENT) for vm in vms))
     for vm in vms:
@@ -128,7 +128,7 @@ def test_a_dead_agent_keeps_nobody_from_the_others_and_is_told_when_it_lives(fle
     alice, bob = fleet("alice", "bob")
     dead = closed_port()
     alice.meet(bob=bob.place, carol=dead)
-    alice.peers.announce(EVENT, ("alice", "bob", "carol"), NOON)
+    alice.peers.tell({EVENT: (("alice", "bob", "carol"), NOON)})
     until(lambda: bob.heard() == {"alice"})
     until(lambda: "refused" in alice.peers.untold(EVENT).get("carol", ""))
     assert set(alice.peers.untold(EVENT)) == {"carol"}
@@ -145,9 +145,9 @@ def test_a_dead_agent_keeps_nobody_from_the_others_and_is_told_when_it_lives(fle
 
 def test_who_has_acknowledged_is_told_again_until_it_is_withdrawn(fleet: Fleet) -> None:
     alice, bob = fleet("alice", "bob", pace=Pace(again=0.02, timeout=2))
-    alice.peers.announce(EVENT, ("alice", "bob"), NOON)
+    alice.peers.tell({EVENT: (("alice", "bob"), NOON)})
     until(lambda: len(bob.known) >= 4)
-    alice.peers.withdraw(EVENT.lower())
+    alice.peers.tell({})
     until(lambda: not errands(), 5)
     assert alice.peers.untold(EVENT) == {}
     assert set(bob.known) == {(EVENT, "alice", NOON)}
@@ -156,26 +156,68 @@ def test_who_has_acknowledged_is_told_again_until_it_is_withdrawn(fleet: Fleet) 
 def test_saying_the_same_again_sends_nothing_and_something_new_does(fleet: Fleet) -> None:
     alice, bob = fleet("alice", "bob")
     for _ in range(5):
-        alice.peers.announce(EVENT, ("alice", "bob"), NOON)
+        alice.peers.tell({EVENT: (("alice", "bob"), NOON)})
         until(lambda: not alice.peers.untold(EVENT))
     assert len(bob.known) == 1
-    alice.peers.announce(EVENT, ("alice", "bob"), NOON - timedelta(seconds=1))
+    alice.peers.tell({EVENT: (("alice", "bob"), NOON - timedelta(seconds=1))})
     until(lambda: len(bob.known) == 2)
+
+
+def test_who_is_no_longer_ready_says_so(fleet: Fleet) -> None:
+    alice, bob = fleet("alice", "bob")
+    alice.peers.tell({EVENT: (("alice", "bob"), NOON)})
+    until(lambda: bob.known == [(EVENT, "alice", NOON)])
+    alice.peers.tell({EVENT: (("alice", "bob"), None)})
+    until(lambda: bob.known[1:] == [(EVENT, "alice", None)])
+    until(lambda: not alice.peers.untold(EVENT))
+
+
+def test_that_somebody_is_not_ready_is_told_until_it_is_heard(fleet: Fleet, secret: Path) -> None:
+    (alice,) = fleet("alice")
+    dead = closed_port()
+    alice.meet(bob=dead)
+    alice.peers.tell({EVENT: (("alice", "bob"), None)})
+    until(lambda: Exchange.UNTOLD in alice.counts)
+    bob = Vm("bob", secret)
+    bob.meet()
+    bob.start(int(dead.rpartition(":")[2]))
+    try:
+        until(lambda: bob.known == [(EVENT, "alice", None)])
+    finally:
+        bob.close()
+
+
+def test_who_begins_anew_is_told_at_once_who_is_ready(fleet: Fleet) -> None:
+    alice, bob = fleet("alice", "bob")
+    alice.peers.tell({EVENT: (("alice", "bob"), NOON)})
+    until(lambda: len(bob.known) == 1 and not alice.peers.untold(EVENT))
+    bob.peers.tell({EVENT: (("alice", "bob"), None)})
+    until(lambda: bob.known == [(EVENT, "alice", NOON)] * 2)
+
+
+def test_those_who_are_not_ready_do_not_remind_each_other(fleet: Fleet) -> None:
+    alice, bob = fleet("alice", "bob")
+    for vm in (alice, bob):
+        vm.peers.tell({EVENT: (("alice", "bob"), None)})
+    until(lambda: not alice.peers.untold(EVENT) and not bob.peers.untold(EVENT))
+    alice.peers.tell({EVENT: (("alice", "bob"), None), "LATER": (("alice", "bob"), NOON)})
+    until(lambda: ("LATER", "alice", NOON) in bob.known)
+    assert (len(alice.known), len(bob.known)) == (1, 2)
 
 
 def test_a_name_that_left_the_event_is_no_longer_told(fleet: Fleet) -> None:
     alice, bob = fleet("alice", "bob")
     alice.meet(bob=bob.place, carol=closed_port())
-    alice.peers.announce(EVENT, ("alice", "bob", "carol"), NOON)
+    alice.peers.tell({EVENT: (("alice", "bob", "carol"), NOON)})
     until(lambda: "carol" in alice.peers.untold(EVENT))
-    alice.peers.announce(EVENT, ("alice", "bob"), NOON)
+    alice.peers.tell({EVENT: (("alice", "bob"), NOON)})
     until(lambda: not alice.peers.untold(EVENT))
 
 
 def test_a_lone_vm_tells_nobody_and_needs_no_thread(fleet: Fleet) -> None:
     (alice,) = fleet("alice")
-    alice.peers.announce(EVENT, ("ALICE",), NOON)
-    alice.peers.announce(EVENT, ("bob", "carol"), NOON)  # not about us at all
+    alice.peers.tell({EVENT: (("ALICE",), NOON)})
+    alice.peers.tell({EVENT: (("bob", "carol"), NOON)})  # not about us at all
     assert alice.peers.untold(EVENT) == {}
     assert not errands()
 
@@ -183,7 +225,7 @@ def test_a_lone_vm_tells_nobody_and_needs_no_thread(fleet: Fleet) -> None:
 def test_an_agent_that_acts_for_others_tells_of_all_of_them(fleet: Fleet) -> None:
     alice, bob = fleet("alice", "bob", acts_for=("router",))
     alice.meet(bob=bob.place, switch=closed_port())
-    alice.peers.announce(EVENT, ("alice", "bob", "router", "switch"), NOON)
+    alice.peers.tell({EVENT: (("alice", "bob", "router", "switch"), NOON)})
     until(lambda: bob.heard() == {"alice", "router"})
     assert set(alice.peers.untold(EVENT)) <= {"bob", "switch"}
 
@@ -191,7 +233,7 @@ def test_an_agent_that_acts_for_others_tells_of_all_of_them(fleet: Fleet) -> Non
 def test_names_are_compared_as_azure_does_and_passed_on_as_the_event_spells_them(fleet: Fleet) -> None:
     alice, bob = fleet("Alice", "bob")
     alice.meet(_BOB=bob.place)
-    alice.peers.announce(EVENT, ("_alice", "Bob"), NOON)
+    alice.peers.tell({EVENT: (("_alice", "Bob"), NOON)})
     until(lambda: bob.known == [(EVENT, "_alice", NOON)])
 
 
@@ -199,7 +241,7 @@ def test_without_an_address_the_name_is_a_host_name(fleet: Fleet, secret: Path) 
     alice, bob = fleet("alice", "localhost")
     config = file.Peers(secret_file=str(secret), port=bob.listener.address[1])
     alice.peers = Peers(config, ("alice",), lambda *_: None, now=lambda: NOON, pace=QUICK)
-    alice.peers.announce(EVENT, ("alice", "_localhost"), NOON)
+    alice.peers.tell({EVENT: (("alice", "_localhost"), NOON)})
     until(lambda: bob.heard() == {"alice"})
 
 
@@ -215,7 +257,7 @@ def test_the_pauses_between_attempts_grow(secret: Path) -> None:
     alice = Vm("alice", secret, pace=Pace(first=0.05, longest=0.2, timeout=2)).start()
     alice.meet(bob="{}:{}".format(*listener.address))
     try:
-        alice.peers.announce(EVENT, ("alice", "bob"), NOON)
+        alice.peers.tell({EVENT: (("alice", "bob"), NOON)})
         until(lambda: len(moments) >= 7)
         pauses = [after - before for before, after in itertools.pairwise(moments)]
         assert all(pause >= least for pause, least in zip(pauses, (0.05, 0.1, 0.2, 0.2), strict=False))
@@ -232,7 +274,7 @@ def test_those_who_never_answer_do_not_hold_up_the_others(fleet: Fleet) -> None:
         place = "{}:{}".format(*silent.getsockname())
         names = [f"silent-{number}" for number in range(6)]
         alice.meet(bob=bob.place, **dict.fromkeys(names, place))
-        alice.peers.announce(EVENT, ("alice", *names, "bob"), NOON)
+        alice.peers.tell({EVENT: (("alice", *names, "bob"), NOON)})
         most = 0
 
         def told() -> bool:
@@ -251,7 +293,7 @@ def test_the_end_does_not_wait_for_an_answer(fleet: Fleet) -> None:
     with socket.create_server((HOST, 0)) as silent:
         silent.settimeout(5)
         alice.meet(bob="{}:{}".format(*silent.getsockname()))
-        alice.peers.announce(EVENT, ("alice", "bob"), NOON)
+        alice.peers.tell({EVENT: (("alice", "bob"), NOON)})
         caller, _ = silent.accept()
         with caller:
             assert caller.recv(1)
@@ -266,7 +308,7 @@ def errands() -> list[threading.Thread]:
 @pytest.mark.parametrize("name", ["a\0b", "é" * 100, "x" * 300, ".."])
 def test_a_name_that_is_no_host_name_is_only_not_told(fleet: Fleet, name: str) -> None:
     alice, bob = fleet("alice", "bob")
-    alice.peers.announce(EVENT, ("alice", name, "bob"), NOON)
+    alice.peers.tell({EVENT: (("alice", name, "bob"), NOON)})
     until(lambda: bob.heard() == {"alice"})
     until(lambda: alice.peers.untold(EVENT).get(name, "not told yet") != "not told yet")
 
@@ -277,7 +319,7 @@ def test_one_that_is_no_agent_does_not_count_as_told(fleet: Fleet, secret: Path)
     listener.start()
     try:
         alice.meet(bob="{}:{}".format(*listener.address))
-        alice.peers.announce(EVENT, ("alice", "bob"), NOON)
+        alice.peers.tell({EVENT: (("alice", "bob"), NOON)})
         until(lambda: "answered 200" in alice.peers.untold(EVENT)["bob"])
     finally:
         listener.close()
@@ -286,7 +328,7 @@ def test_one_that_is_no_agent_does_not_count_as_told(fleet: Fleet, secret: Path)
 def test_after_the_end_nothing_is_announced(fleet: Fleet) -> None:
     alice, bob = fleet("alice", "bob")
     alice.peers.close()
-    alice.peers.announce(EVENT, ("alice", "bob"), NOON)
+    alice.peers.tell({EVENT: (("alice", "bob"), NOON)})
     assert alice.peers.untold(EVENT) == {}
     assert not bob.known
 
@@ -296,8 +338,19 @@ def test_after_the_end_nothing_is_announced(fleet: Fleet) -> None:
 
 def message(**changes: object) -> bytes:
     return json.dumps(
-        {"event_id": EVENT, "names": ["alice"], "resources": ["alice", "bob"], "ready_at": NOON.isoformat(), **changes}
+        {
+            "event_id": EVENT,
+            "names": ["alice"],
+            "resources": ["alice", "bob"],
+            "ready_at": NOON.isoformat(),
+            "said_at": NOON.isoformat(),
+            **changes,
+        }
     ).encode()
+
+
+def later(seconds: float) -> str:
+    return (NOON + timedelta(seconds=seconds)).isoformat()
 
 
 def tell(vm: Vm, body: bytes, *, secret: bytes = SECRET, at: datetime = NOON, signature: str | None = None) -> int:
@@ -347,7 +400,7 @@ def test_another_secret_is_refused_and_the_sender_can_see_why(fleet: Fleet, tmp_
     other.write_text("quite another secret")
     alice.secret = other
     alice.meet(bob=bob.place)
-    alice.peers.announce(EVENT, ("alice", "bob"), NOON)
+    alice.peers.tell({EVENT: (("alice", "bob"), NOON)})
     until(lambda: "another secret" in alice.peers.untold(EVENT)["bob"])
     assert not bob.known
     assert "quite" not in str(alice.peers.untold(EVENT))
@@ -366,6 +419,10 @@ def test_another_secret_is_refused_and_the_sender_can_see_why(fleet: Fleet, tmp_
         message(event_id="x" * 100),
         message(ready_at="yesterday"),
         message(ready_at="2026-03-09T12:00:00"),
+        message(said_at="2026-03-09T12:00:00"),
+        message(said_at=None),
+        message(said_at="2026-03-09T11:58:58Z"),
+        message(said_at="2026-03-09T12:01:02Z"),
     ],
 )
 def test_a_signed_message_must_still_make_sense(bob: Vm, body: bytes) -> None:
@@ -384,7 +441,45 @@ def test_nobody_is_ready_in_the_future_and_zones_do_not_matter(bob: Vm) -> None:
     assert tell(bob, message(ready_at=(NOON + timedelta(days=1)).isoformat())) == 200
     assert tell(bob, message(ready_at=early.isoformat())) == 200
     assert [ready_at for _, _, ready_at in bob.known] == [NOON, early]
+    assert bob.known[1][2] is not None
     assert bob.known[1][2].tzinfo is UTC
+
+
+def test_what_was_said_later_counts_in_whichever_order_it_arrives(bob: Vm) -> None:
+    assert tell(bob, message(ready_at=None, said_at=later(2))) == 200
+    assert tell(bob, message(said_at=later(1))) == 200, "overtaken, but there is no need to say it again"
+    assert bob.known == [(EVENT, "alice", None)]
+    assert tell(bob, message(names=["ALICE"], resources=["ALICE", "bob"], said_at=later(1.9))) == 200
+    assert len(bob.known) == 1, "another spelling makes no other VM"
+    assert tell(bob, message(event_id="another", said_at=later(1))) == 200
+    assert tell(bob, message(names=["bob"], said_at=later(1))) == 200
+    assert tell(bob, message(said_at=later(3))) == 200
+    assert bob.known[1:] == [("ANOTHER", "alice", NOON), (EVENT, "bob", NOON), (EVENT, "alice", NOON)]
+
+
+def test_the_order_need_not_be_known_for_longer_than_a_message_is_good() -> None:
+    order = Order()
+    assert order.is_latest(EVENT, "alice", NOON, NOON)
+    assert not order.is_latest(EVENT, "alice", NOON - timedelta(seconds=1), NOON + WINDOW)
+    assert order.is_latest(EVENT, "bob", NOON, NOON + WINDOW + timedelta(seconds=1))
+    assert len(order._heard) == 1
+
+
+def test_who_is_told_more_than_it_can_order_still_hears(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "MOST_HEARD", 2)
+    order = Order()
+    assert all(order.is_latest(EVENT, name, NOON, NOON) for name in ("a", "b", "c"))
+    assert not order.is_latest(EVENT, "a", NOON - timedelta(seconds=1), NOON)
+    assert len(order._heard) == 2
+
+
+def test_what_is_said_next_is_later_also_when_the_clock_was_set_back_a_little() -> None:
+    order = Order()
+    first = order.stamp(NOON)
+    second = order.stamp(NOON - timedelta(seconds=1))
+    assert first == NOON < second < NOON + timedelta(seconds=1)
+    # By much, others would not believe it.
+    assert order.stamp(NOON - timedelta(hours=1)) == NOON - timedelta(hours=1)
 
 
 def test_a_message_of_any_number_of_vms_fits_and_a_huge_one_is_refused(bob: Vm) -> None:
@@ -418,7 +513,7 @@ def test_the_secret_never_leaves(secret: Path) -> None:
         line.settimeout(5)
         alice = Vm("alice", secret).start()
         alice.meet(bob="{}:{}".format(*line.getsockname()))
-        alice.peers.announce(EVENT, ("alice", "bob"), NOON)
+        alice.peers.tell({EVENT: (("alice", "bob"), NOON)})
         caller, _ = line.accept()
         with caller, contextlib.closing(alice):
             sent = caller.recv(65536)

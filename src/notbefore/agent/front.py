@@ -17,7 +17,7 @@ from notbefore.agent.metrics import Metrics
 from notbefore.settings import values
 
 if TYPE_CHECKING:
-    from notbefore.agent.peers import Peers
+    from notbefore.agent.peers import Order, Peers, Said
 
 PAUSE = 5.0
 
@@ -27,7 +27,7 @@ class Sources:
     """Where the front has its facts from, and where it brings what it hears."""
 
     standing: Callable[[], Standing]
-    heard: Callable[[str, str, datetime], None]
+    heard: Callable[[str, str, datetime | None], None]
     now: Callable[[], datetime]
 
 
@@ -42,6 +42,7 @@ class Front:
         self._listener: Listener | None = None
         self._listen = ""
         self._peers: Peers | None = None
+        self._order: Order | None = None
         self._company: tuple[PeersConfig | None, tuple[str, ...]] = (None, ())
         self._again_at = 0.0
 
@@ -62,13 +63,10 @@ class Front:
         if config.peers is not None and names and self._peers is None:
             self._try(partial(self._join_peers, config.peers, names))
 
-    def announce(self, event_id: str, resources: Sequence[str], ready_at: datetime) -> None:
-        if self._peers is not None and len(resources) > 1:
-            self._peers.announce(event_id, resources, ready_at)
-
-    def withdraw(self, event_id: str) -> None:
+    def tell(self, said: "Said") -> None:
+        """All that peers are to know now: what is no longer said here is not told any more."""
         if self._peers is not None:
-            self._peers.withdraw(event_id)
+            self._peers.tell(said)
 
     def close(self) -> None:
         self._stop_listening()
@@ -103,9 +101,17 @@ class Front:
 
     def _join_peers(self, config: PeersConfig, names: Sequence[str]) -> None:
         # It loads OpenSSL, some megabytes that few need.
-        from notbefore.agent.peers import Peers
+        from notbefore.agent.peers import Order, Peers
 
-        self._peers = Peers(config, names, self._sources.heard, now=self._sources.now, counted=self._metrics.exchanged)
+        self._order = self._order or Order()
+        self._peers = Peers(
+            config,
+            names,
+            self._sources.heard,
+            now=self._sources.now,
+            counted=self._metrics.exchanged,
+            order=self._order,
+        )
 
     def _leave_peers(self) -> None:
         if self._peers is not None:

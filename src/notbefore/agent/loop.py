@@ -333,12 +333,13 @@ class Loop:
             self._around.sampler.end()
 
     def _tell_peers(self) -> None:
-        for saga in self._memory.live:
-            ready = self._config.policy.approves and saga.state in (State.PREPARED, State.APPROVED, State.STARTED)
-            if ready and saga.ready_at:
-                self._around.front.announce(saga.id, saga.event.resources, saga.ready_at)
-            else:
-                self._around.front.withdraw(saga.id)
+        shared = (saga for saga in self._memory.live if len(saga.event.resources) > 1)
+        self._around.front.tell({saga.id: (saga.event.resources, self._ready_at(saga)) for saga in shared})
+
+    def _ready_at(self, saga: Saga) -> datetime | None:
+        """As others may rely on it."""
+        ready = self._config.policy.approves and saga.state in (State.PREPARED, State.APPROVED, State.STARTED)
+        return saga.ready_at if ready else None
 
     def _finish(self) -> None:
         """Handlers are asked to end; what they do not get done is done again by the next agent."""

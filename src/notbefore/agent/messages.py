@@ -32,11 +32,11 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """A peer is ready."""
+    """A peer is ready, or is not."""
 
     event: str
     name: str
-    ready_at: datetime
+    ready_at: datetime | None
 
 
 @dataclass(slots=True)

@@ -28,6 +28,8 @@ WINDOW = timedelta(seconds=60)
 """How far the clocks of two VMs, and a message's way, may be apart."""
 SHORTEST_SECRET = 16
 LARGEST_ANSWER = 4 * 1024
+MOST_HEARD = 10_000
+"""Events and names within the window."""
 ACKNOWLEDGED = Reply.json({"heard": True})
 _SIGNATURE = re.compile(r"t=([0-9]{1,11}),v1=([0-9a-f]{64})", re.ASCII)
 
@@ -48,12 +50,48 @@ class Pace:
 USUAL = Pace()
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True):
+Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+
+
+class Readiness(msgspec.Struct, frozen=True, kw_only=True):
     event_id: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
     names: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
-    """The VMs that are ready."""
+    """The VMs that are ready, or are not."""
     resources: tuple[str, ...]
-    ready_at: Annotated[datetime, msgspec.Meta(tz=True)]
+    ready_at: Moment | None
+    """None: they are not, whatever was said before."""
+
+
+class Message(Readiness, frozen=True, kw_only=True):
+    said_at: Moment
+    """By the sender's clock: what it says later counts, in whichever order it arrives."""
+
+
+class Order:
+    """Of what is said and of what is heard."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._said_at = datetime.min.replace(tzinfo=UTC)
+        self._heard: dict[tuple[str, str], datetime] = {}
+
+    def stamp(self, now: datetime) -> datetime:
+        """Later than the one before, also when the clock was set back a little."""
+        with self._lock:
+            if now <= self._said_at < now + WINDOW / 2:
+                now = self._said_at + timedelta(microseconds=1)
+            self._said_at = now
+            return now
+
+    def is_latest(self, event_id: str, name: str, said_at: datetime, now: datetime) -> bool:
+        """Whether nothing later was heard. What is older than the window need not be known: it is not heard at all."""
+        with self._lock:
+            self._heard = {key: at for key, at in self._heard.items() if at >= now - WINDOW}
+            key = (event_id, name.lower())
+            latest = self._heard.get(key, said_at)
+            if key in self._heard or len(self._heard) < MOST_HEARD:
+                self._heard[key] = max(latest, said_at)
+            return said_at >= latest
 
 
 class Seal:
@@ -92,7 +130,7 @@ class _Errand:
     """One peer, to be told of one event."""
 
     name: str
-    body: bytes
+    said: Readiness
     due: float
     failures: int = 0
     away: bool = False
@@ -100,8 +138,11 @@ class _Errand:
     """Empty once it has acknowledged."""
 
 
-Heard = Callable[[str, str, datetime], None]
-"""Told event id, the name as in Resources, and since when that VM is ready; from any thread, and more than once."""
+Heard = Callable[[str, str, datetime | None], None]
+"""Told event id, the name as in Resources, and since when that VM is ready, None when it is not; from any thread, and
+more than once."""
+Said = Mapping[str, tuple[Sequence[str], datetime | None]]
+"""By event: its Resources, and since when ours among them are ready, None when they are not."""
 
 
 class Peers:
@@ -113,9 +154,11 @@ class Peers:
         *,
         now: Callable[[], datetime],
         counted: Callable[[Exchange], None] = lambda _: None,
+        order: Order | None = None,
         pace: Pace = USUAL,
     ) -> None:
-        """`names` are the VMs that this agent acts for. ConfigError: the secret is not usable."""
+        """`names` are the VMs that this agent acts for, `order` is known from before. ConfigError: the secret is not
+        usable."""
         self._seal = Seal.read(config.secret_file)
         self._places = {name: checks.peer(address) for name, address in config.addresses.items()}
         self._port = config.port
@@ -123,7 +166,9 @@ class Peers:
         self._heard = heard
         self._now = now
         self._counted = counted
+        self._order = order or Order()
         self._pace = pace
+        self._hearing = threading.Lock()
         self._changed = threading.Condition()
         self._errands: dict[str, dict[str, _Errand]] = {}
         """By event, then by peer."""
@@ -132,27 +177,28 @@ class Peers:
         self._lines: set[Connection] = set()
         self._closed = False
 
-    def announce(self, event_id: str, resources: Sequence[str], ready_at: datetime) -> None:
-        """Tell all others that the event names, until `withdraw`. Saying the same again changes nothing."""
-        mine = tuple(name for name in resources if any(same_name(name, own) for own in self._names))
-        body = msgspec.json.encode(
-            Message(event_id=event_id.upper(), names=mine, resources=tuple(resources), ready_at=ready_at)
-        )
+    def tell(self, said: Said) -> None:
+        """Tell all others that an event names, as long as it is said. Saying the same again changes nothing."""
         with self._changed:
-            known = self._errands.pop(event_id.upper(), {})
-            errands = {}
-            for name in (name for name in resources if mine and name not in mine):
-                old = known.get(name)
-                errands[name] = old if old and old.body == body else _Errand(name, body, time.monotonic())
-            if errands and not self._closed:
-                self._errands[event_id.upper()] = errands
+            if self._closed:
+                return
+            known = self._errands
+            told = {event.upper(): self._errands_for(event.upper(), *what) for event, what in said.items()}
+            self._errands = {event: errands for event, errands in told.items() if errands}
+            if self._errands:
                 self._send_out()
-            self._changed.notify_all()
+            if self._errands != known:
+                self._changed.notify_all()
 
-    def withdraw(self, event_id: str) -> None:
-        with self._changed:
-            self._errands.pop(event_id.upper(), None)
-            self._changed.notify_all()
+    def _errands_for(self, event_id: str, resources: Sequence[str], ready_at: datetime | None) -> dict[str, _Errand]:
+        mine = tuple(name for name in resources if any(same_name(name, own) for own in self._names))
+        said = Readiness(event_id=event_id, names=mine, resources=tuple(resources), ready_at=ready_at)
+        known = self._errands.get(event_id, {})
+        errands = {}
+        for name in (name for name in resources if mine and name not in mine):
+            old = known.get(name)
+            errands[name] = old if old and old.said == said else _Errand(name, said, time.monotonic())
+        return errands
 
     def untold(self, event_id: str) -> Mapping[str, str]:
         """Who has not acknowledged, and why."""
@@ -184,12 +230,32 @@ class Peers:
         if not set(message.names) <= set(message.resources):
             self._counted(Exchange.REFUSED)
             return Reply.json({"error": "an event is only about what its Resources name"}, 400)
-        # Nobody is ready in the future; its clock only differs from ours.
-        ready_at = min(message.ready_at.astimezone(UTC), self._now())
-        for name in message.names:
-            self._heard(message.event_id.upper(), name, ready_at)
+        if abs(message.said_at - self._now()) > WINDOW:
+            self._counted(Exchange.REFUSED)
+            return Reply.json({"error": "this was said at another time"}, 400)
+        with self._hearing:
+            self._pass_on(message)
         self._counted(Exchange.HEARD)
         return ACKNOWLEDGED
+
+    def _pass_on(self, message: Message) -> None:
+        event_id, now = message.event_id.upper(), self._now()
+        # Nobody is ready in the future; its clock only differs from ours.
+        ready_at = min(message.ready_at.astimezone(UTC), now) if message.ready_at else None
+        for name in message.names:
+            if self._order.is_latest(event_id, name, message.said_at, now):
+                self._heard(event_id, name, ready_at)
+                if ready_at is None:
+                    self._remind(event_id, name)
+
+    def _remind(self, event_id: str, name: str) -> None:
+        """Who begins anew may have forgotten that we are ready. That we are not, it need not know: it would only remind
+        us of the same."""
+        with self._changed:
+            errand = self._errands.get(event_id, {}).get(name)
+            if errand and errand.said.ready_at:
+                errand.due = time.monotonic()
+                self._changed.notify_all()
 
     def _send_out(self) -> None:
         if self._postman is None:
@@ -236,16 +302,21 @@ class Peers:
         with self._changed:
             if self._closed:
                 return "this agent is stopping"
+            if self._errands.get(errand.said.event_id, {}).get(errand.name) is not errand:
+                return "something else is to be said"
             self._lines.add(line)
+            # While nobody can change what is to be said: so that what is said next is later.
+            said_at = self._order.stamp(self._now())
+        body = msgspec.json.encode(Message(said_at=said_at, **msgspec.structs.asdict(errand.said)))
         headers = {
-            HEADER: self._seal.sign("POST", file.READY_PATH, errand.body, self._now()),
+            HEADER: self._seal.sign("POST", file.READY_PATH, body, self._now()),
             "Content-Type": "application/json",
             "User-Agent": f"notbefore/{__version__}",
             "Connection": "close",
         }
         try:
             answer = line.ask(
-                "POST", file.READY_PATH, headers, errand.body, timeout=self._pace.timeout, largest=LARGEST_ANSWER
+                "POST", file.READY_PATH, headers, body, timeout=self._pace.timeout, largest=LARGEST_ANSWER
             )
         finally:
             with self._changed:

@@ -1,10 +1,14 @@
 """What the agent writes down survives, and what cannot be read is put aside."""
 
+import resource
+import shutil
 import sqlite3
 import stat
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -138,6 +142,36 @@ def test_one_of_another_time_is_put_aside(tmp_path: Path) -> None:
     (tmp_path / "journal.db").write_bytes(b"no database" * 100)
     Journal(tmp_path)
     assert (tmp_path / "journal.db.unreadable-2").exists()
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """Nothing that this process writes gets longer."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_can_be_read(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "closed")
+    journal.write(a_rich_saga(), {"drain": "{}"})
+    journal.close()
+    journal = Journal(tmp_path / "open")
+    journal.write(a_rich_saga(), {"drain": "{}"})
+    shutil.copytree(tmp_path / "open", tmp_path / "crashed")
+    with full_disk():
+        for name in ("closed", "crashed"):
+            with pytest.raises(JournalError, match="cannot be used"):
+                Journal(tmp_path / name)
+            found = Journal(tmp_path / name, writable=False)
+            assert found.sagas() == [a_rich_saga()]
+            assert found.configs("E1") == {"drain": "{}"}
+            found.close()
+    with pytest.raises(JournalError, match="cannot be read"):
+        Journal(tmp_path / "nowhere", writable=False)
 
 
 def damage(directory: Path, statement: str) -> None:

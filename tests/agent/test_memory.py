@@ -6,8 +6,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from tests.agent.rules.builders import T0, after, event
+from tests.agent.test_journal import full_disk
 
+from notbefore.agent import memory as memories
 from notbefore.agent.journal import KEPT
 from notbefore.agent.log import Log
 from notbefore.agent.memory import Memory
@@ -162,3 +165,75 @@ def test_who_was_ready_in_an_event_that_is_over_is_not_ready_when_it_comes_again
     found.heard("E1", "b", T0)
     found.begin(saga())
     assert memory(tmp_path).peers == found.peers == {}
+
+
+def test_what_goes_back_is_done_from_a_disk_that_was_full_at_the_start(tmp_path: Path) -> None:
+    first = memory(tmp_path)
+    first.mark_old(None)
+    first.begin(saga(1))
+    first.keep(saga(1, State.PREPARING), {"drain": "{}"}, forward=True)
+    first.begin(saga(2))
+    first.close()
+    log = io.StringIO()
+    with full_disk():
+        found = memory(tmp_path, log)
+        assert (found.open, found.unread) == (False, False)
+        assert found.sagas["E1"] == saga(1, State.PREPARING)
+        assert found.configs == {"E1": {"drain": "{}"}, "E2": {}}
+        assert not found.begin(saga(3))
+        assert not found.keep(saga(2, State.PREPARING), {}, forward=True)
+        assert found.keep(saga(1, State.DONE), {}, forward=False)
+        found.try_to_open()
+        assert found.sagas["E1"].state is State.DONE
+    found.try_to_open()
+    found.write_what_is_left()
+    assert (found.open, found.is_new(), list(found.configs)) == (True, False, ["E2"])
+    assert kept(tmp_path) == {"E1": State.DONE, "E2": State.SEEN}
+    assert log.getvalue().count("An event is resumed") == 2
+
+
+def test_a_journal_that_was_not_read_is_not_taken_for_none(tmp_path: Path) -> None:
+    assert not memory(tmp_path / "other").unread
+    (tmp_path / "journal.db").mkdir()
+    found = memory(tmp_path)
+    assert (found.open, found.unread) == (False, True)
+    (tmp_path / "journal.db").rmdir()
+    assert not found.unread
+
+
+def test_what_is_told_of_events_that_are_not_known_is_kept_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = memory(tmp_path)
+    found.begin(saga())
+    for name in ("E1", "E2"):
+        found.heard(name, "b", T0)
+    found.heard("E3", "b", None)
+    found.forget_strangers()
+    assert memory(tmp_path).peers == found.peers == {"E1": {"b": T0}, "E2": {"b": T0}}
+    again = memory(tmp_path)
+    monkeypatch.setattr(memories, "STRANGE", 0.0)
+    for each in (found, again):
+        each.forget_strangers()
+        assert memory(tmp_path).peers == each.peers == {"E1": {"b": T0}}
+
+
+def test_only_so_many_events_that_are_not_known_are_kept(tmp_path: Path) -> None:
+    found = memory(tmp_path)
+    found.begin(saga())
+    for number in range(1, KEPT + 4):
+        found.heard(f"E{number}", "b", T0)
+    found.heard("E2", "b", T0)
+    found.forget_strangers()
+    assert len(found.peers) == len(memory(tmp_path).peers) == KEPT + 1
+    assert {"E1", "E2"} <= found.peers.keys()
+    assert not {"E3", "E4"} & found.peers.keys()
+    assert found._heard_at.keys() == found.peers.keys()
+
+
+def test_no_event_has_any_number_of_vms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memories, "HEARD", 2)
+    found = memory(tmp_path)
+    for name in ("a", "b", "c"):
+        found.heard("E1", name, T0)
+    assert found.peers == {"E1": {"a": T0, "b": T0}}

@@ -37,3 +37,17 @@ def test_what_a_handler_said_is_for_the_status_and_not_for_the_world(tmp_path: P
     assert reporter.standing.ready_why == "Reboot: preparing"
     [saga] = json.loads((tmp_path / "status.json").read_text())["sagas"]
     assert "hunter2" in saga["why"]
+
+
+def test_a_vm_is_not_ready_while_nobody_knows_what_was_prepared(tmp_path: Path) -> None:
+    log, metrics = Log(MachineClock(), LogLevel.INFO, LogFormat.JSON, io.StringIO()), Metrics()
+    memory = Memory(tmp_path, log, metrics)
+    polling = Polling(Client("http://127.33.0.1:1"), lambda _: None, log, metrics)
+    (tmp_path / "journal.db").mkdir()
+    memory.try_to_open()
+    reporter = Reporter(tmp_path, memory, polling, MachineClock(), log, metrics, SILENT)
+    assert (reporter.standing.ready, reporter.standing.ready_why) == (False, "the journal has not been read yet")
+    (tmp_path / "journal.db").rmdir()
+    memory.try_to_open()
+    reporter.report("web-0")
+    assert reporter.standing.ready

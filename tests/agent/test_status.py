@@ -15,6 +15,7 @@ from notbefore.agent.journal import Lock
 from notbefore.agent.rules.handling import Phase
 from notbefore.agent.rules.saga import State
 from notbefore.agent.status import Status
+from notbefore.clock import MachineClock
 from notbefore.core import errors
 
 
@@ -36,8 +37,9 @@ def a_status(**more: object) -> Status:
 
 
 def test_it_comes_back_as_it_was(tmp_path: Path) -> None:
-    assert status.read(tmp_path) == (None, False)
+    assert status.read(tmp_path) == (None, None)
     status.write(tmp_path, a_status())
+    Lock(tmp_path).release()
     assert status.read(tmp_path) == (a_status(), False)
     lock = Lock(tmp_path)
     assert status.read(tmp_path) == (a_status(), True)
@@ -69,7 +71,7 @@ def test_half_of_it_is_never_there(tmp_path: Path) -> None:
     )
     ended = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False)
     assert "OSError" in ended.stderr
-    assert status.read(tmp_path) == (a_status(), False)
+    assert status.read(tmp_path)[0] == a_status()
 
 
 def test_one_that_cannot_be_read(tmp_path: Path) -> None:
@@ -80,3 +82,12 @@ def test_one_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "status.json").mkdir()
     with pytest.raises(errors.UnavailableError, match="cannot be read"):
         status.read(tmp_path)
+
+
+def test_an_agent_without_the_lock_is_known_by_what_it_writes(tmp_path: Path) -> None:
+    (tmp_path / "lock").mkdir()
+    status.write(tmp_path, a_status())
+    assert status.read(tmp_path) == (a_status(), None)
+    fresh = a_status(written_at=MachineClock().now())
+    status.write(tmp_path, fresh)
+    assert status.read(tmp_path) == (fresh, True)

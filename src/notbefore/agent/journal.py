@@ -65,13 +65,20 @@ class JournalError(errors.UnavailableError):
 class Journal:
     """For one thread."""
 
-    def __init__(self, directory: Path) -> None:
-        """Opens or makes it; JournalError when that is not possible. What cannot be read is put aside."""
+    def __init__(self, directory: Path, *, writable: bool = True) -> None:
+        """Opens or makes it; JournalError when that is not possible. What cannot be read is put aside.
+
+        One that is not `writable` is read as it is, also from a disk that takes nothing.
+        """
         self.put_aside: Path | None = None
         """Where the file is kept, as it was."""
         self.dropped = 0
         """Sagas that could not be read, of a journal that otherwise could."""
         path = directory / FILE
+        if not writable:
+            with _reading():
+                self._connection = _look_into(path)
+            return
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             try:
@@ -167,6 +174,10 @@ class Journal:
                 (HEARD,),
             )
 
+    def forget_peers(self, event: str) -> None:
+        with self._transaction() as connection:
+            connection.execute("DELETE FROM peers WHERE event = ?", (event,))
+
     def _forget_the_oldest(self, connection: sqlite3.Connection) -> None:
         connection.execute(
             "DELETE FROM sagas WHERE NOT live AND id NOT IN"
@@ -187,7 +198,7 @@ class Journal:
 def _reading() -> Iterator[None]:
     try:
         yield
-    except sqlite3.Error as error:
+    except (OSError, sqlite3.Error) as error:
         raise JournalError(f"the journal cannot be read: {error}") from None
 
 
@@ -240,14 +251,27 @@ class Lock:
         self._connection.close()
 
 
-def is_running(directory: Path) -> bool:
-    """Whether an agent has the directory."""
-    if not (directory / LOCK).exists():
-        return False
+def may_exist(directory: Path) -> bool:
+    """Whether there is a journal, or nobody can tell."""
     try:
+        return (directory / FILE).exists()
+    except OSError:
+        return True
+
+
+def is_running(directory: Path) -> bool | None:
+    """Whether an agent has the directory; None when that cannot be told."""
+    try:
+        if not (directory / LOCK).exists():
+            # An agent that may not write here runs without one.
+            return None
         _lock(directory / LOCK, 0).close()
     except sqlite3.Error as error:
-        return "locked" in str(error)
+        if "locked" in str(error):
+            return True
+        return None if _is_passing(error) else False
+    except OSError:
+        return None
     return False
 
 
@@ -275,6 +299,30 @@ def _connect(path: Path) -> sqlite3.Connection:
         connection.executescript(SCHEMA)
         for table, columns in COLUMNS.items():
             connection.execute(f"SELECT {columns} FROM {table} LIMIT 0")  # noqa: S608
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _look_into(path: Path) -> sqlite3.Connection:
+    log = path.with_name(f"{path.name}-wal")
+    if not log.exists() or not log.stat().st_size:
+        # SQLite would want to make one, unless it is told that nobody writes.
+        return _probe(path, "mode=ro&immutable=1")
+    try:
+        return _probe(path, "mode=ro")
+    except sqlite3.Error:
+        # A full disk has no room for the memory that is shared with others; alone, SQLite does without.
+        return _probe(path, "mode=rw", "PRAGMA locking_mode = EXCLUSIVE")
+
+
+def _probe(path: Path, how: str, *first: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?{how}", timeout=1, isolation_level=None, uri=True)
+    connection.text_factory = _text
+    try:
+        for statement in (*first, "SELECT count(*) FROM sagas"):
+            connection.execute(statement).fetchall()
     except BaseException:
         connection.close()
         raise

@@ -1,19 +1,25 @@
 """The sagas in memory and in the journal, and what happens when the disk fails."""
 
+import contextlib
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from notbefore.agent.journal import KEPT, Journal, JournalError
+from notbefore.agent import journal as journals
+from notbefore.agent.journal import HEARD, KEPT, Journal, JournalError
 from notbefore.agent.log import Log
 from notbefore.agent.metrics import Metrics
 from notbefore.agent.rules import advancing
 from notbefore.agent.rules.saga import Saga
 
 DONE_SHOWN = 10
+STRANGE = 600.0
+"""Seconds for which it is remembered what peers tell of an event that this VM does not know."""
 
 
 class Memory:
@@ -28,11 +34,15 @@ class Memory:
         self._log = log
         self._metrics = metrics
         self._journal: Journal | None = None
+        self._known = False
+        """Whether what an earlier run has left was read."""
         self._is_new = False
         self._failing = False
         self._unwritten: set[str] = set()
         self.sagas: dict[str, Saga] = {}
         self.peers: dict[str, dict[str, datetime]] = {}
+        self._heard_at: dict[str, float] = {}
+        """When peers last told of an event."""
         self.configs: dict[str, dict[str, str]] = {}
         """Of the handlers that prepared, by saga and handler."""
 
@@ -46,6 +56,11 @@ class Memory:
         return self.open and not self._failing
 
     @property
+    def unread(self) -> bool:
+        """There is a journal, or may be one, and what it says is not known."""
+        return not self._known and journals.may_exist(self._directory)
+
+    @property
     def live(self) -> list[Saga]:
         return [saga for saga in self.sagas.values() if saga.live]
 
@@ -54,16 +69,30 @@ class Memory:
         return [saga for saga in self.sagas.values() if not saga.live][-DONE_SHOWN:]
 
     def try_to_open(self) -> None:
-        """Read what an earlier run has left; nothing happens while that cannot be read."""
+        """Read what an earlier run has left; nothing happens while that cannot be read.
+
+        Where it can be read and not written, what goes back is done.
+        """
+        known = self._known
         try:
             self._journal = self._opened()
         except JournalError as error:
             self._failed(error)
-            return
-        self._worked()
-        for saga in self.live:
-            self._metrics.resumed()
-            self._log.info("An event is resumed", action="saga.resumed", event_id=saga.id, state=saga.state)
+            self._look()
+        else:
+            self._worked()
+        if self._known and not known:
+            for saga in self.live:
+                self._metrics.resumed()
+                self._log.info("An event is resumed", action="saga.resumed", event_id=saga.id, state=saga.state)
+
+    def _look(self) -> None:
+        if not self._known:
+            with (
+                contextlib.suppress(JournalError),
+                contextlib.closing(Journal(self._directory, writable=False)) as read,
+            ):
+                self._take_in(read)
 
     def _opened(self) -> Journal:
         journal = Journal(self._directory)
@@ -77,14 +106,27 @@ class Memory:
                 lost_events=journal.dropped or None,
             )
         try:
-            self._is_new = journal.is_new()
-            self.sagas = {saga.id: advancing.resumed(saga) for saga in journal.sagas()}
-            self.configs = {saga.id: dict(journal.configs(saga.id)) for saga in self.live}
-            self.peers = {event: dict(names) for event, names in journal.peers().items()}
+            self._take_in(journal)
         except JournalError:
             journal.close()
             raise
         return journal
+
+    def _take_in(self, journal: Journal) -> None:
+        """What is known already counts for more than what was written, and is written anew."""
+        is_new = journal.is_new()
+        written = {saga.id: advancing.resumed(saga) for saga in journal.sagas()}
+        configs = {name: dict(journal.configs(name)) for name, saga in written.items() if saga.live}
+        peers = {event: dict(names) for event, names in journal.peers().items()}
+        if not self._known:
+            self._is_new = is_new
+        elif is_new and not self._is_new:
+            journal.mark_old(None)
+        self._unwritten.update(name for name, saga in self.sagas.items() if saga != written.get(name))
+        self.sagas = {**written, **self.sagas}
+        self.configs = {saga.id: {**configs.get(saga.id, {}), **self.configs.get(saga.id, {})} for saga in self.live}
+        self.peers = {**peers, **self.peers}
+        self._known = True
 
     def is_new(self) -> bool:
         return self.open and self._is_new
@@ -113,7 +155,8 @@ class Memory:
         if saga == known:
             return True
         if _lasting(saga) != _lasting(known) or saga.id in self._unwritten:
-            written = self._try(lambda journal: journal.write(saga, configs))
+            whole = {**self.configs.get(saga.id, {}), **configs} if saga.id in self._unwritten else configs
+            written = self._try(lambda journal: journal.write(saga, whole))
             if not written and forward:
                 return False
             (self._unwritten.discard if written else self._unwritten.add)(saga.id)
@@ -138,18 +181,31 @@ class Memory:
     def heard(self, event: str, name: str, ready_at: datetime | None) -> None:
         """None: it is not ready, or no longer."""
         names = self.peers.setdefault(event, {})
+        self._heard_at[event] = time.monotonic()
         if ready_at is None:
             names.pop(name, None)
-        elif names.get(name) == ready_at:
+        elif names.get(name) == ready_at or len(names) >= HEARD:
             return
         else:
             names[name] = ready_at
         self._try(lambda journal: journal.heard(event, name, ready_at))
 
+    def forget_strangers(self) -> None:
+        """Events of which only peers tell: they may be about to be seen here, but are not waited for without end."""
+        now, live = time.monotonic(), {saga.id for saga in self.live}
+        heard_at = {event: self._heard_at.get(event, now) for event in self.peers}
+        strangers = sorted(heard_at.keys() - live, key=heard_at.__getitem__, reverse=True)
+        for number, event in enumerate(strangers):
+            if not self.peers[event] or number >= KEPT or now - heard_at[event] >= STRANGE:
+                del self.peers[event], heard_at[event]
+                self._try(partial(Journal.forget_peers, event=event))
+        self._heard_at = heard_at
+
     def write_what_is_left(self) -> None:
         """Of what went on while the disk could not be written."""
-        for saga in [self.sagas[name] for name in self._unwritten if name in self.sagas]:
-            if not self._try(lambda journal, saga=saga: journal.write(saga, {})):  # type: ignore[misc]
+        for saga in [saga for saga in self.sagas.values() if saga.id in self._unwritten]:
+            configs = self.configs.get(saga.id, {})
+            if not self._try(partial(Journal.write, saga=saga, configs=configs)):
                 return
             self._unwritten.discard(saga.id)
 

@@ -77,11 +77,12 @@ class Reporter:
     def _standing(self) -> Standing:
         """Shown to whoever asks over HTTP: nothing that a handler said."""
         out = [saga for saga in self._memory.live if saga.out]
+        unread = self._memory.unread
         works = self._polling.works
         return Standing(
             polling_ok=works,
             polling_why="the endpoint answers" if works else self._polling.why,
-            ready=not out,
+            ready=not out and not unread,
             ready_why="; ".join(f"{saga.event.type or 'an earlier event'}: {saga.state}" for saga in out)
-            or "nothing is near",
+            or ("the journal has not been read yet" if unread else "nothing is near"),
         )

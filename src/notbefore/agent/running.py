@@ -73,8 +73,8 @@ class Agent:
         def after_turn() -> None:
             if self._lock is None:
                 self._lock = self._try_to_lock()
-            front.keep_up(self._config, loop.names)
             reporter.report(loop.me)
+            front.keep_up(self._config, loop.names)
 
         log.info("The agent runs", action="agent.started", state=str(self._directory), handlers=len(config.handlers))
         polling.start()

@@ -2,16 +2,19 @@
 
 import os
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import msgspec
 
 from notbefore.agent import journal
 from notbefore.agent.rules.saga import Pause, Saga
+from notbefore.clock import MachineClock
 from notbefore.core import errors
 
 FILE = "status.json"
+STALE = timedelta(seconds=30)
+"""A running agent has written it since, if it could."""
 
 
 class StepStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,15 +90,17 @@ def write(directory: Path, status: Status) -> None:
     new.replace(directory / FILE)
 
 
-def read(directory: Path) -> tuple[Status | None, bool]:
-    """What was last written, if anything was, and whether the agent runs."""
+def read(directory: Path) -> tuple[Status | None, bool | None]:
+    """What was last written, if anything was, and whether the agent runs; None when that cannot be told."""
+    running = journal.is_running(directory)
     try:
-        running = journal.is_running(directory)
-        content = (directory / FILE).read_bytes()
-        return msgspec.json.decode(content, type=Status), running
+        found = msgspec.json.decode((directory / FILE).read_bytes(), type=Status)
     except FileNotFoundError:
         return None, running
     except OSError as error:
         raise errors.UnavailableError(f"the state directory {directory} cannot be read: {error.strerror}") from None
     except msgspec.MsgspecError as error:
         raise errors.UnavailableError(f"{directory / FILE} cannot be read: {error}") from None
+    if running is None and abs(MachineClock().now() - found.written_at) < STALE:
+        running = True
+    return found, running

@@ -116,11 +116,12 @@ def show(agent: Agent) -> int:
     return 0 if is_running else 1
 
 
-def _show(found: Status, is_running: bool, out: Output) -> None:
+def _show(found: Status, is_running: bool | None, out: Output) -> None:
     at = out.moment(found.written_at.isoformat())
+    runs = {True: f"runs (process {found.pid})", False: "does not run", None: "is not known to run"}[is_running]
     out.facts(
         {
-            "agent": f"{f'runs (process {found.pid})' if is_running else 'does not run'}; this is from {at}",
+            "agent": f"{runs}; this is from {at}",
             "this VM": found.name or "not known yet",
             "endpoint": found.endpoint,
             "polling": "works" if found.polling else f"does not work: {found.polling_why}",

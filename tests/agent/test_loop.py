@@ -274,3 +274,29 @@ def test_a_handler_that_cannot_be_begun_has_failed_and_is_tried_again(tmp_path: 
 
     bench.run_until(tried)
     assert tried() == [(Progress.RETRYING, "RuntimeError: can't start new thread")]
+
+
+def test_peers_are_told_of_an_event_as_long_as_it_lives(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("sixteen or more bytes")
+    peers_config = {"secret_file": str(tmp_path / "secret"), "addresses": {"web-9": "127.0.0.1:1"}}
+    given = {"name": ME, "listen": "127.0.0.1:0", "peers": peers_config}
+    config = msgspec.convert(given, Config, dec_hook=values.read)
+    bench = Bench(tmp_path)
+    bench.loop.configure(config)
+    front = bench.loop._around.front
+    front.keep_up(config, (ME,))
+    peers = front._peers
+    assert peers is not None
+    shared = coming(resources=(ME, "web-9"))
+    try:
+        bench.see(shared)
+        bench.run_until(lambda: peers.untold("E1"))
+        # Nothing is to be recovered: it is over in one turn.
+        again = Bench(tmp_path)
+        again.loop.configure(config)
+        again.loop._around.front = front
+        again.see()
+        again.run_until(lambda: again.memory.sagas and not again.memory.live)
+        assert peers.untold("E1") == {}
+    finally:
+        front.close()

@@ -333,6 +333,7 @@ class Loop:
             self._around.sampler.end()
 
     def _tell_peers(self) -> None:
+        self._memory.forget_strangers()
         shared = (saga for saga in self._memory.live if len(saga.event.resources) > 1)
         self._around.front.tell({saga.id: (saga.event.resources, self._ready_at(saga)) for saga in shared})
 

@@ -4,9 +4,6 @@ import resource
 import shutil
 import sqlite3
 import stat
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,11 +12,10 @@ from pathlib import Path
 import pytest
 from tests.agent.rules.builders import T0, Story, after, event
 
-from notbefore.agent.journal import KEPT, Journal, JournalError, Lock, is_running
+from notbefore.agent.journal import KEPT, Journal, JournalError
 from notbefore.agent.rules import advancing
 from notbefore.agent.rules.handling import Phase
 from notbefore.agent.rules.saga import Pause, Saga, State
-from notbefore.core import errors
 
 
 def a_rich_saga() -> Saga:
@@ -233,9 +229,6 @@ def test_a_place_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(JournalError, match="cannot be used"):
         Journal(tmp_path / "file")
-    with pytest.raises(JournalError, match="cannot be used"):
-        Lock(tmp_path / "file")
-    assert not is_running(tmp_path / "nowhere")
 
 
 def test_a_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
@@ -248,40 +241,3 @@ def test_a_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
     journal._connection.execute("PRAGMA query_only = OFF")
     journal.heard("E1", "b", T0)
     assert journal.sagas() == [saga]
-
-
-def test_one_agent_at_a_time(tmp_path: Path) -> None:
-    lock = Lock(tmp_path)
-    assert is_running(tmp_path)
-    with pytest.raises(errors.ConflictError, match="another agent runs"):
-        Lock(tmp_path)
-    lock.release()
-    assert not is_running(tmp_path)
-
-
-def test_the_lock_goes_with_its_process(tmp_path: Path) -> None:
-    program = (
-        "import os, sys; from pathlib import Path; from notbefore.agent.journal import Lock;"
-        " lock = Lock(Path(sys.argv[1])); os._exit(9)"
-    )
-    assert subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False).returncode == 9
-    Lock(tmp_path).release()
-
-
-def test_who_only_looks_is_not_in_the_way(tmp_path: Path) -> None:
-    """`agent status` asks for the lock, for a moment, just when the agent starts."""
-    Lock(tmp_path).release()
-    looking = sqlite3.connect(tmp_path / "lock", isolation_level=None, check_same_thread=False)
-    looking.execute("BEGIN EXCLUSIVE")
-    timer = threading.Timer(0.1, looking.close)
-    timer.start()
-    Lock(tmp_path).release()
-    timer.join()
-
-
-def test_a_lock_that_is_none_is_held_by_nobody(tmp_path: Path) -> None:
-    (tmp_path / "lock").write_bytes(b"this is no database, and it is long enough to show it" * 20)
-    assert not is_running(tmp_path)
-    lock = Lock(tmp_path)
-    assert is_running(tmp_path)
-    lock.release()

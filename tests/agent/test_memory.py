@@ -1,7 +1,7 @@
 """The sagas in memory and in the journal, and what happens when the disk fails."""
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +12,7 @@ from tests.agent.test_journal import full_disk
 
 from notbefore.agent import memory as memories
 from notbefore.agent.journal import KEPT
+from notbefore.agent.locking import Lock
 from notbefore.agent.log import Log
 from notbefore.agent.memory import Memory
 from notbefore.agent.metrics import Metrics
@@ -21,10 +22,9 @@ from notbefore.clock import MachineClock
 from notbefore.settings import LogFormat, LogLevel
 
 
-def memory(directory: Path, log: io.StringIO | None = None) -> Memory:
-    found = Memory(
-        directory, Log(MachineClock(), LogLevel.INFO, LogFormat.JSON, log or io.StringIO()), Metrics(lambda: 0.0)
-    )
+def memory(directory: Path, log: io.StringIO | None = None, lock: Callable[[], None] = lambda: None) -> Memory:
+    said = Log(MachineClock(), LogLevel.INFO, LogFormat.JSON, log or io.StringIO())
+    found = Memory(directory, said, Metrics(lambda: 0.0), lock)
     found.try_to_open()
     return found
 
@@ -237,3 +237,15 @@ def test_no_event_has_any_number_of_vms(tmp_path: Path, monkeypatch: pytest.Monk
     for name in ("a", "b", "c"):
         found.heard("E1", name, T0)
     assert found.peers == {"E1": {"a": T0, "b": T0}}
+
+
+def test_it_is_opened_only_with_the_lock(tmp_path: Path) -> None:
+    first = memory(tmp_path)
+    first.begin(saga())
+    first.close()
+    others = Lock(tmp_path)
+    found = memory(tmp_path, lock=lambda: Lock(tmp_path).release())
+    assert (found.open, found.sagas, found.unread) == (False, {}, True)
+    others.release()
+    found.try_to_open()
+    assert (found.open, list(found.sagas)) == (True, ["E1"])

@@ -1,9 +1,13 @@
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from notbefore import settings
 from notbefore.agent import running
+from notbefore.agent.locking import Lock
+from notbefore.core import errors
 
 
 def test_a_state_directory_given_by_a_flag_may_be_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -11,3 +15,26 @@ def test_a_state_directory_given_by_a_flag_may_be_relative(tmp_path: Path, monke
     (tmp_path / "agent.toml").touch()
     given = settings.load_agent({"agent_config": "agent.toml", "state": "here"}, {})
     assert running.read(given).state == str(tmp_path / "here")
+
+
+@pytest.fixture
+def own_signals() -> Iterator[None]:
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in numbers]
+    yield
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("own_signals")
+def test_of_two_that_waited_for_the_same_directory_one_ends(tmp_path: Path) -> None:
+    (tmp_path / "agent.toml").write_text('name = "web-0"\nendpoint = "http://127.33.0.1:1"\n')
+    (tmp_path / "state").write_text("in the way")
+    given = {"agent_config": str(tmp_path / "agent.toml"), "state": str(tmp_path / "state")}
+    late = running.Agent(settings.load_agent(given, {}))
+    (tmp_path / "state").unlink()
+    first = Lock(tmp_path / "state")
+    with pytest.raises(errors.ConflictError, match="another agent runs"):
+        late.run()
+    assert not (tmp_path / "state" / "journal.db").exists()
+    first.release()

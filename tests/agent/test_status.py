@@ -11,7 +11,7 @@ from tests.agent.rules.builders import T0, Story, event
 from tests.agent.test_journal import a_rich_saga
 
 from notbefore.agent import status
-from notbefore.agent.journal import Lock
+from notbefore.agent.locking import Lock
 from notbefore.agent.rules.handling import Phase
 from notbefore.agent.rules.saga import State
 from notbefore.agent.status import Status

@@ -14,9 +14,6 @@ from notbefore.agent.rules.saga import Saga
 from notbefore.core import errors
 
 FILE = "journal.db"
-LOCK = "lock"
-LOOKED_AT = 1.0
-"""Seconds that an agent waits for those who only look whether one runs."""
 KEPT = 100
 """Sagas that are over."""
 HEARD = 1000
@@ -84,7 +81,7 @@ class Journal:
             try:
                 self._connection = _connect(path)
             except sqlite3.Error as error:
-                if _is_passing(error):
+                if is_passing(error):
                     raise
                 self.put_aside = _put_aside(path)
                 self._connection = _connect(path)
@@ -226,63 +223,12 @@ class _Transaction:
             raise JournalError(f"the journal cannot be written: {error}") from None
 
 
-class Lock:
-    """One agent at a time for a state directory; gone with the process, however that ends."""
-
-    def __init__(self, directory: Path) -> None:
-        """JournalError when it cannot be had, ConflictError when another agent has it."""
-        path = directory / LOCK
-        try:
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            try:
-                self._connection = _lock(path, LOOKED_AT)
-            except sqlite3.Error as error:
-                if _is_passing(error):
-                    raise
-                # There is nothing in it that could be lost.
-                path.unlink()
-                self._connection = _lock(path, LOOKED_AT)
-        except (OSError, sqlite3.Error) as error:
-            if "locked" in str(error):
-                raise errors.ConflictError(f"another agent runs on the state directory {directory}") from None
-            raise JournalError(f"the state directory {directory} cannot be used: {error}") from None
-
-    def release(self) -> None:
-        self._connection.close()
-
-
 def may_exist(directory: Path) -> bool:
     """Whether there is a journal, or nobody can tell."""
     try:
         return (directory / FILE).exists()
     except OSError:
         return True
-
-
-def is_running(directory: Path) -> bool | None:
-    """Whether an agent has the directory; None when that cannot be told."""
-    try:
-        if not (directory / LOCK).exists():
-            # An agent that may not write here runs without one.
-            return None
-        _lock(directory / LOCK, 0).close()
-    except sqlite3.Error as error:
-        if "locked" in str(error):
-            return True
-        return None if _is_passing(error) else False
-    except OSError:
-        return None
-    return False
-
-
-def _lock(path: Path, patience: float) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=patience, isolation_level=None)
-    try:
-        connection.execute("BEGIN EXCLUSIVE")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -329,7 +275,7 @@ def _probe(path: Path, how: str, *first: str) -> sqlite3.Connection:
     return connection
 
 
-def _is_passing(error: sqlite3.Error) -> bool:
+def is_passing(error: sqlite3.Error) -> bool:
     # Python's own complaints, such as of bytes that are not UTF-8, have no code.
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF in PASSING
 

@@ -16,6 +16,7 @@ from notbefore.agent.log import Log
 from notbefore.agent.metrics import Metrics
 from notbefore.agent.rules import advancing
 from notbefore.agent.rules.saga import Saga
+from notbefore.core import errors
 
 DONE_SHOWN = 10
 STRANGE = 600.0
@@ -29,8 +30,10 @@ class Memory:
     any case, and written when the disk allows it again.
     """
 
-    def __init__(self, directory: Path, log: Log, metrics: Metrics) -> None:
+    def __init__(self, directory: Path, log: Log, metrics: Metrics, lock: Callable[[], None] = lambda: None) -> None:
+        """`lock` makes sure that the directory is ours; JournalError when that is not possible just now."""
         self._directory = directory
+        self._lock = lock
         self._log = log
         self._metrics = metrics
         self._journal: Journal | None = None
@@ -76,6 +79,9 @@ class Memory:
         known = self._known
         try:
             self._journal = self._opened()
+        except errors.ConflictError as error:
+            # It is another agent's.
+            self._failed(error)
         except JournalError as error:
             self._failed(error)
             self._look()
@@ -95,6 +101,7 @@ class Memory:
                 self._take_in(read)
 
     def _opened(self) -> Journal:
+        self._lock()
         journal = Journal(self._directory)
         if journal.put_aside is not None:
             self._log.error(
@@ -228,7 +235,7 @@ class Memory:
         self._failing = False
         self._log.over("The state directory can be used again", action="journal.failed")
 
-    def _failed(self, error: JournalError) -> None:
+    def _failed(self, error: errors.NotbeforeError) -> None:
         self._failing = True
         self._metrics.journal_failed()
         self._log.trouble("The state directory cannot be used", action="journal.failed", reason=error.message)

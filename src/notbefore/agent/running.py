@@ -1,5 +1,6 @@
 """`notbefore agent run`: puts the agent together and keeps it going. Loads neither Typer nor Rich."""
 
+import contextlib
 import os
 import queue
 from pathlib import Path
@@ -10,7 +11,8 @@ from notbefore.agent.approving import Approver
 from notbefore.agent.config import file
 from notbefore.agent.config.file import Config, ConfigError
 from notbefore.agent.front import Front, Sources
-from notbefore.agent.journal import JournalError, Lock
+from notbefore.agent.journal import JournalError
+from notbefore.agent.locking import Lock
 from notbefore.agent.log import Log
 from notbefore.agent.loop import Loop, Surroundings
 from notbefore.agent.memory import Memory
@@ -23,6 +25,7 @@ from notbefore.agent.sampling import Sampler
 from notbefore.agent.working import Workers
 from notbefore.client import Client, Pace
 from notbefore.clock import MachineClock
+from notbefore.core import errors
 from notbefore.settings import AgentSettings
 
 
@@ -35,18 +38,22 @@ class Agent:
         self._clock = MachineClock()
         self._log = Log(self._clock, settings.log_level, settings.log_format)
         self._directory = Path(self._config.state)
-        self._lock = self._try_to_lock()
-        self._notifier = notify.take(os.environ)
         self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._lock: Lock | None = None
+        self._conflict: errors.ConflictError | None = None
+        with contextlib.suppress(JournalError):
+            # It is tried again whenever the journal is to be opened.
+            self._take_the_lock()
+        self._notifier = notify.take(os.environ)
         self._metrics = Metrics()
 
     def run(self) -> None:
-        """Until SIGTERM."""
+        """Until SIGTERM. ConflictError: the state directory can be used at last, and another agent does."""
         config, inbox, log, metrics = self._config, self._inbox, self._log, self._metrics
         signals.install(stop=lambda: inbox.put(Quit()), reload=lambda: inbox.put(Reload()))
         endpoint = config.endpoint or None
         polling = Polling(Client(endpoint, name=config.name or None, pace=self._pace), inbox.put, log, metrics)
-        memory = Memory(self._directory, log, metrics)
+        memory = Memory(self._directory, log, metrics, self._take_the_lock)
         reporter = Reporter(self._directory, memory, polling, self._clock, log, metrics, self._notifier)
         front = Front(
             Sources(
@@ -71,8 +78,6 @@ class Agent:
         loop = Loop(inbox, config, around)
 
         def after_turn() -> None:
-            if self._lock is None:
-                self._lock = self._try_to_lock()
             reporter.report(loop.me)
             front.keep_up(self._config, loop.names)
 
@@ -86,6 +91,8 @@ class Agent:
             polling.stop()
             front.close()
         log.info("The agent has stopped", action="agent.stopped")
+        if self._conflict:
+            raise self._conflict
 
     def _reload(self, loop: Loop) -> None:
         self._notifier.reloading()
@@ -101,12 +108,14 @@ class Agent:
             self._log.info("The configuration was read again", action="agent.reloaded", needs_a_restart=changed)
         self._notifier.ready()
 
-    def _try_to_lock(self) -> Lock | None:
+    def _take_the_lock(self) -> None:
+        """JournalError while that is not possible. ConflictError when another agent has it: then this one ends."""
         try:
-            return Lock(self._directory)
-        except JournalError as error:
-            self._log.trouble("The state directory cannot be used", action="journal.failed", reason=error.message)
-            return None
+            self._lock = self._lock or Lock(self._directory)
+        except errors.ConflictError as error:
+            self._conflict = error
+            self._inbox.put(Quit())
+            raise
 
 
 def read(settings: AgentSettings) -> Config:

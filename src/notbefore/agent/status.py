@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from notbefore.agent import journal
+from notbefore.agent import locking
 from notbefore.agent.rules.saga import Pause, Saga
 from notbefore.clock import MachineClock
 from notbefore.core import errors
@@ -92,7 +92,7 @@ def write(directory: Path, status: Status) -> None:
 
 def read(directory: Path) -> tuple[Status | None, bool | None]:
     """What was last written, if anything was, and whether the agent runs; None when that cannot be told."""
-    running = journal.is_running(directory)
+    running = locking.is_running(directory)
     try:
         found = msgspec.json.decode((directory / FILE).read_bytes(), type=Status)
     except FileNotFoundError:

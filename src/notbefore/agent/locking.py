@@ -1,0 +1,62 @@
+"""One agent at a time for a state directory."""
+
+import sqlite3
+from pathlib import Path
+
+from notbefore.agent.journal import JournalError, is_passing
+from notbefore.core import errors
+
+FILE = "lock"
+LOOKED_AT = 1.0
+"""Seconds that an agent waits for those who only look whether one runs."""
+
+
+class Lock:
+    """Gone with the process, however that ends."""
+
+    def __init__(self, directory: Path) -> None:
+        """JournalError when it cannot be had, ConflictError when another agent has it."""
+        path = directory / FILE
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            try:
+                self._connection = _lock(path, LOOKED_AT)
+            except sqlite3.Error as error:
+                if is_passing(error):
+                    raise
+                # There is nothing in it that could be lost.
+                path.unlink()
+                self._connection = _lock(path, LOOKED_AT)
+        except (OSError, sqlite3.Error) as error:
+            if "locked" in str(error):
+                raise errors.ConflictError(f"another agent runs on the state directory {directory}") from None
+            raise JournalError(f"the state directory {directory} cannot be used: {error}") from None
+
+    def release(self) -> None:
+        self._connection.close()
+
+
+def is_running(directory: Path) -> bool | None:
+    """Whether an agent has the directory; None when that cannot be told."""
+    try:
+        if not (directory / FILE).exists():
+            # An agent that may not write here runs without one.
+            return None
+        _lock(directory / FILE, 0).close()
+    except sqlite3.Error as error:
+        if "locked" in str(error):
+            return True
+        return None if is_passing(error) else False
+    except OSError:
+        return None
+    return False
+
+
+def _lock(path: Path, patience: float) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=patience, isolation_level=None)
+    try:
+        connection.execute("BEGIN EXCLUSIVE")
+    except BaseException:
+        connection.close()
+        raise
+    return connection

@@ -1,0 +1,57 @@
+"""One agent at a time for a state directory."""
+
+import sqlite3
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from notbefore.agent.journal import JournalError
+from notbefore.agent.locking import Lock, is_running
+from notbefore.core import errors
+
+
+def test_a_place_that_cannot_be_used(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(JournalError, match="cannot be used"):
+        Lock(tmp_path / "file")
+    assert is_running(tmp_path / "nowhere") is None
+
+
+def test_one_agent_at_a_time(tmp_path: Path) -> None:
+    lock = Lock(tmp_path)
+    assert is_running(tmp_path)
+    with pytest.raises(errors.ConflictError, match="another agent runs"):
+        Lock(tmp_path)
+    lock.release()
+    assert not is_running(tmp_path)
+
+
+def test_the_lock_goes_with_its_process(tmp_path: Path) -> None:
+    program = (
+        "import os, sys; from pathlib import Path; from notbefore.agent.locking import Lock;"
+        " lock = Lock(Path(sys.argv[1])); os._exit(9)"
+    )
+    assert subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False).returncode == 9
+    Lock(tmp_path).release()
+
+
+def test_who_only_looks_is_not_in_the_way(tmp_path: Path) -> None:
+    """`agent status` asks for the lock, for a moment, just when the agent starts."""
+    Lock(tmp_path).release()
+    looking = sqlite3.connect(tmp_path / "lock", isolation_level=None, check_same_thread=False)
+    looking.execute("BEGIN EXCLUSIVE")
+    timer = threading.Timer(0.1, looking.close)
+    timer.start()
+    Lock(tmp_path).release()
+    timer.join()
+
+
+def test_a_lock_that_is_none_is_held_by_nobody(tmp_path: Path) -> None:
+    (tmp_path / "lock").write_bytes(b"this is no database, and it is long enough to show it" * 20)
+    assert not is_running(tmp_path)
+    lock = Lock(tmp_path)
+    assert is_running(tmp_path)
+    lock.release()

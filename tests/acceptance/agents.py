@@ -34,7 +34,8 @@ class Agent:
         self._log = home / "agent.stderr"
         self._log.touch()
         self._seen = 0
-        self._before = before
+        self.before = before
+        """What its command begins with."""
         self.process: subprocess.Popen[bytes] | None = None
 
     def configure(self, config: str) -> None:
@@ -50,7 +51,7 @@ class Agent:
         """Without waiting for it."""
         assert self.process is None
         self._seen = self._log.stat().st_size
-        command = [*self._before, str(PROGRAMS / "notbefore"), "agent", "run", *self.flags, "--log-format", "json"]
+        command = [*self.before, str(PROGRAMS / "notbefore"), "agent", "run", *self.flags, "--log-format", "json"]
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
                 command, env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log

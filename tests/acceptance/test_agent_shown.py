@@ -186,7 +186,7 @@ def without_an_agent(home: Path, _: Fleet) -> None:
     guest = Agent(home, "", diary(), covered=False)
     told = guest.cli("status")
     assert (told.returncode, told.stdout) == (1, "The agent has not run yet.\n")
-    assert json.loads(guest.cli("status", "--json").stdout) == {"running": False, "status": None}
+    assert json.loads(guest.cli("status", "--json").stdout) == {"running": None, "status": None}
     guest.state.mkdir()
     (guest.state / "status.json").write_text('{"pid": ')
     told = guest.cli("status")

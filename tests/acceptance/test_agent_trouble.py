@@ -77,14 +77,17 @@ def a_name_that_is_not_told_at_first(home: Path, fleet: Fleet) -> None:
 # The disk
 
 
-def small_disk() -> tuple[str, ...]:
-    """What to put before a command: its state directory is a disk of 512 KiB, which nobody else sees."""
+def mounted(script: str) -> tuple[str, ...]:
+    """What to put before a command: mounts that nobody else sees."""
     unshare = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--mount", "--map-root-user"]
     if subprocess.run([*unshare, "mount", "-t", "tmpfs", "tmpfs", "/mnt"], check=False, capture_output=True).returncode:
         assert os.environ.get("CI") != "true", "this test needs to mount a file system of its own"
         pytest.skip("needs to mount a file system of its own, as root or in a user namespace")
-    script = 'mkdir -p "$HOME/state" && mount -t tmpfs -o size=512k,mode=700 tmpfs "$HOME/state" && exec "$@"'
-    return (*unshare, "sh", "-c", script, "sh")
+    return (*unshare, "sh", "-c", f'cd "$HOME" && mkdir -p state && {script} && exec "$@"', "sh")
+
+
+SMALL = "mount -t tmpfs -o size=512k,mode=700 tmpfs state"
+READABLE = "mount --bind state state && mount -o remount,bind,ro state"
 
 
 def fill(filler: Path) -> None:
@@ -99,7 +102,7 @@ def fill(filler: Path) -> None:
 def a_full_disk(home: Path, fleet: Fleet) -> None:
     vm = fleet.alone()
     config = 'listen = "127.0.0.1:0"\n' + diary()
-    with agent(home, vm.endpoint, config, before=small_disk()) as guest:
+    with agent(home, vm.endpoint, config, before=mounted(SMALL)) as guest:
         guest.until_logged("agent.named")
         filler = Path(f"/proc/{guest.pid}/root{guest.state}/filler")
         # What cannot be written down is not begun.
@@ -125,6 +128,25 @@ def a_full_disk(home: Path, fleet: Fleet) -> None:
         guest.until_state("done")
         filler.unlink()
         assert guest.terminate() == 0
+
+
+def a_disk_that_can_only_be_read(home: Path, fleet: Fleet) -> None:
+    """As after a reboot that the file system did not like: what was prepared is recovered from."""
+    vm = fleet.alone()
+    with agent(home, vm.endpoint, diary(), covered=False) as guest:
+        event_id = vm.restart()
+        guest.until_done(*WHOLE[:2])
+        guest.kill()
+        vm.until_over(event_id)
+        guest.before = mounted(READABLE)
+        guest.start()
+        guest.until_logged("journal.failed")
+        guest.until_done(*WHOLE)
+        another = vm.restart()
+        until(lambda: another in vm.listed)
+        until(lambda: len(guest.logged("journal.failed")) >= 3)
+        assert len(guest.begun) == 3
+        vm.cancel(another)
 
 
 def a_state_directory_that_is_none(home: Path, fleet: Fleet) -> None:
@@ -199,6 +221,7 @@ def test_trouble(fleet: Fleet, tmp_path: Path) -> None:
         an_endpoint_that_talks_nonsense,
         a_name_that_is_not_told_at_first,
         a_full_disk,
+        a_disk_that_can_only_be_read,
         a_state_directory_that_is_none,
         a_journal_that_cannot_be_read,
         a_journal_with_rubbish_in_a_table,

@@ -2,8 +2,11 @@
 
 import io
 import json
+import os
+import threading
+import time
 
-from notbefore.agent.log import Log
+from notbefore.agent.log import Log, Outlet
 from notbefore.agent.rules.saga import State
 from notbefore.clock import MachineClock
 from notbefore.settings import LogFormat, LogLevel
@@ -58,3 +61,44 @@ def test_a_stream_that_is_gone_does_no_harm() -> None:
     stream = io.StringIO()
     stream.close()
     Log(MachineClock(), LogLevel.INFO, LogFormat.JSON, stream).info("Nobody hears", action="a")
+
+
+def test_a_pipe_that_nobody_reads_stops_nobody() -> None:
+    reading, writing = os.pipe()
+    with open(writing, "w") as stream, open(reading) as reader:
+        outlet = Outlet(stream, waiting=3)
+        log = Log(MachineClock(), LogLevel.INFO, LogFormat.AUTO, outlet)
+        log.info("Heard", action="a")
+        outlet.flush(5)
+        for _ in range(10):
+            log.info("Too much", action="a", what="x" * 65536)
+        outlet.flush(0.01)
+        told: list[dict[str, object]] = []
+
+        def read() -> None:
+            while not told or told[-1]["event"] != "And again":
+                told.append(json.loads(reader.readline()))
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        outlet.flush(5)
+        log.info("Heard again", action="a")
+        log.info("And again", action="a")
+        thread.join(5)
+    lost = 10 - len([line for line in told if line["event"] == "Too much"])
+    assert [line["event"] for line in told[-2:]] == ["Heard again", "And again"]
+    assert lost > 0
+    assert [line.get("lost_lines") for line in told[-2:]] == [lost, None]
+
+
+def test_an_outlet_that_nobody_reads_any_more_does_no_harm() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w") as stream:
+        outlet = Outlet(stream)
+        log = Log(MachineClock(), LogLevel.INFO, LogFormat.AUTO, outlet)
+        log.info("Nobody hears", action="a")
+        log.info("Nor this", action="a")
+        before = time.monotonic()
+        outlet.flush(5)
+        assert time.monotonic() - before < 4

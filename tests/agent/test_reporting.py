@@ -11,7 +11,7 @@ from notbefore.agent.memory import Memory
 from notbefore.agent.metrics import Metrics
 from notbefore.agent.polling import Polling
 from notbefore.agent.posix.notify import SILENT
-from notbefore.agent.reporting import Reporter
+from notbefore.agent.reporting import HANGS, Reporter
 from notbefore.agent.rules import advancing
 from notbefore.agent.rules.handling import Phase
 from notbefore.client import Client
@@ -51,3 +51,13 @@ def test_a_vm_is_not_ready_while_nobody_knows_what_was_prepared(tmp_path: Path) 
     memory.try_to_open()
     reporter.report("web-0")
     assert reporter.standing.ready
+
+
+def test_a_loop_that_makes_no_turns_is_not_healthy(tmp_path: Path) -> None:
+    log, metrics = Log(MachineClock(), LogLevel.INFO, LogFormat.JSON, io.StringIO()), Metrics()
+    polling = Polling(Client("http://127.33.0.1:1"), lambda _: None, log, metrics)
+    reporter = Reporter(tmp_path, Memory(tmp_path, log, metrics), polling, MachineClock(), log, metrics, SILENT)
+    reporter._turned_at -= HANGS
+    assert (reporter.standing.polling_ok, reporter.standing.polling_why) == (False, "the agent hangs")
+    reporter.report("web-0")
+    assert reporter.standing.polling_why != "the agent hangs"

@@ -3,6 +3,7 @@
 import os
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 from notbefore.agent import status
@@ -16,6 +17,8 @@ from notbefore.agent.status import Status
 from notbefore.clock import MachineClock
 
 EVERY = 10.0
+HANGS = 30.0
+"""Seconds in which the loop has always made a turn."""
 
 
 class Reporter:
@@ -40,11 +43,19 @@ class Reporter:
         self._notifier = notifier
         self._last: tuple[object, ...] = ()
         self._written_at = float("-inf")
-        self.standing = self._standing()
+        self._turned_at = time.monotonic()
+        self._stands = self._standing()
+
+    @property
+    def standing(self) -> Standing:
+        if time.monotonic() - self._turned_at > HANGS:
+            return replace(self._stands, polling_ok=False, polling_why="the agent hangs")
+        return self._stands
 
     def report(self, me: str) -> None:
         self._notifier.alive()
-        self.standing = standing = self._standing()
+        self._stands = standing = self._standing()
+        self._turned_at = time.monotonic()
         self._metrics.became(ready=standing.ready)
         self._metrics.handles(Counter(saga.state for saga in self._memory.live))
         seen = (me, standing, self._memory.writable, *self._memory.live)

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import queue
+import sys
 from pathlib import Path
 
 import msgspec
@@ -13,7 +14,7 @@ from notbefore.agent.config.file import Config, ConfigError
 from notbefore.agent.front import Front, Sources
 from notbefore.agent.journal import JournalError
 from notbefore.agent.locking import Lock
-from notbefore.agent.log import Log
+from notbefore.agent.log import Log, Outlet
 from notbefore.agent.loop import Loop, Surroundings
 from notbefore.agent.memory import Memory
 from notbefore.agent.messages import Heard, Message, Quit, Reload
@@ -28,6 +29,9 @@ from notbefore.clock import MachineClock
 from notbefore.core import errors
 from notbefore.settings import AgentSettings
 
+LAST_WORDS = 1.0
+"""Seconds that are left to whoever reads the log when the agent ends."""
+
 
 class Agent:
     def __init__(self, settings: AgentSettings, pace: Pace = PACE) -> None:
@@ -36,7 +40,8 @@ class Agent:
         self._pace = pace
         self._config = read(settings)
         self._clock = MachineClock()
-        self._log = Log(self._clock, settings.log_level, settings.log_format)
+        self._outlet = Outlet(sys.stderr)
+        self._log = Log(self._clock, settings.log_level, settings.log_format, self._outlet)
         self._directory = Path(self._config.state)
         self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._lock: Lock | None = None
@@ -91,6 +96,7 @@ class Agent:
             polling.stop()
             front.close()
         log.info("The agent has stopped", action="agent.stopped")
+        self._outlet.flush(LAST_WORDS)
         if self._conflict:
             raise self._conflict
 

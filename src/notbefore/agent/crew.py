@@ -10,6 +10,10 @@ from notbefore.agent.handlers import making
 from notbefore.agent.handlers.interface import Handler
 from notbefore.agent.rules.handling import Rule
 
+PRESENT = ("stage", "timeout", "retries", "on_failure")
+"""How a handler is run, not what it does: as agent.toml says now."""
+JOINED = 32
+"""Crews that are kept, of as many sagas at least."""
 _READER: msgspec.json.Decoder[HandlerConfig] = msgspec.json.Decoder(HandlerConfig, dec_hook=values.read)
 
 
@@ -17,6 +21,7 @@ class Crew:
     def __init__(self, configs: Iterable[HandlerConfig]) -> None:
         self._configs = {config.name: config for config in configs}
         self._made: dict[str, Handler] = {}
+        self._joined: dict[tuple[tuple[str, str], ...], Crew] = {}
 
     @property
     def rules(self) -> Sequence[Rule]:
@@ -32,9 +37,28 @@ class Crew:
         return {name: msgspec.json.encode(self._configs[name], enc_hook=values.write).decode() for name in names}
 
     def joined_by(self, written: Mapping[str, str]) -> "Crew":
-        """With those that prepared under an earlier configuration and are missing in this one."""
-        left = [config for name, text in written.items() if name not in self._configs and (config := _read(text))]
-        return Crew([*self._configs.values(), *left]) if left else self
+        """With those that prepared as they were then: as a handler began, so it ends."""
+        key = tuple(written.items())
+        if key not in self._joined:
+            if len(self._joined) >= JOINED:
+                del self._joined[next(iter(self._joined))]
+            self._joined[key] = self._join(written)
+        return self._joined[key]
+
+    def _join(self, written: Mapping[str, str]) -> "Crew":
+        then = {name: self._run_as_now(config) for name, text in written.items() if (config := _read(text))}
+        configs = {**self._configs, **then}
+        if configs == self._configs:
+            return self
+        crew = Crew(configs.values())
+        crew._made = {name: made for name, made in self._made.items() if configs[name] == self._configs[name]}
+        return crew
+
+    def _run_as_now(self, config: HandlerConfig) -> HandlerConfig:
+        now = self._configs.get(config.name)
+        if type(now) is not type(config):
+            return config
+        return msgspec.structs.replace(config, **{key: getattr(now, key) for key in PRESENT})
 
 
 def _read(text: str) -> HandlerConfig | None:

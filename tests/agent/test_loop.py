@@ -1,10 +1,11 @@
 """The agent's one loop, with all its parts but the threads that would feed it."""
 
 import io
+import json
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -200,15 +201,86 @@ def test_nothing_is_done_without_a_name(tmp_path: Path) -> None:
     assert bench.loop.me == ME.upper()
 
 
+def measured(bench: Bench) -> list[dict[str, object]]:
+    lines = (json.loads(line) for line in bench.written.getvalue().splitlines())
+    return [line for line in lines if line["action"] == "freeze.measured"]
+
+
+def started(event: Event) -> Event:
+    return msgspec.structs.replace(event, status="Started", not_before_text="")
+
+
+def near_freeze() -> Event:
+    return event(not_before=datetime.now(UTC) + timedelta(seconds=20), type="Freeze", duration_seconds=9)
+
+
+def live_through(bench: Bench, freeze: Event, *, stall: Callable[[], None] = lambda: None) -> None:
+    """From its announcement to its end, one step in each turn."""
+
+    def story() -> Iterator[None]:
+        bench.see(freeze)
+        while not bench.loop._around.sampler.whole:
+            yield
+        stall()
+        until = time.monotonic() + 0.3
+        while time.monotonic() < until:
+            yield
+        for events in ((freeze,), (started(freeze),), ()):
+            bench.see(*events)
+            yield
+
+    steps = story()
+    next(steps)
+    bench.run_until(lambda: next(steps, "told") and not bench.memory.live)
+
+
 def test_a_freeze_without_a_pause_is_told_too(tmp_path: Path) -> None:
-    freeze = coming(type="Freeze", duration_seconds=9)
     bench = Bench(tmp_path)
-    bench.see(msgspec.structs.replace(freeze, status="Started", not_before_text=""))
+    live_through(bench, near_freeze())
+    (told,) = measured(bench)
+    assert told["seconds"] == 0 or told.get("by") == "own clock", "this machine may be too busy for us"
+    assert "\nnotbefore_agent_freeze_measured_seconds " in bench.loop._metrics.render()
+
+
+def test_a_freeze_that_was_not_watched_from_its_start_is_not_said_to_be_without_a_pause(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.see(started(near_freeze()))
     bench.run_until(lambda: bench.memory.sagas)
     again = Bench(tmp_path)
     again.see()
     again.run_until(lambda: not again.memory.live)
-    assert '"seconds": 0' in again.written.getvalue()
+    (told,) = measured(again)
+    assert "seconds" not in told
+    assert told["announced_seconds"] == 9
+    assert "\nnotbefore_agent_freeze_measured_seconds " not in again.loop._metrics.render()
+
+
+def test_a_freeze_whose_start_this_run_did_not_wait_for_is_not_said_to_be_without_a_pause(tmp_path: Path) -> None:
+    freeze = near_freeze()
+    bench = Bench(tmp_path)
+    bench.see(freeze)
+    bench.run_until(lambda: bench.memory.sagas)
+    again = Bench(tmp_path)
+    steps = iter(((started(freeze),), ()))
+
+    def over() -> bool:
+        events = next(steps, None)
+        if events is not None:
+            again.see(*events)
+        return events is None and not again.memory.live
+
+    again.run_until(over)
+    (told,) = measured(again)
+    assert "seconds" not in told or told.get("by") == "own clock", "this machine may be too busy for us"
+
+
+def test_a_stall_while_the_start_is_waited_for_is_no_pause(tmp_path: Path) -> None:
+    stalled = [0.0]
+    bench = Bench(tmp_path)
+    bench.loop._around.sampler = Sampler(boot=lambda: time.monotonic() + sum(stalled), hardware=lambda: None)
+    live_through(bench, near_freeze(), stall=lambda: stalled.append(50.0))
+    (told,) = measured(bench)
+    assert float(str(told["seconds"])) < 40
 
 
 def test_a_freeze_that_never_came_is_not_measured(tmp_path: Path) -> None:

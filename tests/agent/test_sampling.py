@@ -126,6 +126,24 @@ def test_time_in_suspension_is_found_on_the_clock_that_counts_it() -> None:
     assert found.seconds == pytest.approx(5, abs=0.5)
 
 
+def test_what_was_late_while_the_start_was_waited_for_is_not_counted() -> None:
+    world = World()
+    sampler = Sampler(boot=world.boot, hardware=nothing)
+    sampler.begin()
+    assert not sampler.whole
+    sampler.not_yet(time.monotonic())
+    assert sampler.whole
+    _wait(2 * pausing.TICK)
+    world.suspended += 50
+    _wait(3 * pausing.TICK)
+    sampler.not_yet(time.monotonic())
+    world.suspended += 5
+    found = sampler.end()
+    assert found is not None
+    assert found.seconds == pytest.approx(5, abs=0.5)
+    assert not sampler.whole
+
+
 def test_nothing_is_found_where_nothing_was() -> None:
     world = World()
     sampler = Sampler(boot=world.boot, hardware=world.hardware)

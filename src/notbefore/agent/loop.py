@@ -59,6 +59,8 @@ class Loop:
         self._log = around.log
         self._metrics = around.metrics
         self._document: Document | None = None
+        self._asked_at: float | None = None
+        """When the endpoint was asked for it, or whether it still holds, by the monotonic clock."""
         self._me = config.name
         self._quitting = False
         self._displaced: set[Job] = set()
@@ -115,6 +117,8 @@ class Loop:
                 if news.date is not None:
                     self._around.sampler.dated(news.date, news.asked_at, news.answered_at)
                 self._document = news.document or self._document
+                if news.error is None:
+                    self._asked_at = news.asked_at
             case Named(me):
                 if me != self._me:
                     self._log.info("This VM's name is known", action="agent.named", name=me)
@@ -303,34 +307,41 @@ class Loop:
         """With the pause that really was, once a freeze is over."""
         if saga.event.type != "Freeze" or listed is not None or saga.state.returning:
             return saga
+        whole = self._around.sampler.whole
         pause = self._around.sampler.end()
         if pause is None and saga.started_at is None:
             return saga
         announced = saga.event.duration_seconds
-        self._metrics.froze(pause.seconds if pause else 0.0, announced if announced >= 0 else None)
+        measured: dict[str, object] = {}
+        if pause or whole:
+            self._metrics.froze(pause.seconds if pause else 0.0, announced if announced >= 0 else None)
+            measured["seconds"] = round(pause.seconds, 3) if pause else 0
+        if pause:
+            measured |= {"resolution": pause.resolution, "by": pause.by}
         self._log.info(
             "A freeze is over",
             action="freeze.measured",
             event_id=saga.id,
-            seconds=round(pause.seconds, 3) if pause else 0,
-            resolution=pause.resolution if pause else None,
-            by=pause.by if pause else None,
             announced_seconds=announced,
+            **measured,
         )
         return replace(saga, pause=pause)
 
     def _watch_for_freezes(self) -> None:
-        near = any(
-            saga.event.type == "Freeze"
+        near = [
+            saga
+            for saga in self._memory.live
+            if saga.event.type == "Freeze"
             and not saga.state.returning
             and (saga.event.started or saga.approving_at or saga.event.seconds_left < FREEZE_NEAR)
-            for saga in self._memory.live
-        )
-        self._around.polling.hurry(near)
-        if near:
-            self._around.sampler.begin()
-        else:
+        ]
+        self._around.polling.hurry(bool(near))
+        if not near:
             self._around.sampler.end()
+            return
+        self._around.sampler.begin()
+        if self._asked_at is not None and not any(saga.event.started or saga.started_at for saga in near):
+            self._around.sampler.not_yet(self._asked_at)
 
     def _tell_peers(self) -> None:
         self._memory.forget_strangers()

@@ -1,6 +1,7 @@
 """Looks at all clocks around a Freeze, so that the pause can be measured afterwards."""
 
 import contextlib
+import math
 import threading
 import time
 from collections import deque
@@ -32,6 +33,12 @@ class Sampler:
         self._lock = threading.Lock()
         self._dates: deque[Reading] = deque(maxlen=REMEMBERED)
         self._watch: _Watch | None = None
+        self._since: float | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether it has watched since before the start."""
+        return self._since is not None
 
     def dated(self, date: datetime, asked_at: float, answered_at: float) -> None:
         """The endpoint's Date, and the monotonic clock around it; of every poll."""
@@ -44,6 +51,11 @@ class Sampler:
             if self._watch is None:
                 self._dates = deque(self._dates, MOST)
                 self._watch = _Watch(self._boot, self._hardware)
+                self._since = None
+
+    def not_yet(self, asked_at: float) -> None:
+        """An endpoint that was asked at that moment has not started it: no tick that was late before is of interest."""
+        self._since = asked_at
 
     def end(self) -> Pause | None:
         """It is over, and the endpoint was polled since."""
@@ -52,8 +64,14 @@ class Sampler:
             if watch is None:
                 return None
             dates, self._dates = self._dates, deque(maxlen=REMEMBERED)
+            since, self._since = self._since, None
         watch.end()
-        return pausing.measure(lapses=list(watch.lapses), dates=dates, hardware=list(watch.looks))
+        return pausing.measure(
+            lapses=list(watch.lapses),
+            dates=dates,
+            hardware=list(watch.looks),
+            since=-math.inf if since is None else since,
+        )
 
 
 class _Watch:
@@ -84,7 +102,7 @@ class _Watch:
             ended = self._ended.wait(pausing.TICK)
             before, boot_before = monotonic, boot
             monotonic, boot = time.monotonic(), self._boot()
-            lapse = Lapse(monotonic - before, boot - boot_before)
+            lapse = Lapse(monotonic - before, boot - boot_before, monotonic)
             if lapse.late:
                 self.lapses.append(lapse)
             if ended or monotonic >= look_at:

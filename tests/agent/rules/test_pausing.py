@@ -297,6 +297,21 @@ def test_a_late_tick_counts_from_a_fifth_of_a_second_on(gap: float, seconds: flo
     assert (found and pytest.approx(found.seconds)) == seconds
 
 
+def test_a_tick_that_was_late_before_the_start_does_not_count() -> None:
+    lapses = [Lapse(0.6, 0.6, 10.0), Lapse(0.7, 0.7, 12.0), Lapse(2.0, 2.0, 20.0)]
+    found = measure(lapses=lapses, dates=(), hardware=(), since=12.0)
+    assert found is not None
+    assert found.seconds == pytest.approx(1.975)
+    assert measure(lapses=lapses, dates=(), hardware=(), since=20.0) is None
+
+
+def test_what_was_suspended_before_the_start_is_no_pause_on_other_clocks_either() -> None:
+    dates = [Reading(100 + second + (5 if second > 9 else 0), second, second + 0.01) for second in range(20)]
+    suspended = Lapse(0.1, 5.1, 9.5)
+    assert measure(lapses=[], dates=dates, hardware=()) is not None
+    assert measure(lapses=[suspended], dates=dates, hardware=(), since=11.0) is None
+
+
 def test_several_late_ticks_add_up() -> None:
     found = measure(lapses=[Lapse(1.0, 1.0), Lapse(0.06, 0.06), Lapse(2.0, 2.0)], dates=(), hardware=())
     assert found is not None

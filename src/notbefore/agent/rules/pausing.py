@@ -5,6 +5,7 @@ outside of it has moved on by more than they have. What its own clocks did not c
 The wall clock is no witness: it is set by NTP, whenever that likes.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -29,6 +30,8 @@ class Lapse:
     monotonic: float
     boot: float
     """By the clock that also counts while the machine is suspended."""
+    ended_at: float = math.inf
+    """By the monotonic clock."""
 
     @property
     def late(self) -> bool:
@@ -44,13 +47,20 @@ class Reading:
     before: float
 
 
-def measure(*, lapses: Iterable[Lapse], dates: Sequence[Reading], hardware: Sequence[Reading]) -> Pause | None:
-    """None: nothing was noticed; a pause may have been shorter than the clocks can tell."""
-    late = [lapse for lapse in lapses if lapse.late]
+def measure(
+    *, lapses: Iterable[Lapse], dates: Sequence[Reading], hardware: Sequence[Reading], since: float = -math.inf
+) -> Pause | None:
+    """None: nothing was noticed; a pause may have been shorter than the clocks can tell.
+
+    Before `since`, by the monotonic clock, a tick was late for other reasons.
+    """
+    noticed = [lapse for lapse in lapses if lapse.late]
+    # No other clock is to count that again, whenever it was.
+    suspended = sum(lapse.boot - lapse.monotonic for lapse in noticed)
+    late = [lapse for lapse in noticed if lapse.ended_at > since]
     # A tick was somewhere on its way when the pause began.
     counted = sum(lapse.boot - TICK / 2 for lapse in late)
     resolution = TICK * len(late) + DRIFT * counted
-    suspended = sum(lapse.boot - lapse.monotonic for lapse in late)
     uncounted, by = _uncounted(_gained(dates, suspended), _gained(hardware, suspended))
     if uncounted and uncounted.low > 0:
         return Pause(seconds=counted + uncounted.middle, resolution=resolution + uncounted.half, by=by)

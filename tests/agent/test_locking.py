@@ -55,3 +55,15 @@ def test_a_lock_that_is_none_is_held_by_nobody(tmp_path: Path) -> None:
     lock = Lock(tmp_path)
     assert is_running(tmp_path)
     lock.release()
+
+
+def test_a_lock_that_was_removed_keeps_nobody_out(tmp_path: Path) -> None:
+    lock = Lock(tmp_path)
+    assert lock.is_there()
+    (tmp_path / "lock").unlink()
+    assert not lock.is_there()
+    other = Lock(tmp_path)
+    assert (lock.is_there(), other.is_there()) == (False, True)
+    lock.release()
+    assert is_running(tmp_path)
+    other.release()

@@ -249,3 +249,31 @@ def test_it_is_opened_only_with_the_lock(tmp_path: Path) -> None:
     others.release()
     found.try_to_open()
     assert (found.open, list(found.sagas)) == (True, ["E1"])
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_journal_that_was_removed_is_made_anew_before_anything_goes_forward(tmp_path: Path, replaced: bool) -> None:
+    state = tmp_path / "state"
+    found = memory(state)
+    found.mark_old(None)
+    found.begin(saga(1))
+    found.keep(saga(1, State.PREPARING), {"drain": "{}"}, forward=True)
+    found.begin(saga(2))
+    state.rename(tmp_path / "gone")
+    if replaced:
+        other = memory(state)
+        other.begin(saga(2))
+        other.begin(saga(3))
+    else:
+        (tmp_path / "state").write_text("in the way")
+        assert not found.keep(saga(1, State.APPROVED), {}, forward=True)
+        assert found.keep(saga(2, State.RECOVERING), {}, forward=False)
+        (tmp_path / "state").unlink()
+        found.try_to_open()
+    assert found.keep(saga(1, State.APPROVED), {}, forward=True)
+    found.write_what_is_left()
+    again = memory(state)
+    assert again.sagas["E1"].state is State.APPROVED
+    assert again.sagas["E2"].state is (State.SEEN if replaced else State.RECOVERING)
+    assert ("E3" in again.sagas, again.is_new()) == (replaced, False)
+    assert again.configs["E1"] == {"drain": "{}"}

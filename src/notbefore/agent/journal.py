@@ -86,6 +86,7 @@ class Journal:
                 self.put_aside = _put_aside(path)
                 self._connection = _connect(path)
             self._drop_what_cannot_be_read(path)
+            self._path, self._file = path, path.stat()
         except (OSError, sqlite3.Error) as error:
             raise JournalError(f"the state directory {directory} cannot be used: {error}") from None
 
@@ -108,6 +109,10 @@ class Journal:
 
     def close(self) -> None:
         self._connection.close()
+
+    def is_there(self) -> bool:
+        """Whether the file that is open is the one that the next agent would find."""
+        return is_still(self._path, self._file)
 
     def sagas(self) -> list[Saga]:
         """All of them, the oldest first."""
@@ -221,6 +226,16 @@ class _Transaction:
             self._connection.execute("ROLLBACK")
         if isinstance(error, sqlite3.Error):
             raise JournalError(f"the journal cannot be written: {error}") from None
+
+
+def is_still(path: Path, opened: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(path.stat(), opened)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        # Nobody can tell; what is written will.
+        return True
 
 
 def may_exist(directory: Path) -> bool:

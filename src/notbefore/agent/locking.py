@@ -3,7 +3,7 @@
 import sqlite3
 from pathlib import Path
 
-from notbefore.agent.journal import JournalError, is_passing
+from notbefore.agent.journal import JournalError, is_passing, is_still
 from notbefore.core import errors
 
 FILE = "lock"
@@ -27,10 +27,15 @@ class Lock:
                 # There is nothing in it that could be lost.
                 path.unlink()
                 self._connection = _lock(path, LOOKED_AT)
+            self._path, self._file = path, path.stat()
         except (OSError, sqlite3.Error) as error:
             if "locked" in str(error):
                 raise errors.ConflictError(f"another agent runs on the state directory {directory}") from None
             raise JournalError(f"the state directory {directory} cannot be used: {error}") from None
+
+    def is_there(self) -> bool:
+        """Whether it keeps others out: not when somebody has removed it."""
+        return is_still(self._path, self._file)
 
     def release(self) -> None:
         self._connection.close()

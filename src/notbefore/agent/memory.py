@@ -37,6 +37,8 @@ class Memory:
         self._log = log
         self._metrics = metrics
         self._journal: Journal | None = None
+        self._removed: list[Journal] = []
+        """Not closed: SQLite would remove the log of the one that has taken its place."""
         self._known = False
         """Whether what an earlier run has left was read."""
         self._is_new = False
@@ -158,6 +160,10 @@ class Memory:
 
     def keep(self, saga: Saga, configs: Mapping[str, str], *, forward: bool) -> bool:
         """Whether what comes next may be done."""
+        if forward:
+            self._mind_the_file()
+            if not self.open:
+                return False
         known = self.sagas[saga.id]
         if saga == known:
             return True
@@ -210,11 +216,22 @@ class Memory:
 
     def write_what_is_left(self) -> None:
         """Of what went on while the disk could not be written."""
+        self._mind_the_file()
         for saga in [saga for saga in self.sagas.values() if saga.id in self._unwritten]:
             configs = self.configs.get(saga.id, {})
             if not self._try(partial(Journal.write, saga=saga, configs=configs)):
                 return
             self._unwritten.discard(saga.id)
+
+    def _mind_the_file(self) -> None:
+        """Whoever removes the state directory takes nothing away: what is known goes into a new journal."""
+        if self._journal is None or self._journal.is_there():
+            return
+        self._log.error("The journal was removed and is made anew", action="journal.removed")
+        self._removed.append(self._journal)
+        self._journal = None
+        self.try_to_open()
+        self.write_what_is_left()
 
     def close(self) -> None:
         if self._journal:

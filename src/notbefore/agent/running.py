@@ -116,6 +116,9 @@ class Agent:
 
     def _take_the_lock(self) -> None:
         """JournalError while that is not possible. ConflictError when another agent has it: then this one ends."""
+        if self._lock and not self._lock.is_there():
+            self._lock.release()
+            self._lock = None
         try:
             self._lock = self._lock or Lock(self._directory)
         except errors.ConflictError as error:

@@ -1,6 +1,7 @@
 """`notbefore agent`: the daemon in a VM, its configuration, and what it is doing."""
 
 import os
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from notbefore.agent.handlers.interface import Outcome
 from notbefore.agent.status import SagaStatus, Status
 from notbefore.cli import options, times
 from notbefore.cli.output import Output
-from notbefore.settings import table
+from notbefore.settings import table, values
 
 app = typer.Typer(help="The agent in a VM: prepares for what is announced, approves, recovers.", no_args_is_help=True)
 PLACE = [row for row in table.AGENT if row.attribute in ("config", "state")]
@@ -48,7 +49,15 @@ def check(agent: Agent) -> int:
     ok = not problems and all(outcome.ok for _, outcome in found)
     if agent.out.json:
         rows = [{"handler": handler.name, "ok": outcome.ok, "said": outcome.said} for handler, outcome in found]
-        agent.out.data({"ok": ok, "config": str(agent.settings.config), "problems": problems, "handlers": rows})
+        agent.out.data(
+            {
+                "ok": ok,
+                "config": str(agent.settings.config),
+                "problems": problems,
+                "warnings": list(_warnings(config)),
+                "handlers": rows,
+            }
+        )
         return 0 if ok else 1
     agent.out.line(f"{agent.settings.config} is well-formed.")
     for problem in problems:
@@ -83,6 +92,13 @@ def _rehearsed(handler: Any) -> Outcome:
 
 def _problems(config: Config) -> Iterator[str]:
     """Beside those of handlers."""
+    if not all(config.act_for):
+        yield "A name in act_for is empty: give the names of VMs."
+    if config.listen and (reason := _unusable(config.listen)):
+        yield f"Nothing can listen on {config.listen}: {reason}."
+    place = _nearest(Path(config.state))
+    if not place.is_dir():
+        yield f"The state directory {config.state} cannot be used: {place} is not a directory."
     if config.peers is not None:
         try:
             peers.Seal.read(config.peers.secret_file)
@@ -90,7 +106,27 @@ def _problems(config: Config) -> Iterator[str]:
             yield error.message
 
 
+def _unusable(listen: str) -> str | None:
+    """Why its host is none of this machine's. The port may well be taken, by the agent that runs."""
+    host = values.address(listen).host
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as trial:
+            trial.bind(place)
+    except OSError as error:
+        return str(error.strerror or error)
+    return None
+
+
+def _nearest(path: Path) -> Path:
+    """The path itself, or what there is of those above it."""
+    return next(place for place in (path, *path.parents) if os.path.lexists(place))
+
+
 def _warnings(config: Config) -> Iterator[str]:
+    place = _nearest(Path(config.state))
+    if place.is_dir() and not os.access(place, os.W_OK | os.X_OK):
+        yield f"{place}, for the state directory, cannot be written by whoever runs this check."
     if config.act_for:
         yield f"It also acts for {', '.join(config.act_for)}."
     if config.approve.when == "never":

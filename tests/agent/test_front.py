@@ -92,6 +92,18 @@ def test_peers_that_cannot_be_joined_take_no_page_away(
     assert "sixteen" not in said.getvalue()
 
 
+def test_peers_are_told_as_soon_as_they_are_joined(shown: Front, place: str, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("sixteen or more bytes")
+    config = Config(listen=place, peers=PeersConfig(secret_file=str(secret), addresses={"web-1": "127.0.0.1:1"}))
+    shown.tell({"E1": (("web-0", "web-1"), None)})
+    shown.keep_up(config, ("web-0",))
+    assert shown._peers is not None
+    assert set(shown._peers.untold("E1")) == {"web-1"}
+    shown.tell({})
+    assert shown._peers.untold("E1") == {}
+
+
 def test_a_secret_that_was_changed_is_read_again_with_the_configuration(
     shown: Front, place: str, tmp_path: Path
 ) -> None:

@@ -43,6 +43,7 @@ class Front:
         self._listen = ""
         self._peers: Peers | None = None
         self._order: Order | None = None
+        self._said: Said = {}
         self._company: tuple[PeersConfig | None, tuple[str, ...]] = (None, ())
         self._again_at = 0.0
 
@@ -65,6 +66,7 @@ class Front:
 
     def tell(self, said: "Said") -> None:
         """All that peers are to know now: what is no longer said here is not told any more."""
+        self._said = said
         if self._peers is not None:
             self._peers.tell(said)
 
@@ -112,6 +114,7 @@ class Front:
             counted=self._metrics.exchanged,
             order=self._order,
         )
+        self._peers.tell(self._said)
 
     def _leave_peers(self) -> None:
         if self._peers is not None:

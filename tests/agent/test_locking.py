@@ -1,5 +1,6 @@
 """One agent at a time for a state directory."""
 
+import os
 import sqlite3
 import subprocess
 import sys
@@ -67,3 +68,21 @@ def test_a_lock_that_was_removed_keeps_nobody_out(tmp_path: Path) -> None:
     lock.release()
     assert is_running(tmp_path)
     other.release()
+
+
+def test_a_lock_that_can_only_be_read_is_none(tmp_path: Path) -> None:
+    Lock(tmp_path).release()
+    unshare = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
+    script = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && shift && exec "$@"'
+    program = (
+        "import sys; from pathlib import Path; from notbefore.agent import journal, locking;"
+        " print(locking.is_running(Path(sys.argv[1]))); locking.Lock(Path(sys.argv[1]))"
+    )
+    ran = [sys.executable, "-c", program, str(tmp_path)]
+    told = subprocess.run(
+        [*unshare, "sh", "-c", script, "sh", str(tmp_path), *ran], capture_output=True, text=True, check=False
+    )
+    if "mount:" in told.stderr or "unshare:" in told.stderr:
+        pytest.skip("needs to mount a file system of its own, as root or in a user namespace")
+    assert told.stdout == "None\n"
+    assert "JournalError" in told.stderr

@@ -1,5 +1,6 @@
 """One agent at a time for a state directory."""
 
+import os
 import sqlite3
 from pathlib import Path
 
@@ -61,6 +62,9 @@ def _lock(path: Path, patience: float) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=patience, isolation_level=None)
     try:
         connection.execute("BEGIN EXCLUSIVE")
+        if not os.access(path, os.W_OK):
+            # SQLite is content with reading then, which keeps nobody out.
+            raise PermissionError(f"{path} cannot be written")
     except BaseException:
         connection.close()
         raise

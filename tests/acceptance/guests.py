@@ -18,9 +18,10 @@ SOON = 20.0
 """Minutes of notice that tests wait for."""
 HEARD = {"listening": "always"}
 
-ALONE = [f"solo-{number}" for number in range(60)]
-PAIRS = [[f"pair{number}_0", f"pair{number}_1"] for number in range(8)]
-TRIOS = [[f"trio{number}_0", f"trio{number}_1", f"trio{number}_2"] for number in range(5)]
+# As many as all tests together take, and some more.
+ALONE = [f"solo-{number}" for number in range(100)]
+PAIRS = [[f"pair{number}_0", f"pair{number}_1"] for number in range(4)]
+TRIOS = [[f"trio{number}_0", f"trio{number}_1", f"trio{number}_2"] for number in range(6)]
 TWINS = [[f"twin{number}-a", f"twin{number}-b"] for number in range(2)]
 NAMES = [*ALONE, *(name for names in (*PAIRS, *TRIOS, *TWINS) for name in names)]
 
@@ -115,22 +116,27 @@ class Fleet:
         self._places = dict(zip(NAMES, places, strict=True))
         hosts = {name: vm["host"] for name, vm in fleet()["vms"].items()}
         self._vms = {name: Vm(server, name, hosts[name], place) for name, place in self._places.items()}
-        self._free = iter(ALONE), iter(TWINS), iter(PAIRS), iter(TRIOS)
+        self._alone, self._twins, self._pairs, self._trios = iter(ALONE), iter(TWINS), iter(PAIRS), iter(TRIOS)
 
     def alone(self) -> Vm:
-        return self._vms[next(self._free[0])]
+        (vm,) = self._take(next(self._alone, ""))
+        return vm
 
     def twins(self) -> list[Vm]:
         """Two that share a host, and nothing else."""
-        return [self._vms[name] for name in next(self._free[1])]
+        return self._take(*next(self._twins, [""]))
 
     def pair(self) -> list[Vm]:
         """Two that share a document, and nothing else."""
-        return [self._vms[name] for name in next(self._free[2])]
+        return self._take(*next(self._pairs, [""]))
 
     def trio(self) -> list[Vm]:
         """Three that host maintenance names together."""
-        return [self._vms[name] for name in next(self._free[3])]
+        return self._take(*next(self._trios, [""]))
+
+    def _take(self, *names: str) -> list[Vm]:
+        assert all(names), "all VMs are taken: add some"
+        return [self._vms[name] for name in names]
 
 
 @contextmanager

@@ -42,7 +42,7 @@ def blocks(page: Path) -> list[tuple[str, str]]:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    with serving(tmp_path, "--demo", "--speed", "20") as started:
+    with serving(tmp_path, "--demo", "--speed", "20", covered=False) as started:
         yield started
 
 

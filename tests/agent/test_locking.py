@@ -83,6 +83,7 @@ def test_a_lock_that_can_only_be_read_is_none(tmp_path: Path) -> None:
         [*unshare, "sh", "-c", script, "sh", str(tmp_path), *ran], capture_output=True, text=True, check=False
     )
     if "mount:" in told.stderr or "unshare:" in told.stderr:
+        assert os.environ.get("CI") != "true", "this test needs to mount a file system of its own"
         pytest.skip("needs to mount a file system of its own, as root or in a user namespace")
     assert told.stdout == "None\n"
     assert "JournalError" in told.stderr

@@ -3,8 +3,8 @@
 import msgspec
 
 from notbefore.agent.config.handlers import Command, File
-from notbefore.agent.config.values import Span
 from notbefore.agent.crew import JOINED, Crew
+from notbefore.settings.spans import Span
 
 DRAIN = Command(name="drain", prepare=("true",))
 FLAG = File(name="flag", path="/run/flag")

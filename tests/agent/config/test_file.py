@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from notbefore.agent.config import file, handlers, values
-from notbefore.agent.config.values import Span, When
+from notbefore.agent.config.values import When
 from notbefore.agent.rules.handling import Match, Phase
+from notbefore.settings.spans import Span
 
 KINDS = "command, webhook, systemd, file, haproxy, kubernetes, notify, python"
 COMMAND = '[[handler]]\nname = "drain"\ntype = "command"\nprepare = ["true"]\n'

@@ -4,7 +4,8 @@ from datetime import timedelta
 import pytest
 
 from notbefore.agent.config import values
-from notbefore.agent.config.values import Span, When
+from notbefore.agent.config.values import When
+from notbefore.settings.spans import Span
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,13 @@ from tests.agent.handlers.cluster import Budget, Cluster, Fault, Pod
 from tests.agent.handlers.work import EVENT, work
 
 from notbefore.agent.config.handlers import Kubernetes
-from notbefore.agent.config.values import Span
 from notbefore.agent.handlers import facts, kubernetes
 from notbefore.agent.handlers.extra import ARGV, Extra
 from notbefore.agent.handlers.interface import Outcome
 from notbefore.agent.handlers.kubernetes.cordon import MARK
 from notbefore.agent.handlers.kubernetes.patience import Patience
 from notbefore.agent.rules.handling import Phase
+from notbefore.settings.spans import Span
 
 WEB = {"app": "web"}
 

@@ -8,10 +8,10 @@ import msgspec
 
 from notbefore.agent.config import checks, complaints, values
 from notbefore.agent.config.handlers import SOURCES, Handler
-from notbefore.agent.config.values import Span
 from notbefore.agent.rules.approval import Policy
 from notbefore.agent.rules.handling import EVENT_TYPES, Match
 from notbefore.core import errors
+from notbefore.settings.spans import Span
 
 STATE = "/var/lib/notbefore-agent"
 READY_PATH = "/peers/ready"

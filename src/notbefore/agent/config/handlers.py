@@ -5,8 +5,9 @@ from typing import Annotated, Any
 import msgspec
 
 from notbefore.agent.config import checks
-from notbefore.agent.config.values import Span, When
+from notbefore.agent.config.values import When
 from notbefore.agent.rules.handling import EVENT_TYPES, Match, Phase, Rule
+from notbefore.settings.spans import Span
 
 SOURCES = ("Platform", "User")
 BACK = frozenset({Phase.RECOVER, Phase.UNDO})

@@ -32,6 +32,7 @@ class Desk:
         timing: Timing,
         options: Options,
         loop: asyncio.AbstractEventLoop,
+        quick: bool = True,
     ) -> None:
         self.board = board
         self.bridge = bridge
@@ -39,6 +40,8 @@ class Desk:
         self.options = options
         self.limits = options.limits
         self.loop = loop
+        self.quick = quick
+        """Whether plain polls are answered without a look at each; otherwise each goes through `Connection.serve`."""
         self.callers = Callers(board, options, clock)
         self.hearing = Hearing(board, bridge, clock, timing, options)
         self.letterhead = Letterhead(clock.now())

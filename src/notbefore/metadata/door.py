@@ -15,7 +15,7 @@ from notbefore.core import errors
 from notbefore.metadata import answers, identity
 from notbefore.metadata.answers import Persistence
 from notbefore.metadata.desk import Desk
-from notbefore.metadata.protocol import Connection
+from notbefore.metadata.protocol import Connect, Connection
 from notbefore.settings import Address, Listener
 
 log = structlog.get_logger()
@@ -38,8 +38,9 @@ class Door:
     known (see `Desk.recall`), the answer goes out and the connection is closed before any transport is made for it.
     """
 
-    def __init__(self, desk: Desk, listener: Listener) -> None:
+    def __init__(self, desk: Desk, listener: Listener, connect: Connect = Connection) -> None:
         self._desk = desk
+        self._new_connection = connect
         self._listener = listener
         self._vm = listener.vm
         self._unix = isinstance(listener.at, Path)
@@ -184,7 +185,7 @@ class Door:
         return None if self._desk.callers.trusts(peer) else peer
 
     def _adopt(self, client: socket.socket, peer: str | None, *, first: bytes = b"", last: bytes = b"") -> None:
-        connection = Connection(self._desk, self._vm, peer, self._caller(peer), first=first, last=last)
+        connection = self._new_connection(self._desk, self._vm, peer, self._caller(peer), first=first, last=last)
         # Before there is a transport, so that those accepted together are counted.
         self._desk.room.arrive(connection)
         task = self._desk.loop.create_task(self._connect(client, connection))

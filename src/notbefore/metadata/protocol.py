@@ -3,7 +3,7 @@
 import asyncio
 import functools
 import sys
-from typing import cast
+from typing import Protocol, cast
 
 from notbefore.metadata import answers, attending, gates
 from notbefore.metadata.answers import Answer, Persistence
@@ -189,7 +189,7 @@ class Connection(asyncio.Protocol):
                 judge = functools.partial(gates.judge, from_proxy=self.trusted)
                 self._reader = Reader(self.desk.limits, judge, self._arrived)
             self._reader.feed(data)
-            if alone and self._reader.between and len(self._arrived) == 1 and self._arrived[0].method == "GET":
+            if alone and self.desk.quick and self._reader.between and _is_one_get(self._arrived):
                 request = self._arrived[0]
                 self.desk.remember(data, request)
         self.work()
@@ -206,7 +206,7 @@ class Connection(asyncio.Protocol):
                 break
             del arrived[0]
             self.age = 0
-            attending.serve(self, request)
+            self.serve(request)
         self._settle()
 
     def _settle(self) -> None:
@@ -258,6 +258,9 @@ class Connection(asyncio.Protocol):
 
     # What becomes of them, as `attending` decides
 
+    def serve(self, request: Request) -> None:
+        attending.serve(self, request)
+
     def who(self, proof: Proof) -> Guest | None:
         if proof:
             return self.desk.callers.proven(proof)
@@ -295,7 +298,10 @@ class Connection(asyncio.Protocol):
         desk = self.desk
         persistence = Persistence.CLOSES if desk.stopping else request.persistence
         desk.counters.count(request.method, answer.status)
-        self._transport.write(desk.letterhead.compose(answer, persistence, head_only=request.method == "HEAD"))
+        self.send(desk.letterhead.compose(answer, persistence, head_only=request.method == "HEAD"), persistence)
+
+    def send(self, answer: bytes, persistence: Persistence) -> None:
+        self._transport.write(answer)
         if persistence is Persistence.CLOSES:
             if self._reader is not None and not self._reader.between:
                 self._linger()
@@ -323,3 +329,23 @@ class Connection(asyncio.Protocol):
 
     def _sweeps(self, seconds: float) -> int:
         return max(1, round(seconds / self.desk.limits.sweep_seconds))
+
+
+class Connect(Protocol):
+    """How a door makes a connection of somebody it has let in."""
+
+    def __call__(
+        self,
+        desk: Desk,
+        listener_vm: str | None,
+        peer: str | None,
+        caller: str | None,
+        /,
+        *,
+        first: bytes = b"",
+        last: bytes = b"",
+    ) -> Connection: ...
+
+
+def _is_one_get(arrived: list[Request]) -> bool:
+    return len(arrived) == 1 and arrived[0].method == "GET"

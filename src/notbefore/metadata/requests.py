@@ -18,6 +18,7 @@ UNKNOWN_METHOD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) (\S+) HTTP/1\.[01]\
 FRAMING_HEADERS = (b"content-length", b"transfer-encoding")
 
 BODY_TOO_LARGE = answers.error(400, "Bad request. The body is larger than 64 KiB: approve fewer events in one request")
+NO_HEAD = Head(method="", target=b"", headers={})
 TWO_HOSTS = answers.error(400, "Bad request. Host is given twice: give it once")
 UNKNOWN_CODING = answers.error(400, "Bad request. The only transfer coding that is read here is chunked")
 
@@ -25,10 +26,22 @@ UNKNOWN_CODING = answers.error(400, "Bad request. The only transfer coding that 
 class Request:
     """One request. It is never changed once it is complete."""
 
-    __slots__ = ("admitted", "body", "complete", "expects", "fault", "method", "persistence", "quick", "verdict")
+    __slots__ = (
+        "admitted",
+        "body",
+        "complete",
+        "expects",
+        "fault",
+        "head",
+        "method",
+        "persistence",
+        "quick",
+        "verdict",
+    )
 
-    def __init__(self, method: str, verdict: Verdict, persistence: Persistence, *, expects: bool = False) -> None:
-        self.method = method
+    def __init__(self, head: Head, verdict: Verdict, persistence: Persistence, *, expects: bool = False) -> None:
+        self.head = head
+        self.method = head.method
         self.verdict = verdict
         self.persistence = persistence
         self.expects = expects
@@ -40,11 +53,11 @@ class Request:
         self.fault: Answer | None = None
         """What is wrong with the body."""
         self.admitted: Guest | None = None
-        """Who sent it, when that was settled before its body came."""
+        """Who sent it, when that was settled before its turn came."""
 
     @classmethod
     def refused(cls, answer: Answer) -> "Request":
-        request = cls("", Refuse(answer=answer), Persistence.CLOSES)
+        request = cls(NO_HEAD, Refuse(answer=answer), Persistence.CLOSES)
         request.complete = True
         return request
 
@@ -192,7 +205,7 @@ class Reader:
         if self._parser.should_keep_alive() and not self._parser.should_upgrade():
             persistence = Persistence.STAYS if version == "1.1" else Persistence.STAYS_SAID
         expects = self._headers.get(b"expect", b"").lower() == b"100-continue" and self._has_body() and version == "1.1"
-        self._current = Request(head.method, self._judge(head), persistence, expects=expects)
+        self._current = Request(head, self._judge(head), persistence, expects=expects)
         self._arrived.append(self._current)
         if int(self._headers.get(b"content-length", b"0")) > self._limits.body_bytes:
             self._fail(BODY_TOO_LARGE)

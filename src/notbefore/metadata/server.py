@@ -16,6 +16,7 @@ from notbefore.metadata.counters import Counters
 from notbefore.metadata.desk import Desk
 from notbefore.metadata.door import Door
 from notbefore.metadata.options import Options
+from notbefore.metadata.protocol import Connect, Connection
 from notbefore.settings import Address, Listener
 
 log = structlog.get_logger()
@@ -27,15 +28,30 @@ class MetadataServer:
     """Made and used on a running loop; `board` is filled before or meanwhile."""
 
     def __init__(
-        self, *, board: Board, guests: Guests, clock: Clock, timing: Timing, options: Options | None = None
+        self,
+        *,
+        board: Board,
+        guests: Guests,
+        clock: Clock,
+        timing: Timing,
+        options: Options | None = None,
+        connection: Connect = Connection,
     ) -> None:
         self._options = options or Options()
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._bridge = Bridge(guests, self._loop, self._options.limits.approvals)
         self._desk = Desk(
-            board=board, bridge=self._bridge, clock=clock, timing=timing, options=self._options, loop=self._loop
+            board=board,
+            bridge=self._bridge,
+            clock=clock,
+            timing=timing,
+            options=self._options,
+            loop=self._loop,
+            # Other connections want to see every request.
+            quick=connection is Connection,
         )
+        self._connection = connection
         self._doors: list[Door] = []
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
@@ -50,19 +66,24 @@ class MetadataServer:
 
     def start(self, listeners: Sequence[Listener]) -> None:
         door.allow_descriptors(self._options.limits.connections + SPARE_DESCRIPTORS)
-        opened = []
         try:
             for listener in listeners:
-                opened.append(Door(self._desk, listener))
-                opened[-1].open()
+                self.open(listener)
         except BaseException:
-            for one in opened:
+            for one in self._doors:
                 self._loop.create_task(one.close())
+            self._doors.clear()
             raise
-        self._doors = opened
         self._bridge.start()
         self._refresh()
         self._sweep()
+
+    def open(self, listener: Listener) -> Address | Path:
+        """One more listener, also while others are served; gives where it is bound."""
+        opened = Door(self._desk, listener, self._connection)
+        opened.open()
+        self._doors.append(opened)
+        return opened.bound[0]
 
     def refresh(self) -> None:
         """Look at the clock now; it is looked at once a second anyway."""

@@ -1,5 +1,6 @@
 """Why an event waits: for whom, for what, until when."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 from tests.core.builders import DAY, MINUTE, NOW, SECOND, Site, row
@@ -135,6 +136,16 @@ def test_what_is_being_carried_out() -> None:
     site.wait(timedelta(seconds=2))
     site.tick()
     assert site.explain(site.event(operation)).sentence.endswith("try 2 of 3 is under way.")
+
+
+def test_a_later_try_that_nobody_has_failed_is_being_carried_out() -> None:
+    site = row()
+    operation = site.schedule(Kind.RESTART, "web-0")
+    site.approve_all(operation)
+    site.tick()
+    site.state.operations[operation.id] = replace(site.state.operations[operation.id], attempt=1, failures={})
+    said = site.explain(site.event(operation)).sentence
+    assert said == "It is being carried out since 2026-03-01 12:00:00 UTC, try 2 of 3."
 
 
 def test_what_has_been_carried_out() -> None:

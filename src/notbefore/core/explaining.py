@@ -68,7 +68,8 @@ def _of_started(draft: Draft, event: Event, operation: Operation) -> Explanation
 def _driven(draft: Draft, operation: Operation) -> str:
     """What the driver is doing: the first try, a later one, or the pause before it."""
     number = f"try {operation.attempt + 1} of {TRIES}"
-    if operation.attempt == 0:
+    if not operation.failures:
+        # Also after a failed try: a VM that is served since, while another was turned away by its new host's failure.
         return f"It is being carried out since {_moment(operation.started_at)}, {number}."
     because = names(f"{name} ({reason})" for name, reason in operation.failures.items())
     pausing = operation.due_at is not None and operation.due_at > draft.now

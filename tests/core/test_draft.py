@@ -72,8 +72,19 @@ def test_members_are_told_anew_when_vms_or_policy_differ() -> None:
     assert set(draft.changes().members) == {"group:web", "vm:web-0"}
     draft = site.look(vms=["web-0"])
     draft.remove_vm("web-0")
-    assert draft.changes().members == ("group:web",)
-    assert draft.changes().vms == {"web-0": None}
+    changes = draft.changes()
+    assert changes.members == ("group:web",)
+    assert changes.vms == {"web-0": None}
+
+
+def test_what_was_decided_is_told_once() -> None:
+    site = row()
+    draft = site.look(vms=["web-0"])
+    draft.remove_vm("web-0")
+    draft.note("vm.removed", vm="web-0")
+    assert draft.changes().vms
+    again = draft.changes()
+    assert (again.vms, again.members, again.entries) == ({}, (), ())
 
 
 def test_journal_entries_say_who_and_when() -> None:

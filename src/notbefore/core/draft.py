@@ -68,16 +68,8 @@ class Draft:
         self.by = by
         self.allowance = allowance
         """How long after `now` the commit may come: notice counts from the commit."""
-        self.entries: list[Entry] = []
-        self._hosts: dict[str, Host | None] = {}
-        self._vms: dict[str, Vm | None] = {}
-        self._scopes: dict[str, Scope | None] = {}
-        self._operations: dict[str, Operation] = {}
-        self._events: dict[str, Event] = {}
         self._visible: dict[str, None] = {}
-        self._members: dict[str, None] = {}
-        self._woken: dict[str, None] = {}
-        self._room_made = False
+        self._decide_afresh()
         self._vms_on: dict[str, dict[str, None]] = {}
         self._vms_in: dict[str, dict[str, None]] = {}
         self._operations_on: dict[str, dict[str, None]] = {}
@@ -222,7 +214,7 @@ class Draft:
         vm: str | None = None,
         **data: object,
     ) -> None:
-        self.entries.append(
+        self._entries.append(
             Entry(
                 at=self.now,
                 action=action,
@@ -237,7 +229,7 @@ class Draft:
         )
 
     def changes(self) -> Changes:
-        """Everything decided. The incarnation of each scope that looks different has grown by one."""
+        """Everything decided since the last time; the incarnation of a scope that looks different has grown by one."""
         changed = []
         for key in self._visible:
             if scope := self.world.scopes.get(key):
@@ -245,18 +237,31 @@ class Draft:
                 self.world.scopes[key] = self._scopes[key] = raised
                 changed.append(documents.document(raised, self.live_events_in(key)))
         self._visible.clear()
-        return Changes(
+        decided = Changes(
             hosts=self._hosts,
             vms=self._vms,
             scopes=self._scopes,
             operations=self._operations,
             events=self._events,
-            entries=tuple(self.entries),
+            entries=tuple(self._entries),
             documents=tuple(changed),
             members=tuple(self._members),
             woken=tuple(self._woken),
             room_made=self._room_made,
         )
+        self._decide_afresh()
+        return decided
+
+    def _decide_afresh(self) -> None:
+        self._entries: list[Entry] = []
+        self._hosts: dict[str, Host | None] = {}
+        self._vms: dict[str, Vm | None] = {}
+        self._scopes: dict[str, Scope | None] = {}
+        self._operations: dict[str, Operation] = {}
+        self._events: dict[str, Event] = {}
+        self._members: dict[str, None] = {}
+        self._woken: dict[str, None] = {}
+        self._room_made = False
 
     def _index_vm(self, vm: Vm) -> None:
         self._vms_on.setdefault(vm.host, {})[vm.name] = None

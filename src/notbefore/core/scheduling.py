@@ -53,23 +53,29 @@ def schedule(draft: Draft, request: Request) -> Operation:
             f"no host can take {request.name}: add or uncordon one that keeps its group's domains apart",
             vm=request.name,
         )
+    announce(draft, operation)
+    if kind in (Kind.DEGRADED_HARDWARE, Kind.HARDWARE_FAILURE) and not draft.host(host).cordoned:
+        draft.put_host(replace(draft.host(host), cordoned=True))
+        draft.note("host.cordoned", host=host, operation=operation.id)
+    return draft.operation(operation.id)
+
+
+def announce(draft: Draft, operation: Operation) -> None:
+    """Tell every scope that is concerned; start what is born Started, and say when tick looks at the rest first."""
     draft.put_operation(operation)
     draft.note(
         "operation.scheduled",
         operation=operation.id,
-        host=host,
-        kind=kind,
+        host=operation.host,
+        kind=operation.kind,
         vms=list(operation.vms),
-        reason=request.reason,
+        reason=operation.reason,
     )
-    if _is_announced(draft, kind, vms):
+    vms = [draft.vm(name) for name in operation.vms]
+    if _is_announced(draft, operation.kind, vms):
         for scope, members in _by_scope(draft, vms):
             _tell(draft, operation, scope, members)
-    if kind in (Kind.DEGRADED_HARDWARE, Kind.HARDWARE_FAILURE) and not draft.host(host).cordoned:
-        draft.put_host(replace(draft.host(host), cordoned=True))
-        draft.note("host.cordoned", host=host, operation=operation.id)
     _settle_first_look(draft, operation)
-    return draft.operation(operation.id)
 
 
 def _vms_of_host(draft: Draft, request: Request) -> tuple[str, list[Vm]]:

@@ -1,0 +1,234 @@
+"""The faults that are switched on, and what each request meets of them."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from time import monotonic
+from typing import Protocol
+
+from notbefore.clock import Clock
+from notbefore.core import errors
+from notbefore.emulator.faults import table
+from notbefore.emulator.faults.showing import Began
+from notbefore.emulator.faults.table import Changes, Fault, Holds, On, Since
+from notbefore.metadata.board import Board
+
+NO_TIME = timedelta(0)
+
+
+@dataclass(slots=True, kw_only=True)
+class Active:
+    fault: Fault
+    on: On
+    amount: timedelta
+    times: int | None
+    """How many more requests meet it; None: no limit."""
+    until: datetime | None
+    """By the emulator's clock; None: until it is switched off."""
+    began: Began = field(default_factory=Began, repr=False, compare=False)
+    first_at: float | None = None
+    """When a request first met it, by the monotonic clock; kept only where it matters."""
+
+    def meets(self, kind: On) -> bool:
+        return self.on in (On.ALL, kind)
+
+    def is_over(self, now: datetime) -> bool:
+        if self.until is not None and self.until <= now:
+            return True
+        # Whoever comes after the slow first answer is answered as usual.
+        return self.first_at is not None and self.first_at + self.amount.total_seconds() <= monotonic()
+
+    def seconds(self, now: datetime) -> float:
+        """How long a request that comes now is held."""
+        match self.fault.effect:
+            case Holds(since=Since.FIRST):
+                now_at = monotonic()
+                self.first_at = self.first_at or now_at
+                return self.first_at + self.amount.total_seconds() - now_at
+            case Holds(since=Since.SWITCH):
+                assert self.until is not None
+                return (self.until - now).total_seconds()
+        return self.amount.total_seconds()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Met:
+    """What one request meets."""
+
+    holding: tuple[tuple[str, float], ...] = ()
+    """By which faults, and for how many seconds."""
+    instead: Active | None = None
+    """What answers it in place of the endpoint, or not at all."""
+    changing: tuple[Active, ...] = ()
+    """What changes the endpoint's answer, in the order of the table."""
+
+    @property
+    def names(self) -> str | None:
+        """Of all of them, joined by a plus sign."""
+        instead = () if self.instead is None else (self.instead.fault.name,)
+        changing = (active.fault.name for active in self.changing)
+        return "+".join((*(name for name, _ in self.holding), *instead, *changing)) or None
+
+    @property
+    def skew(self) -> timedelta:
+        return sum((active.amount for active in self.changing if _changes(active, document=False)), NO_TIME)
+
+
+NOTHING = Met()
+
+
+class Party(Protocol):
+    """A connection, as faults see it."""
+
+    def reconsider(self, over: Collection[str]) -> None:
+        """Faults have been switched; those that are `over` hold nobody any longer."""
+
+
+class Faults:
+    """Switched from any thread, met on the loop's. Times given here have been divided by the emulator's speed already;
+    only defaults are divided by it here."""
+
+    def __init__(self, clock: Clock, *, speed: float = 1) -> None:
+        self._clock = clock
+        self._speed = speed
+        self._lock = threading.Lock()
+        self._active: dict[str, Active] = {}
+        """In the order they were switched on."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._board = Board()
+        self.parties: set[Party] = set()
+        """Touched on the loop's thread only."""
+
+    def attach(self, board: Board, loop: asyncio.AbstractEventLoop) -> None:
+        """Whose documents are kept, and where those who wait are told, when a fault is switched."""
+        self._board, self._loop = board, loop
+
+    @property
+    def active(self) -> tuple[Active, ...]:
+        """In the order they were switched on, with what is left of each."""
+        with self._lock:
+            self._drop(self._clock.now())
+            return tuple(replace(active) for active in self._active.values())
+
+    @property
+    def skew(self) -> timedelta:
+        """By how much the Date of an answer is wrong that nothing else happens to."""
+        with self._lock:
+            self._drop(self._clock.now())
+            return Met(changing=tuple(active for active in self._active.values() if active.meets(On.ALL))).skew
+
+    def switch_on(
+        self,
+        name: str,
+        *,
+        amount: timedelta | None = None,
+        on: str | None = None,
+        times: int | None = None,
+        lasts: timedelta | None = None,
+        now: datetime,
+    ) -> Active:
+        """Once more: anew."""
+        fault = table.find(name)
+        if times is not None and times < 1:
+            raise errors.RefusedError(f"a fault cannot happen {times} times: give 1 or more")
+        if lasts is not None and lasts <= NO_TIME:
+            raise errors.RefusedError("a fault cannot last no time: give a duration such as 30s")
+        if fault.effect == Holds(since=Since.SWITCH):
+            # How much and how long are the same here.
+            amount = lasts = amount or lasts or self._shortened(fault.amount)
+        amount = self._shortened(fault.amount) or NO_TIME if amount is None else fault.accept(amount)
+        lasts = lasts or self._shortened(fault.lasts)
+        active = Active(
+            fault=fault,
+            on=fault.on if on is None else _read_on(on),
+            amount=amount,
+            times=times,
+            until=None if lasts is None else now + lasts,
+        )
+        with self._lock:
+            self._active.pop(name, None)
+            self._active[name] = active
+        self._post(lambda: self._begin(active))
+        return replace(active)
+
+    def switch_off(self, name: str | None = None) -> None:
+        """One, or all; whoever is held by it is answered."""
+        names = {table.find(name).name} if name is not None else {fault.name for fault in table.ALL}
+        with self._lock:
+            for each in names:
+                self._active.pop(each, None)
+        self._post(lambda: self._tell(names))
+
+    def expire(self, now: datetime) -> None:
+        """After the clock has jumped: whoever is held by what is over is answered."""
+        with self._lock:
+            over = self._drop(now)
+        if over:
+            self._post(lambda: self._tell(over))
+
+    def meet(self, kind: On) -> Met:
+        """What a request of this kind meets now; it counts as one time."""
+        if not self._active:
+            return NOTHING
+        now = self._clock.now()
+        with self._lock:
+            self._drop(now)
+            meeting = [active for active in self._active.values() if active.meets(kind)]
+            holding = [active for active in meeting if isinstance(active.fault.effect, Holds)]
+            instead = next((active for active in meeting if not isinstance(active.fault.effect, Holds | Changes)), None)
+            # Without a document there is only the Date to change.
+            changing = [active for active in meeting if _changes(active, document=instead is None)]
+            changing.sort(key=lambda active: table.ALL.index(active.fault))
+            met = Met(
+                holding=tuple((active.fault.name, active.seconds(now)) for active in holding),
+                instead=instead,
+                changing=tuple(changing),
+            )
+            self._count([*holding, *([instead] if instead else []), *changing])
+        return met
+
+    def _count(self, met: list[Active]) -> None:
+        for active in met:
+            if active.times is not None:
+                active.times -= 1
+                if not active.times:
+                    del self._active[active.fault.name]
+
+    def _drop(self, now: datetime) -> set[str]:
+        over = {name for name, active in self._active.items() if active.is_over(now)}
+        for name in over:
+            del self._active[name]
+        return over
+
+    def _shortened(self, span: timedelta | None) -> timedelta | None:
+        return None if span is None else span / self._speed
+
+    def _begin(self, active: Active) -> None:
+        for notice in self._board.notices.values():
+            active.began.documents.setdefault(notice.scope.key, notice.document)
+        self._tell(())
+
+    def _tell(self, over: Collection[str]) -> None:
+        for party in tuple(self.parties):
+            party.reconsider(over)
+
+    def _post(self, call: Callable[[], None]) -> None:
+        # A closed loop has nobody left to tell.
+        with contextlib.suppress(RuntimeError):
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(call)
+
+
+def _read_on(text: str) -> On:
+    try:
+        return On(text)
+    except ValueError:
+        raise errors.RefusedError(f"requests are {', '.join(On)}, not {text[:80]!r}") from None
+
+
+def _changes(active: Active, *, document: bool) -> bool:
+    effect = active.fault.effect
+    return isinstance(effect, Changes) and (document or effect.date)

@@ -1,0 +1,120 @@
+"""What guests have asked: every request with its answer, for tests to look at."""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import overload
+from urllib.parse import parse_qsl, urlsplit
+
+MOST = 100_000
+MOST_BYTES = 64 * 1024 * 1024
+"""Of heads and bodies together; the oldest requests go first."""
+PLACE = "/scheduledevents"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requested:
+    at: datetime
+    """When its turn came, by the emulator's clock."""
+    monotonic: float
+    """The same by the monotonic clock."""
+    vm: str | None
+    """Who asked; None: nobody who is known."""
+    method: str
+    """Empty, like the target, when it was no HTTP."""
+    target: str
+    api_version: str | None
+    headers: Mapping[str, str]
+    """By name in lower case; what is given twice is joined by commas."""
+    body: bytes
+    status: int | None
+    """None: no answer was sent."""
+    fault: str | None
+    """The name of the fault that it met; of several, joined by plus signs."""
+    event_ids: tuple[str, ...] = ()
+    """What it approves, in upper case, where that could be read."""
+
+    @property
+    def is_poll(self) -> bool:
+        return self.method == "GET" and self._is_scheduled_events()
+
+    @property
+    def is_approval(self) -> bool:
+        return self.method == "POST" and self._is_scheduled_events()
+
+    def _is_scheduled_events(self) -> bool:
+        return self.target.partition("?")[0].rstrip("/").lower().endswith(PLACE)
+
+    @property
+    def size(self) -> int:
+        return len(self.target) + len(self.body) + sum(len(name) + len(text) for name, text in self.headers.items())
+
+
+class Requests(Sequence[Requested]):
+    """In the order they were answered, or cut off. Safe to use from any thread; it is iterated as it is at first."""
+
+    def __init__(self, most: int = MOST, most_bytes: int = MOST_BYTES) -> None:
+        self._most = most
+        self._most_bytes = most_bytes
+        self._changed = threading.Condition()
+        self._kept: deque[Requested] = deque()
+        self._bytes = 0
+
+    def record(self, request: Requested) -> None:
+        with self._changed:
+            self._kept.append(request)
+            self._bytes += request.size
+            while len(self._kept) > self._most or self._bytes > self._most_bytes:
+                self._bytes -= self._kept.popleft().size
+            self._changed.notify_all()
+
+    def clear(self) -> None:
+        with self._changed:
+            self._kept.clear()
+            self._bytes = 0
+
+    @property
+    def all(self) -> tuple[Requested, ...]:
+        with self._changed:
+            return tuple(self._kept)
+
+    @property
+    def polls(self) -> tuple[Requested, ...]:
+        return tuple(request for request in self.all if request.is_poll)
+
+    @property
+    def approvals(self) -> tuple[Requested, ...]:
+        return tuple(request for request in self.all if request.is_approval)
+
+    def wait_for(self, condition: Callable[["Requests"], bool], timeout: float) -> bool:
+        """Whether this comes to hold within so many seconds; it is looked at after every request."""
+        with self._changed:
+            return self._changed.wait_for(lambda: condition(self), timeout)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __iter__(self) -> Iterator[Requested]:
+        return iter(self.all)
+
+    @overload
+    def __getitem__(self, index: int) -> Requested: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Requested, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Requested | tuple[Requested, ...]:
+        return self.all[index]
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} requests: {len(self.polls)} polls, {len(self.approvals)} approvals>"
+
+
+def api_version(target: str) -> str | None:
+    try:
+        query = parse_qsl(urlsplit(target).query, keep_blank_values=True)
+    except ValueError:
+        return None
+    return next((value for name, value in query if name.lower() == "api-version"), None)

@@ -1,6 +1,6 @@
 """What is known for a decision, and the changes decided so far."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -78,7 +78,7 @@ class Draft:
         for vm in world.vms.values():
             self._index_vm(vm)
         for operation in world.operations.values():
-            self._operations_on.setdefault(operation.host, {})[operation.id] = None
+            self._index_operation(operation)
         for event in world.events.values():
             self._index_event(event)
 
@@ -122,8 +122,7 @@ class Draft:
         return [self.world.vms[name] for name in self._vms_in.get(scope, ())]
 
     def live_operations_on(self, host: str) -> list[Operation]:
-        operations = (self.world.operations[key] for key in self._operations_on.get(host, ()))
-        return [operation for operation in operations if operation.status in LIVE]
+        return [self.world.operations[key] for key in self._operations_on.get(host, ())]
 
     def events_of(self, operation_id: str) -> list[Event]:
         return [self.world.events[key] for key in self._events_of.get(operation_id, ())]
@@ -131,20 +130,22 @@ class Draft:
     def live_events_of(self, operation_id: str) -> list[Event]:
         return [event for event in self.events_of(operation_id) if event.status in LIVE]
 
-    def live_events_in(self, scope: str) -> Iterator[Event]:
-        for key in self._events_in.get(scope, ()):
-            event = self.world.events[key]
-            if event.status in LIVE:
-                yield event
+    def live_events_in(self, scope: str) -> list[Event]:
+        return [self.world.events[key] for key in self._events_in.get(scope, ())]
 
     def live_operations_naming(self, vm: Vm) -> list[Operation]:
         """Of its host, and those that its scope was told of: one may be moving it here."""
         known = {operation.id: operation for operation in self.live_operations_on(vm.host)}
         for event in self.live_events_in(vm.scope):
-            known[event.operation] = self.operation(event.operation)
+            if vm.name in event.resources:
+                known[event.operation] = self.operation(event.operation)
         return [operation for operation in known.values() if vm.name in operation.vms]
 
     # What is decided
+
+    @property
+    def decided_operations(self) -> Iterable[Operation]:
+        return self._operations.values()
 
     def put_host(self, host: Host) -> None:
         self.world.hosts[host.name] = self._hosts[host.name] = host
@@ -186,14 +187,13 @@ class Draft:
         if before.host != operation.host:
             del self._operations_on[before.host][operation.id]
         self.world.operations[operation.id] = self._operations[operation.id] = operation
-        self._operations_on.setdefault(operation.host, {})[operation.id] = None
+        self._index_operation(operation)
 
     def put_event(self, event: Event) -> None:
         """Keep an event; when guests can see the difference, its scope gets a new document."""
         before = self.world.events.get(event.id)
         self.world.events[event.id] = self._events[event.id] = event
-        if before is None:
-            self._index_event(event)
+        self._index_event(event)
         if before is None or documents.looks_different(before, event):
             self._visible[event.scope] = None
 
@@ -271,9 +271,20 @@ class Draft:
         del self._vms_on[vm.host][vm.name]
         del self._vms_in[vm.scope][vm.name]
 
+    def _index_operation(self, operation: Operation) -> None:
+        on_host = self._operations_on.setdefault(operation.host, {})
+        if operation.status in LIVE:
+            on_host[operation.id] = None
+        else:
+            on_host.pop(operation.id, None)
+
     def _index_event(self, event: Event) -> None:
         self._events_of.setdefault(event.operation, {})[event.id] = None
-        self._events_in.setdefault(event.scope, {})[event.id] = None
+        in_scope = self._events_in.setdefault(event.scope, {})
+        if event.status in LIVE:
+            in_scope[event.id] = None
+        else:
+            in_scope.pop(event.id, None)
 
 
 def names(things: Iterable[str]) -> str:

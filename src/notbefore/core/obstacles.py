@@ -87,12 +87,10 @@ def _of_update_domains(draft: Draft, operation: Operation, events: list[Event]) 
         return
     for mine in events:
         for other in draft.live_events_in(mine.scope):
+            if other.status is not Status.STARTED or other.update_domain == mine.update_domain:
+                continue
             kind = draft.operation(other.operation).kind
-            if (
-                other.status is Status.STARTED
-                and other.update_domain != mine.update_domain
-                and (kind.traits.planned or kind is Kind.HARDWARE_FAILURE)
-            ):
+            if kind.traits.planned or kind is Kind.HARDWARE_FAILURE:
                 yield Obstacle(
                     kind=ObstacleKind.UPDATE_DOMAIN,
                     scope=other.scope,

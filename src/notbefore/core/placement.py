@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from notbefore.core import errors
 from notbefore.core.draft import Draft
 from notbefore.core.fleet import Vm
-from notbefore.core.operations import Operation
+from notbefore.core.operations import Operation, Status
 
 
 def require_sound(draft: Draft, scope: str) -> None:
@@ -38,9 +38,9 @@ def choose(draft: Draft, operation: Operation, vms: Iterable[str]) -> Mapping[st
     chosen: dict[str, str] = {}
     for name in vms:
         vm = draft.vm(name)
-        taken = _domains_by_host(draft, vm)
+        arriving = _arriving(draft, vm.scope) if vm.group else []
         for place, (count, host) in enumerate(candidates):
-            if taken.get(host, _domains(vm)) == _domains(vm):
+            if vm.group is None or _fits(draft, vm, host, arriving):
                 chosen[name] = host
                 del candidates[place]
                 insort(candidates, (count + 1, host))
@@ -52,17 +52,22 @@ def _domains(vm: Vm) -> tuple[int, int]:
     return vm.update_domain, vm.fault_domain
 
 
-def _domains_by_host(draft: Draft, vm: Vm) -> dict[str, tuple[int, int]]:
-    """Which domains of the VM's group are on which hosts, or on their way there."""
-    if vm.group is None:
-        return {}
-    others = [other for other in draft.vms_in(vm.scope) if other.name != vm.name]
-    return {host: _domains(other) for other, host in _places(others, _under_way(draft, vm.scope))}
+def _fits(draft: Draft, vm: Vm, host: str, arriving: list[tuple[Vm, str]]) -> bool:
+    """Whether whoever of the VM's group is on a host, or on the way there, is of the same domains."""
+    there = draft.vms_on(host) + [arriving_vm for arriving_vm, to in arriving if to == host]
+    mine = _domains(vm)
+    return all(_domains(other) == mine for other in there if other.scope == vm.scope and other.name != vm.name)
+
+
+def _arriving(draft: Draft, scope: str) -> list[tuple[Vm, str]]:
+    known = draft.world.vms
+    return [(known[name], host) for name, host in _under_way(draft, scope).items() if name in known]
 
 
 def _under_way(draft: Draft, scope: str) -> dict[str, str]:
     """Where VMs that the scope was told of are being moved."""
-    operations = [draft.operation(event.operation) for event in draft.live_events_in(scope)]
+    started = [event for event in draft.live_events_in(scope) if event.status is Status.STARTED]
+    operations = [draft.operation(event.operation) for event in started]
     return {name: host for each in operations for name, host in each.targets.items() if name not in each.done}
 
 

@@ -143,10 +143,6 @@ class Draft:
 
     # What is decided
 
-    @property
-    def decided_operations(self) -> Iterable[Operation]:
-        return self._operations.values()
-
     def put_host(self, host: Host) -> None:
         self.world.hosts[host.name] = self._hosts[host.name] = host
 
@@ -228,15 +224,9 @@ class Draft:
             )
         )
 
-    def changes(self) -> Changes:
-        """Everything decided since the last time; the incarnation of a scope that looks different has grown by one."""
-        changed = []
-        for key in self._visible:
-            if scope := self.world.scopes.get(key):
-                raised = replace(scope, incarnation=scope.incarnation + 1)
-                self.world.scopes[key] = self._scopes[key] = raised
-                changed.append(documents.document(raised, self.live_events_in(key)))
-        self._visible.clear()
+    def changes(self, *, shown: bool = True) -> Changes:
+        """Everything decided since the last time. What is not `shown` now raises no incarnation until it is."""
+        changed = self._show() if shown else []
         decided = Changes(
             hosts=self._hosts,
             vms=self._vms,
@@ -251,6 +241,17 @@ class Draft:
         )
         self._decide_afresh()
         return decided
+
+    def _show(self) -> list[documents.Document]:
+        """The documents that look different, each with an incarnation that has grown by one."""
+        changed = []
+        for key in self._visible:
+            if scope := self.world.scopes.get(key):
+                raised = replace(scope, incarnation=scope.incarnation + 1)
+                self.world.scopes[key] = self._scopes[key] = raised
+                changed.append(documents.document(raised, self.live_events_in(key)))
+        self._visible.clear()
+        return changed
 
     def _decide_afresh(self) -> None:
         self._entries: list[Entry] = []

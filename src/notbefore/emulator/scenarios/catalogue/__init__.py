@@ -1,0 +1,49 @@
+"""The scenarios that come with notbefore: a TOML file each, in this folder, read only when asked for."""
+
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+
+from notbefore.core import errors
+from notbefore.emulator.scenarios import reading, rehearsing
+from notbefore.emulator.scenarios.format import Scenario
+from notbefore.emulator.scenarios.text import nearest
+
+SUFFIX = ".toml"
+_FOLDER = resources.files(__name__)
+
+
+def names() -> list[str]:
+    return sorted(file.name.removesuffix(SUFFIX) for file in _FOLDER.iterdir() if file.name.endswith(SUFFIX))
+
+
+def load(name: str) -> Scenario:
+    known = names()
+    if name not in known:
+        raise errors.NotFoundError(nearest(name, known, "scenario"))
+    file = f"{name}{SUFFIX}"
+    return reading.read((_FOLDER / file).read_text(encoding="utf-8"), file, name=name)
+
+
+def load_any(name_or_path: str, resources: Sequence[str] = ()) -> Scenario:
+    """One of ours, or a file; with other VMs, if given. What cannot be played is refused."""
+    scenario = _from_file(Path(name_or_path)) if _is_path(name_or_path) else load(name_or_path)
+    if resources:
+        scenario = scenario.on(tuple(resources))
+    rehearsing.check(scenario)
+    return scenario
+
+
+def _is_path(name: str) -> bool:
+    return name.endswith(SUFFIX) or Path(name).name != name
+
+
+def _from_file(path: Path) -> Scenario:
+    try:
+        with path.open(encoding="utf-8") as file:
+            text = file.read(reading.LARGEST + 1)
+    except OSError as error:
+        raise errors.RefusedError(f"{path} cannot be read: {error.strerror}") from None
+    except ValueError:
+        raise errors.RefusedError(f"{path} cannot be read: it is not UTF-8") from None
+    return reading.read(text, str(path), name=path.stem)

@@ -1,0 +1,119 @@
+"""A scenario played from end to end before anybody looks on: in no time, with nobody who approves."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from notbefore.core.fleet import Listening
+from notbefore.core.operations import Event, Status
+from notbefore.core.timing import Timing
+from notbefore.emulator.faults import table
+from notbefore.emulator.playing import Player
+from notbefore.emulator.scenarios.format import FOREVER, Scenario
+from notbefore.emulator.stage import Stage
+
+START = datetime(2020, 1, 1, tzinfo=UTC)
+MOST_MOMENTS = 10_000
+"""What comes after so many is not rehearsed: some scenarios go on for a year."""
+ENDED = {f"event.{status.lower()}" for status in Status if not status.live}
+
+
+@dataclass(slots=True, kw_only=True)
+class Life:
+    """Of an event. Times are since the start."""
+
+    event: Event
+    announced: timedelta
+    started: timedelta | None = None
+    ended: timedelta
+    """Or as far as it was rehearsed."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Trouble:
+    """A fault while it was switched on."""
+
+    name: str
+    since: timedelta
+    until: timedelta | None = None
+    """None: it is never switched off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    lives: list[Life]
+    troubles: list[Trouble]
+
+
+def check(scenario: Scenario) -> None:
+    """Refuse what is impossible even if nobody approves anything early."""
+    # A scope that may or may not listen is taken to listen: one that does not only skips steps.
+    _play(scenario, Listening.ALWAYS if scenario.listening is Listening.AUTO else scenario.listening)
+
+
+def rehearse(scenario: Scenario) -> Rehearsal:
+    stage, faults = _play(scenario, scenario.listening)
+    lives: dict[str, Life] = {}
+    for entry in stage.entries:
+        if entry.event is None:
+            continue
+        at = entry.at - START
+        if entry.action == "event.scheduled":
+            lives[entry.event] = Life(event=stage.event(entry.event), announced=at, ended=faults.now - START)
+        elif entry.action == "event.started":
+            lives[entry.event].started = at
+        elif entry.action in ENDED:
+            lives[entry.event].ended = at
+    return Rehearsal(list(lives.values()), faults.troubles)
+
+
+class _Faults:
+    """Faults that nobody meets."""
+
+    def __init__(self) -> None:
+        self.now = START
+        self.troubles: list[Trouble] = []
+
+    def switch_on(
+        self,
+        name: str,
+        *,
+        amount: timedelta | None = None,
+        times: int | None = None,
+        lasts: timedelta | None = None,
+        now: datetime,
+        **_: object,
+    ) -> None:
+        self.now = now
+        self.switch_off(name)
+        fault = table.find(name)
+        since = now - START
+        if times is not None:
+            lasts = timedelta(0)
+        elif isinstance(fault.effect, table.Holds) and fault.effect.since is not table.Since.ARRIVAL:
+            lasts = amount or fault.amount
+        lasts = fault.lasts if lasts is None else lasts
+        self.troubles.append(Trouble(name=name, since=since, until=None if lasts is None else since + lasts))
+
+    def switch_off(self, name: str) -> None:
+        since = self.now - START
+        for trouble in self.troubles:
+            if trouble.name == name and (trouble.until is None or trouble.until > since):
+                trouble.until = since
+
+
+def _play(scenario: Scenario, listening: Listening) -> tuple[Stage, _Faults]:
+    timing, faults = Timing(), _Faults()
+    stage = Stage(now=START, timing=timing, kind=scenario.group, listens=listening)
+    for vm in scenario.vms:
+        stage.add_vm(vm.name, START, update_domain=vm.update_domain)
+    player = Player(scenario, stage, faults, timing, START, rounds=1 if scenario.repeat == FOREVER else 0)
+    for _ in range(MOST_MOMENTS):
+        moments = [due for due in (player.due, stage.due) if due is not None]
+        if not moments:
+            break
+        faults.now = min(moments)
+        stage.tick(faults.now)
+        player.play(faults.now)
+        for note in player.notes:
+            raise scenario.text.complaint((*note.step.path, note.step.act.verb), f"this is impossible: {note.said}")
+    return stage, faults

@@ -1,0 +1,157 @@
+"""The scenarios that come with notbefore: their timing, and found by name."""
+
+from datetime import timedelta
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from notbefore.core import errors
+from notbefore.emulator.scenarios import catalogue, rehearsing
+from notbefore.emulator.scenarios.format import Origin
+from notbefore.emulator.scenarios.rehearsing import Life
+from notbefore.emulator.scenarios.text import ScenarioError
+
+MINUTE = timedelta(minutes=1)
+
+
+def story(life: Life) -> tuple[str, float | None, float]:
+    """Its type, and how many minutes it was Scheduled and Started, or until it was cancelled."""
+    if life.started is None:
+        return life.event.type, None, (life.ended - life.announced) / MINUTE
+    return life.event.type, (life.started - life.announced) / MINUTE, (life.ended - life.started) / MINUTE
+
+
+TIMINGS: dict[str, list[tuple[str, float | None, float]]] = {
+    "degraded-hardware": [("Redeploy", 7 * 24 * 60, 10)],
+    "first-call": [("Redeploy", 30, 10)],
+    "hardware-failure": [("Redeploy", 0, 10)],
+    "host-maintenance": [("Freeze", 15, 10)],
+    "live-migration": [("Freeze", 15, 5)],
+    "maintenance-cancelled": [("Freeze", None, 8)],
+    "platform-redeploy": [("Redeploy", 15, 10)],
+    "reboot": [("Reboot", 15, 10)],
+    "redeploy": [("Redeploy", 15, 10)],
+    "rolling-update": [("Freeze", 15, 10)] * 3,
+    "scale-set-deletion": [("Terminate", 5, 1)] * 2,
+    "second-impact": [("Freeze", 15, 5)],
+    "several-vms": [("Reboot", 15, 10)],
+    "spot-eviction": [("Preempt", 0.5, 0.5)],
+    "two-events": [("Reboot", 15, 10), ("Freeze", 15, 5)],
+}
+MEASURED = {
+    *("live-migration", "host-maintenance", "reboot", "redeploy", "platform-redeploy", "maintenance-cancelled"),
+}
+
+
+def test_there_are_these() -> None:
+    assert set(catalogue.names()) == {*TIMINGS, "vanishing-event"}
+
+
+@pytest.mark.parametrize("name", TIMINGS)
+def test_its_timing(name: str) -> None:
+    scenario = catalogue.load_any(name)
+    assert [story(life) for life in rehearsing.rehearse(scenario).lives] == TIMINGS[name]
+    assert (scenario.timing is Origin.MEASURED) == (name in MEASURED)
+    assert scenario.title
+    assert scenario.description.endswith(".")
+
+
+def test_users_and_the_platform_are_told_apart() -> None:
+    def described(name: str) -> str:
+        return rehearsing.rehearse(catalogue.load(name)).lives[0].event.description
+
+    assert "as requested by authorized user" in described("reboot")
+    assert "as requested by authorized user" in described("redeploy")
+    assert described("platform-redeploy") == "Virtual machine has encountered a failure."
+
+
+def test_update_domains_follow_one_another() -> None:
+    lives = rehearsing.rehearse(catalogue.load("rolling-update")).lives
+    assert [life.event.update_domain for life in lives] == [0, 1, 2]
+    assert all(before.ended <= after.announced for before, after in pairwise(lives))
+
+
+def test_a_vanishing_event_is_gone_within_a_second() -> None:
+    lives = rehearsing.rehearse(catalogue.load("vanishing-event")).lives
+    assert len(lives) == 3
+    assert all(life.started is None and life.ended - life.announced < timedelta(seconds=1) for life in lives)
+
+
+def test_two_events_are_in_one_document() -> None:
+    one, other = rehearsing.rehearse(catalogue.load("two-events")).lives
+    assert one.announced == other.announced
+    assert set(one.event.resources).isdisjoint(other.event.resources)
+
+
+def test_second_impacts_come_while_it_is_started() -> None:
+    rehearsal = rehearsing.rehearse(catalogue.load("second-impact"))
+    (life,) = rehearsal.lives
+    assert len(rehearsal.troubles) == 2
+    assert all(trouble.name == "frozen" for trouble in rehearsal.troubles)
+    assert all(life.started < trouble.since < life.ended for trouble in rehearsal.troubles if life.started)
+
+
+def test_silence_has_approved_what_the_first_call_finds() -> None:
+    rehearsal = rehearsing.rehearse(catalogue.load("first-call"))
+    assert rehearsal.lives[0].event.approved_by == "silence"
+    assert [trouble.name for trouble in rehearsal.troubles] == ["slow-first-answer"]
+
+
+def test_a_wrong_name_is_refused_with_the_nearest() -> None:
+    with pytest.raises(errors.NotFoundError, match="there is no scenario 'rebot'; did you mean 'reboot'"):
+        catalogue.load_any("rebot")
+
+
+def test_a_file_is_read_and_rehearsed(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    text = 'title = "t"\nresources = ["a"]\n[[step]]\nannounce = "restart"\nid = "x"\n[[step]]\ncancel = "x"\n'
+    path.write_text(text)
+    assert catalogue.load_any(str(path)).name == "mine"
+    path.write_text(text + '[[step]]\napprove = "x"\n')
+    with pytest.raises(ScenarioError) as refused:
+        catalogue.load_any(str(path))
+    assert refused.value.message.startswith(f"{path}:9:1: this is impossible: ")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [(None, "No such file"), (b"\xff", "it is not UTF-8"), (b"#" * 300_000, "is too large")]
+)
+def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, content: bytes | None, said: str) -> None:
+    path = tmp_path / "mine.toml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(errors.RefusedError, match=said):
+        catalogue.load_any(str(path))
+
+
+@pytest.mark.parametrize("name", [*TIMINGS, "vanishing-event"])
+def test_other_resources_take_the_place_of_its_own(name: str) -> None:
+    number = len(catalogue.load(name).resources)
+    names = [f"app_{index}" for index in range(number)]
+    scenario = catalogue.load_any(name, names)
+    assert scenario.caller == "app_0"
+    told = {each for life in rehearsing.rehearse(scenario).lives for each in life.event.resources}
+    assert told == set(names)
+
+
+def test_any_number_of_resources_where_steps_name_none() -> None:
+    fewer = catalogue.load_any("live-migration", ["app_3"])
+    more = catalogue.load_any("live-migration", ["a", "b", "c"])
+    assert rehearsing.rehearse(fewer).lives[0].event.resources == ("app_3",)
+    assert rehearsing.rehearse(more).lives[0].event.resources == ("a", "b", "c")
+    assert ([vm.name for vm in fewer.vms], [vm.name for vm in more.vms]) == (["app_3"], ["a", "b", "c"])
+
+
+@pytest.mark.parametrize(
+    ("name", "resources", "said"),
+    [
+        ("rolling-update", ["a", "b"], "rolling-update speaks of each of its resources: give 3 names, not 2"),
+        ("several-vms", ["a", "a"], "give each resource once"),
+        ("reboot", ["not a name"], "is not a VM name"),
+        ("hardware-failure", ["db-1"], "has a VM of that name beside its resources"),
+    ],
+)
+def test_resources_that_do_not_fit_are_refused(name: str, resources: list[str], said: str) -> None:
+    with pytest.raises(errors.RefusedError, match=said):
+        catalogue.load_any(name, resources)

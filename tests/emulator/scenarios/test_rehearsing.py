@@ -1,0 +1,85 @@
+"""What is impossible is found before it starts, and where it is written."""
+
+from datetime import timedelta
+
+import pytest
+
+from notbefore.emulator.scenarios import reading, rehearsing
+from notbefore.emulator.scenarios.rehearsing import Trouble
+from notbefore.emulator.scenarios.text import ScenarioError
+
+HEAD = 'title = "t"\nvms = ["a", { name = "b", update_domain = 1 }]\nresources = ["a"]\n'
+UPDATE = '[[step]]\nannounce = "host-update"\nid = "x"\nnotice = "15m"\ntakes = "10m"\n'
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (f'{UPDATE}[[step]]\nwait = "15m"\n[[step]]\ncancel = "x"\n', "12:1: this is impossible: operation "),
+        (f'{UPDATE}[[step]]\nwait_for = "x"\n[[step]]\napprove = "x"\n', "12:1: this is impossible: event "),
+        (
+            f'{UPDATE}[[step]]\nwait_for = "x"\nuntil = "started"\n[[step]]\nwait_for = "x"\nuntil = "approved"\n',
+            "13:1: this is impossible: 'x' is Started by then: nobody can approve it any more",
+        ),
+        (
+            f'{UPDATE}[[step]]\ncancel = "x"\n[[step]]\nrepeat = 1\n[[step.step]]\nwait_for = "x"\nuntil = "started"\n',
+            "14:1: this is impossible: 'x' is cancelled by then: it does not start any more",
+        ),
+        (
+            '[[step]]\nannounce = "restart"\nresources = ["a", "b"]\n',
+            "5:1: this is impossible: a and b are in different update domains",
+        ),
+        (
+            '[[step]]\nwait = "5m"\n[[step]]\nat = "3m"\nfault = "reset"\n',
+            "8:1: this is impossible: its turn came 0:02:00 later than it says",
+        ),
+        (f'listening = "never"\n{UPDATE}[[step]]\nwait = "8m"\n[[step]]\ncancel = "x"\n', "13:1: this is impossible"),
+    ],
+)
+def test_what_cannot_be_is_refused(body: str, said: str) -> None:
+    scenario = reading.read(HEAD + body, "my.toml")
+    with pytest.raises(ScenarioError) as refused:
+        rehearsing.check(scenario)
+    assert refused.value.message.startswith(f"my.toml:{said}")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        'repeat = 10000\n[[step]]\nrepeat = 3000\n[[step.step]]\nwait = "1s"\n',
+        f'{UPDATE}[[step]]\nwait = "8m"\n[[step]]\ncancel = "x"\n',
+        f'listening = "auto"\n{UPDATE}[[step]]\nwait = "8m"\n[[step]]\ncancel = "x"\n',
+        f'{UPDATE}[[step]]\nwait_for = "x"\nuntil = "approved"\n',
+        f'{UPDATE}[[step]]\nwait_for = "x"\nuntil = "approved"\nat_most = "5m"\n[[step]]\napprove = "x"\n',
+        f'repeat = "forever"\n{UPDATE}[[step]]\nwait_for = "x"\n',
+        f'repeat = 100\n{UPDATE}[[step]]\nwait_for = "x"\nuntil = "started"\n',
+    ],
+)
+def test_what_can_be_is_not(body: str) -> None:
+    rehearsing.check(reading.read(HEAD + body, "my.toml"))
+
+
+def test_lives_are_told_from_announcement_to_end() -> None:
+    body = f'{UPDATE}[[step]]\nwait = "8m"\n[[step]]\nannounce = "restart"\nid = "y"\n[[step]]\ncancel = "y"\n'
+    first, second = rehearsing.rehearse(reading.read(HEAD + body, "my.toml")).lives
+    assert (first.announced, first.started, first.ended) == (0 * MINUTE, 15 * MINUTE, 25 * MINUTE)
+    assert (second.announced, second.started, second.ended) == (8 * MINUTE, None, 8 * MINUTE)
+    assert (first.event.type, second.event.type) == ("Freeze", "Reboot")
+
+
+def test_faults_are_told_while_they_last() -> None:
+    steps = ["fault = 'latency'", "wait = '1m'", "fault = 'reset'\ntimes = 2", "frozen = '9s'", "wait = '1m'"]
+    steps += ["clear = 'latency'", "fault = 'stale-document'", "fault = 'slow-first-answer'", "fault = 'error-500'"]
+    steps += ["fault = 'empty-body'\nlasts = '5m'", "wait = '1m'", "fault = 'empty-body'\nlasts = '5m'"]
+    body = "".join(f"[[step]]\n{step}\n" for step in steps)
+    assert rehearsing.rehearse(reading.read(HEAD + body, "my.toml")).troubles == [
+        Trouble(name="latency", since=0 * MINUTE, until=2 * MINUTE),
+        Trouble(name="reset", since=MINUTE, until=MINUTE),
+        Trouble(name="frozen", since=MINUTE, until=1.15 * MINUTE),
+        Trouble(name="stale-document", since=2 * MINUTE, until=2 * MINUTE + timedelta(seconds=50)),
+        Trouble(name="slow-first-answer", since=2 * MINUTE, until=4 * MINUTE),
+        Trouble(name="error-500", since=2 * MINUTE, until=None),
+        Trouble(name="empty-body", since=2 * MINUTE, until=3 * MINUTE),
+        Trouble(name="empty-body", since=3 * MINUTE, until=8 * MINUTE),
+    ]

@@ -1,0 +1,1 @@
+"""Judges of others: of endpoints, and of clients."""

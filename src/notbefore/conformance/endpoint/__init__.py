@@ -1,0 +1,1 @@
+"""Judges an endpoint by PROTOCOL.md, clause by clause, from outside."""

@@ -1,0 +1,44 @@
+"""Approvals as they should be and as they should not, and judging how those are refused that need no event."""
+
+import json
+from collections.abc import Mapping, Sequence
+from uuid import uuid4
+
+from notbefore.conformance.endpoint.asking import Asker
+from notbefore.conformance.endpoint.questions import post
+from notbefore.conformance.endpoint.sheet import Sheet
+from notbefore.wire import approvals
+from notbefore.wire.versions import Version
+
+MALFORMED: Mapping[str, bytes] = {
+    "nothing": b"",
+    "no JSON": b"garbage",
+    "no object": b"[]",
+    "no StartRequests": b"{}",
+    "no list": b'{"StartRequests":"x"}',
+    "an empty list": b'{"StartRequests":[]}',
+    "no EventId": b'{"StartRequests":[{}]}',
+    "no GUID": b'{"StartRequests":[{"EventId":"x"}]}',
+}
+
+
+def body(event_ids: Sequence[str], **more: object) -> bytes:
+    return json.dumps({"StartRequests": [{"EventId": event_id} for event_id in event_ids], **more}).encode()
+
+
+def unknown_id() -> str:
+    return str(uuid4()).upper()
+
+
+def judge(asker: Asker, sheet: Sheet, version: Version) -> None:
+    for name, sent in MALFORMED.items():
+        heard = asker.ask(post(version.name, sent))
+        sheet.judge("approval.malformed", version, heard.status == 400, f"400 for {name}", heard)
+    unknown = body([unknown_id()])
+    heard = asker.ask(post(version.name, unknown + b" " * (approvals.MAX_BODY + 1 - len(unknown))))
+    sheet.judge("approval.too-large", version, heard.status == 400, "400", heard)
+    plain = asker.ask(post(version.name, unknown))
+    sheet.judge("approval.unknown-id", version, plain.status == 400, "400", plain)
+    conditional = asker.ask(post(version.name, unknown).having(If_None_Match="*"))
+    same = conditional.status == plain.status
+    sheet.judge("etag.on-post", version, same, f"{plain}, as without it", conditional)

@@ -1,0 +1,32 @@
+"""How fast an endpoint is asked, and how long it is waited for."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """Seconds, but for the first."""
+
+    per_second: float | None = None
+    """Requests; None: as fast as they are answered."""
+    first: float = 150
+    """The first answer of all may take two minutes (PROTOCOL, listening)."""
+    answer: float = 10
+    appears: float = 300
+    """From running the command to the event."""
+    starts: float = 120
+    """From the approval to Started."""
+    ends: float = 1800
+    """From Started to the end."""
+    settles: float = 0.5
+    """Within this, what has been sent would have shown an effect."""
+    prompt: float = 2
+    """Within this, a wait is answered once the document has changed."""
+    shown: float = 2
+    """How long Started stays listed (PROTOCOL, life of an event)."""
+    between: float = 0.02
+    """Between two looks at the document while nothing else is to be done."""
+
+
+POLITE = 4.0
+"""Requests a second; the real service refuses more than 5."""

@@ -34,7 +34,7 @@ class Callers:
     def __init__(self, board: Board, options: Options, clock: Clock) -> None:
         self._board = board
         self._proxy = options.proxy
-        self._default = options.default_vm
+        self.default = options.default_vm
         self._clock = clock
         self._log_rate = Rate(1, 10)
         self._log_full_at = 0.0
@@ -57,8 +57,8 @@ class Callers:
         if listener_vm is not None:
             return board.by_name.get(listener_vm)
         found = board.by_address.get(address) if address is not None else None
-        if found is None and self._default is not None:
-            return board.by_name.get(self._default)
+        if found is None and self.default is not None:
+            return board.by_name.get(self.default)
         return found
 
     def proven(self, proof: Proof) -> Guest | None:

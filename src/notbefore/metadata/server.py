@@ -89,6 +89,11 @@ class MetadataServer:
         """Look at the clock now; it is looked at once a second anyway."""
         self._desk.refresh()
 
+    def take_callers_for(self, vm: str) -> None:
+        """Whoever is not known otherwise is this VM from now on."""
+        self._desk.callers.default = vm
+        self._desk.board.generation += 1
+
     async def stop(self, grace: float = 5) -> None:
         """Accept nobody, let answers out, keep what was heard, then close."""
         for one in self._doors:

@@ -1,0 +1,222 @@
+"""The emulator as a whole: the endpoint, a stage behind it, its scenario, its faults, and time that can be moved."""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from notbefore.core import errors
+from notbefore.core.approving import Approval
+from notbefore.core.fleet import Listening, ScopeKind
+from notbefore.core.operations import Event
+from notbefore.core.timing import Timing, whole_second_up
+from notbefore.emulator.clock import EmulatedClock
+from notbefore.emulator.endpoint import Endpoint
+from notbefore.emulator.faults.active import Active, Faults
+from notbefore.emulator.playing import Player
+from notbefore.emulator.requests import Requests
+from notbefore.emulator.scenarios.format import Scenario
+from notbefore.emulator.stage import Announcement, Stage
+from notbefore.settings import Address
+
+T = TypeVar("T")
+
+ANY_PORT = Address(host="127.0.0.1", port=0)
+
+
+class Emulator:
+    """May be used from any thread. Whatever a method has done, the next request of a guest sees."""
+
+    def __init__(self, *, as_vm: str, virtual: bool = False, speed: float = 1) -> None:
+        self.as_vm = as_vm
+        """Who callers are."""
+        self.clock = EmulatedClock(virtual=virtual)
+        self.timing = Timing(speed=speed)
+        self.faults = Faults(self.clock, speed=speed)
+        self.requests = Requests()
+        self.player: Player | None = None
+        self.address = ANY_PORT
+        """Where guests are answered."""
+        self._endpoint = Endpoint(
+            clock=self.clock, timing=self.timing, faults=self.faults, requests=self.requests, as_vm=as_vm
+        )
+        self._changed = threading.Condition(threading.RLock())
+        """Guards everything here; notified when something may look different."""
+        self._closing = False
+        self._thread = threading.Thread(target=self._pass_time, name="emulator", daemon=True)
+        self.stage = Stage(now=self.clock.now(), timing=self.timing, publisher=self._endpoint.publisher)
+        self.stage.add_vm(as_vm, self.clock.now())
+
+    def start(self, at: Address = ANY_PORT) -> Address:
+        self.address = self._endpoint.start(Guests(self), at)
+        if not self.clock.virtual:
+            self._thread.start()
+        return self.address
+
+    def stop(self) -> None:
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._endpoint.stop()
+
+    def open(self, vm: str) -> Address:
+        """Another place to ask at: there every caller is this VM."""
+        if vm not in {known.name for known in self.stage.vms}:
+            self.change(lambda now: self.stage.add_vm(vm, now))
+        return self._endpoint.open(vm, self.address.host)
+
+    # What people do
+
+    def play(self, scenario: Scenario) -> Player:
+        """Start afresh with a scenario; callers are the VM that it says."""
+        with self._changed:
+            now = self.clock.now()
+            self.faults.switch_off()
+            self._set_stage(
+                {vm.name: vm.update_domain for vm in scenario.vms}, kind=scenario.group, listens=scenario.listening
+            )
+            self.as_vm = scenario.caller
+            self.player = player = Player(scenario, self.stage, self.faults, self.timing, now)
+            self._run(now)
+        self._endpoint.take_callers_for(scenario.caller)
+        return player
+
+    def announce(self, announcement: Announcement) -> Event:
+        return self.change(lambda now: self.stage.announce(announcement, now))
+
+    def approve(self, event_id: str, by: str) -> None:
+        """As an operator would."""
+        self.change(lambda now: self.stage.approve(event_id, by, now))
+
+    def cancel(self, event_id: str) -> None:
+        self.change(lambda now: self.stage.cancel(event_id, now))
+
+    def advance(self, span: timedelta) -> datetime:
+        """Move the clock on, with all that happens meanwhile; gives the time that it is then, a whole second."""
+        if span < timedelta(0):
+            raise errors.RefusedError("time goes forward only: give a duration such as 15m")
+        with self._changed:
+            # NotBefore is a whole second: after a notice of 15 minutes, 15 minutes are enough.
+            now = whole_second_up(self.clock.now() + self.timing.shortened(span))
+            self.clock.not_below(now)
+            self._run(now)
+        self._endpoint.refresh()
+        return now
+
+    def switch_on(
+        self,
+        name: str,
+        *,
+        amount: timedelta | None = None,
+        on: str | None = None,
+        times: int | None = None,
+        lasts: timedelta | None = None,
+    ) -> Active:
+        """A fault. Durations are as people write them, before speed divides them."""
+
+        def work(now: datetime) -> Active:
+            short, long = self._shortened(amount), self._shortened(lasts)
+            return self.faults.switch_on(name, amount=short, on=on, times=times, lasts=long, now=now)
+
+        return self.change(work)
+
+    def switch_off(self, name: str | None = None) -> None:
+        """A fault, or all."""
+        self.change(lambda _: self.faults.switch_off(name))
+
+    def reset(self) -> None:
+        """No events, no scenario, no faults, no requests; the VMs stay."""
+        with self._changed:
+            self.player = None
+            self.faults.switch_off()
+            self._set_stage({vm.name: vm.update_domain for vm in self.stage.vms})
+            self.requests.clear()
+            self._changed.notify_all()
+        self._endpoint.refresh()
+
+    def wait_for(self, condition: Callable[[], bool], timeout: float) -> bool:
+        """Whether it comes to hold within so many seconds of real time."""
+        with self._changed:
+            return self._changed.wait_for(condition, timeout)
+
+    def change(self, work: Callable[[datetime], T]) -> T:
+        """Do it now, with all that follows from it at once."""
+        done = self.change_for_guest(work)
+        self._endpoint.refresh()
+        return done
+
+    def change_for_guest(self, work: Callable[[datetime], T]) -> T:
+        """The same while a guest waits for its answer: it is shown before that is sent."""
+        with self._changed:
+            now = self.clock.now()
+            self._run(now)
+            done = work(now)
+            self._run(now)
+            return done
+
+    # Time
+
+    def _pass_time(self) -> None:
+        with self._changed:
+            while not self._closing:
+                now = self.clock.now()
+                self._run(now)
+                due = self._due
+                self._changed.wait(None if due is None else max(0.0, (due - now).total_seconds()))
+
+    def _run(self, now: datetime) -> None:
+        """Everything that is due by now, each thing at its own moment."""
+        player, stage = self.player, self.stage
+        if player is not None:
+            while (due := self._due) is not None and due <= now:
+                stage.tick(due)
+                player.play(due)
+        stage.tick(now)
+        if player is not None:
+            player.play(now)
+        self.faults.expire(now)
+        self._changed.notify_all()
+
+    @property
+    def _due(self) -> datetime | None:
+        dues = (self.stage.due, None if self.player is None else self.player.due)
+        return min((due for due in dues if due is not None), default=None)
+
+    def _set_stage(
+        self,
+        vms: Mapping[str, int],
+        *,
+        kind: ScopeKind = ScopeKind.AVAILABILITY_SET,
+        listens: Listening = Listening.ALWAYS,
+    ) -> None:
+        now = self.clock.now()
+        self.stage = Stage(
+            now=now,
+            timing=self.timing,
+            publisher=self._endpoint.publisher,
+            kind=kind,
+            listens=listens,
+            after=self.stage,
+        )
+        for name, domain in vms.items():
+            self.stage.add_vm(name, now, update_domain=domain)
+
+    def _shortened(self, span: timedelta | None) -> timedelta | None:
+        return None if span is None else self.timing.shortened(span)
+
+
+class Guests:
+    """What guests cause, for `metadata.bridge`."""
+
+    def __init__(self, emulator: Emulator) -> None:
+        self._emulator = emulator
+
+    def approve(self, approvals: Sequence[Approval]) -> list[errors.NotbeforeError | None]:
+        emulator = self._emulator
+        return emulator.change_for_guest(lambda now: emulator.stage.approve_as_guests(approvals, now))
+
+    def heard(self, heard: Mapping[str, datetime]) -> None:
+        emulator = self._emulator
+        emulator.change_for_guest(lambda now: emulator.stage.hear(max(heard.values()), now))

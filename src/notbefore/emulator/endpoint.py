@@ -1,0 +1,108 @@
+"""The real endpoint on a loop in a thread of its own, for whoever is not asynchronous."""
+
+import asyncio
+import functools
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+import uvloop
+
+from notbefore.clock import Clock
+from notbefore.core.timing import Timing
+from notbefore.emulator.connection import EmulatedConnection
+from notbefore.emulator.faults.active import Faults
+from notbefore.emulator.requests import Requests
+from notbefore.metadata.board import Board, Publications
+from notbefore.metadata.bridge import Guests
+from notbefore.metadata.options import Limits, Options
+from notbefore.metadata.server import MetadataServer
+from notbefore.settings import Address, Listener
+
+T = TypeVar("T")
+
+LIMITS = Limits(connections=400)
+"""A test's process keeps the limit of descriptors that it has."""
+GRACE = 2.0
+"""Seconds for answers that are under way when it stops."""
+
+
+class Endpoint:
+    """Its methods may be called from any thread but the loop's."""
+
+    def __init__(self, *, clock: Clock, timing: Timing, faults: Faults, requests: Requests, as_vm: str) -> None:
+        self._clock = clock
+        self._timing = timing
+        self._connect = functools.partial(EmulatedConnection, faults=faults, requests=requests)
+        self._options = Options(limits=LIMITS, rate=None, burst=None, default_vm=as_vm)
+        self._loop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="emulator-endpoint", daemon=True)
+        self._server: MetadataServer | None = None
+        self.board = Board()
+        self.publisher = Publications(self.board, self._loop)
+        faults.attach(self.board, self._loop)
+
+    def start(self, guests: Guests, at: Address) -> Address:
+        """Gives where guests are answered, with the port that the system chose."""
+        self._thread.start()
+        try:
+            return self.call(lambda: self._start(guests, at))
+        except BaseException:
+            self._end()
+            raise
+
+    def open(self, vm: str, host: str) -> Address:
+        """A listener at which every caller is this VM."""
+        return self.call(lambda: _address(self._running.open(Listener(at=Address(host=host, port=0), vm=vm))))
+
+    def take_callers_for(self, vm: str) -> None:
+        self.call(lambda: self._running.take_callers_for(vm))
+
+    def refresh(self) -> None:
+        """After the clock has been moved; and all that was published before is shown when this returns."""
+        self.call(self._running.refresh)
+
+    def stop(self) -> None:
+        asyncio.run_coroutine_threadsafe(self._running.stop(GRACE), self._loop).result()
+        self._end()
+
+    def call(self, work: Callable[[], T]) -> T:
+        """Do it on the loop."""
+        done: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                done.set_result(work())
+            except BaseException as error:
+                done.set_exception(error)
+
+        self._loop.call_soon_threadsafe(run)
+        return done.result()
+
+    @property
+    def _running(self) -> MetadataServer:
+        assert self._server is not None
+        return self._server
+
+    def _start(self, guests: Guests, at: Address) -> Address:
+        self._server = MetadataServer(
+            board=self.board,
+            guests=guests,
+            clock=self._clock,
+            timing=self._timing,
+            options=self._options,
+            connection=self._connect,
+        )
+        self._server.start([Listener(at=at)])
+        return _address(self._server.bound[0])
+
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+def _address(place: object) -> Address:
+    assert isinstance(place, Address)
+    return place

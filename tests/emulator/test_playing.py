@@ -144,7 +144,7 @@ def test_what_comes_too_late_is_left_out_and_noted() -> None:
     assert event.status is Status.STARTED
     (note,) = play.player.notes
     assert (note.at, note.step.path) == (START + 8 * MINUTE, ("step", 2))
-    assert "only what is Scheduled can be cancelled" in note.said
+    assert note.said == "'update' is Started by then: it is too late to cancel it"
     assert [name for name, _ in play.faults.done] == ["reset"]
 
 

@@ -14,6 +14,7 @@ from notbefore.core.timing import Timing
 from notbefore.emulator.scenarios.format import (
     FOREVER,
     FROZEN,
+    Act,
     Announce,
     Approve,
     Cancel,
@@ -176,7 +177,7 @@ class Player:
                 case Clear(clear=name):
                     self._faults.switch_off(name)
         except errors.NotbeforeError as refusal:
-            self.notes.append(Note(self._now, step, refusal.message))
+            self.notes.append(Note(self._now, step, _worded(step.act, refusal)))
 
     def _announce(self, act: Announce) -> None:
         self.labels.pop(act.id, None)
@@ -220,6 +221,13 @@ class Player:
 
     def _until(self, moment: datetime) -> Waiting:
         return Waiting(f"its next step at {moment:%H:%M:%S}", moment)
+
+
+def _worded(act: Act, refusal: errors.NotbeforeError) -> str:
+    match act:
+        case Approve(approve=label) | Cancel(cancel=label) if "status" in refusal.facts:
+            return f"{label!r} is {refusal.facts['status']} by then: it is too late to {act.verb} it"
+    return refusal.message
 
 
 def _has_come(event: Event, until: Until) -> bool:

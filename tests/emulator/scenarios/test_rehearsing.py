@@ -16,8 +16,14 @@ MINUTE = timedelta(minutes=1)
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (f'{UPDATE}[[step]]\nwait = "15m"\n[[step]]\ncancel = "x"\n', "12:1: this is impossible: operation "),
-        (f'{UPDATE}[[step]]\nwait_for = "x"\n[[step]]\napprove = "x"\n', "12:1: this is impossible: event "),
+        (
+            f'{UPDATE}[[step]]\nwait = "15m"\n[[step]]\ncancel = "x"\n',
+            "12:1: this is impossible: 'x' is Started by then: it is too late to cancel it",
+        ),
+        (
+            f'{UPDATE}[[step]]\nwait_for = "x"\n[[step]]\napprove = "x"\n',
+            "12:1: this is impossible: 'x' is Completed by then: it is too late to approve it",
+        ),
         (
             f'{UPDATE}[[step]]\nwait_for = "x"\nuntil = "started"\n[[step]]\nwait_for = "x"\nuntil = "approved"\n',
             "13:1: this is impossible: 'x' is Started by then: nobody can approve it any more",

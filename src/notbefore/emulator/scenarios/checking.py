@@ -140,7 +140,7 @@ class _Steps:
     def _check_choice(self, step: Step, number: int, labels: Labels) -> None:
         if number > len(step.steps):
             raise self._text.complaint(
-                (*step.path, "choose"), f"there are {len(step.steps)} steps to choose from, not {number}"
+                (*step.path, "choose"), f"{number} steps cannot be chosen from {len(step.steps)}"
             )
         for each in step.steps:
             self.check([each], dict(labels))

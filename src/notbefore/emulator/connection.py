@@ -174,6 +174,7 @@ class EmulatedConnection(Connection):
             Requested(
                 at=turn.at,
                 monotonic=turn.monotonic,
+                answered=monotonic(),
                 vm=guest.name if guest else None,
                 method=request.method,
                 target=target,

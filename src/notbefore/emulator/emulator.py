@@ -97,9 +97,12 @@ class Emulator:
         """Move the clock on, with all that happens meanwhile; gives the time that it is then, a whole second."""
         if span < timedelta(0):
             raise errors.RefusedError("time goes forward only: give a duration such as 15m")
+        return self.advance_to(self.clock.now() + self.timing.shortened(span))
+
+    def advance_to(self, moment: datetime) -> datetime:
         with self._changed:
             # NotBefore is a whole second: after a notice of 15 minutes, 15 minutes are enough.
-            now = whole_second_up(self.clock.now() + self.timing.shortened(span))
+            now = whole_second_up(moment)
             self.clock.not_below(now)
             self._run(now)
         self._endpoint.refresh()
@@ -136,6 +139,11 @@ class Emulator:
             self._changed.notify_all()
         self._endpoint.refresh()
 
+    @property
+    def waiting(self) -> int:
+        """Guests whose request is held until the document changes."""
+        return self._endpoint.counters.waiting
+
     def wait_for(self, condition: Callable[[], bool], timeout: float) -> bool:
         """Whether it comes to hold within so many seconds of real time."""
         with self._changed:
@@ -163,14 +171,14 @@ class Emulator:
             while not self._closing:
                 now = self.clock.now()
                 self._run(now)
-                due = self._due
+                due = self.due
                 self._changed.wait(None if due is None else max(0.0, (due - now).total_seconds()))
 
     def _run(self, now: datetime) -> None:
         """Everything that is due by now, each thing at its own moment."""
         player, stage = self.player, self.stage
         if player is not None:
-            while (due := self._due) is not None and due <= now:
+            while (due := self.due) is not None and due <= now:
                 stage.tick(due)
                 player.play(due)
         stage.tick(now)
@@ -180,7 +188,8 @@ class Emulator:
         self._changed.notify_all()
 
     @property
-    def _due(self) -> datetime | None:
+    def due(self) -> datetime | None:
+        """When the next thing happens by itself."""
         dues = (self.stage.due, None if self.player is None else self.player.due)
         return min((due for due in dues if due is not None), default=None)
 

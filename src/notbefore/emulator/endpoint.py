@@ -16,6 +16,7 @@ from notbefore.emulator.faults.active import Faults
 from notbefore.emulator.requests import Requests
 from notbefore.metadata.board import Board, Publications
 from notbefore.metadata.bridge import Guests
+from notbefore.metadata.counters import Counters
 from notbefore.metadata.options import Limits, Options
 from notbefore.metadata.server import MetadataServer
 from notbefore.settings import Address, Listener
@@ -55,6 +56,10 @@ class Endpoint:
     def open(self, vm: str, host: str) -> Address:
         """A listener at which every caller is this VM."""
         return self.call(lambda: _address(self._running.open(Listener(at=Address(host=host, port=0), vm=vm))))
+
+    @property
+    def counters(self) -> Counters:
+        return self._running.counters
 
     def take_callers_for(self, vm: str) -> None:
         self.call(lambda: self._running.take_callers_for(vm))

@@ -20,6 +20,8 @@ class Requested:
     """When its turn came, by the emulator's clock."""
     monotonic: float
     """The same by the monotonic clock."""
+    answered: float
+    """When its answer was sent, by the monotonic clock."""
     vm: str | None
     """Who asked; None: nobody who is known."""
     method: str

@@ -7,12 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-import structlog
-
 from notbefore.core import errors
 from notbefore.core.approving import Approval
-
-log = structlog.get_logger()
+from notbefore.metadata.log import log
 
 Approved = Callable[[errors.NotbeforeError | None], None]
 Heard = Callable[[bool], None]

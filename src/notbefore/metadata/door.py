@@ -9,16 +9,13 @@ import socket
 import stat
 from pathlib import Path
 
-import structlog
-
 from notbefore.core import errors
 from notbefore.metadata import answers, identity
 from notbefore.metadata.answers import Persistence
 from notbefore.metadata.desk import Desk
+from notbefore.metadata.log import log
 from notbefore.metadata.protocol import Connect, Connection
 from notbefore.settings import Address, Listener
-
-log = structlog.get_logger()
 
 BACKLOG = 4096
 BATCH = 64

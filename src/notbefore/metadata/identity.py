@@ -6,20 +6,17 @@ import ipaddress
 import re
 import time
 
-import structlog
-
 from notbefore.clock import Clock
 from notbefore.core import fleet
 from notbefore.metadata import answers, gates
 from notbefore.metadata.answers import Answer
 from notbefore.metadata.board import Board, Guest
 from notbefore.metadata.gates import Proof
+from notbefore.metadata.log import log
 from notbefore.metadata.options import Options, Proxy
 from notbefore.metadata.rate import Rate
 from notbefore.settings import ProxyStyle
 from notbefore.wire import errors
-
-log = structlog.get_logger()
 
 TIME = re.compile(rb"[0-9]{1,12}")
 UNSOUND = "the proxy's proof of the VM is stale or wrong"

@@ -4,15 +4,12 @@ import asyncio
 import heapq
 from typing import TYPE_CHECKING
 
-import structlog
-
 from notbefore.metadata.counters import Counters
+from notbefore.metadata.log import log
 from notbefore.metadata.options import Limits
 
 if TYPE_CHECKING:
     from notbefore.metadata.protocol import Connection
-
-log = structlog.get_logger()
 
 EVICTED_SHARE = 256
 """One in so many makes room at once, so that a flood does not cost a look at all connections for each of its own."""

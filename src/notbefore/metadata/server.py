@@ -5,8 +5,6 @@ import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
-import structlog
-
 from notbefore.clock import Clock
 from notbefore.core.timing import Timing
 from notbefore.metadata import door
@@ -15,11 +13,10 @@ from notbefore.metadata.bridge import Bridge, Guests
 from notbefore.metadata.counters import Counters
 from notbefore.metadata.desk import Desk
 from notbefore.metadata.door import Door
+from notbefore.metadata.log import log
 from notbefore.metadata.options import Options
 from notbefore.metadata.protocol import Connect, Connection
 from notbefore.settings import Address, Listener
-
-log = structlog.get_logger()
 
 SPARE_DESCRIPTORS = 512
 

@@ -38,6 +38,8 @@ def test_the_page_shows_the_table_as_it_is() -> None:
         (table.OPERATOR, settings.OperatorSettings),
         (table.GUEST, settings.GuestSettings),
         (table.AGENT, settings.AgentSettings),
+        (table.EMULATE, settings.EmulatorSettings),
+        (table.EMULATOR, settings.DriverSettings),
     ],
 )
 def test_every_row_has_its_typed_field(rows: tuple[table.Setting, ...], result: type) -> None:
@@ -45,5 +47,5 @@ def test_every_row_has_its_typed_field(rows: tuple[table.Setting, ...], result: 
 
 
 def test_no_variable_means_two_things_to_one_command() -> None:
-    for rows in (table.SERVE, table.OPERATOR, table.GUEST):
+    for rows in (table.SERVE, table.OPERATOR, table.GUEST, table.AGENT, table.EMULATE, table.EMULATOR):
         assert len({row.variable for row in rows}) == len(rows)

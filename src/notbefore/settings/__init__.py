@@ -2,11 +2,15 @@
 
 from notbefore.settings.loading import (
     AgentSettings,
+    DriverSettings,
+    EmulatorSettings,
     GuestSettings,
     OperatorSettings,
     Settings,
     load,
     load_agent,
+    load_driver,
+    load_emulator,
     load_guest,
     load_operator,
 )
@@ -15,6 +19,8 @@ from notbefore.settings.values import Address, Listener, LogFormat, LogLevel, Pr
 __all__ = [
     "Address",
     "AgentSettings",
+    "DriverSettings",
+    "EmulatorSettings",
     "GuestSettings",
     "Listener",
     "LogFormat",
@@ -25,6 +31,8 @@ __all__ = [
     "Settings",
     "load",
     "load_agent",
+    "load_driver",
+    "load_emulator",
     "load_guest",
     "load_operator",
 ]

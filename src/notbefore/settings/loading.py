@@ -1,9 +1,8 @@
 """From flags, environment, file and defaults to typed settings; reads the one file, changes nothing."""
 
-import difflib
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,8 @@ from notbefore.settings import table
 from notbefore.settings.table import Setting
 from notbefore.settings.values import Address, Listener, LogFormat, LogLevel, Network, ProxyStyle, SettingError
 
+CONTROL = Address(host="127.0.0.1", port=8255)
+"""Of the emulator, where nothing is said."""
 BURST = 4
 """Seconds' worth of requests that a VM may send at once."""
 
@@ -100,6 +101,40 @@ class AgentSettings:
     log_format: LogFormat
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmulatorSettings:
+    """What `notbefore emulate` needs to know."""
+
+    resources: tuple[str, ...] | None
+    speed: float
+    port: int | None
+    """Of `metadata`, if given apart."""
+    metadata: Address
+    control: Address | None
+    open_control: bool
+    as_vm: str | None
+    seed: int | None
+    ready_file: Path | None
+
+    @property
+    def guests_at(self) -> Address:
+        return self.metadata if self.port is None else replace(self.metadata, port=self.port)
+
+    @property
+    def control_at(self) -> Address:
+        if self.control is not None:
+            return self.control
+        return CONTROL if self.guests_at.port else replace(CONTROL, port=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverSettings:
+    """What `notbefore emulator` needs to know."""
+
+    control_url: str
+    config: Path | None
+
+
 def load(flags: Flags, environ: Mapping[str, str]) -> Settings:
     settings = Settings(**_resolve(table.SERVE, flags, environ))
     if bool(settings.proxy_trusted) != bool(settings.proxy_secret_file):
@@ -122,6 +157,14 @@ def load_guest(flags: Flags, environ: Mapping[str, str]) -> GuestSettings:
 
 def load_agent(flags: Flags, environ: Mapping[str, str]) -> AgentSettings:
     return AgentSettings(**_resolve(table.AGENT, flags, environ))
+
+
+def load_emulator(flags: Flags, environ: Mapping[str, str]) -> EmulatorSettings:
+    return EmulatorSettings(**_resolve(table.EMULATE, flags, environ))
+
+
+def load_driver(flags: Flags, environ: Mapping[str, str]) -> DriverSettings:
+    return DriverSettings(**_resolve(table.EMULATOR, flags, environ))
 
 
 def _resolve(rows: Sequence[Setting], flags: Flags, environ: Mapping[str, str]) -> dict[str, Any]:
@@ -185,6 +228,9 @@ def _file(path: Path) -> Mapping[str, object]:
     known = {row.name: row for row in table.everything().values() if row.in_file}
     for key in content:
         if key not in known:
+            # Only for those who erred: it is not needed otherwise.
+            import difflib
+
             near = difflib.get_close_matches(key, known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}"
             raise SettingError(f"{key} in {path} is no setting; {hint}", setting=key)

@@ -88,6 +88,31 @@ DEMO = Setting(
 
 OF_DEMO = replace(DEMO, help="The demo's, which is kept in DATA/demo.")
 
+CONTROL = Setting(
+    name="control",
+    help="Where operators are answered.",
+    read=values.control_address,
+    metavar="HOST:PORT",
+    default="127.0.0.1:8255",
+)
+
+SPEED = Setting(
+    name="speed",
+    help="Divide every duration of the service by this.",
+    read=values.speed,
+    metavar="N",
+    default="1",
+)
+
+AS = Setting(
+    name="as",
+    field="as_vm",
+    help="Take every caller that is not known otherwise for this VM.",
+    read=values.vm_name,
+    metavar="VM",
+    demo="web-0",
+)
+
 SERVE = (
     DEMO,
     DATA,
@@ -100,28 +125,9 @@ SERVE = (
         default="127.0.0.1:8254",
         repeatable=True,
     ),
-    Setting(
-        name="control",
-        help="Where operators are answered.",
-        read=values.control_address,
-        metavar="HOST:PORT",
-        default="127.0.0.1:8255",
-    ),
-    Setting(
-        name="speed",
-        help="Divide every duration of the service by this.",
-        read=values.speed,
-        metavar="N",
-        default="1",
-    ),
-    Setting(
-        name="as",
-        field="as_vm",
-        help="Take every caller that is not known otherwise for this VM.",
-        read=values.vm_name,
-        metavar="VM",
-        demo="web-0",
-    ),
+    CONTROL,
+    SPEED,
+    AS,
     Setting(
         name="guest_rate",
         help="Requests per second allowed to each VM, with a burst of four times that; off for no limit.",
@@ -181,15 +187,17 @@ SERVE = (
     CONFIG,
 )
 
+CONTROL_URL = Setting(
+    name="control_url",
+    variable_of="control",
+    help="Where the control plane answers.",
+    read=values.url,
+    metavar="URL",
+    default="http://127.0.0.1:8255",
+)
+
 OPERATOR = (
-    Setting(
-        name="control_url",
-        variable_of="control",
-        help="Where the control plane answers.",
-        read=values.url,
-        metavar="URL",
-        default="http://127.0.0.1:8255",
-    ),
+    CONTROL_URL,
     Setting(
         name="token",
         help="Bearer token; without it, the one in the data directory's admin.token or demo/admin.token.",
@@ -238,7 +246,74 @@ AGENT = (
     *(setting for setting in SERVE if setting.name.startswith("log_")),
 )
 
+EMULATE = (
+    Setting(
+        name="resources",
+        help="VMs in place of the scenario's own, with commas between them.",
+        read=values.vm_names,
+        metavar="VM,...",
+        in_file=False,
+    ),
+    replace(SPEED, help="Divide every duration by this; NotBefore shrinks with them.", in_file=False),
+    Setting(
+        name="port",
+        # A Kubernetes service of our name would set NOTBEFORE_PORT to something else.
+        variable_of="emulator_port",
+        help="The port at which the emulator answers guests; 0 for one that is free, also for its control.",
+        read=values.port,
+        metavar="PORT",
+        in_file=False,
+    ),
+    Setting(
+        name="emulator_metadata",
+        flag_of="metadata",
+        variable_of="metadata",
+        field="metadata",
+        help="Where the emulator answers guests.",
+        read=values.address,
+        metavar="HOST:PORT",
+        default="127.0.0.1:8254",
+        in_file=False,
+    ),
+    replace(
+        CONTROL,
+        help="Where `notbefore emulator` drives it; else 127.0.0.1:8255, or a free port beside --port 0.",
+        default=None,
+        in_file=False,
+    ),
+    Setting(
+        name="open_control",
+        help="Let other machines drive the emulator, which asks for no token.",
+        read=values.switch,
+        metavar="",
+        default="false",
+        in_file=False,
+    ),
+    replace(
+        AS, help="Which VM every caller is; else the one that the scenario says, or web-0.", demo=None, in_file=False
+    ),
+    Setting(
+        name="seed",
+        help="Where the scenario's chance comes from, in place of its own seed.",
+        read=values.seed,
+        metavar="N",
+        in_file=False,
+    ),
+    Setting(
+        name="ready_file",
+        help="File to write the emulator's addresses to, as JSON, once it answers.",
+        read=values.path,
+        metavar="FILE",
+        in_file=False,
+    ),
+)
+
+EMULATOR = (replace(CONTROL_URL, help="Where the emulator's control answers."), CONFIG)
+
 
 def everything() -> dict[str, Setting]:
-    """Each setting once, by name."""
-    return {setting.name: setting for setting in (*SERVE, *OPERATOR, *GUEST, *AGENT)}
+    """Each setting once, by name; where commands differ in it, as most have it."""
+    found: dict[str, Setting] = {}
+    for setting in (*SERVE, *OPERATOR, *GUEST, *AGENT, *EMULATE, *EMULATOR):
+        found.setdefault(setting.name, setting)
+    return found

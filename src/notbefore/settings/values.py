@@ -167,6 +167,23 @@ def vm_name(value: str) -> str:
     raise ValueError(f"{value!r} is not a VM name: give 1 to 64 letters, digits, '.', '_' or '-'")
 
 
+def vm_names(value: str) -> tuple[str, ...]:
+    return tuple(vm_name(each.strip()) for each in value.split(","))
+
+
+def port(value: str) -> int:
+    if value.isascii() and value.isdigit() and int(value) <= 65535:
+        return int(value)
+    raise ValueError(f"{value!r} is not a port: give a number up to 65535, or 0 for one that is free")
+
+
+def seed(value: str) -> int:
+    try:
+        return int(value)
+    except ValueError:
+        raise ValueError(f"{value[:80]!r} is not a seed: give a whole number") from None
+
+
 def network(value: str) -> Network:
     try:
         return ipaddress.ip_network(value)

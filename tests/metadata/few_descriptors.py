@@ -3,6 +3,7 @@
 import os
 import resource
 
+import structlog  # noqa: F401  (as `serve` has: without a descriptor it could not be loaded any more)
 from tests.metadata.running import DEADLINE, WEB_ADDRESSES, Running, request, until
 
 MANY = 400

@@ -16,7 +16,7 @@ from notbefore.emulator.faults import showing
 from notbefore.emulator.faults.active import NOTHING, Active, Faults, Met
 from notbefore.emulator.faults.holding import Hold
 from notbefore.emulator.faults.showing import Shown
-from notbefore.emulator.faults.table import Changes, On, Refuses
+from notbefore.emulator.faults.table import Changes, On, Refuses, Says
 from notbefore.emulator.requests import Requested, Requests
 from notbefore.metadata import answers, attending
 from notbefore.metadata.answers import Answer, Persistence
@@ -124,10 +124,14 @@ class EmulatedConnection(Connection):
                 # What is shown does not change when the true document does.
                 request.verdict = replace(request.verdict, wait=None)
             super().serve(request)
-        elif isinstance(met.instead.fault.effect, Refuses):
-            self.respond(request, _refusal(met.instead, met.instead.fault.effect))
-        else:
-            self._reset(turn)
+            return
+        match met.instead.fault.effect:
+            case Refuses() as effect:
+                self.respond(request, _refusal(met.instead, effect))
+            case Says(status=status, body=body):
+                self.respond(request, answers.whole(status, body))
+            case _:
+                self._reset(turn)
 
     def _reset(self, turn: Turn) -> None:
         self._record(turn, None)
@@ -204,8 +208,16 @@ def _refusal(active: Active, effect: Refuses) -> Answer:
 
 
 def _head(status: int, date: datetime, persistence: Persistence) -> bytes:
-    line = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nDate: {dates.http(date)}\r\n"
+    line = f"HTTP/1.1 {status} {_phrase(status)}\r\nDate: {dates.http(date)}\r\n"
     return line.encode() + answers.CONNECTION[persistence]
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        # Others have sent what no RFC knows.
+        return "Recorded"
 
 
 def _event_ids(request: Request) -> tuple[str, ...]:

@@ -154,6 +154,14 @@ class Faults:
         self._post(lambda: self._begin(active))
         return replace(active)
 
+    def put(self, fault: Fault | None) -> None:
+        """This one and no other from now on, also where the table has no such; None: none."""
+        active = fault and Active(fault=fault, on=fault.on, amount=fault.amount or NO_TIME, times=None, until=None)
+        with self._lock:
+            over = tuple(self._active)
+            self._active = {active.fault.name: active} if active else {}
+        self._post(lambda: self._tell(over))
+
     def switch_off(self, name: str | None = None) -> None:
         """One, or all; whoever is held by it is answered."""
         names = {table.find(name).name} if name is not None else {fault.name for fault in table.ALL}

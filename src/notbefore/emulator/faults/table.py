@@ -56,6 +56,14 @@ class Resets:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Says:
+    """This is answered, word for word, and the request is not carried out. Only recordings have it."""
+
+    status: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
     """The request is carried out, and a document that it is answered with looks different."""
 
@@ -64,7 +72,7 @@ class Changes:
     """The amount is added to the `Date` of every answer, errors too."""
 
 
-Effect = Holds | Refuses | Resets | Changes
+Effect = Holds | Refuses | Resets | Says | Changes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

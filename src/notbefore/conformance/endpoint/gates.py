@@ -20,7 +20,6 @@ FORWARDED = {"X-Forwarded-For": "192.0.2.1"}
 GARBAGE = b"garbage"
 WELL_FORMED = b'{"StartRequests":[{"EventId":"00000000-0000-4000-8000-000000000000"}]}'
 """Of an event that does not exist."""
-BURST = 40
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
 Fault = Callable[[Question], Question]
@@ -110,9 +109,10 @@ def judge_versions(asker: Asker, sheet: Sheet) -> None:
 
 
 def judge_rate(asker: Asker, sheet: Sheet, version: Version) -> None:
-    refused = asker.burst(get(version.name), BURST)
+    most = asker.pace.burst
+    refused = asker.burst(get(version.name), most)
     if refused is None:
-        sheet.skip("error.rate", None, f"{BURST} requests at once met no limit, and there need not be one")
+        sheet.skip("error.rate", None, f"{most} requests at once met no limit, and there need not be one")
     else:
         after = refused.headers.get("retry-after", "")
         sound = after.isdecimal() or moments.read(after) is not None

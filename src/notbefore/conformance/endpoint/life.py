@@ -176,9 +176,10 @@ class Life:
         self._sheet.judge(clause, version, heard.status == 400, "400", heard)
 
     def _carry_on(self, sighting: Sighting, version: Version) -> bool:
-        watch = Watch(self._asker, self._sheet, self._documents, self._versions, self._pending, sighting.event)
+        since = (sighting.document if sighting.is_scheduled else sighting.before).asked
+        watch = Watch(self._asker, self._sheet, self._documents, self._versions, self._pending, sighting.event, since)
         if not sighting.is_scheduled:
-            watch.born_started(sighting.before)
+            watch.born_started()
         elif self._approve_many(watch, version):
             self._sheet.judge("approval.takes-effect", None, True, "", "")
         else:

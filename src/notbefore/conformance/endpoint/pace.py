@@ -5,10 +5,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """Seconds, but for the first."""
+    """In seconds, where it is time."""
 
     per_second: float | None = None
     """Requests; None: as fast as they are answered."""
+    burst: int = 40
+    """Requests at once, to meet a limit if there is one."""
     first: float = 150
     """The first answer of all may take two minutes (PROTOCOL, listening)."""
     answer: float = 10

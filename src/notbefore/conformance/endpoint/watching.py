@@ -22,6 +22,7 @@ class Watch:
         versions: Sequence[Version],
         pending: list[Repeat],
         event: Event,
+        since: float,
     ) -> None:
         self._asker = asker
         self._sheet = sheet
@@ -31,7 +32,7 @@ class Watch:
         self._event = event
         self._not_before = events.not_before(event)
         self._others = cycle(versions)
-        self._waiting_since = monotonic()
+        self._waiting_since = since
         """The event cannot have started before."""
         self._started = False
         self._in_time = False
@@ -44,8 +45,7 @@ class Watch:
     def event_id(self) -> str:
         return str(self._event.get("EventId"))
 
-    def born_started(self, before: Document) -> None:
-        self._waiting_since = before.asked
+    def born_started(self) -> None:
         why = "the event was Started from the beginning"
         for version in self._versions:
             for clause in ("approval.all-or-nothing", "header.required-on-post", "life.notice"):
@@ -59,7 +59,8 @@ class Watch:
         while not self._started and monotonic() < deadline:
             if not self._look():
                 return True
-            self._go_on()
+            # No approval but that one.
+            self._look_around()
         return self._in_time
 
     def until_gone(self) -> bool:
@@ -106,13 +107,16 @@ class Watch:
         status = self._event.get("EventStatus")
         repeat = next((repeat for repeat in self._pending if repeat.fits(status)), None)
         if repeat is None:
-            pause(self._asker.pace.between)
-            self._look_at(next(self._others))
+            self._look_around()
             return
         self._pending.remove(repeat)
         heard = self._asker.ask(repeat.question(self.event_id))
         if self._sheet.judge(repeat.clause, repeat.version, heard.status == 200, "200", heard):
             self._sheet.judge("approval.empty", repeat.version, not heard.body, "no body", f"{len(heard.body)} bytes")
+
+    def _look_around(self) -> None:
+        pause(self._asker.pace.between)
+        self._look_at(next(self._others))
 
     def _look_at(self, version: Version) -> None:
         document = self._documents.ask(version)

@@ -1,0 +1,522 @@
+"""An endpoint that is right, but for the mistakes that are switched on. It shares no code with ours."""
+
+import json
+import socketserver
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from enum import StrEnum, auto
+from time import monotonic
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+KEYS = ["EventId", "EventStatus", "EventType", "ResourceType", "Resources", "NotBefore"]
+ADDED = {"2019-04-01": "Description", "2019-08-01": "EventSource", "2020-07-01": "DurationInSeconds"}
+VERSIONS = ["2017-03-01", "2017-08-01", "2017-11-01", "2019-01-01", *ADDED]
+TYPES = {"Freeze": VERSIONS[0], "Reboot": VERSIONS[0], "Preempt": "2017-11-01", "Terminate": "2019-01-01"}
+HEADER = "Bad request. Required metadata header not specified"
+VERSION = "Bad request. api-version is invalid or was not specified in the request."
+COMPUTE: Mapping[str, object] = {
+    **dict.fromkeys(("vmId", "location", "resourceGroupName", "subscriptionId", "vmSize", "osType"), "x"),
+    **dict.fromkeys(("platformUpdateDomain", "platformFaultDomain", "placementGroupId", "vmScaleSetName"), "0"),
+    **dict.fromkeys(("zone", "priority", "evictionPolicy", "tags", "resourceId"), ""),
+    "name": "web-0",
+    "tagsList": [{"name": "a", "value": "b"}],
+}
+
+
+class Mistake(StrEnum):
+    # What is let in
+    NO_HEADER_CHECK = auto()
+    HEADER_VALUE_EXACT = auto()
+    HEADER_ON_EVERY_POST = auto()
+    NO_VERSION_CHECK = auto()
+    LATEST_ACCEPTED = auto()
+    VERSION_NOT_SERVED = auto()
+    HISTORIC_PATH_UNKNOWN = auto()
+    PATH_CASE = auto()
+    NOT_FOUND_FOR_METHOD = auto()
+    NO_ALLOW = auto()
+    NO_PROXY_CHECK = auto()
+    REPEATED_ACCEPTED = auto()
+    VERSION_BEFORE_HEADER = auto()
+    ABSOLUTE_FORM_UNKNOWN = auto()
+    HTTP_1_0_REFUSED = auto()
+    CHUNKS_UNREAD = auto()
+    EXPECTATION_FAILED = auto()
+    UNKNOWN_PATH_400 = auto()
+    # What refusals say
+    ERRORS_AS_TEXT = auto()
+    APPROVAL_ERRORS_AS_TEXT = auto()
+    OTHER_WORDS = auto()
+    NO_NEWEST_VERSIONS = auto()
+    # The document
+    NO_DATE = auto()
+    HTML = auto()
+    PRETTY = auto()
+    OTHER_ORDER = auto()
+    EXTRA_KEY = auto()
+    NUMBER_AS_TEXT = auto()
+    NUMBER_RESTLESS = auto()
+    NUMBER_STANDS = auto()
+    NUMBER_BY_VERSION = auto()
+    ISO_DATES = auto()
+    NOT_BEFORE_KEPT = auto()
+    COMPLETED_SHOWN = auto()
+    LOWER_CASE_IDS = auto()
+    OTHER_RESOURCE_TYPE = auto()
+    NO_RESOURCES = auto()
+    DESCRIPTION_TOO_EARLY = auto()
+    NO_DESCRIPTION_TEXT = auto()
+    OTHER_SOURCE = auto()
+    DURATION_AS_TEXT = auto()
+    TYPE_TOO_EARLY = auto()
+    HIDDEN_FROM_OLD = auto()
+    NO_UNDERSCORE = auto()
+    UNDERSCORES_EVERYWHERE = auto()
+    # Tags and waiting
+    NO_TAG = auto()
+    RANDOM_TAG = auto()
+    TAG_IGNORED = auto()
+    TAG_EXACT = auto()
+    ANY_TAG_MATCHES = auto()
+    TAG_ON_POST = auto()
+    NO_WAIT = auto()
+    WAIT_UNCONDITIONAL = auto()
+    WAIT_SLEEPS = auto()
+    # Approving
+    EMPTY_LIST_ACCEPTED = auto()
+    LARGE_ACCEPTED = auto()
+    UNKNOWN_ACCEPTED = auto()
+    FIRST_ONLY = auto()
+    ANSWERS_202 = auto()
+    ANSWERS_WITH_BODY = auto()
+    NO_EFFECT = auto()
+    ONLY_ONCE = auto()
+    FORM_REFUSED = auto()
+    NUMBER_BESIDE_REFUSED = auto()
+    UNKNOWN_KEYS_REFUSED = auto()
+    ID_CASE = auto()
+    FORGETS_THE_ENDED = auto()
+    # /metadata/instance
+    NO_INSTANCE = auto()
+    FEW_KEYS = auto()
+    NUMBERS_IN_INSTANCE = auto()
+    LEAF_IN_JSON = auto()
+    LEAF_QUOTED = auto()
+    INSTANCE_ONE_VERSION = auto()
+    INSTANCE_ANY_VERSION = auto()
+    OTHER_NAME = auto()
+    # Life
+    NEVER_APPEARS = auto()
+    SHORT_NOTICE = auto()
+    NEW_ID_AT_EVERY_STATE = auto()
+    NEVER_STARTED = auto()
+    BRIEFLY_STARTED = auto()
+    NEVER_GONE = auto()
+    BACK_TO_SCHEDULED = auto()
+
+
+@dataclass
+class Event:
+    id: str
+    status: str = "Scheduled"
+    began: float = 0.0
+    steps: int = 0
+    """It has taken where it should not."""
+    made: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+
+@dataclass(frozen=True)
+class Asked:
+    method: str
+    target: str
+    protocol: str
+    headers: Mapping[str, str]
+    body: bytes
+    chunked: bool
+
+
+class Refusal(Exception):  # noqa: N818 - it is an answer
+    def __init__(
+        self, status: int, said: str, headers: Mapping[str, str] | None = None, newest: Sequence[str] = ()
+    ) -> None:
+        more = {"newest-versions": newest} if newest else {}
+        self.status, self.body = status, json.dumps({"error": said, **more}).encode()
+        self.headers = headers or {}
+
+
+Reply = tuple[int, dict[str, str], bytes]
+
+
+class WrongServer:
+    def __init__(self, *mistakes: Mistake, kind: str = "Reboot", lasts: float = 0.3, hesitates: int = 0) -> None:
+        self._mistakes = frozenset(mistakes)
+        self._kind = kind
+        self._lasts = lasts
+        self._hesitates = hesitates
+        self.refuses_first = 0
+        """So many polls are refused with 429."""
+        self.retry_after: str | None = "0"
+        self._changed = threading.Condition()
+        self._incarnation = 1
+        self._event: Event | None = None
+        self._ended: set[str] = set()
+        self._approved: set[str] = set()
+        self.url = ""
+
+    def has(self, mistake: Mistake) -> bool:
+        return mistake in self._mistakes
+
+    # Its one event
+
+    def provoke(self) -> "WrongServer":
+        with self._changed:
+            if not self.has(Mistake.NEVER_APPEARS):
+                self._event = Event(self._new_id())
+                self._change()
+        return self
+
+    def failure(self) -> str:
+        return ""
+
+    def close(self) -> None:
+        """As a command that has ended."""
+
+    def _new_id(self) -> str:
+        found = str(uuid.uuid4())
+        return found if self.has(Mistake.LOWER_CASE_IDS) else found.upper()
+
+    def _change(self) -> None:
+        if not self.has(Mistake.NUMBER_STANDS):
+            self._incarnation += 1
+        self._changed.notify_all()
+
+    def _become(self, event: Event, status: str) -> None:
+        if self.has(Mistake.NEW_ID_AT_EVERY_STATE):
+            self._ended.add(event.id)
+            event.id = self._new_id()
+        event.status, event.began = status, monotonic()
+        self._change()
+
+    def _tick(self) -> None:
+        event = self._event
+        if event is None or event.began == 0 or self.has(Mistake.NEVER_GONE):
+            return
+        age = monotonic() - event.began
+        if self.has(Mistake.BACK_TO_SCHEDULED) and event.steps < 2:
+            if age > self._lasts / 3:
+                self._become(event, ("Scheduled", "Started")[event.steps])
+                event.steps += 1
+            return
+        if age < (self._lasts / 3 if self.has(Mistake.BRIEFLY_STARTED) else self._lasts):
+            return
+        if self.has(Mistake.COMPLETED_SHOWN) and event.status == "Started":
+            self._become(event, "Completed")
+            return
+        self._ended.add(event.id)
+        self._event = None
+        self._change()
+
+    def _start(self, event: Event) -> None:
+        if event.status != "Scheduled" or self.has(Mistake.NO_EFFECT):
+            return
+        self._become(event, "Started")
+        if self.has(Mistake.NEVER_STARTED):
+            self._ended.add(event.id)
+            self._event = None
+
+    # Answers
+
+    def answer(self, asked: Asked) -> Reply:
+        with self._changed:
+            self._tick()
+            try:
+                status, headers, body = self._serve(asked)
+            except Refusal as refusal:
+                status, body = refusal.status, refusal.body
+                headers = {"Content-Type": "application/json; charset=utf-8", **refusal.headers}
+                text = self.has(Mistake.ERRORS_AS_TEXT)
+                if text or (self.has(Mistake.APPROVAL_ERRORS_AS_TEXT) and asked.method == "POST"):
+                    headers["Content-Type"], body = "text/plain", b"Bad request"
+        if not self.has(Mistake.NO_DATE):
+            headers["Date"] = format_datetime(datetime.now(UTC), usegmt=True)
+        return status, headers, body
+
+    def _serve(self, asked: Asked) -> Reply:
+        if asked.protocol == "HTTP/1.0" and self.has(Mistake.HTTP_1_0_REFUSED):
+            raise Refusal(505, "HTTP/1.1 only")
+        if "expect" in asked.headers and self.has(Mistake.EXPECTATION_FAILED):
+            raise Refusal(417, "Expectation failed")
+        split = urlsplit(asked.target)
+        if split.netloc and self.has(Mistake.ABSOLUTE_FORM_UNKNOWN):
+            raise Refusal(404, "Not found")
+        path = split.path if self.has(Mistake.PATH_CASE) else split.path.lower()
+        serve, methods = self._place(path)
+        if asked.method not in methods:
+            allow = {} if self.has(Mistake.NO_ALLOW) else {"Allow": ", ".join(methods)}
+            raise Refusal(404 if self.has(Mistake.NOT_FOUND_FOR_METHOD) else 405, "Not allowed", allow)
+        pairs = parse_qsl(split.query)
+        query = dict(pairs)
+        if "x-forwarded-for" in asked.headers and not self.has(Mistake.NO_PROXY_CHECK):
+            raise Refusal(400, "Forwarded")
+        if len(pairs) != len(query) and not self.has(Mistake.REPEATED_ACCEPTED):
+            raise Refusal(400, "Given twice")
+        misordered = self.has(Mistake.VERSION_BEFORE_HEADER) and path == "/metadata/scheduledevents"
+        if misordered and query.get("api-version") not in VERSIONS:
+            self._refuse_version()
+        self._check_header(asked, query)
+        return serve(asked, path, query)
+
+    def _place(self, path: str) -> tuple[Callable[[Asked, str, dict[str, str]], Reply], list[str]]:
+        if path in ("/metadata/scheduledevents", "/metadata/scheduledEvents"):
+            return self._scheduled_events, ["GET", "POST"]
+        if path in ("/metadata/latest/scheduledevents", "/metadata/2017-03-01/scheduledevents"):
+            if not self.has(Mistake.HISTORIC_PATH_UNKNOWN):
+                return self._scheduled_events, ["GET", "POST"]
+        elif path == "/metadata/versions" and not self.has(Mistake.NO_INSTANCE):
+            return lambda *_: self._json({"apiVersions": VERSIONS}), ["GET"]
+        elif path.startswith("/metadata/instance") and not self.has(Mistake.NO_INSTANCE):
+            return self._instance, ["GET"]
+        raise Refusal(400 if self.has(Mistake.UNKNOWN_PATH_400) else 404, "Not found")
+
+    def _check_header(self, asked: Asked, query: Mapping[str, str]) -> None:
+        if self.has(Mistake.NO_HEADER_CHECK):
+            return
+        value = asked.headers.get("metadata", "")
+        if not self.has(Mistake.HEADER_VALUE_EXACT):
+            value = value.lower()
+        free = query.get("api-version") == VERSIONS[0] and not self.has(Mistake.HEADER_ON_EVERY_POST)
+        if value != "true" and not (asked.method == "POST" and free):
+            raise Refusal(400, "No header" if self.has(Mistake.OTHER_WORDS) else HEADER)
+
+    def _refuse_version(self) -> None:
+        newest = [] if self.has(Mistake.NO_NEWEST_VERSIONS) else VERSIONS[:-4:-1]
+        raise Refusal(400, "No version" if self.has(Mistake.OTHER_WORDS) else VERSION, newest=newest)
+
+    def _scheduled_events(self, asked: Asked, path: str, query: Mapping[str, str]) -> Reply:
+        version = query.get("api-version", "")
+        if self.has(Mistake.LATEST_ACCEPTED) and version == "latest":
+            version = VERSIONS[-1]
+        if path.count("/") > 2 or version not in VERSIONS or self._is_left_out(version):
+            if not self.has(Mistake.NO_VERSION_CHECK) or path.count("/") > 2:
+                self._refuse_version()
+            version = VERSIONS[-1]
+        return self._approve(asked) if asked.method == "POST" else self._poll(asked, version)
+
+    def _is_left_out(self, version: str) -> bool:
+        return version == "2019-04-01" and self.has(Mistake.VERSION_NOT_SERVED)
+
+    # The document
+
+    def _poll(self, asked: Asked, version: str) -> Reply:
+        if self.refuses_first:
+            self.refuses_first -= 1
+            raise Refusal(429, "Too many", {} if self.retry_after is None else {"Retry-After": self.retry_after})
+        if self._hesitates:
+            self._hesitates -= 1
+            return 200, {"Content-Type": "application/json; charset=utf-8"}, b""
+        if self.has(Mistake.NUMBER_RESTLESS):
+            self._incarnation += 1
+        condition = asked.headers.get("if-none-match")
+        waits = "wait=" in asked.headers.get("prefer", "") and not self.has(Mistake.NO_WAIT)
+        if waits and (condition is not None or self.has(Mistake.WAIT_UNCONDITIONAL)):
+            self._wait(condition, float(asked.headers["prefer"].partition("=")[2]))
+        tag = self._tag()
+        if condition is not None and self._matches(condition):
+            return 304, {"ETag": tag}, b""
+        status, headers, body = self._json(self._document(version))
+        if not self.has(Mistake.NO_TAG):
+            headers["ETag"] = f'"{uuid.uuid4()}"' if self.has(Mistake.RANDOM_TAG) else tag
+        if self.has(Mistake.HTML):
+            headers["Content-Type"] = "text/html"
+        return status, headers, body
+
+    def _wait(self, condition: str | None, seconds: float) -> None:
+        deadline = monotonic() + seconds
+        while condition is None or self._matches(condition) or self.has(Mistake.WAIT_SLEEPS):
+            left = deadline - monotonic()
+            if left <= 0:
+                return
+            self._changed.wait(min(left, 0.05))
+            self._tick()
+
+    def _tag(self) -> str:
+        return f'"{self._incarnation}-x"'
+
+    def _matches(self, condition: str) -> bool:
+        if self.has(Mistake.TAG_IGNORED):
+            return False
+        if self.has(Mistake.TAG_EXACT):
+            return condition == self._tag()
+        named = [part.strip().removeprefix("W/").strip('"') for part in condition.split(",")]
+        return self._tag().strip('"') in named or self.has(Mistake.ANY_TAG_MATCHES)
+
+    def _document(self, version: str) -> dict[str, object]:
+        number: object = self._incarnation
+        if self.has(Mistake.NUMBER_AS_TEXT):
+            number = str(number)
+        if self.has(Mistake.NUMBER_BY_VERSION):
+            number = self._incarnation * 2 - (version != VERSIONS[-1])
+        event = self._event
+        shown = event is not None and (TYPES[self._kind] <= version or self.has(Mistake.TYPE_TOO_EARLY))
+        if self.has(Mistake.HIDDEN_FROM_OLD) and version == VERSIONS[0]:
+            shown = False
+        document: dict[str, object] = {"DocumentIncarnation": number}
+        document["Events"] = [self._shown(event, version)] if shown and event else []
+        if self.has(Mistake.EXTRA_KEY):
+            document["Extra"] = True
+        return dict(reversed(document.items())) if self.has(Mistake.OTHER_ORDER) else document
+
+    def _shown(self, event: Event, version: str) -> dict[str, object]:
+        keys = KEYS + [key for since, key in ADDED.items() if version >= since]
+        if self.has(Mistake.DESCRIPTION_TOO_EARLY) and "Description" not in keys:
+            keys.append("Description")
+        underscore = version == VERSIONS[0] and not self.has(Mistake.NO_UNDERSCORE)
+        prefix = "_" if underscore or self.has(Mistake.UNDERSCORES_EVERYWHERE) else ""
+        everything = {
+            "EventId": event.id,
+            "EventStatus": event.status,
+            "EventType": self._kind,
+            "ResourceType": "VM" if self.has(Mistake.OTHER_RESOURCE_TYPE) else "VirtualMachine",
+            "Resources": [] if self.has(Mistake.NO_RESOURCES) else [f"{prefix}web-0"],
+            "NotBefore": self._not_before(event, version),
+            "Description": None if self.has(Mistake.NO_DESCRIPTION_TEXT) else "Something",
+            "EventSource": "Nobody" if self.has(Mistake.OTHER_SOURCE) else "User",
+            "DurationInSeconds": "5" if self.has(Mistake.DURATION_AS_TEXT) else -1,
+        }
+        return {key: everything[key] for key in keys}
+
+    def _not_before(self, event: Event, version: str) -> str:
+        if event.status != "Scheduled" and not self.has(Mistake.NOT_BEFORE_KEPT):
+            return ""
+        notice = timedelta(seconds=20) if self.has(Mistake.SHORT_NOTICE) else timedelta(minutes=15)
+        moment = (event.made + notice + timedelta(seconds=1)).replace(microsecond=0)
+        if version == VERSIONS[0] or self.has(Mistake.ISO_DATES):
+            return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
+        return format_datetime(moment, usegmt=True)
+
+    def _json(self, found: object) -> Reply:
+        text = json.dumps(found, indent=2) if self.has(Mistake.PRETTY) else json.dumps(found, separators=(",", ":"))
+        return 200, {"Content-Type": "application/json; charset=utf-8"}, text.encode()
+
+    # Approving
+
+    def _approve(self, asked: Asked) -> Reply:
+        if "if-none-match" in asked.headers and self.has(Mistake.TAG_ON_POST):
+            raise Refusal(412, "Precondition failed")
+        if asked.headers.get("content-type") == "application/x-www-form-urlencoded" and self.has(Mistake.FORM_REFUSED):
+            raise Refusal(415, "JSON only")
+        event_ids = self._requested(b"" if asked.chunked and self.has(Mistake.CHUNKS_UNREAD) else asked.body)
+        live = {self._event.id} if self._event else set()
+        known = live if self.has(Mistake.FORGETS_THE_ENDED) else live | self._ended
+        if not self.has(Mistake.ID_CASE):
+            known, event_ids = {each.upper() for each in known}, [each.upper() for each in event_ids]
+        if not self.has(Mistake.UNKNOWN_ACCEPTED) and not known.issuperset(event_ids):
+            raise Refusal(400, "No such event")
+        if self.has(Mistake.ONLY_ONCE) and self._approved & set(event_ids):
+            raise Refusal(409, "Approved already")
+        self._approved |= set(event_ids)
+        if self._event is not None and self._event.id.upper() in {each.upper() for each in event_ids}:
+            self._start(self._event)
+        body = b"{}" if self.has(Mistake.ANSWERS_WITH_BODY) else b""
+        return 202 if self.has(Mistake.ANSWERS_202) else 200, {}, body
+
+    def _requested(self, body: bytes) -> list[str]:
+        if len(body) > 65536 and not self.has(Mistake.LARGE_ACCEPTED):
+            raise Refusal(400, "Too large")
+        try:
+            found: Any = json.loads(body)
+            requests = found["StartRequests"]
+            event_ids = [str(uuid.UUID(request["EventId"])) and request["EventId"] for request in requests]
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise Refusal(400, "Malformed") from None
+        if not event_ids and not self.has(Mistake.EMPTY_LIST_ACCEPTED):
+            raise Refusal(400, "Empty")
+        if "DocumentIncarnation" in found and self.has(Mistake.NUMBER_BESIDE_REFUSED):
+            raise Refusal(400, "No number")
+        if set(found) - {"StartRequests", "DocumentIncarnation"} and self.has(Mistake.UNKNOWN_KEYS_REFUSED):
+            raise Refusal(400, "Unknown keys")
+        return event_ids[:1] if self.has(Mistake.FIRST_ONLY) else event_ids
+
+    # What a VM is told of itself
+
+    def _instance(self, asked: Asked, path: str, query: Mapping[str, str]) -> Reply:
+        known = not self.has(Mistake.INSTANCE_ONE_VERSION) or query.get("api-version") == "2021-02-01"
+        if not (query.get("api-version") and known) and not self.has(Mistake.INSTANCE_ANY_VERSION):
+            self._refuse_version()
+        compute = dict(COMPUTE)
+        if self.has(Mistake.FEW_KEYS):
+            del compute["vmId"]
+        if self.has(Mistake.NUMBERS_IN_INSTANCE):
+            compute["platformUpdateDomain"] = 0
+        if self.has(Mistake.OTHER_NAME):
+            compute["name"] = "WEB-0"
+        if path == "/metadata/instance":
+            return self._json({"compute": compute, "network": {"interface": []}})
+        if query.get("format") != "text" and not self.has(Mistake.LEAF_IN_JSON):
+            raise Refusal(400, "format=text")
+        name = str(compute["name"])
+        return 200, {"Content-Type": "text/plain"}, (f'"{name}"' if self.has(Mistake.LEAF_QUOTED) else name).encode()
+
+
+class Handler(socketserver.StreamRequestHandler):
+    """One request of one connection."""
+
+    server: "Listening"
+
+    def handle(self) -> None:
+        method, target, protocol = self.rfile.readline().decode().split()
+        headers: dict[str, str] = {}
+        while line := self.rfile.readline().decode().strip():
+            name, _, value = line.partition(":")
+            headers[name.lower()] = value.strip()
+        wrong = self.server.wrong
+        chunked = "transfer-encoding" in headers
+        if "expect" in headers:
+            self.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        body = self._chunks() if chunked else self.rfile.read(int(headers.get("content-length", 0)))
+        self._send(*wrong.answer(Asked(method, target, protocol, headers, body, chunked)))
+
+    def _chunks(self) -> bytes:
+        found = b""
+        while size := int(self.rfile.readline(), 16):
+            found += self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+        return found
+
+    def _send(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        lines = [f"HTTP/1.1 {status} X", *(f"{name}: {value}" for name, value in headers.items())]
+        if status != 304:
+            lines.append(f"Content-Length: {len(body)}")
+        self.wfile.write("\r\n".join([*lines, "Connection: close", "", ""]).encode() + body)
+
+
+class Listening(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self, wrong: WrongServer) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.wrong = wrong
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that has gone is nobody's mistake."""
+
+
+@contextmanager
+def serving(wrong: WrongServer) -> Iterator[WrongServer]:
+    with Listening(wrong) as listening:
+        wrong.url = f"http://127.0.0.1:{listening.server_address[1]}"
+        thread = threading.Thread(target=listening.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            yield wrong
+        finally:
+            listening.shutdown()
+            thread.join()

@@ -32,6 +32,7 @@ backup
 migrate
 guest events|approve|doctor
 agent run|check|status
+conformance
 """
 
 

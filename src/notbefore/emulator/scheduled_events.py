@@ -118,7 +118,7 @@ class ScheduledEvents:
         description: str | None = None,
         duration: int | None = None,
     ) -> AnnouncedEvent:
-        """Any kind of operation (`live-migration`, `host-reboot`, ...), with any notice; by default its kind's least."""
+        """Any kind of operation (`live-migration`, `host-reboot`, ...), with any notice; by default its least."""
         announcement = Announcement(
             kind=Kind(kind),
             resources=vms or (self.as_vm,),

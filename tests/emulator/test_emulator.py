@@ -1,0 +1,171 @@
+"""The emulator as a whole: guests ask over real sockets while somebody moves its time."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import pytest
+import requests
+
+from notbefore.core import errors
+from notbefore.core.operations import Event, Kind, Status
+from notbefore.emulator.emulator import Emulator
+from notbefore.emulator.scenarios import catalogue
+from notbefore.emulator.stage import Announcement
+from notbefore.settings import Address
+
+SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
+
+
+@contextmanager
+def running(*, virtual: bool = True, speed: float = 1) -> Iterator[Emulator]:
+    emulator = Emulator(as_vm="web-0", virtual=virtual, speed=speed)
+    emulator.start()
+    try:
+        yield emulator
+    finally:
+        emulator.stop()
+
+
+def ask(at: Address, path: str = "scheduledevents", **query: str) -> requests.Response:
+    params = {"api-version": "2020-07-01", **query}
+    return requests.get(f"http://{at}/metadata/{path}", params=params, headers={"Metadata": "true"}, timeout=10)
+
+
+def shown(at: Address) -> list[tuple[str, str]]:
+    return [(event["EventId"], event["EventStatus"]) for event in ask(at).json()["Events"]]
+
+
+def approve(at: Address, event: Event) -> int:
+    url = f"http://{at}/metadata/scheduledevents?api-version=2020-07-01"
+    body = {"StartRequests": [{"EventId": event.id}]}
+    return requests.post(url, json=body, headers={"Metadata": "true"}, timeout=10).status_code
+
+
+def name(at: Address) -> str:
+    return ask(at, "instance/compute/name", format="text").text
+
+
+def restart(*names: str, notice: timedelta | None = None) -> Announcement:
+    return Announcement(kind=Kind.RESTART, resources=names or ("web-0",), notice=notice, takes=5 * MINUTE)
+
+
+def test_virtual_time_stands_still_until_it_is_moved() -> None:
+    with running() as emulator:
+        event = emulator.announce(restart())
+        assert shown(emulator.address) == [(event.id, "Scheduled")]
+        assert ask(emulator.address).headers["Date"] == f"{emulator.clock.now():%a, %d %b %Y %H:%M:%S GMT}"
+        before = emulator.clock.now()
+        assert emulator.advance(15 * MINUTE) == before + 15 * MINUTE
+        assert shown(emulator.address) == [(event.id, "Started")]
+        assert ask(emulator.address).headers["Date"] == f"{before + 15 * MINUTE:%a, %d %b %Y %H:%M:%S GMT}"
+        emulator.advance(5 * MINUTE)
+        assert shown(emulator.address) == []
+        with pytest.raises(errors.RefusedError, match="forward only"):
+            emulator.advance(-SECOND)
+
+
+def test_an_approval_over_the_wire_starts_it_before_the_answer() -> None:
+    with running() as emulator:
+        event = emulator.announce(restart())
+        assert approve(emulator.address, event) == 200
+        assert shown(emulator.address) == [(event.id, "Started")]
+        emulator.cancel(emulator.announce(restart("web-0")).id)
+        assert shown(emulator.address) == [(event.id, "Started")]
+
+
+def test_real_time_passes_by_itself() -> None:
+    with running(virtual=False, speed=1200) as emulator:
+        event = emulator.announce(restart())
+        assert not emulator.wait_for(lambda: False, 0)
+        assert emulator.wait_for(lambda: emulator.stage.event(event.id).status is Status.STARTED, 10)
+        assert emulator.wait_for(lambda: emulator.stage.event(event.id).status is Status.COMPLETED, 10)
+
+
+def test_real_time_can_be_moved_too() -> None:
+    with running(virtual=False) as emulator:
+        event = emulator.announce(restart())
+        emulator.advance(15 * MINUTE)
+        assert shown(emulator.address) == [(event.id, "Started")]
+        document = ask(emulator.address)
+        assert document.headers["Date"] >= f"{event.not_before:%a, %d %b %Y %H:%M:%S GMT}"
+
+
+def test_speed_divides_what_is_advanced() -> None:
+    with running(speed=60) as emulator:
+        before = emulator.clock.now()
+        emulator.announce(restart())
+        assert emulator.advance(15 * MINUTE) == before + 15 * SECOND
+        assert [status for _, status in shown(emulator.address)] == ["Started"]
+
+
+def test_a_scenario_starts_afresh_as_the_vm_that_it_says() -> None:
+    with running() as emulator:
+        emulator.announce(restart())
+        emulator.switch_on("latency", amount=10 * MINUTE)
+        incarnation = emulator.stage.scope.incarnation
+        player = emulator.play(catalogue.load("spot-eviction"))
+        assert name(emulator.address) == emulator.as_vm != "web-0"
+        assert emulator.faults.active == ()
+        (event,) = ask(emulator.address).json()["Events"]
+        assert (event["EventType"], event["Resources"]) == ("Preempt", [emulator.as_vm])
+        assert ask(emulator.address).json()["DocumentIncarnation"] > incarnation
+        emulator.advance(2 * MINUTE)
+        assert player.done
+        assert shown(emulator.address) == []
+        # It was evicted, but whoever tests wants to ask on.
+        assert name(emulator.address) == emulator.as_vm
+
+
+def test_a_scenario_that_waits_for_an_approval_goes_on_with_it() -> None:
+    with running() as emulator:
+        player = emulator.play(catalogue.load("rolling-update"))
+        while emulator.due is not None:
+            for event in emulator.stage.live:
+                assert approve(emulator.address, event) == 200
+            emulator.advance_to(emulator.due)
+        assert player.done
+        assert emulator.stage.live == []
+
+
+def test_reset_leaves_the_vms_and_nothing_else() -> None:
+    with running() as emulator:
+        emulator.announce(restart("web-1"))
+        emulator.switch_on("error-500")
+        assert ask(emulator.address).status_code == 500
+        before = emulator.stage.scope.incarnation
+        emulator.reset()
+        document = ask(emulator.address).json()
+        assert document["Events"] == []
+        assert document["DocumentIncarnation"] > before
+        assert {vm.name for vm in emulator.stage.vms} == {"web-0", "web-1"}
+        assert len(emulator.requests) == 1
+
+
+def test_each_vm_may_have_a_place_of_its_own() -> None:
+    with running() as emulator:
+        emulator.announce(restart("web-1"))
+        known, new = emulator.open("web-1"), emulator.open("db-0")
+        assert [name(at) for at in (emulator.address, known, new)] == ["web-0", "web-1", "db-0"]
+        assert len(shown(new)) == 1
+
+
+def test_a_fault_for_a_while_is_over_when_time_is_moved() -> None:
+    with running() as emulator:
+        emulator.switch_on("error-503", lasts=MINUTE)
+        assert ask(emulator.address).status_code == 503
+        emulator.advance(MINUTE)
+        assert ask(emulator.address).status_code == 200
+        emulator.switch_on("error-503")
+        emulator.switch_off("error-503")
+        assert ask(emulator.address).status_code == 200
+
+
+def test_a_port_that_is_taken_leaves_nothing_behind() -> None:
+    with running() as first:
+        threads = threading.active_count()
+        second = Emulator(as_vm="web-0")
+        with pytest.raises(errors.RefusedError, match="cannot be served"):
+            second.start(first.address)
+        assert threading.active_count() == threads

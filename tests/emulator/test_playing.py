@@ -231,8 +231,9 @@ def test_steps_are_repeated() -> None:
     assert play.player.done
 
 
-def test_forever_goes_on_and_never_spins() -> None:
-    play = Play('repeat = "forever"\n[[step]]\nfault = "reset"\n')
+@pytest.mark.parametrize("times", ['"forever"', 10_000])
+def test_a_round_that_takes_no_time_is_followed_by_a_rest(times: object) -> None:
+    play = Play(f'repeat = {times}\n[[step]]\nfault = "reset"\n')
     play.to(START + timedelta(seconds=3))
     assert [details["now"] - START for _, details in play.faults.done] == [timedelta(seconds=n) for n in range(4)]
     assert not play.player.done

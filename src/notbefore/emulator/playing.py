@@ -35,8 +35,8 @@ from notbefore.emulator.stage import Announcement, Stage
 BY = "scenario"
 """Who approves, where a scenario says so."""
 NOTES = 1000
-BETWEEN_EMPTY_ROUNDS = timedelta(seconds=1)
-"""What is repeated for ever but takes no time."""
+AFTER_AN_EMPTY_ROUND = timedelta(seconds=1)
+"""Lest a scenario that takes no time be played for ever in one moment."""
 
 
 class Faults(Protocol):
@@ -127,11 +127,12 @@ class Player:
 
     def _rounds(self, rounds: int) -> Iterator[Waiting]:
         repeat = rounds or self.scenario.repeat
+        start: datetime | None = None
         for _ in itertools.count() if repeat == FOREVER else range(int(repeat)):
+            if start == self._moment:
+                yield self._until(self._moment + AFTER_AN_EMPTY_ROUND)
             start = self._moment
             yield from self._play_all(self.scenario.steps)
-            if repeat == FOREVER and self._moment == start:
-                yield self._until(start + BETWEEN_EMPTY_ROUNDS)
 
     def _play_all(self, steps: Iterable[Step]) -> Iterator[Waiting]:
         start = self._moment

@@ -72,6 +72,21 @@ def test_many_lanes_and_long_names_fit() -> None:
     assert drawing.timeline(scenario(body).on(names[:1]))[0].startswith(f"  Reboot  {'a' * 25}…  ├")
 
 
+def test_what_a_quiet_scope_leaves_out_is_not_drawn() -> None:
+    body = """
+listening = "auto"
+[[step]]
+announce = "restart"
+id = "x"
+[[step]]
+wait = "1m"
+[[step]]
+cancel = "x"
+"""
+    line, *_ = drawing.timeline(scenario(body))
+    assert ("┝━" in line, "✕" in line) == (True, False)
+
+
 def test_for_ever_is_one_round_and_says_so() -> None:
     body = 'repeat = "forever"\n[[step]]\nannounce = "restart"\nid = "x"\n[[step]]\nwait_for = "x"\n'
     first, *_, last = drawing.timeline(scenario(body))

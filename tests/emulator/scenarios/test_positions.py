@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from notbefore.emulator.scenarios import positions
@@ -109,6 +109,7 @@ def begins_with(text: str, before: str, after: str, value: Any) -> bool:
     return False
 
 
+@settings(deadline=None)
 @given(documents())
 def test_every_path_that_tomllib_finds_has_its_place(text: str) -> None:
     content = tomllib.loads(text)

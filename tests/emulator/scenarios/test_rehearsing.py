@@ -53,7 +53,7 @@ def test_what_cannot_be_is_refused(body: str, said: str) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        'repeat = 10000\n[[step]]\nrepeat = 3000\n[[step.step]]\nwait = "1s"\n',
+        'repeat = 10000\n[[step]]\nrepeat = 1000\n[[step.step]]\nwait = "1s"\n',
         f'{UPDATE}[[step]]\nwait = "8m"\n[[step]]\ncancel = "x"\n',
         f'listening = "auto"\n{UPDATE}[[step]]\nwait = "8m"\n[[step]]\ncancel = "x"\n',
         f'{UPDATE}[[step]]\nwait_for = "x"\nuntil = "approved"\n',
@@ -64,6 +64,13 @@ def test_what_cannot_be_is_refused(body: str, said: str) -> None:
 )
 def test_what_can_be_is_not(body: str) -> None:
     rehearsing.check(reading.read(HEAD + body, "my.toml"))
+
+
+def test_a_pile_of_events_is_rehearsed_only_so_far() -> None:
+    body = '[[step]]\nrepeat = 200\n[[step.step]]\nannounce = "restart"\n'
+    lives = rehearsing.rehearse(reading.read(HEAD + body, "my.toml")).lives
+    assert (len(lives), min(life.ended for life in lives)) == (200, 25 * MINUTE)
+    assert sum(life.started is None for life in lives) > 100
 
 
 def test_lives_are_told_from_announcement_to_end() -> None:

@@ -26,7 +26,7 @@ from notbefore.emulator.scenarios.format import (
 from notbefore.emulator.scenarios.text import Text, nearest
 
 MOST_VMS = 1000
-MOST_STEPS = 10_000
+MOST_STEPS = 2000
 """Played in one round, repetitions counted."""
 
 Labels = dict[str, Announce]

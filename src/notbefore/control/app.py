@@ -1,13 +1,13 @@
 """The control plane's application: the gate, the routes, the errors."""
 
 from fastapi import FastAPI
-from fastapi.routing import APIRoute
 
 from notbefore import __version__
 from notbefore.control import errors
-from notbefore.control.auth import PREFIX, Gate
+from notbefore.control.auth import Gate
 from notbefore.control.metrics import Metrics
 from notbefore.control.routes import events, fleet, groups, health, history, hosts, operations, tokens, vms
+from notbefore.control.routing import PREFIX, operation_id
 from notbefore.service.context import Service
 
 
@@ -20,7 +20,7 @@ def create(service: Service, metrics: Metrics) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        generate_unique_id_function=_operation_id,
+        generate_unique_id_function=operation_id,
     )
     app.state.service = service
     app.state.metrics = metrics
@@ -30,7 +30,3 @@ def create(service: Service, metrics: Metrics) -> FastAPI:
     errors.install(app, [route for router in routers for route in router.routes])
     app.add_middleware(Gate, service=service)
     return app
-
-
-def _operation_id(route: APIRoute) -> str:
-    return route.name

@@ -25,7 +25,7 @@ def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
     async def unrouted(request: Request, error: HTTPException) -> Response:
         match error.status_code:
             case 404:
-                message = f"there is nothing at {request.url.path}: see /v1/openapi.json"
+                message = f"there is nothing at {request.url.path}: see {app.openapi_url}"
                 return answers.failure(404, "not_found", message)
             case 405:
                 return _not_allowed(request, routes)

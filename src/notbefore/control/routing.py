@@ -4,11 +4,16 @@ from collections import Counter
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi.routing import APIRoute
+from fastapi.security import HTTPBearer
 from pydantic import BaseModel, StringConstraints
 
-from notbefore.control.auth import PREFIX, SCHEME
 from notbefore.control.documented import Error
 from notbefore.core import errors
+
+PREFIX = "/v1"
+SCHEME = HTTPBearer(auto_error=False, description="A token that `notbefore token create` made.")
+"""Only tells the API's description; the gate is what enforces it."""
 
 LIMIT = 100
 LARGEST_PAGE = 1000
@@ -20,14 +25,13 @@ Limit = Annotated[int, Query(ge=1, le=LARGEST_PAGE, description="How many at mos
 After = Annotated[Word | None, Query(description="What `next` was in the page before.")]
 
 
-def router(tag: str) -> APIRouter:
+def router(tag: str, *, prefix: str = PREFIX, token: bool = True) -> APIRouter:
     refusals: dict[int | str, dict[str, Any]] = {
         "4XX": {"model": Error, "description": "Refused; nothing has changed."},
         "5XX": {"model": Error, "description": "Failed; after 503 try again."},
     }
-    return APIRouter(
-        prefix=PREFIX, tags=[tag], dependencies=[Depends(SCHEME), Depends(_known_query)], responses=refusals
-    )
+    dependencies = [*([Depends(SCHEME)] if token else []), Depends(_known_query)]
+    return APIRouter(prefix=prefix, tags=[tag], dependencies=dependencies, responses=refusals)
 
 
 async def _known_query(request: Request) -> None:
@@ -44,3 +48,7 @@ async def _known_query(request: Request) -> None:
 def says(model: type[BaseModel], status: int = 200) -> dict[int | str, dict[str, Any]]:
     """Describe what comes back, without checking it a second time."""
     return {status: {"model": model}}
+
+
+def operation_id(route: APIRoute) -> str:
+    return route.name

@@ -42,9 +42,9 @@ class ControlServer:
         """The one that was bound, which matters when 0 was asked for."""
         return self._port
 
-    async def start(self) -> None:
-        """Return once it answers."""
-        listening = await self._bind()
+    async def start(self, listening: socket.socket | None = None) -> None:
+        """Return once it answers, at a socket that listens already if one is given."""
+        listening = listening or await self._bind()
         self._port = listening.getsockname()[1]
         self._running = asyncio.create_task(self._server.serve([listening]), name="control")
         ready = asyncio.create_task(self._server.ready.wait())

@@ -1,0 +1,70 @@
+"""What the gates of all our REST APIs share: errors in one shape whatever happens, and bodies of bounded size."""
+
+from collections.abc import Iterable
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from notbefore.control import answers
+from notbefore.control.errors import refused, unexpected
+from notbefore.core import errors
+
+Headers = Iterable[tuple[bytes, bytes]]
+
+
+async def guarded(enter: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    """Whatever a gate or what is behind it raises becomes an answer, unless one is under way."""
+    if scope["type"] != "http":
+        return
+    started = False
+
+    async def watched(message: Message) -> None:
+        nonlocal started
+        started = True
+        await send(message)
+
+    try:
+        await enter(scope, receive, watched)
+    except errors.NotbeforeError as error:
+        await refused(scope["method"], scope["path"], error)(scope, receive, send)
+    except Exception as error:
+        answer = unexpected(scope["method"], scope["path"], error)
+        if not started:
+            await answer(scope, receive, send)
+
+
+def header(headers: Headers, wanted: bytes) -> bytes:
+    return next((value for name, value in headers if name == wanted), b"")
+
+
+async def read(headers: Headers, receive: Receive, largest: int) -> bytes:
+    """The whole body."""
+    length = header(headers, b"content-length")
+    if length.isdigit() and int(length) > largest:
+        raise _too_large(largest)
+    chunks: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise errors.RefusedError("the request ended before its body did")
+        chunk: bytes = message.get("body", b"")
+        size += len(chunk)
+        if size > largest:
+            raise _too_large(largest)
+        chunks.append(chunk)
+        if not message.get("more_body", False):
+            return b"".join(chunks)
+
+
+def replay(body: bytes, receive: Receive) -> Receive:
+    """For whoever comes after the one who has read it."""
+    pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        return pending.pop() if pending else await receive()
+
+    return replay
+
+
+def _too_large(largest: int) -> answers.TooLargeError:
+    return answers.TooLargeError(f"the body is too large: at most {largest // 1024 // 1024} MiB are read here")

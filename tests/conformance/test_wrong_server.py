@@ -14,7 +14,7 @@ from notbefore.conformance.report import Report, Verdict
 from notbefore.wire import versions
 
 LASTS = 0.3
-PACE = Pace(burst=1, appears=0.5, starts=0.5, ends=1, settles=0.02, prompt=1, shown=LASTS * 0.9, between=0.02)
+PACE = Pace(burst=1, wait=0.4, appears=0.5, starts=0.5, ends=1, settles=0.02, prompt=1, shown=LASTS * 0.9, between=0.02)
 AT_ONCE = 16
 """So many servers are judged side by side; mostly they wait."""
 

@@ -154,11 +154,20 @@ Reply = tuple[int, dict[str, str], bytes]
 
 
 class WrongServer:
-    def __init__(self, *mistakes: Mistake, kind: str = "Reboot", lasts: float = 0.3, hesitates: int = 0) -> None:
+    def __init__(
+        self,
+        *mistakes: Mistake,
+        kind: str = "Reboot",
+        lasts: float = 0.3,
+        hesitates: int = 0,
+        born_started: bool = False,
+    ) -> None:
         self._mistakes = frozenset(mistakes)
         self._kind = kind
         self._lasts = lasts
         self._hesitates = hesitates
+        self._born_started = born_started
+        self.posts = 0
         self.refuses_first = 0
         """So many polls are refused with 429."""
         self.retry_after: str | None = "0"
@@ -179,6 +188,8 @@ class WrongServer:
             if not self.has(Mistake.NEVER_APPEARS):
                 self._event = Event(self._new_id())
                 self._change()
+                if self._born_started:
+                    self._start(self._event)
         return self
 
     def failure(self) -> str:
@@ -235,6 +246,7 @@ class WrongServer:
     def answer(self, asked: Asked) -> Reply:
         with self._changed:
             self._tick()
+            self.posts += asked.method == "POST"
             try:
                 status, headers, body = self._serve(asked)
             except Refusal as refusal:

@@ -56,6 +56,9 @@ def conformance(
     endpoint = _endpoint(url)
     argv = _command(provoke)
     divided, judged = _speed(speed), _versions(api_version or [])
+    if junit is not None:
+        # Now rather than when everything has been judged.
+        _write(junit, b"")
     consent.to_listen(endpoint.host, yes=yes)
     return _show(_judge(endpoint, argv, divided, judged, strict), Output(json=json), junit)
 
@@ -81,10 +84,7 @@ def _judge(endpoint: Candidate, argv: list[str], speed: float, judged: list[Vers
 
 def _show(report: "Report", out: Output, junit: Path | None) -> int:
     if junit is not None:
-        try:
-            junit.write_bytes(report.junit())
-        except OSError as error:
-            raise errors.RefusedError(f"--junit: {junit} cannot be written: {error.strerror}") from None
+        _write(junit, report.junit())
     if out.json:
         out.data(report.data())
     else:
@@ -92,6 +92,13 @@ def _show(report: "Report", out: Output, junit: Path | None) -> int:
             out.line(f"{line.verdict:<14}", line.text, style=STYLES[line.verdict])
         out.line(f"{report.subject}: {report.summary()}")
     return 0 if report.passed else 1
+
+
+def _write(file: Path, data: bytes) -> None:
+    try:
+        file.write_bytes(data)
+    except OSError as error:
+        raise errors.RefusedError(f"--junit: {file} cannot be written: {error.strerror}") from None
 
 
 def _progress(said: str) -> None:

@@ -126,7 +126,7 @@ ALL = (
     Clause("etag.on-post", "If-None-Match on a POST is ignored", SEEN),
     Clause("etag.changes", "The tag changes with the incarnation", SEEN, PROVOKED),
     # Waiting
-    Clause("wait.held", "With `Prefer: wait=1` an unchanged document is answered 304 after that second", OURS),
+    Clause("wait.held", "With `Prefer: wait=1` an unchanged document is answered 304 a second later", OURS),
     Clause("wait.at-once", "With another tag it is answered at once", OURS),
     Clause("wait.unconditional", "Without If-None-Match it is answered at once", OURS),
     Clause("wait.answered", "A wait is answered as soon as the document changes", OURS, PROVOKED),

@@ -141,6 +141,8 @@ class Life:
         for version in self._versions:
             document = self._documents.ask(version)
             event = document.event(str(sighting.event.get("EventId"))) if document else None
+            if not sighting.is_scheduled:
+                continue
             moment = events.not_before(event) if event else None
             if kind is None or moment is None:
                 self._sheet.skip("life.notice", version, "no NotBefore could be read of it")

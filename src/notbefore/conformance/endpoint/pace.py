@@ -14,6 +14,8 @@ class Pace:
     first: float = 150
     """The first answer of all may take two minutes (PROTOCOL, listening)."""
     answer: float = 10
+    wait: float = 1
+    """What is asked for in `Prefer: wait`."""
     appears: float = 300
     """From running the command to the event."""
     starts: float = 120

@@ -9,10 +9,7 @@ from notbefore.conformance.endpoint.sheet import Sheet
 from notbefore.wire.versions import Version
 
 OTHER = '"0-other"'
-WAIT = 1
 LONG_WAIT = 60
-EARLY = 0.5
-"""Before this many seconds an answer was not held."""
 
 
 class Tags:
@@ -20,6 +17,9 @@ class Tags:
         self._asker = asker
         self._sheet = sheet
         self._documents = documents
+        self._seconds = asker.pace.wait
+        self._early = asker.pace.wait / 2
+        """An answer before this was not held."""
         self.waiting: list[Version] = []
         """In which waiting is offered."""
 
@@ -63,37 +63,37 @@ class Tags:
     # Waiting
 
     def judge_waiting(self, versions: Sequence[Version]) -> None:
-        """All versions at once: each wait takes a second."""
+        """All versions at once: each wait takes its time."""
         flights: dict[Version, Flight] = {}
         for version in versions:
             document = self._documents.ask(version)
             if document is not None and document.tag:
-                flights[version] = self.wait(version, document.tag, WAIT)
+                flights[version] = self.wait(version, document.tag, self._seconds)
             else:
                 self._skip(version, "there is no ETag to wait with")
-        pause(EARLY)
+        pause(self._early)
         early = {version for version, flight in flights.items() if flight.is_answered()}
         for version, flight in flights.items():
             heard = flight.finish()
             held = version not in early and heard.status == 304
             seen = f"{heard} {'at once' if version in early else 'later'}"
-            self._sheet.judge("wait.held", version, held, "304 after a second", seen)
+            self._sheet.judge("wait.held", version, held, "304 when the time is up", seen)
             if version in early:
                 self._skip(version, "waiting is not offered")
             else:
                 self.waiting.append(version)
                 self._judge_at_once(version)
 
-    def wait(self, version: Version, tag: str, seconds: int) -> Flight:
-        question = get(version.name).having(If_None_Match=tag, Prefer=f"wait={seconds}")
+    def wait(self, version: Version, tag: str, seconds: float) -> Flight:
+        question = get(version.name).having(If_None_Match=tag, Prefer=f"wait={seconds:g}")
         return self._asker.begin(question, self._asker.pace.answer + seconds)
 
     def _judge_at_once(self, version: Version) -> None:
-        preferring = get(version.name).having(Prefer=f"wait={WAIT}")
+        preferring = get(version.name).having(Prefer=f"wait={self._seconds:g}")
         other = preferring.having(If_None_Match=OTHER)
         for clause, question in (("wait.unconditional", preferring), ("wait.at-once", other)):
             heard = self._asker.ask(question)
-            sound = heard.status == 200 and heard.seconds < EARLY
+            sound = heard.status == 200 and heard.seconds < self._early
             self._sheet.judge(clause, version, sound, "200 at once", f"{heard} after {heard.seconds:.1f} s")
 
     def _skip(self, version: Version, why: str) -> None:

@@ -1,0 +1,171 @@
+"""How an endpoint is judged: politely, in order, and with what it happens to show."""
+
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic
+
+import pytest
+from tests.conformance.test_wrong_server import LASTS, PACE, Case, having, judged, living, silent
+from tests.conformance.wrong_server import Mistake, WrongServer, serving
+from tests.metadata.running import running
+
+from notbefore.client.finding import parse
+from notbefore.conformance.endpoint import gates, judging, provoking
+from notbefore.conformance.endpoint.asking import Asker, Heard
+from notbefore.conformance.endpoint.documents import Documents
+from notbefore.conformance.endpoint.judging import Options
+from notbefore.conformance.endpoint.pace import Pace
+from notbefore.conformance.endpoint.questions import get
+from notbefore.conformance.endpoint.sheet import Sheet
+from notbefore.conformance.report import Finding, Verdict
+from notbefore.core import errors
+from notbefore.metadata.options import Options as MetadataOptions
+from notbefore.wire import versions
+
+NEWEST = versions.NEWEST
+
+
+def asker(url: str, pace: Pace = PACE) -> tuple[Asker, list[Heard]]:
+    at, heard = parse(url, "the test"), list[Heard]()
+    return Asker(at.host, at.port, pace, heard.append), heard
+
+
+def rate(url: str) -> Finding:
+    sheet = Sheet([NEWEST], strict=True)
+    gates.judge_rate(asker(url, Pace())[0], sheet, NEWEST)
+    return next(finding for finding in sheet.report("").findings if finding.clause == "error.rate")
+
+
+def test_our_limit_of_requests_says_when_to_come_back() -> None:
+    with running(options=MetadataOptions(default_vm="web-0")) as ours:
+        assert rate(ours.url).verdict is Verdict.PASSED
+
+
+def test_a_limit_that_does_not_say_when_to_come_back() -> None:
+    with serving(WrongServer()) as wrong:
+        wrong.refuses_first, wrong.retry_after = 1, None
+        assert rate(wrong.url).told == "expected Retry-After with seconds or a time, saw none"
+        assert rate(wrong.url).verdict is Verdict.NOT_APPLICABLE
+
+
+def test_who_refuses_for_the_rate_is_asked_again_and_more_slowly() -> None:
+    with serving(WrongServer()) as wrong:
+        wrong.refuses_first = 1
+        ask, heard = asker(wrong.url)
+        assert ask.ask(get(NEWEST.name)).status == 200
+        assert [each.status for each in heard] == [200]
+        begun = monotonic()
+        for _ in range(3):
+            ask.ask(get(NEWEST.name))
+        assert monotonic() - begun > 0.4
+
+
+def test_an_endpoint_that_hesitates_at_first_is_none_the_worse() -> None:
+    assert having(judged(WrongServer(hesitates=3), Case("")), Verdict.FAILED) == set()
+
+
+def test_what_only_we_promise_does_not_fail_others() -> None:
+    report = judged(WrongServer(Mistake.NO_WAIT, Mistake.NO_ALLOW, Mistake.UNKNOWN_ACCEPTED), Case(""), strict=False)
+    assert having(report, Verdict.FAILED) == set()
+    told = {finding.clause: finding.told for finding in report.findings if "only notbefore" in finding.told}
+    assert told == {
+        "endpoint.allow": "only notbefore promises it; expected GET, POST, saw none",
+        "wait.held": "only notbefore promises it; expected 304 when the time is up, saw 304 at once",
+        "approval.unknown-id": "only notbefore promises it; expected 400, saw 200",
+    }
+
+
+def test_with_an_event_announced_nothing_is_sent_that_might_approve_it() -> None:
+    wrong = WrongServer(Mistake.EMPTY_LIST_ACCEPTED)
+    wrong.provoke()
+    report = judged(wrong, Case(""))
+    assert wrong.posts == 0
+    assert having(report, Verdict.FAILED) == set()
+    told = {finding.clause: finding.told for finding in report.findings}
+    assert told["approval.malformed"].startswith("an event is announced: nothing is sent")
+    assert told["event.id"] == ""
+    assert told["life.appears"] == "needs an event: give --provoke"
+
+
+def test_an_event_that_is_born_started_is_judged_as_far_as_it_goes() -> None:
+    wrong = WrongServer(lasts=LASTS, born_started=True)
+    report = judged(wrong, living(""))
+    assert having(report, Verdict.FAILED) == set()
+    told = {finding.clause: finding.told for finding in report.findings}
+    assert told["approval.accepted"] == told["life.notice"] == "the event was Started from the beginning"
+    assert told["life.gone"] == told["approval.started"] == ""
+
+
+def test_events_are_not_provoked_beside_others() -> None:
+    wrong = WrongServer()
+    wrong.provoke()
+    with pytest.raises(errors.ConflictError, match="announced already"):
+        judged(wrong, living(""))
+
+
+@contextmanager
+def closed_port() -> Iterator[str]:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}"
+
+
+def test_nobody_there() -> None:
+    with closed_port() as url, pytest.raises(errors.UnavailableError, match="cannot be judged: connection refused"):
+        judging.judge(parse(url, "the test"), Options(), silent)
+
+
+def test_a_command_that_fails_says_why() -> None:
+    code = "import sys; sys.exit('no such VM')"
+    failing = provoking.by_command([sys.executable, "-c", code])
+    with serving(WrongServer()) as wrong:
+        options = Options(versions=[NEWEST], provoke=failing, pace=Pace(burst=1, appears=30))
+        with pytest.raises(errors.RefusedError, match="caused no event: it ended with code 1: no such VM"):
+            judging.judge(parse(wrong.url, "the test"), options, silent)
+
+
+def test_a_command_that_cannot_be_run() -> None:
+    with pytest.raises(errors.RefusedError, match="'/no/such' cannot be run: No such file"):
+        provoking.Command(["/no/such"])
+
+
+def test_a_command_that_goes_on_for_ever_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provoking, "GRACE", 0.1)
+    command = provoking.Command(["sleep", "60"])
+    begun = monotonic()
+    assert command.failure() == ""
+    command.close()
+    assert monotonic() - begun < 30
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b"[]", "document.shape"),
+        (b'{"DocumentIncarnation":1,"Events":[1]}', "document.shape"),
+        (b'{"DocumentIncarnation":1,"DocumentIncarnation":1,"Events":[]}', "document.compact"),
+        (b"\xff", "document.compact"),
+        (b"[" * 100_000, "document.compact"),
+        (b'{"DocumentIncarnation":[],"Events":[]}', "document.number"),
+    ],
+)
+def test_documents_that_are_none(body: bytes, told: str) -> None:
+    sheet = Sheet([NEWEST], strict=True)
+    documents = Documents(asker("http://127.0.0.1:1")[0], sheet, NEWEST)
+    headers = {"content-type": "application/json; charset=utf-8", "etag": '"1"'}
+    heard = Heard(question=get(NEWEST.name), status=200, headers=headers, body=body, asked=0, at=0)
+    documents.read(NEWEST, heard)
+    assert having(sheet.report(""), Verdict.FAILED) == {told}
+
+
+def test_events_that_are_none() -> None:
+    sheet = Sheet([NEWEST], strict=True)
+    documents = Documents(asker("http://127.0.0.1:1")[0], sheet, NEWEST)
+    values = ("null", "[]", "{}", "1", '""')
+    for number, value in enumerate(values, 1):
+        pairs = ",".join(f'"{key}":{value}' for key in NEWEST.keys)
+        body = f'{{"DocumentIncarnation":{number},"Events":[{{{pairs}}}]}}'.encode()
+        documents.read(NEWEST, Heard(question=get(NEWEST.name), status=200, body=body, asked=0, at=0))
+    assert having(sheet.report(""), Verdict.FAILED) >= {"event.id", "event.status", "event.resources", "version.types"}

@@ -86,6 +86,10 @@ class Party(Protocol):
     def reconsider(self, over: Collection[str]) -> None:
         """Faults have been switched; those that are `over` hold nobody any longer."""
 
+    @property
+    def poll_under_way(self) -> tuple[str, float] | None:
+        """Whose, and since when by the monotonic clock."""
+
 
 class Faults:
     """Switched from any thread, met on the loop's. Times given here have been divided by the emulator's speed already;
@@ -164,8 +168,9 @@ class Faults:
 
     def switch_off(self, name: str | None = None) -> None:
         """One, or all; whoever is held by it is answered."""
-        names = {table.find(name).name} if name is not None else {fault.name for fault in table.ALL}
         with self._lock:
+            # Also those that are spent: they may hold somebody still.
+            names = {*self._active, *(fault.name for fault in table.ALL)} if name is None else {table.find(name).name}
             for each in names:
                 self._active.pop(each, None)
         self._post(lambda: self._tell(names))

@@ -114,6 +114,12 @@ class Stage:
         """Oldest first, as the document lists them."""
         return sorted(self._draft.live_events_in(KEY), key=lambda event: (event.created_at, event.id))
 
+    @property
+    def events(self) -> list[Event]:
+        """All that there ever were, oldest first."""
+        found = (*self._past.values(), *self._draft.world.events.values())
+        return sorted(found, key=lambda event: (event.created_at, event.id))
+
     def event(self, event_id: str) -> Event:
         return self._past.get(event_id.upper()) or self._draft.event(event_id)
 

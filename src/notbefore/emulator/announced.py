@@ -48,19 +48,23 @@ class AnnouncedEvent:
     # Waiting, in seconds of real time
 
     def wait_approved(self, timeout: float = 10) -> None:
+        __tracebackhide__ = True
         self._wait(lambda: self.approved, "approved", timeout)
 
     def wait_started(self, timeout: float = 10) -> None:
+        __tracebackhide__ = True
         self._wait(lambda: self.status is not Status.SCHEDULED, "started", timeout)
 
     def wait_gone(self, timeout: float = 10) -> None:
         """Until no document shows it any more."""
+        __tracebackhide__ = True
         self._wait(lambda: not self.status.live, "gone", timeout)
 
     # Judging
 
     def assert_approved(self, *, by: str | None = None, before_not_before: bool = False) -> None:
         """`by` this VM; while the time that was promised had not passed."""
+        __tracebackhide__ = True
         wanted = [each for each in self._approvals() if by in (None, each[0])]
         if before_not_before:
             wanted = [each for each in wanted if each[1] < self.not_before]
@@ -69,6 +73,7 @@ class AnnouncedEvent:
             raise AssertionError(f"{self} was to be approved{expected}, but {self._seen()}")
 
     def assert_never_approved(self) -> None:
+        __tracebackhide__ = True
         if self._approvals():
             raise AssertionError(f"{self} was not to be approved, but {self._seen()}")
 
@@ -83,8 +88,9 @@ class AnnouncedEvent:
         """By whom and when: the one that counted, and all that were answered 200 besides."""
         found = {(request.vm or "", request.at) for request in self.requests if request.status == 200}
         event = self._event
-        if event.approved_at is not None and not event.implied:
-            found.add((event.approved_by or "", event.approved_at))
+        by = event.approved_by or ""
+        if event.approved_at is not None and not event.implied and by not in {vm for vm, _ in found}:
+            found.add((by, event.approved_at))
         return found
 
     def _seen(self) -> str:
@@ -94,6 +100,7 @@ class AnnouncedEvent:
         return ", ".join([*said, *sorted(refused)]) or f"nobody approved it; it is {self.status}"
 
     def _wait(self, condition: Callable[[], bool], what: str, timeout: float) -> None:
+        __tracebackhide__ = True
         deadline = monotonic() + timeout
         # What only a request tells, such as an approval of what has started, is looked for now and then.
         while not self._emulator.wait_for(condition, max(0.0, min(LOOK, deadline - monotonic()))):

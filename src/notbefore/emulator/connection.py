@@ -93,6 +93,13 @@ class EmulatedConnection(Connection):
         if self._hold is not None:
             self._hold.lift(over)
 
+    @property
+    def poll_under_way(self) -> tuple[str, float] | None:
+        turn = self._turn
+        if turn is None or turn.request.admitted is None or not isinstance(turn.request.verdict, Poll):
+            return None
+        return turn.request.admitted.name, turn.monotonic
+
     # Requests
 
     def serve(self, request: Request) -> None:

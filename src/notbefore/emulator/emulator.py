@@ -144,6 +144,15 @@ class Emulator:
         """Guests whose request is held until the document changes."""
         return self._endpoint.counters.waiting
 
+    def polls_under_way(self) -> list[tuple[str, float]]:
+        """Of guests whose poll is held, by faults too: who, and since when by the monotonic clock."""
+        return self._endpoint.polls_under_way()
+
+    def look(self, question: Callable[[], T]) -> T:
+        """While nothing changes."""
+        with self._changed:
+            return question()
+
     def wait_for(self, condition: Callable[[], bool], timeout: float) -> bool:
         """Whether it comes to hold within so many seconds of real time."""
         with self._changed:

@@ -35,6 +35,7 @@ class Endpoint:
     def __init__(self, *, clock: Clock, timing: Timing, faults: Faults, requests: Requests, as_vm: str) -> None:
         self._clock = clock
         self._timing = timing
+        self._faults = faults
         self._connect = functools.partial(EmulatedConnection, faults=faults, requests=requests)
         self._options = Options(limits=LIMITS, rate=None, burst=None, default_vm=as_vm)
         self._loop = uvloop.new_event_loop()
@@ -60,6 +61,9 @@ class Endpoint:
     @property
     def counters(self) -> Counters:
         return self._running.counters
+
+    def polls_under_way(self) -> list[tuple[str, float]]:
+        return self.call(lambda: [poll for party in self._faults.parties if (poll := party.poll_under_way) is not None])
 
     def take_callers_for(self, vm: str) -> None:
         self.call(lambda: self._running.take_callers_for(vm))

@@ -5,10 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 
+from notbefore.core import errors
 from notbefore.emulator.announced import AnnouncedEvent
 from notbefore.emulator.emulator import Emulator
 from notbefore.emulator.playing import Player
 from notbefore.emulator.scenarios import catalogue
+from notbefore.emulator.scenarios.format import FOREVER
 
 LOOK = 0.05
 
@@ -27,37 +29,54 @@ class Performance:
         return cls(emulator, emulator.play(found if seed is None else replace(found, seed=seed)))
 
     @property
-    def events(self) -> Mapping[str, AnnouncedEvent]:
-        """So far, by the label that the scenario gives them."""
-        stage = self._stage
-        return {label: AnnouncedEvent(self._emulator, stage.event(key)) for label, key in self._player.labels.items()}
+    def events(self) -> list[AnnouncedEvent]:
+        """All that it has announced so far, in that order."""
+        entries = self._emulator.look(lambda: tuple(self._stage.entries))
+        return [self._announced(key) for key in dict.fromkeys(entry.event for entry in entries) if key]
+
+    @property
+    def labelled(self) -> Mapping[str, AnnouncedEvent]:
+        """So far, by the `id` that the scenario gives them."""
+        return {label: self._announced(key) for label, key in self._emulator.look(self._player.labels.copy).items()}
 
     @property
     def done(self) -> bool:
         """All is played, and no event is left."""
-        return self._player.done and not self._stage.live
+        return self._emulator.look(lambda: self._player.done and not self._stage.live)
 
     @property
     def waiting_for(self) -> str:
         return self._player.waiting_for
 
     def wait_done(self, timeout: float) -> None:
-        """In real time."""
+        """In seconds of real time."""
+        __tracebackhide__ = True
         if not self._emulator.wait_for(lambda: self.done, timeout):
-            raise AssertionError(f"the scenario is not over after {timeout:g} s: it waits for {self.waiting_for}")
+            raise AssertionError(f"the scenario is not over after {timeout:g} s: {self._unfinished()}")
 
     def run(self, *, polls: int = 2, pause: float = 0.1, timeout: float = 5) -> None:
-        """In virtual time, to the end: whenever something has happened the handler polls so often and has so many real
-        seconds to act on it; then the clock moves on to whatever comes next."""
+        """To the end, without waiting for its times: whenever something has happened the handler polls so often, within
+        the timeout, and has so many seconds more to act on it; then the clock moves on to whatever comes next."""
+        __tracebackhide__ = True
+        if self._player.scenario.repeat == FOREVER:
+            raise errors.RefusedError('a scenario that is repeated "forever" has no end: use `advance`')
         self._give_time(polls, pause, timeout)
         while not self.done:
-            due = self._emulator.due
+            due = self._emulator.look(lambda: self._emulator.due)
             if due is None:
-                raise AssertionError(f"nothing more happens by itself: the scenario waits for {self.waiting_for}")
+                raise AssertionError(f"nothing more happens by itself: {self._unfinished()}")
             self._emulator.advance_to(due)
             self._give_time(polls, pause, timeout)
 
+    def _announced(self, event_id: str) -> AnnouncedEvent:
+        return AnnouncedEvent(self._emulator, self._stage.event(event_id))
+
+    def _unfinished(self) -> str:
+        left = self._emulator.look(lambda: self._stage.live)
+        return f"it waits for {self.waiting_for}" if not self._player.done else f"{self._announced(left[0].id)} is left"
+
     def _give_time(self, polls: int, pause: float, timeout: float) -> None:
+        __tracebackhide__ = True
         requests = self._emulator.requests
         since = monotonic()
 

@@ -7,12 +7,15 @@ from time import monotonic
 from types import TracebackType
 from typing import Literal, Self
 
+from notbefore.core import errors, fleet
 from notbefore.core.operations import Kind
 from notbefore.emulator.announced import AnnouncedEvent
 from notbefore.emulator.emulator import Emulator
+from notbefore.emulator.faults import table
 from notbefore.emulator.performance import Performance
 from notbefore.emulator.requests import Requests
-from notbefore.emulator.stage import Announcement
+from notbefore.emulator.scenarios.text import nearest
+from notbefore.emulator.stage import Announcement, Stage
 from notbefore.settings.spans import Span
 from notbefore.wire import versions
 
@@ -35,25 +38,50 @@ class ScheduledEvents:
         self,
         *,
         as_vm: str = AS_VM,
-        vms: Iterable[str] | Mapping[str, int] = (),
+        vms: str | Iterable[str] | Mapping[str, int] = (),
         time: Literal["real", "virtual"] = "real",
         speed: float = 1,
     ) -> None:
         """Whoever asks is `as_vm`; `vms` are others of its group, perhaps with the update domain of each."""
-        self._emulator = Emulator(as_vm=as_vm, virtual=_is_virtual(time), speed=speed)
-        domains = vms if isinstance(vms, Mapping) else dict.fromkeys(vms, 0)
-        for name, domain in domains.items():
-            self._emulator.stage.add_vm(name, self.now, update_domain=domain)
+        if time not in ("real", "virtual"):
+            raise errors.RefusedError(f'time is "real" or "virtual", not {time!r}')
+        if not isinstance(speed, int | float) or not speed > 0:
+            raise errors.RefusedError(f"speed is how many times as fast: a number above 0, not {speed!r}")
+        self._domains = dict(vms) if isinstance(vms, Mapping) else dict.fromkeys(_names(vms), 0)
+        self._as_vm = fleet.require_name("VM", as_vm)
+        self._virtual = time == "virtual"
+        self._speed = speed
+        self._last: Emulator | None = None
         self._endpoints: dict[str, str] = {}
 
     def __enter__(self) -> Self:
-        self._emulator.start()
+        emulator = Emulator(as_vm=self._as_vm, virtual=self._virtual, speed=self._speed)
+        emulator.start()
+        try:
+            emulator.change(lambda now: self._add_vms(emulator.stage, now))
+        except BaseException:
+            emulator.stop()
+            raise
+        self._last = emulator
+        self._endpoints.clear()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._emulator.stop()
+
+    def _add_vms(self, stage: Stage, now: datetime) -> None:
+        for name, domain in self._domains.items():
+            stage.add_vm(name, now, update_domain=domain)
+
+    @property
+    def _emulator(self) -> Emulator:
+        if self._last is None:
+            raise errors.RefusedError(
+                "nothing is emulated yet: use it as `with ScheduledEvents() as scheduled_events:`"
+            )
+        return self._last
 
     # Where, who, when
 
@@ -120,7 +148,7 @@ class ScheduledEvents:
     ) -> AnnouncedEvent:
         """Any kind of operation (`live-migration`, `host-reboot`, ...), with any notice; by default its least."""
         announcement = Announcement(
-            kind=Kind(kind),
+            kind=_kind(kind),
             resources=vms or (self.as_vm,),
             notice=None if notice is None else _span(notice),
             takes=_span(takes),
@@ -129,9 +157,12 @@ class ScheduledEvents:
         )
         return AnnouncedEvent(self._emulator, self._emulator.announce(announcement))
 
-    def play(self, scenario: str | Path, *, resources: Iterable[str] = (), seed: int | None = None) -> Performance:
-        """One of the catalogue, or a file. It starts afresh: events that were there before are gone."""
-        return Performance.begin(self._emulator, scenario, tuple(resources), seed)
+    def play(
+        self, scenario: str | Path, *, resources: str | Iterable[str] = (), seed: int | None = None
+    ) -> Performance:
+        """One of the catalogue, or a file, perhaps with other VMs in place of its own. It starts afresh: what was there
+        before is gone, and whoever asks is the VM that the scenario says."""
+        return Performance.begin(self._emulator, scenario, _names(resources), seed)
 
     def advance(self, span: Duration) -> None:
         """Move the clock on; all that is due meanwhile has happened when this returns."""
@@ -140,7 +171,8 @@ class ScheduledEvents:
     @property
     def events(self) -> list[AnnouncedEvent]:
         """Those that documents show now."""
-        return [AnnouncedEvent(self._emulator, event) for event in self._emulator.stage.live]
+        emulator = self._emulator
+        return [AnnouncedEvent(emulator, event) for event in emulator.look(lambda: emulator.stage.live)]
 
     def fault(
         self,
@@ -154,7 +186,7 @@ class ScheduledEvents:
         """From now on; used with `with`, until the end of the block."""
         self._emulator.switch_on(
             name,
-            amount=None if amount is None else _span(amount),
+            amount=table.read_amount(amount) if isinstance(amount, str) else amount,
             on=on,
             times=times,
             lasts=None if lasts is None else _span(lasts),
@@ -175,17 +207,22 @@ class ScheduledEvents:
         """Everything that was asked, with its answer."""
         return self._emulator.requests
 
-    def assert_polled_at_least(self, hz: float = 1) -> None:
-        """Never silent for longer than half as long again as it may be, from the first poll until now."""
-        polls = self.requests.polls
-        if not polls:
-            raise AssertionError(f"there was to be a poll every {1 / hz:g} s, but there was none at all")
-        ends = [poll.answered for poll in polls]
-        begins = [poll.monotonic for poll in polls[1:]] + [monotonic()]
-        longest = max(begin - end for end, begin in zip(ends, begins, strict=True))
+    def assert_polled_at_least(self, hz: float = 1, *, by: str | None = None) -> None:
+        """From its first poll until now the VM (`as_vm`, unless another is named) was never silent for longer than half
+        as long again as it may be. Whoever waits for the answer to a poll is not silent."""
+        __tracebackhide__ = True
+        vm = by or self.as_vm
+        # In this order: one that is answered meanwhile is seen twice rather than never.
+        held = [since for name, since in self._emulator.polls_under_way() if name == vm]
+        polls = [poll for poll in self.requests.polls if poll.vm == vm]
+        begins = sorted([*(poll.monotonic for poll in polls), *held])
+        expected = f"{vm} was to poll every {1 / hz:g} s, but"
+        if not begins:
+            raise AssertionError(f"{expected} it did not poll at all")
+        ends = sorted([*(poll.answered for poll in polls), *(monotonic() for _ in held)])
+        longest = max(begin - end for end, begin in zip(ends, [*begins[1:], monotonic()], strict=True))
         if longest > 1.5 / hz:
-            silence = f"for {longest:.1f} s there was none ({len(polls)} polls in all)"
-            raise AssertionError(f"there was to be a poll every {1 / hz:g} s, but {silence}")
+            raise AssertionError(f"{expected} once it was silent for {longest:.1f} s ({len(begins)} polls in all)")
 
 
 class SwitchedOn:
@@ -204,10 +241,14 @@ class SwitchedOn:
         self._emulator.switch_off(self.name)
 
 
-def _is_virtual(time: str) -> bool:
-    if time not in ("real", "virtual"):
-        raise ValueError(f'time is "real" or "virtual", not {time!r}')
-    return time == "virtual"
+def _kind(name: Kind | str) -> Kind:
+    if name not in set(Kind):
+        raise errors.RefusedError(nearest(str(name), list(Kind), "kind of operation"))
+    return Kind(name)
+
+
+def _names(given: str | Iterable[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
 
 
 def _span(written: Duration) -> timedelta:

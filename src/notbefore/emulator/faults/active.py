@@ -90,6 +90,10 @@ class Party(Protocol):
     def poll_under_way(self) -> tuple[str, float] | None:
         """Whose, and since when by the monotonic clock."""
 
+    @property
+    def poll_under_way(self) -> tuple[str, float] | None:
+        """Whose, and since when by the monotonic clock."""
+
 
 class Faults:
     """Switched from any thread, met on the loop's. Times given here have been divided by the emulator's speed already;

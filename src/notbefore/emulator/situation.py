@@ -1,0 +1,61 @@
+"""What a handler should get through: every scenario of the catalogue, and a restart under every fault."""
+
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+
+from notbefore.core import errors
+from notbefore.emulator.faults import showing, table
+from notbefore.emulator.faults.table import Changes, Fault, Refuses, Resets
+from notbefore.emulator.performance import Performance
+from notbefore.emulator.scenarios import catalogue
+from notbefore.emulator.scenarios.text import nearest
+from notbefore.emulator.scheduled_events import ScheduledEvents
+
+SCENARIO = "scenario"
+FAULT = "fault"
+UNDER_FAULTS = "reboot"
+"""The scenario that is played there."""
+TIMES = 2
+"""So many requests in a row tell the handler nothing; then it can know."""
+
+
+def ids() -> list[str]:
+    """`scenario-reboot`, `fault-reset`."""
+    scenarios = [f"{SCENARIO}-{name}" for name in catalogue.names()]
+    return [*scenarios, *(f"{FAULT}-{fault.name}" for fault in table.ALL)]
+
+
+def matching(patterns: Sequence[str]) -> list[str]:
+    """All, or those that one of the patterns is about: `fault-*`, `scenario-reboot`."""
+    known = ids()
+    for pattern in patterns:
+        if not any(fnmatchcase(each, pattern) for each in known):
+            raise errors.NotFoundError(nearest(pattern, known, "situation"))
+    return [each for each in known if not patterns or any(fnmatchcase(each, pattern) for pattern in patterns)]
+
+
+class Situation:
+    def __init__(self, scheduled_events: ScheduledEvents, situation_id: str) -> None:
+        self.kind, _, self.name = situation_id.partition("-")
+        """`scenario` or `fault`, and which one."""
+        self._events = scheduled_events
+
+    def play(self, *, resources: str | Iterable[str] = ()) -> Performance:
+        """Begin, perhaps with other VMs in place of the scenario's."""
+        if self.kind == SCENARIO:
+            return self._events.play(self.name, resources=resources)
+        performance = self._events.play(UNDER_FAULTS, resources=resources)
+        self._events.fault(self.name, times=TIMES if _hides_the_document(table.find(self.name)) else None)
+        return performance
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} {self.name}>"
+
+
+def _hides_the_document(fault: Fault) -> bool:
+    match fault.effect:
+        case Refuses() | Resets():
+            return True
+        case Changes(document=change):
+            return change in (showing.emptied, showing.halved)
+    return False

@@ -2,14 +2,41 @@
 
 import logging
 import sys
-
-import structlog
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from notbefore.settings.values import LogFormat, LogLevel
+
+if TYPE_CHECKING:
+    pass
+
+
+class Log:
+    """Of what starts quickly: structlog is loaded when there is something to say, since it is as large as all the rest.
+
+    Where no descriptor is left it cannot be loaded; who must not miss a line then has configured it before."""
+
+    def __init__(self) -> None:
+        self.setup: Callable[[], None] = lambda: None
+        """Called before the first line, where nothing was configured at the start."""
+
+    def __getattr__(self, level: str) -> Any:
+        try:
+            import structlog
+        except OSError:
+            return lambda *_, **__: None
+        setup, self.setup = self.setup, lambda: None
+        setup()
+        return getattr(structlog.get_logger(), level)
+
+
+log = Log()
 
 
 def configure(level: LogLevel, log_format: LogFormat) -> None:
     """To standard error: for people on a terminal, otherwise one JSON object a line."""
+    import structlog
+
     people = log_format is LogFormat.CONSOLE or (log_format is LogFormat.AUTO and sys.stderr.isatty())
     renderer: structlog.typing.Processor = (
         structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()) if people else structlog.processors.JSONRenderer()
@@ -33,6 +60,5 @@ class _Forwarding(logging.Handler):
     """What libraries log comes out in the same form as what we do."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        log = structlog.get_logger()
         said = record.getMessage()
         log.log(record.levelno, "A library has something to say", action="library", said=said, exc_info=record.exc_info)

@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, cast
 
-import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
@@ -13,8 +12,7 @@ from starlette.routing import BaseRoute, Match, Route
 
 from notbefore.control import answers
 from notbefore.core import errors
-
-log = structlog.get_logger()
+from notbefore.logs import log
 
 Handler = Callable[[Request, Exception], Awaitable[Response]]
 

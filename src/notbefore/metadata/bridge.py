@@ -9,7 +9,7 @@ from typing import Protocol
 
 from notbefore.core import errors
 from notbefore.core.approving import Approval
-from notbefore.metadata.log import log
+from notbefore.logs import log
 
 Approved = Callable[[errors.NotbeforeError | None], None]
 Heard = Callable[[bool], None]

@@ -10,10 +10,10 @@ import stat
 from pathlib import Path
 
 from notbefore.core import errors
+from notbefore.logs import log
 from notbefore.metadata import answers, identity
 from notbefore.metadata.answers import Persistence
 from notbefore.metadata.desk import Desk
-from notbefore.metadata.log import log
 from notbefore.metadata.protocol import Connect, Connection
 from notbefore.settings import Address, Listener
 

@@ -8,11 +8,11 @@ import time
 
 from notbefore.clock import Clock
 from notbefore.core import fleet
+from notbefore.logs import log
 from notbefore.metadata import answers, gates
 from notbefore.metadata.answers import Answer
 from notbefore.metadata.board import Board, Guest
 from notbefore.metadata.gates import Proof
-from notbefore.metadata.log import log
 from notbefore.metadata.options import Options, Proxy
 from notbefore.metadata.rate import Rate
 from notbefore.settings import ProxyStyle

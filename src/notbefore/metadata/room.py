@@ -4,8 +4,8 @@ import asyncio
 import heapq
 from typing import TYPE_CHECKING
 
+from notbefore.logs import log
 from notbefore.metadata.counters import Counters
-from notbefore.metadata.log import log
 from notbefore.metadata.options import Limits
 
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from notbefore.clock import Clock
 from notbefore.core.timing import Timing
+from notbefore.logs import log
 from notbefore.metadata import door
 from notbefore.metadata.board import Board
 from notbefore.metadata.bridge import Bridge, Guests
 from notbefore.metadata.counters import Counters
 from notbefore.metadata.desk import Desk
 from notbefore.metadata.door import Door
-from notbefore.metadata.log import log
 from notbefore.metadata.options import Options
 from notbefore.metadata.protocol import Connect, Connection
 from notbefore.settings import Address, Listener

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 import requests
+from tests.acceptance.running import until
 
 from notbefore.core import errors
 from notbefore.core.operations import Event, Kind, Status
@@ -169,3 +170,20 @@ def test_a_port_that_is_taken_leaves_nothing_behind() -> None:
         with pytest.raises(errors.RefusedError, match="cannot be served"):
             second.start(first.address)
         assert threading.active_count() == threads
+
+
+@pytest.mark.parametrize(("fault", "amount"), [("frozen", 2 * MINUTE), ("slow-first-answer", 2 * MINUTE)])
+def test_what_is_held_goes_on_when_time_is_moved(fault: str, amount: timedelta) -> None:
+    with running() as emulator:
+        emulator.switch_on(fault, amount=amount)
+        answers: list[int] = []
+        guest = threading.Thread(target=lambda: answers.append(ask(emulator.address).status_code))
+        guest.start()
+        until(emulator.polls_under_way)
+        assert emulator.due == emulator.clock.now() + amount
+        emulator.advance(amount - SECOND)
+        assert answers == []
+        emulator.advance(SECOND)
+        guest.join(10)
+        assert answers == [200]
+        assert emulator.due is None

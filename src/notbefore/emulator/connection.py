@@ -74,6 +74,7 @@ class EmulatedConnection(Connection):
         self._faults.parties.discard(self)
         if self._hold is not None:
             self._hold.cancel()
+            self._faults.hold(self, None)
         if self._turn is not None:
             self._record(self._turn, None)
         for request in self._arrived:
@@ -93,6 +94,10 @@ class EmulatedConnection(Connection):
         if self._hold is not None:
             self._hold.lift(over)
 
+    def look_at_clock(self) -> None:
+        if self._hold is not None:
+            self._hold.look_at_clock()
+
     @property
     def poll_under_way(self) -> tuple[str, float] | None:
         turn = self._turn
@@ -111,7 +116,8 @@ class EmulatedConnection(Connection):
         turn.met = self._faults.meet(_kind(request.verdict))
         if turn.met.holding:
             self.hold(request)
-            self._hold = Hold(self.desk.loop, dict(turn.met.holding), lambda: self._go_on(turn))
+            self._hold = Hold(self.desk.loop, self.desk.clock, dict(turn.met.holding), lambda: self._go_on(turn))
+            self._faults.hold(self, self._hold.until)
         else:
             self._carry_out(turn)
 
@@ -120,6 +126,7 @@ class EmulatedConnection(Connection):
 
     def _go_on(self, turn: Turn) -> None:
         self._hold = None
+        self._faults.hold(self, None)
         if self.let_go(turn.request):
             self._carry_out(turn)
             self.work()

@@ -180,14 +180,14 @@ class Emulator:
             while not self._closing:
                 now = self.clock.now()
                 self._run(now)
-                due = self.due
+                due = self._scripted
                 self._changed.wait(None if due is None else max(0.0, (due - now).total_seconds()))
 
     def _run(self, now: datetime) -> None:
         """Everything that is due by now, each thing at its own moment."""
         player, stage = self.player, self.stage
         if player is not None:
-            while (due := self.due) is not None and due <= now:
+            while (due := self._scripted) is not None and due <= now:
                 stage.tick(due)
                 player.play(due)
         stage.tick(now)
@@ -198,9 +198,12 @@ class Emulator:
 
     @property
     def due(self) -> datetime | None:
-        """When the next thing happens by itself."""
-        dues = (self.stage.due, None if self.player is None else self.player.due)
-        return min((due for due in dues if due is not None), default=None)
+        """When the next thing happens by itself, the end of a fault included."""
+        return _first(self._scripted, self.faults.due)
+
+    @property
+    def _scripted(self) -> datetime | None:
+        return _first(self.stage.due, None if self.player is None else self.player.due)
 
     def _set_stage(
         self,
@@ -223,6 +226,10 @@ class Emulator:
 
     def _shortened(self, span: timedelta | None) -> timedelta | None:
         return None if span is None else self.timing.shortened(span)
+
+
+def _first(*moments: datetime | None) -> datetime | None:
+    return min((moment for moment in moments if moment is not None), default=None)
 
 
 class Guests:

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from time import monotonic
 from typing import Protocol
 
 from notbefore.clock import Clock
@@ -29,37 +28,41 @@ class Active:
     until: datetime | None
     """By the emulator's clock; None: until it is switched off."""
     began: Began = field(default_factory=Began, repr=False, compare=False)
-    first_at: float | None = None
-    """When a request first met it, by the monotonic clock; kept only where it matters."""
+    first_at: datetime | None = None
+    """When a request first met it; kept only where it matters."""
 
     def meets(self, kind: On) -> bool:
         return self.on in (On.ALL, kind)
 
     def is_over(self, now: datetime) -> bool:
-        if self.until is not None and self.until <= now:
-            return True
-        # Whoever comes after the slow first answer is answered as usual.
-        return self.first_at is not None and self.first_at + self.amount.total_seconds() <= monotonic()
+        end = self.end
+        return end is not None and end <= now
 
-    def seconds(self, now: datetime) -> float:
-        """How long a request that comes now is held."""
+    @property
+    def end(self) -> datetime | None:
+        """When it is over by itself."""
+        # Whoever comes after the slow first answer is answered as usual.
+        ends = (self.until, None if self.first_at is None else self.first_at + self.amount)
+        return min((end for end in ends if end is not None), default=None)
+
+    def held_until(self, now: datetime) -> datetime:
+        """When a request that comes now is answered."""
         match self.fault.effect:
             case Holds(since=Since.FIRST):
-                now_at = monotonic()
-                self.first_at = self.first_at or now_at
-                return self.first_at + self.amount.total_seconds() - now_at
+                self.first_at = self.first_at or now
+                return self.first_at + self.amount
             case Holds(since=Since.SWITCH):
                 assert self.until is not None
-                return (self.until - now).total_seconds()
-        return self.amount.total_seconds()
+                return self.until
+        return now + self.amount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Met:
     """What one request meets."""
 
-    holding: tuple[tuple[str, float], ...] = ()
-    """By which faults, and for how many seconds."""
+    holding: tuple[tuple[str, datetime], ...] = ()
+    """By which faults, and until when."""
     instead: Active | None = None
     """What answers it in place of the endpoint, or not at all."""
     changing: tuple[Active, ...] = ()
@@ -86,9 +89,8 @@ class Party(Protocol):
     def reconsider(self, over: Collection[str]) -> None:
         """Faults have been switched; those that are `over` hold nobody any longer."""
 
-    @property
-    def poll_under_way(self) -> tuple[str, float] | None:
-        """Whose, and since when by the monotonic clock."""
+    def look_at_clock(self) -> None:
+        """It may have been moved: what was to be held until then is held no longer."""
 
     @property
     def poll_under_way(self) -> tuple[str, float] | None:
@@ -105,6 +107,7 @@ class Faults:
         self._lock = threading.Lock()
         self._active: dict[str, Active] = {}
         """In the order they were switched on."""
+        self._held: dict[object, datetime] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._board = Board()
         self.parties: set[Party] = set()
@@ -183,8 +186,26 @@ class Faults:
         """After the clock has jumped: whoever is held by what is over is answered."""
         with self._lock:
             over = self._drop(now)
+            held = any(end <= now for end in self._held.values())
         if over:
             self._post(lambda: self._tell(over))
+        if held:
+            self._post(self._let_look)
+
+    @property
+    def due(self) -> datetime | None:
+        """When the next fault, or the next hold, is over by itself."""
+        with self._lock:
+            ends = [*(active.end for active in self._active.values()), *self._held.values()]
+        return min((end for end in ends if end is not None), default=None)
+
+    def hold(self, holder: object, until: datetime | None) -> None:
+        """Somebody's request is held until then; None: not any more."""
+        with self._lock:
+            if until is None:
+                self._held.pop(holder, None)
+            else:
+                self._held[holder] = until
 
     def meet(self, kind: On) -> Met:
         """What a request of this kind meets now; it counts as one time."""
@@ -200,7 +221,7 @@ class Faults:
             changing = [active for active in meeting if _changes(active, document=instead is None)]
             changing.sort(key=lambda active: table.ALL.index(active.fault))
             met = Met(
-                holding=tuple((active.fault.name, active.seconds(now)) for active in holding),
+                holding=tuple((active.fault.name, active.held_until(now)) for active in holding),
                 instead=instead,
                 changing=tuple(changing),
             )
@@ -231,6 +252,10 @@ class Faults:
     def _tell(self, over: Collection[str]) -> None:
         for party in tuple(self.parties):
             party.reconsider(over)
+
+    def _let_look(self) -> None:
+        for party in tuple(self.parties):
+            party.look_at_clock()
 
     def _post(self, call: Callable[[], None]) -> None:
         # A closed loop has nobody left to tell.

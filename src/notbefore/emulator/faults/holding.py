@@ -2,35 +2,55 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
-from time import monotonic
+from datetime import datetime
+
+from notbefore.clock import Clock
 
 
 class Hold:
-    """`release` is called once, unless it is cancelled before."""
+    """By the emulator's clock, which may be moved, and by a timer, should it stand still.
+
+    `release` is called once, unless it is cancelled before.
+    """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, seconds: Mapping[str, float], release: Callable[[], None]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        until: Mapping[str, datetime],
+        release: Callable[[], None],
     ) -> None:
-        now = monotonic()
         self._loop = loop
-        self._release = release
-        self._due = {name: now + each for name, each in seconds.items()}
+        self._clock = clock
+        self._until = dict(until)
         """By the name of what holds it."""
-        self._timer = loop.call_later(max(seconds.values()), release)
+        self._release = release
+        self._timer = self._wait()
+
+    @property
+    def until(self) -> datetime:
+        return max(self._until.values())
 
     def lift(self, names: Collection[str]) -> None:
         """These hold it no longer."""
-        if self._due.keys().isdisjoint(names):
+        if self._until.keys().isdisjoint(names):
             return
-        self._due = {name: due for name, due in self._due.items() if name not in names}
+        self._until = {name: until for name, until in self._until.items() if name not in names}
         self._timer.cancel()
-        if self._due:
-            self._timer = self._loop.call_later(max(self._due.values()) - monotonic(), self._release)
+        if self._until:
+            self._timer = self._wait()
         else:
             self._release()
 
+    def look_at_clock(self) -> None:
+        now = self._clock.now()
+        self.lift([name for name, until in self._until.items() if until <= now])
+
     def end(self) -> None:
-        self.lift(tuple(self._due))
+        self.lift(tuple(self._until))
 
     def cancel(self) -> None:
         self._timer.cancel()
+
+    def _wait(self) -> asyncio.TimerHandle:
+        return self._loop.call_later(max(0.0, (self.until - self._clock.now()).total_seconds()), self._release)

@@ -27,13 +27,15 @@ ANY_PORT = Address(host="127.0.0.1", port=0)
 class Emulator:
     """May be used from any thread. Whatever a method has done, the next request of a guest sees."""
 
-    def __init__(self, *, as_vm: str, virtual: bool = False, speed: float = 1) -> None:
+    def __init__(
+        self, *, as_vm: str, virtual: bool = False, speed: float = 1, requests: Requests | None = None
+    ) -> None:
         self.as_vm = as_vm
         """Who callers are."""
         self.clock = EmulatedClock(virtual=virtual)
         self.timing = Timing(speed=speed)
         self.faults = Faults(self.clock, speed=speed)
-        self.requests = Requests()
+        self.requests = Requests() if requests is None else requests
         self.player: Player | None = None
         self.address = ANY_PORT
         """Where guests are answered."""

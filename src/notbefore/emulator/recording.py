@@ -41,13 +41,22 @@ class Recorder:
     """`run` in one thread, `stop` from another."""
 
     def __init__(
-        self, candidate: Candidate, api_version: str, *, every: float, tell: Callable[[Heard], None], pace: Pace = USUAL
+        self,
+        candidate: Candidate,
+        api_version: str,
+        *,
+        every: float,
+        lasts: float | None = None,
+        tell: Callable[[Heard], None],
+        pace: Pace = USUAL,
     ) -> None:
+        """Durations in seconds."""
         self.tally = Tally()
         self.start = Start(format=recorded.FORMAT, url=candidate.url, api_version=api_version, at=MachineClock().now())
         self._began = monotonic()
         self._target = f"/metadata/scheduledevents?api-version={api_version}"
         self._every = every
+        self._lasts = lasts
         self._tell = tell
         self._pace = pace
         self._connection = Connection(candidate.host, candidate.port, connect_timeout=pace.connect_timeout)
@@ -62,10 +71,17 @@ class Recorder:
         self._connection.close()
 
     def run(self, writer: Writer) -> None:
-        while not self._stopping.is_set():
-            asked = monotonic()
-            pause = self._look(writer, asked)
-            self._stopping.wait(max(pause, asked + self._every - monotonic()))
+        timer = threading.Timer(self._lasts or 0, self.stop)
+        if self._lasts is not None:
+            timer.start()
+        try:
+            while not self._stopping.is_set():
+                asked = monotonic()
+                pause = self._look(writer, asked)
+                self._stopping.wait(max(pause, asked + self._every - monotonic()))
+        finally:
+            timer.cancel()
+            self._connection.close()
         self.tally.seconds = self._since_start()
         writer.write(End(at=self.tally.seconds))
 

@@ -18,13 +18,14 @@ from notbefore.core.documents import Document
 from notbefore.core.fleet import Listening, Policy, Scope, ScopeKind, Vm
 from notbefore.core.operations import Event, EventType, Source, Status
 from notbefore.core.timing import ENDED_APPROVABLE, STARTED_SHOWN, Timing, whole_second_up
+from notbefore.emulator import recorded
 from notbefore.emulator.endpoint import Endpoint
 from notbefore.emulator.faults import table
 from notbefore.emulator.faults.active import Faults
 from notbefore.emulator.faults.table import Fault, Holds, On, Says, Since
+from notbefore.emulator.foreground import Happening
 from notbefore.emulator.recorded import Answer, Failure, Heard, Recording
 from notbefore.emulator.requests import Requests
-from notbefore.logs import log
 from notbefore.service.publishing import Members
 from notbefore.settings import Address
 from notbefore.settings.spans import LONGEST
@@ -46,6 +47,7 @@ SILENT = Fault(
 )
 
 E = TypeVar("E", bound=StrEnum)
+Tell = Callable[[Happening], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +162,7 @@ class Replay:
         speed: float = 1,
         as_vm: str | None = None,
         loop: bool = False,
-        tell: Callable[[Step], None] = lambda _: None,
+        tell: Tell = lambda _: None,
     ) -> None:
         timing = Timing(speed=speed)
         self.script = Script(recording, timing)
@@ -173,17 +175,12 @@ class Replay:
         self._endpoint = Endpoint(
             clock=self._clock, timing=timing, faults=self._faults, requests=self.requests, as_vm=self.as_vm
         )
-        self._guests = Guests(self._clock)
+        self._guests = Guests(self._clock, tell)
         self._tag = secrets.token_hex(4)
         self._shown = 0
         self._round = self.script.round(self._clock.now())
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._play, name="replay", daemon=True)
-
-    @property
-    def began(self) -> datetime:
-        """The present round."""
-        return self._round.steps[0].at
 
     def start(self, at: Address) -> Address:
         """Gives where guests are answered."""
@@ -191,7 +188,6 @@ class Replay:
         # The loop does not run yet: nobody sees the board before this is on it.
         self._put(self._round.steps[0])
         address = self._endpoint.start(self._guests, at)
-        self._tell(self._round.steps[0])
         self._thread.start()
         return address
 
@@ -200,11 +196,6 @@ class Replay:
         self._thread.join()
         self._endpoint.stop()
 
-    def wait(self, timeout: float | None = None) -> bool:
-        """Whether all has been played; with `loop`, never."""
-        self._thread.join(timeout)
-        return not self._thread.is_alive()
-
     def _play(self) -> None:
         steps: Sequence[Step] = self._round.steps[1:]
         while True:
@@ -212,7 +203,7 @@ class Replay:
                 if self._stopped_before(step.at):
                     return
                 self._show(step)
-            if self._stopped_before(self._round.ends) or not self._loop:
+            if not self._loop or self._stopped_before(self._round.ends):
                 return
             self._round = self.script.round(self._clock.now())
             steps = self._round.steps
@@ -223,7 +214,6 @@ class Replay:
     def _show(self, step: Step) -> None:
         # Both at once: no poll finds an error that is over, and the document from before it.
         self._endpoint.call(lambda: self._put(step))
-        self._tell(step)
 
     def _put(self, step: Step) -> None:
         if step.document is not None:
@@ -233,6 +223,7 @@ class Replay:
             self._guests.show(document)
             self._endpoint.board.put_documents([document])
         self._faults.put(step.fault)
+        self._tell(Happening(at=self._clock.now(), action="replay.said", said=recorded.described(step.heard)))
 
     def _members(self) -> Members:
         policy = Policy(listening=Listening.ALWAYS)
@@ -243,8 +234,9 @@ class Replay:
 class Guests:
     """What guests cause, for `metadata.bridge`: nothing."""
 
-    def __init__(self, clock: SystemClock) -> None:
+    def __init__(self, clock: SystemClock, tell: Tell) -> None:
         self._clock = clock
+        self._tell = tell
         self._lock = threading.Lock()
         self._ended: dict[str, datetime | None] = {}
         """By id; None: it is live."""
@@ -265,13 +257,16 @@ class Guests:
     def _approve(self, approval: Approval) -> errors.NotbeforeError | None:
         with self._lock:
             known = all(self._is_approvable(event_id) for event_id in approval.event_ids)
+        ids = ", ".join(approval.event_ids)
+        facts = {"vm": approval.vm, "event_ids": approval.event_ids}
         if not known:
-            log.info("An approval was refused", action="replay.refused", vm=approval.vm, events=approval.event_ids)
+            self._say("replay.refused", f"{approval.vm} approves what the recording does not have: {ids}", facts)
             return errors.RefusedError("an EventId names no live event of this recording: nothing was approved")
-        log.info(
-            "Approved; it goes on as recorded", action="replay.approved", vm=approval.vm, events=approval.event_ids
-        )
+        self._say("replay.approved", f"{approval.vm} approves {ids}; the recording goes on", facts)
         return None
+
+    def _say(self, action: str, said: str, facts: Mapping[str, object]) -> None:
+        self._tell(Happening(at=self._clock.now(), action=action, said=said, facts=facts))
 
     def _is_approvable(self, event_id: str) -> bool:
         if event_id not in self._ended:

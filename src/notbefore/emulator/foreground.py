@@ -1,0 +1,77 @@
+"""A command that serves until it is interrupted: its signals, its ready file, and what it says meanwhile."""
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from notbefore.core import errors
+from notbefore.wire import versions
+
+STDOUT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Happening:
+    at: datetime
+    action: str
+    """A slug such as `event.approved`."""
+    said: str
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+
+@contextmanager
+def interrupting(stop: Callable[[], None]) -> Iterator[None]:
+    """Meanwhile SIGINT and SIGTERM do this."""
+
+    def interrupt(*_: object) -> None:
+        # In a thread: a handler runs in the midst of something, which may hold the very lock that is needed.
+        threading.Thread(target=stop).start()
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def ready(endpoint: object, **more: object) -> dict[str, object]:
+    """What programs want to know once guests are answered."""
+    url = f"http://{endpoint}"
+    place = f"{url}/metadata/scheduledevents?api-version={versions.NEWEST.name}"
+    return {"endpoint": url, "url": place, **more, "pid": os.getpid()}
+
+
+def write_ready(path: Path, values: Mapping[str, object]) -> None:
+    """Whoever waits for the file sees all of it or none."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        draft.write_text(line(values), encoding="utf-8")
+        draft.replace(path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise errors.RefusedError(f"the ready file {path} cannot be written: {error.strerror}") from None
+
+
+def told(happening: Happening, *, as_json: bool) -> str:
+    if not as_json:
+        return f"{happening.at:%H:%M:%S}  {happening.said}\n"
+    at = happening.at.isoformat().replace("+00:00", "Z")
+    return line({"at": at, "action": happening.action, "said": happening.said, **happening.facts})
+
+
+def line(values: Mapping[str, object]) -> str:
+    return json.dumps(values, ensure_ascii=False) + "\n"
+
+
+def put(text: str) -> None:
+    """Past Python's own buffers: a reader that does not read must not keep us from ending."""
+    rest = text.encode()
+    while rest:
+        rest = rest[os.write(STDOUT, rest) :]

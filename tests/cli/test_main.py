@@ -32,6 +32,8 @@ backup
 migrate
 guest events|approve|doctor
 agent run|check|status
+emulate
+emulator state|play|event|events|approve|cancel|advance|fault|faults|requests|endpoint|reset
 conformance
 """
 
@@ -82,7 +84,7 @@ def test_help_offers_what_there_is_to_choose(run: Run) -> None:
 
     for path in wanted():
         assert ("--notice" in offered(*path)) is (
-            path in {("vm", "restart"), ("vm", "redeploy"), ("vm", "evict")}
+            path in {("vm", "restart"), ("vm", "redeploy"), ("vm", "evict"), ("emulator", "event")}
             or (path[0] == "host" and path[1] in ("update", "reboot", "migrate", "degrade"))
         ), path
     for path in (("vm", "restart"), ("host", "update"), ("host", "degrade")):

@@ -42,13 +42,13 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
-class Api:
-    """The control plane. Among several tokens (from files), the first that is accepted is used."""
+class Rest:
+    """A control plane that asks for no token."""
 
-    def __init__(self, settings: OperatorSettings, *, key: str | None = None) -> None:
-        self._url = settings.control_url
-        self._tokens = _tokens(settings)
-        self._key = key
+    def __init__(self, url: str, program: str) -> None:
+        """`program` is what must be running there."""
+        self._url = url
+        self._program = program
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects())
 
     def get(self, *path: str, **query: object) -> View:
@@ -92,23 +92,10 @@ class Api:
         request.add_header("User-Agent", f"notbefore/{__version__}")
         if kind:
             request.add_header("Content-Type", kind)
-        if method in CHANGING:
-            request.add_header("Idempotency-Key", str(uuid.uuid4()) if self._key is None else self._key)
-        try:
-            return self._authorized(request)
-        except LostError:
-            # Under the same key a command takes effect once, so asking again is safe.
-            return self._authorized(request)
+        return self._carry_out(request)
 
-    def _authorized(self, request: urllib.request.Request) -> View:
-        while True:
-            request.add_header("Authorization", f"Bearer {self._tokens[0]}")
-            try:
-                return self._answer(request)
-            except AnswerError as error:
-                if error.status != 401 or len(self._tokens) == 1:
-                    raise
-                self._tokens = self._tokens[1:]
+    def _carry_out(self, request: urllib.request.Request) -> View:
+        return self._answer(request)
 
     def _answer(self, request: urllib.request.Request) -> View:
         try:
@@ -148,7 +135,35 @@ class Api:
     def _unreachable(self, reason: str | BaseException) -> errors.NotbeforeError:
         if isinstance(reason, ssl.SSLError):
             return errors.UnavailableError(f"no trusted connection to the control plane at {self._url}: {reason}")
-        return errors.UnavailableError(f"cannot reach the control plane at {self._url}: is `notbefore serve` running?")
+        return errors.UnavailableError(f"cannot reach the control plane at {self._url}: is `{self._program}` running?")
+
+
+class Api(Rest):
+    """The service's. Among several tokens (from files), the first that is accepted is used."""
+
+    def __init__(self, settings: OperatorSettings, *, key: str | None = None) -> None:
+        super().__init__(settings.control_url, "notbefore serve")
+        self._tokens = _tokens(settings)
+        self._key = key
+
+    def _carry_out(self, request: urllib.request.Request) -> View:
+        if request.get_method() in CHANGING:
+            request.add_header("Idempotency-Key", str(uuid.uuid4()) if self._key is None else self._key)
+        try:
+            return self._authorized(request)
+        except LostError:
+            # Under the same key a command takes effect once, so asking again is safe.
+            return self._authorized(request)
+
+    def _authorized(self, request: urllib.request.Request) -> View:
+        while True:
+            request.add_header("Authorization", f"Bearer {self._tokens[0]}")
+            try:
+                return self._answer(request)
+            except AnswerError as error:
+                if error.status != 401 or len(self._tokens) == 1:
+                    raise
+                self._tokens = self._tokens[1:]
 
 
 def _tokens(settings: OperatorSettings) -> list[str]:

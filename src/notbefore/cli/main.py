@@ -8,7 +8,22 @@ import typer
 
 from notbefore import __version__
 from notbefore.agent.config.file import ConfigError
-from notbefore.cli import agent, conformance, database, events, fleet, groups, guest, history, hosts, serve, tokens, vms
+from notbefore.cli import (
+    agent,
+    conformance,
+    database,
+    emulate,
+    emulator,
+    events,
+    fleet,
+    groups,
+    guest,
+    history,
+    hosts,
+    serve,
+    tokens,
+    vms,
+)
 from notbefore.cli.output import complain
 from notbefore.cli.usage import UsageError
 from notbefore.core import errors
@@ -51,6 +66,8 @@ app.add_typer(tokens.app, name="token")
 database.register(app)
 app.add_typer(guest.app, name="guest")
 app.add_typer(agent.app, name="agent")
+emulate.register(app)
+app.add_typer(emulator.app, name="emulator")
 conformance.register(app)
 
 

@@ -1,0 +1,30 @@
+"""The application by which the emulator is driven: the gate, the routes, the errors."""
+
+from fastapi import FastAPI
+
+from notbefore import __version__
+from notbefore.control import errors
+from notbefore.control.routing import operation_id
+from notbefore.emulator.control.driver import Driver
+from notbefore.emulator.control.gate import Gate
+from notbefore.emulator.control.routes import PREFIX, routes
+from notbefore.emulator.emulator import Emulator
+
+
+def create(emulator: Emulator, host: str) -> FastAPI:
+    """`host` is where it was told to listen."""
+    app = FastAPI(
+        title="notbefore emulator",
+        summary="Scheduled Events for tests: drive the emulator at run time.",
+        version=__version__,
+        openapi_url=f"{PREFIX}/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        generate_unique_id_function=operation_id,
+    )
+    app.state.driver = Driver(emulator)
+    app.include_router(routes)
+    errors.install(app, routes.routes)
+    app.add_middleware(Gate, host=host)
+    return app

@@ -1,0 +1,69 @@
+"""The emulator in the hands of whoever drives it over HTTP."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from notbefore.core.operations import Event
+from notbefore.emulator.control import models
+from notbefore.emulator.emulator import Emulator
+from notbefore.emulator.scenarios import catalogue, reading, rehearsing
+from notbefore.emulator.scenarios.format import Scenario
+from notbefore.emulator.stage import Announcement
+
+BY = "operator"
+"""Who approves in place of the guests."""
+
+
+class Driver:
+    def __init__(self, emulator: Emulator) -> None:
+        self.emulator = emulator
+        self._endpoints: dict[str, str] = {}
+
+    def play(self, asked: models.Play) -> None:
+        scenario = _scenario(asked)
+        self.emulator.play(scenario if asked.seed is None else replace(scenario, seed=asked.seed))
+
+    def announce(self, asked: models.NewEvent) -> Event:
+        return self.emulator.announce(
+            Announcement(
+                kind=asked.kind,
+                resources=asked.resources or (self.emulator.as_vm,),
+                notice=asked.notice,
+                takes=asked.takes,
+                description=asked.description,
+                duration=asked.duration_seconds,
+            )
+        )
+
+    def event(self, event_id: str) -> Event:
+        return self.emulator.change(lambda _: self.emulator.stage.event(event_id))
+
+    def events(self, *, live: bool | None) -> list[Event]:
+        """Oldest first."""
+        found = self.emulator.change(lambda _: self.emulator.stage.events)
+        return [event for event in found if live in (None, event.status.live)]
+
+    def approve(self, event_id: str) -> Event:
+        self.emulator.approve(event_id, BY)
+        return self.event(event_id)
+
+    def cancel(self, event_id: str) -> Event:
+        self.emulator.cancel(event_id)
+        return self.event(event_id)
+
+    def endpoint_of(self, vm: str) -> str:
+        """Where every caller is this VM."""
+        if vm not in self._endpoints:
+            self._endpoints[vm] = f"http://{self.emulator.open(vm)}"
+        return self._endpoints[vm]
+
+
+def _scenario(asked: models.Play) -> Scenario:
+    if "=" in asked.scenario:
+        scenario = reading.read(asked.scenario, asked.source, name=Path(asked.source).stem)
+    else:
+        scenario = catalogue.load(asked.scenario)
+    if asked.resources:
+        scenario = scenario.on(asked.resources)
+    rehearsing.check(scenario)
+    return scenario

@@ -34,6 +34,8 @@ guest events|approve|doctor
 agent run|check|status
 emulate
 emulator state|play|event|events|approve|cancel|advance|fault|faults|requests|endpoint|reset
+record
+replay
 conformance
 """
 

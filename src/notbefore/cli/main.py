@@ -20,6 +20,7 @@ from notbefore.cli import (
     guest,
     history,
     hosts,
+    recording,
     serve,
     tokens,
     vms,
@@ -68,6 +69,7 @@ app.add_typer(guest.app, name="guest")
 app.add_typer(agent.app, name="agent")
 emulate.register(app)
 app.add_typer(emulator.app, name="emulator")
+recording.register(app)
 conformance.register(app)
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -28,17 +28,16 @@ from notbefore.emulator.recording import Recorder
 from notbefore.settings import EmulatorSettings, table
 from notbefore.settings.spans import Span
 
-if TYPE_CHECKING:
-    pass
-
 VERSION = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 OFTEN = timedelta(milliseconds=10)
-HELP = {"as_vm": "Which VM every caller is; else the first that the recording names."}
-ROWS = [
-    replace(row, help=HELP.get(row.attribute, row.help))
-    for row in table.EMULATE
-    if row.attribute in ("speed", "port", "metadata", "as_vm", "ready_file")
-]
+HELP = {
+    "speed": "Divide every duration by this; NotBefore shrinks with them.",
+    "port": "The port at which guests are answered; 0 for one that is free.",
+    "metadata": "Where guests are answered.",
+    "as_vm": "Which VM every caller is; else the first that the recording names, or web-0.",
+    "ready_file": "File to write the addresses to, as JSON, once guests are answered.",
+}
+ROWS = [replace(row, help=HELP[row.attribute]) for row in table.EMULATE if row.attribute in HELP]
 
 Url = Annotated[str, typer.Argument(metavar="URL", help="The endpoint, such as http://169.254.169.254.")]
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The recording.", show_default=False)]
@@ -106,11 +105,15 @@ def _sum_up(recorder: Recorder, file: Path, out: Output) -> None:
             }
         )
         return
-    errors_too = f", {tally.failures} of them errors," if tally.failures else ""
+    failed = f" ({_counted(tally.failures, 'error')})" if tally.failures else ""
     out.line(
-        f"Recorded {tally.changes} changes{errors_too} and {len(tally.event_ids)} events"
+        f"Recorded {_counted(tally.changes, 'change')}{failed} and {_counted(len(tally.event_ids), 'event')}"
         f" in {times.span(timedelta(seconds=tally.seconds))} to {file}."
     )
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def replay(found: EmulatorSettings, file: File, loop: Loop = False, json: Json = False) -> None:

@@ -2,12 +2,11 @@
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
 
 from notbefore.core.journal import Entry
 from notbefore.core.operations import Event
 from notbefore.emulator.emulator import Emulator
+from notbefore.emulator.foreground import Happening
 from notbefore.emulator.playing import Note, Player
 from notbefore.emulator.requests import Requested
 from notbefore.emulator.stage import Stage
@@ -24,15 +23,6 @@ SENTENCES: Mapping[str, Callable[[Event], str]] = {
     "event.canceled": lambda _: "is cancelled and gone",
     "event.failed": lambda _: "has failed and is gone",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Happening:
-    at: datetime
-    action: str
-    """A slug such as `event.approved`."""
-    said: str
-    facts: Mapping[str, object] = field(default_factory=dict)
 
 
 class Teller:

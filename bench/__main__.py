@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from bench import agent, approvals, fleet, machine, polls, report, scheduling, waiting
+from bench import agent, approvals, emulator, fleet, machine, polls, report, scheduling, waiting
 from bench.effort import FULL, QUICK, Effort
 
 PARTS: dict[str, Callable[[Effort], list[report.Row]]] = {
@@ -14,6 +14,7 @@ PARTS: dict[str, Callable[[Effort], list[report.Row]]] = {
     "waiting": waiting.measure,
     "scheduling": scheduling.measure,
     "agent": agent.measure,
+    "emulator": emulator.measure,
 }
 DESCRIPTORS = 12_000
 BUSY = 0.5

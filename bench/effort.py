@@ -21,6 +21,8 @@ class Effort:
     schedulings: int = 3
     idle_seconds: int = 60
     """Of watching an agent that has nothing to do."""
+    starts: int = 11
+    """Of an emulator."""
 
 
 FULL = Effort()
@@ -36,4 +38,5 @@ QUICK = Effort(
     hosts=100,
     schedulings=1,
     idle_seconds=5,
+    starts=3,
 )

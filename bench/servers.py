@@ -41,13 +41,13 @@ class Server:
 @contextmanager
 def notbefore(data: Path, *flags: str, address: str = "127.0.0.1", answers: int = 200) -> Iterator[Server]:
     """Ours, on the fleet in a data directory; it is there once the guest at `address` is answered so."""
-    port, control = _free_port(), _free_port()
+    port, control = free_port(), free_port()
     command = [
         *(sys.executable, "-m", "notbefore", "serve", "--data", str(data)),
         *("--metadata", f"127.0.0.1:{port}", "--control", f"127.0.0.1:{control}"),
         *("--guest-rate", RATE, "--log-level", "error", *flags),
     ]
-    with _running("notbefore", command, port, control, address, answers) as server:
+    with running("notbefore", command, port, control, address, answers) as server:
         yield server
 
 
@@ -67,7 +67,7 @@ def await_control(server: Server) -> None:
 @contextmanager
 def nginx(body: bytes) -> Iterator[Server]:
     """It serves these bytes where a guest polls."""
-    port = _free_port()
+    port = free_port()
     with TemporaryDirectory(prefix="notbefore-bench-") as directory:
         prefix = Path(directory)
         page = prefix / "html" / guests.PATH.lstrip("/")
@@ -76,7 +76,7 @@ def nginx(body: bytes) -> Iterator[Server]:
         conf = prefix / "nginx.conf"
         conf.write_text(NGINX_CONF.read_text().replace("PORT", str(port)).replace("PREFIX", directory))
         command = [program("nginx"), "-p", directory, "-c", str(conf), "-e", str(prefix / "error.log")]
-        with _running("nginx", command, port, 0, "127.0.0.1", 200) as server:
+        with running("nginx", command, port, 0, "127.0.0.1", 200) as server:
             yield server
 
 
@@ -88,7 +88,7 @@ def program(name: str) -> str:
 
 
 @contextmanager
-def _running(name: str, command: list[str], port: int, control: int, address: str, answers: int) -> Iterator[Server]:
+def running(name: str, command: list[str], port: int, control: int, address: str, answers: int) -> Iterator[Server]:
     pinned = [program("taskset"), "--cpu-list", str(machine.SERVER_CORE), *command]
     # Compiled modules are kept, as they are for everyone else.
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("NOTBEFORE_", "PYTHON"))}
@@ -128,7 +128,7 @@ def _wait_for_answer(process: subprocess.Popen[bytes], port: int, address: str, 
     raise SystemExit(f"bench: a server did not answer within {START_SECONDS:.0f} s")
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -1,0 +1,69 @@
+"""What was seen of a handler in one situation. Moments are by the monotonic clock, in seconds."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from notbefore.conformance.handlers.hooks import Lines
+from notbefore.conformance.handlers.situations import Situation
+from notbefore.core.operations import Event, EventType
+from notbefore.emulator.requests import Requested
+
+ANSWERED = (200, 304)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Life:
+    """Of an event."""
+
+    event: Event
+    announced: float
+    scheduled_until: float
+    """Then it was Started, or gone; at once, if it was never Scheduled."""
+    ended: float
+
+    @property
+    def id(self) -> str:
+        return self.event.id
+
+    @property
+    def is_survived(self) -> bool:
+        """By the VM: it has something to recover."""
+        return self.event.type not in (EventType.PREEMPT, EventType.TERMINATE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    situation: Situation
+    me: str
+    lives: Sequence[Life]
+    requests: Sequence[Requested]
+    approvals: Sequence[tuple[Requested, Lines]]
+    """With what had been prepared when each came."""
+    prepared: Lines
+    recovered: Lines
+    hasty: frozenset[str]
+    """Events whose recovery was seen while they were not over."""
+    goes_on: bool
+    """It polled after all was over."""
+    exit_code: int | None
+    """None: it ran to the end."""
+    said: str
+    """Last."""
+
+    @property
+    def polls(self) -> list[Requested]:
+        return [request for request in self.requests if request.is_poll]
+
+    @property
+    def own(self) -> list[Life]:
+        return [life for life in self.lives if self.me in life.event.resources]
+
+    @property
+    def others(self) -> list[Life]:
+        return [life for life in self.lives if self.me not in life.event.resources]
+
+    def approvals_of(self, life: Life) -> Iterator[tuple[Requested, Lines]]:
+        return ((request, lines) for request, lines in self.approvals if life.id in request.event_ids)
+
+    def has_approved(self, life: Life) -> bool:
+        return any(request.status == 200 for request, _ in self.approvals_of(life))

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from notbefore import settings
+from notbefore import logs, settings
 from notbefore.cli import consent, offline, options, times
 from notbefore.cli.output import Output, plain
 from notbefore.cli.usage import UsageError
@@ -25,7 +25,7 @@ from notbefore.emulator import foreground, recorded
 from notbefore.emulator.foreground import Happening
 from notbefore.emulator.recorded import Heard, Writer
 from notbefore.emulator.recording import Recorder
-from notbefore.settings import EmulatorSettings, table
+from notbefore.settings import EmulatorSettings, LogFormat, LogLevel, table
 from notbefore.settings.spans import Span
 
 VERSION = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -127,6 +127,7 @@ def replay(found: EmulatorSettings, file: File, loop: Loop = False, json: Json =
         sys.stderr.write(f"The last line of {file} was cut off: it is left out.\n")
     for kind in replaying.script.unknown:
         sys.stderr.write(f"Events of type {plain(kind)} are left out: no api-version has them.\n")
+    logs.log.setup = lambda: logs.configure(LogLevel.WARNING, LogFormat.AUTO)
     stopping = threading.Event()
     with foreground.interrupting(stopping.set):
         ready = foreground.ready(replaying.start(found.guests_at))

@@ -39,7 +39,7 @@ class Teller:
         self._faults: set[str] = set()
 
     def wait(self) -> list[Happening]:
-        """What is new, or nothing for a while."""
+        """What is new, in order of time, or nothing for a while."""
         found: list[Happening] = []
 
         def look() -> bool:
@@ -47,7 +47,7 @@ class Teller:
             return bool(found)
 
         self._emulator.wait_for(look, LOOK)
-        return found
+        return sorted(found, key=lambda each: each.at)
 
     def _new(self) -> Iterator[Happening]:
         yield from self._of_stage()
@@ -63,7 +63,7 @@ class Teller:
         first = self._stage is None
         self._stage, self._entry = self._emulator.stage, None
         self._player, self._note, self._waits = self._emulator.player, None, ""
-        now = self._emulator.clock.now()
+        now = min(entry.at for entry in self._stage.entries)
         if self._player is not None:
             scenario = self._player.scenario
             yield Happening(

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from time import monotonic
 
 import pytest
-from tests.conformance.test_wrong_server import LASTS, PACE, Case, having, judged, living, silent
+from tests.conformance.test_wrong_server import PACE, Case, having, judged, living, silent
 from tests.conformance.wrong_server import Mistake, WrongServer, serving
 from tests.metadata.running import running
 
@@ -90,7 +90,7 @@ def test_with_an_event_announced_nothing_is_sent_that_might_approve_it() -> None
 
 
 def test_an_event_that_is_born_started_is_judged_as_far_as_it_goes() -> None:
-    wrong = WrongServer(lasts=LASTS, born_started=True)
+    wrong = WrongServer(lasts=0.4, born_started=True)
     report = judged(wrong, living(""))
     assert having(report, Verdict.FAILED) == set()
     told = {finding.clause: finding.told for finding in report.findings}

@@ -70,6 +70,10 @@ class Flight:
         except OSError as error:
             self._fail(error)
 
+    @property
+    def age(self) -> float:
+        return monotonic() - self._asked
+
     def is_answered(self) -> bool:
         return self._socket is None or bool(select.select([self._socket], [], [], 0)[0])
 
@@ -154,6 +158,10 @@ class Asker:
     def begin(self, question: Question, timeout: float) -> Flight:
         self._take_turn()
         return Flight(self._host, self._port, question, timeout)
+
+    @property
+    def is_paced(self) -> bool:
+        return self._per_second is not None
 
     def burst(self, question: Question, most: int) -> Heard | None:
         """As fast as it goes, until a 429 comes."""

@@ -56,6 +56,8 @@ class Documents:
         self._known: dict[tuple[str, int], tuple[bytes, str]] = {}
         self._last: dict[str, Document] = {}
         self._latest: Document | None = None
+        self.started: set[str] = set()
+        """Ids of events that have been seen so."""
 
     def ask(self, version: Version, timeout: float | None = None) -> Document | None:
         question = get(version.name)
@@ -158,6 +160,9 @@ class Documents:
         judge, version = self._sheet.judge, document.version
         judge("event.keys", version, set(event) == set(version.keys), ", ".join(version.keys), ", ".join(event))
         judge("document.order", version, _in_order(event, version.keys), ", ".join(version.keys), ", ".join(event))
+        if event.get("EventStatus") == "Started":
+            judge("life.started", version, True, "", "")
+            self.started.add(str(event.get("EventId")))
         for clause, check in events.CHECKS.items():
             wrong = check(event, version)
             if wrong is not events.INAPPLICABLE:

@@ -192,8 +192,10 @@ class Life:
                 return False
         if not watch.until_gone():
             return False
-        self._judge_ended(watch.event_id)
+        accepted = self._judge_ended(watch.event_id)
         self._ended.append(watch.event_id)
+        if accepted and len(self._ended) == EVENTS:
+            watch.repeat_after_the_end()
         return True
 
     def _approve_many(self, watch: Watch, version: Version) -> bool:
@@ -216,7 +218,10 @@ class Life:
 
     # Gone
 
-    def _judge_ended(self, event_id: str) -> None:
+    def _judge_ended(self, event_id: str) -> bool:
+        """Whether it may be approved in every version."""
+        accepted = True
         for version in self._versions:
             heard = self._asker.ask(post(version.name, approvals.body([event_id])))
-            self._sheet.judge("approval.ended", version, heard.status == 200, "200", heard)
+            accepted &= self._sheet.judge("approval.ended", version, heard.status == 200, "200", heard)
+        return accepted

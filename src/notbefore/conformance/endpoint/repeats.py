@@ -27,8 +27,8 @@ def _framed(framing: Framing) -> Form:
 
 
 FORMS: Sequence[tuple[str, Form]] = (
-    ("approval.idempotent", lambda plain, _: plain),
     ("approval.started", lambda plain, _: plain),
+    ("approval.idempotent", lambda plain, _: plain),
     ("header.optional-on-post", lambda plain, _: FAULTS["header"](plain)),
     *(("approval.incarnation", _with_body(DocumentIncarnation=number)) for number in INCARNATIONS),
     ("approval.unknown-keys", _with_body(NobodyKnows={"this": [None]})),

@@ -63,7 +63,11 @@ class Tags:
     # Waiting
 
     def judge_waiting(self, versions: Sequence[Version]) -> None:
-        """All versions at once: each wait takes its time."""
+        """All versions at once, because each wait takes its time, unless they cannot be asked at once."""
+        for together in [[version] for version in versions] if self._asker.is_paced else [versions]:
+            self._judge_waits(together)
+
+    def _judge_waits(self, versions: Sequence[Version]) -> None:
         flights: dict[Version, Flight] = {}
         for version in versions:
             document = self._documents.ask(version)
@@ -72,7 +76,7 @@ class Tags:
             else:
                 self._skip(version, "there is no ETag to wait with")
         pause(self._early)
-        early = {version for version, flight in flights.items() if flight.is_answered()}
+        early = {version for version, flight in flights.items() if flight.is_answered() and flight.age < self._seconds}
         for version, flight in flights.items():
             heard = flight.finish()
             held = version not in early and heard.status == 304

@@ -12,6 +12,9 @@ from notbefore.conformance.endpoint.repeats import Repeat
 from notbefore.conformance.endpoint.sheet import Sheet
 from notbefore.wire.versions import Version
 
+REPEATS = 3
+"""Approvals between two looks."""
+
 
 class Watch:
     def __init__(
@@ -38,6 +41,7 @@ class Watch:
         self._in_time = False
         self._unshown = [version for version in versions if events.is_known(event, version)]
         """Versions in which it has not been seen Started."""
+        self._hidden: list[Version] = []
         self.told = ""
         """What it last was."""
 
@@ -80,8 +84,15 @@ class Watch:
     # One step
 
     def _look(self) -> bool:
-        """Whether it is still listed."""
-        document = self._documents.ask(self._documents.newest)
+        """Whether it is still listed; in a version that has not shown it as Started, if there is one."""
+        newest = self._documents.newest
+        version = self._unshown[0] if self._started and self._unshown else newest
+        document = self._documents.ask(version)
+        if document is not None and version is not newest and document.event(self.event_id) is None:
+            # Perhaps it is over, perhaps this version hides it.
+            self._unshown.remove(version)
+            self._hidden.append(version)
+            document = self._documents.ask(newest)
         if document is None:
             return True
         event = self._follow(document)
@@ -100,35 +111,41 @@ class Watch:
         return True
 
     def _go_on(self) -> None:
-        """Something else about it: in another version, or one more approval."""
+        """Approve it again in a few ways, once it has been seen Started in all versions."""
         if self._started and self._unshown:
-            self._look_at(self._unshown[0])
             return
         status = self._event.get("EventStatus")
-        repeat = next((repeat for repeat in self._pending if repeat.fits(status)), None)
-        if repeat is None:
+        fitting = [repeat for repeat in self._pending if repeat.fits(status)][:REPEATS]
+        for repeat in fitting:
+            if not self._repeat(repeat, even_if_gone=False):
+                break
+        if not fitting:
             self._look_around()
-            return
-        self._pending.remove(repeat)
+
+    def repeat_after_the_end(self) -> None:
+        """What there was no time for, where an event that is over may be approved, too."""
+        for repeat in [repeat for repeat in self._pending if repeat.fits("gone")]:
+            self._repeat(repeat, even_if_gone=True)
+
+    def _repeat(self, repeat: Repeat, *, even_if_gone: bool) -> bool:
+        """Whether it was judged: what is refused when the event has just ended says nothing."""
         heard = self._asker.ask(repeat.question(self.event_id))
+        if heard.status != 200 and not even_if_gone and not self._is_listed():
+            return False
+        self._pending.remove(repeat)
         if self._sheet.judge(repeat.clause, repeat.version, heard.status == 200, "200", heard):
             self._sheet.judge("approval.empty", repeat.version, not heard.body, "no body", f"{len(heard.body)} bytes")
+        return True
+
+    def _is_listed(self) -> bool:
+        document = self._documents.ask(self._documents.newest)
+        return document is not None and document.event(self.event_id) is not None
 
     def _look_around(self) -> None:
         pause(self._asker.pace.between)
-        self._look_at(next(self._others))
-
-    def _look_at(self, version: Version) -> None:
-        document = self._documents.ask(version)
-        event = document.event(self.event_id) if document else None
-        if event is not None and event.get("EventStatus") == "Started":
-            self._show(version)
-        elif self._started and version in self._unshown:
-            # It may have ended meanwhile; if not, it is looked at once more.
-            self._unshown.append(self._unshown.pop(0))
+        self._documents.ask(next(self._others))
 
     def _show(self, version: Version) -> None:
-        self._sheet.judge("life.started", version, True, "", "")
         if version in self._unshown:
             self._unshown.remove(version)
 
@@ -147,7 +164,7 @@ class Watch:
     def _judge_end(self) -> None:
         judge = self._sheet.judge
         judge("life.same-id", None, True, "", "")
-        if not self._started:
+        if self.event_id not in self._documents.started:
             judge("life.started", self._documents.newest, False, "Started", "gone without it")
         listed = self._gone_at - self._waiting_since
         shown = self._asker.pace.shown
@@ -157,8 +174,8 @@ class Watch:
             if document is not None:
                 gone = document.event(self.event_id) is None
                 judge("life.gone", version, gone, "no longer listed", "still listed")
-            if version in self._unshown:
-                self._sheet.skip("life.started", version, "it ended before it could be looked at")
+            if version in self._unshown or version in self._hidden:
+                self._sheet.skip("life.started", version, "it was not listed when it was looked at")
             elif not events.is_known(self._event, version):
                 kind = self._event.get("EventType")
                 self._sheet.skip("life.started", version, f"this version does not list {kind}")

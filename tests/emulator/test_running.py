@@ -243,3 +243,10 @@ print(sorted(heavy & set(sys.modules)))
 """
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=DEADLINE)
     assert said.stdout == "[]\n"
+
+
+def test_a_port_that_only_root_may_have(tmp_path: Path) -> None:
+    as_others = () if os.geteuid() else ("setpriv", "--bounding-set=-net_bind_service")
+    ran = run(*as_others, PROGRAM, "emulate", "--port", "80", "--control", "127.0.0.1:0", env=environment(tmp_path))
+    assert ran.returncode == 1
+    assert "127.0.0.1:80: Permission denied; ports below 1024 are root's (or CAP_NET_BIND_SERVICE)" in ran.stderr

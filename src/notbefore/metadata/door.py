@@ -60,8 +60,10 @@ class Door:
         except OSError as error:
             self._close_sockets()
             reason = error.strerror or str(error)
+            forbidden = isinstance(error, PermissionError) and not self._unix
+            remedy = "ports below 1024 are root's (or CAP_NET_BIND_SERVICE):" if forbidden else "free it or"
             raise errors.RefusedError(
-                f"Guests cannot be served at {self._listener}: {reason}; free it or choose another with --metadata."
+                f"Guests cannot be served at {self._listener}: {reason}; {remedy} choose another with --metadata."
             ) from None
         for listening in self._sockets:
             self._let_in(listening)

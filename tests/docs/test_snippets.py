@@ -1,6 +1,7 @@
 """Every snippet of README and docs does what a reader would see it do.
 
-`sh` blocks run in bash, page by page, against a demo server; `ID` stands for the newest event. Blocks without a
+`sh` blocks run in bash, page by page, against a demo server, or an emulator where the page is about that; `ID` stands
+for the newest event. Blocks without a
 language are commands that start or set something up, and each line of theirs must have a way to be run here. TOML
 blocks that begin with a file's name are written to it; JSON must be JSON; Python runs as inside a guest of the demo.
 """
@@ -13,22 +14,28 @@ import signal
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.acceptance.running import Server, environment, run, serving, until
+from tests.acceptance.running import environment, run, serving, uncovered, until
+
+from notbefore.emulator.scenarios import catalogue
 
 ROOT = Path(__file__).parents[2]
 STORIES = {"quickstart-vm.md"}
 """Pages with a test of their own."""
+EMULATED = {"emulator.md"}
+"""Pages for whose reader an emulator runs."""
 PAGES = [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.name not in STORIES)]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 ID = re.compile(r"\bID\b")
 NEWEST_EVENT = """
 with_id() {
     local id
-    id=$(notbefore event list --json | python -c 'import json, sys; print(json.load(sys.stdin)[-1]["id"])')
+    id=$(notbefore $EVENTS --json | python -c 'import json, sys; print(json.load(sys.stdin)[-1]["id"])')
     eval "${1//ID/$id}"
 }
 """
@@ -40,26 +47,46 @@ def blocks(page: Path) -> list[tuple[str, str]]:
     return [(found[1], found[2]) for found in FENCE.finditer(page.read_text())]
 
 
+@dataclass(frozen=True)
+class Place:
+    """What runs on the reader's machine."""
+
+    guests: str
+    operators: str
+    env: Mapping[str, str]
+
+
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
+def server(tmp_path: Path) -> Iterator[Place]:
     with serving(tmp_path, "--demo", "--speed", "20", covered=False) as started:
-        yield started
+        env = {**started.env, "NOTBEFORE_DATA": str(started.data), "NOTBEFORE_TOKEN": started.token}
+        yield Place(started.guests, started.operators, {**env, "EVENTS": "event list"})
+
+
+@pytest.fixture
+def emulator(tmp_path: Path) -> Iterator[Place]:
+    env = uncovered(environment(tmp_path))
+    ready = tmp_path / "emulator.json"
+    with emulating("notbefore emulate", {**env, "NOTBEFORE_READY_FILE": str(ready)}, tmp_path, ready) as found:
+        guests, operators = (found[name].removeprefix("http://") for name in ("endpoint", "control"))
+        yield Place(guests, operators, {**env, "EVENTS": "emulator events"})
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
 def test_snippets_run(page: Path, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
+    place = "emulator" if page.name in EMULATED else "server"
     for language, text in blocks(page):
         match language:
             case "sh":
-                run_shell(text, request.getfixturevalue("server"), folder)
+                run_shell(text, request.getfixturevalue(place), folder)
             case "python":
-                run_python(text, request.getfixturevalue("server"))
+                run_python(text, request.getfixturevalue(place))
             case "toml":
                 tomllib.loads(text)
                 if named := re.match(r"# (\w+\.toml)\n", text):
-                    server = request.getfixturevalue("server")
+                    server = request.getfixturevalue(place)
                     (folder / named[1]).write_text(text.replace("127.0.0.1:8254", server.guests))
             case "json":
                 json.loads(text)
@@ -67,17 +94,12 @@ def test_snippets_run(page: Path, request: pytest.FixtureRequest, tmp_path: Path
                 assert language == "", f"{page.name} has a block in {language}, which nothing here runs"
 
 
-def run_shell(text: str, server: Server, folder: Path) -> None:
+def run_shell(text: str, server: Place, folder: Path) -> None:
     lines = [f"with_id {shlex.quote(line)}" if ID.search(line) else line for line in text.splitlines()]
     text = "\n".join([NEWEST_EVENT, *lines])
     text = text.replace("127.0.0.1:8254", server.guests).replace("127.0.0.1:8255", server.operators)
     text = text.replace("-s ", "-fs ").replace("curl -H", "curl -fsS -H")
-    env = {
-        **server.env,
-        "NOTBEFORE_CONTROL": f"http://{server.operators}",
-        "NOTBEFORE_DATA": str(server.data),
-        "NOTBEFORE_TOKEN": server.token,
-    }
+    env = {**server.env, "NOTBEFORE_CONTROL": f"http://{server.operators}"}
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", text],
         cwd=folder,
@@ -90,7 +112,7 @@ def run_shell(text: str, server: Server, folder: Path) -> None:
     assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
 
 
-def run_python(text: str, server: Server) -> None:
+def run_python(text: str, server: Place) -> None:
     """As inside a guest of the demo."""
     env = {**server.env, "NOTBEFORE_ENDPOINT": f"http://{server.guests}"}
     done = run(sys.executable, "-W", "error", "-c", text, env=env, seconds=60)
@@ -134,6 +156,12 @@ def test_commands_that_set_something_up(command: str, tmp_path: Path, request: p
         assert extra[1] in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     elif command.startswith(("notbefore serve", "make serve")):
         serves(command, {**env, "NOTBEFORE_METADATA": "127.0.0.1:0", "NOTBEFORE_CONTROL": "127.0.0.1:0"}, tmp_path)
+    elif command.startswith("notbefore emulate") and "--list" not in command and "--show" not in command:
+        (tmp_path / "my-scenario.toml").write_text(catalogue.load("reboot").text.content)
+        ready = tmp_path / "ready.json"
+        emulates = re.sub(r"--port \d+", "--port 0", command)
+        with emulating(emulates, {**env, "NOTBEFORE_READY_FILE": str(ready)}, tmp_path, ready):
+            pass
     else:
         done = run("bash", "-c", command, env=env)
         assert done.returncode == 0, done.stderr
@@ -158,6 +186,25 @@ def serves(command: str, env: dict[str, str], folder: Path) -> None:
         os.killpg(started.pid, signal.SIGTERM)
         started.wait(30)
     assert b"serve.stopped" in log.read_bytes()
+
+
+@contextmanager
+def emulating(command: str, env: Mapping[str, str], folder: Path, ready: Path) -> Iterator[dict[str, str]]:
+    """Gives what its ready file says, which the environment names."""
+    started = subprocess.Popen(
+        shlex.split(command),
+        cwd=folder,
+        env={"NOTBEFORE_EMULATOR_PORT": "0", **env},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        until(lambda: ready.exists() or started.poll() is not None)
+        assert started.poll() is None, command
+        yield json.loads(ready.read_text())
+    finally:
+        started.terminate()
+        assert started.wait(30) == 0
 
 
 def test_every_page_is_in_the_index() -> None:

@@ -212,3 +212,30 @@ def test_a_file_that_is_not_there_or_not_text_is_refused(tmp_path: Path) -> None
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(SettingError, match="is not TOML"):
         settings.load({}, {"NOTBEFORE_CONFIG": str(tmp_path / "binary.toml")})
+
+
+def test_an_emulator_listens_where_serve_does_or_wherever_there_is_room() -> None:
+    found = settings.load_emulator({}, {})
+    assert (str(found.guests_at), str(found.control_at)) == ("127.0.0.1:8254", "127.0.0.1:8255")
+    assert (found.speed, found.as_vm, found.resources, found.seed, found.open_control) == (1, None, None, None, False)
+    free = settings.load_emulator({"emulator_port": "0", "resources": "a, b"}, {"NOTBEFORE_CONTROL": "https://ops"})
+    assert (free.guests_at.port, free.control_at.port, free.resources) == (0, 0, ("a", "b"))
+    given = {"emulator_metadata": "0.0.0.0:1", "emulator_port": "80", "emulator_control": "[::1]:0", "seed": "-3"}
+    both = settings.load_emulator(given, {})
+    assert (str(both.guests_at), str(both.control_at), both.seed) == ("0.0.0.0:80", "[::1]:0", -3)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({"emulator_port": "65536"}, "--port: '65536' is not a port"),
+        ({"emulator_port": "-1"}, "--port: '-1' is not a port"),
+        ({"resources": "a,,b"}, "--resources: '' is not a VM name"),
+        ({"seed": "1.5"}, "--seed: '1.5' is not a seed"),
+        ({"emulator_metadata": "unix:/x"}, "--metadata: 'unix:/x' is not HOST:PORT"),
+    ],
+)
+def test_what_an_emulator_cannot_be_told(flags: dict[str, str], said: str) -> None:
+    with pytest.raises(SettingError) as refusal:
+        settings.load_emulator(flags, {})
+    assert refusal.value.message.startswith(said)

@@ -256,9 +256,10 @@ EMULATE = (
     ),
     replace(SPEED, help="Divide every duration by this; NotBefore shrinks with them.", in_file=False),
     Setting(
-        name="port",
-        # A Kubernetes service of our name would set NOTBEFORE_PORT to something else.
-        variable_of="emulator_port",
+        # Not NOTBEFORE_PORT, which Kubernetes sets to something else beside a service of our name.
+        name="emulator_port",
+        flag_of="port",
+        field="port",
         help="The port at which the emulator answers guests; 0 for one that is free, also for its control.",
         read=values.port,
         metavar="PORT",
@@ -267,7 +268,6 @@ EMULATE = (
     Setting(
         name="emulator_metadata",
         flag_of="metadata",
-        variable_of="metadata",
         field="metadata",
         help="Where the emulator answers guests.",
         read=values.address,
@@ -275,10 +275,14 @@ EMULATE = (
         default="127.0.0.1:8254",
         in_file=False,
     ),
-    replace(
-        CONTROL,
-        help="Where `notbefore emulator` drives it; else 127.0.0.1:8255, or a free port beside --port 0.",
-        default=None,
+    Setting(
+        # Not NOTBEFORE_CONTROL, which says where another one is driven.
+        name="emulator_control",
+        flag_of="control",
+        field="control",
+        help="Where the emulator is driven; else 127.0.0.1:8255, or a free port beside --port 0.",
+        read=values.control_address,
+        metavar="HOST:PORT",
         in_file=False,
     ),
     Setting(

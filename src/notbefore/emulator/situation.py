@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 
 from notbefore.core import errors
 from notbefore.emulator.faults import showing, table
-from notbefore.emulator.faults.table import Changes, Fault, Refuses, Resets
+from notbefore.emulator.faults.table import Changes, Fault, Holds, Since
 from notbefore.emulator.performance import Performance
 from notbefore.emulator.scenarios import catalogue
 from notbefore.emulator.scenarios.text import nearest
@@ -16,7 +16,7 @@ FAULT = "fault"
 UNDER_FAULTS = "reboot"
 """The scenario that is played there."""
 TIMES = 2
-"""So many requests in a row tell the handler nothing; then it can know."""
+"""So many requests in a row meet a fault that keeps the handler from its work."""
 
 
 def ids() -> list[str]:
@@ -45,17 +45,18 @@ class Situation:
         if self.kind == SCENARIO:
             return self._events.play(self.name, resources=resources)
         performance = self._events.play(UNDER_FAULTS, resources=resources)
-        self._events.fault(self.name, times=TIMES if _hides_the_document(table.find(self.name)) else None)
+        self._events.fault(self.name, times=None if _lasts(table.find(self.name)) else TIMES)
         return performance
 
     def __repr__(self) -> str:
         return f"<{self.kind} {self.name}>"
 
 
-def _hides_the_document(fault: Fault) -> bool:
+def _lasts(fault: Fault) -> bool:
+    """Until it is over by itself, because a handler can do its work meanwhile."""
     match fault.effect:
-        case Refuses() | Resets():
-            return True
         case Changes(document=change):
-            return change in (showing.emptied, showing.halved)
+            return change not in (showing.emptied, showing.halved)
+        case Holds(since=since):
+            return since is not Since.ARRIVAL
     return False

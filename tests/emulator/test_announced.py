@@ -1,0 +1,108 @@
+"""What became of an event: waits that end, and assertions that say what was seen instead."""
+
+import re
+import threading
+import urllib.error
+from collections.abc import Callable
+
+import pytest
+from tests.acceptance.running import until
+from tests.emulator.handling import approve, approving, get
+
+from notbefore.emulator import ScheduledEvents
+from notbefore.emulator.announced import AnnouncedEvent
+
+VIRTUAL = pytest.mark.scheduled_events(time="virtual")
+NAMED = r"<Reboot of web-0 \({status}, [0-9A-F-]{{36}}\)>"
+
+
+def said(text: str, status: str = "Scheduled") -> str:
+    """Of an event; times are not told in advance."""
+    return f"^{NAMED.format(status=status)} {text.replace('TIME', '[0-9:]{8}')}$"
+
+
+def test_what_our_client_approves_is_seen(scheduled_events: ScheduledEvents) -> None:
+    event = scheduled_events.reboot("web-0", notice="15m")
+    assert not event.approved
+    with approving():
+        event.wait_approved(timeout=5)
+        event.wait_started(timeout=5)
+    event.assert_approved()
+    event.assert_approved(by="web-0", before_not_before=True)
+    (request,) = until(lambda: event.requests)
+    assert request.event_ids == (event.id,)
+    with pytest.raises(AssertionError, match=said("was not to be approved, but web-0 approved it at TIME", "Started")):
+        event.assert_never_approved()
+    with pytest.raises(
+        AssertionError, match=said("was to be approved by web-1, but web-0 approved it at TIME", "Started")
+    ):
+        event.assert_approved(by="web-1")
+
+
+@VIRTUAL
+def test_what_nobody_approves(scheduled_events: ScheduledEvents) -> None:
+    event = scheduled_events.reboot()
+    event.assert_never_approved()
+    with pytest.raises(AssertionError, match=said("was to be approved, but nobody approved it; it is Scheduled")):
+        event.assert_approved()
+    get(scheduled_events.url)
+    nobody = "nobody approved it; it is Scheduled; there were 1 polls"
+    for wait, what in ((event.wait_approved, "approved"), (event.wait_started, "started"), (event.wait_gone, "gone")):
+        with pytest.raises(AssertionError, match=said(rf"is not {what} after 0\.05 s; {nobody}")):
+            wait(timeout=0.05)
+    scheduled_events.advance("15m")
+    event.assert_never_approved()
+
+
+@VIRTUAL
+def test_what_comes_too_late_is_no_approval_in_time(scheduled_events: ScheduledEvents) -> None:
+    event = scheduled_events.reboot(takes="1m")
+    scheduled_events.advance("15m")
+    approve(scheduled_events.url, event.id.lower())
+    event.wait_approved(timeout=5)
+    event.assert_approved(by="web-0")
+    late = f"was to be approved by web-0 before {event.not_before:%H:%M:%S}, but web-0 approved it at TIME"
+    with pytest.raises(AssertionError, match=said(late, "Started")):
+        event.assert_approved(by="web-0", before_not_before=True)
+
+
+def test_a_refused_approval_is_none(scheduled_events: ScheduledEvents) -> None:
+    event = scheduled_events.reboot()
+    with scheduled_events.fault("error-503", on="approvals"), pytest.raises(urllib.error.HTTPError):
+        approve(scheduled_events.url, event.id)
+    with scheduled_events.fault("reset", on="approvals"), pytest.raises(OSError, match="reset"):
+        approve(scheduled_events.url, event.id)
+    event.assert_never_approved()
+    with pytest.raises(AssertionError, match=r"but web-0 was answered 503, web-0 was answered nothing$"):
+        event.assert_approved()
+    assert [request.status for request in event.requests] == [503, None]
+
+
+def test_an_operator_may_approve_and_cancel(scheduled_events: ScheduledEvents) -> None:
+    event, other = scheduled_events.reboot(), scheduled_events.freeze()
+    event.approve(by="alice")
+    event.assert_approved(by="alice", before_not_before=True)
+    assert event.requests == []
+    other.cancel()
+    other.wait_gone(timeout=5)
+    assert other.status == "Canceled"
+    other.assert_never_approved()
+
+
+@pytest.mark.parametrize(
+    ("wait", "act"),
+    [
+        (AnnouncedEvent.wait_approved, AnnouncedEvent.approve),
+        (AnnouncedEvent.wait_started, AnnouncedEvent.approve),
+        (AnnouncedEvent.wait_gone, AnnouncedEvent.cancel),
+    ],
+)
+def test_a_wait_ends_when_it_has_come(
+    scheduled_events: ScheduledEvents, wait: Callable[..., None], act: Callable[[AnnouncedEvent], None]
+) -> None:
+    event = scheduled_events.reboot()
+    other = threading.Timer(0.05, act, [event])
+    other.start()
+    wait(event, timeout=10)
+    other.join(10)
+    assert re.match(NAMED.format(status="Started" if act is AnnouncedEvent.approve else "Canceled"), repr(event))

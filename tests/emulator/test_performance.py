@@ -1,0 +1,103 @@
+"""Scenarios in the hands of a test: run to their end in virtual time, or watched in real time."""
+
+from pathlib import Path
+
+import pytest
+from tests.emulator.handling import approving, get, polling
+
+from notbefore.core import errors
+from notbefore.emulator import ScheduledEvents
+from notbefore.emulator.scenarios import catalogue
+
+VIRTUAL = pytest.mark.scheduled_events(time="virtual")
+
+
+@pytest.mark.parametrize("scenario", catalogue.names())
+@VIRTUAL
+def test_our_client_gets_through_every_scenario(scheduled_events: ScheduledEvents, scenario: str) -> None:
+    performance = scheduled_events.play(scenario)
+    begin = scheduled_events.now
+    with approving():
+        performance.run(pause=0.02)
+    assert performance.done
+    assert performance.events
+    assert scheduled_events.now > begin
+    for event in performance.events:
+        assert not event.status.live
+        if scheduled_events.as_vm not in event.resources or scenario in ("hardware-failure", "vanishing-event"):
+            continue
+        event.assert_approved(by=scheduled_events.as_vm, before_not_before=True)
+    for event in performance.events:
+        if scheduled_events.as_vm not in event.resources:
+            event.assert_never_approved()
+
+
+@VIRTUAL
+def test_a_plain_poller_gets_through_too(scheduled_events: ScheduledEvents) -> None:
+    performance = scheduled_events.play("two-events", resources=["a", "b"])
+    with polling(scheduled_events.url, "a"):
+        performance.run(pause=0.05)
+    mine, other = performance.events
+    mine.assert_approved(by="a", before_not_before=True)
+    other.assert_never_approved()
+    assert (mine.resources, other.resources) == (("a",), ("b",))
+
+
+@VIRTUAL
+def test_who_approves_nothing_is_not_waited_for(scheduled_events: ScheduledEvents) -> None:
+    performance = scheduled_events.play("reboot")
+    with polling(scheduled_events.url):
+        performance.run(polls=1, pause=0)
+    (event,) = performance.events
+    event.assert_never_approved()
+    assert (event.status, performance.labelled) == ("Completed", {})
+
+
+def test_it_runs_in_real_time_as_well(scheduled_events: ScheduledEvents) -> None:
+    performance = scheduled_events.play("reboot")
+    with approving():
+        performance.run(pause=0.02)
+    performance.events[0].assert_approved(by=scheduled_events.as_vm, before_not_before=True)
+
+
+@VIRTUAL
+def test_who_does_not_poll_is_told_so(scheduled_events: ScheduledEvents) -> None:
+    with pytest.raises(AssertionError, match=r"^there were not 2 polls within 0\.1 s$"):
+        scheduled_events.play("reboot").run(timeout=0.1)
+
+
+@pytest.mark.scheduled_events(speed=900)
+def test_in_real_time_it_is_waited_for(scheduled_events: ScheduledEvents) -> None:
+    performance = scheduled_events.play("maintenance-cancelled")
+    assert not performance.done
+    with pytest.raises(AssertionError, match=r"^the scenario is not over after 0\.1 s: it waits for its next step at "):
+        performance.wait_done(timeout=0.1)
+    performance.wait_done(timeout=5)
+    assert performance.labelled["maintenance"].status == "Canceled"
+    performance = scheduled_events.play("reboot")
+    with pytest.raises(AssertionError, match=r"^the scenario is not over after 0 s: <Reboot of WestNO_0 .* is left$"):
+        performance.wait_done(timeout=0)
+
+
+@VIRTUAL
+def test_a_file_and_a_seed(scheduled_events: ScheduledEvents, tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    step = '[[step]]\nwait = ["1m", "60m"]\n[[step]]\nannounce = "restart"\nid = "it"\n'
+    file.write_text(f'title = "Mine"\nresources = ["db-0"]\nseed = 1\n{step}')
+
+    def when(seed: int | None) -> float:
+        performance, begin = scheduled_events.play(file, seed=seed), scheduled_events.now
+        with polling(scheduled_events.url):
+            performance.run(polls=1, pause=0)
+        assert get(scheduled_events.url)["Events"] == []
+        return round((performance.labelled["it"].not_before - begin).total_seconds())
+
+    assert when(1) == when(None) != when(2)
+
+
+def test_what_never_ends_is_not_run(scheduled_events: ScheduledEvents, tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    steps = '[[step]]\nannounce = "restart"\n[[step]]\nwait = "1h"\n'
+    file.write_text(f'title = "Mine"\nresources = ["db-0"]\nrepeat = "forever"\n{steps}')
+    with pytest.raises(errors.RefusedError, match="has no end: use `advance`"):
+        scheduled_events.play(file).run()

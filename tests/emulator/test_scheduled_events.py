@@ -1,0 +1,306 @@
+"""What tests of handlers use: events at will, time that is real or virtual, faults, and who was silent for too long."""
+
+import gc
+import os
+import threading
+import urllib.error
+import warnings
+from datetime import timedelta
+from email.utils import parsedate_to_datetime
+from time import perf_counter
+from typing import Any
+
+import pytest
+from tests.acceptance.running import until
+from tests.client.both import QUICK
+from tests.emulator.handling import approve, get, polling
+
+from notbefore import Client
+from notbefore.core import errors
+from notbefore.emulator import ScheduledEvents
+
+VIRTUAL = pytest.mark.scheduled_events(time="virtual")
+
+
+def deadline(event: dict[str, Any]) -> Any:
+    return parsedate_to_datetime(event["NotBefore"])
+
+
+@pytest.mark.parametrize(
+    ("method", "kind", "seconds"),
+    [
+        ("reboot", "Reboot", 15 * 60),
+        ("redeploy", "Redeploy", 10 * 60),
+        ("freeze", "Freeze", 15 * 60),
+        ("preempt", "Preempt", 30),
+        ("terminate", "Terminate", 5 * 60),
+    ],
+)
+@VIRTUAL
+def test_each_type_has_the_notice_of_its_kind(
+    scheduled_events: ScheduledEvents, method: str, kind: str, seconds: int
+) -> None:
+    event = getattr(scheduled_events, method)()
+    (shown,) = get(scheduled_events.url)["Events"]
+    assert (shown["EventId"], shown["EventType"], shown["EventStatus"]) == (event.id, kind, "Scheduled")
+    assert shown["Resources"] == ["web-0"] == list(event.resources)
+    assert deadline(shown) == event.not_before == scheduled_events.now + timedelta(seconds=seconds)
+
+
+@VIRTUAL
+def test_a_failure_is_started_at_once(scheduled_events: ScheduledEvents) -> None:
+    event = scheduled_events.fail(takes="10m")
+    (shown,) = get(scheduled_events.url)["Events"]
+    assert (shown["EventType"], shown["EventStatus"], shown["NotBefore"]) == ("Redeploy", "Started", "")
+    scheduled_events.advance("10m")
+    assert (event.status, scheduled_events.events) == ("Completed", [])
+
+
+@VIRTUAL
+def test_anything_can_be_announced(scheduled_events: ScheduledEvents) -> None:
+    scheduled_events.announce("live-migration", "a", "b", notice="7s", description="Moved.", duration=3)
+    (shown,) = get(scheduled_events.url)["Events"]
+    assert (shown["Resources"], shown["Description"], shown["DurationInSeconds"]) == (["a", "b"], "Moved.", 3)
+    assert deadline(shown) == scheduled_events.now + timedelta(seconds=7)
+
+
+@VIRTUAL
+def test_virtual_time_stands_still_until_it_is_moved(scheduled_events: ScheduledEvents) -> None:
+    event = scheduled_events.reboot("web-0", notice="15m", takes=timedelta(minutes=10))
+    begin = scheduled_events.now
+    scheduled_events.advance("899s")
+    assert (event.status, scheduled_events.now - begin) == ("Scheduled", timedelta(seconds=899))
+    scheduled_events.advance(timedelta(seconds=1))
+    assert get(scheduled_events.url)["Events"][0]["EventStatus"] == event.status == "Started"
+    assert [each.id for each in scheduled_events.events] == [event.id]
+    scheduled_events.advance("10m")
+    assert (event.status, get(scheduled_events.url)["Events"]) == ("Completed", [])
+
+
+def test_real_time_passes_and_short_notices_are_allowed(scheduled_events: ScheduledEvents) -> None:
+    event = scheduled_events.preempt(notice="0s")
+    event.wait_started(timeout=5)
+    with pytest.raises(
+        AssertionError, match=r"is not gone after 0\.1 s; nobody approved it; it is Started; .* 0 polls"
+    ):
+        event.wait_gone(timeout=0.1)
+    scheduled_events.advance("2s")
+    assert event.status == "Completed"
+
+
+@pytest.mark.scheduled_events(speed=900)
+def test_speed_divides_durations_and_dates_stay_true(scheduled_events: ScheduledEvents) -> None:
+    event = scheduled_events.reboot(notice="15m", takes="30m")
+    assert timedelta(0) < event.not_before - scheduled_events.now <= timedelta(seconds=2)
+    scheduled_events.advance("30m")
+    assert event.status == "Started"
+    scheduled_events.advance("30m")
+    assert event.status == "Completed"
+
+
+@pytest.mark.scheduled_events(as_vm="app_3", vms={"app_0": 0, "app_1": 1})
+def test_several_vms_have_a_place_each_and_share_a_document(scheduled_events: ScheduledEvents) -> None:
+    event = scheduled_events.freeze("app_0")
+    assert scheduled_events.as_vm == "app_3"
+    assert scheduled_events.endpoint_of("app_0") == scheduled_events.endpoint_of("app_0") != scheduled_events.endpoint
+    assert get(scheduled_events.url) == get(scheduled_events.url_of("app_0")) == get(scheduled_events.url_of("new"))
+    for endpoint, name in (
+        (scheduled_events.endpoint, "app_3"),
+        (scheduled_events.endpoint_of("app_1"), "app_1"),
+        (scheduled_events.endpoint_of("new"), "new"),
+    ):
+        with Client(endpoint) as client:
+            assert client.me == name
+    with pytest.raises(errors.RefusedError, match="different update domains"):
+        scheduled_events.freeze("app_0", "app_1")
+    approve(scheduled_events.url_of("app_0"), event.id)
+    event.assert_approved(by="app_0", before_not_before=True)
+
+
+def test_a_hundred_side_by_side() -> None:
+    many = [ScheduledEvents(as_vm=f"vm-{number}") for number in range(100)]
+    for each in many:
+        each.__enter__()
+    try:
+        for each in many:
+            each.reboot()
+        assert [get(each.url)["Events"][0]["Resources"] for each in many] == [[each.as_vm] for each in many]
+        assert len({each.endpoint for each in many}) == 100
+    finally:
+        for each in many:
+            each.__exit__(None, None, None)
+
+
+@VIRTUAL
+def test_a_fault_lasts_for_its_block(scheduled_events: ScheduledEvents) -> None:
+    with scheduled_events.fault("error-500") as fault:
+        assert fault.name == "error-500"
+        with pytest.raises(urllib.error.HTTPError, match="500"):
+            get(scheduled_events.url)
+    get(scheduled_events.url)
+    assert [asked.fault for asked in scheduled_events.requests.polls] == ["error-500", None]
+
+
+@VIRTUAL
+def test_faults_have_amounts_times_and_ends(scheduled_events: ScheduledEvents) -> None:
+    scheduled_events.reboot()
+    truth = get(scheduled_events.url)
+    scheduled_events.fault("clock-skew", amount="-5m", lasts="1h")
+    assert deadline(truth["Events"][0]) - deadline(get(scheduled_events.url)["Events"][0]) == timedelta(minutes=5)
+    scheduled_events.fault("clock-skew", amount=timedelta(minutes=1), on="polls")
+    assert deadline(get(scheduled_events.url)["Events"][0]) - deadline(truth["Events"][0]) == timedelta(minutes=1)
+    scheduled_events.clear_faults()
+    assert get(scheduled_events.url) == truth
+    scheduled_events.fault("error-429", times=1)
+    with pytest.raises(urllib.error.HTTPError, match="429"):
+        get(scheduled_events.url)
+    assert get(scheduled_events.url) == truth
+    scheduled_events.fault("iso-dates", lasts="10s")
+    assert get(scheduled_events.url) != truth
+    scheduled_events.advance("10s")
+    assert get(scheduled_events.url) == truth
+
+
+def test_reset_forgets_all_but_the_vms(scheduled_events: ScheduledEvents) -> None:
+    scheduled_events.reboot("other")
+    scheduled_events.fault("error-500", on="approvals")
+    get(scheduled_events.url)
+    scheduled_events.reset()
+    assert (len(scheduled_events.requests), scheduled_events.events) == (0, [])
+    assert get(scheduled_events.url)["Events"] == []
+    approve(scheduled_events.url_of("other"), scheduled_events.reboot("other").id)
+
+
+# Who was silent
+
+
+def say_nothing(seconds: float) -> None:
+    """This is what is judged, so it takes its time."""
+    threading.Event().wait(seconds)
+
+
+def test_who_never_polls_is_silent(scheduled_events: ScheduledEvents) -> None:
+    get(scheduled_events.url_of("another"))
+    with pytest.raises(AssertionError, match=r"^web-0 was to poll every 1 s, but it did not poll at all$"):
+        scheduled_events.assert_polled_at_least()
+
+
+def test_who_polls_often_enough_is_not_silent(scheduled_events: ScheduledEvents) -> None:
+    with polling(scheduled_events.url):
+        until(lambda: len(scheduled_events.requests.polls) >= 10)
+        scheduled_events.assert_polled_at_least(hz=1)
+
+
+def test_who_pauses_was_silent_also_when_it_has_gone_on(scheduled_events: ScheduledEvents) -> None:
+    get(scheduled_events.url)
+    say_nothing(0.2)
+    expected = r"^web-0 was to poll every 0\.1 s, but once it was silent for 0\.\d s \(\d polls in all\)$"
+    with pytest.raises(AssertionError, match=expected):
+        scheduled_events.assert_polled_at_least(hz=10)
+    for _ in range(3):
+        get(scheduled_events.url)
+    with pytest.raises(AssertionError, match=expected):
+        scheduled_events.assert_polled_at_least(hz=10)
+    scheduled_events.assert_polled_at_least(hz=1)
+
+
+def test_who_waits_for_an_answer_is_not_silent(scheduled_events: ScheduledEvents) -> None:
+    with Client(pace=QUICK) as client:
+        thread = threading.Thread(target=lambda: list(client.follow()))
+        thread.start()
+        until(lambda: len(scheduled_events.requests) and scheduled_events._emulator.waiting)
+        say_nothing(0.4)
+        # Neither while it waits nor when it has waited.
+        scheduled_events.assert_polled_at_least(hz=5)
+        scheduled_events.reboot()
+        until(lambda: len(scheduled_events.requests.polls) >= 2)
+        scheduled_events.assert_polled_at_least(hz=5)
+        client.close()
+        thread.join(10)
+    say_nothing(0.4)
+    with pytest.raises(AssertionError, match="silent"):
+        scheduled_events.assert_polled_at_least(hz=5)
+
+
+def test_each_vm_speaks_for_itself(scheduled_events: ScheduledEvents) -> None:
+    get(scheduled_events.url_of("quiet"))
+    with polling(scheduled_events.url):
+        say_nothing(0.4)
+        scheduled_events.assert_polled_at_least(hz=4)
+        with pytest.raises(AssertionError, match=r"^quiet was to poll every 0\.25 s, but once it was silent for 0"):
+            scheduled_events.assert_polled_at_least(hz=4, by="quiet")
+
+
+# What is refused, and what is left
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"time": "virtul"}, 'time is "real" or "virtual", not \'virtul\''),
+        ({"speed": 0}, "speed is how many times as fast: a number above 0, not 0"),
+        ({"speed": "60"}, "a number above 0, not '60'"),
+        ({"as_vm": "a b"}, "'a b' is not a VM name"),
+        ({"vms": ["a b"]}, "'a b' is not a VM name"),
+        ({"vms": {"web-0": 1}}, "web-0 is in update domain 0, not 1"),
+    ],
+)
+def test_settings_that_make_no_sense(settings: dict[str, Any], said: str) -> None:
+    before = left()
+    with pytest.raises(errors.NotbeforeError, match=said), ScheduledEvents(**settings):
+        raise AssertionError("not reached")
+    assert left() == before
+
+
+def test_what_makes_no_sense_is_refused(scheduled_events: ScheduledEvents) -> None:
+    with pytest.raises(errors.RefusedError, match="there is no kind of operation 'live-migraton'; did you mean"):
+        scheduled_events.announce("live-migraton")
+    with pytest.raises(ValueError, match="'soon' is not a duration"):
+        scheduled_events.reboot(notice="soon")
+    with pytest.raises(errors.RefusedError, match="there is no fault 'rest'"):
+        scheduled_events.fault("rest")
+    with pytest.raises(errors.NotFoundError, match="there is no scenario 'rebot'; did you mean 'reboot'"):
+        scheduled_events.play("rebot")
+    with pytest.raises(errors.RefusedError, match="nothing is emulated yet"):
+        ScheduledEvents().reboot()
+    assert scheduled_events.events == []
+
+
+def test_one_name_is_not_taken_for_its_letters() -> None:
+    with ScheduledEvents(vms="other") as events:
+        get(events.url_of("other"))
+        assert events.play("reboot", resources="app_3").events[0].resources == ("app_3",)
+        assert events.as_vm == "app_3"
+
+
+def test_nothing_is_left_behind() -> None:
+    events = ScheduledEvents()
+    with events:
+        get(events.url)
+    before = left()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(200):
+            with events:
+                pass
+        with events, Client(events.endpoint, pace=QUICK) as client:
+            events.endpoint_of("other")
+            threading.Thread(target=lambda: list(client.follow())).start()
+            until(lambda: events._emulator.waiting)
+        until(lambda: left() == before)
+    assert len(events.requests) >= 1
+
+
+def left() -> tuple[int, int]:
+    gc.collect()
+    return len(os.listdir("/proc/self/fd")), threading.active_count()
+
+
+def test_it_starts_in_a_moment() -> None:
+    def seconds() -> float:
+        begin = perf_counter()
+        with ScheduledEvents():
+            return perf_counter() - begin
+
+    # The best of some: the machine may be busy.
+    assert min(seconds() for _ in range(10)) < 0.05

@@ -10,7 +10,7 @@ from time import monotonic
 import pytest
 import requests
 from tests.acceptance.running import NOBODY, until
-from tests.cli.stranger import answer, stranger
+from tests.cli.stranger import answer, asked_header, stranger
 from tests.emulator.recorders import NEWEST, Working, lines, recording
 
 from notbefore.client.pace import USUAL
@@ -19,6 +19,7 @@ from notbefore.emulator import recorded
 from notbefore.emulator.emulator import Emulator
 from notbefore.emulator.faults import table
 from notbefore.emulator.recorded import Answer, Failure, Heard
+from notbefore.emulator.replaying import SILENT
 from notbefore.emulator.stage import Announcement
 
 RESTART = Announcement(kind=Kind.RESTART, resources=("web-0",), takes=timedelta(minutes=5))
@@ -75,27 +76,28 @@ def look(heard: Heard) -> object:
 
 def test_errors_are_kept_once_for_each_change(emulator: Emulator, tmp_path: Path) -> None:
     file = tmp_path / "errors"
-    faults = ("error-503", "empty-body", "reset", "error-500", "frozen")
+    faults = (*map(table.find, ("error-503", "empty-body", "reset", "error-500")), SILENT)
     with recording(url(emulator), file) as working:
         working.heard(1)
-        for changes, name in enumerate(faults, 2):
-            emulator.faults.put(table.find(name))
+        for changes, fault in enumerate(faults, 2):
+            emulator.faults.put(fault)
             working.heard(changes)
             emulator.requests.clear()
             emulator.requests.wait_for(lambda requests: len(requests) >= 3, 0.3)
         emulator.switch_off()
-        working.heard(len(faults) + 2)
+        working.heard(7)
+        emulator.switch_on("reset")
+        working.heard(8)
+        # The same document as before, whose tag is known: that all is well again is heard nevertheless.
+        emulator.switch_off()
+        working.heard(9)
     kept = recorded.read(file).heard
-    assert list(map(look, kept)) == [200, 503, 200, "connection reset by peer", 500, "timed out", 200]
+    reset = "connection reset by peer"
+    assert list(map(look, kept)) == [200, 503, 200, reset, 500, "timed out", 200, reset, 200]
     assert kept[1].took < 1
-    assert [heard.document is not None for heard in kept if isinstance(heard, Answer)] == [
-        True,
-        False,
-        False,
-        False,
-        True,
-    ]
-    assert (working.recorder.tally.changes, working.recorder.tally.failures) == (7, 5)
+    documents = [heard.document is not None for heard in kept if isinstance(heard, Answer)]
+    assert documents == [True, False, False, False, True, True]
+    assert (working.recorder.tally.changes, working.recorder.tally.failures) == (9, 6)
 
 
 def test_a_machine_where_nobody_answers(tmp_path: Path) -> None:
@@ -109,13 +111,16 @@ def test_whatever_a_stranger_says_is_kept_byte_by_byte(tmp_path: Path) -> None:
     said = (
         answer("200 OK", b"\xff\xfe"),
         answer("200 OK", b'{"DocumentIncarnation":"7","Events":[]}', "ETag: x"),
-        answer("404 Not Found", b"<p>none</p>"),
+        answer("404 Not Found", b"<p>none</p>", "ETag: y"),
         answer("999 Odd", b""),
         answer("304 Not Modified"),
         b"no HTTP\r\n\r\n",
     )
     with stranger(*said) as server, recording(server.url, tmp_path / "odd") as working:
         working.heard(6)
+    tags = [tag for asked in server.asked for tag in asked_header(asked, "If-None-Match")]
+    # Only a document can be unchanged.
+    assert tags == ["x"]
     kept = recorded.read(tmp_path / "odd").heard
     assert [(heard.status, heard.content) for heard in kept if isinstance(heard, Answer)] == [
         (200, b"\xff\xfe"),

@@ -45,15 +45,15 @@ class Child:
         """Last, on one line."""
         return " ".join(self._said.decode(errors="replace").split())[-LAST_WORDS:]
 
-    def end(self) -> None:
+    def end(self, grace: float = GRACE) -> None:
         self._group.ask_to_end()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(GRACE)
+            self._process.wait(grace)
         if self._group.alive:
             self._group.kill()
         self._process.wait()
         # Whatever has left the group may hold the pipe open for ever.
-        self._listening.join(GRACE)
+        self._listening.join(grace)
 
     def _listen(self) -> None:
         assert self._process.stdout is not None

@@ -22,8 +22,6 @@ from notbefore.settings import Address
 from notbefore.wire import versions
 
 LOOK = 0.05
-FIRST_POLL = 20.0
-"""Seconds until a handler must have asked."""
 CROWDED = 3.0
 """Seconds for which a handler that has not asked yet keeps others from being started."""
 SETTLING = 3.0
@@ -43,6 +41,8 @@ class Handler:
     """The VM that it is on."""
     within: timedelta
     in_namespace: bool = False
+    to_ask: float = 20.0
+    """Seconds until its first poll must have been answered."""
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     starting: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(os.cpu_count() or 1))
     """So many start at a time, lest they be slow only because of each other."""
@@ -102,15 +102,15 @@ class Trial:
             self._child.end()
 
     def watch(self) -> Evidence:
-        situation, within = self._situation, self._handler.within.total_seconds()
+        situation = self._situation
+        to_notice = situation.allowed(self._handler.within).total_seconds()
         goes_on = False
-        if self._until(self._is_heard, FIRST_POLL):
+        if self._until(self._is_heard, self._handler.to_ask + to_notice):
             if not situation.begins_first:
                 self._emulator.play(situation.scenario)
             self._until(self._is_over, 2 * situation.longest.total_seconds() + SPARE)
             over = monotonic()
-            seconds = within + 2 * situation.hidden.total_seconds() + SETTLING
-            self._until(lambda: self._has_asked_since(over) and self._has_recovered(), seconds)
+            self._until(lambda: self._has_asked_since(over) and self._has_recovered(), to_notice + SETTLING)
             goes_on = self._has_asked_since(over)
             self._until(lambda: False, LINGERING)
         return self._evidence(goes_on)

@@ -10,6 +10,9 @@ from notbefore.conformance.handlers.living import Handler
 from notbefore.conformance.handlers.situations import Situation
 from notbefore.conformance.report import Finding, Report, Verdict
 
+ENOUGH = 2
+"""Whoever has seen no document in so many situations, and none in any other, will see none in the rest."""
+
 Progress = Callable[[str], None]
 
 
@@ -50,16 +53,19 @@ class Run:
         self._situations = situations
         self._progress = progress
         self._done = 0
-        self._unheard = ""
-        """The situation in which the handler asked nothing that could be answered."""
+        self._heard = 0
+        self._unheard: list[str] = []
+        """Situations in which the handler asked nothing that could be answered."""
 
     def live_through(self, situation: Situation) -> list[Finding]:
-        if self._unheard:
-            found = judging.skipped(situation.name, f"it saw no document in {self._unheard}")
+        if not self._heard and len(self._unheard) >= ENOUGH:
+            found = judging.skipped(situation.name, f"it saw no document in {' and '.join(self._unheard[:ENOUGH])}")
         else:
             found = judging.judge(living.live_through(situation, self._handler), self._options)
-        if _verdict(found, clauses.ANSWERED.id) is not Verdict.PASSED:
-            self._unheard = self._unheard or situation.name
+            if _verdict(found, clauses.ANSWERED.id) is Verdict.PASSED:
+                self._heard += 1
+            else:
+                self._unheard.append(situation.name)
         self._done += 1
         self._progress(f"{self._done} of {self._situations} situations: {situation.name} is over")
         return found

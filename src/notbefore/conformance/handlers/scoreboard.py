@@ -35,10 +35,11 @@ def lines(report: Report) -> Iterator[Line]:
 
 
 def summary(report: Report) -> str:
-    """In one line: how many situations have nothing to complain of."""
-    situations = {finding.where for finding in report.findings}
-    failed = {finding.where for finding in report.findings if finding.verdict is Verdict.FAILED}
-    return f"{len(situations - failed)} of {len(situations)} situations without a failure"
+    verdicts: dict[str, set[Verdict]] = {}
+    for finding in report.findings:
+        verdicts.setdefault(finding.where, set()).add(finding.verdict)
+    clean = sum(Verdict.PASSED in found and Verdict.FAILED not in found for found in verdicts.values())
+    return f"{clean} of {len(verdicts)} situations without a failure"
 
 
 def _row(cells: Sequence[str], widths: Sequence[int]) -> str:

@@ -71,9 +71,7 @@ def _all(me: str, within: timedelta) -> Iterator[Situation]:
     for fault in table.ALL:
         yield _under(fault, me, within, notice)
     yield Situation(name="others-event", scenario=_restart("others-event", me, f"{me}1", notice))
-    yield Situation(
-        name="failed-preparation", scenario=_restart("failed-preparation", me, me, notice + TO_PREPARE), fails=True
-    )
+    yield Situation(name="failed-preparation", scenario=_restart("failed-preparation", me, me, notice), fails=True)
 
 
 def _of_catalogue(scenario: Scenario, me: str, notice: timedelta, started: timedelta) -> Situation:
@@ -99,7 +97,7 @@ def _speed(scenario: Scenario, notice: timedelta) -> float:
     lives = rehearsing.rehearse(scenario).lives
     notices = [life.event.not_before - rehearsing.START - life.announced for life in lives]
     whole = max(life.ended for life in lives)
-    return min([whole / (1.5 * notice), *(each / notice for each in notices if each)])
+    return min([whole, *filter(None, notices)]) / notice
 
 
 def _under(fault: Fault, me: str, within: timedelta, notice: timedelta) -> Situation:

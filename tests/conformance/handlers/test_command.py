@@ -1,0 +1,137 @@
+"""`notbefore conformance --client` as people use it. The handlers here end soon; real ones are elsewhere."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from notbefore.cli.main import main
+from notbefore.conformance.handlers import running, situations
+from notbefore.conformance.handlers.judging import Options
+from notbefore.conformance.handlers.living import Handler
+
+WITHIN = timedelta(seconds=2)
+USAGE = [
+    (("http://x", "--client", "true"), "--client has endpoints of its own: leave the URL and --provoke out"),
+    (("--provoke", "true", "--client", "true"), "--client has endpoints of its own: leave the URL and --provoke out"),
+    (("--client", ""), "--client: give the command that runs the handler"),
+    (("--client", "'"), '--client: "\'" cannot be split into words: No closing quotation'),
+    (("--client", "true", "--within", "soon"), "--within: 'soon' is not a duration: give one such as"),
+    (("--client", "true", "--within", "6m"), "--within: give from 1s to 5m, not 6m"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "said"), USAGE)
+def test_usage_is_one_sentence_and_code_2(
+    arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(("conformance", *arguments)) == 2
+    assert capsys.readouterr().err.startswith(f"notbefore: {said}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--client", "/nowhere"), "--client: '/nowhere' cannot be run: No such file or directory"),
+        (("--client", "true", "--only", "rebot"), "there is no situation 'rebot'; did you mean 'reboot'?"),
+        (("--client", "true", "--junit", "/"), "--junit: / cannot be written: Is a directory"),
+    ],
+)
+def test_what_is_refused(arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(("conformance", *arguments)) == 1
+    told = capsys.readouterr()
+    assert (told.out, told.err) == ("", f"notbefore: {said}\n")
+
+
+FOUND = """\
+| situation | runs | asks | goes on | notices | own only | known ids | approves | prepared | not failed | recovers |
+| --------- | :--: | :--: | :-----: | :-----: | :------: | :-------: | :------: | :------: | :--------: | :------: |
+| reboot    |  ✗   |  ·   |    ·    |    ·    |    ·     |     ·     |    ·     |    ·     |     ·      |    ·     |
+| redeploy  |  ·   |  ·   |    ·    |    ·    |    ·     |     ·     |    ·     |    ·     |     ·      |    ·     |
+| reset     |  ✗   |  ·   |    ·    |    ·    |    ·     |     ·     |    ·     |    ·     |     ·      |    ·     |
+
+fail           process.runs          Its process runs to the end [reboot, reset]: expected a process that runs, \
+saw that it ended with code 3; it said last: web-7 has x
+not applicable process.runs          Its process runs to the end [redeploy]: it saw no document in reset and reboot
+"""
+
+
+@pytest.fixture
+def short(tmp_path: Path) -> str:
+    """A handler that says something and ends."""
+    script = tmp_path / "short"
+    script.write_text(
+        '#!/bin/sh\ntest "${1%/x}" = "$NOTBEFORE_SITUATION_DIR" && echo "$NOTBEFORE_NAME has x"\nexit 3\n'
+    )
+    script.chmod(0o755)
+    return f"{script} {{dir}}/x"
+
+
+ONLY = ("--only", "reboot", "--only", "redeploy", "--only", "reset", "--jobs", "1", "--name", "web-7")
+
+
+def test_a_scoreboard_and_a_line_for_each_reason(
+    short: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    junit = tmp_path / "junit.xml"
+    assert main(("conformance", "--client", short, *ONLY, "--junit", str(junit))) == 1
+    out = capsys.readouterr().out
+    assert out.startswith(FOUND)
+    assert out.splitlines()[-1].endswith("short '{dir}/x': 0 of 3 situations without a failure")
+    assert b'tests="30" failures="2"' in junit.read_bytes()
+
+
+def test_json_has_every_finding(short: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(("conformance", "--client", short, *ONLY, "--json")) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["summary"] == {"pass": 0, "fail": 2, "not applicable": 28}
+    assert {finding["where"] for finding in found["findings"]} == {"reboot", "redeploy", "reset"}
+
+
+def test_one_that_goes_wrong_ends_them_all() -> None:
+    argv = ["sh", "-c", 'test "$NOTBEFORE_SITUATION" = reboot && exit 3; exec sleep 60']
+    handler = Handler(argv=argv, me="web-0", within=WITHIN)
+    found = situations.find("web-0", WITHIN, ["reboot", "redeploy"])
+    began = time.monotonic()
+
+    def interrupted(_: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        running.run(handler, found, Options(within=WITHIN), jobs=2, progress=interrupted)
+    assert time.monotonic() - began < 15
+
+
+ASKS = (
+    "curl -sS --noproxy '*' -H Metadata:true 'http://169.254.169.254/metadata/scheduledevents?api-version=2020-07-01'"
+)
+
+
+def test_at_the_usual_address_in_a_network_of_its_own(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    script = tmp_path / "asks"
+    script.write_text(f"#!/bin/sh\n{ASKS}\nexit 3\n")
+    script.chmod(0o755)
+    before = subprocess.run(["ip", "-o", "address"], capture_output=True, check=True).stdout
+    only = ("--only", "reboot", "--only", "redeploy", "--jobs", "2", "--json")
+    main(("conformance", "--client", str(script), "--namespace", *only))
+    told = capsys.readouterr()
+    assert subprocess.run(["ip", "-o", "address"], capture_output=True, check=True).stdout == before
+    if "which is not permitted here" in told.err and not os.environ.get("CI"):
+        pytest.skip("this system does not permit network namespaces")
+    found = [finding for finding in json.loads(told.out)["findings"] if finding["clause"] == "process.runs"]
+    assert len(found) == 2
+    assert all('{"DocumentIncarnation":' in finding["seen"] for finding in found), found
+
+
+def test_a_namespace_that_is_not_permitted_is_refused_in_a_sentence() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can become somebody who may not")
+    nobody = ["setpriv", "--reuid", "65534", "--clear-groups", "--inh-caps=-all"]
+    probe = "from notbefore.conformance.handlers import namespace; namespace.enter()"
+    done = subprocess.run([*nobody, sys.executable, "-c", probe], capture_output=True, text=True, check=False)
+    assert "not permitted here (operation not permitted): run this as root" in done.stderr

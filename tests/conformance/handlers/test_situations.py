@@ -1,0 +1,68 @@
+"""What a handler lives through: everything there is, in seconds, and long enough to do something about it."""
+
+from datetime import timedelta
+
+import pytest
+
+from notbefore.conformance.handlers import situations
+from notbefore.conformance.handlers.situations import Situation
+from notbefore.core import errors
+from notbefore.emulator.faults import table
+from notbefore.emulator.scenarios import catalogue, rehearsing
+
+TWO = timedelta(seconds=2)
+ALL = situations.find("web-0", TWO)
+
+
+def test_every_scenario_and_every_fault_is_a_situation_of_its_own_name() -> None:
+    own = {"others-event", "failed-preparation"}
+    faults = {fault.name for fault in table.ALL}
+    assert {situation.name for situation in ALL} == {*catalogue.names(), *faults, *own}
+    assert len(ALL) == len(catalogue.names()) + len(faults) + len(own)
+    assert {situation.fault for situation in ALL} - {""} == faults
+
+
+@pytest.mark.parametrize("within", [TWO, timedelta(minutes=5)])
+def test_each_is_possible_and_gives_time(within: timedelta) -> None:
+    for situation in situations.find("vm_7", within):
+        rehearsing.check(situation.scenario)
+        assert situation.scenario.caller == "vm_7"
+        assert situation.longest <= 10 * within + timedelta(seconds=10), situation.name
+        for life in rehearsing.rehearse(situation.scenario).lives:
+            if "vm_7" not in life.event.resources or life.started == life.announced:
+                continue
+            notice = (life.event.not_before - rehearsing.START - life.announced) / situation.speed
+            # As long as it may take to notice, and as long again or two seconds to prepare.
+            assert notice >= max(timedelta(seconds=4), 2 * within) - timedelta(milliseconds=1), situation.name
+            assert notice >= situation.allowed(within) + TWO or not situation.hidden, situation.name
+
+
+def hidden(name: str) -> float:
+    (found,) = situations.find("web-0", TWO, [name])
+    return found.hidden.total_seconds()
+
+
+def test_how_long_a_fault_hides_the_event() -> None:
+    assert {fault.name: hidden(fault.name) for fault in table.ALL if hidden(fault.name) != 2} == {
+        "slow-first-answer": 4,
+        "incarnation-restart": 0,
+        "clock-skew": 0,
+        "other-key-order": 0,
+        "iso-dates": 0,
+    }
+
+
+def test_what_comes_first() -> None:
+    assert {situation.name for situation in ALL if situation.begins_first} == {"first-call", "slow-first-answer"}
+
+
+def test_some_of_them() -> None:
+    found: list[Situation] = situations.find("web-0", TWO, ["reset", "reboot"])
+    assert [situation.name for situation in found] == ["reboot", "reset"]
+    with pytest.raises(errors.NotFoundError, match="there is no situation 'rebot'; did you mean 'reboot'"):
+        situations.find("web-0", TWO, ["rebot"])
+
+
+def test_a_name_that_no_vm_can_have_is_refused() -> None:
+    with pytest.raises(errors.RefusedError):
+        situations.find('a"b', TWO)

@@ -7,16 +7,17 @@ from tests.emulator.handling import approving, get, polling
 
 from notbefore.core import errors
 from notbefore.emulator import ScheduledEvents
-from notbefore.emulator.scenarios import catalogue
+from notbefore.emulator.situation import Situation
 
+NOT_TO_BE_APPROVED = ("hardware-failure", "vanishing-event")
+"""Started at once, or gone too soon."""
 VIRTUAL = pytest.mark.scheduled_events(time="virtual")
 
 
-@pytest.mark.parametrize("scenario", catalogue.names())
 @VIRTUAL
-def test_our_client_gets_through_every_scenario(scheduled_events: ScheduledEvents, scenario: str) -> None:
-    performance = scheduled_events.play(scenario)
-    begin = scheduled_events.now
+def test_our_client_gets_through_everything(scheduled_events: ScheduledEvents, each_situation: Situation) -> None:
+    performance = each_situation.play()
+    begin, me = scheduled_events.now, scheduled_events.as_vm
     with approving():
         performance.run(pause=0.02)
     assert performance.done
@@ -24,12 +25,12 @@ def test_our_client_gets_through_every_scenario(scheduled_events: ScheduledEvent
     assert scheduled_events.now > begin
     for event in performance.events:
         assert not event.status.live
-        if scheduled_events.as_vm not in event.resources or scenario in ("hardware-failure", "vanishing-event"):
-            continue
-        event.assert_approved(by=scheduled_events.as_vm, before_not_before=True)
-    for event in performance.events:
-        if scheduled_events.as_vm not in event.resources:
+        if me not in event.resources:
             event.assert_never_approved()
+        elif each_situation.name not in NOT_TO_BE_APPROVED:
+            event.assert_approved(by=me, before_not_before=True)
+    if each_situation.kind == "fault":
+        assert each_situation.name in {asked.fault for asked in scheduled_events.requests}
 
 
 @VIRTUAL

@@ -89,7 +89,7 @@ class Performance:
 
     def _has_looked(self, polls: int, since: float) -> bool:
         # Whoever waits for a change knows what there is, and whoever is held by a fault gets on only with time.
-        if self._emulator.polls_under_way():
+        if self._emulator.waiting or self._emulator.faults.holding:
             return True
         return sum(poll.monotonic >= since for poll in self._emulator.requests.polls) >= polls
 

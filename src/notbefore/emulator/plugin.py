@@ -90,7 +90,7 @@ def _set_up(item: pytest.Item) -> ScheduledEvents:
     # The closest comes first, and has the last word.
     for marker in reversed(list(item.iter_markers(EVENTS))):
         if marker.args:
-            pytest.fail(f"@pytest.mark.{EVENTS} takes its settings by name, not {marker.args[0]!r}", pytrace=False)
+            pytest.fail(f"@pytest.mark.{EVENTS}: settings are given by name, not {marker.args[0]!r}", pytrace=False)
         settings |= marker.kwargs
     known = list(inspect.signature(ScheduledEvents).parameters)
     try:

@@ -199,6 +199,11 @@ class Faults:
             ends = [*(active.end for active in self._active.values()), *self._held.values()]
         return min((end for end in ends if end is not None), default=None)
 
+    @property
+    def holding(self) -> int:
+        """How many requests are held."""
+        return len(self._held)
+
     def hold(self, holder: object, until: datetime | None) -> None:
         """Somebody's request is held until then; None: not any more."""
         with self._lock:

@@ -44,9 +44,9 @@ def emulate(
         return _complain(error.message, USAGE)
     try:
         if listed:
-            return _list(as_json=as_json)
+            return _print(_listed(as_json=as_json))
         if shown is not None:
-            return _show(shown, as_json=as_json)
+            return _print(_shown(shown, as_json=as_json))
         return _run(found, scenario, as_json=as_json)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "notbefore":
@@ -55,6 +55,8 @@ def emulate(
             f"this needs the emulator's packages, but {error.name} is not installed: pip install 'notbefore[emulator]'",
             FAILED,
         )
+    except errors.NotFoundError as error:
+        return _complain(error.message, USAGE)
     except errors.NotbeforeError as error:
         return _complain(error.message, FAILED)
 
@@ -70,37 +72,30 @@ def _run(found: EmulatorSettings, name: str | None, *, as_json: bool) -> int:
     return DONE
 
 
-def _list(*, as_json: bool) -> int:
+def _listed(*, as_json: bool) -> str:
     from notbefore.emulator.scenarios import catalogue, drawing
 
     if not as_json:
-        sys.stdout.write(drawing.catalogue())
-        return DONE
-    scenarios = (catalogue.load(name) for name in catalogue.names())
-    rows = [
-        {
-            "name": each.name,
-            "title": each.title,
-            "description": each.description,
-            "timing": each.timing,
-            "resources": each.resources,
-            "picture": drawing.timeline(each),
-        }
-        for each in scenarios
-    ]
-    sys.stdout.write(json.dumps(rows, indent=2, ensure_ascii=False) + "\n")
-    return DONE
+        return drawing.catalogue()
+    rows = [drawing.described(catalogue.load(name)) for name in catalogue.names()]
+    return json.dumps(rows, indent=2, ensure_ascii=False) + "\n"
 
 
-def _show(name: str, *, as_json: bool) -> int:
+def _shown(name: str, *, as_json: bool) -> str:
     from notbefore.emulator.scenarios import catalogue
 
+    toml = catalogue.load(name).text.content
+    return json.dumps({"name": name, "toml": toml}, ensure_ascii=False) + "\n" if as_json else toml
+
+
+def _print(text: str) -> int:
     try:
-        found = catalogue.load(name)
-    except errors.NotFoundError as error:
-        return _complain(error.message, USAGE)
-    toml = found.text.content
-    sys.stdout.write(json.dumps({"name": name, "toml": toml}, ensure_ascii=False) + "\n" if as_json else toml)
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read our output has gone; the interpreter must not flush into it once more.
+        sys.stdout = None
+        return FAILED
     return DONE
 
 

@@ -11,7 +11,7 @@ from notbefore.emulator.control import models, views
 from notbefore.emulator.control.driver import Driver
 from notbefore.emulator.control.views import View
 from notbefore.emulator.faults import table
-from notbefore.emulator.scenarios import catalogue
+from notbefore.emulator.scenarios import catalogue, drawing
 
 T = TypeVar("T")
 
@@ -49,14 +49,14 @@ def show_state(driver: DriverOf) -> Answer:
 @routes.get("/scenarios")
 def list_scenarios() -> Answer:
     """The catalogue, with a picture of each."""
-    return Answer({"items": [views.scenario(catalogue.load(name)) for name in catalogue.names()], "next": None})
+    return Answer({"items": [drawing.described(catalogue.load(name)) for name in catalogue.names()], "next": None})
 
 
 @routes.get("/scenarios/{name}")
 def show_scenario(name: Name) -> Answer:
     """One of the catalogue, with its TOML."""
     found = catalogue.load(name)
-    return Answer({**views.scenario(found), "toml": found.text.content})
+    return Answer({**drawing.described(found), "toml": found.text.content})
 
 
 @routes.post("/play")

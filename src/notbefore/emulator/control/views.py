@@ -9,8 +9,6 @@ from notbefore.emulator.faults.active import Active
 from notbefore.emulator.faults.table import Fault
 from notbefore.emulator.playing import Player
 from notbefore.emulator.requests import Requested
-from notbefore.emulator.scenarios import drawing
-from notbefore.emulator.scenarios.format import Scenario
 
 View = dict[str, Any]
 
@@ -44,17 +42,6 @@ def playing(player: Player) -> View:
         "waiting_for": player.waiting_for,
         "events": dict(player.labels),
         "notes": [{"at": moment(note.at), "said": note.said} for note in player.notes],
-    }
-
-
-def scenario(scenario: Scenario) -> View:
-    return {
-        "name": scenario.name,
-        "title": scenario.title,
-        "description": scenario.description,
-        "timing": scenario.timing,
-        "resources": list(scenario.resources),
-        "picture": drawing.timeline(scenario),
     }
 
 

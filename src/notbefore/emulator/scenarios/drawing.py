@@ -73,6 +73,18 @@ def catalogue() -> str:
     return "\n\n".join("\n".join(block) for block in blocks) + "\n"
 
 
+def described(scenario: Scenario) -> dict[str, object]:
+    """For machines, with its picture."""
+    return {
+        "name": scenario.name,
+        "title": scenario.title,
+        "description": scenario.description,
+        "timing": str(scenario.timing),
+        "resources": list(scenario.resources),
+        "picture": timeline(scenario),
+    }
+
+
 def timeline(scenario: Scenario) -> list[str]:
     rehearsal = rehearsing.rehearse(scenario)
     types = max((len(life.event.type) for life in rehearsal.lives), default=0)

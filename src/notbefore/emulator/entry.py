@@ -48,6 +48,9 @@ def emulate(
         if shown is not None:
             return _print(_shown(shown, as_json=as_json))
         return _run(found, scenario, as_json=as_json)
+    except KeyboardInterrupt:
+        # Before it had begun.
+        return DONE
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "notbefore":
             raise

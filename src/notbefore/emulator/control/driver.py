@@ -59,7 +59,7 @@ class Driver:
 
 
 def _scenario(asked: models.Play) -> Scenario:
-    if "=" in asked.scenario:
+    if set(asked.scenario) & {"=", "\n"}:
         scenario = reading.read(asked.scenario, asked.source, name=Path(asked.source).stem)
     else:
         scenario = catalogue.load(asked.scenario)

@@ -68,5 +68,5 @@ def driven(speed: float = 1) -> Iterator[Driven]:
     try:
         yield Driven(str(guests), str(control.address))
     finally:
-        emulator.stop()
         control.stop()
+        emulator.stop()

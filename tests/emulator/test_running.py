@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -146,6 +147,16 @@ def test_it_ends_at_once_while_an_answer_is_held_and_nobody_reads(tmp_path: Path
         process.terminate()
         assert process.wait(DEADLINE) == 0
         asking.communicate(timeout=DEADLINE)
+
+
+def test_whoever_drives_it_is_answered_before_it_ends(tmp_path: Path) -> None:
+    with emulating(tmp_path) as (process, emulator, _):
+        host, _, port = emulator.control.partition(":")
+        with socket.create_connection((host, int(port)), timeout=DEADLINE) as driving:
+            driving.sendall(b"GET /v1/emulator/state HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            # What answers is only being loaded now.
+            end(process)
+            assert driving.recv(15) == b"HTTP/1.1 200 OK"
 
 
 MISTAKE = """\

@@ -55,17 +55,20 @@ def _emulating(settings: EmulatorSettings, scenario: Scenario | None) -> Iterato
     control = Control(emulator, settings.control_at, to_others=settings.open_control)
     try:
         emulator.start(settings.guests_at)
-        try:
-            if scenario is not None:
-                emulator.play(scenario)
-            else:
-                _add(emulator, others)
-            control.start()
-            yield emulator, control
-        finally:
-            emulator.stop()
-    finally:
+    except BaseException:
         control.stop()
+        raise
+    try:
+        if scenario is not None:
+            emulator.play(scenario)
+        else:
+            _add(emulator, others)
+        control.start()
+        yield emulator, control
+    finally:
+        # First: whoever is driving it is still answered.
+        control.stop()
+        emulator.stop()
 
 
 def _add(emulator: Emulator, names: Sequence[str]) -> None:

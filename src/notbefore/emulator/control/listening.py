@@ -45,8 +45,7 @@ class Control:
         self._loop.run_until_complete(self._loop.shutdown_default_executor())
 
     async def _serve(self) -> None:
-        await self._first_caller()
-        if self._stopping.is_set():
+        if not await self._is_called():
             return
         from notbefore.control.server import ControlServer
         from notbefore.emulator.control import app
@@ -56,8 +55,8 @@ class Control:
         await self._stopping.wait()
         await server.stop()
 
-    async def _first_caller(self) -> None:
-        """Or the end."""
+    async def _is_called(self) -> bool:
+        """Whether somebody has come before the end."""
         called = asyncio.Event()
         self._loop.add_reader(self._listening, called.set)
         waits = [asyncio.create_task(event.wait()) for event in (called, self._stopping)]
@@ -65,6 +64,7 @@ class Control:
         self._loop.remove_reader(self._listening)
         for wait in waits:
             wait.cancel()
+        return called.is_set()
 
 
 def _listen(at: Address, *, to_others: bool) -> socket.socket:

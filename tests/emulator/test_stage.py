@@ -168,6 +168,14 @@ def test_one_update_domain_is_out_at_a_time() -> None:
     assert sorted(end for end in ended if end) == [NOW + 10 * MINUTE, NOW + 20 * MINUTE, NOW + 30 * MINUTE]
 
 
+def test_what_is_announced_at_one_moment_has_its_turn_in_that_order() -> None:
+    for _ in range(5):
+        there = stage()
+        events = [announce(there, kind, notice=MINUTE, takes=MINUTE) for kind in (Kind.RESTART, Kind.HOST_UPDATE)]
+        there.tick(NOW + MINUTE)
+        assert [there.event(event.id).status for event in events] == [Status.STARTED, Status.SCHEDULED]
+
+
 def test_moves_never_want_for_a_host() -> None:
     there = stage()
     there.add_vm("web-0", NOW)

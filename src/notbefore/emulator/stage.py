@@ -84,6 +84,7 @@ class Stage:
         self._due: list[tuple[datetime, str]] = []
         self._takes: dict[str, timedelta] = {}
         """Of live operations."""
+        self._announced = 0
         self._held: set[str] = set()
         self._ended = False
         """Whether something has ended since held operations were looked at."""
@@ -167,8 +168,10 @@ class Stage:
         for name in names:
             self.add_vm(name, now, update_domain=domain)
         self._draft.now = now
+        self._announced += 1
         operation = Operation(
-            id=self._draft.new_id(),
+            # By number, so that those of one moment have their turn in the order in which they were announced.
+            id=f"operation-{self._announced:06}",
             kind=kind,
             host=self._draft.vm(names[0]).host,
             vms=names,

@@ -30,6 +30,9 @@ FORBIDDEN = {
     "service": SHELLS,
     "metadata": (SHELLS - {"metadata"}) | {"store", "drivers", "delivery"},
     "control": SHELLS - {"control", "portal"},
+    # The emulator has no database: the stage is in memory, the rules are core's.
+    "emulator": (SHELLS - {"emulator", "metadata", "control"}) | {"store", "drivers", "delivery"},
+    "conformance": (SHELLS - {"conformance", "emulator", "agent"}) | {"store", "service", "drivers", "delivery"},
 }
 
 # What the agent decides is pure: it sees events, and nothing else of the world.
@@ -207,6 +210,8 @@ BAD = [
     ("service/a.py", "from notbefore.cli import main\n", "1: service may not import notbefore.cli.main"),
     ("metadata/a.py", "from notbefore import store\n", "1: metadata may not import notbefore.store"),
     ("metadata/a.py", "from notbefore import control\n", "1: metadata may not import notbefore.control"),
+    ("emulator/a.py", "from notbefore import store\n", "1: emulator may not import notbefore.store"),
+    ("conformance/a.py", "from notbefore import cli\n", "1: conformance may not import notbefore.cli"),
     ("control/a.py", "from notbefore import metadata\n", "1: control may not import notbefore.metadata"),
     ("client/a.py", "import requests\n", "1: client may not import the third party requests"),
     ("client/a.py", "from notbefore import service\n", "1: client may not import notbefore.service"),

@@ -73,7 +73,7 @@ def conformance(
     must_approve: MustApprove = False,
     name: Name = "web-0",
     namespace: Namespace = False,
-    jobs: Jobs = 4,
+    jobs: Jobs = 6,
     json: options.Json = False,
 ) -> int:
     """Judge a metadata endpoint, anybody's, by what the protocol promises; with --client, a handler."""

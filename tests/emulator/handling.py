@@ -9,15 +9,15 @@ from typing import Any
 
 from tests.client.both import QUICK
 
-from notbefore import Appeared, Client, EndpointError, RefusedError
+from notbefore import Appeared, Client, EndpointError, Pace, RefusedError
 
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 INTERVAL = 0.02
 
 
 @contextlib.contextmanager
-def approving(endpoint: str | None = None) -> Iterator[Client]:
-    with Client(endpoint, pace=QUICK) as client:
+def approving(pace: Pace = QUICK) -> Iterator[Client]:
+    with Client(pace=pace) as client:
         thread = threading.Thread(target=_approve, args=(client,))
         thread.start()
         try:

@@ -1,8 +1,10 @@
 """Scenarios in the hands of a test: run to their end in virtual time, or watched in real time."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.client.both import QUICK
 from tests.emulator.handling import approving, get, polling
 
 from notbefore.core import errors
@@ -102,3 +104,16 @@ def test_what_never_ends_is_not_run(scheduled_events: ScheduledEvents, tmp_path:
     file.write_text(f'title = "Mine"\nresources = ["db-0"]\nrepeat = "forever"\n{steps}')
     with pytest.raises(errors.RefusedError, match="has no end: use `advance`"):
         scheduled_events.play(file).run()
+
+
+@VIRTUAL
+def test_a_poll_that_failed_is_no_look_unless_all_fail(scheduled_events: ScheduledEvents) -> None:
+    performance = scheduled_events.play("reboot")
+    scheduled_events.fault("error-500", times=3)
+    with approving(pace=replace(QUICK, pauses=(0.1,))):
+        performance.run(pause=0)
+        performance.events[0].assert_approved(before_not_before=True)
+        performance = scheduled_events.play("reboot")
+        scheduled_events.fault("error-500")
+        performance.run(polls=1, pause=0)
+        performance.events[0].assert_never_approved()

@@ -109,7 +109,7 @@ def test_what_is_not_installed_is_named(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_one(scheduled_events): pass")
     done = pytester.runpytest_subprocess(*OPTIONS)
     done.assert_outcomes(errors=1)
-    done.stdout.fnmatch_lines(["*uvloop*: scheduled_events needs notbefore[[]server[]]"])
+    done.stdout.fnmatch_lines(["*uvloop*: scheduled_events needs notbefore[[]emulator[]]"])
 
 
 def test_one_test_through_all_scenarios_and_faults(pytester: pytest.Pytester) -> None:

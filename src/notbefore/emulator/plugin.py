@@ -85,7 +85,7 @@ def _set_up(item: pytest.Item) -> ScheduledEvents:
         from notbefore.emulator.scenarios.text import nearest
         from notbefore.emulator.scheduled_events import ScheduledEvents
     except ImportError as error:
-        raise pytest.fail.Exception(f"{error}: {EVENTS} needs notbefore[server]", pytrace=False) from None
+        raise pytest.fail.Exception(f"{error}: {EVENTS} needs notbefore[emulator]", pytrace=False) from None
     settings: dict[str, Any] = {}
     # The closest comes first, and has the last word.
     for marker in reversed(list(item.iter_markers(EVENTS))):

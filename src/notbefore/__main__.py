@@ -11,7 +11,7 @@ def main() -> int:
         return entry.main(sys.argv[3:])
     if sys.argv[1:2] == ["emulate"]:
         # And the emulator starts quickly.
-        from notbefore.emulator import entry as emulator
+        from notbefore.emulator.command import entry as emulator
 
         return emulator.main(sys.argv[2:])
     from notbefore.cli import main as commands

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from notbefore.cli import options
-from notbefore.emulator import entry
+from notbefore.emulator.command import entry
 from notbefore.settings import table
 
 

@@ -21,10 +21,11 @@ from notbefore.cli.usage import UsageError
 from notbefore.client import finding
 from notbefore.client.endpoint import API_VERSION
 from notbefore.core import errors
-from notbefore.emulator import foreground, recorded
-from notbefore.emulator.foreground import Happening
-from notbefore.emulator.recorded import Heard, Writer
-from notbefore.emulator.recording import Recorder
+from notbefore.emulator.command import foreground
+from notbefore.emulator.command.foreground import Happening
+from notbefore.emulator.record import recorded
+from notbefore.emulator.record.recorded import Heard, Writer
+from notbefore.emulator.record.recording import Recorder
 from notbefore.settings import EmulatorSettings, LogFormat, LogLevel, table
 from notbefore.settings.spans import Span
 
@@ -120,7 +121,7 @@ def replay(found: EmulatorSettings, file: File, loop: Loop = False, json: Json =
     """Let the endpoint say once more what was recorded, from now on, until Ctrl-C."""
     recording = recorded.read(file)
     with offline.server_packages():
-        from notbefore.emulator.replaying import Replay
+        from notbefore.emulator.record.replaying import Replay
     happenings: SimpleQueue[Happening] = SimpleQueue()
     replaying = Replay(recording, speed=found.speed, as_vm=found.as_vm, loop=loop, tell=happenings.put)
     if recording.torn:

@@ -76,9 +76,8 @@ class Emulator:
         with self._changed:
             now = self.clock.now()
             self.faults.switch_off()
-            self._set_stage(
-                {vm.name: vm.update_domain for vm in scenario.vms}, kind=scenario.group, listens=scenario.listening
-            )
+            vms = {vm.name: vm.update_domain for vm in scenario.vms}
+            self._set_stage(vms, now, kind=scenario.group, listens=scenario.listening)
             self.as_vm = scenario.caller
             self.player = player = Player(scenario, self.stage, self.faults, self.timing, now)
             self._run(now)
@@ -136,7 +135,7 @@ class Emulator:
         with self._changed:
             self.player = None
             self.faults.switch_off()
-            self._set_stage({vm.name: vm.update_domain for vm in self.stage.vms})
+            self._set_stage({vm.name: vm.update_domain for vm in self.stage.vms}, self.clock.now())
             self.requests.clear()
             self._changed.notify_all()
         self._endpoint.refresh()
@@ -210,11 +209,11 @@ class Emulator:
     def _set_stage(
         self,
         vms: Mapping[str, int],
+        now: datetime,
         *,
         kind: ScopeKind = ScopeKind.AVAILABILITY_SET,
         listens: Listening = Listening.ALWAYS,
     ) -> None:
-        now = self.clock.now()
         self.stage = Stage(
             now=now,
             timing=self.timing,

@@ -15,7 +15,7 @@ import pytest
 from tests.acceptance.running import DEADLINE, PROGRAMS, environment, run, until
 from tests.emulator.driven import Driven
 
-from notbefore.emulator import entry
+from notbefore.emulator.command import entry
 from notbefore.emulator.scenarios import catalogue
 
 PROGRAM = str(PROGRAMS / "notbefore")
@@ -245,7 +245,7 @@ def test_the_scenarios_are_listed_and_shown(capsys: pytest.CaptureFixture[str], 
 def test_little_is_loaded_before_the_first_answer() -> None:
     code = """
 import sys
-from notbefore.emulator import entry, running
+from notbefore.emulator.command import entry, running
 from notbefore.emulator.scenarios import catalogue
 catalogue.load_any("reboot")
 heavy = {"typer", "rich", "fastapi", "pydantic", "starlette", "uvicorn", "structlog", "sqlalchemy", "urllib.request",

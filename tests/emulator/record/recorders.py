@@ -13,8 +13,8 @@ from tests.acceptance.running import until
 
 from notbefore.client import finding
 from notbefore.client.pace import USUAL, Pace
-from notbefore.emulator.recorded import FORMAT, Heard, Start, Writer
-from notbefore.emulator.recording import Recorder
+from notbefore.emulator.record.recorded import FORMAT, Heard, Start, Writer
+from notbefore.emulator.record.recording import Recorder
 
 NEWEST = "2020-07-01"
 NOON = datetime(2026, 3, 9, 12, 0, 0, tzinfo=UTC)

@@ -12,16 +12,16 @@ import pytest
 import requests
 from tests.acceptance.running import until
 from tests.client.both import QUICK
-from tests.emulator.recorders import NEWEST, NOON, START, recording
+from tests.emulator.record.recorders import NEWEST, NOON, START, recording
 
 from notbefore.client import Client, News, documents
 from notbefore.core.fleet import ScopeKind
 from notbefore.core.operations import Kind, Source
 from notbefore.core.timing import Timing
-from notbefore.emulator import recorded
 from notbefore.emulator.emulator import Emulator
-from notbefore.emulator.recorded import Answer, Failure, Heard, Recording
-from notbefore.emulator.replaying import Replay, Script, Step
+from notbefore.emulator.record import recorded
+from notbefore.emulator.record.recorded import Answer, Failure, Heard, Recording
+from notbefore.emulator.record.replaying import Replay, Script, Step
 from notbefore.emulator.stage import Announcement
 from notbefore.settings import Address
 from notbefore.wire import dates, versions

@@ -5,9 +5,9 @@ from datetime import timedelta
 
 import pytest
 
+from notbefore.emulator.command.telling import Teller
 from notbefore.emulator.emulator import Emulator
 from notbefore.emulator.scenarios import catalogue
-from notbefore.emulator.telling import Teller
 
 
 @pytest.fixture

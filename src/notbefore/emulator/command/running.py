@@ -8,7 +8,7 @@ from datetime import datetime
 
 from notbefore import logs
 from notbefore.core import errors
-from notbefore.emulator import foreground
+from notbefore.emulator.command import foreground
 from notbefore.emulator.control.listening import Control
 from notbefore.emulator.emulator import Emulator
 from notbefore.emulator.scenarios import catalogue
@@ -82,8 +82,8 @@ def _add(emulator: Emulator, names: Sequence[str]) -> None:
 def _tell(
     emulator: Emulator, scenario: Scenario | None, ready: Mapping[str, object], as_json: bool, stopping: threading.Event
 ) -> None:
-    from notbefore.emulator import introducing
-    from notbefore.emulator.telling import Teller
+    from notbefore.emulator.command import introducing
+    from notbefore.emulator.command.telling import Teller
 
     try:
         foreground.put(foreground.line(ready) if as_json else introducing.text(emulator, scenario, ready))

@@ -11,15 +11,15 @@ import pytest
 import requests
 from tests.acceptance.running import NOBODY, until
 from tests.cli.stranger import answer, asked_header, stranger
-from tests.emulator.recorders import NEWEST, Working, lines, recording
+from tests.emulator.record.recorders import NEWEST, Working, lines, recording
 
 from notbefore.client.pace import USUAL
 from notbefore.core.operations import Kind
-from notbefore.emulator import recorded
 from notbefore.emulator.emulator import Emulator
 from notbefore.emulator.faults import table
-from notbefore.emulator.recorded import Answer, Failure, Heard
-from notbefore.emulator.replaying import SILENT
+from notbefore.emulator.record import recorded
+from notbefore.emulator.record.recorded import Answer, Failure, Heard
+from notbefore.emulator.record.replaying import SILENT
 from notbefore.emulator.stage import Announcement
 
 RESTART = Announcement(kind=Kind.RESTART, resources=("web-0",), takes=timedelta(minutes=5))

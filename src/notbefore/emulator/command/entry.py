@@ -65,7 +65,7 @@ def emulate(
 
 
 def _run(found: EmulatorSettings, name: str | None, *, as_json: bool) -> int:
-    from notbefore.emulator import running
+    from notbefore.emulator.command import running
 
     try:
         scenario = None if name is None else running.scenario(name, found)

@@ -18,13 +18,13 @@ from notbefore.core.documents import Document
 from notbefore.core.fleet import Listening, Policy, Scope, ScopeKind, Vm
 from notbefore.core.operations import Event, EventType, Source, Status
 from notbefore.core.timing import ENDED_APPROVABLE, STARTED_SHOWN, Timing, whole_second_up
-from notbefore.emulator import recorded
+from notbefore.emulator.command.foreground import Happening
 from notbefore.emulator.endpoint import Endpoint
 from notbefore.emulator.faults import table
 from notbefore.emulator.faults.active import Faults
 from notbefore.emulator.faults.table import Fault, Holds, On, Says, Since
-from notbefore.emulator.foreground import Happening
-from notbefore.emulator.recorded import Answer, Failure, Heard, Recording
+from notbefore.emulator.record import recorded
+from notbefore.emulator.record.recorded import Answer, Failure, Heard, Recording
 from notbefore.emulator.requests import Requests
 from notbefore.service.publishing import Members
 from notbefore.settings import Address

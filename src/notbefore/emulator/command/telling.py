@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 from notbefore.core.journal import Entry
 from notbefore.core.operations import Event
+from notbefore.emulator.command.foreground import Happening
 from notbefore.emulator.emulator import Emulator
-from notbefore.emulator.foreground import Happening
 from notbefore.emulator.playing import Note, Player
 from notbefore.emulator.requests import Requested
 from notbefore.emulator.stage import Stage

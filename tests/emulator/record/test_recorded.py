@@ -5,11 +5,11 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from tests.emulator.recorders import NOON, START, lines
+from tests.emulator.record.recorders import NOON, START, lines
 
 from notbefore.core import errors
-from notbefore.emulator import recorded
-from notbefore.emulator.recorded import Answer, End, Failure, Heard, Start, Writer
+from notbefore.emulator.record import recorded
+from notbefore.emulator.record.recorded import Answer, End, Failure, Heard, Start, Writer
 
 BODY = '{"DocumentIncarnation":1,"Events":[]}'
 ANSWER = Answer(at=1.0, took=0.1, status=200, body=BODY)

@@ -13,8 +13,8 @@ from notbefore.client.exchange import Answer as HttpAnswer
 from notbefore.client.finding import Candidate
 from notbefore.client.pace import USUAL, Pace
 from notbefore.clock import MachineClock
-from notbefore.emulator import recorded
-from notbefore.emulator.recorded import Answer, End, Failure, Heard, Start, Writer
+from notbefore.emulator.record import recorded
+from notbefore.emulator.record.recorded import Answer, End, Failure, Heard, Start, Writer
 
 LONGEST = 200
 """Characters of a date or an error that are kept."""

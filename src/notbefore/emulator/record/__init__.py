@@ -1,0 +1,1 @@
+"""Record what an endpoint says, and replay it."""

@@ -164,7 +164,7 @@ def test_two(scheduled_events):
 def test_three(scheduled_events):
     pass
 """
-    done = run(pytester, text)
+    done = run(pytester, text, "-rP")
     done.assert_outcomes(failed=2, passed=1)
     done.stdout.fnmatch_lines(
         [
@@ -181,3 +181,4 @@ def test_three(scheduled_events):
         ]
     )
     assert "announced.py" not in done.stdout.str()
+    assert done.stdout.str().count("what was asked") == 2

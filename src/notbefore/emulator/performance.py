@@ -74,8 +74,10 @@ class Performance:
         return AnnouncedEvent(self._emulator, self._stage.event(event_id))
 
     def _unfinished(self) -> str:
+        if not self._player.done:
+            return f"it waits for {self.waiting_for}"
         left = self._emulator.look(lambda: self._stage.live)
-        return f"it waits for {self.waiting_for}" if not self._player.done else f"{self._announced(left[0].id)} is left"
+        return f"{', '.join(repr(self._announced(event.id)) for event in left) or 'nothing'} is left"
 
     def _give_time(self, polls: int, pause: float, timeout: float) -> None:
         __tracebackhide__ = True

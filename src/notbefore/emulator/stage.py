@@ -148,7 +148,7 @@ class Stage:
                 raise errors.ConflictError(f"{name} is in update domain {known.update_domain}, not {update_domain}")
             return
         self._draft.now = now
-        hosts = _hosts(update_domain)
+        hosts = _hosts(name)
         for host in hosts:
             if host not in self._draft.world.hosts:
                 self._draft.put_host(Host(name=host))
@@ -280,10 +280,9 @@ class Stage:
             operation = draft.operation(operation_id)
 
     def _prepare(self, operation: Operation) -> None:
-        """What moves has a place to go: each update domain has two hosts of its own."""
+        """What moves has a place to go: each VM brings two hosts along."""
         if operation.kind.traits.moves and operation.status.live:
-            vm = self._draft.vm(operation.vms[0])
-            self._draft.world.occupancy = dict.fromkeys(_hosts(vm.update_domain), 0)
+            self._draft.world.occupancy = dict.fromkeys(_hosts(operation.vms[0]), 0)
 
     def _carry_out(self, task: Task) -> Outcome:
         done_at = task.started_at + self._takes[task.operation]
@@ -339,8 +338,8 @@ class Stage:
         self._draft = self._new_draft(replace(world, operations=kept, events=events), self._draft.now)
 
 
-def _hosts(update_domain: int) -> tuple[str, str]:
-    return f"host-{update_domain}", f"spare-{update_domain}"
+def _hosts(vm: str) -> tuple[str, str]:
+    return f"host-of-{vm}", f"spare-of-{vm}"
 
 
 def _worded(event: Event, announcement: Announcement) -> Event:

@@ -5,7 +5,7 @@ import re
 import sys
 import threading
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -130,17 +130,17 @@ def replay(found: EmulatorSettings, file: File, loop: Loop = False, json: Json =
         sys.stderr.write(f"Events of type {plain(kind)} are left out: no api-version has them.\n")
     logs.log.setup = lambda: logs.configure(LogLevel.WARNING, LogFormat.AUTO)
     stopping = threading.Event()
-    with foreground.interrupting(stopping.set):
+    with ExitStack() as stack:
+        stack.enter_context(foreground.interrupting(stopping.set))
+        ready_file = stack.enter_context(foreground.ReadyFile(found.ready_file)) if found.ready_file else None
         ready = foreground.ready(replaying.start(found.guests_at))
-        try:
-            if found.ready_file is not None:
-                foreground.write_ready(found.ready_file, ready)
-            as_json = json or found.ready_file is not None
-            first = foreground.line(ready) if as_json else _introduction(file, replaying.as_vm, found.speed, ready)
-            threading.Thread(target=_tell, args=(first, happenings, as_json), daemon=True).start()
-            stopping.wait()
-        finally:
-            replaying.stop()
+        stack.callback(replaying.stop)
+        if ready_file is not None:
+            ready_file.write(ready)
+        as_json = json or ready_file is not None
+        first = foreground.line(ready) if as_json else _introduction(file, replaying.as_vm, found.speed, ready)
+        threading.Thread(target=_tell, args=(first, happenings, as_json), daemon=True).start()
+        stopping.wait()
 
 
 def _introduction(file: Path, as_vm: str, speed: float, ready: Mapping[str, object]) -> str:

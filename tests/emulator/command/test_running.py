@@ -15,7 +15,7 @@ import pytest
 from tests.acceptance.running import DEADLINE, PROGRAMS, environment, run, until
 from tests.emulator.driven import Driven
 
-from notbefore.emulator.command import entry
+from notbefore.emulator.command import entry, foreground
 from notbefore.emulator.scenarios import catalogue
 
 PROGRAM = str(PROGRAMS / "notbefore")
@@ -83,6 +83,18 @@ def test_a_scenario_from_its_first_answer_to_its_end(tmp_path: Path) -> None:
         ]
         assert emulator.document()["Events"] == [], "its end does not end the emulator"
         end(process)
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_no_run_is_taken_for_another(tmp_path: Path) -> None:
+    path = tmp_path / "ready.json"
+    path.write_text("of a run that was killed")
+    with foreground.ReadyFile(path) as file:
+        assert not path.exists()
+        file.write({"pid": 1})
+        assert path.read_text() == '{"pid": 1}\n'
+        path.write_text("of one that began meanwhile")
+    assert path.exists()
 
 
 def test_an_idle_emulator_is_driven_and_tells_what_happens(tmp_path: Path) -> None:
@@ -183,6 +195,7 @@ REFUSED = [
     (("--speed", "0"), 2, "--speed: '0' is not a speed"),
     (("--show", "rebot"), 2, "there is no scenario 'rebot'"),
     (("--port", "0", "--ready-file", "none/ready.json"), 1, "the ready file none/ready.json cannot be written"),
+    (("--port", "0", "--ready-file", "."), 1, "the ready file . cannot be written: Is a directory"),
     (("--port", "0", "--control", "0.0.0.0:0"), 1, "asks for no token"),
     (("--metadata", "192.0.2.1:0"), 1, "Guests cannot be served at 192.0.2.1:0"),
 ]

@@ -5,10 +5,11 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import Self
 
 from notbefore.core import errors
 from notbefore.wire import versions
@@ -48,15 +49,38 @@ def ready(endpoint: object, **more: object) -> dict[str, object]:
     return {"endpoint": url, "url": place, **more, "pid": os.getpid()}
 
 
-def write_ready(path: Path, values: Mapping[str, object]) -> None:
-    """Whoever waits for the file sees all of it or none."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        draft.write_text(line(values), encoding="utf-8")
-        draft.replace(path)
-    except OSError as error:
-        draft.unlink(missing_ok=True)
-        raise errors.RefusedError(f"the ready file {path} cannot be written: {error.strerror}") from None
+class ReadyFile:
+    """Whoever waits for it sees all of it or none, and never that of a run before. It goes when we do."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._content = b""
+
+    def __enter__(self) -> Self:
+        try:
+            self._path.unlink(missing_ok=True)
+        except OSError as error:
+            raise self._unwritable(error) from None
+        return self
+
+    def write(self, values: Mapping[str, object]) -> None:
+        draft = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        self._content = line(values).encode()
+        try:
+            draft.write_bytes(self._content)
+            draft.replace(self._path)
+        except OSError as error:
+            draft.unlink(missing_ok=True)
+            raise self._unwritable(error) from None
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(OSError):
+            # Another run may have written its own meanwhile; ours has our pid in it.
+            if self._content and self._path.read_bytes() == self._content:
+                self._path.unlink()
+
+    def _unwritable(self, error: OSError) -> errors.RefusedError:
+        return errors.RefusedError(f"the ready file {self._path} cannot be written: {error.strerror}")
 
 
 def told(happening: Happening, *, as_json: bool) -> str:

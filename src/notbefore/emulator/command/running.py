@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import datetime
 
@@ -36,11 +36,14 @@ def run(settings: EmulatorSettings, scenario: Scenario | None, *, as_json: bool)
     """Until SIGTERM or Ctrl-C."""
     stopping = threading.Event()
     logs.log.setup = lambda: logs.configure(LogLevel.WARNING, LogFormat.AUTO)
-    with foreground.interrupting(stopping.set), _emulating(settings, scenario) as (emulator, control):
+    with ExitStack() as stack:
+        stack.enter_context(foreground.interrupting(stopping.set))
+        file = stack.enter_context(foreground.ReadyFile(settings.ready_file)) if settings.ready_file else None
+        emulator, control = stack.enter_context(_emulating(settings, scenario))
         ready = foreground.ready(emulator.address, control=f"http://{control.address}")
-        if settings.ready_file is not None:
-            foreground.write_ready(settings.ready_file, ready)
-        as_json = as_json or settings.ready_file is not None
+        if file is not None:
+            file.write(ready)
+            as_json = True
         # People are told afterwards: whoever has started this may be asking already.
         teller = threading.Thread(target=_tell, args=(emulator, scenario, ready, as_json, stopping), daemon=True)
         teller.start()

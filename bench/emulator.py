@@ -12,8 +12,8 @@ from statistics import median
 from bench import guests, report, servers
 from bench.effort import Effort
 from notbefore.core.operations import Kind
+from notbefore.emulator.announcing import Announcement
 from notbefore.emulator.emulator import Emulator
-from notbefore.emulator.stage import Announcement
 
 START_SECONDS = 0.5
 FIXTURE_SECONDS = 0.05

@@ -21,7 +21,7 @@ from tests.cli.test_main import on_a_terminal
 from notbefore.cli.main import main
 from notbefore.core.operations import Kind
 from notbefore.emulator.emulator import Emulator
-from notbefore.emulator.stage import Announcement
+from notbefore.emulator.announcing import Announcement
 
 QUICKLY = ("--every", "10ms")
 
@@ -135,6 +135,7 @@ def test_a_recording_is_served_until_a_signal(recording: Path, emulator: Emulato
         started.send_signal(signal.SIGTERM)
         _, err = started.communicate(timeout=10)
         assert started.returncode == 0
+        assert not ready_file.exists()
         assert err == f"The last line of {recording} was cut off: it is left out.\n"
 
 

@@ -11,9 +11,9 @@ from tests.acceptance.running import until
 
 from notbefore.core import errors
 from notbefore.core.operations import Event, Kind, Status
+from notbefore.emulator.announcing import Announcement
 from notbefore.emulator.emulator import Emulator
 from notbefore.emulator.scenarios import catalogue
-from notbefore.emulator.stage import Announcement
 from notbefore.settings import Address
 
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)

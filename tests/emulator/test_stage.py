@@ -11,7 +11,8 @@ from notbefore.core.documents import Document
 from notbefore.core.fleet import Listening
 from notbefore.core.operations import Event, Kind, Source, Status
 from notbefore.core.timing import Timing
-from notbefore.emulator.stage import KEY, REMEMBERED, Announcement, Stage
+from notbefore.emulator.announcing import Announcement
+from notbefore.emulator.stage import KEY, REMEMBERED, Stage
 from notbefore.service.publishing import Members
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -240,3 +241,69 @@ def test_what_is_long_over_is_remembered_but_cannot_be_approved() -> None:
     assert there.event(old.id).status is Status.COMPLETED
     assert approve(there, old, at + 2 * SECOND) is not None
     assert approve(there, recent, at + 2 * SECOND) is None
+
+
+def test_a_pile_of_events_on_one_vm_is_carried_out_one_by_one() -> None:
+    there = stage()
+    events = [announce(there, notice=MINUTE, takes=5 * SECOND) for _ in range(20)]
+    there.tick(NOW + HOUR)
+    ended = [there.event(event.id).ended_at for event in events]
+    assert ended == [NOW + MINUTE + 5 * SECOND * number for number in range(1, 21)]
+
+
+def test_what_is_held_for_two_reasons_does_not_hold_up_the_next() -> None:
+    """A deletion that waits for an earlier one is tried, stays, and lets the restart behind it start."""
+    there = stage()
+    first = announce(there, Kind.DELETION, "web-1", notice=HOUR)
+    busy = announce(there, Kind.HOST_UPDATE, "web-0", notice=MINUTE, takes=10 * MINUTE)
+    later = announce(there, Kind.DELETION, "web-0", notice=2 * HOUR)
+    behind = announce(there, Kind.RESTART, "web-0", notice=3 * HOUR)
+    there.tick(NOW + MINUTE)
+    for event in (later, behind):
+        there.approve(event.id, "operator", NOW + MINUTE)
+    assert there.event(busy.id).status is Status.STARTED
+    there.tick(NOW + 11 * MINUTE)
+    assert [there.event(event.id).status for event in (first, later, behind)] == ["Scheduled", "Scheduled", "Started"]
+    there.approve(first.id, "operator", NOW + 30 * MINUTE)
+    there.tick(NOW + 31 * MINUTE)
+    assert there.event(later.id).status is Status.COMPLETED
+
+
+def test_documents_list_events_in_the_order_in_which_they_were_announced() -> None:
+    there = stage()
+    events = [announce(there, Kind.RESTART, f"web-{number}") for number in range(10)]
+    assert [event.id for event in there.live] == [event.id for event in events]
+
+
+def test_spot_vms_are_evicted_and_others_deleted() -> None:
+    there = stage()
+    for kind, spot in ((Kind.EVICTION, True), (Kind.DELETION, False)):
+        announce(there, kind, notice=0 * SECOND, takes=0 * SECOND)
+        assert [vm.spot for vm in there.vms] == [spot]
+        there.tick(NOW + MINUTE)
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"notice": -SECOND}, "less than no time"),
+        ({"takes": -SECOND}, "less than no time"),
+        ({"duration": -7}, "-1 seconds"),
+        ({"notice": timedelta(days=4_000_000)}, "beyond the calendar"),
+    ],
+)
+def test_what_no_document_may_say_is_refused(said: dict[str, object], why: str) -> None:
+    with pytest.raises(errors.RefusedError, match=why):
+        announce(stage(), **said)  # type: ignore[arg-type]
+
+
+def test_a_bad_name_leaves_no_other_vm_behind() -> None:
+    there = stage()
+    with pytest.raises(errors.RefusedError, match="not a VM name"):
+        announce(there, Kind.RESTART, "new", "x y")
+    assert there.vms == []
+
+
+def test_a_stage_after_one_that_showed_nothing_shows_nothing_new() -> None:
+    first = stage()
+    assert Stage(now=NOW, timing=Timing(), after=first).scope.incarnation == first.scope.incarnation == 1

@@ -10,13 +10,14 @@ from notbefore.core.approving import Approval
 from notbefore.core.fleet import Listening, ScopeKind
 from notbefore.core.operations import Event
 from notbefore.core.timing import Timing, whole_second_up
+from notbefore.emulator.announcing import Announcement
 from notbefore.emulator.clock import EmulatedClock
 from notbefore.emulator.endpoint import Endpoint
 from notbefore.emulator.faults.active import Active, Faults
 from notbefore.emulator.playing import Player
 from notbefore.emulator.requests import Requests
 from notbefore.emulator.scenarios.format import Scenario
-from notbefore.emulator.stage import Announcement, Stage
+from notbefore.emulator.stage import Stage
 from notbefore.settings import Address
 
 T = TypeVar("T")

@@ -11,6 +11,7 @@ from typing import Protocol
 from notbefore.core import errors
 from notbefore.core.operations import Event, Status
 from notbefore.core.timing import Timing
+from notbefore.emulator.announcing import Announcement
 from notbefore.emulator.scenarios.format import (
     FOREVER,
     FROZEN,
@@ -30,7 +31,7 @@ from notbefore.emulator.scenarios.format import (
     Wait,
     WaitFor,
 )
-from notbefore.emulator.stage import Announcement, Stage
+from notbefore.emulator.stage import Stage
 
 BY = "scenario"
 """Who approves, where a scenario says so."""

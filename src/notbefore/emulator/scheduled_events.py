@@ -10,12 +10,13 @@ from typing import Literal, Self
 from notbefore.core import errors, fleet
 from notbefore.core.operations import Kind
 from notbefore.emulator.announced import AnnouncedEvent
+from notbefore.emulator.announcing import Announcement
 from notbefore.emulator.emulator import Emulator
 from notbefore.emulator.faults import table
 from notbefore.emulator.performance import Performance
 from notbefore.emulator.requests import Requests
 from notbefore.emulator.scenarios.text import nearest
-from notbefore.emulator.stage import Announcement, Stage
+from notbefore.emulator.stage import Stage
 from notbefore.settings.spans import Span
 from notbefore.wire import versions
 

@@ -3,8 +3,8 @@
 import heapq
 import uuid
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from notbefore.core import approving, driving, ending, errors, fleet, listening, membership, scheduling, starting
@@ -14,8 +14,9 @@ from notbefore.core.driving import Finished, NotYet, Outcome, Task
 from notbefore.core.fleet import Host, Listening, Policy, Scope, ScopeKind, Vm
 from notbefore.core.journal import Entry
 from notbefore.core.membership import VmSpec
-from notbefore.core.operations import DEGRADED_NOTICE, Event, EventType, Kind, Operation, Status
+from notbefore.core.operations import Event, Kind, Operation, Status
 from notbefore.core.timing import ENDED_APPROVABLE, Timing, whole_second_up
+from notbefore.emulator.announcing import Announcement
 from notbefore.service.publishing import Members, Publisher
 
 GROUP = "emulated"
@@ -25,32 +26,9 @@ NOBODY_WAITS = datetime.min.replace(tzinfo=UTC)
 REMEMBERED = 512
 """Ended operations that are kept before those are forgotten that no approval can name any more."""
 ENTRIES = 100_000
+TICK = timedelta(microseconds=1)
 CLAIM = timedelta(seconds=15)
 PROCESS = "emulator"
-
-TAKES: Mapping[EventType, timedelta] = {
-    EventType.FREEZE: timedelta(minutes=10),
-    EventType.REBOOT: timedelta(minutes=10),
-    EventType.REDEPLOY: timedelta(minutes=10),
-    EventType.PREEMPT: timedelta(seconds=30),
-    EventType.TERMINATE: timedelta(seconds=30),
-}
-"""How long Started lasts where nobody says: as measured on the real platform for the first three."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Announcement:
-    """What a group is to be told. Durations are as people write them, before speed divides them."""
-
-    kind: Kind
-    resources: tuple[str, ...]
-    notice: timedelta | None = None
-    """None: as long as the kind needs at least."""
-    takes: timedelta | None = None
-    """How long it is Started."""
-    description: str | None = None
-    duration: int | None = None
-    """DurationInSeconds."""
 
 
 class Unheard:
@@ -85,9 +63,13 @@ class Stage:
         self._takes: dict[str, timedelta] = {}
         """Of live operations."""
         self._announced = 0
-        self._held: set[str] = set()
-        self._ended = False
-        """Whether something has ended since held operations were looked at."""
+        self._last_created = now - TICK
+        self._started: dict[str, Operation] = {}
+        self._held: dict[str, Operation] = {}
+        """Those that could have started but for others."""
+        self._tried: set[str] | None = None
+        """Of the held ones, those that were looked at since something changed for them; None: nothing has."""
+        self._forget_at = now
         self._regrouped = False
         """Whether VMs or policy have changed since they were published."""
         self._past: dict[str, Event] = {}
@@ -96,8 +78,9 @@ class Stage:
             self._draft, GROUP, kind, Policy(listening=listens, terminate_notice=fleet.TERMINATE_NOTICE_MIN)
         )
         if after is not None:
-            before = after.scope
-            self._draft.put_scope(replace(self.scope, tag=before.tag, incarnation=before.incarnation + 1))
+            # What is shown changes only if something was.
+            incarnation = after.scope.incarnation + bool(after.live)
+            self._draft.put_scope(replace(self.scope, tag=after.scope.tag, incarnation=incarnation))
         self._keep()
 
     # What there is
@@ -160,31 +143,27 @@ class Stage:
 
     def announce(self, announcement: Announcement, now: datetime) -> Event:
         """VMs that were not there are added, beside the others that it names."""
-        kind = announcement.kind
-        names = tuple(sorted(dict.fromkeys(announcement.resources)))
-        if not names:
-            raise errors.RefusedError("an event names at least one VM: give its resources")
+        names = announcement.names
         domain = self._one_domain(names)
         for name in names:
             self.add_vm(name, now, update_domain=domain)
-        self._draft.now = now
+        # Each a moment after the one before, so that documents and turns have them in the order of announcement.
+        self._draft.now = self._last_created = max(now, self._last_created + TICK)
         self._announced += 1
         operation = Operation(
-            # By number, so that those of one moment have their turn in the order in which they were announced.
             id=f"operation-{self._announced:06}",
-            kind=kind,
+            kind=announcement.kind,
             host=self._draft.vm(names[0]).host,
             vms=names,
             status=Status.SCHEDULED,
-            created_at=now,
+            created_at=self._draft.now,
             not_before=self._not_before(announcement, now),
         )
-        takes = TAKES[kind.traits.type] if announcement.takes is None else announcement.takes
-        self._takes[operation.id] = self.timing.shortened(takes)
+        self._takes[operation.id] = self.timing.shortened(announcement.lasts)
         self._prepare(operation)
         scheduling.announce(self._draft, operation)
         (event,) = self._draft.events_of(operation.id)
-        self._draft.put_event(_worded(event, announcement))
+        self._draft.put_event(announcement.word(event))
         self._keep()
         self.tick(now)
         return self.event(event.id)
@@ -228,8 +207,7 @@ class Stage:
         """Do whatever is due, each thing at its own moment; guests are shown the outcome."""
         while (due := self.due) is not None and due <= now:
             self._draft.now = max(due, self._draft.now)
-            turns = sorted(self._take_due(), key=lambda each: (each.not_before, each.created_at, each.id))
-            for operation in turns:
+            for operation in sorted(self._take_due(), key=_turn):
                 self._step(operation.id)
             self._settle()
         self._draft.now = now
@@ -251,10 +229,10 @@ class Stage:
         return next(iter(domains), 0)
 
     def _not_before(self, announcement: Announcement, now: datetime) -> datetime:
-        kind = announcement.kind
-        usual = DEGRADED_NOTICE if kind is Kind.DEGRADED_HARDWARE else kind.traits.notice
-        notice = usual if announcement.notice is None else announcement.notice
-        return whole_second_up(now + self.timing.shortened(notice))
+        try:
+            return whole_second_up(now + self.timing.shortened(announcement.ahead))
+        except OverflowError:
+            raise errors.RefusedError("that much notice is beyond the calendar: give less") from None
 
     def _take_due(self) -> Iterator[Operation]:
         while (due := self.due) is not None and due <= self._draft.now:
@@ -280,7 +258,12 @@ class Stage:
             operation = draft.operation(operation_id)
 
     def _prepare(self, operation: Operation) -> None:
-        """What moves has a place to go: each VM brings two hosts along."""
+        """What moves has a place to go: each VM brings two hosts along. Spot VMs are evicted, others deleted."""
+        if operation.kind in (Kind.EVICTION, Kind.DELETION) and operation.status is Status.SCHEDULED:
+            for name in operation.vms:
+                vm = self._draft.vm(name)
+                if vm.spot != (operation.kind is Kind.EVICTION):
+                    self._draft.put_vm(replace(vm, spot=not vm.spot))
         if operation.kind.traits.moves and operation.status.live:
             self._draft.world.occupancy = dict.fromkeys(_hosts(operation.vms[0]), 0)
 
@@ -289,14 +272,36 @@ class Stage:
         return NotYet(again_at=done_at) if self._draft.now < done_at else Finished(done=task.vms, failures={})
 
     def _settle(self) -> None:
-        """See when to look at what was decided; when something ends, what was held because of it may start."""
+        """See when to look at what was decided, and whether what is held may start."""
         self._note(self._draft.changes(shown=False))
-        if self._ended:
-            self._ended = False
-            for operation_id in self._held:
-                operation = replace(self._draft.operation(operation_id), due_at=self._draft.now)
-                self._draft.put_operation(operation)
-                self._queue(operation)
+        if self._tried is None:
+            return
+        chosen = self._choose()
+        self._tried.update(operation.id for operation in chosen)
+        for operation in chosen:
+            self._draft.put_operation(replace(operation, due_at=self._draft.now))
+            heapq.heappush(self._due, (self._draft.now, operation.id))
+        if not chosen:
+            self._tried = None
+
+    def _choose(self) -> list[Operation]:
+        """Of the held ones that were not tried, those that nobody is in the way of, as far as is seen at once."""
+        assert self._tried is not None
+        busy = {name for operation in self._started.values() for name in operation.vms}
+        out = {self._domain(operation) for operation in self._started.values() if _is_maintenance(operation)}
+        chosen = []
+        for operation in sorted(self._held.values(), key=_turn):
+            planned = operation.kind.traits.planned
+            in_the_way = not busy.isdisjoint(operation.vms) or (planned and not out <= {self._domain(operation)})
+            if operation.id not in self._tried and not in_the_way:
+                chosen.append(operation)
+                busy.update(operation.vms)
+                if planned:
+                    out.add(self._domain(operation))
+        return chosen
+
+    def _domain(self, operation: Operation) -> int:
+        return self._draft.vm(operation.vms[0]).update_domain
 
     def _keep(self) -> None:
         self._settle()
@@ -311,23 +316,28 @@ class Stage:
     def _note(self, changes: Changes) -> None:
         self.entries.extend(changes.entries)
         self._regrouped |= bool(changes.members)
-        for operation in changes.operations.values():
-            self._queue(operation)
-            self._held.discard(operation.id)
-            if operation.held:
-                self._held.add(operation.id)
-            elif not operation.status.live:
-                self._takes.pop(operation.id, None)
-                self._ended = True
-
-    def _queue(self, operation: Operation) -> None:
-        if operation.due_at is not None:
-            heapq.heappush(self._due, (operation.due_at, operation.id))
+        if changes.woken or changes.room_made:
+            self._tried = set()
+        for key, operation in changes.operations.items():
+            for known, belongs in (
+                (self._started, operation.status is Status.STARTED),
+                (self._held, operation.held and operation.status is Status.SCHEDULED),
+            ):
+                if belongs:
+                    known[key] = operation
+                else:
+                    known.pop(key, None)
+            if not operation.status.live:
+                self._takes.pop(key, None)
+            # What is held is looked at when something ends; only an earlier deletion also lets go by its time.
+            if operation.due_at is not None and (key not in self._held or operation.kind is Kind.DELETION):
+                heapq.heappush(self._due, (operation.due_at, key))
 
     def _forget(self) -> None:
         world = self._draft.world
-        if len(world.operations) - len(self._takes) < REMEMBERED:
+        if len(world.operations) - len(self._takes) < REMEMBERED or self._draft.now < self._forget_at:
             return
+        self._forget_at = self._draft.now + ENDED_APPROVABLE / 4
         kept = {
             key: operation
             for key, operation in world.operations.items()
@@ -338,13 +348,14 @@ class Stage:
         self._draft = self._new_draft(replace(world, operations=kept, events=events), self._draft.now)
 
 
+def _turn(operation: Operation) -> tuple[datetime, datetime, str]:
+    return operation.not_before, operation.created_at, operation.id
+
+
+def _is_maintenance(operation: Operation) -> bool:
+    """Such that no other update domain may be out meanwhile."""
+    return operation.kind.traits.planned or operation.kind is Kind.HARDWARE_FAILURE
+
+
 def _hosts(vm: str) -> tuple[str, str]:
     return f"host-of-{vm}", f"spare-of-{vm}"
-
-
-def _worded(event: Event, announcement: Announcement) -> Event:
-    return replace(
-        event,
-        description=event.description if announcement.description is None else announcement.description,
-        duration=event.duration if announcement.duration is None else announcement.duration,
-    )

@@ -15,12 +15,12 @@ from tests.emulator.record.recorders import NEWEST, Working, lines, recording
 
 from notbefore.client.pace import USUAL
 from notbefore.core.operations import Kind
+from notbefore.emulator.announcing import Announcement
 from notbefore.emulator.emulator import Emulator
 from notbefore.emulator.faults import table
 from notbefore.emulator.record import recorded
 from notbefore.emulator.record.recorded import Answer, Failure, Heard
 from notbefore.emulator.record.replaying import SILENT
-from notbefore.emulator.stage import Announcement
 
 RESTART = Announcement(kind=Kind.RESTART, resources=("web-0",), takes=timedelta(minutes=5))
 _PAUSE = threading.Event()

@@ -18,11 +18,11 @@ from notbefore.client import Client, News, documents
 from notbefore.core.fleet import ScopeKind
 from notbefore.core.operations import Kind, Source
 from notbefore.core.timing import Timing
+from notbefore.emulator.announcing import Announcement
 from notbefore.emulator.emulator import Emulator
 from notbefore.emulator.record import recorded
 from notbefore.emulator.record.recorded import Answer, Failure, Heard, Recording
 from notbefore.emulator.record.replaying import Replay, Script, Step
-from notbefore.emulator.stage import Announcement
 from notbefore.settings import Address
 from notbefore.wire import dates, versions
 from notbefore.wire import document as wire_document

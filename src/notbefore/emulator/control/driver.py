@@ -4,11 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from notbefore.core.operations import Event
+from notbefore.emulator.announcing import Announcement
 from notbefore.emulator.control import models
 from notbefore.emulator.emulator import Emulator
 from notbefore.emulator.scenarios import catalogue, reading, rehearsing
 from notbefore.emulator.scenarios.format import Scenario
-from notbefore.emulator.stage import Announcement
 
 BY = "operator"
 """Who approves in place of the guests."""

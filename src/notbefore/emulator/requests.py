@@ -1,10 +1,12 @@
 """What guests have asked: every request with its answer, for tests to look at."""
 
+import math
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from time import monotonic
 from typing import overload
 from urllib.parse import parse_qsl, urlsplit
 
@@ -63,9 +65,14 @@ class Requests(Sequence[Requested]):
         self._changed = threading.Condition()
         self._kept: deque[Requested] = deque()
         self._bytes = 0
+        self._cleared = -math.inf
+        """When, by the monotonic clock."""
 
     def record(self, request: Requested) -> None:
+        """One whose turn came before all was forgotten is forgotten too."""
         with self._changed:
+            if request.monotonic < self._cleared:
+                return
             self._kept.append(request)
             self._bytes += request.size
             while len(self._kept) > self._most or self._bytes > self._most_bytes:
@@ -76,6 +83,7 @@ class Requests(Sequence[Requested]):
         with self._changed:
             self._kept.clear()
             self._bytes = 0
+            self._cleared = monotonic()
 
     @property
     def all(self) -> tuple[Requested, ...]:

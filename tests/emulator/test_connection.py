@@ -2,17 +2,15 @@
 
 import socket
 import struct
-import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from time import monotonic
 
 import pytest
 from tests.emulator.faulty import SHORT, Faulty, faulty
-from tests.metadata.running import APPROVAL, DEADLINE, EVENT_ID, NOON, PATH, Client, request
+from tests.metadata.running import APPROVAL, DEADLINE, EVENT_ID, PATH, Client, request
 
 from notbefore.core import errors
-from notbefore.emulator.requests import Requested, Requests
 from notbefore.metadata.options import Options
 from notbefore.settings import Address, Listener
 
@@ -143,51 +141,3 @@ def test_a_listener_can_be_added(server: Faulty) -> None:
     server.stop()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((place.host, place.port), DEADLINE)
-
-
-def requested(target: str = PATH, *, body: bytes = b"") -> Requested:
-    return Requested(
-        at=NOON,
-        monotonic=0.0,
-        answered=0.0,
-        vm=None,
-        method="GET",
-        target=target,
-        api_version=None,
-        headers={},
-        body=body,
-        status=200,
-        fault=None,
-    )
-
-
-def test_the_record_is_bounded() -> None:
-    requests = Requests(most=3, most_bytes=1000)
-    for number in range(5):
-        requests.record(requested(str(number)))
-    assert [asked.target for asked in requests] == ["2", "3", "4"]
-    requests.record(requested("big", body=b"x" * 996))
-    assert [asked.target for asked in requests] == ["4", "big"]
-    requests.clear()
-    assert len(requests) == 0
-    requests.record(requested("5"))
-    assert requests[0].target == "5"
-    assert requests[-1:] == (requests[0],)
-
-
-def test_it_can_be_waited_for() -> None:
-    requests = Requests()
-    assert not requests.wait_for(lambda asked: bool(asked.polls), 0.01)
-    timer = threading.Timer(0.02, lambda: requests.record(requested()))
-    timer.start()
-    assert requests.wait_for(lambda asked: len(asked.polls) == 1, DEADLINE)
-    timer.join()
-    assert repr(requests) == "<1 requests: 1 polls, 0 approvals>"
-
-
-def test_it_is_iterated_as_it_is() -> None:
-    requests = Requests()
-    requests.record(requested("1"))
-    for _ in requests:
-        requests.record(requested("2"))
-    assert len(requests) == 2

@@ -1,26 +1,61 @@
 """What guests have asked is kept until it is forgotten."""
 
+import threading
 from dataclasses import replace
 from datetime import UTC, datetime
 from time import monotonic
 
 from notbefore.emulator.requests import Requested, Requests
 
+DEADLINE = 10.0
 
-def requested() -> Requested:
+
+def requested(target: str = "/metadata/scheduledevents", *, body: bytes = b"") -> Requested:
     return Requested(
         at=datetime(2026, 1, 1, tzinfo=UTC),
         monotonic=monotonic(),
         answered=monotonic(),
         vm="web-0",
         method="GET",
-        target="/metadata/scheduledevents",
+        target=target,
         api_version="2020-07-01",
         headers={},
-        body=b"",
+        body=body,
         status=200,
         fault=None,
     )
+
+
+def test_the_record_is_bounded() -> None:
+    requests = Requests(most=3, most_bytes=1000)
+    for number in range(5):
+        requests.record(requested(str(number)))
+    assert [asked.target for asked in requests] == ["2", "3", "4"]
+    requests.record(requested("big", body=b"x" * 996))
+    assert [asked.target for asked in requests] == ["4", "big"]
+    requests.clear()
+    assert len(requests) == 0
+    requests.record(requested("5"))
+    assert requests[0].target == "5"
+    assert requests[-1:] == (requests[0],)
+
+
+def test_it_can_be_waited_for() -> None:
+    requests = Requests()
+    assert not requests.wait_for(lambda asked: bool(asked.polls), 0.01)
+    timer = threading.Timer(0.02, lambda: requests.record(requested()))
+    timer.start()
+    assert requests.wait_for(lambda asked: len(asked.polls) == 1, DEADLINE)
+    timer.join()
+    assert repr(requests) == "<1 requests: 1 polls, 0 approvals>"
+
+
+def test_it_is_iterated_as_it_is() -> None:
+    requests = Requests()
+    requests.record(requested("1"))
+    for _ in requests:
+        requests.record(requested("2"))
+    assert len(requests) == 2
 
 
 def test_what_was_under_way_when_all_was_forgotten_is_forgotten_too() -> None:

@@ -13,7 +13,7 @@ from notbefore.cli import options, times
 from notbefore.cli.api import Rest, View
 from notbefore.cli.output import Output
 from notbefore.cli.usage import UsageError
-from notbefore.emulator.command import words
+from notbefore.emulator import words
 from notbefore.settings import table
 
 app = typer.Typer(help="Drive an emulator that runs: events, time, faults.", no_args_is_help=True)

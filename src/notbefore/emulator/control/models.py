@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field, StrictInt, WithJsonSchema
 
 from notbefore.control.models import LongText, Request, Text, VmName
 from notbefore.core.operations import Kind
-from notbefore.emulator.command import words
+from notbefore.emulator import words
 from notbefore.emulator.faults.table import On
 from notbefore.emulator.scenarios.format import MOST_TIMES, Amount
 from notbefore.emulator.scenarios.reading import LARGEST

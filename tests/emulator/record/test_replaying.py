@@ -155,6 +155,24 @@ def test_started_is_shown_long_enough_whatever_the_speed() -> None:
     assert steps[1].at - NOON == timedelta(seconds=1)
 
 
+@pytest.mark.parametrize("speed", [1, 2, 60, 600])
+@pytest.mark.parametrize("fraction", [0, 0.1, 0.6, 0.9])
+def test_what_started_in_time_does_not_start_early(speed: float, fraction: float) -> None:
+    began = NOON + timedelta(seconds=fraction)
+    heard = (said(0.7, body(1, event())), said(900.5, body(2, event("Started"))), said(930, body(3)))
+    announced, started, gone = planned(made(*heard), speed, began)
+    assert announced.document is not None
+    not_before = announced.document.events[0].not_before
+    assert timedelta(0) <= started.at - not_before < timedelta(seconds=1)
+    assert started.document is not None
+    assert gone.at - started.at == max(timedelta(seconds=2), timedelta(seconds=29.5) / speed)
+
+
+def test_what_started_early_does_so_again() -> None:
+    heard = (said(0, body(1, event())), said(60, body(2, event("Started"))), said(900, body(3, event("Started"))))
+    assert [step.at - NOON for step in planned(made(*heard), 2)] == [timedelta(seconds=each) for each in (0, 30, 450)]
+
+
 def test_what_other_servers_write_is_understood() -> None:
     iso = LATER.isoformat().replace("+00:00", "Z")
     odd = {
@@ -251,8 +269,8 @@ def test_a_client_sees_what_another_saw(tmp_path: Path) -> None:
     assert seen[2].document is not None
     now = datetime.now(UTC)
     left = [(each.deadline - now).total_seconds() for each in seen[2].document.events if each.deadline]
-    # 15 minutes and 30 seconds, sixty times as fast, rounded up to a second.
-    assert sorted(left) == [pytest.approx(0.5, abs=1), pytest.approx(15, abs=1)]
+    # One of 30 seconds has just started, one of 15 minutes was announced a little before it, sixty times as fast.
+    assert sorted(left) == [pytest.approx(-0.5, abs=0.5), pytest.approx(14, abs=1)]
 
 
 def test_the_same_document_has_the_same_tag_and_another_one_another() -> None:

@@ -204,7 +204,7 @@ def _check(start: Start) -> None:
 
 def _lowered(error: Exception) -> str:
     said = str(error)
-    return said[:1].lower() + said[1:]
+    return said if said.startswith("JSON") else said[:1].lower() + said[1:]
 
 
 class Writer:

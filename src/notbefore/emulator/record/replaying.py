@@ -35,6 +35,9 @@ KEY = fleet.group_key("recorded")
 SOMEBODY = "web-0"
 SHORTEST_ROUND = timedelta(seconds=1)
 """A recording of one moment that is played again and again takes this long."""
+UNSURE = timedelta(seconds=skew.UNSURE)
+"""By how much the clock of the endpoint that was recorded may be misjudged."""
+ROUNDED = timedelta(seconds=1)
 LARGEST = 2**53
 TIMED_OUT = "timed out"
 SILENT = Fault(
@@ -69,6 +72,14 @@ class Round:
     ends: datetime
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promise:
+    """A NotBefore: by the clock of then, and as it is shown now."""
+
+    then: datetime
+    now: datetime
+
+
 class Script:
     """What of a recording is played, and when."""
 
@@ -92,7 +103,7 @@ class Script:
     def round(self, began: datetime) -> Round:
         steps: list[Step] = []
         at, before, ahead = began, self._recording.heard[0].at, 0.0
-        deadlines: dict[tuple[str, str], datetime] = {}
+        promises: dict[str, Promise] = {}
         for heard in self._recording.heard:
             if steps:
                 at += self._stays(steps[-1], heard.at - before)
@@ -100,7 +111,9 @@ class Script:
             then = self._recording.start.at + timedelta(seconds=heard.at)
             if isinstance(heard, Answer) and (date := moments.read(heard.date)):
                 ahead = skew.ahead(date, then, heard.took, ahead)
-            steps.append(self._step(heard, at, then + timedelta(seconds=ahead), deadlines))
+            then += timedelta(seconds=ahead)
+            at = _kept(heard, at, then, promises)
+            steps.append(self._step(heard, at, then, promises))
         ends = at + self._stays(steps[-1], self._recording.length - before)
         return Round(steps=tuple(steps), ends=max(ends, began + SHORTEST_ROUND))
 
@@ -110,24 +123,23 @@ class Script:
         started = step.document and any(event.status is Status.STARTED for event in step.document.events)
         return max(self._timing.shortened(then), min(then, STARTED_SHOWN) if started else timedelta(0))
 
-    def _step(self, heard: Heard, at: datetime, then: datetime, deadlines: dict[tuple[str, str], datetime]) -> Step:
+    def _step(self, heard: Heard, at: datetime, then: datetime, promises: dict[str, Promise]) -> Step:
         """`then` was when by the clock of the endpoint that was recorded."""
         document = heard.document if isinstance(heard, Answer) else None
         if document is None:
             return Step(at=at, heard=heard, fault=_fault(heard))
         events: list[Event] = []
         for event in document.events:
-            not_before = event.deadline
-            distance = timedelta(0) if not_before is None else max(-LONGEST, min(not_before - then, LONGEST))
-            # Once said, it is not said differently.
-            deadline = deadlines.setdefault(
-                (event.id.upper(), event.not_before_text), whole_second_up(at + self._timing.shortened(distance))
-            )
-            events += self._event(event, at, deadline)
-        shown = Document(
-            scope=KEY, tag="", kind=self.kind, incarnation=_bounded(document.incarnation), events=tuple(events)
-        )
-        return Step(at=at, heard=heard, document=shown)
+            said = promises.get(event.id.upper())
+            if event.deadline is not None and (said is None or said.then != event.deadline):
+                # Only where it was moved: once said, it is not said differently.
+                distance = max(-LONGEST, min(event.deadline - then, LONGEST))
+                shown = whole_second_up(at + self._timing.shortened(distance))
+                promises[event.id.upper()] = said = Promise(then=event.deadline, now=shown)
+            events += self._event(event, at, said.now if said else whole_second_up(at))
+        incarnation = _bounded(document.incarnation)
+        said_now = Document(scope=KEY, tag="", kind=self.kind, incarnation=incarnation, events=tuple(events))
+        return Step(at=at, heard=heard, document=said_now)
 
     def _event(self, event: client_events.Event, at: datetime, not_before: datetime) -> Iterator[Event]:
         """What an old version has not told is as if unknown."""
@@ -273,6 +285,15 @@ class Guests:
             return False
         ended_at = self._ended[event_id]
         return ended_at is None or self._clock.now() - ended_at <= ENDED_APPROVABLE
+
+
+def _kept(heard: Heard, at: datetime, then: datetime, promises: Mapping[str, Promise]) -> datetime:
+    """When it is said: what did not start early then does not do so now that NotBefore is rounded up."""
+    for event in _events(heard):
+        said = promises.get(event.id.upper())
+        if said and _member(Status, event.status) is Status.STARTED and then >= said.then - UNSURE:
+            at = max(at, min(said.now, at + UNSURE + ROUNDED))
+    return at
 
 
 def _events(heard: Heard) -> Sequence[client_events.Event]:

@@ -13,7 +13,7 @@ from notbefore.core import errors
 from notbefore.core.operations import Event, Kind, Status
 from notbefore.emulator.announcing import Announcement
 from notbefore.emulator.emulator import Emulator
-from notbefore.emulator.scenarios import catalogue
+from notbefore.emulator.scenarios import catalogue, reading
 from notbefore.settings import Address
 
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
@@ -187,3 +187,91 @@ def test_what_is_held_goes_on_when_time_is_moved(fault: str, amount: timedelta) 
         guest.join(10)
         assert answers == [200]
         assert emulator.due is None
+
+
+def test_the_clock_is_moved_by_no_more_than_was_said() -> None:
+    with running() as emulator:
+        before = emulator.clock.now()
+        event = emulator.announce(restart())
+        emulator.advance(15 * MINUTE - SECOND / 2)
+        assert emulator.stage.event(event.id).status is Status.SCHEDULED
+        for _ in range(5):
+            emulator.advance(SECOND / 10)
+        assert emulator.clock.now() == before + 15 * MINUTE
+        assert emulator.stage.event(event.id).status is Status.STARTED
+        with pytest.raises(errors.RefusedError, match="beyond the calendar"):
+            emulator.advance(timedelta(days=4_000_000))
+
+
+def test_those_who_move_the_clock_at_the_same_time_all_move_it() -> None:
+    with running() as emulator:
+        before = emulator.clock.now()
+        movers = [threading.Thread(target=emulator.advance, args=(15 * MINUTE,)) for _ in range(8)]
+        for mover in movers:
+            mover.start()
+        for mover in movers:
+            mover.join()
+        assert emulator.clock.now() == before + 120 * MINUTE
+
+
+@pytest.mark.parametrize("fresh", ["reset", "play"])
+def test_nobody_is_unknown_while_it_starts_afresh(fresh: str) -> None:
+    scenario = catalogue.load("several-vms")
+    with running() as emulator:
+        over = threading.Event()
+        statuses: set[int] = set()
+
+        def poll() -> None:
+            while not over.is_set():
+                statuses.add(ask(emulator.address).status_code)
+
+        guest = threading.Thread(target=poll)
+        guest.start()
+        for _ in range(30):
+            emulator.play(scenario) if fresh == "play" else emulator.reset()
+        over.set()
+        guest.join()
+        assert statuses == {200}
+
+
+FOREVER = """
+title = "For ever"
+resources = ["web-0"]
+repeat = "forever"
+[[step]]
+announce = "eviction"
+notice = "1s"
+takes = "1s"
+[[step]]
+wait = "1s"
+"""
+
+
+def test_a_long_advance_lets_others_have_their_turn_and_can_be_ended() -> None:
+    with running() as emulator:
+        emulator.play(reading.read(FOREVER, "forever.toml", name="forever"))
+        refusals: list[str] = []
+
+        def advance() -> None:
+            try:
+                emulator.advance(timedelta(days=300))
+            except errors.ConflictError as refusal:
+                refusals.append(refusal.message)
+
+        mover = threading.Thread(target=advance)
+        mover.start()
+        began = emulator.clock.now()
+        until(lambda: emulator.clock.now() > began + 60 * MINUTE)
+        assert ask(emulator.address).status_code == 200
+        assert emulator.look(lambda: emulator.player) is not None
+    mover.join(10)
+    assert refusals == ["the emulator is ending: start another one"]
+
+
+def test_an_advance_past_too_many_things_stops_and_says_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("notbefore.emulator.emulator.MOST_SLICES", 2)
+    with running() as emulator:
+        emulator.play(reading.read(FOREVER, "forever.toml", name="forever"))
+        with pytest.raises(errors.RefusedError, match="more than 200 things happen until then: it is"):
+            emulator.advance(timedelta(days=300))
+        assert ask(emulator.address).status_code == 200

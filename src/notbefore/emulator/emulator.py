@@ -1,5 +1,6 @@
 """The emulator as a whole: the endpoint, a stage behind it, its scenario, its faults, and time that can be moved."""
 
+import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -22,6 +23,9 @@ from notbefore.settings import Address
 
 T = TypeVar("T")
 
+SLICE = 100
+"""Moments of a scenario that are played before others have their turn."""
+MOST_SLICES = 1_000
 ANY_PORT = Address(host="127.0.0.1", port=0)
 
 
@@ -45,6 +49,8 @@ class Emulator:
         )
         self._changed = threading.Condition(threading.RLock())
         """Guards everything here; notified when something may look different."""
+        self._advancing = threading.RLock()
+        """Held while somebody moves the clock: others move it on from there."""
         self._closing = False
         self._thread = threading.Thread(target=self._pass_time, name="emulator", daemon=True)
         self.stage = Stage(now=self.clock.now(), timing=self.timing, publisher=self._endpoint.publisher)
@@ -77,12 +83,11 @@ class Emulator:
         with self._changed:
             now = self.clock.now()
             self.faults.switch_off()
-            vms = {vm.name: vm.update_domain for vm in scenario.vms}
-            self._set_stage(vms, now, kind=scenario.group, listens=scenario.listening)
-            self.as_vm = scenario.caller
+            self._clear_stage({vm.name: vm.update_domain for vm in scenario.vms}, now, scenario)
             self.player = player = Player(scenario, self.stage, self.faults, self.timing, now)
             self._run(now)
-        self._endpoint.take_callers_for(scenario.caller)
+            self._show_stage(scenario.caller)
+        self._endpoint.refresh()
         return player
 
     def announce(self, announcement: Announcement) -> Event:
@@ -96,19 +101,42 @@ class Emulator:
         self.change(lambda now: self.stage.cancel(event_id, now))
 
     def advance(self, span: timedelta) -> datetime:
-        """Move the clock on, with all that happens meanwhile; gives the time that it is then, a whole second."""
+        """Move the clock on, with all that happens meanwhile; gives the time that it is then."""
         if span < timedelta(0):
             raise errors.RefusedError("time goes forward only: give a duration such as 15m")
-        return self.advance_to(self.clock.now() + self.timing.shortened(span))
+        with self._advancing:
+            try:
+                moment = self.clock.now() + self.timing.shortened(span)
+            except OverflowError:
+                raise errors.RefusedError("that is beyond the calendar: advance less") from None
+            if not self.clock.virtual:
+                moment = self._made_whole(moment)
+            return self.advance_to(moment)
 
     def advance_to(self, moment: datetime) -> datetime:
-        with self._changed:
-            # NotBefore is a whole second: after a notice of 15 minutes, 15 minutes are enough.
-            now = whole_second_up(moment)
-            self.clock.not_below(now)
-            self._run(now)
-        self._endpoint.refresh()
+        """Little by little, so that guests are answered meanwhile, and it can be ended."""
+        with self._advancing:
+            for _ in range(MOST_SLICES):
+                with self._changed:
+                    if self._closing:
+                        raise errors.ConflictError("the emulator is ending: start another one")
+                    now = self._run(moment, SLICE)
+                    self.clock.not_below(now)
+                if now >= moment:
+                    break
+            self._endpoint.refresh()
+        if now < moment:
+            most = SLICE * MOST_SLICES
+            raise errors.RefusedError(
+                f"more than {most} things happen until then: it is {now:%Y-%m-%d %H:%M:%S} now; advance less"
+            )
         return now
+
+    def _made_whole(self, moment: datetime) -> datetime:
+        """NotBefore is a whole second: after a notice of 15 minutes, 15 minutes are enough."""
+        with self._changed:
+            due = self.stage.due
+        return due if due is not None and moment < due <= whole_second_up(moment) else moment
 
     def switch_on(
         self,
@@ -136,7 +164,8 @@ class Emulator:
         with self._changed:
             self.player = None
             self.faults.switch_off()
-            self._set_stage({vm.name: vm.update_domain for vm in self.stage.vms}, self.clock.now())
+            self._clear_stage({vm.name: vm.update_domain for vm in self.stage.vms}, self.clock.now())
+            self._show_stage(self.as_vm)
             self.requests.clear()
             self._changed.notify_all()
         self._endpoint.refresh()
@@ -185,11 +214,18 @@ class Emulator:
                 due = self._scripted
                 self._changed.wait(None if due is None else max(0.0, (due - now).total_seconds()))
 
-    def _run(self, now: datetime) -> None:
-        """Everything that is due by now, each thing at its own moment."""
+    def _run(self, until: datetime, most: int | None = None) -> datetime:
+        """Everything that is due, each thing at its own moment, or so many things; gives the time that it is then."""
         player, stage = self.player, self.stage
+        now = until
         if player is not None:
-            while (due := self._scripted) is not None and due <= now:
+            for step in itertools.count():
+                due = self._scripted
+                if due is None or due > until:
+                    break
+                if step == most:
+                    now = due
+                    break
                 stage.tick(due)
                 player.play(due)
         stage.tick(now)
@@ -197,6 +233,7 @@ class Emulator:
             player.play(now)
         self.faults.expire(now)
         self._changed.notify_all()
+        return now
 
     @property
     def due(self) -> datetime | None:
@@ -207,24 +244,23 @@ class Emulator:
     def _scripted(self) -> datetime | None:
         return _first(self.stage.due, None if self.player is None else self.player.due)
 
-    def _set_stage(
-        self,
-        vms: Mapping[str, int],
-        now: datetime,
-        *,
-        kind: ScopeKind = ScopeKind.AVAILABILITY_SET,
-        listens: Listening = Listening.ALWAYS,
-    ) -> None:
+    def _clear_stage(self, vms: Mapping[str, int], now: datetime, scenario: Scenario | None = None) -> None:
+        """Nobody sees it until it is shown."""
         self.stage = Stage(
             now=now,
             timing=self.timing,
-            publisher=self._endpoint.publisher,
-            kind=kind,
-            listens=listens,
+            kind=scenario.group if scenario else ScopeKind.AVAILABILITY_SET,
+            listens=scenario.listening if scenario else Listening.ALWAYS,
             after=self.stage,
         )
         for name, domain in vms.items():
             self.stage.add_vm(name, now, update_domain=domain)
+
+    def _show_stage(self, caller: str) -> None:
+        """All at once: who callers are, the VMs and their document."""
+        self.as_vm = caller
+        self.stage.publisher = self._endpoint.publisher
+        self._endpoint.show(self.stage.members(), caller)
 
     def _shortened(self, span: timedelta | None) -> timedelta | None:
         return None if span is None else self.timing.shortened(span)

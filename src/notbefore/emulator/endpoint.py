@@ -19,6 +19,7 @@ from notbefore.metadata.bridge import Guests
 from notbefore.metadata.counters import Counters
 from notbefore.metadata.options import Limits, Options
 from notbefore.metadata.server import MetadataServer
+from notbefore.service.publishing import Members
 from notbefore.settings import Address, Listener
 
 T = TypeVar("T")
@@ -65,8 +66,14 @@ class Endpoint:
     def polls_under_way(self) -> list[tuple[str, float]]:
         return self.call(lambda: [poll for party in self._faults.parties if (poll := party.poll_under_way) is not None])
 
-    def take_callers_for(self, vm: str) -> None:
-        self.call(lambda: self._running.take_callers_for(vm))
+    def show(self, members: Members, caller: str) -> None:
+        """After all that was published before; callers are that VM from the same moment on."""
+
+        def put() -> None:
+            self.board.put_members([members])
+            self._running.take_callers_for(caller)
+
+        self._loop.call_soon_threadsafe(put)
 
     def refresh(self) -> None:
         """After the clock has been moved; and all that was published before is shown when this returns."""

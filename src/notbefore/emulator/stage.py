@@ -57,7 +57,7 @@ class Stage:
         """`after` another one, incarnations go on from where they were."""
         self.timing = timing
         self.entries: deque[Entry] = deque(maxlen=ENTRIES)
-        self._publisher = publisher or Unheard()
+        self.publisher: Publisher = publisher or Unheard()
         self._draft = self._new_draft(World(), now)
         self._due: list[tuple[datetime, str]] = []
         self._takes: dict[str, timedelta] = {}
@@ -309,9 +309,9 @@ class Stage:
         self._note(changes)
         if self._regrouped:
             self._regrouped = False
-            self._publisher.members([self.members()])
+            self.publisher.members([self.members()])
         if changes.documents:
-            self._publisher.documents(changes.documents)
+            self.publisher.documents(changes.documents)
 
     def _note(self, changes: Changes) -> None:
         self.entries.extend(changes.entries)

@@ -64,6 +64,8 @@ def test_the_nearest_name_is_suggested() -> None:
         ("latency", {"amount": timedelta(minutes=11)}, "give at most 10m"),
         ("latency", {"amount": -MINUTE}, "cannot be negative"),
         ("frozen", {"lasts": timedelta(hours=1)}, "give at most 10m"),
+        ("frozen", {"amount": timedelta(0)}, "frozen cannot last no time: give a duration such as 5s"),
+        ("frozen", {"amount": MINUTE, "lasts": MINUTE}, "frozen lasts for its amount: give one of the two"),
         ("clock-skew", {"amount": -timedelta(days=367)}, "give at most 366d"),
         ("reset", {"amount": MINUTE}, "reset has no amount: leave it out"),
         ("reset", {"times": 0}, "give 1 or more"),
@@ -124,13 +126,22 @@ def test_once_more_is_anew() -> None:
 def test_defaults_follow_the_speed_and_what_is_given_does_not() -> None:
     switched = Switched(speed=60)
     switched.on("slow-first-answer")
-    switched.on("latency", amount=MINUTE)
+    switched.on("latency", amount=SHORT)
     switched.on("stale-document")
     first, second, third = switched.faults.active
     assert first.amount == timedelta(seconds=2)
-    assert second.amount == MINUTE
+    assert second.amount == SHORT
     assert third.until is not None
     assert third.until - switched.clock.now() <= timedelta(seconds=50) / 60
+
+
+@pytest.mark.parametrize("speed", [0.5, 7])
+def test_limits_follow_the_speed(speed: float) -> None:
+    switched = Switched(speed=speed)
+    switched.on("frozen", amount=timedelta(minutes=10) / speed)
+    with pytest.raises(errors.RefusedError, match="give at most 10m"):
+        switched.on("latency", amount=timedelta(minutes=11) / speed)
+    assert switched.names == ["frozen"]
 
 
 @pytest.mark.parametrize(("text", "span"), [("2s", timedelta(seconds=2)), ("-5m", -timedelta(minutes=5))])

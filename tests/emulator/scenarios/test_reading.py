@@ -182,6 +182,13 @@ BAD = [
     ('[[step]]\nfault = "latency"\namount = "-2s"\n', "5:1: the amount of latency cannot be negative"),
     ('[[step]]\nfault = "reset"\namount = "2s"\n', "5:1: reset has no amount: leave it out"),
     ('[[step]]\nfault = "reset"\non = "mondays"\n', '5:1: on must be one of polls, approvals, all, not "mondays"'),
+    ('[[step]]\nfault = "latency"\nlasts = "0s"\n', "5:1: a fault cannot last no time: give a duration such as 30s"),
+    ('[[step]]\nlasts = "20m"\nfault = "frozen"\n', "4:1: the amount of frozen is too long: give at most 10m"),
+    (
+        '[[step]]\nfault = "frozen"\nlasts = "20m"\namount = "1s"\n',
+        "5:1: frozen lasts for its amount: give one of the two",
+    ),
+    ('[[step]]\nfrozen = "0s"\n', "4:1: frozen cannot last no time: give a duration such as 5s"),
     ('[[step]]\nfrozen = "1h"\n', "4:1: the amount of frozen is too long: give at most 10m"),
     # Names
     (f'vms = ["a", "a"]\n{WAIT}', "3:13: two VMs are called 'a'"),

@@ -12,10 +12,8 @@ from notbefore.clock import Clock
 from notbefore.core import errors
 from notbefore.emulator.faults import table
 from notbefore.emulator.faults.showing import Began
-from notbefore.emulator.faults.table import Changes, Fault, Holds, On, Since
+from notbefore.emulator.faults.table import NO_TIME, Changes, Fault, Holds, On, Since
 from notbefore.metadata.board import Board
-
-NO_TIME = timedelta(0)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -143,21 +141,13 @@ class Faults:
     ) -> Active:
         """Once more: anew."""
         fault = table.find(name)
-        if times is not None and times < 1:
-            raise errors.RefusedError(f"a fault cannot happen {times} times: give 1 or more")
-        if lasts is not None and lasts <= NO_TIME:
-            raise errors.RefusedError("a fault cannot last no time: give a duration such as 30s")
-        if fault.effect == Holds(since=Since.SWITCH):
-            # How much and how long are the same here.
-            amount = lasts = amount or lasts or self._shortened(fault.amount)
-        amount = self._shortened(fault.amount) or NO_TIME if amount is None else fault.accept(amount)
-        lasts = lasts or self._shortened(fault.lasts)
+        extent = fault.accept(amount=amount, times=times, lasts=lasts, speed=self._speed)
         active = Active(
             fault=fault,
             on=fault.on if on is None else _read_on(on),
-            amount=amount,
+            amount=extent.amount,
             times=times,
-            until=None if lasts is None else now + lasts,
+            until=None if extent.lasts is None else now + extent.lasts,
         )
         with self._lock:
             self._active.pop(name, None)
@@ -245,9 +235,6 @@ class Faults:
         for name in over:
             del self._active[name]
         return over
-
-    def _shortened(self, span: timedelta | None) -> timedelta | None:
-        return None if span is None else span / self._speed
 
     def _begin(self, active: Active) -> None:
         for notice in self._board.notices.values():

@@ -11,6 +11,7 @@ from notbefore.emulator.faults import showing
 from notbefore.emulator.faults.showing import Change
 from notbefore.settings.spans import LONGEST, Span
 
+NO_TIME = timedelta(0)
 LONGEST_HOLD = timedelta(minutes=10)
 
 
@@ -89,17 +90,52 @@ class Fault:
     seen: str
     """Where that was seen."""
 
-    def accept(self, amount: timedelta) -> timedelta:
-        """The amount, if it is one that this fault can have."""
+    def accept(
+        self,
+        *,
+        amount: timedelta | None = None,
+        times: int | None = None,
+        lasts: timedelta | None = None,
+        speed: float = 1,
+    ) -> "Extent":
+        """What comes of what is asked for, if this fault can be so. The speed divides what is not given, and limits."""
+        if times is not None and times < 1:
+            raise errors.RefusedError(f"a fault cannot happen {times} times: give 1 or more")
+        if lasts is not None and lasts <= NO_TIME:
+            raise errors.RefusedError("a fault cannot last no time: give a duration such as 30s")
+        if self.effect == Holds(since=Since.SWITCH):
+            # How much and how long are the same here.
+            if amount is not None and lasts is not None:
+                raise errors.RefusedError(f"{self.name} lasts for its amount: give one of the two")
+            if amount == NO_TIME:
+                raise errors.RefusedError(f"{self.name} cannot last no time: give a duration such as 5s")
+            given = amount or lasts
+            amount = lasts = (self.amount or NO_TIME) / speed if given is None else given
+        if amount is not None:
+            self._check_amount(amount, speed)
+        return Extent(
+            amount=(self.amount or NO_TIME) / speed if amount is None else amount,
+            lasts=self.lasts / speed if self.lasts and lasts is None else lasts,
+        )
+
+    def _check_amount(self, amount: timedelta, speed: float) -> None:
         if self.amount is None:
             raise errors.RefusedError(f"{self.name} has no amount: leave it out")
         signed = isinstance(self.effect, Changes)
-        if amount < timedelta(0) and not signed:
+        if amount < NO_TIME and not signed:
             raise errors.RefusedError(f"the amount of {self.name} cannot be negative: give one such as 2s")
         longest = LONGEST_HOLD if isinstance(self.effect, Holds) else LONGEST
-        if abs(amount) > longest:
+        if abs(amount) > longest / speed:
             raise errors.RefusedError(f"the amount of {self.name} is too long: give at most {_written(longest)}")
-        return amount
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extent:
+    """How much of a fault there is, and how long."""
+
+    amount: timedelta
+    lasts: timedelta | None
+    """None: until it is switched off."""
 
 
 ALL = (

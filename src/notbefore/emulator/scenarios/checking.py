@@ -90,12 +90,14 @@ class _Steps:
                     self._check_announcement(step, act, labels)
                 case Approve(approve=label) | Cancel(cancel=label) | WaitFor(wait_for=label):
                     self._check_label(step, label, labels)
-                case Fault(fault=name, amount=amount):
-                    self._check_fault(step, name, amount, "amount")
+                case Fault(fault=name, amount=amount, lasts=lasts):
+                    self._check_fault(step, name)
+                    self._check_fault(step, name, "amount", amount=amount)
+                    self._check_fault(step, name, "lasts", amount=amount, lasts=lasts)
                 case Frozen(frozen=amount):
-                    self._check_fault(step, FROZEN, amount, "frozen")
+                    self._check_fault(step, FROZEN, amount=amount)
                 case Clear(clear=name):
-                    self._check_fault(step, name, None, "")
+                    self._check_fault(step, name)
                 case Repeat():
                     self.check(step.steps, labels)
                 case Choose(choose=number):
@@ -127,15 +129,14 @@ class _Steps:
                 case Approve() | WaitFor(until=Until.APPROVED):
                     raise self._text.complaint(path, f"{label!r} is born Started: nobody can approve it")
 
-    def _check_fault(self, step: Step, name: str, amount: timedelta | None, key: str) -> None:
-        path = (*step.path, step.act.verb)
+    def _check_fault(
+        self, step: Step, name: str, key: str = "", *, amount: timedelta | None = None, lasts: timedelta | None = None
+    ) -> None:
+        """`key` is what has been added since it was last checked."""
         try:
-            fault = faults.find(name)
-            path = (*step.path, key)
-            if amount is not None:
-                fault.accept(amount)
+            faults.find(name).accept(amount=amount, lasts=lasts)
         except errors.RefusedError as refusal:
-            raise self._text.complaint(path, refusal.message) from None
+            raise self._text.complaint((*step.path, key or step.act.verb), refusal.message) from None
 
     def _check_choice(self, step: Step, number: int, labels: Labels) -> None:
         if number > len(step.steps):

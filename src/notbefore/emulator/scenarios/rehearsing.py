@@ -87,15 +87,17 @@ class _Faults:
         **_: object,
     ) -> None:
         self.now = now
-        self.switch_off(name)
         fault = table.find(name)
+        extent = fault.accept(amount=amount, times=times, lasts=lasts)
+        self.switch_off(name)
         since = now - START
         if times is not None:
-            lasts = timedelta(0)
-        elif isinstance(fault.effect, table.Holds) and fault.effect.since is not table.Since.ARRIVAL:
-            lasts = amount or fault.amount
-        lasts = fault.lasts if lasts is None else lasts
-        self.troubles.append(Trouble(name=name, since=since, until=None if lasts is None else since + lasts))
+            until: timedelta | None = since
+        elif fault.effect == table.Holds(since=table.Since.FIRST):
+            until = since + extent.amount
+        else:
+            until = None if extent.lasts is None else since + extent.lasts
+        self.troubles.append(Trouble(name=name, since=since, until=until))
 
     def switch_off(self, name: str) -> None:
         since = self.now - START

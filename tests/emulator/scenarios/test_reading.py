@@ -114,6 +114,7 @@ def test_what_is_left_out_has_a_default() -> None:
 HEAD = 'title = "t"\nresources = ["web-0"]\n'
 STEP = '[[step]]\nannounce = "restart"\nid = "a"\n'
 WAIT = '[[step]]\nwait = "1s"\n'
+KINDS = f"announce must be one of {', '.join(Kind)}"
 BAD = [
     # Not TOML
     ("x\n", "3:2: this is not TOML: expected '=' after a key in a key/value pair"),
@@ -159,7 +160,11 @@ BAD = [
         f'vms = ["a", {{ name = "b", update_domain = 1000 }}]\n{WAIT}',
         "3:27: update_domain must be at most 999, not 1000",
     ),
-    ('[[step]]\nannounce = "reboot"\n', "4:1: announce must be one of restart, redeploy, "),
+    ('[[step]]\nannounce = "rebot"\n', "4:1: announce must be one of restart, redeploy, "),
+    ('[[step]]\nannounce = "reboot"\n', f'4:1: {KINDS}, not "reboot": did you mean restart or host-reboot?'),
+    ('[[step]]\nannounce = "Freeze"\n', f'4:1: {KINDS}, not "Freeze": did you mean host-update or live-migration?'),
+    ('[[step]]\nannounce = "preempt"\n', f'4:1: {KINDS}, not "preempt": did you mean eviction?'),
+    ('[[step]]\nannounce = "terminate"\n', f'4:1: {KINDS}, not "terminate": did you mean deletion?'),
     (
         '[[step]]\nannounce = "restart"\nresources = "a"\n',
         '5:1: resources must be a list, such as ["web-0", "web-1"], not',
@@ -170,6 +175,8 @@ BAD = [
     (f"title2 = 1\nseed = {'9' * 90}\n{WAIT}", "3:1: there is no key 'title2'; did you mean 'title'?"),
     # Durations
     ("[[step]]\nwait = 5\n", '4:1: 5 is not a duration: give one such as "30s", "5m" or "2h"'),
+    ("[[step]]\nwait = 2020-01-01\n", '4:1: 2020-01-01 is not a duration: give one such as "30s", "5m" or "2h"'),
+    ("[[step]]\nwait = [true, 07:32:00]\n", "4:1: true is not a duration: give one such as"),
     ('[[step]]\nwait = "5 minutes"\n', "4:1: '5 minutes' is not a duration: give one such as"),
     ('[[step]]\nwait = ["5m"]\n', "4:1: a random wait is a list of the shortest and the longest, such as"),
     ('[[step]]\nwait = ["5m", "1m"]\n', "4:1: a random wait is a list of the shortest and the longest, such as"),
@@ -178,7 +185,7 @@ BAD = [
     # Faults
     ('[[step]]\nfault = "emtpy-body"\n', "4:1: there is no fault 'emtpy-body': did you mean empty-body?"),
     ('[[step]]\nclear = "nothing"\n', "4:1: there is no fault 'nothing': there are "),
-    ('[[step]]\nfault = "latency"\namount = 2\n', '5:1: 2 is not a duration: give one such as "2s"'),
+    ('[[step]]\nfault = "latency"\namount = 2\n', '5:1: 2 is not a duration: give one such as "30s"'),
     ('[[step]]\nfault = "latency"\namount = "-2s"\n', "5:1: the amount of latency cannot be negative"),
     ('[[step]]\nfault = "reset"\namount = "2s"\n', "5:1: reset has no amount: leave it out"),
     ('[[step]]\nfault = "reset"\non = "mondays"\n', '5:1: on must be one of polls, approvals, all, not "mondays"'),

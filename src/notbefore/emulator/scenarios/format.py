@@ -72,9 +72,7 @@ class Amount(timedelta):
 
     @classmethod
     def read(cls, written: object) -> "Amount":
-        if not isinstance(written, str):
-            raise ValueError(f'{written!r} is not a duration: give one such as "2s"')
-        return cls(seconds=faults.read_amount(written).total_seconds())
+        return cls(seconds=faults.read_amount(str(written)).total_seconds())
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from notbefore.core.fleet import ScopeKind
+from notbefore.core.operations import Kind
 from notbefore.emulator.scenarios import checking
 from notbefore.emulator.scenarios.format import ACTS, NESTING, VERBS, Heading, Scenario, Step, Table, Vm
 from notbefore.emulator.scenarios.positions import Path, Place
@@ -125,6 +126,10 @@ def _converted(text: Text, table: dict[str, Any], kind: type[T], path: Path) -> 
 
 
 def _hook(kind: type, written: object) -> object:
+    """All that is not plain TOML is a duration."""
+    for each in written if isinstance(written, list) else [written]:
+        if not isinstance(each, str):
+            raise ValueError(f'{_shown(each)} is not a duration: give one such as "30s", "5m" or "2h"')
     return kind.read(written)  # type: ignore[attr-defined]
 
 
@@ -147,7 +152,10 @@ def _about_type(said: str, kind: type[Table], table: object, within: Path) -> st
         hint = _inside(hint, part)
     bound = re.search(r"([<>])= (.*)", said)
     words = f"at {'least' if bound[1] == '>' else 'most'} {bound[2]}" if bound else _words(hint)
-    return f"{next(part for part in reversed(within) if isinstance(part, str))} must be {words}, not {_shown(table)}"
+    key = next(part for part in reversed(within) if isinstance(part, str))
+    meant = [kind for kind in Kind if hint is Kind and kind.traits.type.lower() == str(table).lower()]
+    remedy = f": did you mean {' or '.join(meant)}?" if meant else ""
+    return f"{key} must be {words}, not {_shown(table)}{remedy}"
 
 
 def _inside(hint: Any, part: str | int) -> Any:

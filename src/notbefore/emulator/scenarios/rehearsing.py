@@ -12,6 +12,7 @@ from notbefore.emulator.scenarios.format import FOREVER, Scenario
 from notbefore.emulator.stage import Stage
 
 START = datetime(2020, 1, 1, tzinfo=UTC)
+MILLISECOND = timedelta(milliseconds=1)
 EFFORT = 500_000
 """What comes after that is not rehearsed: some scenarios go on for a year, or pile up events."""
 ENDED = {f"event.{status.lower()}" for status in Status if not status.live}
@@ -59,7 +60,8 @@ def rehearse(scenario: Scenario) -> Rehearsal:
     for entry in stage.entries:
         if entry.event is None:
             continue
-        at = entry.at - START
+        # Those of one moment are announced a tick apart.
+        at = (entry.at - START) // MILLISECOND * MILLISECOND
         if entry.action == "event.scheduled":
             lives[entry.event] = Life(event=stage.event(entry.event), announced=at, ended=faults.now - START)
         elif entry.action == "event.started":

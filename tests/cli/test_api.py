@@ -60,10 +60,10 @@ def test_no_proxy_is_asked(run: Run, module_control: Control, monkeypatch: pytes
 
 STRANGERS = [
     (answer("200 OK", b"<html>"), "answered 200 OK, but not as a control plane does"),
-    (answer("200 OK", b"[]"), "answered 200 OK, but not as a control plane does"),
+    (answer("200 OK", b"[]"), "as a control plane does: is --control-url right, and `notbefore serve` running there?"),
     (answer("502 Bad Gateway", b"<html>"), "answered 502 Bad Gateway, but not as a control plane does"),
     (answer("400 Bad Request", b'{"error": "text"}'), "answered 400 Bad Request"),
-    (answer("500 Oops", b"[1]"), "answered 500 Oops"),
+    (answer("500 Oops", b"[1]"), "does: what `notbefore serve` says over there may tell why; try again"),
     (answer("503 Away", b'{"error": {"code": "unavailable", "message": "the disk is full"}}'), "the disk is full"),
     (b"", "did not finish its answer (RemoteDisconnected): try again"),
     (b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{", "did not finish its answer (IncompleteRead): try again"),

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Run
+from tests.control.running import Control
 from tests.emulator.driven import Driven, driven
 
 
@@ -33,6 +34,8 @@ def test_an_event_that_a_guest_approves(emulator: Driven, run: Run) -> None:
     assert (found["status"], found["approved_by"]) == ("Started", "web-0")
     assert "There are no live events." in run("emulator", "advance", "15m").out
     assert "Completed" in run("emulator", "events", "--all").out
+    run("emulator", "reset")
+    assert run("emulator", "events", "--all").out == "There are no events.\n"
 
 
 def test_events_in_words(emulator: Driven, run: Run) -> None:
@@ -48,20 +51,23 @@ def test_events_in_words(emulator: Driven, run: Run) -> None:
 def test_faults_and_requests(emulator: Driven, run: Run) -> None:
     assert run("emulator", "requests").out == "Nobody has asked yet.\n"
     said = run("emulator", "fault", "error-503", "--times", "2", "--on", "polls", "--lasts", "1h").out
-    assert said.startswith("error-503 is switched on for polls, 2 times, until ")
+    assert said.startswith("error-503 is switched on for polls, amount 5 s, 2 times, until ")
     assert [emulator.poll().status for _ in range(3)] == [503, 503, 200]
     assert run("emulator", "requests", "--last", "2", "--json").json[0]["fault"] == "error-503"
     assert "503     error-503\n" in run("emulator", "requests").out
-    run("emulator", "fault", "clock-skew", "--amount=-5m", "--json")
-    assert "for all requests" in run("emulator", "faults").out
+    said = run("emulator", "fault", "clock-skew", "--amount=-5m").out
+    assert said == "clock-skew is switched on for all requests, amount -300 s.\n"
+    assert "for all requests, amount -300 s" in run("emulator", "faults").out
     assert run("emulator", "faults", "--json").json[11]["active"]["amount_seconds"] == -300
-    assert "clock-skew for all requests" in run("emulator", "state").out
+    assert "clock-skew for all requests, amount -300 s" in run("emulator", "state").out
     assert run("emulator", "fault", "clock-skew", "--off", "--json").json["faults"] == []
     assert run("emulator", "fault", "--off", "--json").json["faults"] == []
 
 
 def test_scenarios(emulator: Driven, run: Run, tmp_path: Path) -> None:
     assert "scenario     rolling-update, waits for 'first' to be gone" in run("emulator", "play", "rolling-update").out
+    run("emulator", "play", "two-events")
+    assert "scenario     two-events, all is played\n" in run("emulator", "advance", "1h").out
     file = tmp_path / "mine.toml"
     file.write_text(emulator.get("/scenarios/spot-eviction")["toml"])
     state = run("emulator", "play", str(file), "--resources", "app_3", "--seed", "4", "--json").json
@@ -73,8 +79,14 @@ def test_scenarios(emulator: Driven, run: Run, tmp_path: Path) -> None:
 
 
 BAD = [
-    (("event", "explode"), 1, "'explode' is no event: give reboot, freeze, preempt, terminate, restart"),
-    (("advance", "soon"), 1, "'soon' is not a duration"),
+    (
+        ("event", "explode"),
+        1,
+        "notbefore: EVENT: 'explode' is no event: give reboot, freeze, preempt",
+    ),
+    (("event", "reboot", "--notice", "soon"), 1, "notbefore: --notice: 'soon' is not a duration"),
+    (("advance", "soon"), 1, "notbefore: TIME: 'soon' is not a duration"),
+    (("fault", "latency", "--on", "puts"), 1, "notbefore: --on: "),
     (("fault", "eror-503"), 1, "did you mean error-503?"),
     (("fault",), 2, "which fault?"),
     (("play", "rebot"), 1, "did you mean 'reboot'?"),
@@ -105,7 +117,10 @@ def test_mistakes_are_one_sentence(
     assert ran.err.count("\n") == 1
 
 
-def test_no_emulator_is_there(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_emulator_is_there(run: Run, module_control: Control) -> None:
     ran = run("emulator", "state", "--control-url", "127.0.0.1:9")
     assert ran.code == 1
     assert "is `notbefore emulate` running?" in ran.err
+    ran = run("emulator", "state", "--control-url", module_control.url)
+    assert ran.code == 1
+    assert "is --control-url right, and `notbefore emulate` running there?" in ran.err

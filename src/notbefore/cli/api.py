@@ -8,6 +8,7 @@ import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -128,8 +129,11 @@ class Rest:
             return self._stranger(status, reason)
 
     def _stranger(self, status: int, reason: str) -> errors.NotbeforeError:
+        advice = f"is --control-url right, and `{self._program}` running there?"
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            advice = f"what `{self._program}` says over there may tell why; try again"
         return errors.UnavailableError(
-            f"{self._url} answered {status} {reason}, but not as a control plane does: is --control-url right?"
+            f"{self._url} answered {status} {reason}, but not as a control plane does: {advice}"
         )
 
     def _unreachable(self, reason: str | BaseException) -> errors.NotbeforeError:

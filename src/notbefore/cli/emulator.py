@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, ParamSpec
 
@@ -13,12 +14,14 @@ from notbefore.cli import options, times
 from notbefore.cli.api import Rest, View
 from notbefore.cli.output import Output
 from notbefore.cli.usage import UsageError
+from notbefore.core import errors
 from notbefore.emulator import words
 from notbefore.settings import table
 
 app = typer.Typer(help="Drive an emulator that runs: events, time, faults.", no_args_is_help=True)
 
 P = ParamSpec("P")
+NONE_LIVE = "There are no live events."
 LAST = 20
 LARGEST = 256 * 1024
 """Characters of a scenario; a longer one is refused over there."""
@@ -29,6 +32,27 @@ Resources = Annotated[
 ]
 
 
+PLACES = {"kind": "EVENT", "by": "TIME", "name": "FAULT", "scenario": "SCENARIO", "vm": "VM"}
+"""What people call the parts of a request that are arguments; the others are flags."""
+
+
+class Control(Rest):
+    """An emulator's, whose complaints are about what was typed."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url, "notbefore emulate")
+
+    def _refusal(self, status: int, reason: str, body: bytes) -> errors.NotbeforeError:
+        error = super()._refusal(status, reason, body)
+        if status == HTTPStatus.UNAUTHORIZED:
+            return self._stranger(status, reason)
+        part, in_body, rest = error.message.partition(" in the body")
+        if in_body:
+            part = part.partition(".")[0]
+            error.message = f"{PLACES.get(part, f'--{part}')}{rest}"
+        return error
+
+
 class Driving:
     """A command's view of an emulator."""
 
@@ -37,8 +61,8 @@ class Driving:
         self.out = Output(json=common["json"])
 
     @cached_property
-    def api(self) -> Rest:
-        return Rest(settings.load_driver(self._flags, os.environ).control_url, "notbefore emulate")
+    def api(self) -> Control:
+        return Control(settings.load_driver(self._flags, os.environ).control_url)
 
 
 def command(name: str) -> Callable[[Callable[Concatenate[Driving, P], None]], Callable[Concatenate[Driving, P], None]]:
@@ -94,7 +118,8 @@ def events(
     if driving.out.json:
         driving.out.data(found)
         return
-    _show_events(driving, found, driving.api.get("emulator", "state")["now"])
+    none = "There are no events." if everything else NONE_LIVE
+    _show_events(driving, found, driving.api.get("emulator", "state")["now"], none=none)
 
 
 @command("approve")
@@ -211,14 +236,19 @@ def _show(driving: Driving, found: View) -> None:
             "endpoint": found["endpoint"],
             "callers are": found["as"],
             "VMs": [vm["name"] for vm in found["vms"]],
-            "scenario": f"{scenario['name']}, waits for {scenario['waiting_for']}" if scenario else "",
+            "scenario": _played(scenario) if scenario else "",
             "faults": [f"{each['name']} for {_extent(each)}" for each in found["faults"]],
         }
     )
     _show_events(driving, found["events"], found["now"])
 
 
-def _show_events(driving: Driving, found: list[View], now: str) -> None:
+def _played(scenario: View) -> str:
+    so_far = "all is played" if scenario["done"] else f"waits for {scenario['waiting_for']}"
+    return f"{scenario['name']}, {so_far}"
+
+
+def _show_events(driving: Driving, found: list[View], now: str, *, none: str = NONE_LIVE) -> None:
     driving.out.table(
         ("event", "type", "status", "resources", "not before", "approved by"),
         (
@@ -232,7 +262,7 @@ def _show_events(driving: Driving, found: list[View], now: str) -> None:
             )
             for event in found
         ),
-        none="There are no live events.",
+        none=none,
     )
 
 
@@ -246,8 +276,10 @@ def _show_event(driving: Driving, event: View) -> None:
 
 
 def _extent(active: View) -> str:
-    """`polls, 3 times, until 10:20:00`"""
+    """`polls, amount 5 s, 3 times, until 10:20:00`"""
     parts = [f"{active['on']} requests" if active["on"] == "all" else active["on"]]
+    if active["amount_seconds"] is not None:
+        parts.append(f"amount {active['amount_seconds']:g} s")
     if active["times"] is not None:
         parts.append(f"{active['times']} times" if active["times"] > 1 else "once")
     if active["until"] is not None:

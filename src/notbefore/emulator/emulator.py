@@ -191,6 +191,8 @@ class Emulator:
 
     def change(self, work: Callable[[datetime], T]) -> T:
         """Do it now, with all that follows from it at once."""
+        if self._closing:
+            raise errors.RefusedError("the emulator has ended: start another one")
         done = self.change_for_guest(work)
         self._endpoint.refresh()
         return done

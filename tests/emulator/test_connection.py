@@ -95,6 +95,19 @@ def test_a_request_that_was_cut_off_has_no_status(server: Faulty) -> None:
     assert not server.guests.approvals
 
 
+@pytest.mark.parametrize(("method", "body", "held"), [("GET", b"", False), ("POST", APPROVAL, True)])
+def test_only_an_approval_is_held_when_the_client_has_gone(
+    server: Faulty, method: str, body: bytes, held: bool
+) -> None:
+    server.switch_on("latency", amount=timedelta(minutes=1))
+    client = server.connect()
+    client.send(request(method=method, body=body))
+    assert client.is_silent(0.03)
+    client.socket.close()
+    assert server.requests.wait_for(lambda requests: bool(requests), 0.1 if held else DEADLINE) is not held
+    assert (server.faults.holding, len(server.requests)) == (held, not held)
+
+
 def test_a_reset_has_no_status(server: Faulty) -> None:
     server.switch_on("reset")
     with server.connect() as client:

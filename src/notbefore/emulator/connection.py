@@ -82,6 +82,13 @@ class EmulatedConnection(Connection):
                 self._record(self._begin(request), None)
         super().connection_lost(exc)
 
+    def eof_received(self) -> bool:
+        if self._hold is not None and self._turn is not None and isinstance(self._turn.request.verdict, Poll):
+            # Most likely it has given up, and nobody waits for this answer. An approval takes its time all the same.
+            self.ended = True
+            self._hold.end()
+        return super().eof_received()
+
     def stop(self) -> None:
         if self._hold is not None:
             self._hold.end()

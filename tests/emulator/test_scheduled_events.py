@@ -4,7 +4,9 @@ import gc
 import os
 import threading
 import urllib.error
+import urllib.request
 import warnings
+from collections.abc import Callable
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
 from time import perf_counter
@@ -13,10 +15,11 @@ from typing import Any
 import pytest
 from tests.acceptance.running import until
 from tests.client.both import QUICK
-from tests.emulator.handling import approve, get, polling
+from tests.emulator.handling import OPENER, approve, get, polling
 
 from notbefore import Client
 from notbefore.core import errors
+from notbefore.core.operations import Kind
 from notbefore.emulator import ScheduledEvents
 
 VIRTUAL = pytest.mark.scheduled_events(time="virtual")
@@ -62,6 +65,12 @@ def test_anything_can_be_announced(scheduled_events: ScheduledEvents) -> None:
     (shown,) = get(scheduled_events.url)["Events"]
     assert (shown["Resources"], shown["Description"], shown["DurationInSeconds"]) == (["a", "b"], "Moved.", 3)
     assert deadline(shown) == scheduled_events.now + timedelta(seconds=7)
+
+
+@VIRTUAL
+@pytest.mark.parametrize(("word", "kind"), [("reboot", "Reboot"), ("Preempt", "Preempt"), (Kind.RESTART, "Reboot")])
+def test_everyday_words_will_do(scheduled_events: ScheduledEvents, word: str, kind: str) -> None:
+    assert scheduled_events.announce(word).type == kind
 
 
 @VIRTUAL
@@ -222,6 +231,27 @@ def test_who_waits_for_an_answer_is_not_silent(scheduled_events: ScheduledEvents
         scheduled_events.assert_polled_at_least(hz=5)
 
 
+def test_who_has_given_up_does_not_wait_for_an_answer(scheduled_events: ScheduledEvents) -> None:
+    scheduled_events.fault("latency", amount="60s")
+    with pytest.raises(TimeoutError):
+        OPENER.open(urllib.request.Request(scheduled_events.url, headers={"Metadata": "true"}), timeout=0.4)
+    # It was not silent until then.
+    scheduled_events.assert_polled_at_least(hz=5)
+    say_nothing(0.35)
+    with pytest.raises(AssertionError, match=r"it was silent for 0\.[3-9] s \(1 polls in all\)$"):
+        scheduled_events.assert_polled_at_least(hz=5)
+
+
+def test_a_mistaken_poll_is_none_and_one_that_meets_a_fault_is(scheduled_events: ScheduledEvents) -> None:
+    with pytest.raises(urllib.error.HTTPError, match="400"):
+        get(scheduled_events.url.partition("?")[0])
+    with pytest.raises(AssertionError, match="did not poll at all"):
+        scheduled_events.assert_polled_at_least()
+    with scheduled_events.fault("error-410"), pytest.raises(urllib.error.HTTPError, match="410"):
+        get(scheduled_events.url)
+    scheduled_events.assert_polled_at_least()
+
+
 def test_each_vm_speaks_for_itself(scheduled_events: ScheduledEvents) -> None:
     get(scheduled_events.url_of("quiet"))
     with polling(scheduled_events.url):
@@ -238,9 +268,14 @@ def test_each_vm_speaks_for_itself(scheduled_events: ScheduledEvents) -> None:
     ("settings", "said"),
     [
         ({"time": "virtul"}, 'time is "real" or "virtual", not \'virtul\''),
-        ({"speed": 0}, "speed is how many times as fast: a number above 0, not 0"),
-        ({"speed": "60"}, "a number above 0, not '60'"),
+        ({"speed": 0}, "speed is how many times as fast: a number from 0.01 to 100000, not 0"),
+        ({"speed": 1e-9}, "a number from 0.01 to 100000, not 1e-09"),
+        ({"speed": float("inf")}, "a number from 0.01 to 100000, not inf"),
+        ({"speed": float("nan")}, "a number from 0.01 to 100000, not nan"),
+        ({"speed": "60"}, "a number from 0.01 to 100000, not '60'"),
         ({"as_vm": "a b"}, "'a b' is not a VM name"),
+        ({"as_vm": 5}, "5 is not a VM name"),
+        ({"vms": {"a": "x"}}, "a is in update domain 0, 1 and so on, not 'x'"),
         ({"vms": ["a b"]}, "'a b' is not a VM name"),
         ({"vms": {"web-0": 1}}, "web-0 is in update domain 0, not 1"),
     ],
@@ -253,8 +288,14 @@ def test_settings_that_make_no_sense(settings: dict[str, Any], said: str) -> Non
 
 
 def test_what_makes_no_sense_is_refused(scheduled_events: ScheduledEvents) -> None:
-    with pytest.raises(errors.RefusedError, match="there is no kind of operation 'live-migraton'; did you mean"):
+    with pytest.raises(errors.RefusedError, match="no kind of event 'live-migraton'; did you mean 'live-migration'"):
         scheduled_events.announce("live-migraton")
+    names: Any = ["a", "b"]
+    with pytest.raises(errors.RefusedError, match=r"\['a', 'b'\] is not a VM name: give .* each by itself"):
+        scheduled_events.reboot(names)
+    for hz in (0, -1, float("inf"), float("nan")):
+        with pytest.raises(errors.RefusedError, match=f"hz is how often a second: a number above 0, not {hz}"):
+            scheduled_events.assert_polled_at_least(hz=hz)
     with pytest.raises(ValueError, match="'soon' is not a duration"):
         scheduled_events.reboot(notice="soon")
     with pytest.raises(errors.RefusedError, match="there is no fault 'rest'"):
@@ -271,6 +312,39 @@ def test_one_name_is_not_taken_for_its_letters() -> None:
         get(events.url_of("other"))
         assert events.play("reboot", resources="app_3").events[0].resources == ("app_3",)
         assert events.as_vm == "app_3"
+
+
+def test_who_is_not_in_a_scenario_has_a_new_place_after_it(scheduled_events: ScheduledEvents) -> None:
+    for _ in range(2):
+        assert get(scheduled_events.url_of("web-1"))["Events"] == scheduled_events.events
+        scheduled_events.play("reboot")
+        scheduled_events.reset()
+
+
+def test_what_has_ended_can_only_be_looked_at() -> None:
+    with ScheduledEvents() as events:
+        event = events.reboot()
+        events.endpoint_of("web-0")
+        get(events.url)
+        with pytest.raises(errors.RefusedError, match="it runs already"):
+            events.__enter__()
+    assert (event.status, len(events.requests), len(events.events)) == ("Scheduled", 1, 1)
+    acts: list[Callable[[], object]] = [
+        events.reboot,
+        event.approve,
+        event.cancel,
+        events.reset,
+        events.assert_polled_at_least,
+        lambda: events.endpoint_of("web-0"),
+        lambda: events.advance("1m"),
+        lambda: events.fault("reset"),
+        lambda: events.play("reboot"),
+        lambda: events.__exit__(None, None, None),
+    ]
+    for act in acts:
+        with pytest.raises(errors.RefusedError, match="ended"):
+            act()
+    assert event.status == "Scheduled"
 
 
 def test_nothing_is_left_behind() -> None:

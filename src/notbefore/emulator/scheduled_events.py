@@ -1,5 +1,6 @@
 """For tests: the real endpoint in this process, events at will, and assertions on what a handler did."""
 
+import math
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -9,15 +10,17 @@ from typing import Literal, Self
 
 from notbefore.core import errors, fleet
 from notbefore.core.operations import Kind
+from notbefore.emulator import words
 from notbefore.emulator.announced import AnnouncedEvent
 from notbefore.emulator.announcing import Announcement
 from notbefore.emulator.emulator import Emulator
 from notbefore.emulator.faults import table
 from notbefore.emulator.performance import Performance
-from notbefore.emulator.requests import Requests
+from notbefore.emulator.requests import Requested, Requests
 from notbefore.emulator.scenarios.text import nearest
 from notbefore.emulator.stage import Stage
 from notbefore.settings.spans import Span
+from notbefore.settings.values import SPEED_MAX, SPEED_MIN
 from notbefore.wire import versions
 
 Duration = str | timedelta
@@ -46,16 +49,21 @@ class ScheduledEvents:
         """Whoever asks is `as_vm`; `vms` are others of its group, perhaps with the update domain of each."""
         if time not in ("real", "virtual"):
             raise errors.RefusedError(f'time is "real" or "virtual", not {time!r}')
-        if not isinstance(speed, int | float) or not speed > 0:
-            raise errors.RefusedError(f"speed is how many times as fast: a number above 0, not {speed!r}")
-        self._domains = dict(vms) if isinstance(vms, Mapping) else dict.fromkeys(_names(vms), 0)
-        self._as_vm = fleet.require_name("VM", as_vm)
+        if not isinstance(speed, int | float) or not SPEED_MIN <= speed <= SPEED_MAX:
+            bounds = f"a number from {SPEED_MIN} to {SPEED_MAX}"
+            raise errors.RefusedError(f"speed is how many times as fast: {bounds}, not {speed!r}")
+        domains = vms if isinstance(vms, Mapping) else dict.fromkeys(_names(vms), 0)
+        self._domains = {_vm(name): _domain(name, domain) for name, domain in domains.items()}
+        self._as_vm = _vm(as_vm)
         self._virtual = time == "virtual"
         self._speed = speed
         self._last: Emulator | None = None
+        self._runs = False
         self._endpoints: dict[str, str] = {}
 
     def __enter__(self) -> Self:
+        if self._runs:
+            raise errors.RefusedError("it runs already: use another ScheduledEvents beside it")
         emulator = Emulator(as_vm=self._as_vm, virtual=self._virtual, speed=self._speed)
         emulator.start()
         try:
@@ -64,13 +72,16 @@ class ScheduledEvents:
             emulator.stop()
             raise
         self._last = emulator
+        self._runs = True
         self._endpoints.clear()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._emulator.stop()
+        emulator = self._running
+        self._runs = False
+        emulator.stop()
 
     def _add_vms(self, stage: Stage, now: datetime) -> None:
         for name, domain in self._domains.items():
@@ -83,6 +94,14 @@ class ScheduledEvents:
                 "nothing is emulated yet: use it as `with ScheduledEvents() as scheduled_events:`"
             )
         return self._last
+
+    @property
+    def _running(self) -> Emulator:
+        """What has ended can be looked at, but no more."""
+        emulator = self._emulator
+        if not self._runs:
+            raise errors.RefusedError("it has ended: do this within its `with` block")
+        return emulator
 
     # Where, who, when
 
@@ -101,8 +120,9 @@ class ScheduledEvents:
 
     def endpoint_of(self, vm: str) -> str:
         """Another port, at which every caller is this VM."""
+        emulator = self._running
         if vm not in self._endpoints:
-            self._endpoints[vm] = f"http://{self._emulator.open(vm)}"
+            self._endpoints[vm] = f"http://{emulator.open(vm)}"
         return self._endpoints[vm]
 
     def url_of(self, vm: str) -> str:
@@ -147,27 +167,31 @@ class ScheduledEvents:
         description: str | None = None,
         duration: int | None = None,
     ) -> AnnouncedEvent:
-        """Any kind of operation (`live-migration`, `host-reboot`, ...), with any notice; by default its least."""
+        """Any kind of operation (`live-migration`, `host-reboot`, ...), or what people call it (`reboot`), with any
+        notice; by default its least."""
         announcement = Announcement(
             kind=_kind(kind),
-            resources=vms or (self.as_vm,),
+            resources=tuple(map(_vm, vms)) or (self.as_vm,),
             notice=None if notice is None else _span(notice),
             takes=_span(takes),
             description=description,
             duration=duration,
         )
-        return AnnouncedEvent(self._emulator, self._emulator.announce(announcement))
+        return AnnouncedEvent(self._running, self._running.announce(announcement))
 
     def play(
         self, scenario: str | Path, *, resources: str | Iterable[str] = (), seed: int | None = None
     ) -> Performance:
         """One of the catalogue, or a file, perhaps with other VMs in place of its own. It starts afresh: what was there
         before is gone, and whoever asks is the VM that the scenario says."""
-        return Performance.begin(self._emulator, scenario, _names(resources), seed)
+        performance = Performance.begin(self._running, scenario, _names(resources), seed)
+        # Who is not in the scenario is not there any more, unless it is asked for anew.
+        self._endpoints.clear()
+        return performance
 
     def advance(self, span: Duration) -> None:
         """Move the clock on; all that is due meanwhile has happened when this returns."""
-        self._emulator.advance(_span(span))
+        self._running.advance(_span(span))
 
     @property
     def events(self) -> list[AnnouncedEvent]:
@@ -185,7 +209,7 @@ class ScheduledEvents:
         lasts: Duration | None = None,
     ) -> "SwitchedOn":
         """From now on; used with `with`, until the end of the block."""
-        self._emulator.switch_on(
+        self._running.switch_on(
             name,
             amount=table.read_amount(amount) if isinstance(amount, str) else amount,
             on=on,
@@ -195,11 +219,11 @@ class ScheduledEvents:
         return SwitchedOn(self._emulator, name)
 
     def clear_faults(self) -> None:
-        self._emulator.switch_off()
+        self._running.switch_off()
 
     def reset(self) -> None:
         """No events, no faults, no requests; the VMs stay."""
-        self._emulator.reset()
+        self._running.reset()
 
     # What the handler did
 
@@ -210,12 +234,15 @@ class ScheduledEvents:
 
     def assert_polled_at_least(self, hz: float = 1, *, by: str | None = None) -> None:
         """From its first poll until now the VM (`as_vm`, unless another is named) was never silent for longer than half
-        as long again as it may be. Whoever waits for the answer to a poll is not silent."""
+        as long again as it may be. Whoever waits for the answer to a poll is not silent. A poll that was refused counts
+        only where a fault refused it."""
         __tracebackhide__ = True
+        if not isinstance(hz, int | float) or not 0 < hz < math.inf:
+            raise errors.RefusedError(f"hz is how often a second: a number above 0, not {hz!r}")
         vm = by or self.as_vm
         # In this order: one that is answered meanwhile is seen twice rather than never.
-        held = [since for name, since in self._emulator.polls_under_way() if name == vm]
-        polls = [poll for poll in self.requests.polls if poll.vm == vm]
+        held = [since for name, since in self._running.polls_under_way() if name == vm]
+        polls = [poll for poll in self.requests.polls if poll.vm == vm and not _is_mistaken(poll)]
         begins = sorted([*(poll.monotonic for poll in polls), *held])
         expected = f"{vm} was to poll every {1 / hz:g} s, but"
         if not begins:
@@ -242,10 +269,28 @@ class SwitchedOn:
         self._emulator.switch_off(self.name)
 
 
+def _is_mistaken(poll: Requested) -> bool:
+    """Refused as the real endpoint would refuse it: this tells nobody anything."""
+    return poll.fault is None and poll.status not in (200, 304, None)
+
+
 def _kind(name: Kind | str) -> Kind:
-    if name not in set(Kind):
-        raise errors.RefusedError(nearest(str(name), list(Kind), "kind of operation"))
-    return Kind(name)
+    found = words.WORDS.get(str(name).lower())
+    if found is None:
+        raise errors.RefusedError(nearest(str(name), list(words.WORDS), "kind of event"))
+    return found
+
+
+def _vm(name: object) -> str:
+    if not isinstance(name, str):
+        raise errors.RefusedError(f"{str(name)[:80]} is not a VM name: give names such as web-0, each by itself")
+    return fleet.require_name("VM", name)
+
+
+def _domain(name: str, domain: object) -> int:
+    if not isinstance(domain, int):
+        raise errors.RefusedError(f"{name} is in update domain 0, 1 and so on, not {domain!r:.80}")
+    return domain
 
 
 def _names(given: str | Iterable[str]) -> tuple[str, ...]:

@@ -18,7 +18,8 @@ GRACE_SECONDS = 15
 
 
 class ControlServer:
-    def __init__(self, app: ASGIApp, host: str, port: int) -> None:
+    def __init__(self, app: ASGIApp, host: str, port: int, *, grace: int = GRACE_SECONDS) -> None:
+        """`grace` is for how many seconds requests may go on when it stops."""
         self._host = host
         self._port = port
         config = uvicorn.Config(
@@ -28,11 +29,13 @@ class ControlServer:
             ws="none",
             loop="none",
             log_config=None,
+            # What a stranger sends wrongly is answered and no news; what goes wrong here is logged by the gate.
+            log_level="critical",
             access_log=False,
             server_header=False,
             proxy_headers=False,
             backlog=BACKLOG,
-            timeout_graceful_shutdown=GRACE_SECONDS,
+            timeout_graceful_shutdown=grace,
         )
         self._server = _Server(config)
         self._running: asyncio.Task[None] | None = None

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 LIMITS = Limits(connections=400)
 """A test's process keeps the limit of descriptors that it has."""
-GRACE = 2.0
+GRACE = 0.5
 """Seconds for answers that are under way when it stops."""
 
 

@@ -1,9 +1,12 @@
 """Where the emulator's control listens, and how it begins and ends."""
 
 import socket
+import threading
 from collections.abc import Iterator
+from time import monotonic
 
 import pytest
+from tests.acceptance.running import DEADLINE, Said, ask, until
 
 from notbefore.core import errors
 from notbefore.emulator.control.listening import Control
@@ -41,6 +44,48 @@ def test_it_ends_without_ever_having_been_called(emulator: Emulator) -> None:
     control = Control(emulator, Address(host="127.0.0.1", port=0))
     control.start()
     control.stop()
+
+
+def test_it_ends_though_somebody_asks_for_what_takes_long(emulator: Emulator, caplog: pytest.LogCaptureFixture) -> None:
+    control = Control(emulator, Address(host="127.0.0.1", port=0))
+    control.start()
+    said: list[Said] = []
+
+    def drive() -> None:
+        said.append(ask(str(control.address), "GET", "/v1/emulator/state", None, {}))
+
+    driving = threading.Thread(target=drive)
+    asked, ended = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        driving.start()
+        asked.set()
+        ended.wait(DEADLINE)
+
+    holding = threading.Thread(target=emulator.look, args=(hold,))
+    holding.start()
+    asked.wait(DEADLINE)
+    until(lambda: any(thread.name.startswith("AnyIO") for thread in threading.enumerate()))
+    began = monotonic()
+    control.stop()
+    assert monotonic() - began < 10
+    driving.join(DEADLINE)
+    ended.set()
+    holding.join(DEADLINE)
+    assert [(each.status, each.json["error"]["code"]) for each in said] == [(503, "unavailable")]
+    assert caplog.records == []
+
+
+def test_what_strangers_send_wrongly_is_no_news(emulator: Emulator, caplog: pytest.LogCaptureFixture) -> None:
+    control = Control(emulator, Address(host="127.0.0.1", port=0))
+    control.start()
+    upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
+    assert ask(str(control.address), "GET", "/v1/emulator/state", None, upgrade).status == 200
+    with socket.create_connection((control.address.host, control.address.port), timeout=5) as stranger:
+        stranger.sendall(b"SSH-2.0\r\n\r\n")
+        assert stranger.recv(12) == b"HTTP/1.1 400"
+    control.stop()
+    assert caplog.records == []
 
 
 def test_a_place_that_cannot_be_had(emulator: Emulator) -> None:

@@ -1,10 +1,11 @@
 """The gate of the emulator's control. It asks for no token, so it sees to it that no web page can use it."""
 
+import asyncio
 import ipaddress
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from notbefore.control import guarding
+from notbefore.control import answers, guarding
 from notbefore.core import errors
 
 LARGEST = 1024 * 1024
@@ -16,7 +17,12 @@ class Gate:
         self._names = {"localhost", host.lower()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await guarding.guarded(self._enter, scope, receive, send)
+        try:
+            await guarding.guarded(self._enter, scope, receive, send)
+        except asyncio.CancelledError:
+            # The server stops, and has waited for long enough.
+            ended = errors.UnavailableError("the emulator has ended before this was done: start it anew")
+            await answers.refusal(ended)(scope, receive, send)
 
     async def _enter(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._check_host(guarding.header(scope["headers"], b"host").decode("latin-1"))

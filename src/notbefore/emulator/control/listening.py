@@ -11,6 +11,8 @@ from notbefore.emulator.emulator import Emulator
 from notbefore.settings import Address
 
 BACKLOG = 64
+GRACE_SECONDS = 1
+"""For requests that are under way when it stops; what takes longer goes on in a thread that nobody waits for."""
 
 
 class Control:
@@ -42,7 +44,6 @@ class Control:
 
     def _run(self) -> None:
         self._loop.run_until_complete(self._serve())
-        self._loop.run_until_complete(self._loop.shutdown_default_executor())
 
     async def _serve(self) -> None:
         if not await self._is_called():
@@ -50,7 +51,7 @@ class Control:
         from notbefore.control.server import ControlServer
         from notbefore.emulator.control import app
 
-        server = ControlServer(app.create(self._emulator, self._host), self._host, 0)
+        server = ControlServer(app.create(self._emulator, self._host), self._host, 0, grace=GRACE_SECONDS)
         await server.start(self._listening)
         await self._stopping.wait()
         await server.stop()

@@ -29,7 +29,7 @@ def test_what_our_client_approves_is_seen(scheduled_events: ScheduledEvents) -> 
         event.wait_started(timeout=5)
     event.assert_approved()
     event.assert_approved(by="web-0", before_not_before=True)
-    (request,) = until(lambda: event.requests)
+    (request,) = event.requests
     assert request.event_ids == (event.id,)
     with pytest.raises(AssertionError, match=said("was not to be approved, but web-0 approved it at TIME", "Started")):
         event.assert_never_approved()
@@ -66,15 +66,58 @@ def test_what_comes_too_late_is_no_approval_in_time(scheduled_events: ScheduledE
         event.assert_approved(by="web-0", before_not_before=True)
 
 
+@VIRTUAL
+def test_what_is_carried_out_too_late_was_not_in_time(scheduled_events: ScheduledEvents) -> None:
+    event = scheduled_events.reboot(notice="5m")
+    scheduled_events.fault("latency", amount="10m", on="approvals")
+    handler = threading.Thread(target=approve, args=(scheduled_events.url, event.id))
+    handler.start()
+    until(lambda: scheduled_events._emulator.faults.holding)
+    scheduled_events.advance("5m")
+    scheduled_events.clear_faults()
+    handler.join(10)
+    event.assert_approved(by="web-0")
+    late = f"before {event.not_before:%H:%M:%S}, but web-0 approved it at {event.not_before:%H:%M:%S}$"
+    with pytest.raises(AssertionError, match=late):
+        event.assert_approved(before_not_before=True)
+
+
+@VIRTUAL
+@pytest.mark.parametrize("canceled", [True, False])
+def test_what_comes_after_its_end_is_no_approval(scheduled_events: ScheduledEvents, canceled: bool) -> None:
+    event = scheduled_events.reboot(notice="1m")
+    if canceled:
+        event.cancel()
+    else:
+        scheduled_events.advance("2m")
+    approve(scheduled_events.url, event.id)
+    seen = "approved, but web-0 asked for it and was answered 200 after its end$"
+    with pytest.raises(AssertionError, match=seen):
+        event.assert_approved()
+    with pytest.raises(AssertionError, match=seen):
+        event.assert_never_approved()
+
+
+def test_who_approves_as_well_is_seen(scheduled_events: ScheduledEvents) -> None:
+    event = scheduled_events.reboot("web-0", "web-1")
+    for vm in ("web-0", "web-1"):
+        approve(scheduled_events.url_of(vm), event.id)
+        event.assert_approved(by=vm, before_not_before=True)
+
+
 def test_a_refused_approval_is_none(scheduled_events: ScheduledEvents) -> None:
     event = scheduled_events.reboot()
     with scheduled_events.fault("error-503", on="approvals"), pytest.raises(urllib.error.HTTPError):
         approve(scheduled_events.url, event.id)
     with scheduled_events.fault("reset", on="approvals"), pytest.raises(OSError, match="reset"):
         approve(scheduled_events.url, event.id)
-    event.assert_never_approved()
-    with pytest.raises(AssertionError, match=r"but web-0 was answered 503, web-0 was answered nothing$"):
+    seen = "but web-0 asked for it and was answered 503, web-0 asked for it and was answered nothing$"
+    with pytest.raises(AssertionError, match=seen):
         event.assert_approved()
+    # Whoever asks would have done it, were it not for the fault.
+    with pytest.raises(AssertionError, match=seen):
+        event.assert_never_approved()
+    assert not event.approved
     assert [request.status for request in event.requests] == [503, None]
 
 

@@ -169,7 +169,7 @@ def test_three(scheduled_events):
     done.stdout.fnmatch_lines(
         [
             ">       event.assert_approved(by=*",
-            "E       AssertionError: <Reboot of web-0 *> was to be approved by web-0, but web-0 was answered 503",
+            "E       AssertionError: <Reboot of web-0 *> was to be approved by web-0, but * and was answered 503",
             "*--- Scheduled Events: what was asked ---*",
             "... 11 more before these",
             "??:??:??.?????? web-0 GET /metadata/scheduledevents?api-version=*: 304",

@@ -9,6 +9,7 @@ from notbefore.emulator.emulator import Emulator
 from notbefore.emulator.requests import Requested
 
 LOOK = 0.05
+ANSWER = 1.0
 
 
 class AnnouncedEvent:
@@ -50,6 +51,9 @@ class AnnouncedEvent:
     def wait_approved(self, timeout: float = 10) -> None:
         __tracebackhide__ = True
         self._wait(lambda: self.approved, "approved", timeout)
+        if self._emulator.look(self._is_guests_doing):
+            # It is recorded when it is answered, a moment later.
+            self._emulator.requests.wait_for(lambda _: bool(self.requests), ANSWER)
 
     def wait_started(self, timeout: float = 10) -> None:
         __tracebackhide__ = True
@@ -63,7 +67,7 @@ class AnnouncedEvent:
     # Judging
 
     def assert_approved(self, *, by: str | None = None, before_not_before: bool = False) -> None:
-        """`by` this VM; while the time that was promised had not passed."""
+        """`by` this VM; so that it counted, before the time that was promised had passed."""
         __tracebackhide__ = True
         wanted = [each for each in self._approvals() if by in (None, each[0])]
         if before_not_before:
@@ -73,8 +77,9 @@ class AnnouncedEvent:
             raise AssertionError(f"{self} was to be approved{expected}, but {self._seen()}")
 
     def assert_never_approved(self) -> None:
+        """Nobody even asked to start it, whatever the answer was."""
         __tracebackhide__ = True
-        if self._approvals():
+        if self._approvals() or self.requests:
             raise AssertionError(f"{self} was not to be approved, but {self._seen()}")
 
     def __repr__(self) -> str:
@@ -85,19 +90,32 @@ class AnnouncedEvent:
         return self._stage.event(self.id)
 
     def _approvals(self) -> set[tuple[str, datetime]]:
-        """By whom and when: the one that counted, and all that were answered 200 besides."""
-        found = {(request.vm or "", request.at) for request in self.requests if request.status == 200}
+        """By whom and when: the one that counted, and all that were answered 200 besides while it was there."""
         event = self._event
-        by = event.approved_by or ""
-        if event.approved_at is not None and not event.implied and by not in {vm for vm, _ in found}:
-            found.add((by, event.approved_at))
+        counted_at = None if event.implied else event.approved_at
+        found = set() if counted_at is None else {(event.approved_by or "", counted_at)}
+        for request in self.requests:
+            if request.status != 200 or (counted_at is not None and request.vm == event.approved_by):
+                continue
+            # Where none has counted it was carried out after the start, also when it was sent before that.
+            at = max(request.at, event.not_before) if counted_at is None else request.at
+            if event.ended_at is None or at < event.ended_at:
+                found.add((request.vm or "", at))
         return found
 
+    def _is_guests_doing(self) -> bool:
+        return any(
+            entry.event == self.id and entry.action == "event.approved" and entry.by.startswith("vm:")
+            for entry in self._stage.entries
+        )
+
     def _seen(self) -> str:
-        said = [f"{vm or 'somebody'} approved it at {_time(at)}" for vm, at in sorted(self._approvals())]
-        others = (request for request in self.requests if request.status != 200)
-        refused = {f"{request.vm} was answered {request.status or 'nothing'}" for request in others}
-        return ", ".join([*said, *sorted(refused)]) or f"nobody approved it; it is {self.status}"
+        approvals = self._approvals()
+        said = [f"{vm or 'somebody'} approved it at {_time(at)}" for vm, at in sorted(approvals)]
+        vms = {vm for vm, _ in approvals}
+        others = (request for request in self.requests if request.status != 200 or (request.vm or "") not in vms)
+        in_vain = {f"{request.vm} asked for it and was answered {_answer(request)}" for request in others}
+        return ", ".join([*said, *sorted(in_vain)]) or f"nobody approved it; it is {self.status}"
 
     def _wait(self, condition: Callable[[], bool], what: str, timeout: float) -> None:
         __tracebackhide__ = True
@@ -109,6 +127,10 @@ class AnnouncedEvent:
                 raise AssertionError(
                     f"{self} is not {what} after {timeout:g} s; {self._seen()}; there were {polls} polls"
                 )
+
+
+def _answer(request: Requested) -> str:
+    return "200 after its end" if request.status == 200 else str(request.status or "nothing")
 
 
 def _time(moment: datetime) -> str:

@@ -20,8 +20,8 @@ from tests.cli.test_main import on_a_terminal
 
 from notbefore.cli.main import main
 from notbefore.core.operations import Kind
-from notbefore.emulator.emulator import Emulator
 from notbefore.emulator.announcing import Announcement
+from notbefore.emulator.emulator import Emulator
 
 QUICKLY = ("--every", "10ms")
 
@@ -174,3 +174,4 @@ def test_what_cannot_be_replayed(run: Run, tmp_path: Path) -> None:
     assert ran.code == 1
     assert f"{file}, line 1: expected a JSON object" in ran.err
     assert run("replay", str(file), "--speed", "fast").code == 2
+    assert run("replay", str(file), "--port", "0", "--metadata", "127.0.0.1:1").code == 2

@@ -179,5 +179,6 @@ def _span(flag: str, text: str) -> timedelta:
 
 
 def _settings(flags: Mapping[str, object], _: Mapping[str, Any]) -> EmulatorSettings:
+    foreground.check_place(flags)
     variables = {row.variable for row in ROWS}
     return settings.load_emulator(flags, {name: text for name, text in os.environ.items() if name in variables})

@@ -10,6 +10,7 @@ from typing import TypeVar
 import uvloop
 
 from notbefore.clock import Clock
+from notbefore.core import errors
 from notbefore.core.timing import Timing
 from notbefore.emulator.connection import EmulatedConnection
 from notbefore.emulator.faults.active import Faults
@@ -51,6 +52,9 @@ class Endpoint:
         self._thread.start()
         try:
             return self.call(lambda: self._start(guests, at))
+        except errors.RefusedError as error:
+            self._end()
+            raise errors.RefusedError(error.message.replace("with --metadata", "with --port or --metadata")) from None
         except BaseException:
             self._end()
             raise

@@ -191,6 +191,7 @@ REFUSED = [
     (("rolling-update", "--resources", "a"), 2, "give 3 names, not 1"),
     (("--resources", "a b"), 2, "--resources: 'a b' is not a VM name"),
     (("--port", "70000"), 2, "--port: '70000' is not a port"),
+    (("--port", "0", "--metadata", "127.0.0.1:1"), 2, "--port and --metadata both say"),
     (("--seed", "x"), 2, "--seed: 'x' is not a seed"),
     (("--speed", "0"), 2, "--speed: '0' is not a speed"),
     (("--show", "rebot"), 2, "there is no scenario 'rebot'"),
@@ -233,6 +234,7 @@ def test_two_cannot_have_one_port(tmp_path: Path) -> None:
         second = run(PROGRAM, "emulate", "--metadata", emulator.guests, "--control", "127.0.0.1:0", env=env)
         assert second.returncode == 1
         assert f"Guests cannot be served at {emulator.guests}: Address already in use" in second.stderr
+        assert "choose another with --port or --metadata" in second.stderr
         third = run(PROGRAM, "emulate", "--port", "0", "--control", emulator.control, env=env)
         assert third.returncode == 1
         assert f"cannot listen on {emulator.control} (address already in use)" in third.stderr

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from notbefore import settings
 from notbefore.core import errors
+from notbefore.emulator.command import foreground
 from notbefore.settings import EmulatorSettings, SettingError, table
 
 DONE, FAILED, USAGE = 0, 1, 2
@@ -39,6 +40,7 @@ def emulate(
     flags: Mapping[str, object], *, scenario: str | None, listed: bool, shown: str | None, as_json: bool
 ) -> int:
     try:
+        foreground.check_place(flags)
         found = settings.load_emulator(flags, os.environ)
     except SettingError as error:
         return _complain(error.message, USAGE)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from notbefore.core import errors
+from notbefore.settings import SettingError
 from notbefore.wire import versions
 
 STDOUT = 1
@@ -24,6 +25,11 @@ class Happening:
     """A slug such as `event.approved`."""
     said: str
     facts: Mapping[str, object] = field(default_factory=dict)
+
+
+def check_place(flags: Mapping[str, object]) -> None:
+    if flags.get("emulator_port") is not None and flags.get("emulator_metadata") is not None:
+        raise SettingError("--port and --metadata both say at which port guests are answered: give one of them")
 
 
 @contextmanager

@@ -21,9 +21,7 @@ AS_VM = "web-0"
 
 def scenario(name_or_path: str, settings: EmulatorSettings) -> Scenario:
     """The one to be played, with what the settings change in it."""
-    found = catalogue.load_any(name_or_path, settings.resources or ())
-    if settings.seed is not None:
-        found = replace(found, seed=settings.seed)
+    found = catalogue.load_any(name_or_path, settings.resources or (), settings.seed)
     if settings.as_vm is not None:
         names = [vm.name for vm in found.vms]
         if settings.as_vm not in names:

@@ -94,6 +94,7 @@ class TestAll:
         ("time='virtul'", 'time is "real" or "virtual", not \'virtul\''),
         ("'virtual'", "settings are given by name, not 'virtual'"),
         ("vms=5", "'int' object is not iterable"),
+        ("vms={'web-0': 3}", "web-0 is in update domain 0, not 3"),
     ],
 )
 def test_wrong_settings_are_refused_in_a_line(pytester: pytest.Pytester, settings: str, said: str) -> None:

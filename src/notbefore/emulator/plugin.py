@@ -30,7 +30,7 @@ STARTED = pytest.StashKey["ScheduledEvents"]()
 def scheduled_events(request: pytest.FixtureRequest) -> Iterator[ScheduledEvents]:
     """The real endpoint of Scheduled Events on a free port, found by NOTBEFORE_ENDPOINT, with events at will."""
     with contextlib.ExitStack() as stack:
-        started = stack.enter_context(_set_up(request.node))
+        started = _start(request.node, stack)
         environment = stack.enter_context(pytest.MonkeyPatch.context())
         environment.setenv("NOTBEFORE_ENDPOINT", started.endpoint)
         environment.delenv("NOTBEFORE_NAME", raising=False)
@@ -79,7 +79,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
-def _set_up(item: pytest.Item) -> ScheduledEvents:
+def _start(item: pytest.Item, stack: contextlib.ExitStack) -> ScheduledEvents:
     try:
         from notbefore.core import errors
         from notbefore.emulator.scenarios.text import nearest
@@ -96,7 +96,7 @@ def _set_up(item: pytest.Item) -> ScheduledEvents:
     try:
         if unknown := [name for name in settings if name not in known]:
             raise errors.RefusedError(nearest(unknown[0], known, "setting"))
-        return ScheduledEvents(**settings)
+        return stack.enter_context(ScheduledEvents(**settings))
     except (errors.NotbeforeError, TypeError) as error:
         raise pytest.fail.Exception(f"@pytest.mark.{EVENTS}: {error}", pytrace=False) from None
 

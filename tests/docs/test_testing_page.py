@@ -35,6 +35,8 @@ def folder(tmp_path: Path) -> Path:
     for _, text in BLOCKS:
         if named := NAME.match(text):
             (tmp_path / named[1]).write_text(text)
+    for left_over in ("ready.json", "node.json"):
+        (tmp_path / left_over).write_text('{"url": "http://127.0.0.1:9/?api-version=of-an-earlier-run"}')
     handler = tmp_path / "handler.py"
     text = handler.read_text().replace("import Appeared,", "import Appeared, Pace,")
     handler.write_text(text.replace("Client()", "Client(pace=Pace(interval=0.1))"))

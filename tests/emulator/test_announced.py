@@ -40,6 +40,15 @@ def test_what_our_client_approves_is_seen(scheduled_events: ScheduledEvents) -> 
 
 
 @VIRTUAL
+def test_whoever_has_waited_finds_the_request(scheduled_events: ScheduledEvents) -> None:
+    with approving():
+        for _ in range(20):
+            event = scheduled_events.reboot()
+            event.wait_approved(timeout=5)
+            assert [request.status for request in event.requests] == [200]
+
+
+@VIRTUAL
 def test_what_nobody_approves(scheduled_events: ScheduledEvents) -> None:
     event = scheduled_events.reboot()
     event.assert_never_approved()

@@ -18,7 +18,7 @@ GRACE = 5.0
 
 
 class Child:
-    def __init__(self, argv: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(self, argv: Sequence[str], environment: Mapping[str, str], flag: str = "--client") -> None:
         try:
             self._process = subprocess.Popen(  # noqa: S603 - it is the user's own
                 argv,
@@ -29,7 +29,7 @@ class Child:
                 start_new_session=True,
             )
         except OSError as error:
-            raise errors.RefusedError(f"--client: {argv[0]!r} cannot be run: {error.strerror}") from None
+            raise errors.RefusedError(f"{flag}: {argv[0]!r} cannot be run: {error.strerror}") from None
         self._group = Group(self._process)
         self._said = b""
         self._listening = threading.Thread(target=self._listen, name="handler-output", daemon=True)

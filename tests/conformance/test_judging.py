@@ -4,6 +4,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from time import monotonic
 
 import pytest
@@ -101,8 +102,18 @@ def test_an_event_that_is_born_started_is_judged_as_far_as_it_goes() -> None:
 def test_events_are_not_provoked_beside_others() -> None:
     wrong = WrongServer()
     wrong.provoke()
-    with pytest.raises(errors.ConflictError, match="announced already"):
-        judged(wrong, living(""))
+    report = judged(wrong, living(""))
+    told = {finding.clause: finding.told for finding in report.findings if finding.verdict is Verdict.FAILED}
+    assert told == {"life.appears": "expected an event, saw others that are announced already"}
+
+
+@pytest.mark.parametrize(("seconds", "effect"), [(3, ""), (-5, "its NotBefore had been reached when it was approved")])
+def test_a_short_notice_is_kept_for_the_approval(seconds: float, effect: str) -> None:
+    report = judged(WrongServer(lasts=0.3, notice=seconds), living("", lasts=0.3), pace=replace(PACE, wait=0.2))
+    assert having(report, Verdict.FAILED) == {"life.notice"}
+    told = {finding.clause: finding.told for finding in report.findings}
+    assert told["approval.takes-effect"] == effect
+    assert told["approval.all-or-nothing"] == "the notice was over before it could be sent"
 
 
 @contextmanager
@@ -117,23 +128,29 @@ def test_nobody_there() -> None:
         judging.judge(parse(url, "the test"), Options(), silent)
 
 
-def test_a_command_that_fails_says_why() -> None:
+def test_a_command_that_fails_says_why_and_what_was_found_is_told() -> None:
     code = "import sys; sys.exit('no such VM')"
     failing = provoking.by_command([sys.executable, "-c", code])
     with serving(WrongServer()) as wrong:
-        options = Options(versions=[NEWEST], provoke=failing, pace=Pace(burst=1, appears=30))
-        with pytest.raises(errors.RefusedError, match="caused no event: it ended with code 1: no such VM"):
-            judging.judge(parse(wrong.url, "the test"), options, silent)
+        options = Options(versions=[NEWEST], provoke=failing, pace=Pace(burst=1, wait=0.4, appears=30))
+        report = judging.judge(parse(wrong.url, "the test"), options, silent)
+    told = {finding.clause: finding.told for finding in report.findings}
+    assert having(report, Verdict.FAILED) == {"life.appears"}
+    assert told["life.appears"] == "expected an event, saw none: the command ended with code 1: no such VM"
+    assert told["life.gone"].startswith("the provoked event did not appear: none: the command ended")
+    assert told["endpoint.get"] == ""
 
 
 def test_a_command_that_cannot_be_run() -> None:
-    with pytest.raises(errors.RefusedError, match="'/no/such' cannot be run: No such file"):
-        provoking.Command(["/no/such"])
+    with pytest.raises(errors.RefusedError, match="there is no program '/no/such'"):
+        provoking.by_command(["/no/such"])
+    with pytest.raises(errors.RefusedError, match="--provoke: '/' cannot be run: Permission denied"):
+        provoking.Command(["/"])
 
 
-def test_a_command_that_goes_on_for_ever_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_that_goes_on_and_talks_for_ever_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provoking, "GRACE", 0.1)
-    command = provoking.Command(["sleep", "60"])
+    command = provoking.Command(["yes"])
     begun = monotonic()
     assert command.failure() == ""
     command.close()

@@ -131,6 +131,15 @@ FAMILIES: Sequence[tuple[Mapping[Mistake, str], Case]] = (
     ),
     (
         {
+            Mistake.PROXY_UNCHECKED_ON_POST: "endpoint.proxy",
+            Mistake.REPEATED_ON_POST: "endpoint.repeated",
+            Mistake.VERSION_UNCHECKED_ON_POST: "approval.version endpoint.order",
+            Mistake.FALSE_HEADER_ON_POST: "header.required-on-post approval.no-effect",
+        },
+        living("", lasts=2),
+    ),
+    (
+        {
             Mistake.ANSWERS_WITH_BODY: "approval.empty",
             Mistake.FORM_REFUSED: "approval.content-type",
             Mistake.NUMBER_BESIDE_REFUSED: "approval.incarnation",
@@ -164,12 +173,22 @@ def silent(_: str) -> None:
     pass
 
 
-def judged(wrong: WrongServer, case: Case, *, strict: bool = True) -> Report:
+def judged(
+    wrong: WrongServer,
+    case: Case,
+    *,
+    strict: bool = True,
+    pace: Pace = PACE,
+    speed: float = 1,
+    progress: judging.Progress = silent,
+) -> Report:
     known = [version for version in versions.ALL if version.name in case.versions]
     with serving(wrong):
         provoke = wrong.provoke if case.provoked else None
-        options = Options(versions=known, provoke=provoke, strict=strict, pace=replace(PACE, shown=case.lasts * 0.9))
-        return judging.judge(parse(wrong.url, "the test"), options, silent)
+        options = Options(
+            versions=known, provoke=provoke, strict=strict, speed=speed, pace=replace(pace, shown=case.lasts * 0.9)
+        )
+        return judging.judge(parse(wrong.url, "the test"), options, progress)
 
 
 def having(report: Report, verdict: Verdict) -> set[str]:

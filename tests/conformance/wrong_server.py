@@ -49,6 +49,10 @@ class Mistake(StrEnum):
     CHUNKS_UNREAD = auto()
     EXPECTATION_FAILED = auto()
     UNKNOWN_PATH_400 = auto()
+    PROXY_UNCHECKED_ON_POST = auto()
+    REPEATED_ON_POST = auto()
+    VERSION_UNCHECKED_ON_POST = auto()
+    FALSE_HEADER_ON_POST = auto()
     # What refusals say
     ERRORS_AS_TEXT = auto()
     APPROVAL_ERRORS_AS_TEXT = auto()
@@ -161,11 +165,13 @@ class WrongServer:
         lasts: float = 0.3,
         hesitates: int = 0,
         born_started: bool = False,
+        notice: float = 900,
     ) -> None:
         self._mistakes = frozenset(mistakes)
         self._kind = kind
         self._lasts = lasts
         self._hesitates = hesitates
+        self._notice = timedelta(seconds=notice)
         self._born_started = born_started
         self.posts = 0
         self.refuses_first = 0
@@ -274,15 +280,20 @@ class WrongServer:
             raise Refusal(404 if self.has(Mistake.NOT_FOUND_FOR_METHOD) else 405, "Not allowed", allow)
         pairs = parse_qsl(split.query)
         query = dict(pairs)
-        if "x-forwarded-for" in asked.headers and not self.has(Mistake.NO_PROXY_CHECK):
+        if "x-forwarded-for" in asked.headers and not self._lets(
+            asked, Mistake.NO_PROXY_CHECK, Mistake.PROXY_UNCHECKED_ON_POST
+        ):
             raise Refusal(400, "Forwarded")
-        if len(pairs) != len(query) and not self.has(Mistake.REPEATED_ACCEPTED):
+        if len(pairs) != len(query) and not self._lets(asked, Mistake.REPEATED_ACCEPTED, Mistake.REPEATED_ON_POST):
             raise Refusal(400, "Given twice")
         misordered = self.has(Mistake.VERSION_BEFORE_HEADER) and path == "/metadata/scheduledevents"
         if misordered and query.get("api-version") not in VERSIONS:
             self._refuse_version()
         self._check_header(asked, query)
         return serve(asked, path, query)
+
+    def _lets(self, asked: Asked, always: Mistake, on_post: Mistake) -> bool:
+        return self.has(always) or (asked.method == "POST" and self.has(on_post))
 
     def _place(self, path: str) -> tuple[Callable[[Asked, str, dict[str, str]], Reply], list[str]]:
         if path in ("/metadata/scheduledevents", "/metadata/scheduledEvents"):
@@ -303,6 +314,8 @@ class WrongServer:
         if not self.has(Mistake.HEADER_VALUE_EXACT):
             value = value.lower()
         free = query.get("api-version") == VERSIONS[0] and not self.has(Mistake.HEADER_ON_EVERY_POST)
+        if asked.method == "POST" and value == "false" and self.has(Mistake.FALSE_HEADER_ON_POST):
+            return
         if value != "true" and not (asked.method == "POST" and free):
             raise Refusal(400, "No header" if self.has(Mistake.OTHER_WORDS) else HEADER)
 
@@ -315,7 +328,10 @@ class WrongServer:
         if self.has(Mistake.LATEST_ACCEPTED) and version == "latest":
             version = VERSIONS[-1]
         if path.count("/") > 2 or version not in VERSIONS or self._is_left_out(version):
-            if not self.has(Mistake.NO_VERSION_CHECK) or path.count("/") > 2:
+            if (
+                not self._lets(asked, Mistake.NO_VERSION_CHECK, Mistake.VERSION_UNCHECKED_ON_POST)
+                or path.count("/") > 2
+            ):
                 self._refuse_version()
             version = VERSIONS[-1]
         return self._approve(asked) if asked.method == "POST" else self._poll(asked, version)
@@ -406,7 +422,7 @@ class WrongServer:
     def _not_before(self, event: Event, version: str) -> str:
         if event.status != "Scheduled" and not self.has(Mistake.NOT_BEFORE_KEPT):
             return ""
-        notice = timedelta(seconds=20) if self.has(Mistake.SHORT_NOTICE) else timedelta(minutes=15)
+        notice = timedelta(seconds=20) if self.has(Mistake.SHORT_NOTICE) else self._notice
         moment = (event.made + notice + timedelta(seconds=1)).replace(microsecond=0)
         if version == VERSIONS[0] or self.has(Mistake.ISO_DATES):
             return f"{moment:%Y-%m-%dT%H:%M:%SZ}"

@@ -26,6 +26,10 @@ def body(event_ids: Sequence[str], **more: object) -> bytes:
     return json.dumps({"StartRequests": [{"EventId": event_id} for event_id in event_ids], **more}).encode()
 
 
+def padded(sent: bytes, size: int) -> bytes:
+    return sent + b" " * (size - len(sent))
+
+
 def unknown_id() -> str:
     return str(uuid4()).upper()
 
@@ -35,7 +39,7 @@ def judge(asker: Asker, sheet: Sheet, version: Version) -> None:
         heard = asker.ask(post(version.name, sent))
         sheet.judge("approval.malformed", version, heard.status == 400, f"400 for {name}", heard)
     unknown = body([unknown_id()])
-    heard = asker.ask(post(version.name, unknown + b" " * (approvals.MAX_BODY + 1 - len(unknown))))
+    heard = asker.ask(post(version.name, padded(unknown, approvals.MAX_BODY + 1)))
     sheet.judge("approval.too-large", version, heard.status == 400, "400", heard)
     plain = asker.ask(post(version.name, unknown))
     sheet.judge("approval.unknown-id", version, plain.status == 400, "400", plain)

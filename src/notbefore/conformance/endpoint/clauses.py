@@ -146,6 +146,7 @@ ALL = (
     Clause("approval.id-case", "The id is compared without regard to case", SEEN, PROVOKED),
     Clause("approval.many", "Every id of a request counts, not only the first", DOC, PROVOKED, once),
     Clause("approval.all-or-nothing", "A good id together with a bad one is refused with 400", OURS, PROVOKED),
+    Clause("approval.version", "An approval without a known api-version is refused with 400", DOC, PROVOKED, once),
     Clause("approval.no-effect", "What is refused changes nothing", OURS, PROVOKED, once),
     Clause("approval.started", "The approval of a Started event is answered 200", DOC, PROVOKED),
     Clause("approval.ended", "The approval of an event that has just ended is answered 200", OURS, PROVOKED),

@@ -3,26 +3,31 @@
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+from math import inf
 from time import monotonic
 
-from notbefore.conformance.endpoint import approvals, events, repeats
+from notbefore.client import refusals
+from notbefore.conformance.endpoint import approvals, events, refused, repeats
 from notbefore.conformance.endpoint.asking import Asker, Flight, Heard, pause
+from notbefore.conformance.endpoint.clauses import Needs
 from notbefore.conformance.endpoint.documents import Document, Documents
 from notbefore.conformance.endpoint.events import Event
-from notbefore.conformance.endpoint.gates import FAULTS
 from notbefore.conformance.endpoint.provoking import Provoke, Provoked
-from notbefore.conformance.endpoint.questions import Question, post
+from notbefore.conformance.endpoint.questions import post
 from notbefore.conformance.endpoint.sheet import Sheet
 from notbefore.conformance.endpoint.tags import LONG_WAIT, Tags
 from notbefore.conformance.endpoint.watching import Watch
 from notbefore.core import errors
 from notbefore.core.operations import EventType
-from notbefore.wire.approvals import MAX_BODY
 from notbefore.wire.versions import Version
 
 EVENTS = 2
 """One is approved in the oldest version that is judged, one in the newest."""
+
+RESERVED = 4.0
+"""Seconds of the notice that are kept for the approval itself, at the pace of a polite client."""
+LATE = "its NotBefore had been reached"
 
 NOTICES: Mapping[EventType, timedelta] = {
     EventType.FREEZE: timedelta(minutes=15),
@@ -41,6 +46,10 @@ class Sighting:
     event: Event
     before: Document
     document: Document
+
+    @property
+    def event_id(self) -> str:
+        return str(self.event.get("EventId"))
 
     @property
     def is_scheduled(self) -> bool:
@@ -66,6 +75,7 @@ class Life:
         self._versions = versions
         self._provoke = provoke
         self._speed = speed
+        self._refused = list(refused.everything(versions))
         self._pending = list(repeats.everything(versions))
         self._ended: list[str] = []
         self.seen: list[Event] = []
@@ -79,26 +89,32 @@ class Life:
         for event_id in self._ended:
             back = any(document.event(event_id) for document in documents)
             self._sheet.judge("life.forwards", None, not back, "gone for good", "listed again")
-        for repeat in self._pending:
-            self._sheet.skip(repeat.clause, repeat.version, "the events were over before it could be sent")
+        if self.seen:
+            for left in self._refused:
+                self._sheet.skip(left.clause, left.version, "the notice was over before it could be sent")
+            for repeat in self._pending:
+                self._sheet.skip(repeat.clause, repeat.version, "the events were over before it could be sent")
 
     def _live(self, version: Version) -> bool:
         """One event from its announcement to its end; whether it came to that."""
         before = self._documents.ask(self._documents.newest)
         if before is None or before.events:
-            raise errors.ConflictError("events are announced already: provoke some when nothing else is announced")
+            return self._fail("others that are announced already" if before else "no document")
         with ExitStack() as stack:
             flights = {} if self._ended else self._waits()
             for flight in flights.values():
                 stack.callback(flight.close)
-            provoked = stack.enter_context(closing(self._provoke()))
+            try:
+                provoked = stack.enter_context(closing(self._provoke()))
+            except errors.RefusedError as error:
+                return self._fail(error.message)
             sighting = self._appear(provoked, before)
             if sighting is None:
                 return False
             self.seen.append(sighting.event)
             self._judge_waits(flights)
             self._judge_announced(sighting)
-            if sighting.is_scheduled and not self._ended:
+            if sighting.is_scheduled:
                 self._judge_refused(sighting)
             return self._carry_on(sighting, version)
 
@@ -123,10 +139,17 @@ class Life:
             before = document or before
             failure = provoked.failure()
             if failure:
-                raise errors.RefusedError(f"--provoke caused no event: {failure}")
+                self._fail(f"none: the command {failure}")
+                return None
             pause(self._asker.pace.between)
-        self._sheet.judge("life.appears", None, False, f"an event within {seconds:g} s", "none")
+        self._fail(f"none within {seconds:g} s")
         return None
+
+    def _fail(self, seen: str) -> bool:
+        self._sheet.judge("life.appears", None, False, "an event", seen)
+        why = f"the provoked event did not appear: {seen}"
+        self._sheet.unseen |= {Needs.EVENT: why, Needs.PROVOKED: why}
+        return False
 
     def _judge_waits(self, flights: Mapping[Version, Flight]) -> None:
         for version, flight in flights.items():
@@ -140,7 +163,7 @@ class Life:
         kind = events.known_type(sighting.event)
         for version in self._versions:
             document = self._documents.ask(version)
-            event = document.event(str(sighting.event.get("EventId"))) if document else None
+            event = document.event(sighting.event_id) if document else None
             if not sighting.is_scheduled:
                 continue
             moment = events.not_before(event) if event else None
@@ -155,41 +178,35 @@ class Life:
     # Approved
 
     def _judge_refused(self, sighting: Sighting) -> None:
-        event_id = str(sighting.event.get("EventId"))
-        good = approvals.body([event_id])
-        mixed = ([event_id, approvals.unknown_id()], [approvals.unknown_id(), event_id], [event_id, "x"])
-        for version in self._versions:
-            for event_ids in mixed:
-                self._refused("approval.all-or-nothing", version, post(version.name, approvals.body(event_ids)))
-            padded = good + b" " * (MAX_BODY + 1 - len(good))
-            self._refused("approval.too-large", version, post(version.name, padded))
-            self._refused("approval.malformed", version, post(version.name, good + b"garbage"))
-            if version.header_enforced_on_post:
-                self._refused("header.required-on-post", version, FAULTS["header"](post(version.name, good)))
+        """As much as the notice allows; the rest has the next event."""
+        shown, not_before = sighting.document, events.not_before(sighting.event)
+        left = (not_before - shown.date).total_seconds() if not_before else inf
+        sent = False
+        while self._refused and monotonic() < shown.at + left - RESERVED:
+            bad = self._refused.pop(0)
+            heard = self._asker.ask(bad.question(sighting.event_id))
+            self._sheet.judge(bad.clause, bad.version, heard.status == 400, "400", heard)
+            sent = True
+        if sent:
+            self._judge_unchanged(sighting, not_before)
+
+    def _judge_unchanged(self, sighting: Sighting, not_before: datetime | None) -> None:
         pause(self._asker.pace.settles)
         document = self._documents.ask(self._documents.newest)
-        event = document.event(event_id) if document else None
-        same = event is not None and event == sighting.event
+        event = document.event(sighting.event_id) if document else None
+        if document is not None and not_before is not None and document.date >= not_before:
+            self._sheet.skip("approval.no-effect", None, f"{LATE} when it was looked at")
+            return
         status = event.get("EventStatus") if event else "gone"
-        self._sheet.judge("approval.no-effect", None, same, "the event as it was", f"it is {status}")
-
-    def _refused(self, clause: str, version: Version, question: Question) -> None:
-        heard = self._asker.ask(question)
-        self._sheet.judge(clause, version, heard.status == 400, "400", heard)
+        self._sheet.judge("approval.no-effect", None, event == sighting.event, "the event as it was", f"it is {status}")
 
     def _carry_on(self, sighting: Sighting, version: Version) -> bool:
         since = (sighting.document if sighting.is_scheduled else sighting.before).asked
         watch = Watch(self._asker, self._sheet, self._documents, self._versions, self._pending, sighting.event, since)
         if not sighting.is_scheduled:
             watch.born_started()
-        elif self._approve_many(watch, version):
-            self._sheet.judge("approval.takes-effect", None, True, "", "")
-        else:
-            self._accept(version, [watch.event_id])
-            effective = watch.until_started()
-            expected = f"Started within {self._asker.pace.starts:g} s, before its NotBefore"
-            if not self._sheet.judge("approval.takes-effect", None, effective, expected, watch.told):
-                return False
+        elif not self._approve(watch, version):
+            return False
         if not watch.until_gone():
             return False
         accepted = self._judge_ended(watch.event_id)
@@ -198,17 +215,33 @@ class Life:
             watch.repeat_after_the_end()
         return True
 
+    def _approve(self, watch: Watch, version: Version) -> bool:
+        """Whether it has started."""
+        if self._ended and self._approve_many(watch, version):
+            return True
+        heard = self._accept(version, [watch.event_id])
+        expected = f"Started within {self._asker.pace.starts:g} s, before its NotBefore"
+        return self._has_effect("approval.takes-effect", watch, heard, expected)
+
     def _approve_many(self, watch: Watch, version: Version) -> bool:
-        """Together with one that has ended, if that is accepted; whether the event started by it."""
-        if not self._ended:
-            return False
+        """Together with one that has ended, if that is accepted."""
         ended = self._asker.ask(post(version.name, approvals.body(self._ended)))
         if ended.status != 200:
             self._sheet.skip("approval.many", None, "an event that has ended can no longer be approved here")
             return False
-        self._accept(version, [*self._ended, watch.event_id])
-        effective = watch.until_started()
-        return self._sheet.judge("approval.many", None, effective, "Started by the second of two ids", watch.told)
+        heard = self._accept(version, [*self._ended, watch.event_id])
+        return self._has_effect("approval.many", watch, heard, "Started by the second of two ids")
+
+    def _has_effect(self, clause: str, watch: Watch, approved: Heard, expected: str) -> bool:
+        """Whether it has started; that says nothing of an approval that came too late to bring it on."""
+        if watch.until_started():
+            self._sheet.judge("approval.takes-effect", None, True, "", "")
+            return self._sheet.judge(clause, None, True, "", "")
+        date = refusals.date(approved.answer)
+        if date is None or watch.not_before is None or date < watch.not_before:
+            return self._sheet.judge(clause, None, False, expected, watch.told)
+        self._sheet.skip(clause, None, f"{LATE} when it was approved")
+        return watch.has_started
 
     def _accept(self, version: Version, event_ids: Sequence[str]) -> Heard:
         heard = self._asker.ask(post(version.name, approvals.body(event_ids)))

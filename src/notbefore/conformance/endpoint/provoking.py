@@ -1,16 +1,20 @@
 """Causing an event by somebody's command."""
 
-import subprocess
-import tempfile
+import os
+import shutil
 from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import Protocol
 
+from notbefore.conformance.endpoint.asking import pause
+from notbefore.conformance.handlers.child import Child
 from notbefore.core import errors
 
-LAST_WORDS = 400
-"""Characters of what a failed command said."""
 GRACE = 5.0
 """Seconds that a command may take to end once its event is over."""
+
+LOOK = 0.05
+"""Seconds between two looks whether it has."""
 
 
 class Provoked(Protocol):
@@ -27,31 +31,28 @@ class Command:
     """A command under way; it may well take as long as its event does."""
 
     def __init__(self, argv: Sequence[str]) -> None:
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed in `close`
-        try:
-            self._process = subprocess.Popen(  # noqa: S603 - it is the user's own
-                argv, stdin=subprocess.DEVNULL, stdout=self._said, stderr=subprocess.STDOUT
-            )
-        except OSError as error:
-            self._said.close()
-            raise errors.RefusedError(f"--provoke: {argv[0]!r} cannot be run: {error.strerror}") from None
+        self._child = Child(argv, os.environ, "--provoke")
 
     def failure(self) -> str:
-        code = self._process.poll()
+        code = self._child.exit_code
         if not code:
             return ""
-        self._said.seek(0)
-        said = self._said.read(1024 * 1024).decode(errors="replace").strip()
-        return f"it ended with code {code}: {' '.join(said.split())[-LAST_WORDS:]}"
+        # Only then all that it said is there.
+        self._child.end(GRACE)
+        return f"ended with code {code}: {self._child.said}"
 
     def close(self) -> None:
+        """With all that it started, also when we are interrupted meanwhile."""
         try:
-            self._process.wait(GRACE)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._said.close()
+            deadline = monotonic() + GRACE
+            while self._child.exit_code is None and monotonic() < deadline:
+                pause(LOOK)
+        finally:
+            self._child.end(GRACE)
 
 
 def by_command(argv: Sequence[str]) -> Provoke:
+    """Found before anything is asked: hours may pass until it is run."""
+    if shutil.which(argv[0]) is None:
+        raise errors.RefusedError(f"--provoke: there is no program {argv[0]!r}")
     return lambda: Command(argv)

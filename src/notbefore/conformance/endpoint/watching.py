@@ -33,11 +33,11 @@ class Watch:
         self._versions = versions
         self._pending = pending
         self._event = event
-        self._not_before = events.not_before(event)
+        self.not_before = events.not_before(event)
         self._others = cycle(versions)
         self._waiting_since = since
         """The event cannot have started before."""
-        self._started = False
+        self.has_started = False
         self._in_time = False
         self._unshown = [version for version in versions if events.is_known(event, version)]
         """Versions in which it has not been seen Started."""
@@ -54,13 +54,19 @@ class Watch:
         for version in self._versions:
             for clause in ("approval.all-or-nothing", "header.required-on-post", "life.notice"):
                 self._sheet.skip(clause, version, why)
-        for clause in ("approval.accepted", "approval.takes-effect", "approval.no-effect", "approval.many"):
+        for clause in (
+            "approval.accepted",
+            "approval.takes-effect",
+            "approval.no-effect",
+            "approval.many",
+            "approval.version",
+        ):
             self._sheet.skip(clause, None, why)
 
     def until_started(self) -> bool:
         """Whether an approval brought it on, rather than its time."""
         deadline = monotonic() + self._asker.pace.starts
-        while not self._started and monotonic() < deadline:
+        while not self.has_started and monotonic() < deadline:
             if not self._look():
                 return True
             # No approval but that one.
@@ -86,7 +92,7 @@ class Watch:
     def _look(self) -> bool:
         """Whether it is still listed; in a version that has not shown it as Started, if there is one."""
         newest = self._documents.newest
-        version = self._unshown[0] if self._started and self._unshown else newest
+        version = self._unshown[0] if self.has_started and self._unshown else newest
         document = self._documents.ask(version)
         if document is not None and version is not newest and document.event(self.event_id) is None:
             # Perhaps it is over, perhaps this version hides it.
@@ -102,17 +108,17 @@ class Watch:
         status = event.get("EventStatus")
         self.told = f"it is {status}"
         if status == "Started":
-            self._in_time |= not self._started and (self._not_before is None or document.date < self._not_before)
-            self._started = True
+            self._in_time |= not self.has_started and (self.not_before is None or document.date < self.not_before)
+            self.has_started = True
             self._show(document.version)
         elif status == "Scheduled":
-            self._sheet.judge("life.forwards", None, not self._started, "Started or gone", "Scheduled again")
+            self._sheet.judge("life.forwards", None, not self.has_started, "Started or gone", "Scheduled again")
             self._waiting_since = document.asked
         return True
 
     def _go_on(self) -> None:
         """Approve it again in a few ways, once it has been seen Started in all versions."""
-        if self._started and self._unshown:
+        if self.has_started and self._unshown:
             return
         status = self._event.get("EventStatus")
         fitting = [repeat for repeat in self._pending if repeat.fits(status)][:REPEATS]

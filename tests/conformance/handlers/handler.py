@@ -1,17 +1,19 @@
 """A handler as people write them, right unless it is told to make a mistake: `python handler.py [MISTAKE]`."""
 
-import contextlib
 import http.client
 import json
 import os
 import sys
 import time
 import urllib.parse
+from typing import Any
 
 MISTAKE = sys.argv[1] if len(sys.argv) > 1 else ""
 URL = urllib.parse.urlsplit(os.environ["NOTBEFORE_URL"])
 ME = os.environ["NOTBEFORE_NAME"]
-PAUSE = 4.0 if MISTAKE == "polls-slowly" else 0.25
+PAUSE = {"polls-slowly": 4.0, "recovers-at-each-poll": 1.5}.get(MISTAKE, 0.25)
+newest = 0
+"""Of the documents that were seen."""
 
 
 def ask(method: str, body: str | None = None) -> bytes:
@@ -34,18 +36,31 @@ def poll() -> list[dict[str, object]] | None:
         said = ask("GET")
         if MISTAKE == "dies-on-empty-body":
             said = said or sys.exit("there is nothing in it")
-        return list(json.loads(said)["Events"])
+        document = json.loads(said)
+        return document["Events"] if can_read(document) else None
     except (OSError, http.client.HTTPException, ValueError):
         return None
 
 
-def approve(event_id: str) -> None:
+def can_read(document: dict[str, Any]) -> bool:
+    global newest
+    number = document["DocumentIncarnation"]
+    older, newest = number < newest, max(number, newest)
+    iso = any(event["NotBefore"].endswith("Z") for event in document["Events"])
+    return not (MISTAKE == "ignores-lower-numbers" and older) and not (MISTAKE == "reads-no-iso-dates" and iso)
+
+
+def approve(event_id: str) -> bool:
+    """Whether it need not be tried again."""
     if MISTAKE == "never-approves":
-        return
+        return True
     if MISTAKE == "approves-the-unknown":
         event_id = "00000000" + event_id[8:]
-    with contextlib.suppress(OSError, http.client.HTTPException):
+    try:
         ask("POST", json.dumps({"StartRequests": [{"EventId": event_id}]}))
+    except (OSError, http.client.HTTPException):
+        return MISTAKE == "drops-what-is-refused"
+    return True
 
 
 def note(variable: str, line: str) -> None:
@@ -58,7 +73,8 @@ def prepare(event_id: str) -> bool:
     if os.environ.get("NOTBEFORE_FAIL"):
         note("NOTBEFORE_PREPARED", f"failed {event_id}")
         return MISTAKE == "approves-after-failure"
-    note("NOTBEFORE_PREPARED", event_id)
+    if MISTAKE != "prepares-for-reboots-only" or os.environ["NOTBEFORE_SITUATION"] == "reboot":
+        note("NOTBEFORE_PREPARED", event_id)
     return True
 
 
@@ -75,10 +91,10 @@ def handle(event_id: str) -> bool:
         return False
     if MISTAKE == "recovers-early":
         recover(event_id)
-    approve(event_id)
+    approved = approve(event_id)
     while MISTAKE == "stops-polling":
         time.sleep(60)
-    return True
+    return approved
 
 
 def main() -> None:
@@ -96,7 +112,8 @@ def main() -> None:
                     settled.add(event_id)
         if events is not None:
             over = begun - {str(event["EventId"]) for event in events}
-            begun -= over
+            if MISTAKE != "recovers-at-each-poll":
+                begun -= over
             for event_id in over if MISTAKE != "recovers-early" else ():
                 recover(event_id)
         time.sleep(PAUSE)

@@ -35,7 +35,7 @@ class Case:
 
 
 MISTAKES = (
-    Case("none", ("two-events", "empty-body", "failed-preparation"), set(), must_approve=True),
+    Case("none", ("two-events", "empty-body", "error-500", "failed-preparation"), set(), must_approve=True),
     Case(
         "approves-others",
         ("two-events", "others-event"),
@@ -53,6 +53,19 @@ MISTAKES = (
     Case("sends-no-header", ("reboot",), {("polling.answered", "reboot")}),
     Case("never-approves", ("reboot",), set()),
     Case("never-approves", ("reboot",), {("approving.approves", "reboot")}, must_approve=True),
+    Case("drops-what-is-refused", ("reboot", "error-500"), {("approving.approves", "error-500")}),
+    Case(
+        "ignores-lower-numbers",
+        ("reboot", "incarnation-restart"),
+        {("preparing.prepares", "incarnation-restart"), ("approving.approves", "incarnation-restart")},
+    ),
+    Case(
+        "reads-no-iso-dates",
+        ("reboot", "iso-dates"),
+        {("preparing.prepares", "iso-dates"), ("approving.approves", "iso-dates")},
+    ),
+    Case("prepares-for-reboots-only", ("reboot", "redeploy"), {("approving.prepared", "redeploy")}),
+    Case("recovers-at-each-poll", ("reboot",), {("recovering.once", "reboot")}),
     Case("has-no-hooks", ("reboot", "failed-preparation"), set()),
 )
 

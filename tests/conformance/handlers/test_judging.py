@@ -9,7 +9,7 @@ import pytest
 from notbefore.conformance.handlers import clauses, judging, situations
 from notbefore.conformance.handlers.evidence import Evidence, Life
 from notbefore.conformance.handlers.hooks import Lines
-from notbefore.conformance.handlers.judging import Options
+from notbefore.conformance.handlers.judging import Habits, Options
 from notbefore.conformance.report import Verdict
 from notbefore.core.operations import Event, EventType, Source, Status
 from notbefore.emulator.requests import Requested
@@ -17,8 +17,10 @@ from notbefore.emulator.requests import Requested
 START = datetime(2026, 1, 1, tzinfo=UTC)
 ME = "web-0"
 WITHIN = timedelta(seconds=2)
-OPTIONS = Options(within=WITHIN)
-STRICT = Options(within=WITHIN, must_approve=True)
+SPEAKS = Habits(tells=True)
+OPTIONS = Options(within=WITHIN, habits=SPEAKS)
+STRICT = Options(within=WITHIN, must_approve=True, habits=SPEAKS)
+HABITUAL = Options(within=WITHIN, habits=Habits(approves=True, prepares=True, tells=True))
 ID = "C7061BAC-AFDC-4513-B24B-AA5F13A16123"
 OTHER = "F020BA2E-3BC0-4C40-A10B-86575A9EABD5"
 PATH = "/metadata/scheduledevents?api-version=2020-07-01"
@@ -113,6 +115,8 @@ def test_a_process_that_ended_is_told_once() -> None:
     )
     for clause in (clauses.GOES_ON, clauses.IN_TIME, clauses.APPROVES, clauses.ONCE):
         assert judged(dead, clause, STRICT) == (NOT_APPLICABLE, "its process had ended")
+    before = replace(dead, lives=[])
+    assert judged(before, clauses.APPROVES) == (NOT_APPLICABLE, "its process had ended")
     at_once = replace(dead, requests=[], prepared=[])
     assert [finding.clause for finding in judging.judge(at_once, OPTIONS) if finding.verdict is FAILED] == [
         clauses.RUNS.id
@@ -175,6 +179,16 @@ def test_noticing_has_as_much_time_again_as_a_fault_took() -> None:
     assert judged(replace(late, requests=polls(99, 106.1)), clauses.IN_TIME)[0] is FAILED
 
 
+@pytest.mark.parametrize("kind", [EventType.PREEMPT, EventType.TERMINATE])
+def test_what_the_version_does_not_list_cannot_be_noticed(kind: EventType) -> None:
+    old = [replace(poll, api_version="2017-08-01") for poll in SEEN.requests]
+    listed = replace(SEEN, requests=old)
+    assert judged(listed, clauses.IN_TIME)[0] is PASSED
+    verdict, told = judged(replace(listed, lives=[life(kind=kind)]), clauses.IN_TIME)
+    assert verdict is FAILED
+    assert told.endswith(f"saw none before it was gone: api-version 2017-08-01 does not list {kind}")
+
+
 def test_what_is_gone_at_once_need_not_be_noticed() -> None:
     short = replace(SEEN, lives=[life(ended=101.5)], requests=polls(99, 103))
     assert judged(short, clauses.IN_TIME)[0] is NOT_APPLICABLE
@@ -205,20 +219,61 @@ def test_only_what_was_announced_is_approved() -> None:
 def test_who_need_not_approve() -> None:
     never = replace(SEEN, approvals=[])
     assert judged(never, clauses.APPROVES) == (NOT_APPLICABLE, "it did not approve, and need not")
-    assert judged(never, clauses.APPROVES, STRICT)[0] is FAILED
-    refused = replace(SEEN, approvals=[approval(ID, status=500)])
-    assert judged(refused, clauses.APPROVES, STRICT)[0] is FAILED
+    assert judged(never, clauses.APPROVES, STRICT) == (FAILED, "expected an approval of the event, saw none")
     for lives in ([life(names=(ME, "web-1"))], [life(scheduled_until=100)], [life(scheduled_until=103)]):
         assert judged(replace(never, lives=lives), clauses.APPROVES, STRICT)[0] is NOT_APPLICABLE
     fails = replace(never, situation=SITUATIONS["failed-preparation"])
     assert judged(fails, clauses.APPROVES, STRICT) == (NOT_APPLICABLE, "here it is not to approve")
 
 
+@pytest.mark.parametrize(
+    ("attempt", "seen"),
+    [
+        (request(102, method="POST", status=500, event_ids=(ID,)), f"POST {PATH} that was answered 500"),
+        (request(102, method="POST", status=None, event_ids=(ID,)), f"POST {PATH} that was answered nothing"),
+        (request(102, method="PUT", status=405), f"PUT {PATH} that was answered 405"),
+    ],
+)
+def test_who_is_refused_has_not_abstained(attempt: Requested, seen: str) -> None:
+    refused = replace(SEEN, requests=[*SEEN.requests, attempt], approvals=[])
+    expected = f"expected an approval that is answered 200, saw {seen}"
+    assert judged(refused, clauses.APPROVES) == (FAILED, expected)
+    # Others', and what comes when it is too late.
+    for other in (replace(attempt, event_ids=(OTHER,)), replace(attempt, monotonic=109)):
+        assert judged(replace(refused, requests=[*SEEN.requests, other]), clauses.APPROVES)[0] is NOT_APPLICABLE
+
+
+def test_what_a_handler_does_in_reboot_it_does_under_faults() -> None:
+    idle = replace(SEEN, approvals=[], prepared=[])
+    assert judging.habits([SEEN]) == HABITUAL.habits
+    assert judging.habits([idle]) == Habits()
+    under = replace(idle, situation=SITUATIONS["iso-dates"])
+    assert judging.habits([replace(SEEN, situation=under.situation)]) == SPEAKS
+    expected = "expected an approval of the event, as in reboot, saw none"
+    assert judged(under, clauses.APPROVES, HABITUAL) == (FAILED, expected)
+    assert judged(under, clauses.PREPARES, HABITUAL) == (FAILED, "expected a preparation, as in reboot, saw none")
+    for clause in (clauses.APPROVES, clauses.PREPARES):
+        assert judged(under, clause)[0] is NOT_APPLICABLE
+        assert judged(replace(under, lives=[life(scheduled_until=103)]), clause, HABITUAL)[0] is NOT_APPLICABLE
+        # Others may be handled differently on purpose.
+        assert judged(replace(idle, situation=SITUATIONS["redeploy"]), clause, HABITUAL)[0] is NOT_APPLICABLE
+        assert judged(replace(under, exit_code=3), clause, HABITUAL) == (NOT_APPLICABLE, "its process had ended")
+
+
+def test_a_refused_approval_has_time_to_come_again() -> None:
+    never = replace(SEEN, situation=SITUATIONS["error-500"], approvals=[])
+    assert judged(replace(never, lives=[life(scheduled_until=109.9)]), clauses.APPROVES, STRICT)[0] is NOT_APPLICABLE
+    assert judged(replace(never, lives=[life(scheduled_until=110)]), clauses.APPROVES, STRICT)[0] is FAILED
+
+
 def test_approved_after_preparation() -> None:
     first = replace(SEEN, approvals=[approval(ID), approval(ID, prepared=[ID])])
     assert judged(first, clauses.PREPARED)[0] is FAILED
     without = replace(SEEN, approvals=[approval(ID)], prepared=[])
-    assert judged(without, clauses.PREPARED)[0] is NOT_APPLICABLE
+    told = "expected its preparation before its approval, saw the approval alone"
+    assert judged(without, clauses.PREPARED) == (FAILED, told)
+    silent = Options(within=WITHIN)
+    assert judged(without, clauses.PREPARED, silent) == (NOT_APPLICABLE, "its hooks say nothing of preparing")
     assert judged(replace(SEEN, approvals=[]), clauses.PREPARED)[0] is NOT_APPLICABLE
 
 

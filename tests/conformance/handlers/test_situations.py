@@ -9,6 +9,7 @@ from notbefore.conformance.handlers.situations import Situation
 from notbefore.core import errors
 from notbefore.emulator.faults import table
 from notbefore.emulator.scenarios import catalogue, rehearsing
+from notbefore.emulator.scenarios.format import Clear, Fault
 
 TWO = timedelta(seconds=2)
 ALL = situations.find("web-0", TWO)
@@ -37,13 +38,9 @@ def test_each_is_possible_and_gives_time(within: timedelta) -> None:
             assert notice >= situation.allowed(within) + TWO or not situation.hidden, situation.name
 
 
-def hidden(name: str) -> float:
-    (found,) = situations.find("web-0", TWO, [name])
-    return found.hidden.total_seconds()
-
-
 def test_how_long_a_fault_hides_the_event() -> None:
-    assert {fault.name: hidden(fault.name) for fault in table.ALL if hidden(fault.name) != 2} == {
+    hidden = {situation.fault: situation.hidden.total_seconds() for situation in ALL if situation.fault}
+    assert {fault: seconds for fault, seconds in hidden.items() if seconds != 2} == {
         "slow-first-answer": 4,
         "incarnation-restart": 0,
         "clock-skew": 0,
@@ -61,6 +58,24 @@ def test_some_of_them() -> None:
     assert [situation.name for situation in found] == ["reboot", "reset"]
     with pytest.raises(errors.NotFoundError, match="there is no situation 'rebot'; did you mean 'reboot'"):
         situations.find("web-0", TWO, ["rebot"])
+
+
+@pytest.mark.parametrize("me", ["other-1", "a" * 64, "pool_0", "db-1", "web-1", "7"])
+def test_no_other_vm_has_the_same_name(me: str) -> None:
+    for situation in situations.find(me, TWO):
+        names = [vm.name for vm in situation.scenario.vms]
+        assert me in names
+        assert len(set(names)) == len(names)
+        assert situation.scenario.caller == me
+
+
+@pytest.mark.parametrize("name", ["error-500", "error-503", "error-410", "error-429", "reset"])
+def test_approvals_meet_what_refuses_them(name: str) -> None:
+    (found,) = situations.find("web-0", TWO, [name])
+    cleared, again = (step.act for step in found.scenario.steps[-2:])
+    assert isinstance(cleared, Clear)
+    assert isinstance(again, Fault)
+    assert (again.fault, again.on, again.times) == (name, table.On.APPROVALS, 1)
 
 
 def test_a_name_that_no_vm_can_have_is_refused() -> None:

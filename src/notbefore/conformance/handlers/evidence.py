@@ -9,6 +9,7 @@ from notbefore.core.operations import Event, EventType
 from notbefore.emulator.requests import Requested
 
 ANSWERED = (200, 304)
+WRITES = ("POST", "PUT", "PATCH")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +65,14 @@ class Evidence:
 
     def approvals_of(self, life: Life) -> Iterator[tuple[Requested, Lines]]:
         return ((request, lines) for request, lines in self.approvals if life.id in request.event_ids)
+
+    def refusals_of(self, life: Life) -> Iterator[Requested]:
+        """Of what was meant as an approval of it, for all that can be told."""
+        for request in self.requests:
+            refused = request.method in WRITES and request.status != 200
+            meant = life.id in request.event_ids or not request.event_ids
+            if refused and meant and life.announced <= request.monotonic < life.scheduled_until:
+                yield request
 
     def has_approved(self, life: Life) -> bool:
         return any(request.status == 200 for request, _ in self.approvals_of(life))

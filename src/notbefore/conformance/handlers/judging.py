@@ -1,6 +1,6 @@
 """From what was seen of a handler to findings: a function for each clause."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -11,6 +11,7 @@ from notbefore.conformance.handlers.hooks import Preparation
 from notbefore.conformance.report import Finding, Verdict
 from notbefore.emulator.faults import table
 from notbefore.emulator.requests import Requested
+from notbefore.wire import versions
 
 BLINDING = frozenset(
     fault.name
@@ -18,7 +19,19 @@ BLINDING = frozenset(
     if isinstance(fault.effect, table.Changes) and fault.effect.document in situations.HIDING
 )
 TO_PREPARE = situations.TO_PREPARE.total_seconds()
+PLAIN = "reboot"
+"""The situation that is the same as under each fault, but for the fault."""
 ENDED_EARLY = "its process had ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Habits:
+    """What a handler does where nothing goes wrong: so it must where something does."""
+
+    approves: bool = False
+    prepares: bool = False
+    tells: bool = False
+    """Its hooks say something of preparing, somewhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +39,17 @@ class Options:
     within: timedelta
     """To notice in."""
     must_approve: bool = False
+    habits: Habits = Habits()
+
+
+def habits(seen: Collection[Evidence]) -> Habits:
+    """Unless the plain situation was played, nothing is known of them but whether hooks speak."""
+    plain = [(evidence, life) for evidence in seen if evidence.situation.name == PLAIN for life in evidence.own]
+    return Habits(
+        approves=any(evidence.has_approved(life) for evidence, life in plain),
+        prepares=any(hooks.about(evidence.prepared, life.id) for evidence, life in plain),
+        tells=any(evidence.prepared for evidence in seen),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +83,7 @@ def skipped(situation: str, why: str) -> list[Finding]:
 
 
 def _judged(evidence: Evidence, options: Options) -> Iterator[tuple[str, Judgement]]:
-    heard = _is_heard(evidence)
+    heard = is_heard(evidence)
     for clause, judge_it in JUDGES.items():
         # Whoever never saw a document could do nothing else, and a process that ended at once could not even ask.
         can_judge = heard or clause == clauses.RUNS.id or (clause == clauses.ANSWERED.id and evidence.exit_code is None)
@@ -92,7 +116,7 @@ def _runs(evidence: Evidence, _: Options) -> Judgement:
 
 
 def _is_answered(evidence: Evidence, _: Options) -> Judgement:
-    if _is_heard(evidence):
+    if is_heard(evidence):
         return Passed()
     expected = "a GET of /metadata/scheduledevents that is answered with a document"
     if not evidence.requests:
@@ -116,12 +140,20 @@ def _notices(evidence: Evidence, options: Options) -> Judgement:
         if seen is not None and seen - since <= allowed:
             judgement = Passed()
         elif life.ended - since > allowed:
-            found = "none before it was gone" if seen is None else f"one after {seen - since:.1f} s"
+            found = _unseen(evidence, life) if seen is None else f"one after {seen - since:.1f} s"
             return _unless_ended(evidence, Failed(f"a poll answered with the event within {allowed:g} s", found))
     return judgement
 
 
-# Its approvals
+# Its preparation and its approvals
+
+
+def _prepares(evidence: Evidence, options: Options) -> Judgement:
+    prepared = [life for life in evidence.own if hooks.about(evidence.prepared, life.id)]
+    missing = [life for life in evidence.own if life not in prepared and _had_time(evidence, options, life)]
+    if missing and evidence.situation.fault and options.habits.prepares:
+        return _unless_ended(evidence, Failed(f"a preparation, as in {PLAIN}", "none"))
+    return Passed() if prepared else NotJudged("its hooks say nothing of preparing")
 
 
 def _only_own(evidence: Evidence, _: Options) -> Judgement:
@@ -146,24 +178,28 @@ def _approves(evidence: Evidence, options: Options) -> Judgement:
     if evidence.situation.fails:
         return NotJudged("here it is not to approve")
     missing = [life for life in evidence.own if _is_to_be_approved(evidence, options, life)]
-    if missing and not options.must_approve:
-        return NotJudged("it did not approve, and need not")
+    if refused := [request for life in missing for request in evidence.refusals_of(life)]:
+        return _unless_ended(evidence, Failed("an approval that is answered 200", _told(refused[-1])))
+    if missing and options.must_approve:
+        return _unless_ended(evidence, Failed("an approval of the event", "none"))
+    if missing and evidence.situation.fault and options.habits.approves:
+        return _unless_ended(evidence, Failed(f"an approval of the event, as in {PLAIN}", "none"))
     if missing:
-        failed = Failed("an approval of the event", "none that was answered 200")
-        return _unless_ended(evidence, failed)
+        return NotJudged("it did not approve, and need not")
     if any(evidence.has_approved(life) for life in evidence.own):
         return Passed()
-    return NotJudged("no event here is its alone to approve")
+    return NotJudged("no event here is its alone to approve" if evidence.exit_code is None else ENDED_EARLY)
 
 
-def _is_prepared(evidence: Evidence, _: Options) -> Judgement:
-    judgement: Judgement = NotJudged("its hooks say nothing of preparing for what it approved")
+def _is_prepared(evidence: Evidence, options: Options) -> Judgement:
+    if not options.habits.tells:
+        return NotJudged("its hooks say nothing of preparing")
+    judgement: Judgement = NotJudged("it approved nothing of its own")
     for life in evidence.own:
-        if not hooks.about(evidence.prepared, life.id):
-            continue
         for _request, lines in evidence.approvals_of(life):
             if hooks.preparation(lines, life.id) is Preparation.NONE:
-                return Failed("its preparation before its approval", "the approval first")
+                seen = "the approval first" if hooks.about(evidence.prepared, life.id) else "the approval alone"
+                return Failed("its preparation before its approval", seen)
             judgement = Passed()
     return judgement
 
@@ -204,6 +240,7 @@ JUDGES: Mapping[str, Judge] = {
     clauses.ANSWERED.id: _is_answered,
     clauses.GOES_ON.id: _goes_on,
     clauses.IN_TIME.id: _notices,
+    clauses.PREPARES.id: _prepares,
     clauses.OWN.id: _only_own,
     clauses.KNOWN.id: _only_known,
     clauses.APPROVES.id: _approves,
@@ -221,7 +258,7 @@ def _unless_ended(evidence: Evidence, failed: Failed) -> Judgement:
     return failed if evidence.exit_code is None else NotJudged(ENDED_EARLY)
 
 
-def _is_heard(evidence: Evidence) -> bool:
+def is_heard(evidence: Evidence) -> bool:
     return any(poll.status in ANSWERED for poll in evidence.polls)
 
 
@@ -232,15 +269,34 @@ def _could_be_seen(evidence: Evidence, life: Life) -> float:
 
 def _seen_at(evidence: Evidence, life: Life) -> float | None:
     """When a poll was first answered with the event."""
-    polls = (poll for poll in evidence.polls if life.announced <= poll.answered < life.ended and poll.status == 200)
-    return next((poll.answered for poll in polls if BLINDING.isdisjoint((poll.fault or "").split("+"))), None)
+    for poll in evidence.polls:
+        in_time = life.announced <= poll.answered < life.ended and poll.status == 200
+        if in_time and BLINDING.isdisjoint((poll.fault or "").split("+")) and _is_listed(life, poll):
+            return poll.answered
+    return None
+
+
+def _unseen(evidence: Evidence, life: Life) -> str:
+    last = evidence.polls[-1]
+    lists = "" if _is_listed(life, last) else f": api-version {last.api_version} does not list {life.event.type}"
+    return f"none before it was gone{lists}"
+
+
+def _is_listed(life: Life, poll: Requested) -> bool:
+    version = versions.lookup(poll.api_version or "")
+    return version is None or life.event.type in version.types
 
 
 def _is_to_be_approved(evidence: Evidence, options: Options, life: Life) -> bool:
     """It has not, though it alone could, and had the time."""
-    if life.event.resources != (evidence.me,) or evidence.has_approved(life):
-        return False
-    needed = evidence.situation.allowed(options.within).total_seconds() + TO_PREPARE
+    is_its_alone = life.event.resources == (evidence.me,)
+    return is_its_alone and not evidence.has_approved(life) and _had_time(evidence, options, life)
+
+
+def _had_time(evidence: Evidence, options: Options, life: Life) -> bool:
+    """To prepare, and to approve."""
+    situation = evidence.situation
+    needed = (situation.allowed(options.within) + situation.again).total_seconds() + TO_PREPARE
     return life.scheduled_until - _could_be_seen(evidence, life) >= needed
 
 

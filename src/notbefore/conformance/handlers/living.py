@@ -10,13 +10,14 @@ from datetime import timedelta
 from pathlib import Path
 from time import monotonic
 
-from notbefore.conformance.handlers import hooks, namespace
+from notbefore.conformance.handlers import hooks, namespace, situations
 from notbefore.conformance.handlers.child import Child
 from notbefore.conformance.handlers.evidence import ANSWERED, Evidence, Life
 from notbefore.conformance.handlers.hooks import HookFile, Preparation, Witness
 from notbefore.conformance.handlers.situations import Situation
 from notbefore.core import errors
-from notbefore.core.operations import Event, Status
+from notbefore.core.operations import Event, Kind, Status
+from notbefore.emulator.announcing import Announcement
 from notbefore.emulator.emulator import ANY_PORT, Emulator
 from notbefore.settings import Address
 from notbefore.wire import versions
@@ -27,7 +28,8 @@ CROWDED = 3.0
 SETTLING = 3.0
 """Seconds to recover and to poll once more, beside those to notice in."""
 LINGERING = 1.0
-"""Seconds in which nothing more may happen."""
+"""Seconds in which nothing more may happen, and more for those who poll more rarely."""
+FORMER_EVENTS = 5
 SPARE = 30.0
 """Seconds for a machine that is busy."""
 PLACEHOLDER = "{dir}"
@@ -79,6 +81,7 @@ class Trial:
     def emulating(self, at: Address) -> Iterator[None]:
         self._emulator.start(at)
         try:
+            self._grow_older()
             yield
         finally:
             self._emulator.stop()
@@ -101,6 +104,13 @@ class Trial:
         finally:
             self._child.end()
 
+    def _grow_older(self) -> None:
+        """No handler comes to a group in which nothing ever happened: there are numbers below the one it sees first."""
+        emulator, other = self._emulator, situations.neighbour(self._handler.me)
+        emulator.change(lambda now: emulator.stage.add_vm(other, now))
+        for _ in range(FORMER_EVENTS):
+            emulator.cancel(emulator.announce(Announcement(kind=Kind.RESTART, resources=(other,))).id)
+
     def watch(self) -> Evidence:
         situation = self._situation
         to_notice = situation.allowed(self._handler.within).total_seconds()
@@ -113,6 +123,9 @@ class Trial:
             self._until(lambda: self._has_asked_since(over) and self._has_recovered(), to_notice + SETTLING)
             goes_on = self._has_asked_since(over)
             self._until(lambda: False, LINGERING)
+            # Whoever does something at every poll has done it again by the second.
+            settled = monotonic()
+            self._until(lambda: self._has_asked_since(settled, times=2), 2 * self._handler.within.total_seconds())
         return self._evidence(goes_on)
 
     # Looking
@@ -158,9 +171,9 @@ class Trial:
         player = self._emulator.player
         return player is not None and player.done and not self._emulator.stage.live
 
-    def _has_asked_since(self, moment: float) -> bool:
+    def _has_asked_since(self, moment: float, times: int = 1) -> bool:
         # Whoever is held until there is news is polling.
-        return self._emulator.waiting > 0 or any(poll.monotonic > moment for poll in self._witness.polls)
+        return self._emulator.waiting > 0 or sum(poll.monotonic > moment for poll in self._witness.polls) >= times
 
     def _has_recovered(self) -> bool:
         prepared, recovered = self._prepared.lines(), self._recovered.lines()
@@ -199,6 +212,8 @@ class Trial:
 
     def _lives(self) -> list[Life]:
         """So far."""
+        if self._emulator.player is None:
+            return []
         now, ahead = monotonic(), self._emulator.clock.now().timestamp() - monotonic()
         stage = self._emulator.stage
         moments: dict[str, dict[str, float]] = {}

@@ -3,23 +3,27 @@
 import shlex
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 
 from notbefore.conformance.handlers import clauses, judging, living
+from notbefore.conformance.handlers.evidence import Evidence
 from notbefore.conformance.handlers.judging import Options
 from notbefore.conformance.handlers.living import Handler
 from notbefore.conformance.handlers.situations import Situation
-from notbefore.conformance.report import Finding, Report, Verdict
+from notbefore.conformance.report import Finding, Report
 
 ENOUGH = 2
 """Whoever has seen no document in so many situations, and none in any other, will see none in the rest."""
 
 Progress = Callable[[str], None]
+Seen = Evidence | str
+"""A reason, where it was not played."""
 
 
 def run(
     handler: Handler, situations: Sequence[Situation], options: Options, *, jobs: int, progress: Progress
 ) -> Report:
-    run = Run(handler, options, len(situations), progress)
+    run = Run(handler, len(situations), progress)
     # The longest first, so that none of them is left alone at the end.
     longest_first = sorted(situations, key=lambda situation: situation.longest, reverse=True)
     with ThreadPoolExecutor(jobs, thread_name_prefix="situation") as pool:
@@ -31,14 +35,22 @@ def run(
             handler.stopping.set()
             pool.shutdown(cancel_futures=True)
             raise
-    by_place = {(finding.clause, finding.where): finding for findings in found.values() for finding in findings}
+    played = [evidence for evidence in found.values() if isinstance(evidence, Evidence)]
+    measure = replace(options, habits=judging.habits(played))
+    findings = [finding for situation in situations for finding in _judged(situation, found[situation.name], measure)]
+    order = [clause.id for clause in clauses.ALL]
     return Report(
-        subject=shlex.join(handler.argv),
-        findings=[by_place[clause.id, situation.name] for clause in clauses.ALL for situation in situations],
+        subject=shlex.join(handler.argv), findings=sorted(findings, key=lambda finding: order.index(finding.clause))
     )
 
 
-def _results(futures: dict[str, "Future[list[Finding]]"]) -> dict[str, list[Finding]]:
+def _judged(situation: Situation, seen: Seen, options: Options) -> list[Finding]:
+    if isinstance(seen, Evidence):
+        return judging.judge(seen, options)
+    return judging.skipped(situation.name, seen)
+
+
+def _results(futures: dict[str, "Future[Seen]"]) -> dict[str, Seen]:
     for future in futures.values():
         if future.done():
             # Not the one that is waited for, but the one that failed.
@@ -47,9 +59,8 @@ def _results(futures: dict[str, "Future[list[Finding]]"]) -> dict[str, list[Find
 
 
 class Run:
-    def __init__(self, handler: Handler, options: Options, situations: int, progress: Progress) -> None:
+    def __init__(self, handler: Handler, situations: int, progress: Progress) -> None:
         self._handler = handler
-        self._options = options
         self._situations = situations
         self._progress = progress
         self._done = 0
@@ -57,19 +68,16 @@ class Run:
         self._unheard: list[str] = []
         """Situations in which the handler asked nothing that could be answered."""
 
-    def live_through(self, situation: Situation) -> list[Finding]:
+    def live_through(self, situation: Situation) -> Seen:
+        seen: Seen
         if not self._heard and len(self._unheard) >= ENOUGH:
-            found = judging.skipped(situation.name, f"it saw no document in {' and '.join(self._unheard[:ENOUGH])}")
+            seen = f"it saw no document in {' and '.join(self._unheard[:ENOUGH])}"
         else:
-            found = judging.judge(living.live_through(situation, self._handler), self._options)
-            if _verdict(found, clauses.ANSWERED.id) is Verdict.PASSED:
+            seen = living.live_through(situation, self._handler)
+            if judging.is_heard(seen):
                 self._heard += 1
             else:
                 self._unheard.append(situation.name)
         self._done += 1
         self._progress(f"{self._done} of {self._situations} situations: {situation.name} is over")
-        return found
-
-
-def _verdict(findings: Sequence[Finding], clause: str) -> Verdict:
-    return next(finding.verdict for finding in findings if finding.clause == clause)
+        return seen

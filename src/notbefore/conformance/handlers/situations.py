@@ -1,5 +1,7 @@
 """What a handler is to live through: every scenario of the catalogue, a restart under every fault, two of our own."""
 
+import itertools
+import json
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -9,9 +11,9 @@ import msgspec
 from notbefore.core import errors, fleet
 from notbefore.core.fleet import Listening
 from notbefore.emulator.faults import showing, table
-from notbefore.emulator.faults.table import Changes, Fault, Holds, Refuses, Since
+from notbefore.emulator.faults.table import Changes, Fault, Holds, On, Refuses, Resets, Since
 from notbefore.emulator.scenarios import catalogue, reading, rehearsing
-from notbefore.emulator.scenarios.format import Announce, Scenario, Step
+from notbefore.emulator.scenarios.format import Announce, Scenario, Step, Vm
 from notbefore.emulator.scenarios.text import nearest
 from notbefore.settings.spans import Span
 
@@ -27,6 +29,7 @@ TO_BEGIN = timedelta(seconds=4)
 """For a handler that is started after the situation has begun."""
 RETRY_AFTER = timedelta(seconds=1)
 NO_TIME = timedelta(0)
+LONGEST_NAME = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +41,8 @@ class Situation:
     """What the handler has to get over."""
     hidden: timedelta = NO_TIME
     """For how long it keeps the handler from seeing the event."""
+    again: timedelta = NO_TIME
+    """How long an approval that was refused at first may take to come once more."""
     begins_first: bool = False
     """Before the handler does."""
     fails: bool = False
@@ -70,7 +75,7 @@ def _all(me: str, within: timedelta) -> Iterator[Situation]:
         yield _of_catalogue(catalogue.load(name), me, notice, within * STARTED)
     for fault in table.ALL:
         yield _under(fault, me, within, notice)
-    yield Situation(name="others-event", scenario=_restart("others-event", me, f"{me}1", notice))
+    yield Situation(name="others-event", scenario=_restart("others-event", me, neighbour(me), notice))
     yield Situation(name="failed-preparation", scenario=_restart("failed-preparation", me, me, notice), fails=True)
 
 
@@ -79,9 +84,26 @@ def _of_catalogue(scenario: Scenario, me: str, notice: timedelta, started: timed
     if begins_first:
         notice += TO_BEGIN
     speed = _speed(scenario, notice)
-    others = (f"other-{number}" for number in range(1, len(scenario.resources)))
-    shortened = replace(scenario, steps=tuple(_taking(step, started * speed) for step in scenario.steps))
-    return Situation(name=scenario.name, scenario=shortened.on((me, *others)), speed=speed, begins_first=begins_first)
+    others = (name for number in itertools.count(1) if (name := f"other-{number}") != me)
+    names = (me, *itertools.islice(others, len(scenario.resources) - 1))
+    ours = replace(
+        scenario,
+        steps=tuple(_taking(step, started * speed) for step in scenario.steps),
+        # One that it has beside its resources may be called as the handler's.
+        vms=tuple(
+            vm if vm.name != me or me in scenario.resources else _called(vm, next(others)) for vm in scenario.vms
+        ),
+    )
+    return Situation(name=scenario.name, scenario=ours.on(names), speed=speed, begins_first=begins_first)
+
+
+def _called(vm: Vm, name: str) -> Vm:
+    return msgspec.structs.replace(vm, name=name)
+
+
+def neighbour(me: str) -> str:
+    """Another VM, the name of which is easily taken for this one's."""
+    return f"{me}1" if len(me) < LONGEST_NAME else me[:-1]
 
 
 def _taking(step: Step, takes: timedelta) -> Step:
@@ -102,6 +124,8 @@ def _speed(scenario: Scenario, notice: timedelta) -> float:
 
 def _under(fault: Fault, me: str, within: timedelta, notice: timedelta) -> Situation:
     begins_first = fault.effect == Holds(since=Since.FIRST)
+    refuses = isinstance(fault.effect, Refuses | Resets)
+    again = within if refuses else NO_TIME
     amount, hidden, clear = None, NO_TIME, False
     match fault.effect:
         case Holds(since=Since.ARRIVAL):
@@ -114,15 +138,19 @@ def _under(fault: Fault, me: str, within: timedelta, notice: timedelta) -> Situa
             pass
         case _:
             hidden, clear = within, True
-    notice = max(notice, within + 2 * hidden + TO_PREPARE) + (TO_BEGIN if begins_first else NO_TIME)
-    before = _step(fault=fault.name, **({"amount": _written(amount)} if amount else {}))
+    notice = max(notice, within + 2 * hidden + TO_PREPARE + again) + (TO_BEGIN if begins_first else NO_TIME)
+    given = {"amount": _written(amount)} if amount else {}
+    before = _step(fault=fault.name, **given)
     before += _step(wait=_written(BEFORE_THE_EVENT))
     after = _step(wait=_written(hidden)) + _step(clear=fault.name) if clear else ""
+    # Nobody approves what cannot be seen yet: so approvals meet it later.
+    after += _step(fault=fault.name, **given, on=On.APPROVALS, times=1) if refuses else ""
     return Situation(
         name=fault.name,
         scenario=_restart(fault.name, me, me, notice, before=before, after=after),
         fault=fault.name,
         hidden=hidden,
+        again=again,
         begins_first=begins_first,
     )
 
@@ -134,8 +162,8 @@ def _restart(name: str, me: str, whom: str, notice: timedelta, *, before: str = 
     return reading.read(text, f"{name}.toml", name=name)
 
 
-def _step(**keys: str) -> str:
-    return "\n[[step]]\n" + "".join(f'{key} = "{value}"\n' for key, value in keys.items())
+def _step(**keys: str | int) -> str:
+    return "\n[[step]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items())
 
 
 def _written(span: timedelta) -> str:

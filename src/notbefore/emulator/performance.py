@@ -1,7 +1,6 @@
 """A scenario that is being played, in the hands of a test."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -27,8 +26,7 @@ class Performance:
     def begin(
         cls, emulator: Emulator, scenario: str | Path, resources: tuple[str, ...] = (), seed: int | None = None
     ) -> "Performance":
-        found = catalogue.load_any(str(scenario), resources)
-        return cls(emulator, emulator.play(found if seed is None else replace(found, seed=seed)))
+        return cls(emulator, emulator.play(catalogue.load_any(str(scenario), resources, seed)))
 
     @property
     def events(self) -> list[AnnouncedEvent]:

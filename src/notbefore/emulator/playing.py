@@ -3,7 +3,7 @@
 import itertools
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -57,6 +57,14 @@ class Faults(Protocol):
     def switch_off(self, name: str) -> None: ...
 
 
+class Chance(Protocol):
+    """That of `random`, or a rehearsal's."""
+
+    def random(self) -> float: ...
+
+    def sample(self, population: Sequence[Step], k: int) -> list[Step]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Note:
     """What did not go as written: a step that was left out, or was late."""
@@ -81,17 +89,31 @@ class Player:
     """
 
     def __init__(
-        self, scenario: Scenario, stage: Stage, faults: Faults, timing: Timing, start: datetime, *, rounds: int = 0
+        self,
+        scenario: Scenario,
+        stage: Stage,
+        faults: Faults,
+        timing: Timing,
+        start: datetime,
+        *,
+        rounds: int = 0,
+        chance: Chance | None = None,
     ) -> None:
-        """`rounds`, if given, in place of what the scenario says."""
+        """`rounds` and `chance`, if given, in place of what the scenario says."""
         self.scenario = scenario
+        self.step = scenario.steps[0]
+        """That was played last, or is the first to be."""
+        self.played = 0
+        """How many."""
         self.labels: dict[str, str] = {}
         """To the id of the event that was last announced so."""
         self.notes: deque[Note] = deque(maxlen=NOTES)
+        if scenario.unrehearsed is not None:
+            self.notes.append(Note(start, scenario.unrehearsed, "only what comes before it was rehearsed"))
         self._stage = stage
         self._faults = faults
         self._timing = timing
-        self._random = random.Random(scenario.seed)  # noqa: S311
+        self._chance: Chance = chance or random.Random(scenario.seed)  # noqa: S311
         self._now = self._moment = start
         self._script = self._rounds(rounds)
         self._waiting: Waiting | None = Waiting("its start", start)
@@ -146,6 +168,8 @@ class Player:
             yield from self._play(step)
 
     def _play(self, step: Step) -> Iterator[Waiting]:
+        self.step = step
+        self.played += 1
         match step.act:
             case Wait(wait=pause):
                 yield self._until(self._moment + self._timing.shortened(self._drawn(pause)))
@@ -155,8 +179,8 @@ class Player:
                 for _ in range(times):
                     yield from self._play_all(step.steps)
             case Choose(choose=number):
-                chosen = sorted(self._random.sample(range(len(step.steps)), number))
-                yield from self._play_all([step.steps[index] for index in chosen])
+                chosen = {each.path for each in self._chance.sample(step.steps, number)}
+                yield from self._play_all([each for each in step.steps if each.path in chosen])
             case _:
                 self._act(step)
 
@@ -179,7 +203,7 @@ class Player:
                 case Clear(clear=name):
                     self._faults.switch_off(name)
         except errors.NotbeforeError as refusal:
-            self.notes.append(Note(self._now, step, _worded(step.act, refusal)))
+            self.notes.append(Note(self._now, step, self._worded(step.act, refusal)))
 
     def _announce(self, act: Announce) -> None:
         self.labels.pop(act.id, None)
@@ -215,21 +239,22 @@ class Player:
         what = f"{act.wait_for!r} to be {act.until}" + (f", until {until:%H:%M:%S} at the latest" if until else "")
         yield Waiting(what, until, lambda: _has_come(self._stage.event(event.id), act.until))
 
+    def _worded(self, act: Act, refusal: errors.NotbeforeError) -> str:
+        match act:
+            case Approve(approve=label) | Cancel(cancel=label) if label in self.labels:
+                status = self._event(label).status
+                if status is not Status.SCHEDULED:
+                    return f"{label!r} is {status} by then: it is too late to {act.verb} it"
+        return refusal.message
+
     def _shortened(self, span: timedelta | None) -> timedelta | None:
         return None if span is None else self._timing.shortened(span)
 
     def _drawn(self, pause: Pause) -> timedelta:
-        return pause.least + (pause.most - pause.least) * self._random.random()
+        return pause.least + (pause.most - pause.least) * self._chance.random()
 
     def _until(self, moment: datetime) -> Waiting:
         return Waiting(f"its next step at {moment:%H:%M:%S}", moment)
-
-
-def _worded(act: Act, refusal: errors.NotbeforeError) -> str:
-    match act:
-        case Approve(approve=label) | Cancel(cancel=label) if "status" in refusal.facts:
-            return f"{label!r} is {refusal.facts['status']} by then: it is too late to {act.verb} it"
-    return refusal.message
 
 
 def _has_come(event: Event, until: Until) -> bool:

@@ -114,6 +114,16 @@ def test_a_file_is_read_and_rehearsed(tmp_path: Path) -> None:
     assert refused.value.message.startswith(f"{path}:9:1: this is impossible: ")
 
 
+def test_the_seed_that_is_played_is_the_one_rehearsed(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    wait = '[[step]]\nwait = ["1s", "19s"]\n[[step]]\ncancel = "x"\n'
+    path.write_text(f'title = "t"\nresources = ["a"]\n[[step]]\nannounce = "restart"\nid = "x"\nnotice = "10s"\n{wait}')
+    for seed, said in ((0, "impossible: "), (1, "impossible at times, as chance has it: ")):
+        with pytest.raises(ScenarioError, match=said):
+            catalogue.load_any(str(path), seed=seed)
+    assert catalogue.load_any("vanishing-event", seed=7).seed == 7
+
+
 @pytest.mark.parametrize(
     ("content", "said"), [(None, "No such file"), (b"\xff", "it is not UTF-8"), (b"#" * 300_000, "is too large")]
 )

@@ -4,9 +4,14 @@ from datetime import timedelta
 
 import pytest
 
+from notbefore.clock import SystemClock
+from notbefore.core.timing import Timing
+from notbefore.emulator.faults.active import Faults
+from notbefore.emulator.playing import Player
 from notbefore.emulator.scenarios import reading, rehearsing
 from notbefore.emulator.scenarios.rehearsing import Trouble
 from notbefore.emulator.scenarios.text import ScenarioError
+from notbefore.emulator.stage import Stage
 
 HEAD = 'title = "t"\nvms = ["a", { name = "b", update_domain = 1 }]\nresources = ["a"]\n'
 UPDATE = '[[step]]\nannounce = "host-update"\nid = "x"\nnotice = "15m"\ntakes = "10m"\n'
@@ -67,10 +72,64 @@ def test_what_can_be_is_not(body: str) -> None:
 
 
 def test_a_pile_of_events_is_rehearsed_only_so_far() -> None:
-    body = '[[step]]\nrepeat = 200\n[[step.step]]\nannounce = "restart"\n'
+    body = '[[step]]\nrepeat = 400\n[[step.step]]\nannounce = "restart"\n'
     lives = rehearsing.rehearse(reading.read(HEAD + body, "my.toml")).lives
-    assert (len(lives), min(life.ended for life in lives)) == (200, 25 * MINUTE)
+    assert (len(lives), min(life.ended for life in lives)) == (400, 25 * MINUTE)
     assert sum(life.started is None for life in lives) > 100
+
+
+def test_how_far_it_was_rehearsed_is_said() -> None:
+    long = 'repeat = 10000\n[[step]]\nrepeat = 1000\n[[step.step]]\nwait = "1s"\n'
+    scenario = rehearsing.check(reading.read(HEAD + long + UPDATE, "my.toml"))
+    assert scenario.unrehearsed == scenario.steps[0].steps[0]
+    stage = Stage(now=rehearsing.START, timing=Timing())
+    player = Player(scenario, stage, Faults(SystemClock()), Timing(), rehearsing.START)
+    assert [(note.step.act.verb, note.said) for note in player.notes] == [
+        ("wait", "only what comes before it was rehearsed")
+    ]
+    assert rehearsing.check(reading.read(HEAD + UPDATE, "my.toml")).unrehearsed is None
+
+
+TOO_LATE = """\
+[[{at}step]]
+repeat = 1
+[[{at}step.step]]
+announce = "restart"
+id = "y"
+[[{at}step.step]]
+wait = "1h"
+[[{at}step.step]]
+cancel = "y"
+"""
+CHOICE = "[[{at}step]]\nchoose = 1\n[[{at}step.step]]\nwait = '1s'\n"
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "body",
+    [
+        # One of two, and one of two in one of two, of which only the last cannot be.
+        CHOICE.format(at="") + TOO_LATE.format(at="step."),
+        CHOICE.format(at="") + CHOICE.format(at="step.") + TOO_LATE.format(at="step.step."),
+        f'{UPDATE}[[step]]\nwait = ["14m", "16m"]\n[[step]]\ncancel = "x"\n',
+        '[[step]]\nwait = ["2m", "9m"]\n[[step]]\nat = "8m"\nwait = "1s"',
+    ],
+)
+def test_what_chance_could_make_impossible_is_refused_with_every_seed(body: str, seed: int) -> None:
+    scenario = reading.read(f"seed = {seed}\n{HEAD}{body}", "my.toml")
+    with pytest.raises(ScenarioError, match=r"this is impossible( at times, as chance has it)?: "):
+        rehearsing.check(scenario)
+
+
+def test_what_chance_cannot_make_impossible_is_not() -> None:
+    body = f'{CHOICE.format(at="")}[[step.step]]\nwait = "2s"\n{UPDATE}[[step]]\nwait = ["1m", "14m"]\n'
+    rehearsing.check(reading.read(f'{HEAD}{body}[[step]]\ncancel = "x"\n', "my.toml"))
+
+
+def test_more_chance_than_can_be_rehearsed_is_rehearsed_only_so_far() -> None:
+    body = "".join(f"[[{at}]]\nwait = '1s'\n" * 30 + f"[[{at}]]\nchoose = 1\n" for at in ("step", "step.step"))
+    body += "[[step.step.step]]\nwait = '1s'\n" * 30
+    assert rehearsing.check(reading.read(HEAD + body, "my.toml")).unrehearsed is not None
 
 
 def test_lives_are_told_from_announcement_to_end() -> None:

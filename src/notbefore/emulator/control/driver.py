@@ -20,8 +20,7 @@ class Driver:
         self._endpoints: dict[str, str] = {}
 
     def play(self, asked: models.Play) -> None:
-        scenario = _scenario(asked)
-        self.emulator.play(scenario if asked.seed is None else replace(scenario, seed=asked.seed))
+        self.emulator.play(_scenario(asked))
 
     def announce(self, asked: models.NewEvent) -> Event:
         return self.emulator.announce(
@@ -65,5 +64,6 @@ def _scenario(asked: models.Play) -> Scenario:
         scenario = catalogue.load(asked.scenario)
     if asked.resources:
         scenario = scenario.on(asked.resources)
-    rehearsing.check(scenario)
-    return scenario
+    if asked.seed is not None:
+        scenario = replace(scenario, seed=asked.seed)
+    return rehearsing.check(scenario)

@@ -206,6 +206,8 @@ class Scenario:
     repeat: int | Literal["forever"]
     steps: tuple[Step, ...]
     text: Text
+    unrehearsed: Step | None = None
+    """How far it was rehearsed, if not to its end."""
 
     def on(self, names: Names) -> "Scenario":
         """The same, with other VMs in place of its resources."""

@@ -1,20 +1,24 @@
 """A scenario played from end to end before anybody looks on: in no time, with nobody who approves."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from notbefore.core.fleet import Listening
 from notbefore.core.operations import Event, Status
 from notbefore.core.timing import Timing
 from notbefore.emulator.faults import table
-from notbefore.emulator.playing import Player
-from notbefore.emulator.scenarios.format import FOREVER, Scenario
+from notbefore.emulator.playing import Chance, Player
+from notbefore.emulator.scenarios.format import FOREVER, Choose, Scenario, Step, Wait
+from notbefore.emulator.scenarios.positions import Path
 from notbefore.emulator.stage import Stage
 
 START = datetime(2020, 1, 1, tzinfo=UTC)
 MILLISECOND = timedelta(milliseconds=1)
 EFFORT = 500_000
-"""What comes after that is not rehearsed: some scenarios go on for a year, or pile up events."""
+"""Less than a second. What comes after that is not rehearsed: some scenarios go on for a year, or pile up events."""
+A_PLAY, A_MOMENT, A_STEP, AN_EVENT, A_VM = 500, 60, 60, 20, 1
+"""What each takes of it: an event, and a VM that it names, in every moment that it is there."""
 ENDED = {f"event.{status.lower()}" for status in Status if not status.live}
 
 
@@ -45,17 +49,23 @@ class Rehearsal:
     troubles: list[Trouble]
 
 
-def check(scenario: Scenario) -> None:
-    """Refuse what is impossible even if nobody approves anything early."""
+def check(scenario: Scenario) -> Scenario:
+    """Refuse what is impossible even if nobody approves anything early, whatever chance has in store."""
     # A scope that may or may not listen is taken to listen: one that does not only skips steps.
     listening = Listening.ALWAYS if scenario.listening is Listening.AUTO else scenario.listening
-    _, _, player = _play(scenario, listening)
-    for note in player.notes:
-        raise scenario.text.complaint((*note.step.path, note.step.act.verb), f"this is impossible: {note.said}")
+    left = EFFORT
+    for chance in _chances(scenario):
+        _, _, player, left = _play(scenario, listening, chance, left)
+        for note in player.notes:
+            impossible = "impossible" if chance is None else "impossible at times, as chance has it"
+            raise scenario.text.complaint((*note.step.path, note.step.act.verb), f"this is {impossible}: {note.said}")
+        if left <= 0:
+            return replace(scenario, unrehearsed=player.step)
+    return scenario
 
 
 def rehearse(scenario: Scenario) -> Rehearsal:
-    stage, faults, _ = _play(scenario, scenario.listening)
+    stage, faults, _, _ = _play(scenario, scenario.listening)
     lives: dict[str, Life] = {}
     for entry in stage.entries:
         if entry.event is None:
@@ -108,17 +118,64 @@ class _Faults:
                 trouble.until = since
 
 
-def _play(scenario: Scenario, listening: Listening) -> tuple[Stage, _Faults, Player]:
+@dataclass(slots=True)
+class _Turns:
+    """A chance that lets everything have its turn, as the plays go on."""
+
+    share: float
+    """Of the difference that random waits take: none of it, or all."""
+    turns: dict[Path, int] = field(default_factory=dict)
+
+    def random(self) -> float:
+        return self.share
+
+    def sample(self, population: Sequence[Step], k: int) -> list[Step]:
+        path = population[0].path
+        turn = self.turns[path] = self.turns.get(path, -1) + 1
+        return [population[(turn + index) % len(population)] for index in range(k)]
+
+
+def _chances(scenario: Scenario) -> Iterator[Chance | None]:
+    """Its own, and then one after the other such that every choice is made, with the shortest waits and the longest."""
+    yield None
+    plays = max(_turns(step) for step in scenario.steps)
+    waits = any(_is_random(step) for step in scenario.steps)
+    for share in (0.0, 1.0) if waits else (0.0,) if plays > 1 else ():
+        turns = _Turns(share)
+        for _ in range(plays):
+            yield turns
+
+
+def _turns(step: Step) -> int:
+    """How often it is played until everything in it had its turn."""
+    most = max((_turns(each) for each in step.steps), default=1)
+    return most * len(step.steps) if isinstance(step.act, Choose) else most
+
+
+def _is_random(step: Step) -> bool:
+    waits = isinstance(step.act, Wait) and step.act.wait.least < step.act.wait.most
+    return waits or any(_is_random(each) for each in step.steps)
+
+
+def _play(
+    scenario: Scenario, listening: Listening, chance: Chance | None = None, effort: int = EFFORT
+) -> tuple[Stage, _Faults, Player, int]:
+    """Also what is left of the effort; none: it was not played to its end."""
     timing, faults = Timing(), _Faults()
     stage = Stage(now=START, timing=timing, kind=scenario.group, listens=listening)
     for vm in scenario.vms:
         stage.add_vm(vm.name, START, update_domain=vm.update_domain)
-    player = Player(scenario, stage, faults, timing, START, rounds=1 if scenario.repeat == FOREVER else 0)
-    effort = 0
-    while effort < EFFORT and (moments := [due for due in (player.due, stage.due) if due is not None]):
+    rounds = 1 if scenario.repeat == FOREVER else 0
+    player = Player(scenario, stage, faults, timing, START, rounds=rounds, chance=chance)
+    played = 0
+    effort -= A_PLAY + A_STEP * len(scenario.vms)
+    while moments := [due for due in (player.due, stage.due) if due is not None]:
         faults.now = min(moments)
         stage.tick(faults.now)
         player.play(faults.now)
-        # Events of one VM wait for each other.
-        effort += 100 + len(stage.live) ** 2
-    return stage, faults, player
+        effort -= A_MOMENT + A_STEP * (player.played - played)
+        effort -= sum(AN_EVENT + A_VM * len(event.resources) for event in stage.live)
+        played = player.played
+        if effort <= 0:
+            break
+    return stage, faults, player, effort

@@ -1,6 +1,7 @@
 """The scenarios that come with notbefore: a TOML file each, in this folder, read only when asked for."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
@@ -25,13 +26,14 @@ def load(name: str) -> Scenario:
     return reading.read((_FOLDER / file).read_text(encoding="utf-8"), file, name=name)
 
 
-def load_any(name_or_path: str, resources: Sequence[str] = ()) -> Scenario:
-    """One of ours, or a file; with other VMs, if given. What cannot be played is refused."""
+def load_any(name_or_path: str, resources: Sequence[str] = (), seed: int | None = None) -> Scenario:
+    """One of ours, or a file; with other VMs and another seed, if given. What cannot be played is refused."""
     scenario = _from_file(Path(name_or_path)) if _is_path(name_or_path) else load(name_or_path)
     if resources:
         scenario = scenario.on(tuple(resources))
-    rehearsing.check(scenario)
-    return scenario
+    if seed is not None:
+        scenario = replace(scenario, seed=seed)
+    return rehearsing.check(scenario)
 
 
 def _is_path(name: str) -> bool:

@@ -78,9 +78,16 @@ def test_a_pile_of_events_is_rehearsed_only_so_far() -> None:
     assert sum(life.started is None for life in lives) > 100
 
 
+def test_what_is_long_gone_is_too_late_to_cancel() -> None:
+    short = '[[step.step]]\nannounce = "restart"\nid = "y"\n[[step.step]]\ncancel = "y"\n'
+    body = f'{UPDATE}[[step]]\nrepeat = 600\n{short}[[step]]\nwait = "2h"\n[[step]]\ncancel = "x"\n'
+    with pytest.raises(ScenarioError, match="'x' is Completed by then: it is too late to cancel it"):
+        rehearsing.check(reading.read(HEAD + body, "my.toml"))
+
+
 def test_how_far_it_was_rehearsed_is_said() -> None:
     long = 'repeat = 10000\n[[step]]\nrepeat = 1000\n[[step.step]]\nwait = "1s"\n'
-    scenario = rehearsing.check(reading.read(HEAD + long + UPDATE, "my.toml"))
+    scenario = rehearsing.check(reading.read(HEAD + long, "my.toml"))
     assert scenario.unrehearsed == scenario.steps[0].steps[0]
     stage = Stage(now=rehearsing.START, timing=Timing())
     player = Player(scenario, stage, Faults(SystemClock()), Timing(), rehearsing.START)

@@ -39,9 +39,11 @@ def test_a_poll_is_recorded(server: Faulty) -> None:
 def test_an_approval_is_recorded_with_its_ids(server: Faulty) -> None:
     server.ask(method="POST", body=APPROVAL.replace(EVENT_ID.encode(), EVENT_ID.lower().encode()))
     server.ask(method="POST", body=b"{}")
-    good, bad = server.requests.approvals
+    server.ask(method="POST", body=APPROVAL, headers=())
+    good, bad, forgetful = server.requests.approvals
     assert (good.status, good.event_ids) == (200, (EVENT_ID,))
     assert (bad.status, bad.event_ids, bad.body) == (400, (), b"{}")
+    assert (forgetful.status, forgetful.event_ids) == (400, (EVENT_ID,))
 
 
 def test_the_same_poll_again_is_recorded_again(server: Faulty) -> None:

@@ -125,7 +125,12 @@ def test_the_seed_that_is_played_is_the_one_rehearsed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"), [(None, "No such file"), (b"\xff", "it is not UTF-8"), (b"#" * 300_000, "is too large")]
+    ("content", "said"),
+    [
+        (None, "No such file"),
+        (b"# a\r\n# \xc3\xbc\xff", ":2:4: this is not UTF-8: the byte 0xff"),
+        (b"#" * 300_000, "is too large"),
+    ],
 )
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, content: bytes | None, said: str) -> None:
     path = tmp_path / "mine.toml"

@@ -252,8 +252,10 @@ def test_a_mistake_is_refused_where_it_is(body: str, said: str) -> None:
             f'title = """\n[[step]]\nnonsense = 1"""\nvms = [\r\n "a",\r\n "a"]\n{WAIT}',
             "my.toml:6:2: two VMs are called 'a'",
         ),
-        ("x = " + "[" * 5000, "my.toml is not TOML: it is nested too deeply"),
-        (f"{HEAD}seed = {'9' * 5000}\n", "my.toml is not TOML: Exceeds the limit"),
+        ("x = " + "[" * 5000, "my.toml:1:105: this is nested too deeply"),
+        ("# [\nx = [']',\n" + "{ a = [" * 5000, "my.toml:3:350: this is nested too deeply"),
+        (f"{HEAD}seed = {'9' * 5000}\n", "my.toml:3:8: this number has too many digits"),
+        (f"# {'9' * 5000}\nx = '{'9' * 5000}'\ny = [0x{'9' * 5000}, -{'9_' * 5000}9]", "my.toml:3:5010: this number"),
         ("#" * 300_000, "my.toml is too large for a scenario: at most 256 KiB"),
         (
             HEAD + "".join(f"[[{'.'.join(['step'] * n)}]]\nrepeat = 1\n" for n in range(1, 10)),

@@ -1,6 +1,7 @@
 """Where the keys of a TOML text are: tomllib tells what they hold, but not where they were written."""
 
 import re
+import sys
 import tomllib
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -11,15 +12,21 @@ Path = tuple[str | int, ...]
 _GAP = re.compile(r"(?:[ \t\n]|#[^\n]*)*")
 _KEY = re.compile(r'"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'|[A-Za-z0-9_-]+')
 _DOT = re.compile(r"[ \t]*\.[ \t]*")
-_SCALAR = re.compile(
+_STRING = (
     r'"""(?:\\.|[^\\])*?"{3,5}'
     r"|'''.*?'{3,5}"
     r'|"(?:[^"\\\n]|\\.)*"'
     r"|'[^'\n]*'"
-    r"|\d{4}-\d\d-\d\d \d\d:[^\s,\]}#]+"
+)
+_SCALAR = re.compile(
+    _STRING + r"|\d{4}-\d\d-\d\d \d\d:[^\s,\]}#]+"
     r"|[^\s,\]}#]+",
     re.DOTALL,
 )
+_TOKEN = re.compile(_STRING + r"|#[^\n]*|(?P<bracket>[\[\]{}])|(?P<word>[^\s\[\]{},=#\"']+)", re.DOTALL)
+_INTEGER = re.compile(r"[+-]?\d[\d_]*")
+DEEP = 100
+"""Brackets within brackets: where tomllib has given up, it is more."""
 
 
 class Place(NamedTuple):
@@ -40,6 +47,30 @@ def places(text: str) -> dict[Path, Place]:
         start = offset
         found[path] = Place(line, offset - text.rfind("\n", 0, offset))
     return found
+
+
+def place(text: str, offset: int) -> Place:
+    return Place(text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset))
+
+
+def deep(text: str) -> Place:
+    """Where a text is nested too deeply for tomllib."""
+    depth = 0
+    for token in _TOKEN.finditer(text):
+        if token["bracket"]:
+            depth += 1 if token["bracket"] in "[{" else -1
+        if depth > DEEP:
+            return place(text, token.start())
+    return FIRST
+
+
+def long_number(text: str) -> Place | None:
+    """Where a number has more digits than Python reads."""
+    for token in _TOKEN.finditer(text):
+        word = token["word"] or ""
+        if _INTEGER.fullmatch(word) and sum(map(str.isdigit, word)) > sys.get_int_max_str_digits() > 0:
+            return place(text, token.start())
+    return None
 
 
 def nearest(found: dict[Path, Place], path: Path) -> Place:

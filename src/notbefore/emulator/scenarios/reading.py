@@ -12,13 +12,13 @@ import msgspec
 
 from notbefore.core.fleet import ScopeKind
 from notbefore.core.operations import Kind
-from notbefore.emulator.scenarios import checking
+from notbefore.emulator.scenarios import checking, positions
 from notbefore.emulator.scenarios.format import ACTS, NESTING, VERBS, Heading, Scenario, Step, Table, Vm
 from notbefore.emulator.scenarios.positions import Path, Place
 from notbefore.emulator.scenarios.text import ScenarioError, Text, nearest
 
 LARGEST = 256 * 1024
-"""Characters of a scenario."""
+"""Bytes of a file, or characters of a text."""
 DEEPEST = 8
 """Repetitions within repetitions."""
 
@@ -63,15 +63,34 @@ def read(text: str, source: str, *, name: str = "") -> Scenario:
     return scenario
 
 
+def decode(content: bytes, source: str) -> str:
+    """What is in a file; it need not have been read further than `LARGEST`."""
+    if len(content) > LARGEST:
+        raise _too_large(source)
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        before = content[: error.start].decode()
+        raise Text(source, before).complaint_at(
+            positions.place(before, len(before)), f"this is not UTF-8: the byte 0x{content[error.start]:02x}"
+        ) from None
+
+
+def _too_large(source: str) -> ScenarioError:
+    return ScenarioError(f"{source} is too large for a scenario: at most {LARGEST // 1024} KiB")
+
+
 def _parsed(text: Text) -> dict[str, Any]:
     if len(text.content) > LARGEST:
-        raise ScenarioError(f"{text.source} is too large for a scenario: at most {LARGEST // 1024} KiB")
+        raise _too_large(text.source)
     try:
         return tomllib.loads(text.content)
     except RecursionError:
-        raise ScenarioError(f"{text.source} is not TOML: it is nested too deeply") from None
+        raise text.complaint_at(positions.deep(text.content), "this is nested too deeply") from None
     except ValueError as error:
         found = _SYNTAX.fullmatch(str(error))
+        if found is None and (number := positions.long_number(text.content)):
+            raise text.complaint_at(number, "this number has too many digits") from None
         if found is None:
             raise ScenarioError(f"{text.source} is not TOML: {error}") from None
         lines = text.content.split("\n")

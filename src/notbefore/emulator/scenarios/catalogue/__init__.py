@@ -42,10 +42,8 @@ def _is_path(name: str) -> bool:
 
 def _from_file(path: Path) -> Scenario:
     try:
-        with path.open(encoding="utf-8") as file:
-            text = file.read(reading.LARGEST + 1)
+        with path.open("rb") as file:
+            content = file.read(reading.LARGEST + 1)
     except OSError as error:
         raise errors.RefusedError(f"{path} cannot be read: {error.strerror}") from None
-    except ValueError:
-        raise errors.RefusedError(f"{path} cannot be read: it is not UTF-8") from None
-    return reading.read(text, str(path), name=path.stem)
+    return reading.read(reading.decode(content, str(path)), str(path), name=path.stem)

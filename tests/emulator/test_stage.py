@@ -289,6 +289,7 @@ def test_spot_vms_are_evicted_and_others_deleted() -> None:
         ({"notice": -SECOND}, "less than no time"),
         ({"takes": -SECOND}, "less than no time"),
         ({"duration": -7}, "-1 seconds"),
+        ({"description": 5}, "a description is text, not 5"),
         ({"notice": timedelta(days=4_000_000)}, "beyond the calendar"),
     ],
 )

@@ -40,6 +40,8 @@ class Announcement:
         for what, span in (("notice", self.notice), ("takes", self.takes)):
             if span is not None and span < timedelta(0):
                 raise errors.RefusedError(f"{what} cannot be less than no time: give a duration such as 15m")
+        if not isinstance(self.description, str | None):
+            raise errors.RefusedError(f"a description is text, not {self.description!r}")
         if self.duration is not None and self.duration < -1:
             raise errors.RefusedError("an impact lasts no time or more; -1 seconds is for one of unknown length")
         return names

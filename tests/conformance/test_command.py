@@ -1,7 +1,9 @@
 """`notbefore conformance` as people use it."""
 
+import io
 import os
 import pty
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +12,10 @@ import pytest
 from tests.conformance.test_judging import closed_port
 from tests.conformance.wrong_server import Mistake, WrongServer, serving
 
-from notbefore.cli import consent
+from notbefore.cli import conformance, consent
 from notbefore.cli.main import main
+from notbefore.cli.output import Output
+from notbefore.conformance.report import Finding, Report, Verdict
 from notbefore.core import errors
 
 USAGE = [
@@ -21,6 +25,11 @@ USAGE = [
     (("127.0.0.1", "--api-version", "2020"), "--api-version: '2020' is none of 2017-03-01, "),
     (("127.0.0.1", "--provoke", "'"), '--provoke: "\'" cannot be split into words: No closing quotation'),
     (("127.0.0.1", "--provoke", ""), "--provoke: give the command that causes an event"),
+    (
+        ("127.0.0.1", "--only", "reboot", "--namespace"),
+        "only a handler is judged with --only, --namespace: give --client",
+    ),
+    (("--client", "x", "--strict", "--speed", "2"), "--client has endpoints of its own: leave out --speed, --strict"),
     (("169.254.169.254",), "On the real platform a first request switches Scheduled Events on for this VM for a day"),
 ]
 
@@ -57,6 +66,64 @@ def test_a_junit_file_that_cannot_be_written(capsys: pytest.CaptureFixture[str],
     with closed_port() as url:
         assert main(("conformance", url, "--junit", str(tmp_path))) == 1
     assert capsys.readouterr().err == f"notbefore: --junit: {tmp_path} cannot be written: Is a directory\n"
+
+
+def test_what_is_in_a_junit_file_stays_until_there_is_something_new(tmp_path: Path) -> None:
+    old, new = tmp_path / "old.xml", tmp_path / "new.xml"
+    old.write_text("before")
+    with closed_port() as url:
+        for file in (old, new):
+            assert main(("conformance", url, "--junit", str(file))) == 1
+    assert old.read_text() == "before"
+    assert not new.exists()
+
+
+def test_a_report_is_shown_although_its_file_cannot_be_written(capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(WrongServer(Mistake.NO_WAIT)) as wrong:
+        assert main(("conformance", wrong.url, "--api-version", "2020-07-01", "--junit", "/dev/full")) == 1
+    told = capsys.readouterr()
+    assert " pass, " in told.out
+    assert told.err == "notbefore: --junit: /dev/full cannot be written: No space left on device\n"
+
+
+def test_a_program_that_is_not_there_is_missed_before_anything_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    with closed_port() as url:
+        assert main(("conformance", url, "--provoke", "/no/such now")) == 1
+    assert capsys.readouterr().err == "notbefore: --provoke: there is no program '/no/such'\n"
+
+
+@pytest.mark.parametrize("asked", ["/metadata/scheduledevents?api-version=2020-07-01", "/Metadata/instance", "/"])
+def test_what_a_client_asks_for_may_be_pasted(asked: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with closed_port() as url:
+        assert main(("conformance", url + asked)) == 1
+    assert capsys.readouterr().err == f"notbefore: {url} cannot be judged: connection refused\n"
+
+
+def test_who_is_told_to_end_ends_the_command_first(tmp_path: Path) -> None:
+    """It is run when all else has been judged, says that it runs, and never ends by itself."""
+    running = tmp_path / "running"
+    os.mkfifo(running)
+    with serving(WrongServer(Mistake.NEVER_APPEARS, Mistake.NO_WAIT)) as wrong:
+        provoke = f"sh -c 'exec >{running}; sleep 0.1; echo; exec sleep 1000'"
+        arguments = ["conformance", wrong.url, "--api-version", "2020-07-01", "--provoke", provoke]
+        process = subprocess.Popen([sys.executable, "-m", "notbefore", *arguments], stderr=subprocess.PIPE)
+        with running.open("rb") as held:
+            assert held.readline() == b"\n"
+            process.send_signal(signal.SIGTERM)
+            _, told = process.communicate(timeout=60)
+            assert held.read() == b""
+    assert told.decode().splitlines()[1:] == ["notbefore: it was interrupted: nothing is reported"]
+    assert process.returncode == 1
+
+
+def test_who_cannot_show_marks_is_shown_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown, "ascii"))
+    report = Report(subject="x", findings=[Finding(clause="a", says="ü", verdict=Verdict.PASSED)])
+    assert conformance._encodable("| reboot | ✓ | ✗ | · |") == "| reboot | + | x | - |"
+    assert conformance._show(report, report.lines(), "", Output(json=False), None) == 0
+    sys.stdout.flush()
+    assert b"\\xfc" in shown.getvalue()
 
 
 def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:

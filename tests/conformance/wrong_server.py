@@ -201,7 +201,7 @@ class WrongServer:
     def failure(self) -> str:
         return ""
 
-    def close(self) -> None:
+    def close(self, *, at_once: bool = False) -> None:
         """As a command that has ended."""
 
     def _new_id(self) -> str:

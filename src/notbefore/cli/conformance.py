@@ -1,11 +1,16 @@
 """`notbefore conformance`: judges an endpoint by what the protocol promises, or a handler by what it makes of that."""
 
+import io
+import re
 import shlex
+import signal
 import sys
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -24,8 +29,13 @@ if TYPE_CHECKING:
     from notbefore.conformance.report import Line, Report
 
 STYLES = {"pass": "green", "fail": "bold red", "not applicable": "dim"}
+PLAIN_MARKS = str.maketrans("✓✗·", "+x-")
+"""Of the scoreboard, for those who cannot show it."""
+SPEED, WITHIN, NAME, JOBS = "1", "2s", "web-0", 6
 SHORTEST, LONGEST = timedelta(seconds=1), timedelta(minutes=5)
 """To notice an event in; everything that a handler lives through becomes longer with it."""
+
+_ASKED = re.compile(r"/metadata/[^#]*\Z", re.IGNORECASE)
 
 Url = Annotated[str | None, typer.Argument(metavar="URL", help="The endpoint to judge.", show_default=False)]
 Provoke = Annotated[
@@ -62,51 +72,99 @@ def register(app: typer.Typer) -> None:
 def conformance(
     url: Url = None,
     provoke: Provoke = None,
-    speed: Speed = "1",
+    speed: Speed = SPEED,
     strict: Strict = False,
     api_version: ApiVersion = None,
     junit: Junit = None,
     yes: Yes = False,
     client: Client = None,
     only: Only = None,
-    within: Within = "2s",
+    within: Within = WITHIN,
     must_approve: MustApprove = False,
-    name: Name = "web-0",
+    name: Name = NAME,
     namespace: Namespace = False,
-    jobs: Jobs = 6,
+    jobs: Jobs = JOBS,
     json: options.Json = False,
 ) -> int:
     """Judge a metadata endpoint, anybody's, by what the protocol promises; with --client, a handler."""
     out = Output(json=json)
+    of_clients = {
+        "--only": bool(only),
+        "--within": within != WITHIN,
+        "--must-approve": must_approve,
+        "--name": name != NAME,
+        "--namespace": namespace,
+        "--jobs": jobs != JOBS,
+    }
+    of_endpoints = {
+        "URL": url is not None,
+        "--provoke": provoke is not None,
+        "--speed": speed != SPEED,
+        "--strict": strict,
+        "--api-version": bool(api_version),
+    }
+    _refuse(of_clients if client is None else of_endpoints, client is not None)
     if client is not None:
-        if url is not None or provoke is not None:
-            raise UsageError("--client has endpoints of its own: leave the URL and --provoke out")
         argv, span = _command(client, "--client", "runs the handler"), _within(within)
-        if junit is not None:
-            _write(junit, b"")
-        return _judge_client(argv, span, name, only or [], must_approve, namespace, jobs, out, junit)
+        _check(junit)
+        with _ending_as_told():
+            return _judge_client(argv, span, name, only or [], must_approve, namespace, jobs, out, junit)
     if url is None:
         raise UsageError("name the endpoint to judge, such as http://169.254.169.254")
     endpoint = _endpoint(url)
     argv = _command(provoke, "--provoke", "causes an event") if provoke is not None else []
     divided, judged = _speed(speed), _versions(api_version or [])
-    if junit is not None:
-        # Now rather than when everything has been judged.
-        _write(junit, b"")
-    consent.to_listen(endpoint.host, yes=yes)
-    report = _judge(endpoint, argv, divided, judged, strict)
+    _check(junit)
+    with _ending_as_told():
+        report = _judge(endpoint, argv, divided, judged, strict, yes)
     return _show(report, report.lines(), report.summary(), out, junit)
 
 
-def _judge(endpoint: Candidate, argv: list[str], speed: float, judged: list[Version], strict: bool) -> "Report":
+def _refuse(others: dict[str, bool], is_client: bool) -> None:
+    """What belongs to the other of the two."""
+    given = [name for name, is_given in others.items() if is_given]
+    if given and is_client:
+        raise UsageError(f"--client has endpoints of its own: leave out {', '.join(given)}")
+    if given:
+        raise UsageError(f"only a handler is judged with {', '.join(given)}: give --client, or leave that out")
+
+
+@contextmanager
+def _ending_as_told() -> Iterator[None]:
+    """Whoever ends us, what we have started is ended first; a second word changes nothing."""
+    numbers = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
+    if threading.current_thread() is not threading.main_thread():
+        numbers = []
+
+    def interrupt(*_: object) -> None:
+        for number in numbers:
+            signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    for number in numbers:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise errors.UnavailableError("it was interrupted: nothing is reported") from None
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _judge(
+    endpoint: Candidate, argv: list[str], speed: float, judged: list[Version], strict: bool, yes: bool
+) -> "Report":
     from notbefore.conformance.endpoint import judging, life, pace, provoking
 
+    provoke = provoking.by_command(argv) if argv else None
+    consent.to_listen(endpoint.host, yes=yes)
     if argv:
         sys.stderr.write(f"The command will be run {life.EVENTS} times.\n")
     per_second = None if consent.is_loopback(endpoint.host) else pace.POLITE
     found = judging.Options(
         versions=judged,
-        provoke=provoking.by_command(argv) if argv else None,
+        provoke=provoke,
         speed=speed,
         strict=strict,
         pace=pace.Pace(per_second=per_second),
@@ -141,28 +199,49 @@ def _judge_client(
         _progress("")
     if not out.json:
         for row in scoreboard.rows(report):
-            out.line(row)
+            out.line(_encodable(row))
         out.line()
     return _show(report, scoreboard.lines(report), scoreboard.summary(report), out, junit)
 
 
 def _show(report: "Report", lines: "Iterable[Line]", summary: str, out: Output, junit: Path | None) -> int:
-    if junit is not None:
-        _write(junit, report.junit())
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # What was seen may hold any character, and a terminal need not know it.
+        sys.stdout.reconfigure(errors="backslashreplace")
     if out.json:
         out.data(report.data())
     else:
         for line in lines:
             out.line(f"{line.verdict:<14}", line.text, style=STYLES[line.verdict])
         out.line(f"{report.subject}: {summary}")
+    if junit is not None:
+        _write(junit, "wb", report.junit())
     return 0 if report.passed else 1
 
 
-def _write(file: Path, data: bytes) -> None:
+def _check(junit: Path | None) -> None:
+    """Now rather than when everything has been judged; what is there stays until then."""
+    if junit is not None:
+        is_new = not junit.exists()
+        _write(junit, "ab", b"")
+        if is_new:
+            junit.unlink()
+
+
+def _write(file: Path, mode: Literal["ab", "wb"], data: bytes) -> None:
     try:
-        file.write_bytes(data)
+        with file.open(mode) as opened:
+            opened.write(data)
     except OSError as error:
         raise errors.RefusedError(f"--junit: {file} cannot be written: {error.strerror}") from None
+
+
+def _encodable(row: str) -> str:
+    try:
+        row.encode(sys.stdout.encoding)
+    except UnicodeEncodeError:
+        return row.translate(PLAIN_MARKS)
+    return row
 
 
 def _progress(said: str) -> None:
@@ -174,7 +253,8 @@ def _progress(said: str) -> None:
 
 def _endpoint(url: str) -> Candidate:
     try:
-        return finding.parse(url, "URL")
+        # Whoever pastes what a client asks for means the same endpoint.
+        return finding.parse(_ASKED.sub("", url), "URL")
     except errors.RefusedError as error:
         raise UsageError(error.message) from None
 

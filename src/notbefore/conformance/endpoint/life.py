@@ -1,7 +1,7 @@
 """Judging the life of provoked events: announced, approved, Started, gone."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import inf
@@ -105,9 +105,10 @@ class Life:
             for flight in flights.values():
                 stack.callback(flight.close)
             try:
-                provoked = stack.enter_context(closing(self._provoke()))
+                provoked = self._provoke()
             except errors.RefusedError as error:
                 return self._fail(error.message)
+            stack.push(lambda kind, *_: provoked.close(at_once=kind is not None))
             sighting = self._appear(provoked, before)
             if sighting is None:
                 return False

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.acceptance.running import until
 
-from notbefore.conformance.handlers.child import LAST_WORDS, Child
+from notbefore.conformance.handlers.child import LAST_WORDS, MARK, Child
 from notbefore.core import errors
 
 STUBBORN = """
@@ -19,6 +19,22 @@ time.sleep(60)
 """
 
 
+DAEMON = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        open(sys.argv[1], "w").write(str(os.getpid()))
+    else:
+        os._exit(0)
+time.sleep(60)
+"""
+
+
+def mine(folder: Path) -> dict[str, str]:
+    return {**os.environ, MARK: str(folder)}
+
+
 def is_running(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
@@ -28,7 +44,7 @@ def is_running(pid: int) -> bool:
 
 def test_it_ends_with_all_that_it_started_also_if_it_does_not_want_to(tmp_path: Path) -> None:
     file = tmp_path / "pid"
-    child = Child([sys.executable, "-I", "-c", STUBBORN, str(file)], os.environ)
+    child = Child([sys.executable, "-I", "-c", STUBBORN, str(file)], mine(tmp_path))
     pid = int(until(lambda: file.exists() and file.read_text()))
     assert child.exit_code is None
     child.end(grace=0.1)
@@ -36,8 +52,19 @@ def test_it_ends_with_all_that_it_started_also_if_it_does_not_want_to(tmp_path: 
     until(lambda: not is_running(pid))
 
 
-def test_what_it_says_last_is_kept() -> None:
-    child = Child(["sh", "-c", "yes | head -c 1000000; echo; echo the end >&2; exit 3"], os.environ)
+def test_also_what_has_left_its_session(tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    child = Child([sys.executable, "-I", "-c", DAEMON, str(file)], mine(tmp_path))
+    pid = int(until(lambda: file.exists() and file.read_text()))
+    other = Child(["sleep", "60"], mine(tmp_path / "other"))
+    child.end()
+    until(lambda: not is_running(pid))
+    assert other.exit_code is None
+    other.end()
+
+
+def test_what_it_says_last_is_kept(tmp_path: Path) -> None:
+    child = Child(["sh", "-c", "yes | head -c 1000000; echo; echo the end >&2; exit 3"], mine(tmp_path))
     until(lambda: child.exit_code is not None)
     child.end()
     assert child.exit_code == 3
@@ -45,6 +72,6 @@ def test_what_it_says_last_is_kept() -> None:
     assert len(child.said) == LAST_WORDS
 
 
-def test_what_cannot_be_run() -> None:
+def test_what_cannot_be_run(tmp_path: Path) -> None:
     with pytest.raises(errors.RefusedError, match="--client: '/nowhere' cannot be run: No such file or directory"):
-        Child(["/nowhere"], os.environ)
+        Child(["/nowhere"], mine(tmp_path))

@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from tests.acceptance.running import until
 
 from notbefore.cli.main import main
 from notbefore.conformance.handlers import running, situations
@@ -17,8 +18,8 @@ from notbefore.conformance.handlers.living import Handler
 
 WITHIN = timedelta(seconds=2)
 USAGE = [
-    (("http://x", "--client", "true"), "--client has endpoints of its own: leave the URL and --provoke out"),
-    (("--provoke", "true", "--client", "true"), "--client has endpoints of its own: leave the URL and --provoke out"),
+    (("http://x", "--client", "true"), "--client has endpoints of its own: leave "),
+    (("--provoke", "true", "--client", "true"), "--client has endpoints of its own: leave "),
     (("--client", ""), "--client: give the command that runs the handler"),
     (("--client", "'"), '--client: "\'" cannot be split into words: No closing quotation'),
     (("--client", "true", "--within", "soon"), "--within: 'soon' is not a duration: give one such as"),
@@ -135,3 +136,29 @@ def test_a_namespace_that_is_not_permitted_is_refused_in_a_sentence() -> None:
     probe = "from notbefore.conformance.handlers import namespace; namespace.enter()"
     done = subprocess.run([*nobody, sys.executable, "-c", probe], capture_output=True, text=True, check=False)
     assert "not permitted here (operation not permitted): run this as root" in done.stderr
+
+
+ENDABLE = """
+import signal, sys
+from tests.acceptance.running import until
+
+from notbefore.cli.main import main
+signal.signal(signal.SIGTERM, signal.default_int_handler)
+sys.exit(main(("conformance", "--client", *sys.argv[1:])))
+"""
+
+
+def test_whoever_ends_it_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "tmp").mkdir()
+    pids = tmp_path / "pids"
+    handler = f"sh -c 'echo $$ >> {pids}; exec sleep 60'"
+    with subprocess.Popen(
+        [sys.executable, "-c", ENDABLE, handler], env={**os.environ, "TMPDIR": str(tmp_path / "tmp")}
+    ) as run:
+        until(lambda: pids.exists() and pids.read_text().count("\n") >= 2)
+        run.terminate()
+        assert run.wait(15) != 0
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids.read_text().split())
+    assert list((tmp_path / "tmp").iterdir()) == []
+    # Those that had not begun do not begin.
+    assert len(pids.read_text().split()) <= 1 + (os.cpu_count() or 1)

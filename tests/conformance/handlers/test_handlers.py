@@ -74,6 +74,10 @@ def failures(report: Report) -> set[tuple[str, str]]:
     return {(finding.clause, finding.where) for finding in report.findings if finding.verdict is Verdict.FAILED}
 
 
+def told(report: Report) -> str:
+    return "\n".join(line.text for line in scoreboard.lines(report) if line.verdict is Verdict.FAILED)
+
+
 def test_our_agent_has_a_clean_sheet_and_each_mistake_of_others_is_caught(tmp_path: Path) -> None:
     """All at once: they mostly wait."""
     starting = threading.Semaphore(2)
@@ -95,9 +99,9 @@ def test_our_agent_has_a_clean_sheet_and_each_mistake_of_others_is_caught(tmp_pa
         agent = pool.submit(judged, AGENT, must_approve=True)
         others = [pool.submit(judged, case.argv, case.situations, must_approve=case.must_approve) for case in MISTAKES]
 
-    assert agent.result().passed, list(scoreboard.lines(agent.result()))
+    assert agent.result().passed, told(agent.result())
     # Nothing is clean only because nobody looked.
     judged_by = {finding.clause for finding in agent.result().findings if finding.verdict is Verdict.PASSED}
     assert judged_by == {finding.clause for finding in agent.result().findings}
     for case, other in zip(MISTAKES, others, strict=True):
-        assert failures(other.result()) == case.caught, (case.mistake, list(scoreboard.lines(other.result())))
+        assert failures(other.result()) == case.caught, f"{case.mistake}\n{told(other.result())}"

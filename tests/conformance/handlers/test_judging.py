@@ -85,6 +85,7 @@ SEEN = Evidence(
     me=ME,
     lives=[life()],
     requests=polls(99, 101, 111),
+    listened=22,
     approvals=[approval(ID, prepared=[ID])],
     prepared=[ID],
     recovered=[f"{ID} is over"],
@@ -126,10 +127,19 @@ def test_a_process_that_ended_is_told_once() -> None:
 @pytest.mark.parametrize(
     ("requests", "seen"),
     [
-        ([], "no request at all"),
-        ([request(99, status=400)], f"1 other requests, the last being GET {PATH} that was answered 400"),
-        ([request(99, target="/x", status=404)], "1 other requests, the last being GET /x that was answered 404"),
-        ([request(99, status=None)], f"1 other requests, the last being GET {PATH} that was answered nothing"),
+        ([], "no request at all in the first 22 s"),
+        (
+            [request(99, status=400)],
+            f"1 other requests in the first 22 s, the last being GET {PATH} that was answered 400",
+        ),
+        (
+            [request(99, target="/x", status=404)],
+            "1 other requests in the first 22 s, the last being GET /x that was answered 404",
+        ),
+        (
+            [request(99, status=None)],
+            f"1 other requests in the first 22 s, the last being GET {PATH} that was answered nothing",
+        ),
     ],
 )
 def test_whoever_never_saw_a_document_is_judged_by_that_alone(requests: Sequence[Requested], seen: str) -> None:

@@ -2,9 +2,12 @@
 
 import contextlib
 import os
+import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from notbefore.agent.posix.processes import Group
 from notbefore.core import errors
@@ -15,6 +18,8 @@ LAST_WORDS = 400
 """Characters of that for the report."""
 GRACE = 5.0
 """Seconds to end in, once it is asked to."""
+MARK = "NOTBEFORE_SITUATION_DIR"
+"""The variable that nobody else has with the same value."""
 
 
 class Child:
@@ -31,6 +36,7 @@ class Child:
         except OSError as error:
             raise errors.RefusedError(f"{flag}: {argv[0]!r} cannot be run: {error.strerror}") from None
         self._group = Group(self._process)
+        self._mark = f"{MARK}={environment[MARK]}".encode()
         self._said = b""
         self._listening = threading.Thread(target=self._listen, name="handler-output", daemon=True)
         self._listening.start()
@@ -52,7 +58,8 @@ class Child:
         if self._group.alive:
             self._group.kill()
         self._process.wait()
-        # Whatever has left the group may hold the pipe open for ever.
+        _kill_all_with(self._mark)
+        # Whatever is left all the same may hold the pipe open for ever.
         self._listening.join(grace)
 
     def _listen(self) -> None:
@@ -60,3 +67,18 @@ class Child:
         with self._process.stdout as pipe:
             while said := os.read(pipe.fileno(), KEPT):
                 self._said = (self._said + said)[-KEPT:]
+
+
+def _kill_all_with(mark: bytes) -> None:
+    """Whatever has left the group, as daemons do, still has its variables. Linux only."""
+    if sys.platform != "linux":
+        return
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        # Whoever ends meanwhile, or is not ours to look at, is left alone.
+        with contextlib.suppress(OSError):
+            process = os.pidfd_open(int(name))
+            try:
+                if mark in Path(f"/proc/{name}/environ").read_bytes().split(b"\0"):
+                    signal.pidfd_send_signal(process, signal.SIGKILL)
+            finally:
+                os.close(process)

@@ -38,6 +38,8 @@ class Evidence:
     me: str
     lives: Sequence[Life]
     requests: Sequence[Requested]
+    listened: float
+    """Seconds in which its first poll had to come."""
     approvals: Sequence[tuple[Requested, Lines]]
     """With what had been prepared when each came."""
     prepared: Lines

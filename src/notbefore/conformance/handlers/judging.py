@@ -119,10 +119,11 @@ def _is_answered(evidence: Evidence, _: Options) -> Judgement:
     if is_heard(evidence):
         return Passed()
     expected = "a GET of /metadata/scheduledevents that is answered with a document"
+    listened = f"in the first {evidence.listened:g} s"
     if not evidence.requests:
-        return Failed(expected, "no request at all")
+        return Failed(expected, f"no request at all {listened}")
     last = evidence.requests[-1]
-    return Failed(expected, f"{len(evidence.requests)} other requests, the last being {_told(last)}")
+    return Failed(expected, f"{len(evidence.requests)} other requests {listened}, the last being {_told(last)}")
 
 
 def _goes_on(evidence: Evidence, _: Options) -> Judgement:

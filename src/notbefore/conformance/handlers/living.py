@@ -89,6 +89,8 @@ class Trial:
     @contextmanager
     def handling(self) -> Iterator[None]:
         with self._handler.starting:
+            if self._handler.stopping.is_set():
+                raise errors.ConflictError("the run was ended: start another one")
             if self._situation.begins_first:
                 self._emulator.play(self._situation.scenario)
             folder = str(self._folder)
@@ -113,9 +115,9 @@ class Trial:
 
     def watch(self) -> Evidence:
         situation = self._situation
-        to_notice = situation.allowed(self._handler.within).total_seconds()
+        to_notice = self._to_notice
         goes_on = False
-        if self._until(self._is_heard, self._handler.to_ask + to_notice):
+        if self._until(self._is_heard, self._to_ask):
             if not situation.begins_first:
                 self._emulator.play(situation.scenario)
             self._until(self._is_over, 2 * situation.longest.total_seconds() + SPARE)
@@ -184,6 +186,14 @@ class Trial:
         )
 
     @property
+    def _to_notice(self) -> float:
+        return self._situation.allowed(self._handler.within).total_seconds()
+
+    @property
+    def _to_ask(self) -> float:
+        return self._handler.to_ask + self._to_notice
+
+    @property
     def _running(self) -> Child:
         assert self._child is not None
         return self._child
@@ -237,6 +247,7 @@ class Trial:
             me=self._handler.me,
             lives=self._emulator.look(self._lives),
             requests=self._witness.all,
+            listened=self._to_ask,
             approvals=tuple(self._witness.witnessed),
             prepared=self._prepared.lines(),
             recovered=self._recovered.lines(),

@@ -1,5 +1,6 @@
 """What was found of a handler, for people: a scoreboard in Markdown, to publish, and a line for each reason."""
 
+import re
 from collections.abc import Iterator, Sequence
 
 from notbefore.conformance.handlers import clauses
@@ -8,6 +9,11 @@ from notbefore.conformance.report import Finding, Line, Report, Verdict
 MARKS = {Verdict.PASSED: "✓", Verdict.FAILED: "✗", Verdict.NOT_APPLICABLE: "·"}
 FIRST = "situation"
 MOST_NAMES = 4
+CHANGING = re.compile(
+    r"[0-9A-F]{8}(-[0-9A-F]{4}){3}-[0-9A-F]{12}|notbefore-conformance-\w+|line \d+|:\d+|[0-9.]+ s\b|\d+ other",
+    re.IGNORECASE,
+)
+"""What may differ where the reason is the same: ids, folders, lines, ports, seconds, counts. The first is shown."""
 
 
 def rows(report: Report) -> Iterator[str]:
@@ -28,8 +34,9 @@ def lines(report: Report) -> Iterator[Line]:
         groups: dict[tuple[Verdict, str], list[Finding]] = {}
         for finding in report.findings:
             if finding.clause == clause.id:
-                groups.setdefault((finding.verdict, finding.told), []).append(finding)
-        for (verdict, told), findings in groups.items():
+                groups.setdefault((finding.verdict, CHANGING.sub("", finding.told)), []).append(finding)
+        for (verdict, _), findings in groups.items():
+            told = findings[0].told
             where = f" [{_names(findings)}]" if len(groups) > 1 else ""
             yield Line(verdict=verdict, text=f"{clause.id:<{width}}  {clause.says}{where}{f': {told}' if told else ''}")
 

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 __all__ = ["ScheduledEvents"]
 
 if TYPE_CHECKING:
-    from notbefore.emulator.scheduled_events import ScheduledEvents
+    from notbefore.emulator.testing.scheduled_events import ScheduledEvents
 else:
 
     def __getattr__(name: str) -> object:
         # Only now: what imports a part of the emulator need not load the whole.
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from notbefore.emulator.scheduled_events import ScheduledEvents
+        from notbefore.emulator.testing.scheduled_events import ScheduledEvents
 
         return ScheduledEvents

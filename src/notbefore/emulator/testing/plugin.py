@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from notbefore.emulator.scheduled_events import ScheduledEvents
-    from notbefore.emulator.situation import Situation
+    from notbefore.emulator.testing.scheduled_events import ScheduledEvents
+    from notbefore.emulator.testing.situation import Situation
 
 EVENTS = "scheduled_events"
 SITUATION = "each_situation"
@@ -41,7 +41,7 @@ def scheduled_events(request: pytest.FixtureRequest) -> Iterator[ScheduledEvents
 @pytest.fixture
 def each_situation(request: pytest.FixtureRequest, scheduled_events: ScheduledEvents) -> Situation:
     """The test is run once for each scenario of the catalogue, and for each fault."""
-    from notbefore.emulator.situation import Situation
+    from notbefore.emulator.testing.situation import Situation
 
     return Situation(scheduled_events, request.param)
 
@@ -55,7 +55,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if SITUATION not in metafunc.fixturenames:
         return
     from notbefore.core import errors
-    from notbefore.emulator import situation
+    from notbefore.emulator.testing import situation
 
     marker = metafunc.definition.get_closest_marker(SITUATION)
     try:
@@ -68,7 +68,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if any(EVENTS in getattr(item, "fixturenames", ()) for item in session.items):
         # Now rather than within the first test; the fixture says what is missing.
         with contextlib.suppress(ImportError):
-            import notbefore.emulator.scheduled_events  # noqa: F401
+            import notbefore.emulator.testing.scheduled_events  # noqa: F401
 
 
 @pytest.hookimpl(wrapper=True)
@@ -83,7 +83,7 @@ def _start(item: pytest.Item, stack: contextlib.ExitStack) -> ScheduledEvents:
     try:
         from notbefore.core import errors
         from notbefore.emulator.scenarios.text import nearest
-        from notbefore.emulator.scheduled_events import ScheduledEvents
+        from notbefore.emulator.testing.scheduled_events import ScheduledEvents
     except ImportError as error:
         raise pytest.fail.Exception(f"{error}: {EVENTS} needs notbefore[emulator]", pytrace=False) from None
     settings: dict[str, Any] = {}

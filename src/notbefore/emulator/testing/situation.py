@@ -6,10 +6,10 @@ from fnmatch import fnmatchcase
 from notbefore.core import errors
 from notbefore.emulator.faults import showing, table
 from notbefore.emulator.faults.table import Changes, Fault, Holds, Since
-from notbefore.emulator.performance import Performance
 from notbefore.emulator.scenarios import catalogue
 from notbefore.emulator.scenarios.text import nearest
-from notbefore.emulator.scheduled_events import ScheduledEvents
+from notbefore.emulator.testing.performance import Performance
+from notbefore.emulator.testing.scheduled_events import ScheduledEvents
 
 SCENARIO = "scenario"
 FAULT = "fault"

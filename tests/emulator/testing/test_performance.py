@@ -9,7 +9,7 @@ from tests.emulator.handling import approving, get, polling
 
 from notbefore.core import errors
 from notbefore.emulator import ScheduledEvents
-from notbefore.emulator.situation import TIMES, Situation
+from notbefore.emulator.testing.situation import TIMES, Situation
 
 NOT_TO_BE_APPROVED = ("hardware-failure", "vanishing-event")
 """Started at once, or gone too soon."""

@@ -4,13 +4,13 @@ from importlib.metadata import entry_points
 
 import pytest
 
-from notbefore.emulator import situation
 from notbefore.emulator.faults import table
 from notbefore.emulator.scenarios import catalogue
+from notbefore.emulator.testing import situation
 
 pytest_plugins = ("pytester",)
 
-PLUGIN = "notbefore.emulator.plugin"
+PLUGIN = "notbefore.emulator.testing.plugin"
 OPTIONS = ("-p", PLUGIN, "-p", "no:cacheprovider", "--strict-markers", "-W", "error")
 
 
@@ -41,9 +41,9 @@ def test_all_is_imported_before_the_first_test_that_uses_it_and_else_nothing(
     pytester.makepyfile(f"def test_one({argument}): pass")
     done = pytester.runpytest_subprocess(*OPTIONS, "-s")
     done.assert_outcomes(passed=1)
-    nothing = f"{['notbefore', 'notbefore.emulator', PLUGIN]}"
+    nothing = f"{['notbefore', 'notbefore.emulator', 'notbefore.emulator.testing', PLUGIN]}"
     assert (nothing in done.outlines) is not loaded
-    assert ("'notbefore.emulator.scheduled_events'" in done.stdout.str()) is loaded
+    assert ("'notbefore.emulator.testing.scheduled_events'" in done.stdout.str()) is loaded
 
 
 def test_the_endpoint_is_found_and_then_forgotten(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,14 +11,14 @@ from typing import Literal, Self
 from notbefore.core import errors, fleet
 from notbefore.core.operations import Kind
 from notbefore.emulator import words
-from notbefore.emulator.announced import AnnouncedEvent
 from notbefore.emulator.announcing import Announcement
 from notbefore.emulator.emulator import Emulator
 from notbefore.emulator.faults import table
-from notbefore.emulator.performance import Performance
 from notbefore.emulator.requests import Requested, Requests
 from notbefore.emulator.scenarios.text import nearest
 from notbefore.emulator.stage import Stage
+from notbefore.emulator.testing.announced import AnnouncedEvent
+from notbefore.emulator.testing.performance import Performance
 from notbefore.settings.spans import Span
 from notbefore.settings.values import SPEED_MAX, SPEED_MIN
 from notbefore.wire import versions

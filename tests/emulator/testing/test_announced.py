@@ -10,7 +10,7 @@ from tests.acceptance.running import until
 from tests.emulator.handling import approve, approving, get
 
 from notbefore.emulator import ScheduledEvents
-from notbefore.emulator.announced import AnnouncedEvent
+from notbefore.emulator.testing.announced import AnnouncedEvent
 
 VIRTUAL = pytest.mark.scheduled_events(time="virtual")
 NAMED = r"<Reboot of web-0 \({status}, [0-9A-F-]{{36}}\)>"

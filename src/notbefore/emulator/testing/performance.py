@@ -6,12 +6,12 @@ from pathlib import Path
 from time import monotonic
 
 from notbefore.core import errors
-from notbefore.emulator.announced import AnnouncedEvent
 from notbefore.emulator.emulator import Emulator
 from notbefore.emulator.playing import Player
 from notbefore.emulator.requests import Requests
 from notbefore.emulator.scenarios import catalogue
 from notbefore.emulator.scenarios.format import FOREVER
+from notbefore.emulator.testing.announced import AnnouncedEvent
 
 LOOK = 0.05
 

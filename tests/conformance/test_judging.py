@@ -56,7 +56,7 @@ def test_who_refuses_for_the_rate_is_asked_again_and_more_slowly() -> None:
         wrong.refuses_first = 1
         ask, heard = asker(wrong.url)
         assert ask.ask(get(NEWEST.name)).status == 200
-        assert [each.status for each in heard] == [200]
+        assert [each.status for each in heard] == [429, 200]
         begun = monotonic()
         for _ in range(3):
             ask.ask(get(NEWEST.name))
@@ -88,6 +88,19 @@ def test_with_an_event_announced_nothing_is_sent_that_might_approve_it() -> None
     assert told["approval.malformed"].startswith("an event is announced: nothing is sent")
     assert told["event.id"] == ""
     assert told["life.appears"] == "needs an event: give --provoke"
+
+
+def test_an_event_that_comes_meanwhile_is_not_approved_by_chance() -> None:
+    wrong = WrongServer(Mistake.EMPTY_LIST_ACCEPTED, Mistake.NO_WAIT)
+
+    def progress(said: str) -> None:
+        if "what is no approval" in said:
+            wrong.provoke()
+
+    report = judged(wrong, Case(""), progress=progress)
+    told = {finding.clause: finding.told for finding in report.findings}
+    assert told["approval.malformed"].startswith("an event is announced: nothing is sent")
+    assert told["endpoint.order"] == ""
 
 
 def test_an_event_that_is_born_started_is_judged_as_far_as_it_goes() -> None:

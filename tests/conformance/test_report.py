@@ -25,15 +25,16 @@ REPORT = Report(
 )
 
 
-def test_a_line_for_each_clause_and_verdict() -> None:
+def test_a_line_for_each_clause_verdict_and_reason() -> None:
     assert [(line.verdict, line.text) for line in REPORT.lines()] == [
         (PASSED, "a.one    a.one holds"),
         (FAILED, "a.other  a.other holds [2017]: expected 400, saw 200"),
         (PASSED, "a.other  a.other holds [2020]"),
-        (FAILED, "b.both   b.both holds: expected 1, saw 2 \x1b[31m"),
+        (FAILED, "b.both   b.both holds [2017]: expected 1, saw 2 \x1b[31m"),
+        (FAILED, "b.both   b.both holds [2020]: expected 1, saw 3"),
         (NOT_APPLICABLE, "b.none   b.none holds: no event was listed"),
     ]
-    assert REPORT.summary() == "2 pass, 2 fail, 1 not applicable"
+    assert REPORT.summary() == "2 pass, 3 fail, 1 not applicable"
 
 
 def test_one_failure_fails_the_whole() -> None:

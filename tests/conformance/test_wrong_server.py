@@ -35,7 +35,7 @@ def living(breaks: str, versions: Sequence[str] = ("2020-07-01",), kind: str = "
 
 REPEATS = (
     "approval.idempotent approval.started approval.incarnation approval.unknown-keys approval.content-type"
-    " approval.id-case endpoint.chunked endpoint.expect"
+    " approval.large etag.on-post approval.id-case endpoint.chunked endpoint.expect"
 )
 TWO = ("2017-03-01", "2020-07-01")
 
@@ -57,6 +57,7 @@ CASES = {
     Mistake.HISTORIC_PATH_UNKNOWN: Case("version.in-path"),
     Mistake.PATH_CASE: Case("endpoint.path-case"),
     Mistake.NOT_FOUND_FOR_METHOD: Case("endpoint.method"),
+    Mistake.HEAD_LIKE_GET: Case("endpoint.method"),
     Mistake.NO_ALLOW: Case("endpoint.allow"),
     Mistake.NO_PROXY_CHECK: Case("endpoint.proxy instance.proxy"),
     Mistake.REPEATED_ACCEPTED: Case("endpoint.repeated"),
@@ -71,6 +72,10 @@ CASES = {
     Mistake.NO_NEWEST_VERSIONS: Case("version.listed"),
     # The document
     Mistake.NO_DATE: Case("document.date"),
+    Mistake.DATE_OF_YESTERDAY: Case("document.clock"),
+    Mistake.NOT_BEFORE_MOVES: living("life.same-facts approval.no-effect"),
+    Mistake.DESCRIPTION_BY_VERSION: living("version.same-facts", ("2019-08-01", "2020-07-01")),
+    Mistake.LISTED_TWICE: living("event.once"),
     Mistake.HTML: Case("document.content-type"),
     Mistake.PRETTY: Case("document.compact"),
     Mistake.OTHER_ORDER: Case("document.order"),
@@ -143,6 +148,8 @@ FAMILIES: Sequence[tuple[Mapping[Mistake, str], Case]] = (
             Mistake.ANSWERS_WITH_BODY: "approval.empty",
             Mistake.FORM_REFUSED: "approval.content-type",
             Mistake.NUMBER_BESIDE_REFUSED: "approval.incarnation",
+            Mistake.UNCHANGED_ON_POST: "etag.on-post",
+            Mistake.ONLY_SMALL_ACCEPTED: "approval.large",
             Mistake.UNKNOWN_KEYS_REFUSED: "approval.unknown-keys",
             Mistake.ID_CASE: "approval.id-case",
             Mistake.CHUNKS_UNREAD: "endpoint.chunked",
@@ -156,7 +163,8 @@ FAMILIES: Sequence[tuple[Mapping[Mistake, str], Case]] = (
             Mistake.NUMBERS_IN_INSTANCE: "instance.text",
             Mistake.LEAF_QUOTED: "instance.leaf",
             Mistake.LEAF_IN_JSON: "instance.leaf-json",
-            Mistake.INSTANCE_ANY_VERSION: "instance.version",
+            Mistake.INSTANCE_ANY_VERSION: "instance.version instance.no-version",
+            Mistake.VERSIONS_ARE_NUMBERS: "instance.versions",
         },
         Case(""),
     ),

@@ -52,6 +52,7 @@ class Mistake(StrEnum):
     PROXY_UNCHECKED_ON_POST = auto()
     REPEATED_ON_POST = auto()
     VERSION_UNCHECKED_ON_POST = auto()
+    HEAD_LIKE_GET = auto()
     FALSE_HEADER_ON_POST = auto()
     # What refusals say
     ERRORS_AS_TEXT = auto()
@@ -60,6 +61,10 @@ class Mistake(StrEnum):
     NO_NEWEST_VERSIONS = auto()
     # The document
     NO_DATE = auto()
+    DATE_OF_YESTERDAY = auto()
+    NOT_BEFORE_MOVES = auto()
+    DESCRIPTION_BY_VERSION = auto()
+    LISTED_TWICE = auto()
     HTML = auto()
     PRETTY = auto()
     OTHER_ORDER = auto()
@@ -89,12 +94,14 @@ class Mistake(StrEnum):
     TAG_EXACT = auto()
     ANY_TAG_MATCHES = auto()
     TAG_ON_POST = auto()
+    UNCHANGED_ON_POST = auto()
     NO_WAIT = auto()
     WAIT_UNCONDITIONAL = auto()
     WAIT_SLEEPS = auto()
     # Approving
     EMPTY_LIST_ACCEPTED = auto()
     LARGE_ACCEPTED = auto()
+    ONLY_SMALL_ACCEPTED = auto()
     UNKNOWN_ACCEPTED = auto()
     FIRST_ONLY = auto()
     ANSWERS_202 = auto()
@@ -114,6 +121,7 @@ class Mistake(StrEnum):
     LEAF_QUOTED = auto()
     INSTANCE_ONE_VERSION = auto()
     INSTANCE_ANY_VERSION = auto()
+    VERSIONS_ARE_NUMBERS = auto()
     OTHER_NAME = auto()
     # Life
     NEVER_APPEARS = auto()
@@ -262,7 +270,8 @@ class WrongServer:
                 if text or (self.has(Mistake.APPROVAL_ERRORS_AS_TEXT) and asked.method == "POST"):
                     headers["Content-Type"], body = "text/plain", b"Bad request"
         if not self.has(Mistake.NO_DATE):
-            headers["Date"] = format_datetime(datetime.now(UTC), usegmt=True)
+            late = timedelta(days=self.has(Mistake.DATE_OF_YESTERDAY))
+            headers["Date"] = format_datetime(datetime.now(UTC) - late, usegmt=True)
         return status, headers, body
 
     def _serve(self, asked: Asked) -> Reply:
@@ -275,7 +284,8 @@ class WrongServer:
             raise Refusal(404, "Not found")
         path = split.path if self.has(Mistake.PATH_CASE) else split.path.lower()
         serve, methods = self._place(path)
-        if asked.method not in methods:
+        like_get = asked.method == "HEAD" and self.has(Mistake.HEAD_LIKE_GET)
+        if asked.method not in methods and not like_get:
             allow = {} if self.has(Mistake.NO_ALLOW) else {"Allow": ", ".join(methods)}
             raise Refusal(404 if self.has(Mistake.NOT_FOUND_FOR_METHOD) else 405, "Not allowed", allow)
         pairs = parse_qsl(split.query)
@@ -302,7 +312,8 @@ class WrongServer:
             if not self.has(Mistake.HISTORIC_PATH_UNKNOWN):
                 return self._scheduled_events, ["GET", "POST"]
         elif path == "/metadata/versions" and not self.has(Mistake.NO_INSTANCE):
-            return lambda *_: self._json({"apiVersions": VERSIONS}), ["GET"]
+            listed = [1, None] if self.has(Mistake.VERSIONS_ARE_NUMBERS) else VERSIONS
+            return lambda *_: self._json({"apiVersions": listed}), ["GET"]
         elif path.startswith("/metadata/instance") and not self.has(Mistake.NO_INSTANCE):
             return self._instance, ["GET"]
         raise Refusal(400 if self.has(Mistake.UNKNOWN_PATH_400) else 404, "Not found")
@@ -395,7 +406,8 @@ class WrongServer:
         if self.has(Mistake.HIDDEN_FROM_OLD) and version == VERSIONS[0]:
             shown = False
         document: dict[str, object] = {"DocumentIncarnation": number}
-        document["Events"] = [self._shown(event, version)] if shown and event else []
+        times = 2 if self.has(Mistake.LISTED_TWICE) else 1
+        document["Events"] = [self._shown(event, version)] * times if shown and event else []
         if self.has(Mistake.EXTRA_KEY):
             document["Extra"] = True
         return dict(reversed(document.items())) if self.has(Mistake.OTHER_ORDER) else document
@@ -413,16 +425,23 @@ class WrongServer:
             "ResourceType": "VM" if self.has(Mistake.OTHER_RESOURCE_TYPE) else "VirtualMachine",
             "Resources": [] if self.has(Mistake.NO_RESOURCES) else [f"{prefix}web-0"],
             "NotBefore": self._not_before(event, version),
-            "Description": None if self.has(Mistake.NO_DESCRIPTION_TEXT) else "Something",
+            "Description": None if self.has(Mistake.NO_DESCRIPTION_TEXT) else self._described(version),
             "EventSource": "Nobody" if self.has(Mistake.OTHER_SOURCE) else "User",
             "DurationInSeconds": "5" if self.has(Mistake.DURATION_AS_TEXT) else -1,
         }
         return {key: everything[key] for key in keys}
 
+    def _described(self, version: str) -> str:
+        return f"Something of {version}" if self.has(Mistake.DESCRIPTION_BY_VERSION) else "Something"
+
     def _not_before(self, event: Event, version: str) -> str:
         if event.status != "Scheduled" and not self.has(Mistake.NOT_BEFORE_KEPT):
             return ""
         notice = timedelta(seconds=20) if self.has(Mistake.SHORT_NOTICE) else self._notice
+        if self.has(Mistake.NOT_BEFORE_MOVES):
+            event.steps += 1
+            self._incarnation += 1
+            notice += timedelta(minutes=event.steps)
         moment = (event.made + notice + timedelta(seconds=1)).replace(microsecond=0)
         if version == VERSIONS[0] or self.has(Mistake.ISO_DATES):
             return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
@@ -437,6 +456,8 @@ class WrongServer:
     def _approve(self, asked: Asked) -> Reply:
         if "if-none-match" in asked.headers and self.has(Mistake.TAG_ON_POST):
             raise Refusal(412, "Precondition failed")
+        if self.has(Mistake.UNCHANGED_ON_POST) and asked.headers.get("if-none-match") == self._tag():
+            return 304, {"ETag": self._tag()}, b""
         if asked.headers.get("content-type") == "application/x-www-form-urlencoded" and self.has(Mistake.FORM_REFUSED):
             raise Refusal(415, "JSON only")
         event_ids = self._requested(b"" if asked.chunked and self.has(Mistake.CHUNKS_UNREAD) else asked.body)
@@ -457,6 +478,8 @@ class WrongServer:
     def _requested(self, body: bytes) -> list[str]:
         if len(body) > 65536 and not self.has(Mistake.LARGE_ACCEPTED):
             raise Refusal(400, "Too large")
+        if len(body) > 200 and self.has(Mistake.ONLY_SMALL_ACCEPTED):
+            raise Refusal(400, "Too large")
         try:
             found: Any = json.loads(body)
             requests = found["StartRequests"]
@@ -475,7 +498,9 @@ class WrongServer:
 
     def _instance(self, asked: Asked, path: str, query: Mapping[str, str]) -> Reply:
         known = not self.has(Mistake.INSTANCE_ONE_VERSION) or query.get("api-version") == "2021-02-01"
-        if not (query.get("api-version") and known) and not self.has(Mistake.INSTANCE_ANY_VERSION):
+        version = query.get("api-version", "")
+        known &= len(version) == 10 and version >= "2017-04-02"
+        if not known and not self.has(Mistake.INSTANCE_ANY_VERSION):
             self._refuse_version()
         compute = dict(COMPUTE)
         if self.has(Mistake.FEW_KEYS):

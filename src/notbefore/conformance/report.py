@@ -55,18 +55,15 @@ class Report:
         return all(finding.verdict is not Verdict.FAILED for finding in self.findings)
 
     def lines(self) -> Iterator[Line]:
-        """One for each clause, and one for each verdict where a clause has several."""
+        """One for each clause, or one for each verdict and reason where it has several."""
         width = max((len(finding.clause) for finding in self.findings), default=0)
-        for line in self._lines():
-            first = line[0]
-            text = f"{first.clause:<{width}}  {first.says}"
-            if any(
-                finding.clause == first.clause and finding.verdict is not first.verdict for finding in self.findings
-            ):
-                text += f" [{', '.join(finding.where for finding in line)}]"
-            if first.told:
-                text += f": {first.told}"
-            yield Line(verdict=first.verdict, text=text)
+        for _, of_clause in groupby(self._lines(), key=lambda line: line[0].clause):
+            several = list(of_clause)
+            for line in several:
+                first = line[0]
+                where = f" [{', '.join(finding.where for finding in line)}]" if len(several) > 1 else ""
+                told = f": {first.told}" if first.told else ""
+                yield Line(verdict=first.verdict, text=f"{first.clause:<{width}}  {first.says}{where}{told}")
 
     def summary(self) -> str:
         """Of lines rather than findings: it is what people have just read."""
@@ -112,10 +109,10 @@ class Report:
 
     def _lines(self) -> Iterator[Sequence[Finding]]:
         for _, of_clause in groupby(self.findings, key=lambda finding: finding.clause):
-            by_verdict: dict[Verdict, list[Finding]] = {}
+            alike: dict[tuple[Verdict, str], list[Finding]] = {}
             for finding in of_clause:
-                by_verdict.setdefault(finding.verdict, []).append(finding)
-            yield from by_verdict.values()
+                alike.setdefault((finding.verdict, finding.told), []).append(finding)
+            yield from alike.values()
 
 
 def _legible(text: str) -> str:

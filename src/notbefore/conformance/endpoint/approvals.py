@@ -1,7 +1,7 @@
 """Approvals as they should be and as they should not, and judging how those are refused that need no event."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from uuid import uuid4
 
 from notbefore.conformance.endpoint.asking import Asker
@@ -34,15 +34,42 @@ def unknown_id() -> str:
     return str(uuid4()).upper()
 
 
-def judge(asker: Asker, sheet: Sheet, version: Version) -> None:
+def judge(asker: Asker, sheet: Sheet, version: Version, is_quiet: Callable[[], bool]) -> None:
+    """An event may be announced meanwhile: it is looked before each of these."""
+    for clause, judge_one in CLAUSES.items():
+        if is_quiet():
+            judge_one(asker, sheet, version)
+        else:
+            why = "an event is announced: nothing is sent that might be taken for its approval"
+            sheet.skip(clause, version, why)
+
+
+def _judge_malformed(asker: Asker, sheet: Sheet, version: Version) -> None:
     for name, sent in MALFORMED.items():
         heard = asker.ask(post(version.name, sent))
         sheet.judge("approval.malformed", version, heard.status == 400, f"400 for {name}", heard)
-    unknown = body([unknown_id()])
-    heard = asker.ask(post(version.name, padded(unknown, approvals.MAX_BODY + 1)))
+
+
+def _judge_too_large(asker: Asker, sheet: Sheet, version: Version) -> None:
+    heard = asker.ask(post(version.name, padded(body([unknown_id()]), approvals.MAX_BODY + 1)))
     sheet.judge("approval.too-large", version, heard.status == 400, "400", heard)
-    plain = asker.ask(post(version.name, unknown))
-    sheet.judge("approval.unknown-id", version, plain.status == 400, "400", plain)
-    conditional = asker.ask(post(version.name, unknown).having(If_None_Match="*"))
+
+
+def _judge_unknown(asker: Asker, sheet: Sheet, version: Version) -> None:
+    heard = asker.ask(post(version.name, body([unknown_id()])))
+    sheet.judge("approval.unknown-id", version, heard.status == 400, "400", heard)
+
+
+def _judge_conditional(asker: Asker, sheet: Sheet, version: Version) -> None:
+    unknown = post(version.name, body([unknown_id()]))
+    plain, conditional = asker.ask(unknown), asker.ask(unknown.having(If_None_Match="*"))
     same = conditional.status == plain.status
     sheet.judge("etag.on-post", version, same, f"{plain}, as without it", conditional)
+
+
+CLAUSES: Mapping[str, Callable[[Asker, Sheet, Version], None]] = {
+    "approval.malformed": _judge_malformed,
+    "approval.too-large": _judge_too_large,
+    "approval.unknown-id": _judge_unknown,
+    "etag.on-post": _judge_conditional,
+}

@@ -142,12 +142,12 @@ class Asker:
     def ask(self, question: Question, timeout: float | None = None) -> Heard:
         for _ in range(TRIES):
             heard = self.ask_once(question, timeout)
+            self._hear(heard)
             if heard.status != 429:
                 break
             # Whoever refuses for the rate has one that must be kept from here on.
             self._per_second = POLITE
             pause(min(LONGEST_PAUSE, max(1.0, refusals.retry_after(heard.answer))))
-        self._hear(heard)
         return heard
 
     def ask_once(self, question: Question, timeout: float | None = None) -> Heard:
@@ -164,12 +164,12 @@ class Asker:
         return self._per_second is not None
 
     def burst(self, question: Question, most: int) -> Heard | None:
-        """As fast as it goes, until a 429 comes."""
-        for _ in range(most):
-            heard = Flight(self._host, self._port, question, self.pace.answer).finish()
-            if heard.status == 429:
-                return heard
-        return None
+        """All at once; the first 429 that comes."""
+        flights = [Flight(self._host, self._port, question, self.pace.answer) for _ in range(most)]
+        answers = [flight.finish() for flight in flights]
+        for heard in answers:
+            self._hear(heard)
+        return next((heard for heard in answers if heard.status == 429), None)
 
     def _take_turn(self) -> None:
         if self._per_second is None:

@@ -56,6 +56,7 @@ class Documents:
         self._known: dict[tuple[str, int], tuple[bytes, str]] = {}
         self._last: dict[str, Document] = {}
         self._latest: Document | None = None
+        self._facts: dict[tuple[str, str], dict[str, object]] = {}
         self.started: set[str] = set()
         """Ids of events that have been seen so."""
 
@@ -86,8 +87,12 @@ class Documents:
         document = self._shaped(version, heard, found)
         if document is not None:
             self._compare(document)
+            ids = [str(event.get("EventId")).upper() for event in document.events]
             for event in document.events:
                 self._judge(document, event)
+                once = ids.count(str(event.get("EventId")).upper()) == 1
+                judge("event.once", version, once, "each id once", events.written(ids))
+                self._judge_facts(version, event)
         return document
 
     def _shaped(self, version: Version, heard: Heard, found: Any) -> Document | None:
@@ -146,13 +151,34 @@ class Documents:
         wanted = [str(event.get("EventId")) for event in newest.events if events.is_known(event, version)]
         listed = [str(event.get("EventId")) for event in later.events if events.is_known(event, version)]
         judge("version.same-events", version, wanted == listed, events.written(wanted), events.written(listed))
-        judge("version.same-events", self.newest, True, "", "")
+        for clause in ("version.same-events", "version.same-facts"):
+            judge(clause, self.newest, True, "", "")
         for event in later.events:
+            self._compare_facts(newest, event, version)
             twin = newest.event(str(event.get("EventId")))
             if twin is not None and isinstance(twin.get("Resources"), list):
                 names = [_named(name, version) for name in twin["Resources"]]
                 resources = event.get("Resources")
                 judge("version.names", version, resources == names, events.written(names), json.dumps(resources))
+
+    def _compare_facts(self, newest: Document, event: Event, version: Version) -> None:
+        """The names of VMs differ between versions, and have a clause of their own."""
+        twin = newest.event(str(event.get("EventId")))
+        if twin is None:
+            return
+        wanted, found = events.facts(twin), events.facts(event)
+        for key in (wanted.keys() & found.keys()) - {"Resources"}:
+            same = wanted[key] == found[key]
+            self._sheet.judge("version.same-facts", version, same, f"{key} {wanted[key]}", found[key])
+
+    def _judge_facts(self, version: Version, event: Event) -> None:
+        """Beside what was known of it; only VMs may be dropped."""
+        known = self._facts.setdefault((version.name, str(event.get("EventId")).upper()), {})
+        for key, value in events.facts(event).items():
+            before = known.get(key, value)
+            dropped = isinstance(value, list) and isinstance(before, list) and all(name in before for name in value)
+            self._sheet.judge("life.same-facts", version, value == before or dropped, f"{key} {before}", value)
+            known[key] = value
 
     # By itself
 

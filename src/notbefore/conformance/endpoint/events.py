@@ -11,6 +11,7 @@ from notbefore.core.operations import EventType
 from notbefore.wire import dates
 from notbefore.wire.versions import Version
 
+FACTS = ("EventType", "ResourceType", "Resources", "Description", "EventSource", "DurationInSeconds")
 STATUSES = ("Scheduled", "Started")
 _GUID = re.compile(r"[0-9A-F]{8}(?:-[0-9A-F]{4}){3}-[0-9A-F]{12}")
 
@@ -101,6 +102,13 @@ CHECKS: Mapping[str, Callable[[Event, Version], Wrong | None]] = {
     "event.source": _source,
     "event.duration": _duration,
 }
+
+
+def facts(event: Event) -> dict[str, object]:
+    """What stays as it is while an event is listed, as far as it is there; NotBefore only while it is Scheduled."""
+    found = {key: event[key] for key in FACTS if key in event}
+    moment = not_before(event) if event.get("EventStatus") == "Scheduled" else None
+    return found if moment is None else {**found, "NotBefore": moment}
 
 
 def not_before(event: Event) -> datetime | None:

@@ -4,23 +4,28 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from itertools import pairwise
 
 from notbefore.client import moments
+from notbefore.clock import MachineClock
 from notbefore.conformance.endpoint.asking import Asker, Heard
 from notbefore.conformance.endpoint.questions import PATH, Question, get, post
 from notbefore.conformance.endpoint.sheet import Sheet
-from notbefore.wire import errors
+from notbefore.wire import dates, errors
 from notbefore.wire.versions import Version
 
 NO_SUCH_VERSION = "1900-01-01"
 NO_SUCH_VERSIONS = (NO_SUCH_VERSION, "2020-07-01-preview", "x")
 HISTORIC_PATHS = ("/metadata/latest/scheduledevents", "/metadata/2017-03-01/scheduledevents")
+OTHER_METHODS = ("HEAD", "DELETE", "PATCH", "OPTIONS")
 FORWARDED = {"X-Forwarded-For": "192.0.2.1"}
+SKEW = timedelta(minutes=5)
+"""Between the endpoint's clock and ours."""
 GARBAGE = b"garbage"
 WELL_FORMED = b'{"StartRequests":[{"EventId":"00000000-0000-4000-8000-000000000000"}]}'
 """Of an event that does not exist."""
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
 Fault = Callable[[Question], Question]
 
@@ -37,7 +42,7 @@ FAULTS: Mapping[str, Fault] = {
 """In the order in which they are told."""
 
 
-def judge(asker: Asker, sheet: Sheet, version: Version, *, quiet: bool) -> None:
+def judge(asker: Asker, sheet: Sheet, version: Version, is_quiet: Callable[[], bool]) -> None:
     sound = get(version.name)
     alone = {name: asker.ask(fault(sound)) for name, fault in FAULTS.items() if name != "body"}
 
@@ -45,7 +50,8 @@ def judge(asker: Asker, sheet: Sheet, version: Version, *, quiet: bool) -> None:
         return sheet.judge(clause, version, heard.status == status, str(status), heard)
 
     expect("error.path", 404, alone["path"])
-    for heard in (alone["method"], asker.ask(replace(sound, method="OPTIONS"))):
+    others = [asker.ask(replace(sound, method=method)) for method in OTHER_METHODS]
+    for heard in (alone["method"], *others):
         if expect("endpoint.method", 405, heard):
             allowed = heard.headers.get("allow", "none")
             named = {name.strip().upper() for name in allowed.split(",")}
@@ -63,7 +69,7 @@ def judge(asker: Asker, sheet: Sheet, version: Version, *, quiet: bool) -> None:
     expect("endpoint.absolute-form", 200, asker.ask(replace(sound, absolute=True)))
     expect("endpoint.http-1-0", 200, asker.ask(replace(sound, protocol="HTTP/1.0")))
     # With an event announced, nothing is sent that a wrong server might take for its approval.
-    judge_order(asker, sheet, version, alone, list(FAULTS) if quiet else list(alone))
+    judge_order(asker, sheet, version, alone, list(FAULTS) if is_quiet() else list(alone))
 
 
 def judge_order(asker: Asker, sheet: Sheet, version: Version, alone: Mapping[str, Heard], names: Sequence[str]) -> None:
@@ -126,7 +132,11 @@ def hear(sheet: Sheet, versions: Mapping[str, Version], heard: Heard) -> None:
     concerned = versions.get(heard.question.version)
     for version in versions.values() if concerned is None else (concerned,):
         date = heard.headers.get("date", "none")
-        sheet.judge("document.date", version, moments.read(date) is not None, "a Date", date)
+        moment = moments.read(date)
+        if sheet.judge("document.date", version, moment is not None, "a Date", date) and moment is not None:
+            now = MachineClock().now()
+            near = abs(moment - now) <= SKEW
+            sheet.judge("document.clock", version, near, f"about {dates.http(now)}", date)
         if 400 <= heard.status < 500 and heard.question.method != "HEAD":
             clause = "error.shape" if _is_known_refusal(heard.question, heard) else "error.everywhere"
             kind = heard.headers.get("content-type", "none").replace(" ", "").lower()
@@ -149,7 +159,7 @@ def _is_known_refusal(question: Question, heard: Heard) -> bool:
 def _are_three(named: object) -> bool:
     if not isinstance(named, list) or len(named) != 3:
         return False
-    names = [name for name in named if isinstance(name, str) and _DATE.fullmatch(name)]
+    names = [name for name in named if isinstance(name, str) and DATE.fullmatch(name)]
     return named == sorted(names, reverse=True)
 
 

@@ -7,12 +7,13 @@ from typing import Any
 
 from notbefore.conformance.endpoint.asking import Asker, Heard
 from notbefore.conformance.endpoint.events import Event
-from notbefore.conformance.endpoint.gates import FAULTS
+from notbefore.conformance.endpoint.gates import DATE, FAULTS
 from notbefore.conformance.endpoint.questions import Question
 from notbefore.conformance.endpoint.sheet import Sheet
 
 VERSION = "2021-02-01"
 OTHER_VERSIONS = ("2017-04-02", "2019-03-11")
+NO_VERSIONS = ("2017-04-01", "2021-02", "x")
 KEYS = (
     "name",
     "vmId",
@@ -61,6 +62,8 @@ class Instance:
         for version in OTHER_VERSIONS:
             self._expect("instance.any-version", replace(QUESTION, query=f"api-version={version}"), 200)
         self._expect("instance.version", replace(QUESTION, query=""), 400)
+        for version in NO_VERSIONS:
+            self._expect("instance.no-version", replace(QUESTION, query=f"api-version={version}"), 400)
         self._expect("instance.header", FAULTS["header"](QUESTION), 400)
         self._expect("instance.proxy", FAULTS["proxy"](QUESTION), 400)
 
@@ -89,8 +92,11 @@ class Instance:
         heard = self._asker.ask(replace(QUESTION, path="/metadata/versions", query=""))
         found = _json(heard)
         listed = found.get("apiVersions") if isinstance(found, dict) else None
-        sound = heard.status == 200 and isinstance(listed, list) and bool(listed)
-        self._sheet.judge("instance.versions", None, sound, "200 with apiVersions", heard)
+        names = listed if isinstance(listed, list) else []
+        dates = [name for name in names if isinstance(name, str) and DATE.fullmatch(name)]
+        sound = heard.status == 200 and bool(names) and names == dates
+        seen = f"{heard} with {json.dumps(listed)}"
+        self._sheet.judge("instance.versions", None, sound, "200 with apiVersions, a list of dates", seen)
 
     def _expect(self, clause: str, question: Question, status: int) -> None:
         heard = self._asker.ask(question)

@@ -75,18 +75,12 @@ class Judge:
         return dict(sorted(served.items(), key=lambda item: item[0].name))
 
     def _judge_resting(self, served: dict[Version, Document]) -> None:
-        for version, document in served.items():
-            quiet = not document.events
+        for version in served:
             self._progress(f"{version.name}: what is let in and what is refused")
-            gates.judge(self._asker, self._sheet, version, quiet=quiet)
+            gates.judge(self._asker, self._sheet, version, self._is_quiet)
             self._tags.judge(version)
-            if quiet:
-                self._progress(f"{version.name}: what is no approval")
-                approvals.judge(self._asker, self._sheet, version)
-            else:
-                why = "an event is announced: nothing is sent that might be taken for its approval"
-                for clause in ("approval.malformed", "approval.too-large", "approval.unknown-id", "etag.on-post"):
-                    self._sheet.skip(clause, version, why)
+            self._progress(f"{version.name}: what is no approval")
+            approvals.judge(self._asker, self._sheet, version, self._is_quiet)
         self._progress("versions")
         gates.judge_versions(self._asker, self._sheet)
         self._progress("waiting")
@@ -95,6 +89,11 @@ class Judge:
         self._instance.judge()
         for event in next(reversed(served.values())).events:
             self._instance.judge_name(event)
+
+    def _is_quiet(self) -> bool:
+        """Whether nothing can be taken for an approval; the newest version shows all that there is."""
+        document = self._documents.ask(self._documents.newest)
+        return document is not None and not document.events
 
     def _judge_living(self, served: Sequence[Version]) -> None:
         if self._options.provoke is None:

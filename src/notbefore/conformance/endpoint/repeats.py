@@ -6,10 +6,13 @@ from dataclasses import dataclass, replace
 from notbefore.conformance.endpoint import approvals, clauses
 from notbefore.conformance.endpoint.gates import FAULTS
 from notbefore.conformance.endpoint.questions import Framing, Question, post
+from notbefore.wire.approvals import MAX_BODY
 from notbefore.wire.versions import Version
 
 Form = Callable[[Question, str], Question]
 
+ON_POST = "etag.on-post"
+"""It takes the tag of the moment."""
 INCARNATIONS = (1, "1")
 CONTENT_TYPES = ("application/json", "application/x-www-form-urlencoded", "text/plain")
 
@@ -35,6 +38,8 @@ FORMS: Sequence[tuple[str, Form]] = (
     ("approval.content-type", lambda plain, _: plain),
     *(("approval.content-type", _with_type(name)) for name in CONTENT_TYPES),
     ("approval.id-case", lambda plain, event_id: replace(plain, body=approvals.body([event_id.lower()]))),
+    ("approval.large", lambda plain, _: replace(plain, body=approvals.padded(plain.body or b"", MAX_BODY))),
+    (ON_POST, lambda plain, _: plain),
     ("endpoint.chunked", _framed(Framing.CHUNKED)),
     ("endpoint.expect", _framed(Framing.EXPECT)),
 )

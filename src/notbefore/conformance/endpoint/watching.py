@@ -8,7 +8,7 @@ from notbefore.conformance.endpoint import events
 from notbefore.conformance.endpoint.asking import Asker, pause
 from notbefore.conformance.endpoint.documents import Document, Documents
 from notbefore.conformance.endpoint.events import Event
-from notbefore.conformance.endpoint.repeats import Repeat
+from notbefore.conformance.endpoint.repeats import ON_POST, Repeat
 from notbefore.conformance.endpoint.sheet import Sheet
 from notbefore.wire.versions import Version
 
@@ -135,7 +135,10 @@ class Watch:
 
     def _repeat(self, repeat: Repeat, *, even_if_gone: bool) -> bool:
         """Whether it was judged: what is refused when the event has just ended says nothing."""
-        heard = self._asker.ask(repeat.question(self.event_id))
+        question = repeat.question(self.event_id)
+        if repeat.clause == ON_POST and (document := self._documents.ask(repeat.version)) is not None:
+            question = question.having(If_None_Match=document.tag or "*")
+        heard = self._asker.ask(question)
         if heard.status != 200 and not even_if_gone and not self._is_listed():
             return False
         self._pending.remove(repeat)

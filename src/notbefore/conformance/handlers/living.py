@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from time import monotonic
 
@@ -108,10 +108,15 @@ class Trial:
 
     def _grow_older(self) -> None:
         """No handler comes to a group in which nothing ever happened: there are numbers below the one it sees first."""
-        emulator, other = self._emulator, situations.neighbour(self._handler.me)
-        emulator.change(lambda now: emulator.stage.add_vm(other, now))
-        for _ in range(FORMER_EVENTS):
-            emulator.cancel(emulator.announce(Announcement(kind=Kind.RESTART, resources=(other,))).id)
+        stage, other = self._emulator.stage, situations.neighbour(self._handler.me)
+        announcement = Announcement(kind=Kind.RESTART, resources=(other,))
+
+        def happen(now: datetime) -> None:
+            stage.add_vm(other, now)
+            for _ in range(FORMER_EVENTS):
+                stage.cancel(stage.announce(announcement, now).id, now)
+
+        self._emulator.change(happen)
 
     def watch(self) -> Evidence:
         situation = self._situation
@@ -123,11 +128,12 @@ class Trial:
             self._until(self._is_over, 2 * situation.longest.total_seconds() + SPARE)
             over = monotonic()
             self._until(lambda: self._has_asked_since(over) and self._has_recovered(), to_notice + SETTLING)
-            goes_on = self._has_asked_since(over)
             self._until(lambda: False, LINGERING)
             # Whoever does something at every poll has done it again by the second.
             settled = monotonic()
             self._until(lambda: self._has_asked_since(settled, times=2), 2 * self._handler.within.total_seconds())
+            # Only now: when all is over, whoever waited for that is just about to ask again.
+            goes_on = self._has_asked_since(over)
         return self._evidence(goes_on)
 
     # Looking

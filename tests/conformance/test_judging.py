@@ -141,6 +141,42 @@ def test_nobody_there() -> None:
         judging.judge(parse(url, "the test"), Options(), silent)
 
 
+def test_who_stops_answering_is_not_asked_for_ever() -> None:
+    wrong = WrongServer()
+    with serving(wrong):
+
+        def progress(said: str) -> None:
+            wrong.silent |= "what is no approval" in said
+
+        options = Options(versions=[NEWEST], pace=replace(PACE, answer=0.1))
+        report = judging.judge(parse(wrong.url, "the test"), options, progress)
+    told = {finding.clause: finding.told for finding in report.findings if finding.verdict is not Verdict.PASSED}
+    assert told["endpoint.get"] == "expected 200, saw no answer (timed out)"
+    assert told["instance.document"] == told["wait.held"] == told["life.gone"] == "it stopped answering"
+    assert "header.required" not in told
+
+
+def test_who_leaves_only_some_questions_without_an_answer_is_asked_on() -> None:
+    with serving(WrongServer()) as wrong:
+        wrong.silent_on = frozenset({"HEAD", "DELETE", "PATCH", "OPTIONS"})
+        options = Options(versions=[NEWEST], pace=replace(PACE, answer=0.1, wait=0.2))
+        report = judging.judge(parse(wrong.url, "the test"), options, silent)
+    assert having(report, Verdict.FAILED) == {"endpoint.method"}
+
+
+def test_who_always_refuses_for_the_rate_is_not_asked_for_ever() -> None:
+    with serving(WrongServer()) as wrong:
+        wrong.refuses_first, wrong.retry_after = 1000, "3600"
+        said: list[str] = []
+        options = Options(versions=[NEWEST], pace=replace(PACE, patience=30))
+        report = judging.judge(parse(wrong.url, "the test"), options, said.append)
+        assert having(report, Verdict.FAILED) == {"endpoint.get"}
+        wrong.retry_after = "1"
+        options = Options(versions=[NEWEST], pace=replace(PACE, patience=1.5))
+        judging.judge(parse(wrong.url, "the test"), options, said.append)
+    assert "refused for the rate: waiting 1 s" in said
+
+
 def test_a_command_that_fails_says_why_and_what_was_found_is_told() -> None:
     code = "import sys; sys.exit('no such VM')"
     failing = provoking.by_command([sys.executable, "-c", code])

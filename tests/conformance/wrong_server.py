@@ -182,6 +182,9 @@ class WrongServer:
         self._notice = timedelta(seconds=notice)
         self._born_started = born_started
         self.posts = 0
+        self.silent = False
+        self.silent_on: frozenset[str] = frozenset()
+        """Methods that get no answer."""
         self.refuses_first = 0
         """So many polls are refused with 429."""
         self.retry_after: str | None = "0"
@@ -533,6 +536,10 @@ class Handler(socketserver.StreamRequestHandler):
         if "expect" in headers:
             self.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         body = self._chunks() if chunked else self.rfile.read(int(headers.get("content-length", 0)))
+        if wrong.silent or method in wrong.silent_on:
+            # Until the other side gives up.
+            self.rfile.read()
+            return
         self._send(*wrong.answer(Asked(method, target, protocol, headers, body, chunked)))
 
     def _chunks(self) -> bytes:

@@ -34,14 +34,13 @@ def unknown_id() -> str:
     return str(uuid4()).upper()
 
 
-def judge(asker: Asker, sheet: Sheet, version: Version, is_quiet: Callable[[], bool]) -> None:
+def judge(asker: Asker, sheet: Sheet, version: Version, hindrance: Callable[[], str]) -> None:
     """An event may be announced meanwhile: it is looked before each of these."""
     for clause, judge_one in CLAUSES.items():
-        if is_quiet():
-            judge_one(asker, sheet, version)
-        else:
-            why = "an event is announced: nothing is sent that might be taken for its approval"
+        if why := hindrance():
             sheet.skip(clause, version, why)
+        else:
+            judge_one(asker, sheet, version)
 
 
 def _judge_malformed(asker: Asker, sheet: Sheet, version: Version) -> None:

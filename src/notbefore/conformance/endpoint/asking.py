@@ -10,7 +10,8 @@ from time import monotonic
 from notbefore.client import refusals
 from notbefore.client.exchange import Answer, Exchange, ProtocolError
 from notbefore.conformance.endpoint.pace import POLITE, Pace
-from notbefore.conformance.endpoint.questions import Framing, Question
+from notbefore.conformance.endpoint.questions import Framing, Question, get
+from notbefore.wire import versions
 
 LARGEST = 256 * 1024
 PIECE = 64 * 1024
@@ -19,6 +20,9 @@ CONTINUED = 1.0
 TRIES = 20
 """So often a question that is refused with 429 is asked again."""
 LONGEST_PAUSE = 60.0
+SILENT = 3
+"""Questions in a row without an answer, until it is asked whether anybody is there."""
+PLAIN = get(versions.NEWEST.name)
 _PAUSE = threading.Event()
 
 
@@ -35,6 +39,8 @@ class Heard:
     body: bytes = b""
     problem: str = ""
     """Why there was no answer."""
+    is_lost: bool = False
+    """Nobody was there, or nothing came in time."""
     asked: float
     at: float
     """When it was there, both on the monotonic clock."""
@@ -60,6 +66,7 @@ class Flight:
         self._asked = monotonic()
         self._socket: socket.socket | None = None
         self._problem = ""
+        self._is_lost = False
         self._exchange = Exchange(host, port)
         # Only so that it knows to what the answer belongs; what is sent is our own.
         self._exchange.begin(question.method, "/", {}, None, largest=LARGEST)
@@ -90,7 +97,7 @@ class Flight:
         self.close()
         asked, now = self._asked, monotonic()
         if answer is None:
-            return Heard(question=self._question, problem=self._problem, asked=asked, at=now)
+            return Heard(question=self._question, problem=self._problem, is_lost=self._is_lost, asked=asked, at=now)
         return Heard(
             question=self._question,
             status=answer.status,
@@ -128,32 +135,65 @@ class Flight:
 
     def _fail(self, error: Exception) -> None:
         self._problem = refusals.reason(error)
+        self._is_lost = self._socket is None or isinstance(error, TimeoutError)
         self.close()
 
 
+class Lost(Exception):  # noqa: N818 - it says what became of the endpoint
+    """There is no use in asking on."""
+
+
 class Asker:
-    def __init__(self, host: str, port: int, pace: Pace, hear: Callable[[Heard], None]) -> None:
+    def __init__(
+        self, host: str, port: int, pace: Pace, hear: Callable[[Heard], None], say: Callable[[str], None] | None = None
+    ) -> None:
         self._host, self._port = host, port
         self._hear = hear
+        self._say = say
         self.pace = pace
         self._per_second = pace.per_second
         self._next = 0.0
+        self._patience = pace.patience
+        self._silent = 0
+        """Questions in a row that found nobody, or no answer in time."""
 
     def ask(self, question: Question, timeout: float | None = None) -> Heard:
         for _ in range(TRIES):
             heard = self.ask_once(question, timeout)
             self._hear(heard)
+            self._notice(heard)
             if heard.status != 429:
                 break
             # Whoever refuses for the rate has one that must be kept from here on.
             self._per_second = POLITE
-            pause(min(LONGEST_PAUSE, max(1.0, refusals.retry_after(heard.answer))))
+            seconds = min(LONGEST_PAUSE, max(1.0, refusals.retry_after(heard.answer)))
+            self._lose(seconds, f"it refused requests for their rate for more than {self.pace.patience:g} s in all")
+            if self._say is not None:
+                self._say(f"refused for the rate: waiting {seconds:g} s")
+            pause(seconds)
         return heard
 
     def ask_once(self, question: Question, timeout: float | None = None) -> Heard:
         """Also a 429 is an answer."""
         self._take_turn()
         return Flight(self._host, self._port, question, timeout or self.pace.answer).finish()
+
+    def _notice(self, heard: Heard) -> None:
+        """Who does not answer some questions may answer others: a plain one decides."""
+        if not heard.is_lost:
+            self._silent = 0
+            return
+        self._silent += 1
+        self._lose(heard.seconds, f"it left questions without an answer for more than {self.pace.patience:g} s in all")
+        if self._silent == SILENT:
+            if self.ask_once(PLAIN).is_lost:
+                raise Lost("it stopped answering")
+            self._silent = 0
+
+    def _lose(self, seconds: float, why: str) -> None:
+        self._patience -= seconds
+        if self._patience < 0:
+            raise Lost(why)
 
     def begin(self, question: Question, timeout: float) -> Flight:
         self._take_turn()

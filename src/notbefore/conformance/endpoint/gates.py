@@ -42,7 +42,7 @@ FAULTS: Mapping[str, Fault] = {
 """In the order in which they are told."""
 
 
-def judge(asker: Asker, sheet: Sheet, version: Version, is_quiet: Callable[[], bool]) -> None:
+def judge(asker: Asker, sheet: Sheet, version: Version, hindrance: Callable[[], str]) -> None:
     sound = get(version.name)
     alone = {name: asker.ask(fault(sound)) for name, fault in FAULTS.items() if name != "body"}
 
@@ -69,7 +69,7 @@ def judge(asker: Asker, sheet: Sheet, version: Version, is_quiet: Callable[[], b
     expect("endpoint.absolute-form", 200, asker.ask(replace(sound, absolute=True)))
     expect("endpoint.http-1-0", 200, asker.ask(replace(sound, protocol="HTTP/1.0")))
     # With an event announced, nothing is sent that a wrong server might take for its approval.
-    judge_order(asker, sheet, version, alone, list(FAULTS) if is_quiet() else list(alone))
+    judge_order(asker, sheet, version, alone, list(alone) if hindrance() else list(FAULTS))
 
 
 def judge_order(asker: Asker, sheet: Sheet, version: Version, alone: Mapping[str, Heard], names: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ from functools import partial
 
 from notbefore.client.finding import Candidate
 from notbefore.conformance.endpoint import approvals, gates
-from notbefore.conformance.endpoint.asking import Asker
+from notbefore.conformance.endpoint.asking import Asker, Lost
 from notbefore.conformance.endpoint.clauses import Needs
 from notbefore.conformance.endpoint.documents import Document, Documents
 from notbefore.conformance.endpoint.instance import Instance
@@ -47,7 +47,9 @@ class Judge:
         self._progress = progress
         self._sheet = Sheet(options.versions, strict=options.strict)
         named = {version.name: version for version in options.versions}
-        self._asker = Asker(endpoint.host, endpoint.port, options.pace, partial(gates.hear, self._sheet, named))
+        self._asker = Asker(
+            endpoint.host, endpoint.port, options.pace, partial(gates.hear, self._sheet, named), progress
+        )
         self._documents = Documents(self._asker, self._sheet, options.versions[-1])
         self._tags = Tags(self._asker, self._sheet, self._documents)
         self._instance = Instance(self._asker, self._sheet)
@@ -57,13 +59,20 @@ class Judge:
         first = self._asker.ask_once(get(self._options.versions[-1].name), self._options.pace.first)
         if not first.status:
             raise errors.UnavailableError(f"{self._endpoint.url} cannot be judged: {first.problem}")
+        try:
+            self._judge_all()
+        except Lost as lost:
+            self._sheet.judge("endpoint.get", self._options.versions[-1], False, "answers to the end", lost)
+            self._sheet.unseen = dict.fromkeys(Needs, str(lost))
+        return self._sheet.report(self._endpoint.url)
+
+    def _judge_all(self) -> None:
         served = self._served()
         if served:
             self._judge_resting(served)
             self._judge_living(list(served))
             self._progress("many requests at once")
             gates.judge_rate(self._asker, self._sheet, self._documents.newest)
-        return self._sheet.report(self._endpoint.url)
 
     def _served(self) -> dict[Version, Document]:
         """By version, as far as there is a document."""
@@ -77,10 +86,10 @@ class Judge:
     def _judge_resting(self, served: dict[Version, Document]) -> None:
         for version in served:
             self._progress(f"{version.name}: what is let in and what is refused")
-            gates.judge(self._asker, self._sheet, version, self._is_quiet)
+            gates.judge(self._asker, self._sheet, version, self._hindrance)
             self._tags.judge(version)
             self._progress(f"{version.name}: what is no approval")
-            approvals.judge(self._asker, self._sheet, version, self._is_quiet)
+            approvals.judge(self._asker, self._sheet, version, self._hindrance)
         self._progress("versions")
         gates.judge_versions(self._asker, self._sheet)
         self._progress("waiting")
@@ -90,10 +99,14 @@ class Judge:
         for event in next(reversed(served.values())).events:
             self._instance.judge_name(event)
 
-    def _is_quiet(self) -> bool:
-        """Whether nothing can be taken for an approval; the newest version shows all that there is."""
+    def _hindrance(self) -> str:
+        """Why nothing is sent that a wrong server might take for an approval; the newest version shows all events."""
         document = self._documents.ask(self._documents.newest)
-        return document is not None and not document.events
+        if document is None:
+            return (
+                "whether an event is announced could not be seen: nothing is sent that might be taken for its approval"
+            )
+        return "an event is announced: nothing is sent that might be taken for its approval" if document.events else ""
 
     def _judge_living(self, served: Sequence[Version]) -> None:
         if self._options.provoke is None:

@@ -14,6 +14,8 @@ class Pace:
     first: float = 150
     """The first answer of all may take two minutes (PROTOCOL, listening)."""
     answer: float = 10
+    patience: float = 300
+    """What may be lost in all, to refusals for the rate and to questions without an answer."""
     wait: float = 1
     """What is asked for in `Prefer: wait`."""
     appears: float = 300

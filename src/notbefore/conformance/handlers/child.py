@@ -23,7 +23,7 @@ MARK = "NOTBEFORE_SITUATION_DIR"
 
 
 class Child:
-    def __init__(self, argv: Sequence[str], environment: Mapping[str, str], flag: str = "--client") -> None:
+    def __init__(self, argv: Sequence[str], environment: Mapping[str, str]) -> None:
         try:
             self._process = subprocess.Popen(  # noqa: S603 - it is the user's own
                 argv,
@@ -34,7 +34,7 @@ class Child:
                 start_new_session=True,
             )
         except OSError as error:
-            raise errors.RefusedError(f"{flag}: {argv[0]!r} cannot be run: {error.strerror}") from None
+            raise errors.RefusedError(f"--client: {argv[0]!r} cannot be run: {error.strerror}") from None
         self._group = Group(self._process)
         self._mark = f"{MARK}={environment[MARK]}".encode()
         self._said = b""

@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from tests.acceptance.running import until
+from tests.acceptance.running import PROGRAMS, uncovered, until
 
 from notbefore.cli.main import main
 from notbefore.conformance.handlers import running, situations
@@ -23,6 +23,8 @@ USAGE = [
     (("--client", ""), "--client: give the command that runs the handler"),
     (("--client", "'"), '--client: "\'" cannot be split into words: No closing quotation'),
     (("--client", "true", "--within", "soon"), "--within: 'soon' is not a duration: give one such as"),
+    (("--client", "true", "--only", "rebot"), "--only: there is no situation 'rebot'; did you mean 'reboot'?"),
+    (("--client", "true", "--name", ""), "--name: '' is not a VM name: 1 to 64 letters, digits, '.', '_' or '-'"),
     (("--client", "true", "--within", "6m"), "--within: give from 1s to 5m, not 6m"),
 ]
 
@@ -39,7 +41,6 @@ def test_usage_is_one_sentence_and_code_2(
     ("arguments", "said"),
     [
         (("--client", "/nowhere"), "--client: '/nowhere' cannot be run: No such file or directory"),
-        (("--client", "true", "--only", "rebot"), "there is no situation 'rebot'; did you mean 'reboot'?"),
         (("--client", "true", "--junit", "/"), "--junit: / cannot be written: Is a directory"),
     ],
 )
@@ -138,26 +139,17 @@ def test_a_namespace_that_is_not_permitted_is_refused_in_a_sentence() -> None:
     assert "not permitted here (operation not permitted): run this as root" in done.stderr
 
 
-ENDABLE = """
-import signal, sys
-from tests.acceptance.running import until
-
-from notbefore.cli.main import main
-signal.signal(signal.SIGTERM, signal.default_int_handler)
-sys.exit(main(("conformance", "--client", *sys.argv[1:])))
-"""
-
-
 def test_whoever_ends_it_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
     pids = tmp_path / "pids"
     handler = f"sh -c 'echo $$ >> {pids}; exec sleep 60'"
-    with subprocess.Popen(
-        [sys.executable, "-c", ENDABLE, handler], env={**os.environ, "TMPDIR": str(tmp_path / "tmp")}
-    ) as run:
+    command = [str(PROGRAMS / "notbefore"), "conformance", "--client", handler]
+    environment = {**uncovered(os.environ), "TMPDIR": str(tmp_path / "tmp")}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as run:
         until(lambda: pids.exists() and pids.read_text().count("\n") >= 2)
         run.terminate()
-        assert run.wait(15) != 0
+        said = run.communicate(timeout=15)[1]
+    assert (run.returncode, said) == (1, b"notbefore: it was interrupted: nothing is reported\n")
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids.read_text().split())
     assert list((tmp_path / "tmp").iterdir()) == []
     # Those that had not begun do not begin.

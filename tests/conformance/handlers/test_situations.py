@@ -6,10 +6,10 @@ import pytest
 
 from notbefore.conformance.handlers import situations
 from notbefore.conformance.handlers.situations import Situation
-from notbefore.core import errors
 from notbefore.emulator.faults import table
 from notbefore.emulator.scenarios import catalogue, rehearsing
 from notbefore.emulator.scenarios.format import Clear, Fault
+from notbefore.settings import SettingError
 
 TWO = timedelta(seconds=2)
 ALL = situations.find("web-0", TWO)
@@ -56,7 +56,7 @@ def test_what_comes_first() -> None:
 def test_some_of_them() -> None:
     found: list[Situation] = situations.find("web-0", TWO, ["reset", "reboot"])
     assert [situation.name for situation in found] == ["reboot", "reset"]
-    with pytest.raises(errors.NotFoundError, match="there is no situation 'rebot'; did you mean 'reboot'"):
+    with pytest.raises(SettingError, match="--only: there is no situation 'rebot'; did you mean 'reboot'"):
         situations.find("web-0", TWO, ["rebot"])
 
 
@@ -79,5 +79,5 @@ def test_approvals_meet_what_refuses_them(name: str) -> None:
 
 
 def test_a_name_that_no_vm_can_have_is_refused() -> None:
-    with pytest.raises(errors.RefusedError):
+    with pytest.raises(SettingError, match="--name: 'a\"b' is not a VM name"):
         situations.find('a"b', TWO)

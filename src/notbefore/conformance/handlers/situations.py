@@ -15,6 +15,7 @@ from notbefore.emulator.faults.table import Changes, Fault, Holds, On, Refuses, 
 from notbefore.emulator.scenarios import catalogue, reading, rehearsing
 from notbefore.emulator.scenarios.format import Announce, Scenario, Step, Vm
 from notbefore.emulator.scenarios.text import nearest
+from notbefore.settings import SettingError
 from notbefore.settings.spans import Span
 
 HIDING = frozenset({showing.emptied, showing.halved, showing.stale})
@@ -61,11 +62,14 @@ class Situation:
 
 def find(me: str, within: timedelta, only: Collection[str] = ()) -> list[Situation]:
     """All of them, or those of these names."""
-    fleet.require_name("VM", me)
+    try:
+        fleet.require_name("VM", me)
+    except errors.RefusedError as error:
+        raise SettingError(f"--name: {error.message}") from None
     found = {situation.name: situation for situation in _all(me, within)}
     for name in only:
         if name not in found:
-            raise errors.NotFoundError(nearest(name, list(found), "situation"))
+            raise SettingError(f"--only: {nearest(name, list(found), 'situation')}")
     return [situation for name, situation in found.items() if not only or name in only]
 
 

@@ -192,7 +192,7 @@ class Life:
             self._judge_unchanged(sighting, not_before)
 
     def _judge_unchanged(self, sighting: Sighting, not_before: datetime | None) -> None:
-        pause(self._asker.pace.settles)
+        pause(max(self._asker.pace.settles, sighting.document.at + self._asker.pace.moves - monotonic()))
         document = self._documents.ask(self._documents.newest)
         event = document.event(sighting.event_id) if document else None
         if document is not None and not_before is not None and document.date >= not_before:

@@ -3,11 +3,12 @@
 import logging
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from notbefore.settings.values import LogFormat, LogLevel
 
-if TYPE_CHECKING:
+
+def _nothing() -> None:
     pass
 
 
@@ -17,7 +18,7 @@ class Log:
     Where no descriptor is left it cannot be loaded; who must not miss a line then has configured it before."""
 
     def __init__(self) -> None:
-        self.setup: Callable[[], None] = lambda: None
+        self.setup: Callable[[], None] = _nothing
         """Called before the first line, where nothing was configured at the start."""
 
     def __getattr__(self, level: str) -> Any:
@@ -25,7 +26,7 @@ class Log:
             import structlog
         except OSError:
             return lambda *_, **__: None
-        setup, self.setup = self.setup, lambda: None
+        setup, self.setup = self.setup, _nothing
         setup()
         return getattr(structlog.get_logger(), level)
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.acceptance.running import until
 from tests.conformance.test_judging import closed_port
 from tests.conformance.wrong_server import Mistake, WrongServer, serving
 
@@ -108,11 +109,12 @@ def test_who_is_told_to_end_ends_the_command_first(tmp_path: Path) -> None:
         provoke = f"sh -c 'exec >{running}; sleep 0.1; echo; exec sleep 1000'"
         arguments = ["conformance", wrong.url, "--api-version", "2020-07-01", "--provoke", provoke]
         process = subprocess.Popen([sys.executable, "-m", "notbefore", *arguments], stderr=subprocess.PIPE)
-        with running.open("rb") as held:
-            assert held.readline() == b"\n"
+        # Without blocking: nothing is read while nobody writes, or while whoever wrote has not ended.
+        with open(os.open(running, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as held:
+            until(lambda: held.read(1) == b"\n")
             process.send_signal(signal.SIGTERM)
             _, told = process.communicate(timeout=60)
-            assert held.read() == b""
+            until(lambda: held.read() == b"", 10, "the command is still there")
     assert told.decode().splitlines()[1:] == ["notbefore: it was interrupted: nothing is reported"]
     assert process.returncode == 1
 

@@ -132,7 +132,8 @@ def _refuse(others: dict[str, bool], is_client: bool) -> None:
 @contextmanager
 def _ending_as_told() -> Iterator[None]:
     """Whoever ends us, what we have started is ended first; a second word changes nothing."""
-    numbers = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    numbers = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
     if threading.current_thread() is not threading.main_thread():
         numbers = []
 
@@ -149,7 +150,7 @@ def _ending_as_told() -> Iterator[None]:
         raise errors.UnavailableError("it was interrupted: nothing is reported") from None
     finally:
         for number in numbers:
-            signal.signal(number, signal.SIG_DFL)
+            signal.signal(number, before[number])
 
 
 def _judge(

@@ -1,5 +1,6 @@
 """A stage: what is announced lives by the rules of core."""
 
+import random
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -9,7 +10,7 @@ from notbefore.core import errors
 from notbefore.core.approving import Approval
 from notbefore.core.documents import Document
 from notbefore.core.fleet import Listening
-from notbefore.core.operations import Event, Kind, Source, Status
+from notbefore.core.operations import Event, Kind, Operation, Source, Status
 from notbefore.core.timing import Timing
 from notbefore.emulator.announcing import Announcement
 from notbefore.emulator.stage import KEY, REMEMBERED, Stage
@@ -308,3 +309,38 @@ def test_a_bad_name_leaves_no_other_vm_behind() -> None:
 def test_a_stage_after_one_that_showed_nothing_shows_nothing_new() -> None:
     first = stage()
     assert Stage(now=NOW, timing=Timing(), after=first).scope.incarnation == first.scope.incarnation == 1
+
+
+class Thorough(Stage):
+    """Looks at everything that is held whenever anything changes, and leaves all of it to core."""
+
+    def _choose(self) -> list[Operation]:
+        assert self._tried is not None
+        return [operation for operation in self._held.values() if operation.id not in self._tried]
+
+
+def life(there: Stage, chance: random.Random) -> list[tuple[datetime, str, int]]:
+    """What became of the events of a busy group, by their number."""
+    for number in range(6):
+        there.add_vm(f"vm-{number}", NOW, update_domain=number % 3)
+    numbers: dict[str | None, int] = {}
+    at = NOW
+    for number in range(25):
+        at += chance.randrange(120) * SECOND
+        there.tick(at)
+        vms = chance.choice((("vm-0",), ("vm-1",), ("vm-0", "vm-3"), ("vm-2", "vm-5"), ("vm-4",)))
+        notice, takes = chance.randrange(600) * SECOND, chance.randrange(300) * SECOND
+        kind = chance.choice(list(Kind))
+        numbers[announce(there, kind, *vms, at=at, notice=notice, takes=takes).id] = number
+        for event in there.live:
+            if event.status is Status.SCHEDULED and chance.random() < 0.3:
+                there.approve(event.id, "operator", at)
+    there.tick(at + 10 * HOUR)
+    assert there.live == []
+    return [(entry.at, entry.action, numbers[entry.event]) for entry in there.entries if entry.event]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_is_not_looked_at_is_nothing_that_core_would_have_started(seed: int) -> None:
+    thorough = life(Thorough(now=NOW, timing=Timing()), random.Random(seed))
+    assert life(stage(), random.Random(seed)) == thorough

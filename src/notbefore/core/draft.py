@@ -59,6 +59,8 @@ class Draft:
         timing: Timing,
         new_id: Callable[[], str],
         by: str = "",
+        origin: str = "",
+        reason: str = "",
         allowance: timedelta = timedelta(0),
     ) -> None:
         self.world = world
@@ -66,6 +68,8 @@ class Draft:
         self.timing = timing
         self.new_id = new_id
         self.by = by
+        self.origin = origin
+        self.reason = reason
         self.allowance = allowance
         """How long after `now` the commit may come: notice counts from the commit."""
         self._visible: dict[str, None] = {}
@@ -208,6 +212,7 @@ class Draft:
         operation: str | None = None,
         host: str | None = None,
         vm: str | None = None,
+        rollout: str | None = None,
         **data: object,
     ) -> None:
         self._entries.append(
@@ -215,11 +220,14 @@ class Draft:
                 at=self.now,
                 action=action,
                 by=self.by,
+                origin=self.origin,
+                reason=self.reason,
                 scope=scope,
                 event=event,
                 operation=operation,
                 host=host,
                 vm=vm,
+                rollout=rollout,
                 data=data,
             )
         )

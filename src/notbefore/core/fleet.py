@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from notbefore.core import errors
+from notbefore.core.windows import Window
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 VM_ID = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
@@ -44,6 +45,12 @@ class Policy:
     """Notice before a deletion; None: deletions are not announced. Groups only."""
     max_user_operations: int | None = None
     """How many users' operations may be live at once; None: any number."""
+    max_unavailable: str | None = None
+    """How many VMs planned maintenance may have out at once: a number or a percentage such as `25%`. Groups only."""
+    min_available: int | None = None
+    """How many VMs planned maintenance must leave. Groups only."""
+    windows: tuple[Window, ...] = ()
+    """When planned maintenance may start; without any, always."""
 
 
 DEFAULT_POLICY = Policy()

@@ -169,6 +169,10 @@ class Operation:
     """The process that is calling the driver now, and until when that is believed."""
     by: str = ""
     reason: str = ""
+    rollout: str | None = None
+    """The rollout that it is a part of."""
+    paused: bool = False
+    """Its rollout is paused: it does not start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

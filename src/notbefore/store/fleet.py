@@ -9,6 +9,7 @@ import msgspec
 from sqlalchemy import and_, bindparam, delete, func, select, true, update
 
 from notbefore.core.fleet import GROUP_PREFIX, NO_FACTS, Facts, Host, Listening, Policy, Scope, ScopeKind, Vm
+from notbefore.core.windows import parse_all
 from notbefore.store import moments, schema
 from notbefore.store.session import Among, Query, Row, Session, Upsert
 
@@ -55,6 +56,7 @@ _KINDS = {kind.value: kind for kind in ScopeKind}
 _LISTENING = {listening.value: listening for listening in Listening}
 _addresses = msgspec.json.Decoder(tuple[str, ...])
 _facts = msgspec.json.Decoder(Facts)
+_windows = msgspec.json.Decoder(list[str])
 _encode = msgspec.json.Encoder().encode
 
 
@@ -63,25 +65,36 @@ def host(row: Row) -> Host:
 
 
 def scope(row: Row) -> Scope:
-    key, kind, tag, incarnation, listening, auto_approve, terminate_notice, max_user_operations, last_heard = row
+    key, kind, tag, incarnation, *policy, last_heard = row
     return Scope(
         key=key,
         kind=_KINDS[kind],
         tag=tag,
         incarnation=incarnation,
-        policy=_policy(listening, bool(auto_approve), terminate_notice, max_user_operations),
+        policy=_policy(*policy),
         last_heard=moments.optional(last_heard),
     )
 
 
 # Fleets have few different policies and sets of facts; VMs that have the same share one object.
 @lru_cache(maxsize=1024)
-def _policy(listening: str, auto_approve: bool, terminate_notice: int | None, most: int | None) -> Policy:
+def _policy(
+    listening: str,
+    auto_approve: bool,
+    terminate_notice: int | None,
+    max_user_operations: int | None,
+    max_unavailable: str | None,
+    min_available: int | None,
+    windows: str | None,
+) -> Policy:
     return Policy(
         listening=_LISTENING[listening],
-        auto_approve=auto_approve,
+        auto_approve=bool(auto_approve),
         terminate_notice=moments.to_duration(terminate_notice),
-        max_user_operations=most,
+        max_user_operations=max_user_operations,
+        max_unavailable=max_unavailable,
+        min_available=min_available,
+        windows=parse_all(_windows.decode(windows)) if windows else (),
     )
 
 
@@ -128,6 +141,9 @@ def _scope_row(scope: Scope) -> Row:
         policy.auto_approve,
         moments.duration_to_number(policy.terminate_notice),
         policy.max_user_operations,
+        policy.max_unavailable,
+        policy.min_available,
+        _encode([str(window) for window in policy.windows]).decode() if policy.windows else None,
         moments.to_number(scope.last_heard),
     )
 

@@ -27,6 +27,7 @@ _FILTERS = {
     "operation": _J.operation == bindparam("operation"),
     "host": _J.host == bindparam("host"),
     "vm": _J.vm == bindparam("vm"),
+    "rollout": _J.rollout == bindparam("rollout"),
     "author": _J.author == bindparam("author"),
     "since": _J.at >= bindparam("since"),
     "until": _J.at < bindparam("until"),
@@ -75,7 +76,10 @@ def _row(position: int, entry: Entry) -> Row:
         entry.operation,
         entry.host,
         entry.vm,
+        entry.rollout,
         _encode(entry.data).decode() if entry.data else None,
+        entry.origin,
+        entry.reason,
     )
 
 
@@ -89,5 +93,8 @@ def _entry(row: Row) -> Entry:
         operation=row[6],
         host=row[7],
         vm=row[8],
-        data=_data.decode(row[9]) if row[9] else {},
+        rollout=row[9],
+        data=_data.decode(row[10]) if row[10] else {},
+        origin=row[11],
+        reason=row[12],
     )

@@ -24,7 +24,7 @@ _MOVING_TO = Query(
     .order_by(_O.id)
 )
 
-_PUT = Upsert(schema.operations, fixed=("kind", "created_at", "author", "reason"))
+_PUT = Upsert(schema.operations, fixed=("kind", "created_at", "author", "reason", "rollout"))
 _DUE = Query(
     select(_O.id)
     .where(_LIVE, _O.due_at <= bindparam("now"))
@@ -90,6 +90,8 @@ def operation(row: Row) -> Operation:
         claimed_until=moments.optional(row[16]),
         by=row[17],
         reason=row[18],
+        rollout=row[19],
+        paused=bool(row[20]),
     )
 
 
@@ -118,6 +120,8 @@ def _row(operation: Operation) -> Row:
         moments.to_number(operation.claimed_until),
         operation.by,
         operation.reason,
+        operation.rollout,
+        operation.paused,
     )
 
 

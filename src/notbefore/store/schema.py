@@ -14,6 +14,7 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
+    false,
     text,
 )
 
@@ -22,6 +23,13 @@ NAME = Text().with_variant(Text(collation="C"), "postgresql")
 MOMENT = BigInteger
 
 metadata = MetaData()
+
+
+def _partial_index(name: str, column: str) -> Index:
+    """Of the rows that have a value there."""
+    there = text(f"{column} IS NOT NULL")
+    return Index(name, column, sqlite_where=there, postgresql_where=there)
+
 
 hosts = Table(
     "hosts",
@@ -41,6 +49,9 @@ scopes = Table(
     Column("auto_approve", Boolean, nullable=False),
     Column("terminate_notice", BigInteger),
     Column("max_user_operations", BigInteger),
+    Column("max_unavailable", NAME),
+    Column("min_available", BigInteger),
+    Column("windows", Text),
     Column("last_heard", MOMENT),
 )
 
@@ -94,16 +105,24 @@ operations = Table(
     Column("claimed_until", MOMENT),
     Column("author", NAME, nullable=False),
     Column("reason", Text, nullable=False),
+    Column("rollout", NAME),
+    Column("paused", Boolean, nullable=False, server_default=false()),
     CheckConstraint(ENDED_WHEN_OVER, name="operations_ended_when_over"),
     Index("operations_host", "host", "ended_at"),
     Index("operations_created", "created_at", "id"),
     Index("operations_due", "due_at", sqlite_where=text("ended_at IS NULL"), postgresql_where=text("ended_at IS NULL")),
-    Index(
-        "operations_claimed",
-        "claimed_by",
-        sqlite_where=text("claimed_by IS NOT NULL"),
-        postgresql_where=text("claimed_by IS NOT NULL"),
-    ),
+    _partial_index("operations_claimed", "claimed_by"),
+    _partial_index("operations_rollout", "rollout"),
+)
+
+# Which VMs an operation has named, and by which event they were told: a VM's own history is found by this.
+vm_operations = Table(
+    "vm_operations",
+    metadata,
+    Column("vm", NAME, primary_key=True),
+    Column("operation", NAME, primary_key=True),
+    Column("event", NAME),
+    Index("vm_operations_operation", "operation"),
 )
 
 events = Table(
@@ -151,9 +170,96 @@ journal = Table(
     Column("operation", NAME),
     Column("host", NAME),
     Column("vm", NAME),
+    Column("rollout", NAME),
     Column("data", Text),
-    Index("journal_scope", "scope", sqlite_where=text("scope IS NOT NULL"), postgresql_where=text("scope IS NOT NULL")),
-    Index("journal_event", "event", sqlite_where=text("event IS NOT NULL"), postgresql_where=text("event IS NOT NULL")),
+    Column("origin", NAME, nullable=False, server_default=""),
+    Column("reason", Text, nullable=False, server_default=""),
+    _partial_index("journal_scope", "scope"),
+    _partial_index("journal_event", "event"),
+    _partial_index("journal_operation", "operation"),
+    _partial_index("journal_host", "host"),
+    _partial_index("journal_vm", "vm"),
+    _partial_index("journal_rollout", "rollout"),
+    Index("journal_author", "author", sqlite_where=text("author <> ''"), postgresql_where=text("author <> ''")),
+)
+
+rollouts = Table(
+    "rollouts",
+    metadata,
+    Column("id", NAME, primary_key=True),
+    Column("kind", NAME, nullable=False),
+    Column("hosts", Text, nullable=False),
+    Column("options", Text, nullable=False),
+    Column("status", NAME, nullable=False),
+    Column("turn", Integer, nullable=False),
+    Column("failures", Integer, nullable=False),
+    Column("why", Text, nullable=False),
+    Column("since", MOMENT, nullable=False),
+    Column("gate", Text),
+    Column("created_at", MOMENT, nullable=False),
+    Column("ended_at", MOMENT),
+    Column("due_at", MOMENT),
+    Column("claimed_by", NAME),
+    Column("claimed_until", MOMENT),
+    Column("author", NAME, nullable=False),
+    Column("reason", Text, nullable=False),
+    Index("rollouts_created", "created_at", "id"),
+    _partial_index("rollouts_due", "due_at"),
+)
+
+# The hosts of a rollout, each in its turn.
+stops = Table(
+    "stops",
+    metadata,
+    Column("rollout", NAME, primary_key=True),
+    Column("host", NAME, primary_key=True),
+    Column("turn", Integer, nullable=False),
+    Column("status", NAME, nullable=False),
+    Column("operation", NAME),
+    Column("why", Text, nullable=False),
+    Index("stops_turn", "rollout", "status", "turn", "host"),
+)
+
+subscriptions = Table(
+    "subscriptions",
+    metadata,
+    Column("id", NAME, primary_key=True),
+    Column("name", NAME, nullable=False, unique=True),
+    Column("url", Text, nullable=False),
+    Column("secret", Text, nullable=False),
+    Column("types", Text, nullable=False),
+    Column("groups", Text, nullable=False),
+    Column("statuses", Text, nullable=False),
+    Column("status", NAME, nullable=False),
+    Column("why", Text, nullable=False),
+    Column("position", BigInteger, nullable=False),
+    Column("created_at", MOMENT, nullable=False),
+    Column("author", NAME, nullable=False),
+    Column("claimed_by", NAME),
+    Column("claimed_until", MOMENT),
+)
+
+# What a subscription has still to be told; of one event, in order of position.
+deliveries = Table(
+    "deliveries",
+    metadata,
+    Column("subscription", NAME, primary_key=True),
+    Column("position", BigInteger, primary_key=True, autoincrement=False),
+    Column("event", NAME, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("tried_since", MOMENT),
+    Column("due_at", MOMENT, nullable=False),
+    Column("error", Text, nullable=False),
+)
+
+# What an outside driver has told us by callback, until tick has taken it.
+driver_answers = Table(
+    "driver_answers",
+    metadata,
+    Column("operation", NAME, primary_key=True),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("outcome", Text, nullable=False),
+    Column("at", MOMENT, nullable=False),
 )
 
 tokens = Table(
@@ -166,6 +272,8 @@ tokens = Table(
     Column("created_at", MOMENT, nullable=False),
     Column("last_used_at", MOMENT),
     Column("revoked_at", MOMENT),
+    Column("selector", Text),
+    Column("expires_at", MOMENT),
 )
 
 idempotency = Table(

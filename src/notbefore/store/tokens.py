@@ -21,6 +21,9 @@ class Token:
     created_at: datetime
     last_used_at: datetime | None = None
     revoked_at: datetime | None = None
+    selector: str | None = None
+    """Whose scopes it is for; None: all."""
+    expires_at: datetime | None = None
 
 
 _PUT = Upsert(schema.tokens)
@@ -48,8 +51,18 @@ def everyone(session: Session) -> list[Token]:
 
 
 def add(session: Session, token: Token) -> None:
-    created, used, revoked = map(moments.to_number, (token.created_at, token.last_used_at, token.revoked_at))
-    session.upsert(_PUT, [(token.id, token.name, token.role, token.digest, created, used, revoked)])
+    row = (
+        token.id,
+        token.name,
+        token.role,
+        token.digest,
+        moments.to_number(token.created_at),
+        moments.to_number(token.last_used_at),
+        moments.to_number(token.revoked_at),
+        token.selector,
+        moments.to_number(token.expires_at),
+    )
+    session.upsert(_PUT, [row])
 
 
 def revoke(session: Session, token_id: str, now: datetime) -> bool:
@@ -69,4 +82,6 @@ def _token(row: Row) -> Token:
         created_at=moments.required(row[4]),
         last_used_at=moments.optional(row[5]),
         revoked_at=moments.optional(row[6]),
+        selector=row[7],
+        expires_at=moments.optional(row[8]),
     )

@@ -1,0 +1,56 @@
+"""Selectors: names with wildcards, such as `rack1-*,!rack1-07`, by which an operator says whom he means."""
+
+import re
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from notbefore.core import errors
+
+PATTERN = re.compile(r"!?(?:(?:group|vm):)?[A-Za-z0-9._*?-]{1,64}")
+MOST = 1000
+"""Patterns of one selector."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selector:
+    text: str
+    """As it was written."""
+    wanted: tuple[str, ...]
+    unwanted: tuple[str, ...]
+
+    def __contains__(self, name: object) -> bool:
+        return (
+            isinstance(name, str)
+            and any(fnmatchcase(name, pattern) for pattern in self.wanted)
+            and not any(fnmatchcase(name, pattern) for pattern in self.unwanted)
+        )
+
+
+def of_hosts(text: str) -> Selector:
+    """`*`, `host-a,host-b`, `rack1-*,!rack1-07`."""
+    return _selector(text, prefix="")
+
+
+def of_scopes(text: str) -> Selector:
+    """`web-*`, `group:web-*,vm:db`: keys of scopes, where a name alone is that of a group."""
+    return _selector(text, prefix="group:")
+
+
+def _selector(text: str, prefix: str) -> Selector:
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts or len(parts) > MOST:
+        raise errors.RefusedError(f"name from 1 to {MOST} with commas between them; * stands for all")
+    for part in parts:
+        if not PATTERN.fullmatch(part) or (":" in part and not prefix):
+            raise errors.RefusedError(
+                f"{part[:80]!r} is not a name or pattern: give one such as a-1, a-* or !a-1"
+            )
+    patterns = [(part.startswith("!"), part.removeprefix("!")) for part in parts]
+    named = [(unwanted, name if ":" in name or not prefix else prefix + name) for unwanted, name in patterns]
+    wanted = tuple(name for unwanted, name in named if not unwanted)
+    # With exceptions alone, all the others are meant.
+    return Selector(
+        text=text,
+        wanted=wanted or (prefix + "*",),
+        unwanted=tuple(name for unwanted, name in named if unwanted),
+    )

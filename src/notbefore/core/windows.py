@@ -1,0 +1,172 @@
+"""Windows: the times of the week in which planned maintenance may start, by the clock of a place."""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from functools import lru_cache
+from zoneinfo import ZoneInfo
+
+from notbefore.core import errors
+
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+DAILY = "daily"
+DAY = timedelta(days=1)
+SOON = timedelta(days=366)
+"""Windows that have no moment in common for this long are taken to have none."""
+MOST = 20
+"""Windows of one scope or rollout."""
+EXAMPLE = "give days, hours and a zone, such as 'mon-fri 22:00-04:00 Europe/Berlin' or 'daily 02:00-04:00 UTC'"
+FORM = re.compile(r"(\S+) +(\d\d):(\d\d)-(\d\d):(\d\d) +(\S+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    days: tuple[int, ...]
+    """On which it opens; Monday is 0."""
+    opens: time
+    closes: time
+    """On the next day, when it is not later than `opens`."""
+    zone: str
+
+    def __str__(self) -> str:
+        closes = "24:00" if self.closes == time(0) else f"{self.closes:%H:%M}"
+        return f"{_days_told(self.days)} {self.opens:%H:%M}-{closes} {self.zone}"
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """One time that a window is open: from a moment on, up to another."""
+
+    start: datetime
+    end: datetime
+
+
+def parse(text: str) -> Window:
+    found = FORM.fullmatch(text.strip())
+    if found is None:
+        raise errors.RefusedError(f"{text[:80]!r} is not a window: {EXAMPLE}")
+    days, *hours, zone = found.groups()
+    return Window(
+        days=_days(days, text),
+        opens=_hour(hours[0], hours[1], text),
+        closes=_hour(hours[2], hours[3], text),
+        zone=_zone_named(zone, text),
+    )
+
+
+def parse_all(texts: Iterable[str]) -> tuple[Window, ...]:
+    windows = tuple(parse(text) for text in texts)
+    if len(windows) > MOST:
+        raise errors.RefusedError(f"there are {len(windows)} windows: give at most {MOST}")
+    return windows
+
+
+def is_open(windows: tuple[Window, ...], now: datetime) -> bool:
+    """Whether a start is allowed; without windows it always is."""
+    return next_open([windows], now) == now
+
+
+def next_open(demands: Iterable[tuple[Window, ...]], now: datetime) -> datetime | None:
+    """The first moment from `now` on at which every demand has a window open; None: there is none within a year."""
+    wanted = [windows for windows in dict.fromkeys(demands) if windows]
+    moment = now
+    while moment - now <= SOON:
+        openings = [_first_opening(windows, moment) for windows in wanted]
+        later = max((opening.start for opening in openings if opening), default=moment)
+        if None in openings:
+            return None
+        if later <= moment:
+            return moment
+        moment = later
+    return None
+
+
+def _first_opening(windows: tuple[Window, ...], now: datetime) -> Opening | None:
+    """The one that is open, else the one that opens first."""
+    found = (_next_of(window, now) for window in windows)
+    return min((opening for opening in found if opening), key=lambda opening: opening.start, default=None)
+
+
+def _next_of(window: Window, now: datetime) -> Opening | None:
+    return next((opening for opening in _openings(window, now) if opening.end > now), None)
+
+
+def _openings(window: Window, now: datetime) -> Iterator[Opening]:
+    """From the one that may have opened yesterday on, in order."""
+    zone = ZoneInfo(window.zone)
+    try:
+        yesterday = (now.astimezone(zone) - 2 * DAY).date()
+        days = [yesterday + number * DAY for number in range(11)]
+        for day in days:
+            if day.weekday() in window.days:
+                yield _opening(window, day, zone)
+    except OverflowError:
+        return  # The calendar ends here.
+
+
+def _opening(window: Window, day: date, zone: ZoneInfo) -> Opening:
+    passes_midnight = window.closes <= window.opens
+    opens = datetime.combine(day, window.opens)
+    closes = datetime.combine(day + DAY if passes_midnight else day, window.closes)
+    start, end = _instant(opens, zone), _instant(closes, zone)
+    if end <= start:
+        # Daylight saving has skipped all of it: it opens late and keeps its length.
+        end = start + (closes - opens)
+    return Opening(start, end)
+
+
+def _instant(wall: datetime, zone: ZoneInfo) -> datetime:
+    """When clocks of a zone show this: the first time, and where they skip it, the moment at which they do."""
+    before, after = (wall.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
+    if after >= before:
+        return before
+    # In a gap the offsets on both sides give an interval that holds the change: find it.
+    low, high = after, before
+    while high - low > timedelta(seconds=1):
+        middle = low + timedelta(seconds=int((high - low).total_seconds()) // 2)
+        if middle.astimezone(zone).utcoffset() == low.astimezone(zone).utcoffset():
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _days(text: str, window: str) -> tuple[int, ...]:
+    if text.lower() == DAILY:
+        return tuple(range(7))
+    found: set[int] = set()
+    for part in text.lower().split(","):
+        first, dash, last = part.partition("-")
+        if first not in DAYS or (dash and last not in DAYS):
+            raise errors.RefusedError(f"{part[:20]!r} in {window[:80]!r} is not a day: {EXAMPLE}")
+        start, end = DAYS.index(first), DAYS.index(last or first)
+        found.update((start + number) % 7 for number in range((end - start) % 7 + 1))
+    return tuple(sorted(found))
+
+
+def _days_told(days: tuple[int, ...]) -> str:
+    if len(days) == len(DAYS):
+        return DAILY
+    if len(days) > 2 and days == tuple(range(days[0], days[-1] + 1)):
+        return f"{DAYS[days[0]]}-{DAYS[days[-1]]}"
+    return ",".join(DAYS[day] for day in days)
+
+
+def _hour(hours: str, minutes: str, window: str) -> time:
+    if (hours, minutes) == ("24", "00"):
+        return time(0)
+    try:
+        return time(int(hours), int(minutes))
+    except ValueError:
+        raise errors.RefusedError(f"{hours}:{minutes} in {window[:80]!r} is not an hour: {EXAMPLE}") from None
+
+
+@lru_cache(maxsize=256)
+def _zone_named(name: str, window: str) -> str:
+    try:
+        return ZoneInfo(name).key
+    except (OSError, ValueError):
+        raise errors.RefusedError(
+            f"{name[:40]!r} in {window[:80]!r} is not a time zone: give one such as UTC or Europe/Berlin"
+        ) from None

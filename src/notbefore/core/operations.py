@@ -171,8 +171,6 @@ class Operation:
     reason: str = ""
     rollout: str | None = None
     """The rollout that it is a part of."""
-    paused: bool = False
-    """Its rollout is paused: it does not start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

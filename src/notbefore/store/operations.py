@@ -91,7 +91,6 @@ def operation(row: Row) -> Operation:
         by=row[17],
         reason=row[18],
         rollout=row[19],
-        paused=bool(row[20]),
     )
 
 
@@ -121,7 +120,6 @@ def _row(operation: Operation) -> Row:
         operation.by,
         operation.reason,
         operation.rollout,
-        operation.paused,
     )
 
 

@@ -3,7 +3,7 @@
 import json
 
 from alembic import op
-from sqlalchemy import BigInteger, Boolean, Column, Integer, Text, column, false, select, table, text
+from sqlalchemy import BigInteger, Column, Integer, Text, column, select, table, text
 
 revision = "0002"
 down_revision = "0001"
@@ -16,7 +16,6 @@ def upgrade() -> None:
     for added in (Column("max_unavailable", NAME), Column("min_available", BigInteger), Column("windows", Text)):
         op.add_column("scopes", added)
     op.add_column("operations", Column("rollout", NAME))
-    op.add_column("operations", Column("paused", Boolean, nullable=False, server_default=false()))
     _create_partial_index("operations_rollout", "operations", "rollout")
     op.create_table(
         "vm_operations",
@@ -58,12 +57,11 @@ def _create_rollouts() -> None:
         Column("failures", Integer, nullable=False),
         Column("why", Text, nullable=False),
         Column("since", MOMENT, nullable=False),
-        Column("gate", Text),
+        Column("opened_at", MOMENT),
+        Column("verdict", Text),
         Column("created_at", MOMENT, nullable=False),
         Column("ended_at", MOMENT),
         Column("due_at", MOMENT),
-        Column("claimed_by", NAME),
-        Column("claimed_until", MOMENT),
         Column("author", NAME, nullable=False),
         Column("reason", Text, nullable=False),
     )

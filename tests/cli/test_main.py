@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import typer
 from tests.cli.conftest import Run
 from tests.cli.stranger import answer, stranger
 from tests.control.running import Control
+from typer.core import TyperGroup
 
 from notbefore import __version__
-from notbefore.cli.main import app
+from notbefore.cli import catalogue
 from notbefore.settings import table
 
 COMMANDS = """
@@ -40,12 +40,10 @@ conformance
 """
 
 
-def named(typed: typer.Typer, *path: str) -> Iterator[tuple[str, ...]]:
-    for command in typed.registered_commands:
-        yield (*path, str(command.name))
-    for group in typed.registered_groups:
-        assert group.typer_instance is not None
-        yield from named(group.typer_instance, *path, str(group.name))
+def named() -> Iterator[tuple[str, ...]]:
+    for name in catalogue.COMMANDS:
+        loaded = catalogue.load(name)
+        yield from ((name, verb) for verb in loaded.commands) if isinstance(loaded, TyperGroup) else ((name,),)
 
 
 def wanted() -> set[tuple[str, ...]]:
@@ -58,7 +56,24 @@ def wanted() -> set[tuple[str, ...]]:
 
 
 def test_the_commands_are_those_of_the_design() -> None:
-    assert set(named(app)) == wanted()
+    assert set(named()) == wanted()
+
+
+@pytest.mark.parametrize("name", catalogue.COMMANDS)
+def test_the_catalogue_says_what_the_commands_say_of_themselves(name: str) -> None:
+    assert catalogue.load(name).help == catalogue.COMMANDS[name].help
+
+
+def test_only_the_command_that_is_run_is_loaded() -> None:
+    code = """
+import sys
+from notbefore.cli.main import main
+assert main(["vm", "-h"]) == 0
+others = ("notbefore.agent", "notbefore.client", "notbefore.emulator")
+print([name for name in sys.modules if name.startswith(others)])
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.stdout.splitlines()[-1:] == ["[]"], ran.stderr
 
 
 @pytest.mark.parametrize("path", sorted(wanted()), ids=" ".join)

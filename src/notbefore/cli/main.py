@@ -7,35 +7,18 @@ from typing import Annotated
 import typer
 
 from notbefore import __version__
-from notbefore.agent.config.file import ConfigError
-from notbefore.cli import (
-    agent,
-    conformance,
-    database,
-    emulate,
-    emulator,
-    events,
-    fleet,
-    groups,
-    guest,
-    history,
-    hosts,
-    recording,
-    serve,
-    tokens,
-    vms,
-)
+from notbefore.cli import catalogue
 from notbefore.cli.output import complain
-from notbefore.cli.usage import UsageError
 from notbefore.core import errors
-from notbefore.settings import SettingError
 
 DONE, FAILED, USAGE = 0, 1, 2
+WRONGLY_TYPED = frozenset({"usage", "setting", "config"})
+"""The codes of errors that whoever typed the command, or its configuration, must mend."""
 
 app = typer.Typer(
+    cls=catalogue.Root,
     help="Scheduled Events for virtual machines: told, prepared, approved, carried out.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -56,33 +39,16 @@ def root(
     pass
 
 
-serve.register(app)
-app.add_typer(vms.app, name="vm")
-app.add_typer(hosts.app, name="host")
-app.add_typer(groups.app, name="group")
-app.add_typer(events.app, name="event")
-history.register(app)
-app.add_typer(fleet.app, name="fleet")
-app.add_typer(tokens.app, name="token")
-database.register(app)
-app.add_typer(guest.app, name="guest")
-app.add_typer(agent.app, name="agent")
-emulate.register(app)
-app.add_typer(emulator.app, name="emulator")
-recording.register(app)
-conformance.register(app)
+catalogue.announce(app)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     try:
         result = app(arguments, prog_name="notbefore", standalone_mode=False)
         sys.stdout.flush()
-    except (SettingError, UsageError, ConfigError) as error:
-        complain(error.message)
-        return USAGE
     except errors.NotbeforeError as error:
         complain(error.message)
-        return FAILED
+        return USAGE if error.code in WRONGLY_TYPED else FAILED
     except typer.TyperException as error:
         _explain(error)
         return error.exit_code

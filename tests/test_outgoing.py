@@ -1,0 +1,151 @@
+"""Requests go only where they may, and come back within a time."""
+
+import ipaddress
+import ssl
+import threading
+from pathlib import Path
+
+import pytest
+from tests.agent.handlers import sink
+
+from notbefore import outgoing
+from notbefore.core import errors
+from notbefore.outgoing import Outgoing, OutgoingError
+
+PRIVATE = (
+    "127.0.0.1",
+    "10.1.2.3",
+    "172.16.0.1",
+    "192.168.1.1",
+    "100.64.0.1",
+    "169.254.169.254",
+    "0.0.0.0",
+    "224.0.0.1",
+    "255.255.255.255",
+    "::1",
+    "::",
+    "fe80::1",
+    "fec0::1",
+    "fd00::1",
+    "ff02::1",
+    "::ffff:127.0.0.1",
+    "::ffff:8.8.8.8",
+    "::127.0.0.1",
+    "2002:7f00:1::",
+    "64:ff9b::10.0.0.1",
+)
+HOSTS = (*(f"[{address}]" if ":" in address else address for address in PRIVATE), "localhost", "LOCALHOST.")
+
+
+@pytest.mark.parametrize("address", PRIVATE)
+def test_what_is_not_the_worlds_is_not_public(address: str) -> None:
+    assert not outgoing.is_public(ipaddress.ip_address(address))
+
+
+@pytest.mark.parametrize("address", ["8.8.8.8", "2606:4700::1111", "2002:808:808::", "64:ff9b::8.8.8.8"])
+def test_what_is_the_worlds_is_public(address: str) -> None:
+    assert outgoing.is_public(ipaddress.ip_address(address))
+
+
+@pytest.mark.parametrize("host", [*HOSTS, "a.localhost", "127.1", "2130706433", "0x7f000001"])
+def test_private_targets_are_refused_at_once_unless_allowed(host: str) -> None:
+    with pytest.raises(errors.RefusedError, match="allow_private_targets"):
+        Outgoing(allow_private=False).require(f"https://{host}:8443/hook")
+    Outgoing(allow_private=True).require(f"http://{host}:8080/hook")
+
+
+def test_plain_http_is_for_private_targets_only() -> None:
+    careful, lenient = Outgoing(allow_private=False), Outgoing(allow_private=True)
+    careful.require("https://hooks.example.com/a?b=c")
+    lenient.require("http://hooks.internal/")
+    with pytest.raises(errors.RefusedError, match="give an https URL"):
+        careful.require("http://hooks.example.com/")
+    with pytest.raises(errors.RefusedError, match="give an https URL"):
+        lenient.require("http://8.8.8.8/")
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("ftp://hooks.example.com/", "is not a URL"),
+        ("hooks.example.com", "is not a URL"),
+        ("https://", "is not a URL"),
+        ("https://hooks.example.com:99999/", "is not a URL"),
+        ("https://hooks.example.com:0/", "is not a URL"),
+        ("https://[::1/", "is not a URL"),
+        ("https://hooks.example.com/a b", "is not a URL"),
+        ("https://hooks.example.com\\@127.0.0.1/", "is not a URL"),
+        ("https://hooks.example.com/\r\nX: y", "is not a URL"),
+        ("https://bücher.example/", "is not a URL"),
+        ("https://me:secret@hooks.example.com/", "leave out what is before the '@'"),
+        ("https://hooks.example.com/#here", "leave out what follows the '#'"),
+        ("https://hooks.example.com/" + "a" * 2000, "too long"),
+    ],
+)
+def test_what_is_no_url_is_refused_without_repeating_it(url: str, said: str) -> None:
+    with pytest.raises(errors.RefusedError, match=said) as caught:
+        Outgoing(allow_private=True).require(url)
+    assert "secret" not in caught.value.message
+
+
+def test_a_name_is_checked_where_it_leads_to() -> None:
+    with sink.sink() as receiver, pytest.raises(OutgoingError, match="allow_private_targets"):
+        Outgoing(allow_private=False).post(f"https://localhost:{receiver.port}/", b"{}")
+    assert receiver.heard == []
+
+
+def test_a_request_is_sent_and_its_answer_given() -> None:
+    with sink.sink() as receiver:
+        receiver.status, receiver.headers = 503, {"Retry-After": "7"}
+        reply = Outgoing(allow_private=True).post(f"{receiver.at}/hook?a=b", b"{}", {"X-Sign": "1"})
+    assert (reply.status, reply.headers["retry-after"]) == (503, "7")
+    (heard,) = receiver.heard
+    assert (heard.method, heard.target, heard.body, heard.headers["X-Sign"]) == ("POST", "/hook?a=b", b"{}", "1")
+
+
+def test_redirects_are_not_followed() -> None:
+    with sink.sink() as receiver:
+        receiver.status, receiver.headers = 307, {"Location": "/elsewhere"}
+        assert Outgoing(allow_private=True).get(f"{receiver.at}/hook").status == 307
+    assert [heard.target for heard in receiver.heard] == ["/hook"]
+
+
+def test_tls_is_checked(tmp_path: Path) -> None:
+    certificate = sink.certificate(tmp_path)
+    with sink.sink(certificate) as receiver:
+        with pytest.raises(OutgoingError, match="no answer from https://localhost"):
+            Outgoing(allow_private=True).get(f"{receiver.at}/secret")
+        trusting = ssl.create_default_context(cafile=str(certificate.file))
+        assert Outgoing(allow_private=True, tls=trusting).get(f"{receiver.at}/").status == 204
+
+
+def test_nobody_is_waited_for_beyond_the_time() -> None:
+    with sink.sink() as receiver:
+        receiver.answering.clear()
+        with pytest.raises(OutgoingError, match="timed out"):
+            Outgoing(allow_private=True, seconds=0.05).get(receiver.at)
+        receiver.answering.set()
+
+
+def test_what_is_under_way_ends_when_it_is_closed() -> None:
+    with sink.sink() as receiver:
+        receiver.answering.clear()
+        sending = Outgoing(allow_private=True)
+        said: list[str] = []
+
+        def send() -> None:
+            try:
+                sending.post(receiver.at, b"")
+            except OutgoingError as error:
+                said.append(error.message)
+
+        thread = threading.Thread(target=send)
+        thread.start()
+        while not receiver.heard:
+            thread.join(0.005)
+        sending.close()
+        thread.join(2)
+        receiver.answering.set()
+        with pytest.raises(OutgoingError, match="stopping"):
+            sending.get(receiver.at)
+    assert ["closed here" in message for message in said] == [True]

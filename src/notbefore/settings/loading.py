@@ -37,6 +37,7 @@ class Settings:
     proxy_trusted: tuple[Network, ...]
     proxy_style: ProxyStyle
     proxy_secret_file: Path | None
+    allow_private_targets: bool
     log_level: LogLevel
     log_format: LogFormat
     config: Path | None

@@ -171,6 +171,13 @@ SERVE = (
         metavar="FILE",
     ),
     Setting(
+        name="allow_private_targets",
+        help="Let subscriptions and gates name private, loopback and link-local addresses, and plain http there.",
+        read=values.switch,
+        metavar="",
+        default="false",
+    ),
+    Setting(
         name="log_level",
         help="The least that is logged: debug, info, warning or error.",
         read=values.log_level,

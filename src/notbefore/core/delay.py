@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import datetime
 
+from notbefore.core import calendar
 from notbefore.core.draft import Draft
 from notbefore.core.operations import Operation, Status
 from notbefore.core.timing import whole_second_up
@@ -12,6 +13,8 @@ def make_up(draft: Draft, operation: Operation, promised_at: datetime) -> None:
     """Of an operation that was announced or started at that moment, since guests can only see it now."""
     if operation.status is Status.SCHEDULED and operation.created_at == promised_at:
         not_before = whole_second_up(operation.not_before + (draft.now - promised_at))
+        if operation.kind.traits.planned:
+            not_before = calendar.first_start(draft, operation.vms, operation.rollout, not_before)
         waits = operation.due_at == operation.not_before
         draft.put_operation(replace(operation, not_before=not_before, due_at=not_before if waits else operation.due_at))
         for event in draft.live_events_of(operation.id):

@@ -8,6 +8,7 @@ from notbefore.core import documents, errors
 from notbefore.core.fleet import Host, Scope, Vm
 from notbefore.core.journal import Entry
 from notbefore.core.operations import LIVE, Event, Operation
+from notbefore.core.rollouts import Rollout, Stop
 from notbefore.core.timing import Timing
 
 
@@ -26,6 +27,10 @@ class World:
     """Which VM is known by an address or a vmId (in lower case); loaded for those that a command names."""
     awaited_elsewhere: set[str] = field(default_factory=set)
     """Operations that somebody must still approve whose event was not loaded; loaded only for approvals by guests."""
+    rollouts: dict[str, Rollout] = field(default_factory=dict)
+    """Those that loaded operations are a part of, and those that a command names."""
+    sizes: dict[str, int] = field(default_factory=dict)
+    """How many VMs each scope with a budget has, where not all of them were loaded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +42,8 @@ class Changes:
     scopes: dict[str, Scope | None]
     operations: dict[str, Operation]
     events: dict[str, Event]
+    rollouts: dict[str, Rollout]
+    stops: dict[tuple[str, str], Stop]
     entries: tuple[Entry, ...]
     documents: tuple[documents.Document, ...]
     """The documents that differ from before, ready for publication."""
@@ -119,6 +126,16 @@ class Draft:
         except KeyError:
             raise errors.NotFoundError(f"there is no event {event_id!r}", event=event_id) from None
 
+    def rollout(self, rollout_id: str) -> Rollout:
+        try:
+            return self.world.rollouts[rollout_id]
+        except KeyError:
+            raise errors.NotFoundError(f"there is no rollout {rollout_id!r}", rollout=rollout_id) from None
+
+    def size_of(self, scope: str) -> int:
+        """How many VMs it has."""
+        return self.world.sizes.get(scope, len(self._vms_in.get(scope, ())))
+
     def vms_on(self, host: str) -> list[Vm]:
         return [self.world.vms[name] for name in self._vms_on.get(host, ())]
 
@@ -158,6 +175,8 @@ class Draft:
         before = self.world.vms.get(vm.name)
         if before is not None:
             self._unindex_vm(before)
+            self._resize(before.scope, -1)
+        self._resize(vm.scope, 1)
         if before is None or replace(before, host=vm.host) != vm:
             self._members[vm.scope] = None
         if before is not None and before.scope != vm.scope:
@@ -168,6 +187,7 @@ class Draft:
     def remove_vm(self, name: str) -> None:
         vm = self.world.vms.pop(name)
         self._unindex_vm(vm)
+        self._resize(vm.scope, -1)
         self._vms[name] = None
         self._members[vm.scope] = None
         for identity in vm.known_by:
@@ -196,6 +216,12 @@ class Draft:
         self._index_event(event)
         if before is None or documents.looks_different(before, event):
             self._visible[event.scope] = None
+
+    def put_rollout(self, rollout: Rollout) -> None:
+        self.world.rollouts[rollout.id] = self._rollouts[rollout.id] = rollout
+
+    def put_stop(self, stop: Stop) -> None:
+        self._stops[stop.rollout, stop.host] = stop
 
     def wake(self, scope: str) -> None:
         self._woken[scope] = None
@@ -241,6 +267,8 @@ class Draft:
             scopes=self._scopes,
             operations=self._operations,
             events=self._events,
+            rollouts=self._rollouts,
+            stops=self._stops,
             entries=tuple(self._entries),
             documents=tuple(changed),
             members=tuple(self._members),
@@ -268,6 +296,8 @@ class Draft:
         self._scopes: dict[str, Scope | None] = {}
         self._operations: dict[str, Operation] = {}
         self._events: dict[str, Event] = {}
+        self._rollouts: dict[str, Rollout] = {}
+        self._stops: dict[tuple[str, str], Stop] = {}
         self._members: dict[str, None] = {}
         self._woken: dict[str, None] = {}
         self._room_made = False
@@ -275,6 +305,10 @@ class Draft:
     def _index_vm(self, vm: Vm) -> None:
         self._vms_on.setdefault(vm.host, {})[vm.name] = None
         self._vms_in.setdefault(vm.scope, {})[vm.name] = None
+
+    def _resize(self, scope: str, by: int) -> None:
+        if scope in self.world.sizes:
+            self.world.sizes[scope] += by
 
     def _unindex_vm(self, vm: Vm) -> None:
         del self._vms_on[vm.host][vm.name]

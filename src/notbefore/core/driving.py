@@ -114,6 +114,7 @@ def _record(draft: Draft, operation: Operation, done: tuple[str, ...], failures:
         "driver.failed" if failures else "driver.finished",
         operation=operation.id,
         host=operation.host,
+        rollout=operation.rollout,
         attempt=operation.attempt + 1,
         done=list(done),
         failures=dict(failures),

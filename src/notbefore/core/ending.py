@@ -32,7 +32,15 @@ def end(draft: Draft, operation: Operation, status: Status) -> None:
             claimed_until=None,
         )
     )
-    draft.note(f"operation.{status.lower()}", operation=operation.id, host=operation.host, results=results)
+    draft.note(
+        f"operation.{status.lower()}",
+        operation=operation.id,
+        host=operation.host,
+        rollout=operation.rollout,
+        results=results,
+    )
+    if operation.rollout is not None and draft.rollout(operation.rollout).status.live:
+        draft.put_rollout(replace(draft.rollout(operation.rollout), due_at=draft.now))
     for name in operation.vms:
         if name in draft.world.vms:
             _look_again_at_those_waiting_for(draft, name)

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from notbefore.core import placement
+from notbefore.core import budgets, calendar, placement, windows
 from notbefore.core.draft import Draft
 from notbefore.core.operations import Event, Kind, Operation, Status
+from notbefore.core.rollouts import RolloutStatus
 
 
 class ObstacleKind(StrEnum):
@@ -25,6 +26,12 @@ class ObstacleKind(StrEnum):
     """A deletion of the same group that was announced earlier is not approved yet."""
     TARGET_HOST = "target-host"
     """No host can take a VM that must move."""
+    BUDGET = "budget"
+    """Its group cannot spare so many VMs now."""
+    WINDOW = "window"
+    """Its group or its rollout allows planned starts at other times only."""
+    ROLLOUT = "rollout"
+    """Its rollout is paused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +43,7 @@ class Obstacle:
     event: str | None = None
     operation: str | None = None
     vm: str | None = None
+    rollout: str | None = None
 
 
 def obstacles(draft: Draft, operation: Operation, expiry_from: datetime) -> list[Obstacle]:
@@ -44,7 +52,10 @@ def obstacles(draft: Draft, operation: Operation, expiry_from: datetime) -> list
     return [
         *_of_consent(draft, operation, events, expiry_from),
         *_of_earlier_deletions(draft, operation, events),
+        *_of_rollout(draft, operation),
+        *_of_windows(draft, operation),
         *_of_update_domains(draft, operation, events),
+        *_of_budgets(draft, operation, events),
         *_of_busy_vms(draft, operation),
         *_of_targets(draft, operation),
     ]
@@ -97,6 +108,42 @@ def _of_update_domains(draft: Draft, operation: Operation, events: list[Event]) 
                     event=other.id,
                     operation=other.operation,
                 )
+
+
+def _of_rollout(draft: Draft, operation: Operation) -> Iterator[Obstacle]:
+    if operation.rollout is not None and draft.rollout(operation.rollout).status is RolloutStatus.PAUSED:
+        yield Obstacle(kind=ObstacleKind.ROLLOUT, rollout=operation.rollout)
+
+
+def _of_windows(draft: Draft, operation: Operation) -> Iterator[Obstacle]:
+    if not operation.kind.traits.planned:
+        return
+    demands = calendar.demands(draft, operation.vms, operation.rollout)
+    together = windows.next_open(demands.values(), draft.now)
+    for who, wanted in demands.items():
+        if not windows.is_open(wanted, draft.now):
+            scope, rollout = (None, operation.rollout) if who == operation.rollout else (who, None)
+            yield Obstacle(kind=ObstacleKind.WINDOW, until=together, scope=scope, rollout=rollout)
+
+
+def _of_budgets(draft: Draft, operation: Operation, events: list[Event]) -> Iterator[Obstacle]:
+    if not operation.kind.traits.planned:
+        return
+    for mine in events:
+        policy = draft.scope(mine.scope).policy
+        most = budgets.allowed(policy, draft.size_of(mine.scope)) if budgets.has_budget(policy) else None
+        if most is None:
+            continue
+        started = [other for other in draft.live_events_in(mine.scope) if other.status is Status.STARTED]
+        out = {name for other in started for name in other.resources}
+        if len(out.union(mine.resources)) > most:
+            holding = min(started, key=lambda other: other.created_at, default=None)
+            yield Obstacle(
+                kind=ObstacleKind.BUDGET,
+                scope=mine.scope,
+                event=holding.id if holding else None,
+                operation=holding.operation if holding else None,
+            )
 
 
 def _of_busy_vms(draft: Draft, operation: Operation) -> Iterator[Obstacle]:

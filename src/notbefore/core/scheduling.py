@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from notbefore.core import driving, ending, errors, placement, starting
+from notbefore.core import budgets, calendar, driving, ending, errors, placement, starting
 from notbefore.core.draft import Draft
 from notbefore.core.fleet import Scope, Vm
 from notbefore.core.listening import is_listening
@@ -25,6 +25,7 @@ class Request:
     notice: timedelta | None = None
     """How far ahead, where that is not settled by the kind."""
     reason: str = ""
+    rollout: str | None = None
 
 
 def schedule(draft: Draft, request: Request) -> Operation:
@@ -37,6 +38,8 @@ def schedule(draft: Draft, request: Request) -> Operation:
     if kind is Kind.HARDWARE_FAILURE:
         _clear_the_way(draft, host)
         vms = draft.vms_on(host)
+    if kind.traits.planned:
+        _require_budgets(draft, host, vms)
     operation = Operation(
         id=draft.new_id(),
         kind=kind,
@@ -47,6 +50,7 @@ def schedule(draft: Draft, request: Request) -> Operation:
         not_before=_not_before(draft, request, vms),
         by=draft.by,
         reason=request.reason,
+        rollout=request.rollout,
     )
     if kind is Kind.REDEPLOY and request.name not in placement.choose(draft, operation, operation.vms):
         raise errors.ConflictError(
@@ -67,6 +71,7 @@ def announce(draft: Draft, operation: Operation) -> None:
         "operation.scheduled",
         operation=operation.id,
         host=operation.host,
+        rollout=operation.rollout,
         kind=operation.kind,
         vms=list(operation.vms),
         reason=operation.reason,
@@ -177,9 +182,18 @@ def _not_before(draft: Draft, request: Request, vms: list[Vm]) -> datetime:
             )
         notice = request.notice
     try:
-        return whole_second_up(draft.now + draft.allowance + draft.timing.shortened(notice))
+        earliest = whole_second_up(draft.now + draft.allowance + draft.timing.shortened(notice))
     except OverflowError:
         raise errors.RefusedError("that much notice is beyond the calendar: give less") from None
+    if not request.kind.traits.planned:
+        return earliest
+    return calendar.first_start(draft, [vm.name for vm in vms], request.rollout, earliest)
+
+
+def _require_budgets(draft: Draft, host: str, vms: list[Vm]) -> None:
+    for scope, members in _by_scope(draft, vms):
+        size = draft.size_of(scope.key)
+        budgets.require_possible(scope.key, scope.policy, members=size, vms=len(members), host=host)
 
 
 def _is_announced(draft: Draft, kind: Kind, vms: list[Vm]) -> bool:

@@ -11,7 +11,7 @@ from notbefore.core.operations import Operation, Status
 RECHECK = timedelta(seconds=60)
 """What is held is looked at when something ends or changes; and, lest that be missed, this often."""
 
-TRACKED = frozenset({ObstacleKind.APPROVAL, ObstacleKind.NOTICE, ObstacleKind.START_UP})
+TRACKED = frozenset({ObstacleKind.APPROVAL, ObstacleKind.NOTICE, ObstacleKind.START_UP, ObstacleKind.WINDOW})
 """Obstacles that go by themselves at a known time, or by an approval that says so."""
 
 
@@ -22,13 +22,14 @@ def start_or_hold(draft: Draft, operation: Operation, expiry_from: datetime) -> 
         start(draft, operation)
         return found
     known = [obstacle.until for obstacle in found if obstacle.until is not None]
-    held = any(obstacle.kind not in TRACKED for obstacle in found)
+    held = any(obstacle.kind not in TRACKED or obstacle.until is None for obstacle in found)
     again = min([*known, draft.now + RECHECK]) if held else max(known)
     if operation.held != held:
         draft.note(
             "operation.held" if held else "operation.waiting",
             operation=operation.id,
             host=operation.host,
+            rollout=operation.rollout,
             because=[obstacle.kind for obstacle in found],
         )
     draft.put_operation(replace(operation, due_at=again, held=held))
@@ -47,7 +48,13 @@ def start(draft: Draft, operation: Operation) -> None:
             targets=targets,
         )
     )
-    draft.note("operation.started", operation=operation.id, host=operation.host, targets=dict(targets))
+    draft.note(
+        "operation.started",
+        operation=operation.id,
+        host=operation.host,
+        rollout=operation.rollout,
+        targets=dict(targets),
+    )
     for event in draft.live_events_of(operation.id):
         draft.put_event(replace(event, status=Status.STARTED))
         draft.note("event.started", scope=event.scope, event=event.id, operation=operation.id, host=operation.host)

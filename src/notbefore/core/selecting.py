@@ -2,11 +2,13 @@
 
 import re
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from fnmatch import translate
+from functools import lru_cache
 
 from notbefore.core import errors
 
 PATTERN = re.compile(r"!?(?:(?:group|vm):)?[A-Za-z0-9._*?-]{1,64}")
+NOTHING = "(?!)"
 MOST = 1000
 """Patterns of one selector."""
 
@@ -21,8 +23,8 @@ class Selector:
     def __contains__(self, name: object) -> bool:
         return (
             isinstance(name, str)
-            and any(fnmatchcase(name, pattern) for pattern in self.wanted)
-            and not any(fnmatchcase(name, pattern) for pattern in self.unwanted)
+            and _one_of(self.wanted).match(name) is not None
+            and _one_of(self.unwanted).match(name) is None
         )
 
 
@@ -42,9 +44,7 @@ def _selector(text: str, prefix: str) -> Selector:
         raise errors.RefusedError(f"name from 1 to {MOST} with commas between them; * stands for all")
     for part in parts:
         if not PATTERN.fullmatch(part) or (":" in part and not prefix):
-            raise errors.RefusedError(
-                f"{part[:80]!r} is not a name or pattern: give one such as a-1, a-* or !a-1"
-            )
+            raise errors.RefusedError(f"{part[:80]!r} is not a name or pattern: give one such as a-1, a-* or !a-1")
     patterns = [(part.startswith("!"), part.removeprefix("!")) for part in parts]
     named = [(unwanted, name if ":" in name or not prefix else prefix + name) for unwanted, name in patterns]
     wanted = tuple(name for unwanted, name in named if not unwanted)
@@ -54,3 +54,8 @@ def _selector(text: str, prefix: str) -> Selector:
         wanted=wanted or (prefix + "*",),
         unwanted=tuple(name for unwanted, name in named if unwanted),
     )
+
+
+@lru_cache(maxsize=256)
+def _one_of(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(map(translate, patterns)) or NOTHING)

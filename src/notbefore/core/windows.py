@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
-from zoneinfo import ZoneInfo
+from itertools import count
+from zoneinfo import ZoneInfo, available_timezones
 
 from notbefore.core import errors
 
@@ -17,7 +18,9 @@ SOON = timedelta(days=366)
 MOST = 20
 """Windows of one scope or rollout."""
 EXAMPLE = "give days, hours and a zone, such as 'mon-fri 22:00-04:00 Europe/Berlin' or 'daily 02:00-04:00 UTC'"
-FORM = re.compile(r"(\S+) +(\d\d):(\d\d)-(\d\d):(\d\d) +(\S+)")
+FORM = re.compile(r"(\S+) +(\d\d:\d\d)-(\d\d:\d\d) +(\S+)", re.ASCII)
+MIDNIGHT = "24:00"
+"""As the end of a window: that of the day on which it opens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +33,7 @@ class Window:
     zone: str
 
     def __str__(self) -> str:
-        closes = "24:00" if self.closes == time(0) else f"{self.closes:%H:%M}"
+        closes = MIDNIGHT if self.closes == time(0) else f"{self.closes:%H:%M}"
         return f"{_days_told(self.days)} {self.opens:%H:%M}-{closes} {self.zone}"
 
 
@@ -42,15 +45,16 @@ class Opening:
     end: datetime
 
 
+@lru_cache(maxsize=1024)
 def parse(text: str) -> Window:
     found = FORM.fullmatch(text.strip())
     if found is None:
         raise errors.RefusedError(f"{text[:80]!r} is not a window: {EXAMPLE}")
-    days, *hours, zone = found.groups()
+    days, opens, closes, zone = found.groups()
     return Window(
         days=_days(days, text),
-        opens=_hour(hours[0], hours[1], text),
-        closes=_hour(hours[2], hours[3], text),
+        opens=_hour(opens, text),
+        closes=time(0) if closes == MIDNIGHT else _hour(closes, text),
         zone=_zone_named(zone, text),
     )
 
@@ -93,12 +97,12 @@ def _next_of(window: Window, now: datetime) -> Opening | None:
 
 
 def _openings(window: Window, now: datetime) -> Iterator[Opening]:
-    """From the one that may have opened yesterday on, in order."""
+    """In order, from the ones of the days before on: they may still be open."""
     zone = ZoneInfo(window.zone)
     try:
-        yesterday = (now.astimezone(zone) - 2 * DAY).date()
-        days = [yesterday + number * DAY for number in range(11)]
-        for day in days:
+        today = now.astimezone(zone).date()
+        for number in count(-2):
+            day = today + number * DAY
             if day.weekday() in window.days:
                 yield _opening(window, day, zone)
     except OverflowError:
@@ -153,20 +157,22 @@ def _days_told(days: tuple[int, ...]) -> str:
     return ",".join(DAYS[day] for day in days)
 
 
-def _hour(hours: str, minutes: str, window: str) -> time:
-    if (hours, minutes) == ("24", "00"):
-        return time(0)
+def _hour(text: str, window: str) -> time:
     try:
-        return time(int(hours), int(minutes))
+        return time(int(text[:2]), int(text[3:]))
     except ValueError:
-        raise errors.RefusedError(f"{hours}:{minutes} in {window[:80]!r} is not an hour: {EXAMPLE}") from None
+        raise errors.RefusedError(f"{text} in {window[:80]!r} is not an hour: {EXAMPLE}") from None
 
 
-@lru_cache(maxsize=256)
 def _zone_named(name: str, window: str) -> str:
-    try:
-        return ZoneInfo(name).key
-    except (OSError, ValueError):
-        raise errors.RefusedError(
-            f"{name[:40]!r} in {window[:80]!r} is not a time zone: give one such as UTC or Europe/Berlin"
-        ) from None
+    if name in _zones():
+        return name
+    raise errors.RefusedError(
+        f"{name[:40]!r} in {window[:80]!r} is not a time zone: give one such as UTC or Europe/Berlin"
+    )
+
+
+@lru_cache(maxsize=1)
+def _zones() -> frozenset[str]:
+    # "localtime" is another zone on another machine.
+    return frozenset(available_timezones() - {"localtime"})

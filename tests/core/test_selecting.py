@@ -1,0 +1,87 @@
+"""Selectors: whom a text means, and what is not one."""
+
+from fnmatch import fnmatchcase
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from notbefore.core import errors, selecting
+
+HOSTS = ("rack1-01", "rack1-07", "rack2-01", "Rack1-09", "spare")
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("*", HOSTS),
+        ("rack1-*", ("rack1-01", "rack1-07")),
+        ("rack1-*,!rack1-07", ("rack1-01",)),
+        ("!rack1-07, rack1-*", ("rack1-01",)),
+        ("!rack?-*", ("Rack1-09", "spare")),
+        ("spare,,rack2-01,", ("rack2-01", "spare")),
+        ("rack?-01", ("rack1-01", "rack2-01")),
+        ("rack", ()),
+    ],
+)
+def test_hosts(text: str, meant: tuple[str, ...]) -> None:
+    selector = selecting.of_hosts(text)
+    assert selector.text == text
+    assert sorted(name for name in HOSTS if name in selector) == sorted(meant)
+
+
+SCOPES = ("group:web-1", "group:web-2", "group:db", "vm:web-1", "vm:db")
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("web-*", ("group:web-1", "group:web-2")),
+        ("web-1,vm:db", ("group:web-1", "vm:db")),
+        ("vm:*", ("vm:db", "vm:web-1")),
+        ("group:*,!web-*", ("group:db",)),
+        ("!web-1", ("group:db", "group:web-2")),
+        ("*,vm:*", SCOPES),
+        ("*", ("group:db", "group:web-1", "group:web-2")),
+    ],
+)
+def test_scopes(text: str, meant: tuple[str, ...]) -> None:
+    selector = selecting.of_scopes(text)
+    assert sorted(key for key in SCOPES if key in selector) == sorted(meant)
+
+
+def test_only_a_name_can_be_meant() -> None:
+    assert None not in selecting.of_hosts("*")
+    assert 1 not in selecting.of_hosts("*")
+
+
+@pytest.mark.parametrize("text", ["", " ", ",", ", ,", ",".join("a" * 1001)])
+def test_somebody_must_be_named_but_not_endlessly_many(text: str) -> None:
+    with pytest.raises(errors.RefusedError, match=r"name from 1 to 1000 with commas between them; \* stands for all"):
+        selecting.of_hosts(text)
+
+
+@pytest.mark.parametrize("part", ["a b", "!", "!!a", "[ab]", "ä", "a/b", "x" * 65, "host:a", "vm:", "a\n*"])
+def test_what_is_no_name_is_refused(part: str) -> None:
+    for read in (selecting.of_hosts, selecting.of_scopes):
+        with pytest.raises(errors.RefusedError, match="is not a name or pattern: give one such as a-1, a-"):
+            read(f"ok,{part}")
+
+
+def test_hosts_have_no_scopes() -> None:
+    with pytest.raises(errors.RefusedError, match="'vm:a' is not a name or pattern"):
+        selecting.of_hosts("vm:a")
+
+
+NAMES = st.text("ab-1", min_size=1, max_size=4)
+PATTERNS = st.text("ab-1*?", min_size=1, max_size=4)
+
+
+@given(st.lists(st.tuples(st.booleans(), PATTERNS), min_size=1, max_size=5), NAMES)
+def test_exceptions_come_last_whatever_their_place(parts: list[tuple[bool, str]], name: str) -> None:
+    text = ",".join(f"!{pattern}" if unwanted else pattern for unwanted, pattern in parts)
+    wanted = [pattern for unwanted, pattern in parts if not unwanted] or ["*"]
+    excepted = any(fnmatchcase(name, pattern) for unwanted, pattern in parts if unwanted)
+    meant = any(fnmatchcase(name, pattern) for pattern in wanted) and not excepted
+    assert (name in selecting.of_hosts(text)) is meant
+    assert (f"group:{name}" in selecting.of_scopes(text)) is meant

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
-from itertools import count
 from zoneinfo import ZoneInfo, available_timezones
 
 from notbefore.core import errors
@@ -100,11 +99,11 @@ def _openings(window: Window, now: datetime) -> Iterator[Opening]:
     """In order, from the ones of the days before on: they may still be open."""
     zone = ZoneInfo(window.zone)
     try:
-        today = now.astimezone(zone).date()
-        for number in count(-2):
-            day = today + number * DAY
+        day = now.astimezone(zone).date() - 2 * DAY
+        while True:
             if day.weekday() in window.days:
                 yield _opening(window, day, zone)
+            day += DAY
     except OverflowError:
         return  # The calendar ends here.
 

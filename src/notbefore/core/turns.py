@@ -1,0 +1,65 @@
+"""Whose turn comes when: hosts that share a scope go apart where they are of different update domains."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from notbefore.core import budgets, errors
+from notbefore.core.draft import Draft
+from notbefore.core.rollouts import MOST_HOSTS, Request, require_sound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """The VMs of one scope on a host: an operation takes them together."""
+
+    scope: str
+    update_domain: int
+    vms: int
+
+
+def chosen_hosts(request: Request, hosts: Iterable[str]) -> list[str]:
+    selector = require_sound(request)
+    chosen = sorted(name for name in hosts if name in selector)
+    if not chosen:
+        raise errors.NotFoundError(
+            f"no host is called {selector.text!r}: see `notbefore host list`", hosts=selector.text
+        )
+    if len(chosen) > MOST_HOSTS:
+        raise errors.RefusedError(f"{len(chosen)} hosts are too many for one rollout: at most {MOST_HOSTS}")
+    return chosen
+
+
+def assign(draft: Draft, hosts: Collection[str]) -> dict[str, int]:
+    """For each host the first turn in which no scope would have two update domains out."""
+    taken: dict[str, dict[int, int]] = {}
+    found: dict[str, int] = {}
+    loads = {host: parts(draft, host) for host in hosts}
+    for host in sorted(hosts, key=lambda host: (_usual_domain(loads[host]), host)):
+        mine = [(taken.setdefault(part.scope, {}), part.update_domain) for part in loads[host]]
+        turn = 0
+        while any(domains.get(turn, domain) != domain for domains, domain in mine):
+            turn += 1
+        for domains, domain in mine:
+            domains[turn] = domain
+        found[host] = turn
+    return found
+
+
+def parts(draft: Draft, host: str) -> tuple[Part, ...]:
+    counted = Counter((vm.scope, vm.update_domain) for vm in draft.vms_on(host))
+    return tuple(Part(scope=scope, update_domain=domain, vms=vms) for (scope, domain), vms in counted.items())
+
+
+def require_possible(draft: Draft, hosts: Iterable[str]) -> None:
+    """Refuse budgets that can never be met, and windows that are never open together."""
+    for host in hosts:
+        for part in parts(draft, host):
+            policy = draft.scope(part.scope).policy
+            if budgets.has_budget(policy):
+                size = draft.size_of(part.scope)
+                budgets.require_possible(part.scope, policy, members=size, vms=part.vms, host=host)
+
+
+def _usual_domain(load: Sequence[Part]) -> int:
+    return Counter(part.update_domain for part in load).most_common(1)[0][0] if load else 0

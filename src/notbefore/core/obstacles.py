@@ -30,6 +30,8 @@ class ObstacleKind(StrEnum):
     """Its group cannot spare so many VMs now."""
     WINDOW = "window"
     """Its group or its rollout allows planned starts at other times only."""
+    HOST_BUSY = "host-busy"
+    """Other planned maintenance of the host is announced or under way: a rollout waits for its end."""
     ROLLOUT = "rollout"
     """Its rollout is paused."""
 

@@ -15,6 +15,8 @@ MOST_HOSTS = 100_000
 MOST_AT_ONCE = 10_000
 MOST_FAILURES = 100_000
 LONGEST_PAUSE = timedelta(days=30)
+BEFORE_THE_FIRST = -1
+"""The turn of a rollout that has just been started."""
 
 
 class RolloutStatus(StrEnum):
@@ -75,11 +77,11 @@ class Rollout:
     options: Options
     status: RolloutStatus
     created_at: datetime
-    since: datetime
-    """When the turn before this one ended."""
-    turn: int = 0
+    turn: int = BEFORE_THE_FIRST
+    opens_at: datetime
+    """When the pause before this turn is over."""
     opened_at: datetime | None = None
-    """When this turn began; None: pause or gate are before it."""
+    """When this turn began; None: the pause or the gate is before it."""
     verdict: Verdict | None = None
     """The gate's last word on this turn."""
     failures: int = 0

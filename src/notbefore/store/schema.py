@@ -24,10 +24,10 @@ MOMENT = BigInteger
 metadata = MetaData()
 
 
-def _partial_index(name: str, column: str) -> Index:
+def _partial_index(name: str, column: str, *more: str) -> Index:
     """Of the rows that have a value there."""
     there = text(f"{column} IS NOT NULL")
-    return Index(name, column, sqlite_where=there, postgresql_where=there)
+    return Index(name, column, *more, sqlite_where=there, postgresql_where=there)
 
 
 hosts = Table(
@@ -172,13 +172,25 @@ journal = Table(
     Column("data", Text),
     Column("origin", NAME, nullable=False, server_default=""),
     Column("reason", Text, nullable=False, server_default=""),
-    _partial_index("journal_scope", "scope"),
+    _partial_index("journal_scope", "scope", "position"),
     _partial_index("journal_event", "event"),
-    _partial_index("journal_operation", "operation"),
-    _partial_index("journal_host", "host"),
-    _partial_index("journal_vm", "vm"),
-    _partial_index("journal_rollout", "rollout"),
-    Index("journal_author", "author", sqlite_where=text("author <> ''"), postgresql_where=text("author <> ''")),
+    # Most entries of an operation are of its events, and found by those.
+    Index(
+        "journal_operation",
+        "operation",
+        sqlite_where=text("operation IS NOT NULL AND event IS NULL"),
+        postgresql_where=text("operation IS NOT NULL AND event IS NULL"),
+    ),
+    _partial_index("journal_host", "host", "position"),
+    _partial_index("journal_vm", "vm", "position"),
+    _partial_index("journal_rollout", "rollout", "position"),
+    Index(
+        "journal_author",
+        "author",
+        "position",
+        sqlite_where=text("author <> ''"),
+        postgresql_where=text("author <> ''"),
+    ),
 )
 
 rollouts = Table(
@@ -192,7 +204,7 @@ rollouts = Table(
     Column("turn", Integer, nullable=False),
     Column("failures", Integer, nullable=False),
     Column("why", Text, nullable=False),
-    Column("since", MOMENT, nullable=False),
+    Column("opens_at", MOMENT, nullable=False),
     Column("opened_at", MOMENT),
     Column("verdict", Text),
     Column("created_at", MOMENT, nullable=False),

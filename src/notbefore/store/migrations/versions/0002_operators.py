@@ -28,10 +28,7 @@ def upgrade() -> None:
     op.add_column("journal", Column("rollout", NAME))
     op.add_column("journal", Column("origin", NAME, nullable=False, server_default=""))
     op.add_column("journal", Column("reason", Text, nullable=False, server_default=""))
-    for indexed in ("operation", "host", "vm", "rollout"):
-        _create_partial_index(f"journal_{indexed}", "journal", indexed)
-    named = text("author <> ''")
-    op.create_index("journal_author", "journal", ["author"], sqlite_where=named, postgresql_where=named)
+    _index_journal()
     op.add_column("tokens", Column("selector", Text))
     op.add_column("tokens", Column("expires_at", MOMENT))
     _create_rollouts()
@@ -45,6 +42,17 @@ def upgrade() -> None:
     )
 
 
+def _index_journal() -> None:
+    op.drop_index("journal_scope", "journal")
+    for indexed in ("scope", "host", "vm", "rollout"):
+        _create_partial_index(f"journal_{indexed}", "journal", indexed, "position")
+    for name, columns, there in (
+        ("journal_operation", ["operation"], text("operation IS NOT NULL AND event IS NULL")),
+        ("journal_author", ["author", "position"], text("author <> ''")),
+    ):
+        op.create_index(name, "journal", columns, sqlite_where=there, postgresql_where=there)
+
+
 def _create_rollouts() -> None:
     op.create_table(
         "rollouts",
@@ -56,7 +64,7 @@ def _create_rollouts() -> None:
         Column("turn", Integer, nullable=False),
         Column("failures", Integer, nullable=False),
         Column("why", Text, nullable=False),
-        Column("since", MOMENT, nullable=False),
+        Column("opens_at", MOMENT, nullable=False),
         Column("opened_at", MOMENT),
         Column("verdict", Text),
         Column("created_at", MOMENT, nullable=False),
@@ -123,6 +131,6 @@ def _fill_vm_operations() -> None:
     op.bulk_insert(table("vm_operations", column("vm"), column("operation"), column("event")), rows)
 
 
-def _create_partial_index(name: str, on: str, indexed: str) -> None:
+def _create_partial_index(name: str, on: str, indexed: str, *more: str) -> None:
     there = text(f"{indexed} IS NOT NULL")
-    op.create_index(name, on, [indexed], sqlite_where=there, postgresql_where=there)
+    op.create_index(name, on, [indexed, *more], sqlite_where=there, postgresql_where=there)

@@ -29,6 +29,7 @@ STATUS: Mapping[type[errors.NotbeforeError], int] = {
     errors.RefusedError: 400,
     TooLargeError: 413,
     errors.UnauthorizedError: 401,
+    errors.ForbiddenError: 403,
     errors.NotFoundError: 404,
     errors.ConflictError: 409,
     errors.UnavailableError: 503,

@@ -38,6 +38,12 @@ class UnauthorizedError(NotbeforeError):
     code = "unauthorized"
 
 
+class ForbiddenError(NotbeforeError):
+    """Whoever asks is known, but may not do this."""
+
+    code = "forbidden"
+
+
 class UnavailableError(NotbeforeError):
     """The store cannot be reached just now; try again."""
 

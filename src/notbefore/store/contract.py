@@ -17,6 +17,7 @@ from notbefore.core.draft import Changes, World
 from notbefore.core.fleet import Host, Scope, Vm
 from notbefore.core.journal import Entry
 from notbefore.core.operations import Event, Kind, Operation
+from notbefore.core.selecting import Selector
 from notbefore.store.idempotency import Remembered
 from notbefore.store.tokens import Token
 
@@ -80,13 +81,17 @@ class Reader(Protocol):
         operation: str | None = None,
         host: str | None = None,
         vm: str | None = None,
+        rollout: str | None = None,
         by: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
+        seen: Selector | None = None,
     ) -> list[tuple[int, Entry]]:
         """Entries with `after` < position < `before` and `since` <= at < `until` that match every filter given.
 
-        An `action` that ends in `.` matches all that begin so. `data` comes back as plain JSON values.
+        An `action` that ends in `.` matches all that begin so. Of a VM is what names it, what is of an event that named
+        it, and what is of an operation that named it but of none of its events. `seen`: of these scopes only. `data`
+        comes back as plain JSON values.
         """
 
     def views(self, scopes: Sequence[str] | None = None) -> Iterator[View]:
@@ -98,19 +103,41 @@ class Reader(Protocol):
     def list_hosts(self, after: str | None, limit: int) -> list[tuple[Host, int]]:
         """By name, beyond the name `after`, each with the number of its VMs."""
 
-    def list_vms(self, after: str | None, limit: int, host: str | None = None, scope: str | None = None) -> list[Vm]:
-        """By name, beyond the name `after`."""
+    def list_vms(
+        self,
+        after: str | None,
+        limit: int,
+        host: str | None = None,
+        scope: str | None = None,
+        seen: Selector | None = None,
+    ) -> list[Vm]:
+        """By name, beyond the name `after`; `seen`: those of these scopes, as in all lists."""
 
-    def list_groups(self, after: str | None, limit: int) -> list[tuple[Scope, int]]:
+    def list_groups(self, after: str | None, limit: int, seen: Selector | None = None) -> list[tuple[Scope, int]]:
         """By name, beyond the name `after`, each with the number of its VMs."""
 
     def list_operations(
-        self, after: str | None, limit: int, live: bool | None, host: str | None = None, kind: Kind | None = None
+        self,
+        after: str | None,
+        limit: int,
+        live: bool | None,
+        host: str | None = None,
+        kind: Kind | None = None,
+        seen: Selector | None = None,
     ) -> list[Operation]:
-        """Oldest first, beyond the operation with id `after`; `live` None: ended ones too."""
+        """Oldest first, beyond the operation with id `after`; `live` None: ended ones too; `seen`: of those scopes.
+
+        An operation is of every scope that was told of it.
+        """
 
     def list_events(
-        self, after: str | None, limit: int, live: bool | None, scope: str | None = None, vm: str | None = None
+        self,
+        after: str | None,
+        limit: int,
+        live: bool | None,
+        scope: str | None = None,
+        vm: str | None = None,
+        seen: Selector | None = None,
     ) -> list[Event]:
         """Oldest first, beyond the event with id `after`; `live` None: ended ones too; `vm`: those that name it."""
 

@@ -7,9 +7,10 @@ import msgspec
 from sqlalchemy import bindparam, func, select, tuple_, update
 
 from notbefore.core.operations import Event, EventType, Source, Status
+from notbefore.core.selecting import Selector
 from notbefore.store import moments, schema
 from notbefore.store.operations import STATUSES
-from notbefore.store.session import Among, Query, Row, Session, Upsert
+from notbefore.store.session import Among, Matching, Query, Row, Session, Upsert, patterns
 
 _E, _O = schema.events.c, schema.operations.c
 _LIVE = _E.ended_at.is_(None)
@@ -94,20 +95,31 @@ def counts(session: Session) -> dict[tuple[str, str], int]:
 
 
 def page(
-    session: Session, after: str | None, limit: int, live: bool | None, scope: str | None, vm: str | None
+    session: Session,
+    after: str | None,
+    limit: int,
+    live: bool | None,
+    scope: str | None,
+    vm: str | None,
+    seen: Selector | None,
 ) -> list[Event]:
-    query = _page(after is not None, live, scope is not None, vm is not None)
+    query = _page(after is not None, live, scope is not None, vm is not None, seen is not None)
     quoted = None if vm is None else _encode(vm).decode()
     after = None if after is None else after.upper()
-    return [event(row) for row in session.rows(query, after=after, limit=limit, scope=scope, vm=quoted)]
+    rows = session.rows(query, after=after, limit=limit, scope=scope, vm=quoted, **patterns(seen))
+    return [event(row) for row in rows]
 
 
 @cache
-def _page(after: bool, live: bool | None, by_scope: bool, by_vm: bool) -> Query:
+def _page(after: bool, live: bool | None, by_scope: bool, by_vm: bool, by_selector: bool) -> Query:
     query = select(schema.events)
+    if by_selector:
+        query = query.where(Matching(_E.scope))
     if after:
         last = schema.events.alias("last")
         place = select(last.c.created_at, last.c.id).where(last.c.id == bindparam("after"))
+        if by_selector:
+            place = place.where(Matching(last.c.scope))
         query = query.where(tuple_(_E.created_at, _E.id) > place.scalar_subquery())
     if live is not None:
         query = query.where(_LIVE if live else ~_LIVE)

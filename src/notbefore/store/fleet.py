@@ -9,9 +9,10 @@ import msgspec
 from sqlalchemy import and_, bindparam, delete, func, select, true, update
 
 from notbefore.core.fleet import GROUP_PREFIX, NO_FACTS, Facts, Host, Listening, Policy, Scope, ScopeKind, Vm
+from notbefore.core.selecting import Selector
 from notbefore.core.windows import parse_all
 from notbefore.store import moments, schema
-from notbefore.store.session import Among, Query, Row, Session, Upsert
+from notbefore.store.session import Among, Matching, Query, Row, Session, Upsert, patterns
 
 _H, _S, _V, _A = schema.hosts.c, schema.scopes.c, schema.vms.c, schema.vm_addresses.c
 
@@ -199,28 +200,35 @@ _HOSTS_PAGE = Query(
 )
 
 
-def list_groups(session: Session, after: str | None, limit: int) -> list[tuple[Scope, int]]:
-    rows = session.rows(_GROUPS_PAGE, after=GROUP_PREFIX + (after or ""), limit=limit)
+def list_groups(session: Session, after: str | None, limit: int, seen: Selector | None) -> list[tuple[Scope, int]]:
+    query = _groups_page(seen is not None)
+    rows = session.rows(query, after=GROUP_PREFIX + (after or ""), limit=limit, **patterns(seen))
     return [(scope(row[:-1]), row[-1]) for row in rows]
 
 
-_GROUPS_PAGE = Query(
-    select(schema.scopes, select(func.count()).where(_V.scope == _S.key).scalar_subquery())
-    .where(_S.key > bindparam("after"), _S.kind != ScopeKind.STANDALONE.value)
-    .order_by(_S.key)
-    .limit(bindparam("limit"))
-)
+@cache
+def _groups_page(by_selector: bool) -> Query:
+    page = select(schema.scopes, select(func.count()).where(_V.scope == _S.key).scalar_subquery())
+    page = page.where(_S.key > bindparam("after"), _S.kind != ScopeKind.STANDALONE.value)
+    if by_selector:
+        page = page.where(Matching(_S.key))
+    return Query(page.order_by(_S.key).limit(bindparam("limit")))
 
 
-def list_vms(session: Session, after: str | None, limit: int, on: str | None, within: str | None) -> list[Vm]:
-    query = _vms_page(on is not None, within is not None)
-    return [vm(row) for row in session.rows(query, after=after or "", limit=limit, host=on, scope=within)]
+def list_vms(
+    session: Session, after: str | None, limit: int, on: str | None, within: str | None, seen: Selector | None
+) -> list[Vm]:
+    query = _vms_page(on is not None, within is not None, seen is not None)
+    rows = session.rows(query, after=after or "", limit=limit, host=on, scope=within, **patterns(seen))
+    return [vm(row) for row in rows]
 
 
 @cache
-def _vms_page(by_host: bool, by_scope: bool) -> Query:
+def _vms_page(by_host: bool, by_scope: bool, by_selector: bool) -> Query:
     wanted = and_(
-        _V.host == bindparam("host") if by_host else true(), _V.scope == bindparam("scope") if by_scope else true()
+        _V.host == bindparam("host") if by_host else true(),
+        _V.scope == bindparam("scope") if by_scope else true(),
+        Matching(_V.scope) if by_selector else true(),
     )
     page = select(schema.vms).where(_V.name > bindparam("after"), wanted).order_by(_V.name)
     return Query(page.limit(bindparam("limit")))

@@ -16,6 +16,8 @@ from sqlalchemy.sql import ClauseElement
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import BindParameter, ColumnElement
 
+from notbefore.core.selecting import Selector
+
 T = TypeVar("T")
 Row = tuple[Any, ...]
 
@@ -71,6 +73,43 @@ def _among_array(element: Among, compiler: SQLCompiler, **options: Any) -> str:
     return f"{column} = ANY ({parameter}::text[])"
 
 
+class Matching(ColumnElement[bool]):
+    """Whether a column fits a selector: one of the patterns of a list, and none of those of another."""
+
+    inherit_cache = False
+
+    def __init__(self, column: Column[Any]) -> None:
+        self.column = column
+        self.wanted: BindParameter[Any] = BindParameter("wanted", required=True)
+        self.unwanted: BindParameter[Any] = BindParameter("unwanted", required=True)
+
+
+def patterns(selector: Selector | None) -> dict[str, list[str]]:
+    """The parameters that `Matching` takes."""
+    return {} if selector is None else {"wanted": list(selector.wanted), "unwanted": list(selector.unwanted)}
+
+
+# Selectors hold no character but * and ? that means something to GLOB, nor one but _ that does to LIKE.
+@compiles(Matching, "sqlite")
+def _matching_glob(element: Matching, compiler: SQLCompiler, **options: Any) -> str:
+    column = compiler.process(element.column, **options)
+    fits = f"EXISTS (SELECT 1 FROM json_each({{}}) WHERE {column} GLOB value)"  # noqa: S608 (made of compiled parts)
+    return _wanted_not_unwanted(fits, element, compiler, options)
+
+
+@compiles(Matching, "postgresql")
+def _matching_like(element: Matching, compiler: SQLCompiler, **options: Any) -> str:
+    column = compiler.process(element.column, **options)
+    pattern = r"translate(replace(pattern, '_', '\_'), '*?', '%%_')"
+    fits = f"EXISTS (SELECT 1 FROM unnest({{}}::text[]) AS pattern WHERE {column} LIKE {pattern})"  # noqa: S608
+    return _wanted_not_unwanted(fits, element, compiler, options)
+
+
+def _wanted_not_unwanted(fits: str, element: Matching, compiler: SQLCompiler, options: dict[str, Any]) -> str:
+    wanted, unwanted = (compiler.process(each, **options) for each in (element.wanted, element.unwanted))
+    return f"({fits.format(wanted)} AND NOT {fits.format(unwanted)})"
+
+
 class Query:
     """A statement with named parameters."""
 
@@ -117,9 +156,12 @@ class Upsert:
         changing = [
             column.name for column in table.columns if not column.primary_key and column.name not in self._fixed
         ]
-        upsert = insert.on_conflict_do_update(
-            index_elements=list(table.primary_key.columns), set_={name: insert.excluded[name] for name in changing}
-        )
+        key = list(table.primary_key.columns)
+        if changing:
+            replaced = {name: insert.excluded[name] for name in changing}
+            upsert = insert.on_conflict_do_update(index_elements=key, set_=replaced)
+        else:
+            upsert = insert.on_conflict_do_nothing(index_elements=key)
         return str(upsert.compile(dialect=_DIALECTS[flavour]))
 
 

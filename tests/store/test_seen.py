@@ -1,0 +1,75 @@
+"""Lists for those who see some scopes alone: the store's patterns are those of core, and pages are full."""
+
+import pytest
+from tests.store.samples import NOW, entry, event, keep, operation, scope, vm
+
+from notbefore.core.selecting import Selector, of_scopes
+from notbefore.store.contract import Store
+
+NAMES = ("web", "web-1", "web-10", "web_1", "Web-1", "w.b", "db", "a-1", "a-2")
+KEYS = tuple(sorted(f"{noun}:{name}" for noun in ("group", "vm") for name in NAMES))
+
+
+@pytest.fixture
+def many(store: Store) -> Store:
+    """One VM, event, operation and entry for each key, and what belongs to nobody or to two."""
+    things = []
+    for number, key in enumerate(KEYS):
+        at = NOW.replace(microsecond=number)
+        things += [scope(key), vm(f"vm{number:02}", "a", key), entry("event.scheduled", scope=key)]
+        things += [operation(f"o{number:02}", created_at=at), event(f"E{number:02}", f"o{number:02}", key)]
+    keep(store, *things, entry("host.added", host="a"), operation("nobodys"))
+    keep(store, operation("two"), event("T1", "two", "group:web"), event("T2", "two", "group:db"))
+    return store
+
+
+TEXTS = (
+    "web",
+    "web-*",
+    "web_?",
+    "*,vm:*",
+    "w.b",
+    "!web-1",
+    "vm:*,!vm:web*",
+    "group:a-?,vm:db",
+    "none",
+    "WEB*",
+    "web?1",
+)
+
+
+def test_patterns_mean_what_they_mean_in_core(many: Store) -> None:
+    with many.read() as reader:
+        for text in TEXTS:
+            seen = of_scopes(text)
+            mine = [key for key in KEYS if key in seen]
+            assert [vm.scope for vm in reader.list_vms(None, 100, seen=seen)] == mine, text
+            groups = [group.key for group, _ in reader.list_groups(None, 100, seen)]
+            assert groups == [key for key in mine if key.startswith("group:")], text
+            assert {each.scope for each in reader.list_events(None, 100, None, seen=seen)} == set(mine), text
+            assert [each.scope for _, each in reader.journal(seen=seen)] == mine, text
+            told = {each.id for each in reader.list_operations(None, 100, None, seen=seen)}
+            both = {"two"} if {"group:web", "group:db"} & set(mine) else set()
+            assert told == {f"o{number:02}" for number, key in enumerate(KEYS) if key in seen} | both, text
+
+
+def test_pages_are_full_and_follow_each_other(many: Store) -> None:
+    seen = of_scopes("vm:*")
+    wanted = [f"E{number:02}" for number, key in enumerate(KEYS) if key in seen]
+    assert _paged(many, seen) == [wanted[start : start + 4] for start in range(0, len(wanted), 4)]
+
+
+def _paged(store: Store, seen: Selector) -> list[list[str]]:
+    pages: list[list[str]] = []
+    with store.read() as reader:
+        while page := reader.list_events(pages[-1][-1] if pages else None, 4, None, seen=seen):
+            pages.append([each.id for each in page])
+    return pages
+
+
+def test_where_somebody_elses_thing_stands_cannot_be_asked(many: Store) -> None:
+    seen = of_scopes("vm:*")
+    with many.read() as reader:
+        assert reader.list_events("E00", 100, None, seen=seen) == reader.list_events("NONE", 100, None, seen=seen) == []
+        assert reader.list_operations("o00", 100, None, seen=seen) == []
+        assert reader.list_operations("o09", 100, None, seen=seen) != []

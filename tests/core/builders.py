@@ -31,9 +31,9 @@ ALWAYS = Policy(listening=Listening.ALWAYS)
 class Site:
     """Each method that changes something is one transaction."""
 
-    def __init__(self, *, speed: float = 1.0) -> None:
+    def __init__(self, *, timing: Timing | None = None, speed: float = 1.0) -> None:
         self.now = NOW
-        self.timing = Timing(speed=speed)
+        self.timing = timing or Timing(speed=speed)
         self.expiry_from = NOW
         self.state = World()
         self.journal: list[Entry] = []

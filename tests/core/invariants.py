@@ -47,7 +47,7 @@ class Watch:
             assert entry.at == now
             self.said[entry.action, entry.event or entry.operation or ""] += 1
         for operation in after.operations.values():
-            _is_consistent(after, operation)
+            _is_consistent(after, operation, self.timing.retries.tries)
             if operation.status is Status.SCHEDULED:
                 _is_looked_at_in_time(after, operation, now, expiry_from)
         for operation in changes.operations.values():
@@ -148,7 +148,7 @@ class Watch:
         assert published.keys() <= after.scopes.keys()
 
 
-def _is_consistent(after: World, operation: Operation) -> None:
+def _is_consistent(after: World, operation: Operation, tries: int) -> None:
     events = _of(after, operation.id)
     live = operation.status.live
     assert {event.status for event in events if event.status.live} <= {operation.status}
@@ -158,7 +158,7 @@ def _is_consistent(after: World, operation: Operation) -> None:
     assert live or (operation.claimed_by, operation.claimed_until, operation.held) == (None, None, False)
     assert len(set(operation.done)) == len(operation.done)
     assert set(operation.done) <= set(operation.vms)
-    assert operation.attempt <= 3
+    assert operation.attempt <= tries
     if live:
         named = [name for event in events if event.status.live for name in event.resources]
         assert len(named) == len(set(named))

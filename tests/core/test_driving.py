@@ -4,17 +4,20 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.core.builders import CLAIM, MINUTE, SECOND, Site, failure, is_nothing, row, success
 
 from notbefore.core import driving
 from notbefore.core.driving import Finished, NotYet, Task
 from notbefore.core.fleet import Policy
 from notbefore.core.operations import Kind, Operation, Status
+from notbefore.core.timing import LONGEST_PAUSE, Retries, Timing
 
 
-def alone(*, hosts: str = "ab") -> Site:
+def alone(*, hosts: str = "ab", timing: Timing | None = None) -> Site:
     """`db` and `www` on host a; nobody objects to anything."""
-    site = Site()
+    site = Site(timing=timing)
     site.add_hosts(hosts)
     site.add_vm("db", "a", policy=Policy())
     site.add_vm("www", "a", policy=Policy())
@@ -33,6 +36,8 @@ def test_the_driver_is_told_everything_it_needs() -> None:
             targets={"db": "b", "www": "b"},
             attempt=1,
             started_at=site.now,
+            vm_ids={name: site.vm(name).vm_id for name in ("db", "www")},
+            events={event.resources[0]: event.id for event in site.events(operation)},
         )
     ]
     assert site.operation(operation).claimed_by == "p"
@@ -143,7 +148,7 @@ def test_a_driver_that_fails_is_asked_again_with_growing_pauses_then_it_has_fail
         assert {event.status for event in site.events(operation)} == {Status.STARTED}
         site.wait(pause)
         (task,) = site.tick()
-    assert task.attempt == driving.TRIES == 3
+    assert task.attempt == Retries().tries == 3
     site.report(operation.id, Finished(done=("www",), failures={"db": "gone"}))
     site.tick()
     ended = site.operation(operation)
@@ -256,3 +261,51 @@ def test_a_target_is_kept_through_retries() -> None:
     site.wait(2 * SECOND)
     (again,) = site.tick()
     assert again.targets == task.targets == {"db": "b"}
+
+
+@given(tries=st.integers(1, 12), first=st.integers(0, 3600))
+def test_a_policy_says_how_often_and_with_which_pauses(tries: int, first: int) -> None:
+    site = alone(timing=Timing(speed=600, retries=Retries(tries=tries, first_pause=first * SECOND)))
+    operation = site.schedule(Kind.RESTART, "db")
+    pauses = []
+    for attempt in range(1, tries + 1):
+        (task,) = site.tick()
+        assert task.attempt == attempt
+        assert f"try {attempt} of {tries}" in site.explain(site.event(operation)).sentence
+        site.fail(task)
+        pauses.append((site.operation(operation).due_at or site.now) - site.now)
+        site.wait(pauses[-1])
+    assert pauses == [min(first * SECOND * 2**n, LONGEST_PAUSE) for n in range(tries - 1)] + [timedelta(0)]
+    site.wait(2 * SECOND)
+    assert site.tick() == []
+    assert site.operation(operation).status is Status.FAILED
+
+
+def test_what_is_done_stays_done_when_the_rest_takes_longer() -> None:
+    site = alone()
+    operation = site.schedule(Kind.LIVE_MIGRATION, "a")
+    site.tick()
+    site.report(operation.id, NotYet(again_at=site.now + SECOND, done=("db",)))
+    assert (site.operation(operation).attempt, site.vm("db").host) == (0, "b")
+    site.wait(SECOND)
+    (task,) = site.tick()
+    assert (task.vms, task.attempt) == (("www",), 1)
+
+
+def test_what_became_of_a_try_counts_also_when_nobody_claims_it_any_more() -> None:
+    site = alone()
+    operation = site.schedule(Kind.RESTART, "db")
+    (task,) = site.tick()
+    for attempt, counts in ((2, False), (1, True), (1, False)):
+        draft = site.look(operations=[operation.id], targets=True)
+        driving.answer(draft, draft.operation(operation.id), attempt, failure(task))
+        assert is_nothing(site.keep(draft)) is not counts
+    assert (site.operation(operation).attempt, site.operation(operation).claimed_by) == (1, None)
+
+
+def test_the_journal_has_what_each_call_came_to() -> None:
+    site = alone()
+    operation = site.schedule(Kind.RESTART, "db")
+    site.tick()
+    site.report(operation.id, Finished(failures={"db": "exit code 3"}, calls=({"vms": ["db"], "exit_code": 3},)))
+    assert site.journal[-1].data["calls"] == [{"vms": ["db"], "exit_code": 3}]

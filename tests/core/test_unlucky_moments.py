@@ -6,14 +6,15 @@ import pytest
 from tests.core.builders import MINUTE, SECOND, Site, failure, is_nothing, row, success
 
 from notbefore.core import errors
-from notbefore.core.driving import TRIES, UNSAID, Finished
+from notbefore.core.driving import UNSAID, Finished
 from notbefore.core.fleet import Listening, Policy
 from notbefore.core.listening import would_wake
 from notbefore.core.operations import Kind, Status
+from notbefore.core.timing import Retries
 
 
 def exhaust(site: Site, operation_id: str) -> None:
-    for _ in range(TRIES):
+    for _ in range(Retries().tries):
         (task,) = site.tick()
         assert task.operation == operation_id
         site.report(operation_id, failure(task))

@@ -1,8 +1,8 @@
 """From Started to the end: what the driver is asked to do, and what its answer changes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from notbefore.core import ending, placement
 from notbefore.core.draft import Draft
@@ -10,8 +10,6 @@ from notbefore.core.operations import Kind, Operation, Status
 from notbefore.core.starting import RECHECK
 from notbefore.core.timing import STARTED_SHOWN
 
-TRIES = 3
-FIRST_PAUSE = timedelta(seconds=2)
 UNSAID = "the driver did not say what became of it"
 
 
@@ -26,13 +24,17 @@ class Task:
     targets: Mapping[str, str]
     attempt: int
     started_at: datetime
+    vm_ids: Mapping[str, str] = field(default_factory=dict)
+    """By VM, as are the events by which its scope was told."""
+    events: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotYet:
-    """Under way: ask again then."""
+    """Under way: ask again then, for those that are not done."""
 
     again_at: datetime
+    done: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +43,8 @@ class Finished:
 
     done: tuple[str, ...] = ()
     failures: Mapping[str, str]
+    calls: tuple[Mapping[str, object], ...] = ()
+    """What each call to the outside came to, for the journal."""
 
 
 Outcome = NotYet | Finished
@@ -50,8 +54,8 @@ def advance(draft: Draft, operation: Operation, process: str, claim_until: datet
     """The next step of a Started operation: end it, hold it, or claim it and say what the driver must do."""
     started_at = operation.started_at or draft.now
     remaining = _remaining(operation)
-    tried_enough = operation.attempt >= TRIES
-    if not remaining or (tried_enough and _placed(operation) == remaining):
+    tried_enough = operation.attempt >= draft.timing.retries.tries
+    if not remaining or (tried_enough and asked_for(operation) == remaining):
         # Counted from the commit, which has come after `started_at`.
         shown_until = started_at + draft.allowance + STARTED_SHOWN
         if draft.now < shown_until:
@@ -59,11 +63,11 @@ def advance(draft: Draft, operation: Operation, process: str, claim_until: datet
         else:
             ending.end(draft, operation, Status.FAILED if remaining else Status.COMPLETED)
         return None
-    placed_before = _placed(operation)
+    placed_before = asked_for(operation)
     if operation.kind.traits.moves:
         homeless = (name for name in remaining if name not in operation.targets)
         operation = replace(operation, targets=placement.choose(draft, operation, homeless))
-    ready = _placed(operation)
+    ready = asked_for(operation)
     if not ready or (tried_enough and ready == placed_before):
         draft.put_operation(replace(operation, due_at=draft.now + RECHECK, held=True))
         return None
@@ -79,46 +83,58 @@ def advance(draft: Draft, operation: Operation, process: str, claim_until: datet
         targets={name: operation.targets[name] for name in ready if name in operation.targets},
         attempt=operation.attempt + 1,
         started_at=started_at,
+        vm_ids={name: draft.vm(name).vm_id for name in ready},
+        events={name: event.id for event in draft.events_of(operation.id) for name in event.resources if name in ready},
     )
 
 
 def report(draft: Draft, operation: Operation, process: str, attempt: int, outcome: Outcome) -> None:
     """What the driver answered to a try. Too late an answer (ended, claimed anew or tried again) changes nothing."""
-    if operation.claimed_by != process or operation.attempt + 1 != attempt:
+    if operation.claimed_by == process:
+        answer(draft, operation, attempt, outcome)
+
+
+def answer(draft: Draft, operation: Operation, attempt: int, outcome: Outcome) -> None:
+    """What is known of a try, whoever has asked for it; of another try than the present one, nothing is learnt."""
+    if operation.status is not Status.STARTED or operation.attempt + 1 != attempt:
         return
     operation = replace(operation, claimed_by=None, claimed_until=None)
     if isinstance(outcome, NotYet):
-        draft.put_operation(replace(operation, due_at=outcome.again_at))
+        _record(draft, replace(operation, due_at=outcome.again_at), Finished(done=outcome.done, failures={}))
     else:
-        unsaid = {name: UNSAID for name in _placed(operation) if name not in outcome.done}
-        _record(draft, operation, outcome.done, unsaid | dict(outcome.failures))
+        unsaid = {name: UNSAID for name in asked_for(operation) if name not in outcome.done}
+        outcome = replace(outcome, failures=unsaid | dict(outcome.failures))
+        _record(draft, replace(operation, failures={}, due_at=draft.now), outcome)
+
+
+def asked_for(operation: Operation) -> tuple[str, ...]:
+    """Those of the remaining VMs that the driver can be asked for."""
+    moves = operation.kind.traits.moves
+    return tuple(name for name in _remaining(operation) if not moves or name in operation.targets)
 
 
 def _remaining(operation: Operation) -> tuple[str, ...]:
     return tuple(name for name in operation.vms if name not in operation.done)
 
 
-def _placed(operation: Operation) -> tuple[str, ...]:
-    """Those of the remaining VMs that the driver can be asked for."""
-    moves = operation.kind.traits.moves
-    return tuple(name for name in _remaining(operation) if not moves or name in operation.targets)
-
-
-def _record(draft: Draft, operation: Operation, done: tuple[str, ...], failures: Mapping[str, str]) -> None:
-    attempt = operation.attempt + 1 if failures else operation.attempt
-    again = draft.now + FIRST_PAUSE * 2 ** (attempt - 1) if failures and attempt < TRIES else draft.now
-    draft.put_operation(
-        replace(operation, done=operation.done + done, failures=dict(failures), attempt=attempt, due_at=again)
-    )
-    draft.note(
-        "driver.failed" if failures else "driver.finished",
-        operation=operation.id,
-        host=operation.host,
-        rollout=operation.rollout,
-        attempt=operation.attempt + 1,
-        done=list(done),
-        failures=dict(failures),
-    )
+def _record(draft: Draft, operation: Operation, outcome: Finished) -> None:
+    attempt = operation.attempt + 1
+    operation = replace(operation, done=operation.done + outcome.done)
+    if outcome.failures:
+        again = draft.now + draft.timing.retries.pause_after(attempt)
+        operation = replace(operation, failures=outcome.failures, attempt=attempt, due_at=again)
+    draft.put_operation(operation)
+    if outcome.done or outcome.failures:
+        draft.note(
+            "driver.failed" if outcome.failures else "driver.finished",
+            operation=operation.id,
+            host=operation.host,
+            rollout=operation.rollout,
+            attempt=attempt,
+            done=list(outcome.done),
+            failures=dict(outcome.failures),
+            calls=list(outcome.calls),
+        )
     if operation.kind.traits.moves:
-        for name in done:
+        for name in outcome.done:
             ending.move(draft, name, operation)

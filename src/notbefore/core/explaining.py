@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from notbefore.core.draft import Draft, names
-from notbefore.core.driving import TRIES
 from notbefore.core.obstacles import Obstacle, ObstacleKind, obstacles
 from notbefore.core.operations import Event, Operation, Status
 
@@ -49,7 +48,7 @@ def _of_started(draft: Draft, event: Event, operation: Operation) -> Explanation
     if homeless:
         sentences.append(f"It has started, but no host can take {names(homeless)}: add or uncordon one.")
         waiting += [{"kind": ObstacleKind.TARGET_HOST.value, "vm": name} for name in homeless]
-    if driven and operation.attempt < TRIES:
+    if driven and operation.attempt < draft.timing.retries.tries:
         sentences.append(_driven(draft, operation))
         waiting.append(
             {
@@ -67,7 +66,7 @@ def _of_started(draft: Draft, event: Event, operation: Operation) -> Explanation
 
 def _driven(draft: Draft, operation: Operation) -> str:
     """What the driver is doing: the first try, a later one, or the pause before it."""
-    number = f"try {operation.attempt + 1} of {TRIES}"
+    number = f"try {operation.attempt + 1} of {draft.timing.retries.tries}"
     if not operation.failures:
         # Also after a failed try: a VM that is served since, while another was turned away by its new host's failure.
         return f"It is being carried out since {_moment(operation.started_at)}, {number}."

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from notbefore.core import budgets, calendar, driving, ending, errors, placement, starting
+from notbefore.core import budgets, calendar, ending, errors, placement, starting
 from notbefore.core.draft import Draft
 from notbefore.core.fleet import Scope, Vm
 from notbefore.core.listening import is_listening
@@ -150,7 +150,7 @@ def _clear_the_way(draft: Draft, host: str) -> None:
                 operation,
                 targets={name: to for name, to in operation.targets.items() if name not in turned_away},
                 # It counts as a try: what the driver is about to answer says nothing about the next target.
-                attempt=min(operation.attempt + 1, driving.TRIES),
+                attempt=min(operation.attempt + 1, draft.timing.retries.tries),
                 failures={**operation.failures, **dict.fromkeys(turned_away, f"host {host} has failed")},
                 due_at=draft.now,
                 claimed_by=None,

@@ -10,11 +10,32 @@ ENDED_APPROVABLE = timedelta(hours=1)
 """How long an ended event still answers 200 to an approval."""
 
 
+LONGEST_PAUSE = timedelta(hours=1)
+"""Between two tries of a driver."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retries:
+    """How often a driver is asked for the same thing, and how long it is left alone in between."""
+
+    tries: int = 3
+    first_pause: timedelta = timedelta(seconds=2)
+
+    def pause_after(self, failed: int) -> timedelta:
+        """Twice as long after each try as after the one before it; after the last, none."""
+        if failed >= self.tries:
+            return timedelta(0)
+        doubled: int = 2 ** min(failed - 1, 20)
+        return min(self.first_pause * doubled, LONGEST_PAUSE)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
     """What `--speed` does to durations; the clock itself stays true."""
 
     speed: float = 1.0
+    retries: Retries = Retries()
+    """Of drivers; whatever the speed."""
 
     def shortened(self, duration: timedelta) -> timedelta:
         return duration / self.speed

@@ -19,6 +19,8 @@ from notbefore.core.journal import Entry
 from notbefore.core.operations import Event, Kind, Operation
 from notbefore.core.selecting import Selector
 from notbefore.store.idempotency import Remembered
+from notbefore.store.subscriptions import Subscriptions
+from notbefore.store.rollouts import Rollouts
 from notbefore.store.tokens import Token
 
 View = tuple[Scope, tuple[Vm, ...], tuple[Event, ...]]
@@ -26,6 +28,9 @@ View = tuple[Scope, tuple[Vm, ...], tuple[Event, ...]]
 
 class Reader(Protocol):
     """One consistent view: all that it reads is of the same moment. For one thread, inside its `with` only."""
+
+    @property
+    def rollouts(self) -> Rollouts: ...
 
     def load(
         self,
@@ -36,6 +41,7 @@ class Reader(Protocol):
         operations: Collection[str] = (),
         events: Collection[str] = (),
         addresses: Collection[str] = (),
+        rollouts: Collection[str] = (),
         targets: bool = False,
         members: bool = False,
     ) -> World:
@@ -45,7 +51,8 @@ class Reader(Protocol):
         Each such host comes with all its VMs and live operations; each scope named, of those VMs, or of an event of
         those operations, with its live events; each event with its operation, each operation with all its events.
         `members` adds all VMs of the groups among those scopes; `targets` does too, and adds every uncordoned host with
-        its occupancy. `addresses` tells which VM is known by each, and brings that VM alone.
+        its occupancy. `addresses` tells which VM is known by each, and brings that VM alone. Operations come with their
+        rollout, and scopes with a budget with their size.
         """
 
     def load_to_approve(
@@ -160,6 +167,9 @@ class Reader(Protocol):
         """What was remembered for this token and key at or after `since`."""
 
     def meta(self, key: str) -> str | None: ...
+
+    @property
+    def subscriptions(self) -> Subscriptions: ...
 
 
 class Transaction(Reader, Protocol):

@@ -248,17 +248,19 @@ subscriptions = Table(
     Column("claimed_until", MOMENT),
 )
 
-# What a subscription has still to be told; of one event, in order of position.
+# What a subscription has still to be told; of one lane, which is that of an event, in order of position.
 deliveries = Table(
     "deliveries",
     metadata,
     Column("subscription", NAME, primary_key=True),
     Column("position", BigInteger, primary_key=True, autoincrement=False),
-    Column("event", NAME, nullable=False),
+    Column("lane", NAME, nullable=False),
     Column("attempt", Integer, nullable=False),
     Column("tried_since", MOMENT),
     Column("due_at", MOMENT, nullable=False),
     Column("error", Text, nullable=False),
+    Index("deliveries_lane", "subscription", "lane", "position"),
+    Index("deliveries_due", "subscription", "due_at"),
 )
 
 # What an outside driver has told us by callback, until tick has taken it.

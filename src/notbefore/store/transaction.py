@@ -7,8 +7,11 @@ from notbefore.core.draft import Changes, World
 from notbefore.core.fleet import Host, Scope, Vm
 from notbefore.core.journal import Entry
 from notbefore.core.operations import Event, Kind, Operation
-from notbefore.store import contract, events, fleet, idempotency, journal, loading, meta, moments, operations, tokens
+from notbefore.core.selecting import Selector
+from notbefore.store import contract, events, fleet, idempotency, journal, loading, meta, naming, operations, tokens
+from notbefore.store.rollouts import Rollouts
 from notbefore.store.session import Flavour, Session
+from notbefore.store.subscriptions import Subscriptions
 
 CHANNEL = "notbefore"
 """Where PostgreSQL tells other processes of new journal positions."""
@@ -19,6 +22,7 @@ _NOTIFY = "SELECT pg_notify(%s, %s)"
 class SqlReader:
     def __init__(self, session: Session) -> None:
         self._session = session
+        self.rollouts = Rollouts(session)
 
     def load(
         self,
@@ -29,6 +33,7 @@ class SqlReader:
         operations: Collection[str] = (),
         events: Collection[str] = (),
         addresses: Collection[str] = (),
+        rollouts: Collection[str] = (),
         targets: bool = False,
         members: bool = False,
     ) -> World:
@@ -39,6 +44,7 @@ class SqlReader:
             operations=operations,
             events=events,
             addresses=addresses,
+            rollouts=rollouts,
             targets=targets,
             members=members,
         )
@@ -74,24 +80,32 @@ class SqlReader:
         operation: str | None = None,
         host: str | None = None,
         vm: str | None = None,
+        rollout: str | None = None,
         by: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
+        seen: Selector | None = None,
     ) -> list[tuple[int, Entry]]:
-        filters = {
-            "after": after,
-            "before": before,
-            "action": action,
-            "scope": scope,
-            "event": event.upper() if event else None,
-            "operation": operation,
-            "host": host,
-            "vm": vm,
-            "author": by,
-            "since": moments.to_number(since),
-            "until": moments.to_number(until),
-        }
-        return journal.page(self._session, limit=limit, newest_first=newest_first, filters=filters)
+        return journal.page(
+            self._session,
+            limit=limit,
+            newest_first=newest_first,
+            since=since,
+            until=until,
+            seen=seen,
+            filters={
+                "after": after,
+                "before": before,
+                "action": action,
+                "scope": scope,
+                "event": event.upper() if event else None,
+                "operation": operation,
+                "host": host,
+                "vm": vm,
+                "rollout": rollout,
+                "author": by,
+            },
+        )
 
     def views(self, scopes: Sequence[str] | None = None) -> Iterator[contract.View]:
         return loading.views(self._session, scopes)
@@ -99,21 +113,40 @@ class SqlReader:
     def list_hosts(self, after: str | None, limit: int) -> list[tuple[Host, int]]:
         return fleet.list_hosts(self._session, after, limit)
 
-    def list_vms(self, after: str | None, limit: int, host: str | None = None, scope: str | None = None) -> list[Vm]:
-        return fleet.list_vms(self._session, after, limit, host, scope)
+    def list_vms(
+        self,
+        after: str | None,
+        limit: int,
+        host: str | None = None,
+        scope: str | None = None,
+        seen: Selector | None = None,
+    ) -> list[Vm]:
+        return fleet.list_vms(self._session, after, limit, host, scope, seen)
 
-    def list_groups(self, after: str | None, limit: int) -> list[tuple[Scope, int]]:
-        return fleet.list_groups(self._session, after, limit)
+    def list_groups(self, after: str | None, limit: int, seen: Selector | None = None) -> list[tuple[Scope, int]]:
+        return fleet.list_groups(self._session, after, limit, seen)
 
     def list_operations(
-        self, after: str | None, limit: int, live: bool | None, host: str | None = None, kind: Kind | None = None
+        self,
+        after: str | None,
+        limit: int,
+        live: bool | None,
+        host: str | None = None,
+        kind: Kind | None = None,
+        seen: Selector | None = None,
     ) -> list[Operation]:
-        return operations.page(self._session, after, limit, live, host, kind)
+        return operations.page(self._session, after, limit, live, host, kind, seen)
 
     def list_events(
-        self, after: str | None, limit: int, live: bool | None, scope: str | None = None, vm: str | None = None
+        self,
+        after: str | None,
+        limit: int,
+        live: bool | None,
+        scope: str | None = None,
+        vm: str | None = None,
+        seen: Selector | None = None,
     ) -> list[Event]:
-        return events.page(self._session, after, limit, live, scope, vm)
+        return events.page(self._session, after, limit, live, scope, vm, seen)
 
     def scopes(self, keys: Collection[str]) -> dict[str, Scope]:
         return {scope.key: scope for scope in fleet.scopes_named(self._session, keys)}
@@ -136,6 +169,10 @@ class SqlReader:
     def meta(self, key: str) -> str | None:
         return meta.get(self._session, key)
 
+    @property
+    def subscriptions(self) -> Subscriptions:
+        return Subscriptions(self._session)
+
 
 class SqlTransaction(SqlReader):
     def __init__(self, session: Session) -> None:
@@ -153,6 +190,9 @@ class SqlTransaction(SqlReader):
         fleet.put_vms(session, changes.vms)
         operations.put(session, changes.operations.values())
         events.put(session, changes.events.values())
+        self.rollouts.put(changes.rollouts.values())
+        self.rollouts.put_stops(changes.stops.values())
+        naming.put(session, changes)
         position = self._newest[0] if self._newest else 0
         if not changes.entries:
             return position

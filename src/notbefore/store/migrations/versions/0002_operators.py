@@ -109,12 +109,14 @@ def _create_subscriptions() -> None:
         "deliveries",
         Column("subscription", NAME, primary_key=True),
         Column("position", BigInteger, primary_key=True, autoincrement=False),
-        Column("event", NAME, nullable=False),
+        Column("lane", NAME, nullable=False),
         Column("attempt", Integer, nullable=False),
         Column("tried_since", MOMENT),
         Column("due_at", MOMENT, nullable=False),
         Column("error", Text, nullable=False),
     )
+    op.create_index("deliveries_lane", "deliveries", ["subscription", "lane", "position"])
+    op.create_index("deliveries_due", "deliveries", ["subscription", "due_at"])
 
 
 def _fill_vm_operations() -> None:

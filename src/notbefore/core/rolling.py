@@ -1,6 +1,6 @@
 """A rollout under way: whose turn it is, who may go now, and what comes of it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -69,14 +69,9 @@ def begin(draft: Draft, request: Request, order: dict[str, int]) -> Rollout:
     return rollout
 
 
-def settle(draft: Draft, rollout_id: str, under_way: Sequence[Stop]) -> int:
-    """Write down what has become of the hosts under way; gives how many still are."""
-    left = 0
-    for stop in under_way:
-        operation = draft.operation(stop.operation or "")
-        if operation.status.live:
-            left += 1
-            continue
+def settle(draft: Draft, rollout_id: str, ended: Iterable[tuple[Stop, Operation]]) -> None:
+    """Write down what has become of hosts whose operations have ended."""
+    for stop, operation in ended:
         result = RESULTS[operation.status]
         why = _why(operation)
         draft.put_stop(replace(stop, status=result, why=why))
@@ -86,7 +81,6 @@ def settle(draft: Draft, rollout_id: str, under_way: Sequence[Stop]) -> int:
             draft.put_rollout(rollout)
             if rollout.status is RolloutStatus.RUNNING and rollout.failures >= rollout.options.max_failures:
                 pause(draft, rollout, f"{rollout.failures} of its hosts failed, the last one {stop.host}: {why}")
-    return left
 
 
 def next_step(draft: Draft, rollout_id: str, under_way: int, next_turn: int | None) -> Go | Ask | None:

@@ -45,6 +45,8 @@ class Session:
         self.transaction = transaction
         self.now = now
         self.allowance = allowance
+        self.by = self.origin = self.reason = ""
+        """Who asked for this, from where, and why; the journal has it with every entry."""
         self.gives_notice = False
         self.makes_due = False
         self.kept: list[Changes] = []
@@ -57,20 +59,23 @@ class Session:
             now=self.now,
             timing=self.service.timing,
             new_id=new_id,
-            by=by,
+            by=by or self.by,
+            origin=self.origin,
+            reason=self.reason,
             allowance=self.allowance,
         )
 
     def keep(self, draft: Draft) -> None:
         """Write what a draft decided; it is published after the commit."""
         changes = draft.changes()
-        if not (changes.entries or changes.scopes or changes.operations):
+        if not (changes.entries or changes.scopes or changes.operations or changes.rollouts):
             return
         self.transaction.apply(changes)
         self.gives_notice |= any(event.created_at == self.now for event in changes.events.values())
-        self.makes_due |= bool(changes.operations)
+        self.makes_due |= bool(changes.operations or changes.rollouts)
         if changes.woken:
             self.makes_due |= self.transaction.wake(changes.woken, self.now) > 0
+            self.makes_due |= self.transaction.rollouts.wake(self.now) > 0
         if changes.room_made:
             self.makes_due |= self.transaction.wake_held(self.now) > 0
         if changes.members:

@@ -29,6 +29,7 @@ VMS_ON = Query(select(schema.vms).where(Among(_V.host, "names")))
 VMS_IN = Query(select(schema.vms).where(Among(_V.scope, "names")).order_by(_V.scope, _V.name))
 ADDRESSES = Query(select(schema.vm_addresses))
 ADDRESSES_NAMED = Query(select(schema.vm_addresses).where(Among(_A.address, "names")))
+SIZES = Query(select(_V.scope, func.count()).where(Among(_V.scope, "names")).group_by(_V.scope))
 TARGETS = Query(
     select(_H.name, func.count(_V.name))
     .select_from(schema.hosts.outerjoin(schema.vms, _V.host == _H.name))

@@ -6,10 +6,12 @@ from datetime import datetime
 
 from sqlalchemy import exists, select
 
+from notbefore.core import budgets
 from notbefore.core.draft import World
 from notbefore.core.fleet import Scope, ScopeKind, Vm
 from notbefore.core.operations import Event
 from notbefore.store import events, fleet, moments, operations, schema
+from notbefore.store.rollouts import Rollouts
 from notbefore.store.session import Among, Query, Row, Session, chunks
 
 _PAGE = 2_000
@@ -41,6 +43,7 @@ class Wanted:
     operations: Collection[str] = ()
     events: Collection[str] = ()
     addresses: Collection[str] = ()
+    rollouts: Collection[str] = ()
     targets: bool = False
     members: bool = False
 
@@ -68,6 +71,8 @@ def load(session: Session, wanted: Wanted) -> World:
     loading.add_operations(operations.NAMED, elsewhere)
     loading.add_events(events.OF, elsewhere)
 
+    loading.add_rollouts(wanted.rollouts)
+    loading.add_sizes()
     if wanted.members or wanted.targets:
         loading.add_vms(fleet.VMS_IN, [key for key, scope in world.scopes.items() if _is_group(scope)])
     if wanted.targets:
@@ -96,6 +101,7 @@ def load_fleet(session: Session) -> World:
     world.operations.update((row[0], operations.operation(row)) for row in session.rows(operations.LIVE))
     world.events.update((row[0], events.event(row)) for row in session.rows(events.OF_LIVE_OPERATIONS))
     world.addresses.update(session.rows(fleet.ADDRESSES))
+    world.rollouts.update(Rollouts(session).live())
     return world
 
 
@@ -165,6 +171,15 @@ class _Loading:
         for row in self._rows(query, names, **parameters):
             if row[0] not in known:
                 known[row[0]] = events.event(row)
+
+    def add_rollouts(self, named: Collection[str]) -> None:
+        parts_of = {each.rollout for each in self.world.operations.values() if each.rollout is not None}
+        self.world.rollouts.update(Rollouts(self._session).named({*named, *parts_of}))
+
+    def add_sizes(self) -> None:
+        budgeted = [key for key, scope in self.world.scopes.items() if budgets.has_budget(scope.policy)]
+        self.world.sizes.update(dict.fromkeys(budgeted, 0))
+        self.world.sizes.update(self._rows(fleet.SIZES, budgeted))
 
     def add_told_of(self, scopes: Collection[str]) -> None:
         """The operations of the events so far, which are those of the scopes."""

@@ -1,0 +1,249 @@
+"""Rollouts and their stops in their tables."""
+
+from collections.abc import Collection, Iterable
+from datetime import datetime, timedelta
+from functools import cache
+
+import msgspec
+from sqlalchemy import bindparam, func, select, tuple_, update
+
+from notbefore.core.operations import Kind, Operation
+from notbefore.core.rollouts import Options, Rollout, RolloutStatus, Stop, StopStatus, Verdict
+from notbefore.core.windows import parse_all
+from notbefore.store import moments, schema
+from notbefore.store.operations import operation
+from notbefore.store.session import Among, Query, Row, Session, Upsert
+
+_R, _S, _O = schema.rollouts.c, schema.stops.c, schema.operations.c
+_LIVE = _R.ended_at.is_(None)
+
+_NAMED = Query(select(schema.rollouts).where(Among(_R.id, "names")))
+_ALL_LIVE = Query(select(schema.rollouts).where(_LIVE))
+_DUE = Query(
+    select(_R.id).where(_R.due_at <= bindparam("now")).order_by(_R.due_at, _R.created_at).limit(bindparam("limit"))
+)
+_NEXT_DUE = Query(select(func.min(_R.due_at)))
+_WAKE = Query(
+    update(schema.rollouts).where(_LIVE, _R.due_at > bindparam("now"), _R.opened_at.is_not(None))
+    .values(due_at=bindparam("now"))
+)  # fmt: skip
+_PUT = Upsert(schema.rollouts, fixed=("kind", "hosts", "options", "created_at", "author", "reason"))
+_PUT_STOPS = Upsert(schema.stops, fixed=("turn",))
+_UNDER_WAY = Query(
+    select(func.count()).where(_S.rollout == bindparam("rollout"), _S.status == StopStatus.UNDER_WAY.value)
+)
+_ENDED = Query(
+    select(schema.stops, schema.operations)
+    .where(_S.rollout == bindparam("rollout"), _S.status == StopStatus.UNDER_WAY.value)
+    .where(_O.id == _S.operation, _O.ended_at.is_not(None))
+    .order_by(_O.ended_at, _S.host)
+)
+_NEXT_TURN = Query(
+    select(func.min(_S.turn)).where(_S.rollout == bindparam("rollout"), _S.status == StopStatus.WAITING.value)
+)
+_WAITING = Query(
+    select(schema.stops)
+    .where(_S.rollout == bindparam("rollout"), _S.status == StopStatus.WAITING.value, _S.turn == bindparam("turn"))
+    .where(_S.host > bindparam("after"))
+    .order_by(_S.host)
+    .limit(bindparam("limit"))
+)
+_COUNTS = Query(
+    select(_S.turn, _S.status, func.count())
+    .where(_S.rollout == bindparam("rollout"))
+    .group_by(_S.turn, _S.status)
+    .order_by(_S.turn, _S.status)
+)
+_CHANGE = Query(
+    update(schema.stops)
+    .where(_S.rollout == bindparam("rollout"), _S.status == bindparam("before"))
+    .values(status=bindparam("after"), why=bindparam("because"), operation=None)
+)
+_OPERATIONS = Query(select(_O.id).where(_O.rollout == bindparam("rollout"), _O.ended_at.is_(None)))
+
+
+class _Options(msgspec.Struct, frozen=True, omit_defaults=True):
+    """As the column `options` has them; durations in microseconds."""
+
+    notice: int | None = None
+    batch: int = 1
+    pause: int = 0
+    gate: str | None = None
+    max_failures: int = 1
+    windows: tuple[str, ...] = ()
+
+
+_STOP_COLUMNS = len(schema.stops.c)
+_encode = msgspec.json.Encoder().encode
+_options = msgspec.json.Decoder(_Options)
+_verdict = msgspec.json.Decoder(Verdict)
+
+
+class Rollouts:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def named(self, ids: Collection[str]) -> dict[str, Rollout]:
+        """Those that exist."""
+        rows = self._session.rows(_NAMED, names=list(ids)) if ids else ()
+        return {row[0]: _rollout(row) for row in rows}
+
+    def live(self) -> dict[str, Rollout]:
+        return {row[0]: _rollout(row) for row in self._session.rows(_ALL_LIVE)}
+
+    def due(self, now: datetime, limit: int) -> list[str]:
+        return [row[0] for row in self._session.rows(_DUE, now=moments.to_number(now), limit=limit)]
+
+    def next_due(self) -> datetime | None:
+        row = self._session.row(_NEXT_DUE)
+        return moments.optional(row[0]) if row else None
+
+    def page(self, after: str | None, limit: int, live: bool | None) -> list[Rollout]:
+        """Newest first, beyond the rollout with id `after`; `live` None: ended ones too."""
+        rows = self._session.rows(_page(after is not None, live), after=after, limit=limit)
+        return [_rollout(row) for row in rows]
+
+    def under_way(self, rollout: str) -> int:
+        """How many hosts are; those whose operation has just ended among them."""
+        row = self._session.row(_UNDER_WAY, rollout=rollout)
+        return row[0] if row else 0
+
+    def ended(self, rollout: str) -> list[tuple[Stop, Operation]]:
+        """Hosts that count as under way though their operation has ended, in that order."""
+        rows = self._session.rows(_ENDED, rollout=rollout)
+        return [(_stop(row), operation(row[_STOP_COLUMNS:])) for row in rows]
+
+    def next_turn(self, rollout: str) -> int | None:
+        """The first turn in which hosts wait."""
+        row = self._session.row(_NEXT_TURN, rollout=rollout)
+        return row[0] if row else None
+
+    def waiting(self, rollout: str, turn: int, after: str, limit: int) -> list[Stop]:
+        """Of one turn, by host, beyond the host `after`."""
+        rows = self._session.rows(_WAITING, rollout=rollout, turn=turn, after=after, limit=limit)
+        return [_stop(row) for row in rows]
+
+    def stops(self, rollout: str, after: str, limit: int, status: StopStatus | None) -> list[Stop]:
+        """By host, beyond the host `after`."""
+        query = _stops(status is not None)
+        rows = self._session.rows(
+            query, rollout=rollout, after=after, limit=limit, status=status.value if status else None
+        )
+        return [_stop(row) for row in rows]
+
+    def counts(self, rollout: str) -> dict[tuple[int, StopStatus], int]:
+        """How many hosts are where, by turn."""
+        rows = self._session.rows(_COUNTS, rollout=rollout)
+        return {(turn, StopStatus(status)): count for turn, status, count in rows}
+
+    def live_operations(self, rollout: str) -> list[str]:
+        return [row[0] for row in self._session.rows(_OPERATIONS, rollout=rollout)]
+
+    def put(self, rollouts: Iterable[Rollout]) -> None:
+        self._session.upsert(_PUT, [_row(rollout) for rollout in rollouts])
+
+    def put_stops(self, stops: Iterable[Stop]) -> None:
+        self._session.upsert(_PUT_STOPS, [_stop_row(stop) for stop in stops])
+
+    def change_stops(self, rollout: str, before: StopStatus, after: StopStatus, why: str) -> int:
+        """All stops of one status get another; gives how many."""
+        return self._session.run(_CHANGE, rollout=rollout, before=before.value, after=after.value, because=why)
+
+    def wake(self, now: datetime) -> int:
+        """Those in the middle of a turn are due now: something has ended somewhere. Gives how many were not before."""
+        return self._session.run(_WAKE, now=moments.to_number(now))
+
+
+@cache
+def _page(after: bool, live: bool | None) -> Query:
+    query = select(schema.rollouts)
+    if after:
+        last = schema.rollouts.alias("last")
+        place = select(last.c.created_at, last.c.id).where(last.c.id == bindparam("after"))
+        query = query.where(tuple_(_R.created_at, _R.id) < place.scalar_subquery())
+    if live is not None:
+        query = query.where(_LIVE if live else ~_LIVE)
+    return Query(query.order_by(_R.created_at.desc(), _R.id.desc()).limit(bindparam("limit")))
+
+
+@cache
+def _stops(by_status: bool) -> Query:
+    query = select(schema.stops).where(_S.rollout == bindparam("rollout"), _S.host > bindparam("after"))
+    if by_status:
+        query = query.where(_S.status == bindparam("status"))
+    return Query(query.order_by(_S.host).limit(bindparam("limit")))
+
+
+def _rollout(row: Row) -> Rollout:
+    return Rollout(
+        id=row[0],
+        kind=Kind(row[1]),
+        hosts=row[2],
+        options=_read_options(row[3]),
+        status=RolloutStatus(row[4]),
+        turn=row[5],
+        failures=row[6],
+        why=row[7],
+        opens_at=moments.required(row[8]),
+        opened_at=moments.optional(row[9]),
+        verdict=_verdict.decode(row[10]) if row[10] else None,
+        created_at=moments.required(row[11]),
+        ended_at=moments.optional(row[12]),
+        due_at=moments.optional(row[13]),
+        by=row[14],
+        reason=row[15],
+    )
+
+
+def _row(rollout: Rollout) -> Row:
+    return (
+        rollout.id,
+        rollout.kind.value,
+        rollout.hosts,
+        _write_options(rollout.options),
+        rollout.status.value,
+        rollout.turn,
+        rollout.failures,
+        rollout.why,
+        moments.to_number(rollout.opens_at),
+        moments.to_number(rollout.opened_at),
+        _encode(rollout.verdict).decode() if rollout.verdict else None,
+        moments.to_number(rollout.created_at),
+        moments.to_number(rollout.ended_at),
+        moments.to_number(rollout.due_at),
+        rollout.by,
+        rollout.reason,
+    )
+
+
+@cache
+def _read_options(text: str) -> Options:
+    kept = _options.decode(text)
+    return Options(
+        notice=moments.to_duration(kept.notice),
+        batch=kept.batch,
+        pause=moments.to_duration(kept.pause) or timedelta(0),
+        gate=kept.gate,
+        max_failures=kept.max_failures,
+        windows=parse_all(kept.windows),
+    )
+
+
+def _write_options(options: Options) -> str:
+    kept = _Options(
+        notice=moments.duration_to_number(options.notice),
+        batch=options.batch,
+        pause=moments.duration_to_number(options.pause) or 0,
+        gate=options.gate,
+        max_failures=options.max_failures,
+        windows=tuple(map(str, options.windows)),
+    )
+    return _encode(kept).decode()
+
+
+def _stop(row: Row) -> Stop:
+    return Stop(rollout=row[0], host=row[1], turn=row[2], status=StopStatus(row[3]), operation=row[4], why=row[5])
+
+
+def _stop_row(stop: Stop) -> Row:
+    return (stop.rollout, stop.host, stop.turn, stop.status.value, stop.operation, stop.why)

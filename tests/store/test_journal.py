@@ -4,14 +4,19 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from tests.store.samples import MINUTE, NOW, changes, entry, keep
+from sqlalchemy import delete, select
+from tests.store.samples import MINUTE, NOW, changes, entry, event, keep, operation, session_of
 
 from notbefore.core import errors
+from notbefore.core.selecting import of_scopes
+from notbefore.store import schema
 from notbefore.store.contract import Reader, Store
 from notbefore.store.opening import open_store
+from notbefore.store.session import Query
 
 
 def test_entries_come_back_in_order(store: Store) -> None:
@@ -46,38 +51,104 @@ def test_an_empty_journal(store: Store) -> None:
         assert reader.journal() == []
 
 
+WEB = ("web-0", "web-1")
+THINGS = (
+    operation("o1", host="a", vms=WEB),
+    event("E1", "o1", "group:web", resources=WEB),
+    operation("o2", host="b", vms=("db", "web-1")),
+    event("E2", "o2", "vm:db", resources=("db",)),
+)
 ENTRIES = (
     entry("event.scheduled", scope="group:web", event="E1", operation="o1", host="a", by="alice"),
     entry("event.approved", scope="group:web", event="E1", operation="o1", vm="web-0", at=NOW + MINUTE),
     entry("eventual", scope="vm:db", event="E2", operation="o2", host="b", at=NOW + 2 * MINUTE),
     entry("vm.added", scope="vm:db", vm="db", host="a", by="alice", at=NOW + 3 * MINUTE),
+    entry("operation.started", operation="o2", host="b", rollout="r1", at=NOW + 4 * MINUTE),
+    entry("vm.moved", scope="vm:db", operation="o2", vm="db", host="a", rollout="r1", at=NOW + 4 * MINUTE),
 )
 
 
 @pytest.mark.parametrize(
     ("read", "positions"),
     [
-        (lambda reader: reader.journal(after=2), [3, 4]),
+        (lambda reader: reader.journal(after=4), [5, 6]),
         (lambda reader: reader.journal(before=3), [1, 2]),
         (lambda reader: reader.journal(after=1, before=4, limit=1), [2]),
-        (lambda reader: reader.journal(newest_first=True, limit=3), [4, 3, 2]),
+        (lambda reader: reader.journal(newest_first=True, limit=3), [6, 5, 4]),
         (lambda reader: reader.journal(newest_first=True, before=3), [2, 1]),
         (lambda reader: reader.journal(action="event.approved"), [2]),
         (lambda reader: reader.journal(action="event."), [1, 2]),
         (lambda reader: reader.journal(action="event"), []),
-        (lambda reader: reader.journal(scope="vm:db"), [3, 4]),
+        (lambda reader: reader.journal(scope="vm:db"), [3, 4, 6]),
         (lambda reader: reader.journal(event="e1"), [1, 2]),
-        (lambda reader: reader.journal(operation="o2"), [3]),
-        (lambda reader: reader.journal(host="a"), [1, 4]),
-        (lambda reader: reader.journal(vm="web-0"), [2]),
+        (lambda reader: reader.journal(operation="o2"), [3, 5, 6]),
+        (lambda reader: reader.journal(operation="o2", newest_first=True, limit=2, host="b"), [5, 3]),
+        (lambda reader: reader.journal(host="a"), [1, 4, 6]),
+        (lambda reader: reader.journal(rollout="r1", newest_first=True), [6, 5]),
+        (lambda reader: reader.journal(vm="web-0"), [1, 2]),
+        (lambda reader: reader.journal(vm="web-1"), [1, 2, 5]),
+        (lambda reader: reader.journal(vm="db"), [3, 4, 5, 6]),
+        (lambda reader: reader.journal(vm="db", newest_first=True, before=6, limit=2), [5, 4]),
+        (lambda reader: reader.journal(vm="db", after=3, limit=2, operation="o2"), [5, 6]),
+        (lambda reader: reader.journal(vm="web-1", operation="o2", newest_first=True, limit=1), [5]),
         (lambda reader: reader.journal(by="alice", host="a", scope="vm:db"), [4]),
         (lambda reader: reader.journal(since=NOW + MINUTE, until=NOW + 3 * MINUTE), [2, 3]),
+        (lambda reader: reader.journal(since=NOW + 4 * MINUTE, after=5), [6]),
+        (lambda reader: reader.journal(until=NOW + 4 * MINUTE, before=3, vm="web-1"), [1, 2]),
+        (lambda reader: reader.journal(since=NOW + 5 * MINUTE), []),
+        (lambda reader: reader.journal(until=NOW), []),
+        (lambda reader: reader.journal(vm="db", seen=of_scopes("vm:*")), [3, 4, 6]),
+        (lambda reader: reader.journal(seen=of_scopes("w*")), [1, 2]),
     ],
 )
 def test_filters(store: Store, read: Callable[[Reader], list[tuple[int, object]]], positions: list[int]) -> None:
-    keep(store, *ENTRIES)
+    keep(store, *THINGS, *ENTRIES)
     with store.read() as reader:
         assert [position for position, _ in read(reader)] == positions
+
+
+def test_whom_an_operation_has_named_is_not_forgotten(store: Store) -> None:
+    keep(store, *THINGS, entry("made"))
+    later = entry("operation.changed", operation="o1", at=NOW + MINUTE)
+    keep(store, replace(THINGS[0], vms=("web-0",)), replace(THINGS[1], resources=("web-0",)), later)
+    with store.read() as reader:
+        assert [each.action for _, each in reader.journal(vm="web-1")] == ["operation.changed"]
+        rows = session_of(reader).rows(Query(select(schema.vm_operations).order_by(*schema.vm_operations.c)))
+        named = [("db", "o2", "E2"), ("web-0", "o1", "E1"), ("web-1", "o1", "E1"), ("web-1", "o2", None)]
+        assert list(rows) == named
+
+
+def test_a_moment_is_found_whatever_is_missing_before_it(store: Store) -> None:
+    keep(store, *(entry(str(number), at=NOW + number // 2 * MINUTE) for number in range(20)))
+    with store.write() as transaction:
+        position = schema.journal.c.position
+        session_of(transaction).run(Query(delete(schema.journal).where((position < 4) | position.between(9, 13))))
+    with store.read() as reader:
+        everything = reader.journal()
+        for seconds in range(-60, 12 * 60, 30):
+            moment = NOW + timedelta(seconds=seconds)
+            assert reader.journal(since=moment) == [(seq, each) for seq, each in everything if each.at >= moment]
+            assert reader.journal(until=moment) == [(seq, each) for seq, each in everything if each.at < moment]
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_pages_are_stable_while_others_write(store: Store, newest_first: bool) -> None:
+    keep(store, *(entry(str(number), host="a" if number % 3 else "b") for number in range(12)))
+    keep(store, entry("last", host="b"))
+    with store.read() as reader:
+        before = [seq for seq, _ in reader.journal(host="a", newest_first=newest_first)]
+    found: list[int] = []
+    place: dict[str, int] = {}
+    while True:
+        with store.read() as reader:
+            page = [seq for seq, _ in reader.journal(host="a", limit=3, newest_first=newest_first, **place)]
+        if not page or page[0] > 13:
+            break
+        found += page
+        place = {"before" if newest_first else "after": page[-1]}
+        keep(store, entry("new", host="b"), *([entry("new", host="a")] if newest_first else []))
+    assert found == before
+    assert len(found) == 8
 
 
 def test_what_is_rolled_back_leaves_no_gap(store: Store) -> None:

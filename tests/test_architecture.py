@@ -17,9 +17,10 @@ SEALED = {
     "core": (frozenset({"core"}), frozenset[str]()),
     "wire": (frozenset({"wire", "core"}), frozenset({"msgspec"})),
     "clock": (frozenset({"clock"}), frozenset[str]()),
+    "programs": (frozenset({"programs", "core"}), frozenset[str]()),
     "client": (frozenset({"client", "wire", "core", "clock"}), frozenset({"h11", "msgspec"})),
     "agent": (
-        frozenset({"agent", "client", "wire", "core", "clock", "settings"}),
+        frozenset({"agent", "client", "wire", "core", "clock", "programs", "settings"}),
         frozenset({"apprise", "h11", "kubernetes", "msgspec"}),
     ),
 }

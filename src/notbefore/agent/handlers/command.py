@@ -3,8 +3,9 @@
 import threading
 
 from notbefore.agent.config import handlers
-from notbefore.agent.handlers import facts, process
+from notbefore.agent.handlers import facts
 from notbefore.agent.handlers.interface import GRACE, Outcome, Work
+from notbefore.programs import process
 
 SHELL = "/bin/sh"
 _PARSING = 5.0

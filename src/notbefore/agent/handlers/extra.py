@@ -7,8 +7,9 @@ import msgspec
 
 from notbefore.agent.config import values
 from notbefore.agent.config.handlers import Kubernetes, Notify, Python
-from notbefore.agent.handlers import facts, process
+from notbefore.agent.handlers import facts
 from notbefore.agent.handlers.interface import Outcome, Work
+from notbefore.programs import process
 
 # Neither modules in the directory it runs in nor the locale have a say.
 ARGV = (sys.executable, "-P", "-X", "utf8", "-m", "notbefore.agent.handlers.child")

@@ -7,8 +7,10 @@ from datetime import datetime
 import msgspec
 
 from notbefore.agent.handlers.interface import Work
+from notbefore.programs import words
 from notbefore.wire import dates
 
+plain = words.plain
 LONGEST = 16 * 1024
 """Bytes of one variable; a kernel refuses to start a program with more than 128 KiB in one."""
 
@@ -37,11 +39,6 @@ def encoded(work: Work) -> bytes:
 def environment(work: Work) -> dict[str, str]:
     """The same as variables."""
     return {name: plain(_bounded(tell(work))) for name, tell in _VARIABLES.items()}
-
-
-def plain(text: str) -> str:
-    """Text from outside without what could end a variable, break a line or steer a terminal."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 def _bounded(text: str) -> str:

@@ -4,9 +4,10 @@ import contextlib
 import os
 
 from notbefore.agent.config import handlers
-from notbefore.agent.handlers import facts, faults, memos
+from notbefore.agent.handlers import facts, memos
 from notbefore.agent.handlers.interface import Outcome, Work
 from notbefore.agent.rules.handling import Phase
+from notbefore.programs import words
 
 MODE = 0o644
 """Whoever looks for the flag need not be who runs the agent."""
@@ -28,7 +29,7 @@ class File:
         try:
             said = self._remove() if back else self._write(facts.encoded(work))
         except OSError as error:
-            return Outcome(ok=False, said=facts.plain(f"{self._path}: {faults.words(error)}"))
+            return Outcome(ok=False, said=facts.plain(f"{self._path}: {words.of_error(error)}"))
         return Outcome(ok=True, said=facts.plain(said))
 
     def rehearse(self) -> Outcome:

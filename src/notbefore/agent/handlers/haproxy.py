@@ -6,10 +6,11 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from notbefore.agent.config import handlers
-from notbefore.agent.handlers import facts, faults, memos, waiting
+from notbefore.agent.handlers import facts, memos, waiting
 from notbefore.agent.handlers.interface import Outcome, Work
 from notbefore.agent.rules.handling import Phase
 from notbefore.core import errors
+from notbefore.programs import words
 
 FORCED_MAINTENANCE = 0x01
 FORCED_DRAIN = 0x08
@@ -111,7 +112,7 @@ class Api:
                 lambda: self._exchange(command, limit), until=limit, stop=self._stop, interrupt=lambda: None
             )
         except OSError as error:
-            raise AwayError(f"HAProxy at {self.place}: {faults.words(error)}") from None
+            raise AwayError(f"HAProxy at {self.place}: {words.of_error(error)}") from None
 
     def states(self, servers: Sequence[str]) -> Mapping[str, int]:
         """The administrative state of each."""

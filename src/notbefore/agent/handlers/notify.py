@@ -15,9 +15,10 @@ from pathlib import Path
 import apprise
 
 from notbefore.agent.config.handlers import Notify
-from notbefore.agent.handlers import facts, faults, templates
+from notbefore.agent.handlers import facts, templates
 from notbefore.agent.handlers.interface import Outcome
 from notbefore.core import errors
+from notbefore.programs import words
 
 TRIES = 2
 PAUSE = 1.0
@@ -109,6 +110,6 @@ def _listed(path: str) -> Sequence[str]:
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
-        reason = faults.words(error) if isinstance(error, OSError) else "it is not UTF-8"
+        reason = words.of_error(error) if isinstance(error, OSError) else "it is not UTF-8"
         raise SinksError(f"{path} cannot be read: {reason}") from None
     return [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]

@@ -5,10 +5,11 @@ import time
 from collections.abc import Mapping, Sequence
 
 from notbefore.agent.config import handlers
-from notbefore.agent.handlers import facts, memos, process
+from notbefore.agent.handlers import facts, memos
 from notbefore.agent.handlers.interface import GRACE, Outcome, Work
 from notbefore.agent.rules.handling import Phase
 from notbefore.core import errors
+from notbefore.programs import process
 
 SYSTEMCTL = ("systemctl", "--no-ask-password")
 RUNNING = frozenset({"active", "activating", "reloading", "refreshing"})

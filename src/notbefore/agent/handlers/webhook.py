@@ -10,10 +10,11 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from notbefore import __version__
 from notbefore.agent.config import handlers
-from notbefore.agent.handlers import facts, faults, templates, waiting
+from notbefore.agent.handlers import facts, templates, waiting
 from notbefore.agent.handlers.interface import Outcome, Work
 from notbefore.client.connection import Answer, Connection, ProtocolError
 from notbefore.core import errors
+from notbefore.programs import words
 
 if TYPE_CHECKING:
     import ssl
@@ -62,7 +63,7 @@ class Webhook:
         except (UnusableError, waiting.StoppedError) as error:
             return Outcome(ok=False, said=error.message)
         except (OSError, ProtocolError) as error:
-            return Outcome(ok=False, said=f"no answer from {self._at}: {faults.words(error)}")
+            return Outcome(ok=False, said=f"no answer from {self._at}: {words.of_error(error)}")
         return self._judge(answer)
 
     def rehearse(self) -> Outcome:
@@ -72,7 +73,7 @@ class Webhook:
         except UnusableError as error:
             return Outcome(ok=False, said=error.message)
         except (OSError, UnicodeError) as error:
-            return Outcome(ok=False, said=f"cannot connect to {self._at}: {faults.words(error)}")
+            return Outcome(ok=False, said=f"cannot connect to {self._at}: {words.of_error(error)}")
         return Outcome(ok=True, said=f"would send {self._config.method} to {self._at}, which can be reached")
 
     @property
@@ -110,7 +111,7 @@ class Webhook:
         try:
             return ssl.create_default_context(cafile=self._config.ca_file or None)
         except OSError as error:
-            raise UnusableError("ca_file", self._config.ca_file, f"cannot be used: {faults.words(error)}") from None
+            raise UnusableError("ca_file", self._config.ca_file, f"cannot be used: {words.of_error(error)}") from None
 
     def _look(self) -> None:
         """As far as a request would go, without sending one."""
@@ -120,7 +121,7 @@ class Webhook:
                 tls.wrap_socket(connected, server_hostname=self._host).close()
 
     def _judge(self, answer: Answer) -> Outcome:
-        reason = facts.plain(answer.reason)[: faults.LONGEST].strip()
+        reason = facts.plain(answer.reason)[: words.LONGEST].strip()
         said = f"{self._at} answered {answer.status} {reason}".rstrip()
         if 300 <= answer.status < 400:
             said += "; redirects are not followed, so give the URL it leads to"
@@ -136,7 +137,7 @@ def _secret(header: str, path: str) -> str:
         with open(path, "rb") as file:
             content = file.read(LARGEST_SECRET + 1)
     except OSError as error:
-        raise UnusableError(f"{header} in header_files:", path, f"cannot be read: {faults.words(error)}") from None
+        raise UnusableError(f"{header} in header_files:", path, f"cannot be read: {words.of_error(error)}") from None
     value = content.decode(errors="replace").strip()
     if not value or not value.isascii() or not value.isprintable() or len(content) > LARGEST_SECRET:
         raise UnusableError(f"{header} in header_files:", path, "must hold one line of plain ASCII")

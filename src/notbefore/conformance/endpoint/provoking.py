@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from notbefore.agent.posix.processes import Group
 from notbefore.core import errors
+from notbefore.programs.group import Group
 
 GRACE = 5.0
 """Seconds that a command may take to end once its event is over."""

@@ -9,8 +9,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from notbefore.agent.posix.processes import Group
 from notbefore.core import errors
+from notbefore.programs.group import Group
 
 KEPT = 4096
 """Bytes of what it said last."""

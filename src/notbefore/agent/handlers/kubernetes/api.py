@@ -11,9 +11,9 @@ from kubernetes.client.rest import urllib3
 
 from notbefore import __version__
 from notbefore.agent.config.handlers import Kubernetes
-from notbefore.agent.handlers import faults
 from notbefore.agent.handlers.kubernetes.objects import Node, Pod, Pods, Review, Status
 from notbefore.core import errors
+from notbefore.programs import words
 
 MANAGER = "notbefore-agent"
 """Under which the API server keeps what we changed."""
@@ -169,7 +169,7 @@ def _why(error: Exception) -> str:
         case credentials.ConfigException():
             return str(error)
         case OSError():
-            return faults.words(error)
+            return words.of_error(error)
     # A file that is no kubeconfig makes the library stumble in many ways, and some of them quote it.
     return f"it is not understood ({type(error).__name__})"
 

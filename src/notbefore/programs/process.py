@@ -7,18 +7,19 @@ import re
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Protocol
 
-from notbefore.agent.handlers import facts, faults
-from notbefore.agent.handlers.interface import GRACE
 from notbefore.core import errors
+from notbefore.programs import words
 
 KEPT = 2048
 """Bytes of output that are kept: the last ones."""
 NOT_INHERITED = frozenset({"NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC"})
-"""A child that spoke to the service manager would speak for the agent."""
+"""A child that spoke to the service manager would speak for its parent."""
+GRACE = 5.0
+"""Seconds between asking a child to end and killing it."""
 _FIRST_LOOK = 0.001
 _LONGEST_LOOK = 0.05
 _LONGEST_LOOK_AT_ALL = 0.1
@@ -69,7 +70,9 @@ class Alone:
 class Program:
     argv: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Beside what the agent itself was given."""
+    """Beside what is inherited."""
+    inherited: Collection[str] | None = None
+    """Names of variables; None: all."""
     directory: str = "/"
     stdin: bytes = b""
     kept: int = KEPT
@@ -104,7 +107,7 @@ class Ended:
     @property
     def output(self) -> str:
         """What it printed, in one line and fit for a log."""
-        lines = (facts.plain(line).strip() for line in _COLOURS.sub("", self.printed).splitlines())
+        lines = (words.plain(line).strip() for line in _COLOURS.sub("", self.printed).splitlines())
         return " / ".join(line for line in lines if line)
 
 
@@ -113,6 +116,7 @@ def execute(
     *,
     seconds: float,
     stop: threading.Event,
+    asked_by: str = "the agent",
     grace: float = GRACE,
     family: Families | None = None,
 ) -> Ended:
@@ -128,7 +132,7 @@ def execute(
         _aside(_feed, process.stdin, program.stdin)
     stopped = ""
     if not _ended(process, begun + seconds, stop):
-        why = "as the agent asked" if stop.is_set() else "when its time was up"
+        why = f"as {asked_by} asked" if stop.is_set() else "when its time was up"
         stopped = f"stopped after {time.monotonic() - begun:.0f} s, {why}"
     if stopped or process.returncode:
         killed = _end((family or _families())(process), grace)
@@ -147,26 +151,27 @@ def locate(program: Program) -> str:
     """Where it is, without running it. ProgramError: it could not be run."""
     name, directory = program.argv[0], program.directory
     if not os.path.isdir(directory):
-        raise ProgramError(f"there is no directory {facts.plain(directory)}")
+        raise ProgramError(f"there is no directory {words.plain(directory)}")
     places = [""] if os.path.dirname(name) else os.get_exec_path(_environment(program))
     there = [path for place in places if os.path.isfile(path := os.path.join(directory, place, name))]
     if not there:
-        raise ProgramError(f"there is no program {facts.plain(name)}")
+        raise ProgramError(f"there is no program {words.plain(name)}")
     for path in there:
         if os.access(path, os.X_OK):
             return path
-    raise ProgramError(f"{facts.plain(there[0])} is not executable: chmod +x it")
+    raise ProgramError(f"{words.plain(there[0])} is not executable: chmod +x it")
 
 
 def _environment(program: Program) -> dict[str, str]:
-    inherited = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
+    names = os.environ if program.inherited is None else program.inherited
+    inherited = {name: os.environ[name] for name in names if name in os.environ and name not in NOT_INHERITED}
     return {**inherited, **program.environment}
 
 
 def _families() -> Families:
     if os.name != "posix":
         return Alone
-    from notbefore.agent.posix.processes import Group
+    from notbefore.programs.group import Group
 
     return Group
 
@@ -185,16 +190,16 @@ def _start(program: Program) -> subprocess.Popen[bytes]:
     except OSError as error:
         raise ProgramError(_reason(program, error)) from None
     except ValueError as error:
-        raise ProgramError(f"{facts.plain(program.argv[0])} cannot be run: {error}") from None
+        raise ProgramError(f"{words.plain(program.argv[0])} cannot be run: {error}") from None
 
 
 def _reason(program: Program, error: OSError) -> str:
-    name = facts.plain(program.argv[0])
+    name = words.plain(program.argv[0])
     if error.filename == program.directory and error.filename != program.argv[0]:
-        return f"the directory {facts.plain(program.directory)} cannot be used: {faults.words(error)}"
+        return f"the directory {words.plain(program.directory)} cannot be used: {words.of_error(error)}"
     if error.errno == errno.ENOENT:
         return f"there is no program {name}"
-    return f"{name} cannot be run: {faults.words(error)}"
+    return f"{name} cannot be run: {words.of_error(error)}"
 
 
 def _ended(process: subprocess.Popen[bytes], until: float, stop: threading.Event) -> bool:

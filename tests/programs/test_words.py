@@ -1,6 +1,6 @@
 import pytest
 
-from notbefore.agent.handlers import faults
+from notbefore.programs import words
 
 
 @pytest.mark.parametrize(
@@ -13,4 +13,4 @@ from notbefore.agent.handlers import faults
     ],
 )
 def test_a_fault_is_told_in_a_few_plain_words(error: Exception, said: str) -> None:
-    assert faults.words(error) == said
+    assert words.of_error(error) == said

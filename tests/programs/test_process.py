@@ -12,8 +12,8 @@ import pytest
 from tests.acceptance.running import until
 from tests.agent.handlers.work import work
 
-from notbefore.agent.handlers import process
 from notbefore.agent.handlers.interface import Outcome, Work
+from notbefore.programs import process
 
 QUICK = 0.3
 
@@ -257,3 +257,10 @@ def test_more_is_kept_for_those_who_ask() -> None:
     ended = process.execute(program, seconds=10, stop=threading.Event())
     assert ended.printed == "".join(f"{number}\n" for number in range(1, 3001))
     assert ended.said == " / ".join(str(number) for number in range(1, 3001))
+
+
+def test_a_program_may_be_given_only_some_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("KEPT", "SECRET", "NOTIFY_SOCKET"):
+        monkeypatch.setenv(name, "here")
+    outcome = ran(["/usr/bin/env"], inherited=["KEPT", "NOTIFY_SOCKET", "UNSET"], environment={"OWN": "too"})
+    assert outcome == Outcome(ok=True, said="KEPT=here / OWN=too")

@@ -1,0 +1,1 @@
+"""Programs of administrators', run as child processes."""

@@ -59,6 +59,9 @@ def test_groups_and_policies(fresh: Run) -> None:
         "auto_approve": False,
         "terminate_notice_minutes": 5,
         "max_user_operations": 3,
+        "max_unavailable": None,
+        "min_available": None,
+        "windows": [],
     }
     policy = fresh("group", "policy", "pool", "--terminate-notice", "off", "--auto-approve", "--json").json
     assert (policy["terminate_notice_minutes"], policy["auto_approve"]) == (None, True)
@@ -74,6 +77,32 @@ def test_groups_and_policies(fresh: Run) -> None:
     assert "notbefore group policy web" in fresh("vm", "policy", "web-0").err
     assert fresh("group", "remove", "pool").out == "Group pool is forgotten.\n"
     assert fresh("group", "remove", "web", "--json").code == 1
+
+
+def test_budgets_and_windows(fresh: Run, tmp_path: Path) -> None:
+    night, day = "mon-fri 22:00-04:00 Europe/Berlin", "sat,sun 00:00-24:00 UTC"
+    given = ("--max-unavailable", "25%", "--min-available", "2", "--window", night, "--window", day)
+    shown = fresh("group", "policy", "web", *given).out
+    assert re.search(r"^max unavailable +25%$", shown, re.MULTILINE)
+    assert re.search(r"^min available +2$", shown, re.MULTILINE)
+    assert re.search(rf"^windows +{night}, {day}$", shown, re.MULTILINE)
+    assert fresh("group", "set", "web", "--max-unavailable", "1", "--json").json["policy"]["max_unavailable"] == 1
+    assert fresh("vm", "policy", "db", "--window", night, "--json").json["windows"] == [night]
+    file = tmp_path / "fleet.toml"
+    fresh("fleet", "export", str(file))
+    policy = tomllib.loads(file.read_text())["groups"]["web"]["policy"]
+    assert (policy["max_unavailable"], policy["min_available"], policy["windows"]) == (1, 2, [night, day])
+    cleared = ("--max-unavailable", "off", "--min-available", "off", "--no-windows")
+    shown = fresh("group", "policy", "web", *cleared).out
+    assert re.search(r"^max unavailable +off$", shown, re.MULTILINE)
+    assert re.search(r"^windows +at any time$", shown, re.MULTILINE)
+    text = file.read_text().replace("max_unavailable = 1", 'max_unavailable = "50%"')
+    file.write_text(text)
+    applied = fresh("fleet", "apply", str(file)).out
+    assert "max_unavailable: none → 50%; min_available: none → 2; windows: none → mon-fri" in applied
+    assert fresh("fleet", "apply", str(file)).out == "The fleet is as the file says.\n"
+    file.write_text(text.replace('"50%"', '"half"'))
+    assert "groups.web: max_unavailable cannot be 'half'" in fresh("fleet", "apply", str(file)).err
 
 
 BAD = [
@@ -111,6 +140,8 @@ TYPED = [
     (("vm", "set", "db", "--tag", "novalue"), "--tag: 'novalue' is not NAME=VALUE"),
     (("group", "add", "g", "--kind", "herd"), "'herd' is no kind of group"),
     (("group", "set", "web"), "nothing to change"),
+    (("group", "set", "web", "--max-unavailable", "half"), "--max-unavailable: 'half' is not a number"),
+    (("vm", "policy", "db", "--window", "x", "--no-windows"), "exclude each other"),
     (("group", "policy", "web", "--terminate-notice", "soon"), "--terminate-notice: 'soon' is not a number"),
     (("fleet", "apply", "fleet.yaml"), "give --format toml or --format json"),
     (("fleet", "export", "fleet"), "give --format toml or --format json"),

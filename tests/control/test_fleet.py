@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.control.running import Control
+from tests.control.running import Control, Said
 
 from notbefore.control import documented
 
@@ -43,6 +43,9 @@ def test_policies(fleet: Control) -> None:
         "auto_approve": True,
         "terminate_notice_minutes": 5.0,
         "max_user_operations": None,
+        "max_unavailable": None,
+        "min_available": None,
+        "windows": [],
     }
     shown = fleet.ask("PATCH", "/v1/groups/web", {"policy": {"max_user_operations": 2}})
     assert shown.json["policy"]["max_user_operations"] == 2
@@ -52,6 +55,32 @@ def test_policies(fleet: Control) -> None:
     assert refused.status == 409
     assert "group web" in refused.message
     assert fleet.ask("PATCH", "/v1/vms/none/policy", {}).status == 404
+
+
+def test_budgets_and_windows(fleet: Control) -> None:
+    def change(what: str, **policy: object) -> Said:
+        return fleet.ask("PATCH", f"/v1/{what}/policy", policy)
+
+    budget = change(
+        "groups/web", max_unavailable="25%", min_available=1, windows=["Mon 22:00-00:00 Europe/Berlin"]
+    ).json
+    assert (budget["max_unavailable"], budget["min_available"]) == ("25%", 1)
+    assert budget["windows"] == ["mon 22:00-24:00 Europe/Berlin"]
+    assert change("groups/web", max_unavailable=2).json == budget | {"max_unavailable": 2}
+    cleared = change("groups/web", max_unavailable=None, min_available=None, windows=[]).json
+    assert (cleared["max_unavailable"], cleared["min_available"], cleared["windows"]) == (None, None, [])
+    assert change("vms/db", windows=["daily 01:00-02:00 UTC"]).json["windows"] == ["daily 01:00-02:00 UTC"]
+    for what, policy, said in (
+        ("groups/web", {"max_unavailable": "0%"}, "max_unavailable cannot be '0%': give a number from 1 to 1000000"),
+        ("groups/web", {"max_unavailable": 0}, "greater than or equal to 1"),
+        ("groups/web", {"min_available": -1}, "greater than or equal to 0"),
+        ("groups/web", {"windows": ["at night"]}, "'at night' is not a window: give days, hours and a zone"),
+        ("groups/web", {"windows": ["daily 01:00-02:00 UTC"] * 21}, "at most 20 items"),
+        ("vms/db", {"max_unavailable": 1}, "only a group has a budget"),
+    ):
+        refused = change(what, **policy)
+        assert refused.status == 400
+        assert said in refused.message
     assert fleet.ask("PATCH", "/v1/groups/web/policy", {"terminate_notice_minutes": 99}).status == 400
 
 

@@ -176,7 +176,8 @@ def _is_looked_at_in_time(after: World, operation: Operation, now: datetime, exp
     elif all(event.approved for event in events) and not (
         operation.kind is Kind.DEGRADED_HARDWARE and any(event.implied for event in events)
     ):
-        latest = now
+        windows = [after.scopes[event.scope].policy.windows for event in events]
+        latest = operation.not_before if any(windows) else now
     assert operation.due_at <= max(latest, now), "it is approved, or its time has come, but nobody looks"
 
 

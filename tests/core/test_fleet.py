@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from notbefore.core import errors, fleet
+from notbefore.core import errors, fleet, windows
 from notbefore.core.fleet import Policy, Scope, ScopeKind, Vm
 
 MINUTE = timedelta(minutes=1)
@@ -81,6 +81,10 @@ def test_a_group_may_announce_deletions_5_to_15_minutes_ahead(minutes: float) ->
         (ScopeKind.STANDALONE, Policy(terminate_notice=5 * MINUTE), "only a group can announce deletions"),
         (ScopeKind.STANDALONE, Policy(max_user_operations=0), "must be from 1 to 1000000"),
         (ScopeKind.STANDALONE, Policy(max_user_operations=10**20), "must be from 1 to 1000000"),
+        (ScopeKind.STANDALONE, Policy(max_unavailable="1"), "only a group has a budget"),
+        (ScopeKind.STANDALONE, Policy(min_available=0), "only a group has a budget"),
+        (ScopeKind.CLOUD_SERVICE, Policy(min_available=-1), "min_available must be from 0 to 1000000"),
+        (ScopeKind.CLOUD_SERVICE, Policy(min_available=10**20), "min_available must be from 0 to 1000000"),
     ],
 )
 def test_policies_that_cannot_be(kind: ScopeKind, policy: Policy, said: str) -> None:
@@ -91,6 +95,25 @@ def test_policies_that_cannot_be(kind: ScopeKind, policy: Policy, said: str) -> 
 def test_a_limit_of_one_and_no_policy_at_all_are_fine_for_a_standalone_vm() -> None:
     assert fleet.require_policy(ScopeKind.STANDALONE, Policy(max_user_operations=1))
     assert fleet.require_policy(ScopeKind.STANDALONE, Policy())
+
+
+@pytest.mark.parametrize("most", ["1", "1000000", "1%", "25%", "100%"])
+def test_a_group_may_have_so_many_out_at_once(most: str) -> None:
+    policy = Policy(max_unavailable=most, min_available=1_000_000)
+    assert fleet.require_policy(ScopeKind.AVAILABILITY_SET, policy) is policy
+
+
+@pytest.mark.parametrize("most", ["", "0", "0%", "101%", "1000001", "-1", "1.5", "25 %", "%", "many", "٣", "9" * 5000])
+def test_other_limits_are_refused(most: str) -> None:
+    with pytest.raises(
+        errors.RefusedError, match="give a number from 1 to 1000000, or a part from 1% to 100%"
+    ) as refused:
+        fleet.require_policy(ScopeKind.AVAILABILITY_SET, Policy(max_unavailable=most))
+    assert len(refused.value.message) < 200
+
+
+def test_a_standalone_vm_may_have_windows() -> None:
+    assert fleet.require_policy(ScopeKind.STANDALONE, Policy(windows=(windows.parse("daily 01:00-02:00 UTC"),)))
 
 
 def test_a_scope_is_a_group_or_one_vm() -> None:

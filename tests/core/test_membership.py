@@ -9,6 +9,7 @@ from notbefore.core import errors, membership
 from notbefore.core.driving import NotYet
 from notbefore.core.fleet import Facts, Host, Listening, Policy, ScopeKind
 from notbefore.core.operations import Kind, Status
+from notbefore.core.windows import parse_all
 
 GIVEN_ID = "8A506C35-679A-4F78-9D76-0000000000FF"
 
@@ -130,7 +131,24 @@ def test_a_policy_is_journalled_as_operators_write_it() -> None:
         "auto_approve": False,
         "terminate_notice_minutes": 5,
         "max_user_operations": 2,
+        "max_unavailable": None,
+        "min_available": None,
+        "windows": [],
     }
+
+
+def test_what_a_window_held_back_goes_on_when_there_is_none_any_more() -> None:
+    site = row()
+    site.set_policy("group:web", windows=parse_all(["daily 02:00-03:00 UTC"]))
+    reboot = site.schedule(Kind.HOST_REBOOT, "a")
+    site.approve_all(reboot)
+    assert site.tick() == []
+    assert site.operation(reboot).not_before.hour == 2
+    site.run(MINUTE)
+    site.set_policy("group:web", windows=())
+    assert [task.operation for task in site.tick()] == [reboot.id]
+    site.set_policy("group:web", windows=parse_all(["daily 02:00-03:00 UTC"]))
+    assert site.operation(reboot).status is Status.STARTED
     assert membership.policy_facts(Policy())["terminate_notice_minutes"] is None
 
 

@@ -10,7 +10,7 @@ from notbefore.core import errors
 from notbefore.core.fleet import Facts, ScopeKind
 from notbefore.core.membership import VmSpec
 from notbefore.core.operations import Kind
-from notbefore.service import fleet, fleetfile, queries
+from notbefore.service import fleet, fleetfile, history, queries
 
 FLEET = b"""
 [hosts.rack1]
@@ -100,10 +100,10 @@ def test_a_scope_keeps_its_incarnation_while_its_vm_is_elsewhere(rig: Rig) -> No
     ],
 )
 def test_a_vm_that_does_not_fit_is_refused_and_nothing_changes(rig: Rig, spec: dict[str, Any], sentence: str) -> None:
-    before = queries.history(rig.service, limit=1000)["items"]
+    before = history.page(rig.service, limit=1000)["items"]
     with pytest.raises(errors.NotbeforeError, match=sentence):
         fleet.add_vm(rig.service, OPERATOR, VmSpec(**spec))
-    assert queries.history(rig.service, limit=1000)["items"] == before
+    assert history.page(rig.service, limit=1000)["items"] == before
 
 
 def test_what_a_live_event_names_stays_put(rig: Rig) -> None:
@@ -126,7 +126,7 @@ def test_a_host_that_vms_are_moving_to_cannot_go(rig: Rig) -> None:
 @pytest.mark.parametrize(
     "changes",
     [{"listening": "sometimes"}, {"terminate_notice_minutes": 4}, {"max_user_operations": 0}, {"colour": "red"},
-     {"terminate_notice_minutes": 1e300}],
+     {"terminate_notice_minutes": 1e300}, {"max_unavailable": True}, {"max_unavailable": 10**30}, {"windows": "daily"}],
 )  # fmt: skip
 def test_a_policy_that_is_none_is_refused(rig: Rig, changes: dict[str, object]) -> None:
     with pytest.raises(errors.RefusedError):

@@ -6,6 +6,7 @@ import pytest
 from tests.store.samples import MINUTE, NOW, changes, host, keep, scope, vm
 
 from notbefore.core.fleet import Facts, Listening, Policy, ScopeKind
+from notbefore.core.windows import parse_all
 from notbefore.store.contract import Store
 
 WEB = scope(
@@ -17,6 +18,9 @@ WEB = scope(
         auto_approve=True,
         terminate_notice=timedelta(minutes=5, microseconds=1),
         max_user_operations=3,
+        max_unavailable="25%",
+        min_available=2,
+        windows=parse_all(["mon-fri 22:00-04:00 Europe/Berlin", "daily 00:00-24:00 UTC"]),
     ),
     last_heard=NOW,
 )

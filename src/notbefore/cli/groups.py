@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from notbefore.cli import policies
+from notbefore.cli import completing, policies
 from notbefore.cli.api import View
 from notbefore.cli.session import Session, Yes, command
 from notbefore.cli.usage import UsageError
@@ -12,40 +12,31 @@ from notbefore.core.fleet import ScopeKind
 
 app = typer.Typer(help="Groups: VMs that share a document, and their policy.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]
+Name = Annotated[str, typer.Argument(metavar="GROUP", show_default=False, autocompletion=completing.GROUPS)]
 KINDS = tuple(kind.value for kind in ScopeKind if kind is not ScopeKind.STANDALONE)
 
 
 @command(app, "add", changes=True)
+@policies.taking(policies.OF_GROUP)
 def add(
     session: Session,
     name: Name,
     kind: Annotated[
         str, typer.Option("--kind", metavar="KIND", help=f"One of {', '.join(KINDS)}.")
     ] = ScopeKind.AVAILABILITY_SET.value,
-    listening: policies.Listens = None,
-    auto_approve: policies.AutoApprove = None,
-    terminate_notice: policies.TerminateNotice = None,
-    max_user_operations: policies.MaxOperations = None,
+    *,
+    asked: dict[str, object],
 ) -> None:
     """Add a group."""
     if kind not in KINDS:
         raise UsageError(f"{kind!r} is no kind of group: give one of {', '.join(KINDS)}")
-    policy = policies.changes(listening, auto_approve, terminate_notice, max_user_operations)
-    show(session, session.api.post("groups", body={"name": name, "kind": kind, "policy": policy}))
+    show(session, session.api.post("groups", body={"name": name, "kind": kind, "policy": asked}))
 
 
 @command(app, "set", changes=True)
-def set_(
-    session: Session,
-    name: Name,
-    listening: policies.Listens = None,
-    auto_approve: policies.AutoApprove = None,
-    terminate_notice: policies.TerminateNotice = None,
-    max_user_operations: policies.MaxOperations = None,
-) -> None:
+@policies.taking(policies.OF_GROUP)
+def set_(session: Session, name: Name, asked: dict[str, object]) -> None:
     """Change a group: what is given replaces what was."""
-    asked = policies.changes(listening, auto_approve, terminate_notice, max_user_operations)
     if not asked:
         raise UsageError("nothing to change: give at least one option, see `notbefore group set -h`")
     show(session, session.api.patch("groups", name, body={"policy": asked}))
@@ -93,16 +84,9 @@ def remove(session: Session, name: Name, yes: Yes = False) -> None:
 
 
 @command(app, "policy", changes=True)
-def policy(
-    session: Session,
-    name: Name,
-    listening: policies.Listens = None,
-    auto_approve: policies.AutoApprove = None,
-    terminate_notice: policies.TerminateNotice = None,
-    max_user_operations: policies.MaxOperations = None,
-) -> None:
+@policies.taking(policies.OF_GROUP)
+def policy(session: Session, name: Name, asked: dict[str, object]) -> None:
     """Show or change the policy of a group."""
-    asked = policies.changes(listening, auto_approve, terminate_notice, max_user_operations)
     policies.run(session, "groups", name, asked)
 
 

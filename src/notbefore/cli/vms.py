@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from notbefore.cli import facts, operations, policies
+from notbefore.cli import completing, facts, operations, policies
 from notbefore.cli.api import View
 from notbefore.cli.operations import Verb
 from notbefore.cli.session import Session, Yes, command
@@ -13,9 +13,15 @@ from notbefore.core.operations import Kind
 
 app = typer.Typer(help="VMs: add, change, restart, redeploy, evict, delete.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="VM", show_default=False)]
-Host = Annotated[str | None, typer.Option("--host", metavar="HOST", help="The host it runs on.")]
-Group = Annotated[str | None, typer.Option("--group", metavar="GROUP", help="The group it belongs to.")]
+Name = Annotated[str, typer.Argument(metavar="VM", show_default=False, autocompletion=completing.VMS)]
+Host = Annotated[
+    str | None,
+    typer.Option("--host", metavar="HOST", help="The host it runs on.", autocompletion=completing.HOSTS),
+]
+Group = Annotated[
+    str | None,
+    typer.Option("--group", metavar="GROUP", help="The group it belongs to.", autocompletion=completing.GROUPS),
+]
 UpdateDomain = Annotated[int | None, typer.Option("--update-domain", metavar="N", help="Its update domain.")]
 FaultDomain = Annotated[int | None, typer.Option("--fault-domain", metavar="N", help="Its fault domain.")]
 Spot = Annotated[bool | None, typer.Option("--spot/--no-spot", help="Whether it may be evicted.")]
@@ -34,7 +40,16 @@ Tags = Annotated[list[str] | None, typer.Option("--tag", metavar="NAME=VALUE", h
 def add(
     session: Session,
     name: Name,
-    host: Annotated[str, typer.Option("--host", metavar="HOST", help="The host it runs on.", show_default=False)],
+    host: Annotated[
+        str,
+        typer.Option(
+            "--host",
+            metavar="HOST",
+            help="The host it runs on.",
+            show_default=False,
+            autocompletion=completing.HOSTS,
+        ),
+    ],
     group: Group = None,
     update_domain: UpdateDomain = None,
     fault_domain: FaultDomain = None,
@@ -130,15 +145,10 @@ def remove(session: Session, name: Name, yes: Yes = False) -> None:
 
 
 @command(app, "policy", changes=True)
-def policy(
-    session: Session,
-    name: Name,
-    listening: policies.Listens = None,
-    auto_approve: policies.AutoApprove = None,
-    max_user_operations: policies.MaxOperations = None,
-) -> None:
+@policies.taking(policies.OF_VM)
+def policy(session: Session, name: Name, asked: dict[str, object]) -> None:
     """Show or change the policy of a standalone VM."""
-    policies.run(session, "vms", name, policies.changes(listening, auto_approve, None, max_user_operations))
+    policies.run(session, "vms", name, asked)
 
 
 for verb in (

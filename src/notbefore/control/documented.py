@@ -46,6 +46,11 @@ class Policy(Shown):
     auto_approve: bool
     terminate_notice_minutes: float | None
     max_user_operations: int | None
+    max_unavailable: int | str | None
+    """VMs that planned maintenance may have out at once: a number, or a part such as `25%`."""
+    min_available: int | None
+    windows: list[str]
+    """When planned maintenance may start; empty: always."""
 
 
 class Facts(Shown):

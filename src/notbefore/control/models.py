@@ -4,8 +4,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictInt, StringConstraints
 
-from notbefore.core import fleet
-from notbefore.core.fleet import MAX_ADDRESSES, MAX_TAGS, MAX_USER_OPERATIONS, Facts, Listening, ScopeKind
+from notbefore.core import fleet, windows
+from notbefore.core.fleet import MAX_ADDRESSES, MAX_BUDGET, MAX_TAGS, MAX_USER_OPERATIONS, Facts, Listening, ScopeKind
 from notbefore.core.membership import VmSpec
 from notbefore.core.operations import Kind
 
@@ -32,6 +32,9 @@ Domain = Annotated[StrictInt, Field(ge=0, le=999)]
 Minutes = Annotated[float, Field(strict=True, ge=0, le=YEAR_MINUTES, allow_inf_nan=False)]
 Count = Annotated[StrictInt, Field(ge=1, le=MAX_USER_OPERATIONS)]
 Addresses = Annotated[list[Text], Field(max_length=MAX_ADDRESSES)]
+Percent = Annotated[Text, AfterValidator(fleet.require_max_unavailable), Field(examples=["25%"])]
+AtLeast = Annotated[StrictInt, Field(ge=0, le=MAX_BUDGET)]
+Windows = Annotated[list[Text], Field(max_length=windows.MOST, examples=[["mon-fri 22:00-04:00 Europe/Berlin"]])]
 
 
 class Request(BaseModel):
@@ -56,6 +59,9 @@ class PolicyChange(Request):
     auto_approve: StrictBool = False
     terminate_notice_minutes: Minutes | None = None
     max_user_operations: Count | None = None
+    max_unavailable: Count | Percent | None = None
+    min_available: AtLeast | None = None
+    windows: Windows = []
 
 
 class NewGroup(Request):

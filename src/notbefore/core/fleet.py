@@ -15,6 +15,8 @@ VM_ID = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 TERMINATE_NOTICE_MIN = timedelta(minutes=5)
 TERMINATE_NOTICE_MAX = timedelta(minutes=15)
 MAX_USER_OPERATIONS = 1_000_000
+MAX_BUDGET = 1_000_000
+MAX_UNAVAILABLE = re.compile(r"([1-9]\d{0,6})(%?)", re.ASCII)
 MAX_ADDRESSES = 64
 MAX_TAGS = 64
 STANDALONE_PREFIX = "vm:"
@@ -166,6 +168,16 @@ def require_domain(noun: str, number: int) -> int:
     return number
 
 
+def require_max_unavailable(limit: str) -> str:
+    found = MAX_UNAVAILABLE.fullmatch(limit)
+    if found is None or int(found[1]) > (100 if found[2] else MAX_BUDGET):
+        raise errors.RefusedError(
+            f"max_unavailable cannot be {limit[:20]!r}: give a number from 1 to {MAX_BUDGET}, or a part from 1% to "
+            "100%; leave it out for no limit"
+        )
+    return limit
+
+
 def require_policy(kind: ScopeKind, policy: Policy) -> Policy:
     notice = policy.terminate_notice
     if notice is not None and kind is ScopeKind.STANDALONE:
@@ -177,4 +189,17 @@ def require_policy(kind: ScopeKind, policy: Policy) -> Policy:
         raise errors.RefusedError(
             f"max_user_operations must be from 1 to {MAX_USER_OPERATIONS}; leave it out for no limit"
         )
+    _require_budget(kind, policy)
     return policy
+
+
+def _require_budget(kind: ScopeKind, policy: Policy) -> None:
+    most, least = policy.max_unavailable, policy.min_available
+    if kind is ScopeKind.STANDALONE and (most, least) != (None, None):
+        raise errors.RefusedError(
+            "only a group has a budget: max_unavailable and min_available are not for a standalone VM"
+        )
+    if most is not None:
+        require_max_unavailable(most)
+    if least is not None and not 0 <= least <= MAX_BUDGET:
+        raise errors.RefusedError(f"min_available must be from 0 to {MAX_BUDGET}")

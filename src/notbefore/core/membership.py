@@ -8,6 +8,7 @@ from notbefore.core import ending, errors, fleet, placement
 from notbefore.core.draft import Draft
 from notbefore.core.fleet import NO_FACTS, Facts, Host, Policy, Scope, ScopeKind, Vm
 from notbefore.core.listening import is_listening, withdraw_silence
+from notbefore.core.operations import Status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,10 +104,15 @@ def set_policy(draft: Draft, key: str, policy: Policy) -> Scope:
     fleet.require_policy(scope.kind, policy)
     if scope.policy == policy:
         return scope
-    was_listening = is_listening(scope, draft.now, draft.timing)
+    before, was_listening = scope.policy, is_listening(scope, draft.now, draft.timing)
     scope = replace(scope, policy=policy)
     draft.put_scope(scope)
     draft.note("scope.policy_changed", scope=key, policy=policy_facts(policy))
+    # What a budget or a window holds back may be free to go.
+    draft.wake(key)
+    if before.windows != policy.windows:
+        for event in [event for event in draft.live_events_in(key) if event.status is Status.SCHEDULED]:
+            ending.look_again_if_approved(draft, draft.operation(event.operation))
     if not was_listening and is_listening(scope, draft.now, draft.timing):
         withdraw_silence(draft, key)
     return scope
@@ -114,12 +120,15 @@ def set_policy(draft: Draft, key: str, policy: Policy) -> Scope:
 
 def policy_facts(policy: Policy) -> dict[str, Any]:
     """A policy as operators write it."""
-    notice = policy.terminate_notice
+    notice, most = policy.terminate_notice, policy.max_unavailable
     return {
         "listening": policy.listening.value,
         "auto_approve": policy.auto_approve,
         "terminate_notice_minutes": None if notice is None else notice.total_seconds() / 60,
         "max_user_operations": policy.max_user_operations,
+        "max_unavailable": int(most) if most and most.isdigit() else most,
+        "min_available": policy.min_available,
+        "windows": [str(window) for window in policy.windows],
     }
 
 

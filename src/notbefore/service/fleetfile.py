@@ -6,8 +6,17 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from notbefore.core import errors, membership
-from notbefore.core.fleet import MAX_ADDRESSES, MAX_TAGS, MAX_USER_OPERATIONS, Facts, Listening, Policy, ScopeKind
+from notbefore.core import errors, membership, windows
+from notbefore.core.fleet import (
+    MAX_ADDRESSES,
+    MAX_BUDGET,
+    MAX_TAGS,
+    MAX_USER_OPERATIONS,
+    Facts,
+    Listening,
+    Policy,
+    ScopeKind,
+)
 from notbefore.core.membership import VmSpec
 from notbefore.core.reconciling import FleetSpec, GroupSpec, HostSpec
 from notbefore.service import views
@@ -16,6 +25,7 @@ from notbefore.service.context import Service
 T = TypeVar("T")
 
 Text = Annotated[str, msgspec.Meta(max_length=256, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Windows = Annotated[list[Text], msgspec.Meta(max_length=windows.MOST)]
 
 
 class Strict(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -27,14 +37,20 @@ class PolicyTable(Strict):
     auto_approve: bool = False
     terminate_notice_minutes: Annotated[float, msgspec.Meta(ge=0, le=24 * 60)] | None = None
     max_user_operations: Annotated[int, msgspec.Meta(ge=1, le=MAX_USER_OPERATIONS)] | None = None
+    max_unavailable: Annotated[int, msgspec.Meta(ge=1, le=MAX_BUDGET)] | Text | None = None
+    min_available: Annotated[int, msgspec.Meta(ge=0, le=MAX_BUDGET)] | None = None
+    windows: Windows = []
 
     def policy(self) -> Policy:
-        minutes = self.terminate_notice_minutes
+        minutes, most = self.terminate_notice_minutes, self.max_unavailable
         return Policy(
             listening=self.listening,
             auto_approve=self.auto_approve,
             terminate_notice=None if minutes is None else timedelta(minutes=minutes),
             max_user_operations=self.max_user_operations,
+            max_unavailable=None if most is None else str(most),
+            min_available=self.min_available,
+            windows=windows.parse_all(self.windows),
         )
 
 

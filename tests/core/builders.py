@@ -328,7 +328,7 @@ class Site:
 
     def explain(self, event: Event) -> Explanation:
         draft = self.look(events=[event.id], targets=True)
-        return explaining.explain(draft, draft.event(event.id), self.expiry_from)
+        return explaining.explain_event(draft, draft.event(event.id), self.expiry_from)
 
     def actions(self, **about: str) -> list[str]:
         """What the journal tells of something."""

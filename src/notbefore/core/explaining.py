@@ -1,9 +1,10 @@
-"""Why an event waits: for whom, for what, until when; in sentences and as facts."""
+"""Why an event or an operation waits: for whom, for what, since when, until when; in sentences and as facts."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
+from notbefore.core import budgets
 from notbefore.core.draft import Draft, names
 from notbefore.core.obstacles import Obstacle, ObstacleKind, obstacles
 from notbefore.core.operations import Event, Operation, Status
@@ -11,45 +12,62 @@ from notbefore.core.operations import Event, Operation, Status
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    event: str
+    noun: str
+    """`event`, `operation` or `rollout`."""
+    id: str
     sentence: str
+    since: datetime | None
+    """Since when it is so."""
     until: datetime | None
     """When the wait is over at the latest; None: nobody knows, or it does not wait."""
     waiting_for: tuple[Mapping[str, object], ...] = ()
 
 
-def explain(draft: Draft, event: Event, expiry_from: datetime) -> Explanation:
+def explain_event(draft: Draft, event: Event, expiry_from: datetime) -> Explanation:
+    """What its operation waits for; an event that is over may have ended alone."""
     operation = draft.operation(event.operation)
-    if event.status is Status.SCHEDULED:
-        return _of_scheduled(draft, event, obstacles(draft, operation, expiry_from))
-    if event.status is Status.STARTED:
-        return _of_started(draft, event, operation)
-    return Explanation(event=event.id, sentence=f"It is over: {event.status} at {_moment(event.ended_at)}.", until=None)
+    if event.status is Status.CANCELED:
+        operation = replace(operation, status=event.status, ended_at=event.ended_at)
+    return replace(explain_operation(draft, operation, expiry_from), noun="event", id=event.id)
 
 
-def _of_scheduled(draft: Draft, event: Event, found: list[Obstacle]) -> Explanation:
-    if not found:
-        return Explanation(event=event.id, sentence="Nothing is in the way: it starts now.", until=draft.now)
-    ends = [obstacle.until for obstacle in found if obstacle.until is not None]
+def explain_operation(draft: Draft, operation: Operation, expiry_from: datetime) -> Explanation:
+    if operation.status is Status.SCHEDULED:
+        return _of_scheduled(draft, operation, obstacles(draft, operation, expiry_from))
+    if operation.status is Status.STARTED:
+        return _of_started(draft, operation)
     return Explanation(
-        event=event.id,
-        sentence=" ".join(_sentences(draft, found)),
-        until=max(ends) if len(ends) == len(found) else None,
-        waiting_for=tuple(_facts(draft, obstacle) for obstacle in found),
+        noun="operation",
+        id=operation.id,
+        sentence=f"It is over: {operation.status} at {moment_told(operation.ended_at)}.",
+        since=operation.ended_at,
+        until=None,
     )
 
 
-def _of_started(draft: Draft, event: Event, operation: Operation) -> Explanation:
+def _of_scheduled(draft: Draft, operation: Operation, found: list[Obstacle]) -> Explanation:
+    ends = [obstacle.until for obstacle in found if obstacle.until is not None]
+    return Explanation(
+        noun="operation",
+        id=operation.id,
+        sentence=" ".join(sentences(draft, found)) or "Nothing is in the way: it starts now.",
+        since=operation.created_at,
+        until=max(ends, default=draft.now) if len(ends) == len(found) else None,
+        waiting_for=tuple(facts(draft, obstacle) for obstacle in found),
+    )
+
+
+def _of_started(draft: Draft, operation: Operation) -> Explanation:
     remaining = [name for name in operation.vms if name not in operation.done]
     homeless = [name for name in remaining if operation.kind.traits.moves and name not in operation.targets]
     driven = [name for name in remaining if name not in homeless]
-    sentences: list[str] = []
+    said: list[str] = []
     waiting: list[Mapping[str, object]] = []
     if homeless:
-        sentences.append(f"It has started, but no host can take {names(homeless)}: add or uncordon one.")
+        said.append(f"It has started, but no host can take {names(homeless)}: add or uncordon one.")
         waiting += [{"kind": ObstacleKind.TARGET_HOST.value, "vm": name} for name in homeless]
     if driven and operation.attempt < draft.timing.retries.tries:
-        sentences.append(_driven(draft, operation))
+        said.append(_driven(draft, operation))
         waiting.append(
             {
                 "kind": "driver",
@@ -60,8 +78,15 @@ def _of_started(draft: Draft, event: Event, operation: Operation) -> Explanation
             }
         )
     if not waiting:
-        sentences.append(f"It has {'failed' if remaining else 'been carried out'} and ends in a moment.")
-    return Explanation(event=event.id, sentence=" ".join(sentences), until=None, waiting_for=tuple(waiting))
+        said.append(f"It has {'failed' if remaining else 'been carried out'} and ends in a moment.")
+    return Explanation(
+        noun="operation",
+        id=operation.id,
+        sentence=" ".join(said),
+        since=operation.started_at,
+        until=None,
+        waiting_for=tuple(waiting),
+    )
 
 
 def _driven(draft: Draft, operation: Operation) -> str:
@@ -69,19 +94,19 @@ def _driven(draft: Draft, operation: Operation) -> str:
     number = f"try {operation.attempt + 1} of {draft.timing.retries.tries}"
     if not operation.failures:
         # Also after a failed try: a VM that is served since, while another was turned away by its new host's failure.
-        return f"It is being carried out since {_moment(operation.started_at)}, {number}."
+        return f"It is being carried out since {moment_told(operation.started_at)}, {number}."
     because = names(f"{name} ({reason})" for name, reason in operation.failures.items())
     pausing = operation.due_at is not None and operation.due_at > draft.now
-    now = f"{number} is at {_moment(operation.due_at)}" if pausing else f"{number} is under way"
+    now = f"{number} is at {moment_told(operation.due_at)}" if pausing else f"{number} is under way"
     return f"The driver failed for {because}; {now}."
 
 
-def _sentences(draft: Draft, found: list[Obstacle]) -> list[str]:
+def sentences(draft: Draft, found: list[Obstacle]) -> list[str]:
     awaited = [obstacle for obstacle in found if obstacle.kind is ObstacleKind.APPROVAL]
     said: dict[str, None] = {}
     if awaited:
         who = names(_who(draft, obstacle.event or "") for obstacle in awaited)
-        said[f"It waits for approval by {who}, until {_moment(awaited[0].until)} at the latest."] = None
+        said[f"It waits for approval by {who}, until {moment_told(awaited[0].until)} at the latest."] = None
     for obstacle in found:
         if obstacle.kind is not ObstacleKind.APPROVAL:
             said[_sentence(draft, obstacle)] = None
@@ -89,7 +114,7 @@ def _sentences(draft: Draft, found: list[Obstacle]) -> list[str]:
 
 
 def _sentence(draft: Draft, obstacle: Obstacle) -> str:
-    until = _moment(obstacle.until)
+    until = moment_told(obstacle.until)
     other = _who(draft, obstacle.event or "")
     return {
         ObstacleKind.NOTICE: f"Somebody does not listen, so it keeps its full notice, until {until}.",
@@ -106,6 +131,10 @@ def _sentence(draft: Draft, obstacle: Obstacle) -> str:
         ObstacleKind.TARGET_HOST: (
             f"No host can take {obstacle.vm}: add or uncordon one that keeps its group's domains apart."
         ),
+        ObstacleKind.BUDGET: _budget(draft, obstacle),
+        ObstacleKind.WINDOW: _window(draft, obstacle),
+        ObstacleKind.ROLLOUT: _paused(draft, obstacle),
+        ObstacleKind.HOST_BUSY: f"Operation {obstacle.operation} of its host is not over: it waits for that.",
     }[obstacle.kind]
 
 
@@ -118,6 +147,36 @@ def _busy(draft: Draft, obstacle: Obstacle) -> str:
     return f"Operation {obstacle.operation} acts on {obstacle.vm}: {what}."
 
 
+def _budget(draft: Draft, obstacle: Obstacle) -> str:
+    if obstacle.kind is not ObstacleKind.BUDGET:
+        return ""
+    scope = draft.scope(obstacle.scope or "")
+    members = draft.size_of(scope.key)
+    allows = f"{budgets.told(scope.policy, members)} of {scope.name} allows {budgets.allowed(scope.policy, members)}"
+    if obstacle.event is None:
+        return f"The budget can never be met: {allows} of its {members} VMs out at once. Change the budget."
+    return f"{allows} of its {members} VMs out at once: it waits until event {obstacle.event} has ended."
+
+
+def _window(draft: Draft, obstacle: Obstacle) -> str:
+    if obstacle.kind is not ObstacleKind.WINDOW:
+        return ""
+    if obstacle.scope is not None:
+        scope = draft.scope(obstacle.scope)
+        whose, windows = scope.name, scope.policy.windows
+    else:
+        whose, windows = "its rollout", draft.rollout(obstacle.rollout or "").options.windows
+    opens = f"until {moment_told(obstacle.until)}" if obstacle.until else "which never opens with the others"
+    return f"It is outside the window of {whose} ({'; '.join(map(str, windows))}): it waits for it, {opens}."
+
+
+def _paused(draft: Draft, obstacle: Obstacle) -> str:
+    if obstacle.kind is not ObstacleKind.ROLLOUT:
+        return ""
+    rollout = draft.rollout(obstacle.rollout or "")
+    return f"Its rollout {rollout.id} is paused ({rollout.why}): it waits until that is resumed."
+
+
 def _who(draft: Draft, event_id: str) -> str:
     """Those an event names, with their group where they have one."""
     event = draft.world.events.get(event_id)
@@ -127,17 +186,28 @@ def _who(draft: Draft, event_id: str) -> str:
     return f"{name} ({names(event.resources)})" if kind == "group" else name
 
 
-def _facts(draft: Draft, obstacle: Obstacle) -> Mapping[str, object]:
-    facts: dict[str, object] = {"kind": obstacle.kind.value}
-    for field in ("until", "scope", "event", "operation", "vm"):
+def facts(draft: Draft, obstacle: Obstacle) -> Mapping[str, object]:
+    known: dict[str, object] = {"kind": obstacle.kind.value}
+    for field in ("until", "scope", "event", "operation", "vm", "rollout"):
         value = getattr(obstacle, field)
         if value is not None:
-            facts[field] = value
+            known[field] = value
     event = draft.world.events.get(obstacle.event or "")
     if event is not None:
-        facts["resources"] = list(event.resources)
-    return facts
+        known["resources"] = list(event.resources)
+    if since := _since(draft, obstacle):
+        known["since"] = since
+    return known
 
 
-def _moment(moment: datetime | None) -> str:
+def _since(draft: Draft, obstacle: Obstacle) -> datetime | None:
+    """Since when the other thing is in the way."""
+    if obstacle.operation is not None:
+        other = draft.operation(obstacle.operation)
+        return other.started_at or other.created_at
+    event = draft.world.events.get(obstacle.event or "")
+    return None if event is None else event.created_at
+
+
+def moment_told(moment: datetime | None) -> str:
     return "" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"

@@ -138,8 +138,9 @@ def event_of(operation: Operation, event: Event) -> View:
 
 def explanation(explanation: Explanation) -> View:
     return {
-        "event": explanation.event,
+        explanation.noun: explanation.id,
         "sentence": explanation.sentence,
+        "since": moment(explanation.since),
         "until": moment(explanation.until),
         "waiting_for": plain(explanation.waiting_for),
     }
@@ -151,10 +152,13 @@ def entry(seq: int, entry: Entry) -> View:
         "at": moment(entry.at),
         "action": entry.action,
         "by": entry.by,
+        "origin": entry.origin,
+        "reason": entry.reason,
         "scope": entry.scope,
         "event": entry.event,
         "operation": entry.operation,
         "host": entry.host,
         "vm": entry.vm,
+        "rollout": entry.rollout,
         "data": plain(entry.data),
     }

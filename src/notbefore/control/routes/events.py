@@ -30,10 +30,10 @@ def show_event(service: ServiceOf, event_id: Id) -> Answer:
     return Answer(queries.event(service, event_id))
 
 
-@routes.get("/events/{event_id}/explanation", responses=says(documented.Explanation))
+@routes.get("/events/{event_id}/explanation", responses=says(documented.EventExplanation))
 def explain_event(service: ServiceOf, event_id: Id) -> Answer:
     """Why it waits: for whom, for what, until when."""
-    return Answer(queries.explain(service, event_id))
+    return Answer(queries.explain_event(service, event_id))
 
 
 @routes.post("/events/{event_id}/approve", responses=says(documented.Event))

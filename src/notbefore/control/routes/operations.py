@@ -40,6 +40,12 @@ def show_operation(service: ServiceOf, operation_id: Id) -> Answer:
     return Answer(queries.operation(service, operation_id))
 
 
+@routes.get("/operations/{operation_id}/explanation", responses=says(documented.OperationExplanation))
+def explain_operation(service: ServiceOf, operation_id: Id) -> Answer:
+    """Why it waits: for whom, for what, since when, until when."""
+    return Answer(queries.explain_operation(service, operation_id))
+
+
 @routes.post("/operations/{operation_id}/cancel", responses=says(documented.Operation))
 def cancel_operation(service: ServiceOf, call: CallOf, operation_id: Id) -> Answer:
     return Answer(maintenance.cancel_operation(service, call, operation_id))

@@ -1,0 +1,123 @@
+"""Why a rollout is where it is: its pause, its gate, whom its operations wait for, who has not got its turn."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from notbefore.core import explaining, rolling
+from notbefore.core.draft import Draft, names
+from notbefore.core.explaining import Explanation, moment_told
+from notbefore.core.rollouts import BEFORE_THE_FIRST, Rollout, RolloutStatus, Stop
+
+SAID = 3
+"""Operations and hosts that are told of in words; the facts have more."""
+
+
+@dataclass(slots=True)
+class _Found:
+    sentences: list[str] = field(default_factory=list)
+    facts: list[Mapping[str, object]] = field(default_factory=list)
+    until: datetime | None = None
+
+    def add(self, sentence: str, **facts: object) -> None:
+        self.sentences.append(sentence)
+        self.facts.append({key: value for key, value in facts.items() if value is not None})
+
+
+def explain(
+    draft: Draft, rollout: Rollout, live: Sequence[str], waiting: Sequence[Stop], expiry_from: datetime
+) -> Explanation:
+    """`live` are its operations, `waiting` hosts whose turn it is; of many, some."""
+    found = _Found()
+    since = rollout.opened_at or rollout.created_at
+    if not rollout.status.live:
+        found.sentences.append(f"It is over: {rollout.status} at {moment_told(rollout.ended_at)}.")
+        since = rollout.ended_at or since
+    elif rollout.status is RolloutStatus.PAUSED:
+        found.add(
+            f"It is paused: {rollout.why}. Nothing of it starts until it is resumed.", kind="paused", why=rollout.why
+        )
+    elif rollout.opened_at is None and not live:
+        _before_turn(draft, rollout, found)
+    if rollout.status.live:
+        _operations(draft, live, expiry_from, found)
+    if rollout.status is RolloutStatus.RUNNING and rollout.opened_at is not None:
+        _hosts(draft, rollout, len(live), waiting, found)
+    if not found.sentences:
+        found.sentences.append("Nothing is in the way: it goes on now.")
+    return Explanation(
+        noun="rollout",
+        id=rollout.id,
+        sentence=" ".join(found.sentences),
+        since=since,
+        until=found.until,
+        waiting_for=tuple(found.facts),
+    )
+
+
+def _before_turn(draft: Draft, rollout: Rollout, found: _Found) -> None:
+    if rollout.turn == BEFORE_THE_FIRST:
+        return
+    if draft.now < rollout.opens_at:
+        found.until = rollout.opens_at
+        found.add(
+            f"It pauses before turn {rollout.turn + 1}, until {moment_told(rollout.opens_at)}.",
+            kind="pause",
+            until=rollout.opens_at,
+        )
+    elif rollout.options.gate is not None:
+        verdict = rollout.verdict
+        said = (
+            f"it is red since it said {verdict.said!r} at {moment_told(verdict.at)}" if verdict else "it is being asked"
+        )
+        found.add(
+            f"Turn {rollout.turn + 1} waits for its gate {rollout.options.gate}: {said}.",
+            kind="gate",
+            gate=rollout.options.gate,
+            since=rollout.opens_at,
+            said=verdict.said if verdict else None,
+        )
+
+
+def _operations(draft: Draft, live: Sequence[str], expiry_from: datetime, found: _Found) -> None:
+    for number, operation_id in enumerate(live):
+        operation = draft.operation(operation_id)
+        why = explaining.explain_operation(draft, operation, expiry_from)
+        found.facts.append(
+            {
+                "kind": "operation",
+                "operation": operation_id,
+                "host": operation.host,
+                "status": operation.status.value,
+                "since": why.since,
+                **({"until": why.until} if why.until else {}),
+                "waiting_for": list(why.waiting_for),
+            }
+        )
+        if number < SAID:
+            found.sentences.append(f"{operation.host} is {operation.status}: {why.sentence}")
+    if len(live) > SAID:
+        found.sentences.append(f"{len(live) - SAID} more are under way.")
+
+
+def _hosts(draft: Draft, rollout: Rollout, under_way: int, waiting: Sequence[Stop], found: _Found) -> None:
+    if under_way >= rollout.options.batch and waiting:
+        found.add(
+            f"Others of turn {rollout.turn + 1} wait: at most {rollout.options.batch} hosts at once.",
+            kind="batch",
+            batch=rollout.options.batch,
+        )
+        return
+    hindered = list(_hindered(draft, waiting))
+    for host, sentence, facts in hindered:
+        found.facts.append({**facts, "host": host})
+        if len(found.sentences) < 2 * SAID:
+            found.sentences.append(f"{host} has not got its turn: {sentence}")
+    if not hindered and waiting:
+        found.sentences.append(f"{names([stop.host for stop in waiting[:SAID]])} go next.")
+
+
+def _hindered(draft: Draft, waiting: Sequence[Stop]) -> Iterator[tuple[str, str, Mapping[str, object]]]:
+    for stop in waiting:
+        for obstacle in rolling.hindrances(draft, stop.host):
+            yield stop.host, explaining.sentences(draft, [obstacle])[0], explaining.facts(draft, obstacle)

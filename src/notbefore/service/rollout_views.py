@@ -1,0 +1,120 @@
+"""Rollouts and plans as operators see them: plain values, ready for JSON."""
+
+from collections.abc import Mapping
+
+from notbefore.core.operations import Kind
+from notbefore.core.planning import Plan, PlannedGroup, PlannedStop, expected
+from notbefore.core.rollouts import KINDS, Options, Request, Rollout, Stop, StopStatus
+from notbefore.service.views import View, moment
+
+NAMES = {kind: name for name, kind in KINDS.items()}
+
+
+def rollout(rollout: Rollout, counts: Mapping[tuple[int, StopStatus], int]) -> View:
+    verdict = rollout.verdict
+    return {
+        "id": rollout.id,
+        "kind": NAMES[rollout.kind],
+        "hosts": rollout.hosts,
+        "status": rollout.status.value,
+        "why": rollout.why,
+        **options(rollout.options),
+        "turn": rollout.turn + 1,
+        "turns": len({turn for turn, _ in counts}),
+        "turn_began_at": moment(rollout.opened_at),
+        "failures": rollout.failures,
+        "progress": {
+            status.name.lower(): sum(count for (_, other), count in counts.items() if other is status)
+            for status in StopStatus
+        },
+        "gate_verdict": verdict and {"green": verdict.green, "said": verdict.said, "at": moment(verdict.at)},
+        "created_at": moment(rollout.created_at),
+        "ended_at": moment(rollout.ended_at),
+        "by": rollout.by,
+        "reason": rollout.reason,
+    }
+
+
+def options(options: Options) -> View:
+    return {
+        "notice_minutes": options.notice and options.notice.total_seconds() / 60,
+        "batch": options.batch,
+        "pause_minutes": options.pause.total_seconds() / 60,
+        "gate": options.gate,
+        "max_failures": options.max_failures,
+        "windows": [str(window) for window in options.windows],
+    }
+
+
+def stop(stop: Stop) -> View:
+    return {
+        "host": stop.host,
+        "turn": stop.turn + 1,
+        "status": stop.status.value,
+        "operation": stop.operation,
+        "why": stop.why,
+    }
+
+
+def plan(plan: Plan, request: Request) -> View:
+    return {
+        "kind": NAMES[request.kind],
+        "hosts": request.hosts,
+        **options(request.options),
+        "begins_at": moment(plan.begins_at),
+        "ends_at": moment(plan.ends_at),
+        "turns": _turns(plan),
+        "stops": [_planned_stop(stop) for stop in plan.stops],
+        "groups": [_planned_group(group) for group in plan.groups],
+        "empty": list(plan.empty),
+        "assumes": _assumes(request.kind),
+    }
+
+
+def _turns(plan: Plan) -> list[View]:
+    by_turn: dict[int, list[PlannedStop]] = {}
+    for stop in plan.stops:
+        by_turn.setdefault(stop.turn, []).append(stop)
+    return [
+        {
+            "turn": turn + 1,
+            "hosts": len(stops),
+            "vms": sum(len(stop.vms) for stop in stops),
+            "begins_at": moment(min(stop.announced_at for stop in stops)),
+            "first_start_at": moment(min(stop.not_before for stop in stops)),
+            "ends_at": moment(max(stop.ends_at for stop in stops)),
+        }
+        for turn, stops in sorted(by_turn.items())
+    ]
+
+
+def _planned_stop(stop: PlannedStop) -> View:
+    return {
+        "host": stop.host,
+        "turn": stop.turn + 1,
+        "vms": list(stop.vms),
+        "announced_at": moment(stop.announced_at),
+        "not_before": moment(stop.not_before),
+        "ends_at": moment(stop.ends_at),
+    }
+
+
+def _planned_group(group: PlannedGroup) -> View:
+    noun, _, name = group.scope.partition(":")
+    return {
+        "scope": group.scope,
+        "group": name if noun == "group" else None,
+        "members": group.members,
+        "out_seconds": group.out.total_seconds(),
+        "most_out": group.most_out,
+        "allowed": group.allowed,
+        "budget": group.budget or None,
+        "delayed_hosts": group.delayed,
+    }
+
+
+def _assumes(kind: Kind) -> str:
+    return (
+        "Nobody approves early, every gate is green, nothing fails, and each host takes "
+        f"{expected(kind).total_seconds():g} s at speed 1; hosts go as others end."
+    )

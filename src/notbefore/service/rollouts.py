@@ -1,0 +1,215 @@
+"""Rollouts: operators' commands about them, and the steps that tick takes for them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from notbefore import garbage
+from notbefore.core import errors, explaining_rollouts, planning, rolling, turns
+from notbefore.core.draft import Draft, World
+from notbefore.core.rolling import Ask, Go
+from notbefore.core.rollouts import Request, Rollout, RolloutStatus, StopStatus, Verdict
+from notbefore.service import rollout_views as views
+from notbefore.service.calls import Call, View, command
+from notbefore.service.context import Service, Session, new_id
+from notbefore.service.views import explanation
+from notbefore.store.contract import Reader, Transaction
+
+AT_ONCE = 20
+"""Rollouts looked at in one round."""
+
+CANDIDATES = 50
+"""Hosts whose turn it is that are looked at together."""
+
+SAMPLE = 20
+"""Hosts that an explanation looks at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a gate said when it was asked."""
+
+    asked: Ask
+    green: bool
+    said: str
+
+
+def plan(service: Service, request: Request) -> View:
+    """What it would come to; nothing is done."""
+    return views.plan(planning.plan(_fleet(service), request), request)
+
+
+def start(service: Service, call: Call, request: Request) -> View:
+    """Turns are settled from a view of the fleet before; what is promised is seen to when each host has its turn."""
+    order = _order(_fleet(service), request)
+
+    def work(session: Session) -> View:
+        draft = session.draft(World())
+        rollout = rolling.begin(draft, request, order)
+        session.keep(draft)
+        return _view(session.transaction, rollout)
+
+    return command(service, call, work)
+
+
+@garbage.put_off()
+def _order(draft: Draft, request: Request) -> dict[str, int]:
+    planning.plan(draft, request)
+    return turns.assign(draft, turns.chosen_hosts(request, draft.world.hosts))
+
+
+def page(service: Service, *, after: str | None = None, limit: int = 100, live: bool | None = None) -> View:
+    with service.store.read() as reader:
+        items = [_view(reader, rollout) for rollout in reader.rollouts.page(after, limit, live)]
+    return {"items": items, "next": items[-1]["id"] if len(items) == limit else None}
+
+
+def show(service: Service, rollout_id: str) -> View:
+    with service.store.read() as reader:
+        return _view(reader, _named(reader, rollout_id))
+
+
+def hosts(
+    service: Service, rollout_id: str, *, after: str | None = None, limit: int = 100, status: StopStatus | None = None
+) -> View:
+    with service.store.read() as reader:
+        _named(reader, rollout_id)
+        stops = reader.rollouts.stops(rollout_id, after or "", limit, status)
+    items = [views.stop(stop) for stop in stops]
+    return {"items": items, "next": items[-1]["host"] if len(items) == limit else None}
+
+
+def explain(service: Service, rollout_id: str) -> View:
+    """Why it is where it is: its pause, its gate, its windows, whom its operations wait for, who is not yet due."""
+    with service.store.read() as reader:
+        rollout = _named(reader, rollout_id)
+        waiting = reader.rollouts.waiting(rollout_id, rollout.turn, "", SAMPLE)
+        live = reader.rollouts.live_operations(rollout_id)[:SAMPLE]
+        moves = rollout.kind.traits.moves and bool(live)
+        world = reader.load(
+            rollouts=[rollout_id], operations=live, hosts=[stop.host for stop in waiting], targets=moves
+        )
+    draft = Draft(world, now=service.clock.now(), timing=service.timing, new_id=new_id)
+    found = explaining_rollouts.explain(draft, rollout, live, waiting, service.expiry_from)
+    return explanation(found)
+
+
+def pause(service: Service, call: Call, rollout_id: str) -> View:
+    why = f"paused by {call.actor}" + (f": {call.reason}" if call.reason else "")
+    return _change(service, call, rollout_id, lambda draft, rollout: rolling.pause(draft, rollout, why))
+
+
+def resume(service: Service, call: Call, rollout_id: str, *, retry: bool = False) -> View:
+    """With `retry`, hosts that failed have another try."""
+
+    def work(session: Session, draft: Draft) -> None:
+        rolling.resume(draft, draft.rollout(rollout_id))
+        if retry:
+            session.transaction.rollouts.change_stops(rollout_id, StopStatus.FAILED, StopStatus.WAITING, "")
+
+    return _change_with(service, call, rollout_id, work)
+
+
+def cancel(service: Service, call: Call, rollout_id: str) -> View:
+    def work(session: Session, draft: Draft) -> None:
+        rolling.cancel(draft, draft.rollout(rollout_id))
+        session.transaction.rollouts.change_stops(
+            rollout_id, StopStatus.WAITING, StopStatus.SKIPPED, "the rollout was cancelled"
+        )
+
+    return _change_with(service, call, rollout_id, work)
+
+
+def _change(service: Service, call: Call, rollout_id: str, decide: Callable[[Draft, Rollout], None]) -> View:
+    return _change_with(service, call, rollout_id, lambda _, draft: decide(draft, draft.rollout(rollout_id)))
+
+
+def _change_with(service: Service, call: Call, rollout_id: str, decide: Callable[[Session, Draft], None]) -> View:
+    def work(session: Session) -> View:
+        live = session.transaction.rollouts.live_operations(rollout_id)
+        world = session.transaction.load(rollouts=[rollout_id], operations=live)
+        draft = session.draft(world)
+        decide(session, draft)
+        session.keep(draft)
+        return _view(session.transaction, draft.rollout(rollout_id))
+
+    return command(service, call, work)
+
+
+def roll(service: Service, answers: list[Answer]) -> list[Ask]:
+    """Take the next step of every rollout that is due; gives the gates that must be asked."""
+    for answer in answers:
+        _hear(service, answer)
+    with service.store.read() as reader:
+        due = reader.rollouts.due(service.clock.now(), AT_ONCE)
+    return [asked for rollout_id in due if (asked := _step(service, rollout_id))]
+
+
+def next_due(service: Service) -> datetime | None:
+    with service.store.read() as reader:
+        return reader.rollouts.next_due()
+
+
+def _hear(service: Service, answer: Answer) -> None:
+    def work(session: Session) -> None:
+        draft = session.draft(session.transaction.load(rollouts=[answer.asked.rollout]))
+        verdict = Verdict(green=answer.green, said=answer.said, at=session.now)
+        rolling.hear_gate(draft, answer.asked.rollout, answer.asked.turn, verdict)
+        session.keep(draft)
+
+    service.transact(work)
+
+
+def _step(service: Service, rollout_id: str) -> Ask | None:
+    def work(session: Session) -> Ask | None:
+        known = session.transaction.rollouts
+        if rollout_id not in known.due(session.now, AT_ONCE):
+            return None  # Another process has taken the step.
+        draft = session.draft(session.transaction.load(rollouts=[rollout_id]))
+        ended = known.ended(rollout_id)
+        under_way = known.under_way(rollout_id) - len(ended)
+        rolling.settle(draft, rollout_id, ended)
+        step = rolling.next_step(draft, rollout_id, under_way, known.next_turn(rollout_id))
+        session.keep(draft)
+        if isinstance(step, Go):
+            _take(session, rollout_id, step)
+            return None
+        return step
+
+    return service.transact(work)
+
+
+def _take(session: Session, rollout_id: str, step: Go) -> None:
+    """Page by page through those whose turn it is, until as many are under way as may be."""
+    known = session.transaction.rollouts
+    most, taken, after = min(step.hosts, CANDIDATES), 0, ""
+    while taken < most and (stops := known.waiting(rollout_id, step.turn, after, CANDIDATES)):
+        after = stops[-1].host
+        world = session.transaction.load(rollouts=[rollout_id], hosts=[stop.host for stop in stops])
+        draft = session.draft(world)
+        taken += rolling.take(draft, rollout_id, stops, most - taken)
+        session.keep(draft)
+        if draft.rollout(rollout_id).status is not RolloutStatus.RUNNING:
+            return
+    turn_is_over = known.next_turn(rollout_id) != step.turn and known.under_way(rollout_id) == 0
+    if turn_is_over or taken == most < step.hosts:
+        draft = session.draft(session.transaction.load(rollouts=[rollout_id]))
+        draft.put_rollout(replace(draft.rollout(rollout_id), due_at=session.now))
+        session.keep(draft)
+
+
+def _fleet(service: Service) -> Draft:
+    with service.store.read() as reader, garbage.put_off():
+        world = reader.load_fleet()
+    return Draft(world, now=service.clock.now(), timing=service.timing, new_id=new_id)
+
+
+def _named(reader: Reader, rollout_id: str) -> Rollout:
+    found = reader.rollouts.named([rollout_id]).get(rollout_id)
+    if found is None:
+        raise errors.NotFoundError(f"there is no rollout {rollout_id!r}", rollout=rollout_id)
+    return found
+
+
+def _view(reader: Reader | Transaction, rollout: Rollout) -> View:
+    return views.rollout(rollout, reader.rollouts.counts(rollout.id))

@@ -12,7 +12,7 @@ from notbefore.core.operations import Kind
 from notbefore.core.timing import Timing
 from notbefore.drivers.interface import Driver
 from notbefore.drivers.simulated import SimulatedDriver
-from notbefore.service import demo, maintenance, queries, ticking, upkeep
+from notbefore.service import demo, history, maintenance, queries, ticking, upkeep
 from notbefore.service.calls import Call
 from notbefore.service.context import Service
 from notbefore.service.guests import Guests
@@ -110,4 +110,4 @@ class Rig:
         return queries.event(self.service, event_id)
 
     def actions(self, **filters: Any) -> list[str]:
-        return [entry["action"] for entry in queries.history(self.service, limit=10_000, **filters)["items"]]
+        return [entry["action"] for entry in history.page(self.service, limit=10_000, **filters)["items"]]

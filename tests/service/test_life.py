@@ -8,7 +8,7 @@ from tests.service.rig import OPERATOR, START, Rig
 from notbefore.core import errors
 from notbefore.core.driving import Finished, NotYet, Outcome, Task
 from notbefore.core.operations import Kind, Status
-from notbefore.service import fleet, maintenance, queries
+from notbefore.service import fleet, history, maintenance, queries
 from notbefore.store.contract import Store
 
 
@@ -188,7 +188,7 @@ def test_after_the_last_try_it_has_failed(store: Store) -> None:
     rig.run(20)
     ended = queries.operation(rig.service, operation["id"])
     assert (ended["status"], ended["failures"]) == ("Failed", {"pool_0": "out of order"})
-    (entry,) = queries.history(rig.service, action="operation.failed")["items"]
+    (entry,) = history.page(rig.service, action="operation.failed")["items"]
     assert entry["data"]["results"] == {"pool_0": "out of order", "pool_1": "done", "web-0": "done"}
     assert queries.vm(rig.service, "pool_1")["host"] == "host-d"
     assert queries.vm(rig.service, "pool_0")["host"] == "host-a"

@@ -16,7 +16,7 @@ from notbefore.core.driving import Finished, Outcome, Task
 from notbefore.core.operations import Kind
 from notbefore.core.timing import Timing
 from notbefore.drivers.simulated import SimulatedDriver
-from notbefore.service import queries
+from notbefore.service import history, queries
 from notbefore.service.ticker import Ticker
 from notbefore.store.contract import Store
 
@@ -71,7 +71,7 @@ def test_a_driver_that_raises_is_a_try_that_failed(store: Store) -> None:
         finally:
             ticker.stop()
     assert "driver.failed" in [entry["action"] for entry in logs]
-    (failed,) = queries.history(rig.service, action="driver.failed")["items"]
+    (failed,) = history.page(rig.service, action="driver.failed")["items"]
     assert failed["data"]["failures"]["web-0"] == "RuntimeError: no such machine"
 
 

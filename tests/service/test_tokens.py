@@ -4,7 +4,7 @@ import pytest
 from tests.service.rig import OPERATOR, Rig
 
 from notbefore.core import errors
-from notbefore.service import calls, queries, tokens
+from notbefore.service import calls, history, tokens
 
 
 def test_a_token_is_shown_once_and_kept_as_a_digest(rig: Rig) -> None:
@@ -15,7 +15,7 @@ def test_a_token_is_shown_once_and_kept_as_a_digest(rig: Rig) -> None:
     (listed,) = tokens.list_all(rig.service)["items"]
     assert "token" not in listed
     assert listed["last_used_at"] is not None
-    assert made["token"] not in str(queries.history(rig.service, limit=1000))
+    assert made["token"] not in str(history.page(rig.service, limit=1000))
 
 
 def test_a_revoked_token_is_refused_at_once(rig: Rig) -> None:

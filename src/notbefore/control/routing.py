@@ -1,15 +1,20 @@
 """What the routes share: how they are made, what they say of themselves, and lists page by page."""
 
 from collections import Counter
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 from pydantic import BaseModel, StringConstraints
+from starlette.routing import BaseRoute
 
 from notbefore.control.documented import Error
 from notbefore.core import errors
+from notbefore.core.roles import Need
+
+F = TypeVar("F", bound=Callable[..., object])
 
 PREFIX = "/v1"
 SCHEME = HTTPBearer(auto_error=False, description="A token that `notbefore token create` made.")
@@ -36,13 +41,28 @@ def router(tag: str, *, prefix: str = PREFIX, token: bool = True) -> APIRouter:
 
 async def _known_query(request: Request) -> None:
     """What is misspelt or given twice is refused rather than passed over: a `dryrun` would otherwise be none."""
-    known = sorted(field.alias for field in request.scope["route"].dependant.query_params)
+    needs = request.scope["route"].dependant
+    known = sorted(field.alias for each in (needs, *needs.dependencies) for field in each.query_params)
     for name, times in Counter(name for name, _ in request.query_params.multi_items()).items():
         if name not in known:
             right = f"known are {', '.join(known)}" if known else "there is nothing to give here"
             raise errors.RefusedError(f"{name[:80]} in the query is not known: {right}")
         if times > 1:
             raise errors.RefusedError(f"{name} in the query is given twice: give it once")
+
+
+def needs(need: Need) -> Callable[[F], F]:
+    """Declare what whoever asks must be granted. The gate refuses everybody where nothing is declared."""
+
+    def declare(function: F) -> F:
+        function.needs = need  # type: ignore[attr-defined]
+        return function
+
+    return declare
+
+
+def need_of(route: BaseRoute) -> Need | None:
+    return getattr(getattr(route, "endpoint", None), "needs", None)
 
 
 def says(model: type[BaseModel], status: int = 200) -> dict[int | str, dict[str, Any]]:

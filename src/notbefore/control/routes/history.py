@@ -1,16 +1,19 @@
 """/v1/history"""
 
 from datetime import UTC, datetime
-from typing import Annotated
+from itertools import chain
+from typing import Annotated, Any
 
-from fastapi import Query
+from fastapi import Depends, Query
+from fastapi.responses import StreamingResponse
 from pydantic import AfterValidator, AwareDatetime
 
-from notbefore.control import documented
+from notbefore.control import documented, exporting
 from notbefore.control.answers import Answer
 from notbefore.control.asking import ServiceOf
-from notbefore.control.routing import LIMIT, Limit, Word, router, says
-from notbefore.service import queries
+from notbefore.control.routing import LIMIT, Limit, Word, needs, router, says
+from notbefore.core.roles import Need
+from notbefore.service import history
 
 LAST_POSITION = 2**63 - 1
 
@@ -27,41 +30,67 @@ Moment = Annotated[AwareDatetime, AfterValidator(_in_utc)]
 routes = router("history")
 
 
+async def _filters(
+    action: Annotated[Word | None, Query(description="Such as `event.approved`; `event.` means all of them.")] = None,
+    scope: Annotated[Word | None, Query(description="`group:NAME` or `vm:NAME`.")] = None,
+    event: Annotated[Word | None, Query()] = None,
+    operation: Annotated[Word | None, Query()] = None,
+    rollout: Annotated[Word | None, Query()] = None,
+    host: Annotated[Word | None, Query()] = None,
+    vm: Annotated[
+        Word | None, Query(description="What names it, and what is of the events and operations that named it.")
+    ] = None,
+    by: Annotated[Word | None, Query(description="Who did it, such as `operator:admin`.")] = None,
+    since: Annotated[Moment | None, Query(description="From this moment on.")] = None,
+    until: Annotated[Moment | None, Query(description="Before this moment.")] = None,
+) -> dict[str, Any]:
+    return {
+        "action": action,
+        "scope": scope,
+        "event": event,
+        "operation": operation,
+        "rollout": rollout,
+        "host": host,
+        "vm": vm,
+        "by": by,
+        "since": since,
+        "until": until,
+    }
+
+
+Filters = Annotated[dict[str, Any], Depends(_filters)]
+
+
 @routes.get("/history", responses=says(documented.Page[documented.Entry]))
+@needs(Need.SEE)
 def list_history(
     service: ServiceOf,
+    filters: Filters,
     after: Annotated[
         int | None, Query(ge=0, le=LAST_POSITION, description="What `next` was in the page before.")
     ] = None,
     limit: Limit = LIMIT,
     newest_first: Annotated[bool, Query()] = False,
-    action: Annotated[Word | None, Query(description="Such as `event.approved`; `event.` means all of them.")] = None,
-    scope: Annotated[Word | None, Query(description="`group:NAME` or `vm:NAME`.")] = None,
-    event: Annotated[Word | None, Query()] = None,
-    operation: Annotated[Word | None, Query()] = None,
-    host: Annotated[Word | None, Query()] = None,
-    vm: Annotated[Word | None, Query()] = None,
-    by: Annotated[Word | None, Query()] = None,
-    since: Annotated[Moment | None, Query()] = None,
-    until: Annotated[Moment | None, Query()] = None,
 ) -> Answer:
-    """Everything that happened, from the journal."""
-    # Newest first, what follows an entry in the list came before it in time.
-    position = {"before": after} if newest_first else {"after": after or 0}
-    return Answer(
-        queries.history(
-            service,
-            limit=limit,
-            newest_first=newest_first,
-            action=action,
-            scope=scope,
-            event=event if event is None else event.upper(),
-            operation=operation,
-            host=host,
-            vm=vm,
-            by=by,
-            since=since,
-            until=until,
-            **position,
-        )
-    )
+    """Everything that happened, from the journal. What is new meanwhile changes no page that follows."""
+    return Answer(history.page(service, after=after, limit=limit, newest_first=newest_first, **filters))
+
+
+@routes.get(
+    "/history/export",
+    response_class=StreamingResponse,
+    responses={200: {"content": {kind: {"schema": {"type": "string"}} for kind in ("application/jsonl", "text/csv")}}},
+)
+@needs(Need.SEE)
+def export_history(
+    service: ServiceOf,
+    filters: Filters,
+    format: Annotated[exporting.Format, Query()] = exporting.Format.JSONL,
+) -> StreamingResponse:
+    """All that fits, oldest first, as a stream that ends with what had happened when it was asked for."""
+    kind, render = exporting.RENDERINGS[format]
+    pages = history.everything(service, **filters)
+    # What goes wrong at once is answered as everywhere; what goes wrong later breaks the stream off.
+    first = next(pages, [])
+    name = f'attachment; filename="history.{format}"'
+    return StreamingResponse(render(chain([first], pages)), media_type=kind, headers={"Content-Disposition": name})

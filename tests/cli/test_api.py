@@ -30,7 +30,10 @@ def test_no_token(run: Run, tmp_path: Path) -> None:
 
 def test_a_wrong_token(run: Run, module_control: Control) -> None:
     ran = run("vm", "list", "--control-url", module_control.url, "--token", "nb_wrong")
-    assert (ran.code, ran.err) == (1, "notbefore: A valid bearer token is needed.\n")
+    assert (ran.code, ran.err) == (
+        1,
+        "notbefore: A valid bearer token is needed: give another with --token or in NOTBEFORE_TOKEN\n",
+    )
 
 
 def test_the_token_that_fits_is_found_in_the_data_directory(run: Run, module_control: Control, tmp_path: Path) -> None:

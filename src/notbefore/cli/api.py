@@ -1,24 +1,29 @@
 """The REST API as a command uses it: one request, one answer or one clear error."""
 
 import http.client
+import io
 import ipaddress
 import json
 import ssl
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from notbefore import __version__
+from notbefore.cli import advice
 from notbefore.core import errors
 from notbefore.settings import OperatorSettings
 
 TIMEOUT = 60
 PAGE = 500
 CHANGING = frozenset({"POST", "PATCH", "DELETE"})
+HASTE = 2
+"""Seconds that advice on an error may take."""
+MOST_NAMES = 1000
 
 View = dict[str, Any]
 
@@ -32,9 +37,25 @@ class AnswerError(errors.NotbeforeError):
         super().__init__(message, **facts)
         self.status = status
 
+    def advised(self, advice: str) -> "AnswerError":
+        return AnswerError(self.status, f"{self.message.rstrip('.')}: {advice}", **self.facts) if advice else self
+
 
 class LostError(errors.UnavailableError):
     """The connection was lost before the answer came."""
+
+
+class _Counted(io.BytesIO):
+    """A body that tells how much of it has been sent."""
+
+    def __init__(self, data: bytes, sent: Callable[[int], None]) -> None:
+        super().__init__(data)
+        self._sent = sent
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        chunk = super().read(size)
+        self._sent(self.tell())
+        return chunk
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -46,10 +67,11 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 class Rest:
     """A control plane that asks for no token."""
 
-    def __init__(self, url: str, program: str) -> None:
+    def __init__(self, url: str, program: str, timeout: float = TIMEOUT) -> None:
         """`program` is what must be running there."""
-        self._url = url
+        self.url = url
         self._program = program
+        self._timeout = timeout
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects())
 
     def get(self, *path: str, **query: object) -> View:
@@ -64,8 +86,11 @@ class Rest:
     def delete(self, *path: str) -> View:
         return self._ask("DELETE", path, {})
 
-    def send(self, *path: str, data: bytes, content_type: str, **query: object) -> View:
-        return self._ask("POST", path, query, data, content_type)
+    def send(
+        self, *path: str, data: bytes, content_type: str, sent: Callable[[int], None] = lambda _: None, **query: object
+    ) -> View:
+        """Bytes as they are; `sent` is told how many of them have left."""
+        return self._ask("POST", path, query, _Counted(data, sent), content_type)
 
     def items(self, *path: str, limit: int | None = None, **query: object) -> Iterator[View]:
         """All items of a list, page by page."""
@@ -80,27 +105,36 @@ class Rest:
             left = None if left is None else left - len(page["items"])
 
     def _ask(
-        self, method: str, path: Sequence[str], query: Mapping[str, object], data: bytes | None = None, kind: str = ""
+        self,
+        method: str,
+        path: Sequence[str],
+        query: Mapping[str, object],
+        data: bytes | _Counted | None = None,
+        kind: str = "",
     ) -> View:
         for part in path:
             # A slash would be read as a part of the path, whichever way it is sent.
             if not part or "/" in part:
                 raise errors.RefusedError(f"{part!r} is not a name or an id: give one without '/'")
         words = {key: _word(value) for key, value in query.items() if value is not None}
-        url = f"{self._url}/v1/{'/'.join(quote(part, safe='') for part in path)}"
+        url = f"{self.url}/v1/{'/'.join(quote(part, safe='') for part in path)}"
         request = urllib.request.Request(f"{url}?{urlencode(words)}" if words else url, data=data, method=method)  # noqa: S310
         request.add_header("Accept", "application/json")
         request.add_header("User-Agent", f"notbefore/{__version__}")
         if kind:
             request.add_header("Content-Type", kind)
+        if isinstance(data, _Counted):
+            request.add_header("Content-Length", str(len(data.getbuffer())))
         return self._carry_out(request)
 
     def _carry_out(self, request: urllib.request.Request) -> View:
         return self._answer(request)
 
     def _answer(self, request: urllib.request.Request) -> View:
+        if isinstance(request.data, _Counted):
+            request.data.seek(0)
         try:
-            with self._opener.open(request, timeout=TIMEOUT) as answer:
+            with self._opener.open(request, timeout=self._timeout) as answer:
                 return self._decoded(answer.status, answer.reason, answer.read())
         except urllib.error.HTTPError as error:
             with error:
@@ -109,7 +143,7 @@ class Rest:
             raise self._unreachable(error.reason) from None
         except (http.client.HTTPException, ConnectionError, TimeoutError) as error:
             raise LostError(
-                f"the control plane at {self._url} did not finish its answer ({type(error).__name__}): try again"
+                f"the control plane at {self.url} did not finish its answer ({type(error).__name__}): try again"
             ) from None
 
     def _decoded(self, status: int, reason: str, body: bytes) -> View:
@@ -124,7 +158,7 @@ class Rest:
     def _refusal(self, status: int, reason: str, body: bytes) -> errors.NotbeforeError:
         try:
             error = json.loads(body)["error"]
-            return AnswerError(status, str(error["message"]), code=error["code"])
+            return AnswerError(status, str(error["message"]), code=error["code"], facts=error["facts"])
         except (ValueError, TypeError, KeyError):
             return self._stranger(status, reason)
 
@@ -133,20 +167,21 @@ class Rest:
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             advice = f"what `{self._program}` says over there may tell why; try again"
         return errors.UnavailableError(
-            f"{self._url} answered {status} {reason}, but not as a control plane does: {advice}"
+            f"{self.url} answered {status} {reason}, but not as a control plane does: {advice}"
         )
 
     def _unreachable(self, reason: str | BaseException) -> errors.NotbeforeError:
         if isinstance(reason, ssl.SSLError):
-            return errors.UnavailableError(f"no trusted connection to the control plane at {self._url}: {reason}")
-        return errors.UnavailableError(f"cannot reach the control plane at {self._url}: is `{self._program}` running?")
+            return errors.UnavailableError(f"no trusted connection to the control plane at {self.url}: {reason}")
+        return errors.UnavailableError(f"cannot reach the control plane at {self.url}: is `{self._program}` running?")
 
 
 class Api(Rest):
     """The service's. Among several tokens (from files), the first that is accepted is used."""
 
-    def __init__(self, settings: OperatorSettings, *, key: str | None = None) -> None:
-        super().__init__(settings.control_url, "notbefore serve")
+    def __init__(self, settings: OperatorSettings, *, key: str | None = None, timeout: float = TIMEOUT) -> None:
+        super().__init__(settings.control_url, "notbefore serve", timeout)
+        self._settings = settings
         self._tokens = _tokens(settings)
         self._key = key
 
@@ -154,10 +189,31 @@ class Api(Rest):
         if request.get_method() in CHANGING:
             request.add_header("Idempotency-Key", str(uuid.uuid4()) if self._key is None else self._key)
         try:
-            return self._authorized(request)
-        except LostError:
-            # Under the same key a command takes effect once, so asking again is safe.
-            return self._authorized(request)
+            try:
+                return self._authorized(request)
+            except LostError:
+                # Under the same key a command takes effect once, so asking again is safe.
+                return self._authorized(request)
+        except AnswerError as error:
+            raise self._advised(error) from None
+
+    def _advised(self, error: AnswerError) -> AnswerError:
+        match error.status, error.facts.get("facts"):
+            case HTTPStatus.UNAUTHORIZED, _:
+                return error.advised(advice.on_token(bool(self._settings.token)))
+            case HTTPStatus.NOT_FOUND, dict(facts):
+                return error.advised(advice.on_missing(facts, self._names))
+        return error
+
+    def _names(self, noun: str, pattern: str | None) -> list[str]:
+        try:
+            return [each["name"] for each in self.hasty().get(noun, name=pattern, limit=MOST_NAMES)["items"]]
+        except errors.NotbeforeError:
+            return []
+
+    def hasty(self, seconds: float = HASTE) -> "Api":
+        """One that does not wait long for answers."""
+        return Api(self._settings, timeout=seconds)
 
     def _authorized(self, request: urllib.request.Request) -> View:
         while True:

@@ -5,21 +5,27 @@ from typing import Annotated
 
 import typer
 
-from notbefore.cli import operations, times
+from notbefore.cli import completing, operations, times, waiting
 from notbefore.cli.api import View
 from notbefore.cli.session import Session, command
 
 app = typer.Typer(help="Events: list, explain, approve, cancel.", no_args_is_help=True)
 
-EventId = Annotated[str, typer.Argument(metavar="EVENT", show_default=False)]
+EventId = Annotated[str, typer.Argument(metavar="EVENT", show_default=False, autocompletion=completing.EVENTS)]
 
 
 @command(app, "list")
 def list_(
     session: Session,
     everything: Annotated[bool, typer.Option("--all", help="Also those that have ended.")] = False,
-    group: Annotated[str | None, typer.Option("--group", metavar="GROUP", help="Only those of a group.")] = None,
-    vm: Annotated[str | None, typer.Option("--vm", metavar="VM", help="Only those that name a VM.")] = None,
+    group: Annotated[
+        str | None,
+        typer.Option("--group", metavar="GROUP", help="Only those of a group.", autocompletion=completing.GROUPS),
+    ] = None,
+    vm: Annotated[
+        str | None,
+        typer.Option("--vm", metavar="VM", help="Only those that name a VM.", autocompletion=completing.VMS),
+    ] = None,
 ) -> None:
     """List the events."""
     items = session.api.items("events", live=None if everything else True, group=group, vm=vm)
@@ -64,9 +70,13 @@ def explain(session: Session, event_id: EventId) -> None:
 
 
 @command(app, "approve", changes=True)
-def approve(session: Session, event_id: EventId) -> None:
+def approve(session: Session, event_id: EventId, wait: waiting.Wait = False, wait_limit: waiting.Limit = None) -> None:
     """Approve an event in place of its guests."""
+    patience = waiting.asked(wait, wait_limit)
     event = session.api.post("events", event_id, "approve")
+    if patience:
+        operations.follow(session, [session.api.get("operations", event["operation"])], patience)
+        return
     if session.out.json:
         session.out.data(event)
         return

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from notbefore.cli import toml
+from notbefore.cli import progress, toml
 from notbefore.cli.api import View
 from notbefore.cli.output import cell
 from notbefore.cli.session import Session, Yes, command
@@ -37,7 +37,7 @@ def apply(
     data = _read(file)
     if prune and not dry_run and file != "-":
         session.confirm(f"Remove everything that {file} does not name?", yes=yes)
-    result = session.api.send("fleet", data=data, content_type=FORMATS[kind], prune=prune, dry_run=dry_run)
+    result = _send(session, data, FORMATS[kind], prune=prune, dry_run=dry_run)
     if session.out.json:
         session.out.data(result)
         return
@@ -73,6 +73,18 @@ def export(
         session.out.data({"file": file})
     else:
         session.out.line(f"The fleet is in {file}.")
+
+
+def _send(session: Session, data: bytes, content_type: str, **how: bool) -> View:
+    """A large fleet takes a while to send, and then to apply."""
+    with progress.bar("sending", total=len(data)) as bar:
+
+        def sent(so_far: int) -> None:
+            bar.done(so_far)
+            if so_far == len(data):
+                bar.doing("comparing" if how["dry_run"] else "applying")
+
+        return session.api.send("fleet", data=data, content_type=content_type, sent=sent, **how)
 
 
 def _differing(fields: View) -> str:

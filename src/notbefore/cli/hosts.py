@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from notbefore.cli import operations
+from notbefore.cli import completing, operations
 from notbefore.cli.api import View
 from notbefore.cli.operations import Verb
 from notbefore.cli.session import Session, Yes, command
@@ -12,7 +12,7 @@ from notbefore.core.operations import Kind
 
 app = typer.Typer(help="Hosts: add, cordon, update, reboot, migrate.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="HOST", show_default=False)]
+Name = Annotated[str, typer.Argument(metavar="HOST", show_default=False, autocompletion=completing.HOSTS)]
 
 
 @command(app, "add", changes=True)

@@ -72,4 +72,4 @@ def _explain(error: typer.TyperException) -> None:
         return
     context: typer.Context | None = getattr(error, "ctx", None)
     path = context.command_path if context else "notbefore"
-    complain(f"{message.rstrip('.')}; see `{path} -h`")
+    complain(f"{message.rstrip('.')}{' See' if message.endswith('?') else '; see'} `{path} -h`")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from notbefore.cli import times
+from notbefore.cli import completing, times, waiting
 from notbefore.cli.api import View
 from notbefore.cli.output import Output
 from notbefore.cli.session import Session, Yes, command
@@ -29,26 +29,46 @@ class Verb:
 
 
 def register(app: typer.Typer, verb: Verb) -> None:
-    noun = "HOST" if verb.kind.traits.of_host else "VM"
+    noun, known = ("HOST", completing.HOSTS) if verb.kind.traits.of_host else ("VM", completing.VMS)
     when = f"Time until NotBefore, such as 20, 2h or 7d; {verb.notice} if left out."
 
     def run(
         session: Session,
-        names: Annotated[list[str], typer.Argument(metavar=noun, show_default=False)],
+        names: Annotated[list[str], typer.Argument(metavar=noun, show_default=False, autocompletion=known)],
         notice: Annotated[str | None, typer.Option("--notice", metavar="MINUTES", help=when)] = None,
         reason: Reason = "",
         yes: Yes = False,
+        wait: waiting.Wait = False,
+        wait_limit: waiting.Limit = None,
     ) -> None:
         if verb.question:
             session.confirm(f"{verb.question} {', '.join(names)}?", yes=yes)
         body: dict[str, object] = {"kind": verb.kind.value, "names": names, "reason": reason}
         if notice is not None:
             body["notice_minutes"] = times.minutes(notice)
-        show(session.out, session.api.post("operations", body=body))
+        patience = waiting.asked(wait, wait_limit)
+        scheduled = session.api.post("operations", body=body)
+        if patience:
+            follow(session, scheduled["operations"], patience)
+        else:
+            show(session.out, scheduled)
 
     run.__doc__ = verb.help
     unused = {name for name, used in (("notice", verb.notice), ("yes", verb.question)) if not used}
     command(app, verb.name, changes=True, without=unused)(run)
+
+
+def follow(session: Session, operations: Sequence[View], patience: waiting.Patience) -> None:
+    """Until they have ended, all of them in a good way."""
+    if not session.out.json:
+        show(session.out, {"operations": operations})
+    ended = waiting.until_over([waiting.operation(session.api, each) for each in operations], patience)
+    if session.out.json:
+        session.out.data({"operations": [seen.view for seen in ended]})
+    waiting.require_good(ended)
+    if not session.out.json:
+        for seen in ended:
+            session.out.line(f"{seen.what} is {seen.status}.")
 
 
 def show(out: Output, scheduled: View) -> None:

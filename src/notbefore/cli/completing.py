@@ -1,0 +1,48 @@
+"""Names that a shell completes from the server: quickly, or not at all."""
+
+import os
+from collections.abc import Callable, Sequence
+
+import typer
+
+from notbefore import settings
+from notbefore.cli.api import Api
+from notbefore.core import errors
+from notbefore.settings import table
+
+SECONDS = 0.5
+MOST = 100
+
+Completer = Callable[[typer.Context, str], Sequence[str]]
+
+
+def names(noun: str) -> Completer:
+    """Of what the API lists by name."""
+
+    def complete(ctx: typer.Context, incomplete: str) -> Sequence[str]:
+        return _asked(ctx, noun, "name", name=f"{incomplete}*")
+
+    return complete
+
+
+def ids(noun: str) -> Completer:
+    """Of what has none; those that are live, as nobody types the id of what is over."""
+
+    def complete(ctx: typer.Context, incomplete: str) -> Sequence[str]:
+        found = _asked(ctx, noun, "id", live=True)
+        return [each for each in found if each.lower().startswith(incomplete.lower())]
+
+    return complete
+
+
+VMS, HOSTS, GROUPS, EVENTS = names("vms"), names("hosts"), names("groups"), ids("events")
+
+
+def _asked(ctx: typer.Context, noun: str, key: str, **query: object) -> Sequence[str]:
+    flags = {row.name: ctx.params.get(row.attribute) for row in table.OPERATOR}
+    try:
+        api = Api(settings.load_operator(flags, os.environ), timeout=SECONDS)
+        return [each[key] for each in api.get(noun, limit=MOST, **query)["items"]]
+    except errors.NotbeforeError:
+        # Whoever presses Tab wants names, not a reason why there are none.
+        return []

@@ -6,6 +6,7 @@ import pytest
 
 from notbefore import settings
 from notbefore.settings import Address, Listener, SettingError, table
+from notbefore.settings.values import Gate
 
 
 def test_defaults_on_a_laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -55,6 +56,12 @@ def test_repeatable_settings_take_lists() -> None:
     assert settings.load({}, {"NOTBEFORE_METADATA": "127.0.0.1:1, unix:/run/a.sock=web-0"}).metadata == wanted
 
 
+def test_commands_stand_on_lines_of_their_own() -> None:
+    wanted = (Gate(name="a", argv=("/bin/a", "1,2")), Gate(name="b", argv=("b",)))
+    assert settings.load({"gate": ["a=/bin/a 1,2", "b=b"]}, {}).gate == wanted
+    assert settings.load({}, {"NOTBEFORE_GATE": "\na=/bin/a 1,2\n  \nb=b\n"}).gate == wanted
+
+
 def test_ports_chosen_by_the_system_may_repeat() -> None:
     assert len(settings.load({"metadata": ["127.0.0.1:0", "127.0.0.1:0"]}, {}).metadata) == 2
 
@@ -91,6 +98,7 @@ GOOD = [
     ("log_format", "json", settings.LogFormat.JSON),
     ("proxy_style", "openstack", settings.ProxyStyle.OPENSTACK),
     ("proxy_secret_file", "/s", Path("/s")),
+    ("gate", "shop=/bin/is-well --as 'a b' x=y", Gate(name="shop", argv=("/bin/is-well", "--as", "a b", "x=y"))),
     ("control_url", "127.0.0.1:1", "http://127.0.0.1:1"),
     ("control_url", "https://nb.example/prefix/", "https://nb.example/prefix"),
     ("endpoint", "http://10.0.0.1/", "http://10.0.0.1"),
@@ -109,6 +117,11 @@ def test_a_listener_reads_as_it_is_written(text: str) -> None:
 
 BAD = [
     ("metadata", "127.0.0.1"),
+    ("gate", "/bin/true"),
+    ("gate", "shop="),
+    ("gate", "=/bin/true"),
+    ("gate", "a b=/bin/true"),
+    ("gate", "shop=/bin/true 'open"),
     ("metadata", "127.0.0.1:65536"),
     ("metadata", ":80"),
     ("metadata", "[10.0.0.1]:80"),
@@ -183,7 +196,7 @@ def test_a_bad_value_gives_one_sentence_that_says_where_it_is_from(name: str, va
 FILES = [
     ("speed = ", "is not TOML"),
     ("speeed = 2", "did you mean speed?"),
-    ("zzz = 2", "known are as, control"),
+    ("zzz = 2", "known are allow_private_targets, as, control"),
     ('config = "x"', "config in"),
     ("speed = [1]", "speed in"),
     ("speed = " + "9" * 5000, "is not TOML"),
@@ -191,6 +204,7 @@ FILES = [
     ("metadata = [1]", "a text or a list of texts is needed"),
     ("metadata = []", "metadata names no listener"),
     ('metadata = ["127.0.0.1:1", "127.0.0.1:1"]', "same listener twice"),
+    ('gate = ["a=/bin/true", "a=/bin/false"]', "gate has the same name twice"),
     ("speed = true", "'true' is not a speed"),
     ('proxy_trusted = "10.0.0.0/8"', "need each other"),
     ('proxy_secret_file = "/s"', "need each other"),

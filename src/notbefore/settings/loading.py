@@ -8,7 +8,7 @@ from typing import Any
 
 from notbefore.settings import table
 from notbefore.settings.table import Setting
-from notbefore.settings.values import Address, Listener, LogFormat, LogLevel, Network, ProxyStyle, SettingError
+from notbefore.settings.values import Address, Gate, Listener, LogFormat, LogLevel, Network, ProxyStyle, SettingError
 
 CONTROL = Address(host="127.0.0.1", port=8255)
 """Of the emulator, where nothing is said."""
@@ -38,6 +38,7 @@ class Settings:
     proxy_style: ProxyStyle
     proxy_secret_file: Path | None
     allow_private_targets: bool
+    gate: tuple[Gate, ...]
     log_level: LogLevel
     log_format: LogFormat
     config: Path | None
@@ -145,6 +146,9 @@ def load(flags: Flags, environ: Mapping[str, str]) -> Settings:
     places = [listener.at for listener in settings.metadata if isinstance(listener.at, Path) or listener.at.port]
     if len(places) != len(set(places)):
         raise SettingError("metadata names the same listener twice: give each address or socket once")
+    names = [gate.name for gate in settings.gate]
+    if len(names) != len(set(names)):
+        raise SettingError("gate has the same name twice: give each its own")
     return settings
 
 
@@ -191,10 +195,16 @@ def _given(
         yield row.flag, _words(row, row.flag, flag)
     # An empty variable counts as none: that is how a unit file or a shell takes one back.
     if variable := environ.get(row.variable):
-        yield row.variable, tuple(variable.replace(",", " ").split()) if row.repeatable else (variable,)
+        yield row.variable, _several(row, variable) if row.repeatable else (variable,)
     if row.in_file and row.name in file:
         origin = f"{row.name} in {path}"
         yield origin, _words(row, origin, file[row.name])
+
+
+def _several(row: Setting, variable: str) -> tuple[str, ...]:
+    if row.by_line:
+        return tuple(line for line in variable.splitlines() if line.strip())
+    return tuple(variable.replace(",", " ").split())
 
 
 def _words(row: Setting, origin: str, value: object) -> tuple[str, ...]:

@@ -20,6 +20,8 @@ class Setting:
     demo: str | None = None
     """The default with --demo, where it differs."""
     repeatable: bool = False
+    by_line: bool = False
+    """In its variable each stands on a line of its own, since it may hold spaces and commas."""
     in_file: bool = True
     variable_of: str = ""
     """Shares the variable of another setting."""
@@ -176,6 +178,14 @@ SERVE = (
         read=values.switch,
         metavar="",
         default="false",
+    ),
+    Setting(
+        name="gate",
+        help="A command, run without a shell, that rollouts may name as their gate; may be repeated.",
+        read=values.gate,
+        metavar="NAME=COMMAND",
+        repeatable=True,
+        by_line=True,
     ),
     Setting(
         name="log_level",

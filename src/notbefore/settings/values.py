@@ -2,6 +2,7 @@
 
 import ipaddress
 import re
+import shlex
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -68,6 +69,14 @@ class Listener:
     def __str__(self) -> str:
         place = f"unix:{self.at}" if isinstance(self.at, Path) else str(self.at)
         return f"{place}={self.vm}" if self.vm else place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """A command that says whether a rollout may go on."""
+
+    name: str
+    argv: tuple[str, ...]
 
 
 def switch(value: str) -> bool:
@@ -182,6 +191,19 @@ def seed(value: str) -> int:
         return int(value)
     except ValueError:
         raise ValueError(f"{value[:80]!r} is not a seed: give a whole number") from None
+
+
+def gate(value: str) -> Gate:
+    name, _, line = value.partition("=")
+    try:
+        argv = tuple(shlex.split(line))
+    except ValueError:
+        argv = ()
+    if not fleet.NAME.fullmatch(name) or not argv or "\0" in line:
+        raise ValueError(
+            f"{value[:80]!r} is not a gate: give NAME=COMMAND such as 'shop=/usr/local/bin/is-well --shop'"
+        )
+    return Gate(name=name, argv=argv)
 
 
 def network(value: str) -> Network:

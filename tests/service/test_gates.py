@@ -1,0 +1,129 @@
+"""Gates: green by exit code 0 or a 2xx, red with a reason in every other case."""
+
+import json
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from tests.agent.handlers.sink import sink
+from tests.cli.stranger import answer, stranger
+
+from notbefore.core import errors
+from notbefore.outgoing import Outgoing
+from notbefore.service import gates
+from notbefore.service.gates import Gates, Verdict
+
+FACTS = {"rollout": "r-1", "turn": "3"}
+
+
+def python(code: str) -> tuple[str, ...]:
+    return (sys.executable, "-c", code)
+
+
+def commands(**code: str) -> Gates:
+    return Gates({name: python(text) for name, text in code.items()}, Outgoing(allow_private=True, seconds=5))
+
+
+def test_a_command_is_green_when_it_succeeds() -> None:
+    known = commands(quiet="pass", chatty="print('all is well')")
+    assert known.check("quiet", FACTS) == Verdict(green=True, said="exit code 0")
+    assert known.check("chatty", FACTS) == Verdict(green=True, said="all is well")
+
+
+def test_a_command_is_red_with_the_end_of_what_it_said() -> None:
+    known = commands(red="import sys; print('x' * 100_000); print('lag \\x1b[31m9 s'); sys.exit(3)")
+    verdict = known.check("red", FACTS)
+    assert not verdict.green
+    assert verdict.said.endswith("lag 9 s")
+    assert verdict.said.startswith("exit code 3: ... xxx")
+    assert len(verdict.said) < gates.KEPT + 50
+    assert commands(red="import sys; sys.exit('no')").check("red", FACTS).said == "exit code 1: no"
+
+
+def test_a_command_is_told_the_rollout_and_not_the_services_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOTBEFORE_DATABASE", "postgresql://me:secret@db/n")
+    monkeypatch.setenv("PLACE", "here")
+    told = commands(
+        env="import json, os; print(json.dumps({n: v for n, v in os.environ.items() if n[:4] in ('NOTB', 'PLAC')}))"
+    )
+    assert json.loads(told.check("env", FACTS).said) == {
+        "NOTBEFORE_ROLLOUT": "r-1",
+        "NOTBEFORE_TURN": "3",
+        "PLACE": "here",
+    }
+
+
+def test_a_command_has_only_so_much_time() -> None:
+    slow = {"slow": python("import time; time.sleep(60)")}
+    verdict = Gates(slow, Outgoing(allow_private=False), seconds=0.2).check("slow", FACTS)
+    assert not verdict.green
+    assert verdict.said == "stopped after 0 s, when its time was up"
+
+
+def test_a_command_ends_with_the_service() -> None:
+    known, said = commands(slow="import time; time.sleep(60)"), list[Verdict]()
+    asking = threading.Thread(target=lambda: said.append(known.check("slow", FACTS)))
+    asking.start()
+    known.close()
+    asking.join(20)
+    assert [verdict.green for verdict in said] == [False]
+    assert "as the service asked" in said[0].said
+
+
+def test_a_command_that_has_gone_is_red(tmp_path: Path) -> None:
+    script = tmp_path / "check"
+    script.write_text("#!/bin/sh\nexit 0\n")
+    script.chmod(0o700)
+    known = Gates({"shop": (str(script),)}, Outgoing(allow_private=False))
+    assert known.check("shop", {}).green
+    script.unlink()
+    assert known.check("shop", {}) == Verdict(green=False, said=f"there is no program {script}")
+
+
+def test_a_command_that_is_not_there_is_refused_at_once() -> None:
+    with pytest.raises(errors.RefusedError, match="gate shop: there is no program /no/such/thing"):
+        Gates({"shop": ("/no/such/thing",)}, Outgoing(allow_private=False))
+
+
+def test_only_known_names_and_permitted_urls_will_do() -> None:
+    known = commands(b="pass", a="pass")
+    known.require("a")
+    known.require("http://127.0.0.1:1/health")
+    with pytest.raises(errors.RefusedError, match="there is no gate 'c': known are a, b; give a URL"):
+        known.require("c")
+    with pytest.raises(
+        errors.RefusedError, match="there is no gate '/bin/true': there are none; give a URL, or define"
+    ):
+        Gates({}, Outgoing(allow_private=False)).require("/bin/true")
+    with pytest.raises(errors.RefusedError, match="allow_private_targets"):
+        Gates({}, Outgoing(allow_private=False)).require("https://127.0.0.1/health")
+    assert known.check("c", FACTS).said.startswith("there is no gate 'c'")
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "verdict"),
+    [
+        ("200 OK", b"", Verdict(green=True, said="200")),
+        ("206 Some", b"most\nof it", Verdict(green=True, said="206: most of it")),
+        ("302 Found", b"", Verdict(green=False, said="302")),
+        ("503 Not Now", b"replication lags \xff", Verdict(green=False, said="503: replication lags \ufffd")),
+    ],
+)
+def test_a_url_is_green_by_a_2xx(status: str, body: bytes, verdict: Verdict) -> None:
+    with stranger(answer(status, body)) as server:
+        assert commands().check(server.url, FACTS) == verdict
+
+
+def test_a_url_is_told_the_rollout() -> None:
+    with sink() as receiver:
+        assert commands().check(f"{receiver.at}/health?of=shop", FACTS).green
+    (heard,) = receiver.heard
+    assert (heard.method, heard.target) == ("GET", "/health?of=shop")
+    assert (heard.headers["Notbefore-Rollout"], heard.headers["Notbefore-Turn"]) == ("r-1", "3")
+
+
+def test_a_url_that_does_not_answer_is_red() -> None:
+    verdict = commands().check("http://127.0.0.1:9/health", FACTS)
+    assert not verdict.green
+    assert verdict.said.startswith("no answer from http://127.0.0.1:9: ")

@@ -158,8 +158,8 @@ class Rest:
     def _refusal(self, status: int, reason: str, body: bytes) -> errors.NotbeforeError:
         try:
             error = json.loads(body)["error"]
-            return AnswerError(status, str(error["message"]), code=error["code"], facts=error["facts"])
-        except (ValueError, TypeError, KeyError):
+            return AnswerError(status, str(error["message"]), code=error["code"], facts=error.get("facts"))
+        except (ValueError, TypeError, KeyError, AttributeError):
             return self._stranger(status, reason)
 
     def _stranger(self, status: int, reason: str) -> errors.NotbeforeError:

@@ -3,15 +3,16 @@
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from time import monotonic
 
 import structlog
 
 from notbefore.core import errors
-from notbefore.core.driving import Finished, Task
+from notbefore.core.driving import Outcome, Task
 from notbefore.drivers.interface import Driver
+from notbefore.drivers.line import Line
+from notbefore.drivers.terms import Terms
 from notbefore.service import ticking, upkeep
 from notbefore.service.context import Service
 
@@ -21,17 +22,16 @@ LONGEST_SLEEP = timedelta(seconds=1)
 """Another process on the same database may have made something due."""
 
 PAUSE_AFTER_ERROR = timedelta(seconds=1)
-DRIVER_THREADS = 8
 
 
 class Ticker:
-    def __init__(self, service: Service, driver: Driver) -> None:
+    def __init__(self, service: Service, driver: Driver, terms: Terms | None = None) -> None:
         self._service = service
-        self._driver = driver
+        self._terms = terms or Terms()
+        self._line = Line(driver, self._terms, service.clock, self._take)
         self._stopping = threading.Event()
         self._answers: deque[ticking.Report] = deque()
         self._under_way: dict[str, None] = {}
-        self._pool = ThreadPoolExecutor(DRIVER_THREADS, thread_name_prefix="driver")
         self._thread = threading.Thread(target=self._run, name="ticker", daemon=True)
         self._renewal = Repeating(ticking.CLAIM / 3, self._renew)
         self._upkeep = Repeating(upkeep.INTERVAL, lambda: upkeep.keep_up(service))
@@ -40,11 +40,11 @@ class Ticker:
         self._thread.start()
 
     def stop(self) -> None:
-        """Let drivers answer that are under way; the rest goes on after the next start, or in another process."""
+        """Let drivers end what is under way; the rest goes on after the next start, or in another process."""
         self._stopping.set()
         self._service.nudge.set()
         self._thread.join()
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._line.stop()
         try:
             ticking.tick(self._service, list(self._answers))
             ticking.give_up_claims(self._service)
@@ -77,18 +77,13 @@ class Ticker:
             self._under_way.pop(report.operation, None)
         for task in tasks:
             self._under_way[task.operation] = None
-            self._pool.submit(self._drive, task)
+            self._line.enter(task)
         due = ticking.next_due(service)
         if due is None:
             return LONGEST_SLEEP
         return max(timedelta(0), min(due - service.clock.now(), LONGEST_SLEEP))
 
-    def _drive(self, task: Task) -> None:
-        try:
-            outcome = self._driver.carry_out(task, self._service.clock.now())
-        except Exception as error:
-            log.exception("The driver failed", action="driver.failed", operation=task.operation)
-            outcome = Finished(failures={vm: f"{type(error).__name__}: {error}" for vm in task.vms})
+    def _take(self, task: Task, outcome: Outcome) -> None:
         self._answers.append(ticking.Report(operation=task.operation, attempt=task.attempt, outcome=outcome))
         self._service.nudge.set()
 

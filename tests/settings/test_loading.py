@@ -57,7 +57,7 @@ def test_repeatable_settings_take_lists() -> None:
 
 
 def test_commands_stand_on_lines_of_their_own() -> None:
-    wanted = (Gate(name="a", argv=("/bin/a", "1,2")), Gate(name="b", argv=("b",)))
+    wanted = (Gate(name="a", command=("/bin/a", "1,2")), Gate(name="b", command=("b",)))
     assert settings.load({"gate": ["a=/bin/a 1,2", "b=b"]}, {}).gate == wanted
     assert settings.load({}, {"NOTBEFORE_GATE": "\na=/bin/a 1,2\n  \nb=b\n"}).gate == wanted
 
@@ -98,7 +98,7 @@ GOOD = [
     ("log_format", "json", settings.LogFormat.JSON),
     ("proxy_style", "openstack", settings.ProxyStyle.OPENSTACK),
     ("proxy_secret_file", "/s", Path("/s")),
-    ("gate", "shop=/bin/is-well --as 'a b' x=y", Gate(name="shop", argv=("/bin/is-well", "--as", "a b", "x=y"))),
+    ("gate", "shop=/bin/is-well --as 'a b' x=y", Gate(name="shop", command=("/bin/is-well", "--as", "a b", "x=y"))),
     ("control_url", "127.0.0.1:1", "http://127.0.0.1:1"),
     ("control_url", "https://nb.example/prefix/", "https://nb.example/prefix"),
     ("endpoint", "http://10.0.0.1/", "http://10.0.0.1"),

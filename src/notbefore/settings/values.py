@@ -76,7 +76,7 @@ class Gate:
     """A command that says whether a rollout may go on."""
 
     name: str
-    argv: tuple[str, ...]
+    command: tuple[str, ...]
 
 
 def switch(value: str) -> bool:
@@ -203,7 +203,7 @@ def gate(value: str) -> Gate:
         raise ValueError(
             f"{value[:80]!r} is not a gate: give NAME=COMMAND such as 'shop=/usr/local/bin/is-well --shop'"
         )
-    return Gate(name=name, argv=argv)
+    return Gate(name=name, command=argv)
 
 
 def network(value: str) -> Network:

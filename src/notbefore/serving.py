@@ -22,10 +22,13 @@ from notbefore.metadata.board import Board, Publications
 from notbefore.metadata.counters import Counters
 from notbefore.metadata.options import Options, Proxy
 from notbefore.metadata.server import MetadataServer
+from notbefore.outgoing import Outgoing
 from notbefore.service import demo, tokens, upkeep
 from notbefore.service.context import Service
 from notbefore.service.following import Follower
+from notbefore.service.gates import Gates
 from notbefore.service.guests import Guests
+from notbefore.service.roller import Roller
 from notbefore.service.ticker import Ticker
 from notbefore.settings import Address, Settings
 from notbefore.store.contract import Store
@@ -67,7 +70,15 @@ async def _serve(settings: Settings, options: Options, store: Store) -> None:
         loop.add_signal_handler(name, stopping.set)
     board = Board()
     timing = Timing(speed=settings.speed)
-    service = Service(store=store, clock=SystemClock(), timing=timing, publisher=Publications(board, loop))
+    outgoing = Outgoing(allow_private=settings.allow_private_targets)
+    service = Service(
+        store=store,
+        clock=SystemClock(),
+        timing=timing,
+        publisher=Publications(board, loop),
+        outgoing=outgoing,
+        gates=Gates({gate.name: gate.argv for gate in settings.gate}, outgoing),
+    )
     with garbage.put_off():
         # Blocking, but nothing is served yet.
         position = _prepare(settings, service)
@@ -85,6 +96,9 @@ async def _serve(settings: Settings, options: Options, store: Store) -> None:
         ticker = Ticker(service, SimulatedDriver(timing))
         ticker.start()
         workers.push_async_callback(asyncio.to_thread, ticker.stop)
+        roller = Roller(service)
+        roller.start()
+        workers.push_async_callback(asyncio.to_thread, roller.stop)
         follower = Follower(service, position)
         follower.start()
         workers.push_async_callback(asyncio.to_thread, follower.stop)

@@ -5,7 +5,7 @@ import threading
 import uuid
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 
@@ -14,9 +14,14 @@ from notbefore.core import delay, errors
 from notbefore.core.draft import Changes, Draft, World
 from notbefore.core.operations import Status
 from notbefore.core.timing import Timing
+from notbefore.outgoing import Outgoing
+from notbefore.service.gates import Gates
 from notbefore.service.publishing import Members, Publisher
 from notbefore.service.telemetry import NoTelemetry, Telemetry
 from notbefore.store.contract import Reader, Store, Transaction
+
+if TYPE_CHECKING:
+    from notbefore.service.calls import Call
 
 log = structlog.get_logger()
 
@@ -45,23 +50,22 @@ class Session:
         self.transaction = transaction
         self.now = now
         self.allowance = allowance
-        self.by = self.origin = self.reason = ""
-        """Who asked for this, from where, and why; the journal has it with every entry."""
         self.gives_notice = False
         self.makes_due = False
         self.kept: list[Changes] = []
         self.members: list[Members] = []
 
-    def draft(self, world: World, by: str = "") -> Draft:
+    def draft(self, world: World, call: "Call | None" = None) -> Draft:
+        """What it notes is in the journal with who asked for it, from where, and why; None: nobody did."""
         self.allowance = max(self.allowance, ALLOWANCE_PER_VM * len(world.vms))
         return Draft(
             world,
             now=self.now,
             timing=self.service.timing,
             new_id=new_id,
-            by=by or self.by,
-            origin=self.origin,
-            reason=self.reason,
+            by=call.actor if call else "",
+            origin=call.origin if call else "",
+            reason=call.reason if call else "",
             allowance=self.allowance,
         )
 
@@ -92,12 +96,17 @@ class Service:
         timing: Timing,
         publisher: Publisher,
         telemetry: Telemetry | None = None,
+        outgoing: Outgoing | None = None,
+        gates: Gates | None = None,
     ) -> None:
         self.store = store
         self.clock = clock
         self.timing = timing
         self.publisher = publisher
         self.telemetry = telemetry or NoTelemetry()
+        self.outgoing = outgoing or Outgoing(allow_private=False)
+        """For what is sent while a command waits for it."""
+        self.gates = gates or Gates({}, self.outgoing)
         self.process = str(uuid.uuid4())
         self.give_grace()
         self.nudge = threading.Event()
@@ -105,6 +114,7 @@ class Service:
         self.writable = True
         """Whether the store took what it was last given."""
         self._writing = threading.Lock()
+        self._growth: list[threading.Event] = []
 
     def give_grace(self) -> None:
         """For a while nothing starts by expiry alone: guests may not have seen it."""
@@ -119,6 +129,16 @@ class Service:
             raise
         self.writable = True
         return result
+
+    def follow_growth(self) -> threading.Event:
+        """An event that is set whenever the journal has grown, here or by another process."""
+        follower = threading.Event()
+        self._growth = [*self._growth, follower]
+        return follower
+
+    def tell_growth(self) -> None:
+        for follower in self._growth:
+            follower.set()
 
     def refresh(self, keys: tuple[str, ...] | None = None) -> int:
         """Publish scopes as the store has them now (None: all); gives the journal position that this includes."""
@@ -197,6 +217,8 @@ class Service:
             self._measure(changes, session.now)
         if session.makes_due:
             self.nudge.set()
+        if any(changes.entries for changes in session.kept):
+            self.tell_growth()
 
     def _measure(self, changes: Changes, now: datetime) -> None:
         for event in changes.events.values():

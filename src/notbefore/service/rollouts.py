@@ -36,15 +36,17 @@ class Answer:
 
 def plan(service: Service, request: Request) -> View:
     """What it would come to; nothing is done."""
+    _require_gate(service, request)
     return views.plan(planning.plan(_fleet(service), request), request)
 
 
 def start(service: Service, call: Call, request: Request) -> View:
     """Turns are settled from a view of the fleet before; what is promised is seen to when each host has its turn."""
+    _require_gate(service, request)
     order = _order(_fleet(service), request)
 
     def work(session: Session) -> View:
-        draft = session.draft(World())
+        draft = session.draft(World(), call)
         rollout = rolling.begin(draft, request, order)
         session.keep(draft)
         return _view(session.transaction, rollout)
@@ -128,7 +130,7 @@ def _change_with(service: Service, call: Call, rollout_id: str, decide: Callable
     def work(session: Session) -> View:
         live = session.transaction.rollouts.live_operations(rollout_id)
         world = session.transaction.load(rollouts=[rollout_id], operations=live)
-        draft = session.draft(world)
+        draft = session.draft(world, call)
         decide(session, draft)
         session.keep(draft)
         return _view(session.transaction, draft.rollout(rollout_id))
@@ -202,6 +204,11 @@ def _fleet(service: Service) -> Draft:
     with service.store.read() as reader, garbage.put_off():
         world = reader.load_fleet()
     return Draft(world, now=service.clock.now(), timing=service.timing, new_id=new_id)
+
+
+def _require_gate(service: Service, request: Request) -> None:
+    if request.options.gate is not None:
+        service.gates.require(request.options.gate)
 
 
 def _named(reader: Reader, rollout_id: str) -> Rollout:

@@ -77,7 +77,7 @@ async def _serve(settings: Settings, options: Options, store: Store) -> None:
         timing=timing,
         publisher=Publications(board, loop),
         outgoing=outgoing,
-        gates=Gates({gate.name: gate.argv for gate in settings.gate}, outgoing),
+        gates=Gates({gate.name: gate.command for gate in settings.gate}, outgoing),
     )
     with garbage.put_off():
         # Blocking, but nothing is served yet.

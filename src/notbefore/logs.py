@@ -39,8 +39,11 @@ def configure(level: LogLevel, log_format: LogFormat) -> None:
     import structlog
 
     people = log_format is LogFormat.CONSOLE or (log_format is LogFormat.AUTO and sys.stderr.isatty())
+    # Tracebacks without local variables, which may hold a token.
     renderer: structlog.typing.Processor = (
-        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()) if people else structlog.processors.JSONRenderer()
+        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback)
+        if people
+        else structlog.processors.JSONRenderer()
     )
     tracebacks: list[structlog.typing.Processor] = [] if people else [structlog.processors.format_exc_info]
     logging.lastResort = _Forwarding(logging.WARNING)

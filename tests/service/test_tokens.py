@@ -3,14 +3,16 @@
 import pytest
 from tests.service.rig import OPERATOR, Rig
 
-from notbefore.core import errors
+from notbefore.core import errors, roles
 from notbefore.service import calls, history, tokens
 
 
 def test_a_token_is_shown_once_and_kept_as_a_digest(rig: Rig) -> None:
     call = calls.Call(actor="ada", token_id="t1", key="k", digest="d")
     made = tokens.create(rig.service, call, name="bot")
-    assert tokens.authenticate(rig.service, made["token"]) == tokens.Caller(id=made["id"], name="bot", role="admin")
+    assert tokens.authenticate(rig.service, made["token"]) == tokens.Caller(
+        id=made["id"], name="bot", access=roles.EVERYTHING
+    )
     assert tokens.create(rig.service, call, name="bot") == {**made, "token": None}
     (listed,) = tokens.list_all(rig.service)["items"]
     assert "token" not in listed

@@ -27,6 +27,7 @@ def create(service: Service, metrics: Metrics) -> FastAPI:
     routers = [module.routes for module in (hosts, vms, groups, operations, events, history, fleet, tokens, health)]
     for router in routers:
         app.include_router(router)
-    errors.install(app, [route for router in routers for route in router.routes])
-    app.add_middleware(Gate, service=service)
+    served = [route for router in routers for route in router.routes]
+    errors.install(app, served)
+    app.add_middleware(Gate, service=service, routes=served)
     return app

@@ -4,15 +4,18 @@ import hashlib
 import re
 from dataclasses import dataclass
 from typing import Annotated, cast
+from urllib.parse import unquote
 
 from fastapi import Depends, Header, Request
 
 from notbefore.core import errors
+from notbefore.core.selecting import Selector
 from notbefore.service.calls import Call
 from notbefore.service.context import Service
 from notbefore.service.tokens import Caller
 
 KEY = re.compile(r"[!-~]{1,200}")
+LONGEST_REASON = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +25,8 @@ class Asked:
     content_type: str
     """As the client gave it."""
     digest: str
+    origin: str
+    """The address that it came from."""
 
 
 def digest(method: str, target: bytes, body: bytes) -> str:
@@ -42,14 +47,42 @@ async def _call(
     idempotency_key: Annotated[
         str | None, Header(description="Under the same key the same request takes effect once in 24 hours.")
     ] = None,
+    notbefore_reason: Annotated[
+        str, Header(description="Why, for the history: percent-encoded UTF-8.", examples=["disk%20swap"])
+    ] = "",
 ) -> Call:
     if idempotency_key is not None and not KEY.fullmatch(idempotency_key):
         raise errors.RefusedError("Idempotency-Key must be 1 to 200 printable ASCII characters without spaces")
     return Call(
-        actor=f"operator:{asked.caller.name}", token_id=asked.caller.id, key=idempotency_key, digest=asked.digest
+        actor=asked.caller.actor,
+        token_id=asked.caller.id,
+        key=idempotency_key,
+        digest=asked.digest,
+        origin=asked.origin,
+        reason=_reason(notbefore_reason),
+        access=asked.caller.access,
     )
+
+
+def _reason(given: str) -> str:
+    # Percent-encoded, because a header takes no more than ASCII from one end to the other.
+    try:
+        reason = unquote(given, errors="strict") if given.isascii() else "\0"
+    except UnicodeDecodeError:
+        reason = "\0"
+    if len(reason) > LONGEST_REASON or not reason.isprintable():
+        raise errors.RefusedError(
+            f"Notbefore-Reason must be percent-encoded UTF-8, and at most {LONGEST_REASON} printable characters"
+        )
+    return reason
+
+
+async def _seen(asked: Annotated[Asked, Depends(_asked)]) -> Selector | None:
+    return asked.caller.access.scopes
 
 
 ServiceOf = Annotated[Service, Depends(_service)]
 AskedOf = Annotated[Asked, Depends(_asked)]
 CallOf = Annotated[Call, Depends(_call)]
+SeenOf = Annotated[Selector | None, Depends(_seen)]
+"""Whose things whoever asks may see; None: everybody's."""

@@ -1,14 +1,16 @@
-"""The gate of /v1: a valid token first, then a body of bounded size, then the routes."""
+"""The gate of /v1: a valid token first, then what its role is granted, then a body of bounded size, then the routes."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from starlette.concurrency import run_in_threadpool
+from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from notbefore.control import guarding
 from notbefore.control.asking import Asked, digest
-from notbefore.control.routing import PREFIX
+from notbefore.control.routing import PREFIX, need_of
 from notbefore.core import errors
+from notbefore.core.roles import Access, Need
 from notbefore.service import tokens
 from notbefore.service.context import Service
 
@@ -20,9 +22,10 @@ LARGEST_FLEET = 64 * 1024 * 1024
 class Gate:
     """Lets nobody without a token learn anything, not even which paths exist."""
 
-    def __init__(self, app: ASGIApp, *, service: Service) -> None:
+    def __init__(self, app: ASGIApp, *, service: Service, routes: Sequence[BaseRoute]) -> None:
         self._app = app
         self._service = service
+        self._routes = routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await guarding.guarded(self._enter, scope, receive, send)
@@ -34,6 +37,7 @@ class Gate:
             return
         bearer = _bearer(scope["headers"])
         caller = await run_in_threadpool(tokens.authenticate, self._service, bearer)
+        self._admit(caller.access, scope)
         body = await guarding.read(scope["headers"], receive, LARGEST_FLEET if path == FLEET else LARGEST)
         target = scope["raw_path"] + b"?" + scope["query_string"]
         asked = Asked(
@@ -41,12 +45,25 @@ class Gate:
             body=body,
             content_type=guarding.header(scope["headers"], b"content-type").decode("latin-1"),
             digest=digest(scope["method"], target, body),
+            origin=scope["client"][0] if scope.get("client") else "",
         )
         scope = {**scope, "headers": _as_json(scope["headers"]), "state": {**scope.get("state", {}), "asked": asked}}
         if path == FLEET:
             # Its route takes the bytes as they are; nobody else needs to hold them.
             body = b""
         await self._app(scope, guarding.replay(body, receive), send)
+
+    def _admit(self, access: Access, scope: Scope) -> None:
+        """Before the body is read. What fits no route is left to the application, which says so."""
+        if found := _fitting(self._routes, scope):
+            access.require(need_of(found))
+        elif _fitting(scope["app"].routes, scope):
+            # The API's description is for everybody; nothing else is served that was not declared to the gate.
+            access.require(Need.SEE if scope["path"] == scope["app"].openapi_url else None)
+
+
+def _fitting(routes: Sequence[BaseRoute], scope: Scope) -> BaseRoute | None:
+    return next((route for route in routes if route.matches(dict(scope))[0] is Match.FULL), None)
 
 
 def _bearer(headers: Iterable[tuple[bytes, bytes]]) -> str:

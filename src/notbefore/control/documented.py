@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict
 
 from notbefore.core.fleet import Listening, ScopeKind
 from notbefore.core.operations import EventType, Kind, Source, Status
+from notbefore.core.roles import Role
 
 T = TypeVar("T")
 
@@ -135,10 +136,22 @@ class Operations(Shown):
 
 
 class Explanation(Shown):
-    event: str
     sentence: str
+    since: datetime | None
     until: datetime | None
     waiting_for: list[dict[str, Any]]
+
+
+class EventExplanation(Explanation):
+    event: str
+
+
+class OperationExplanation(Explanation):
+    operation: str
+
+
+class RolloutExplanation(Explanation):
+    rollout: str
 
 
 class Entry(Shown):
@@ -146,18 +159,25 @@ class Entry(Shown):
     at: datetime
     action: str
     by: str
+    origin: str
+    """The address from which the command came."""
+    reason: str
     scope: str | None
     event: str | None
     operation: str | None
     host: str | None
     vm: str | None
+    rollout: str | None
     data: dict[str, Any]
 
 
 class Token(Shown):
     id: str
     name: str
-    role: str
+    role: Role
+    scopes: str | None
+    """Whose VMs, groups and events it is for, such as `web-*,vm:db`; null: all."""
+    expires_at: datetime | None
     created_at: datetime
     last_used_at: datetime | None
     revoked_at: datetime | None

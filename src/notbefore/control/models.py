@@ -1,13 +1,26 @@
 """What operators send: each request as a model that takes nothing it does not know."""
 
+from datetime import timedelta
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictInt, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    StringConstraints,
+    WithJsonSchema,
+)
 
 from notbefore.core import fleet, windows
 from notbefore.core.fleet import MAX_ADDRESSES, MAX_BUDGET, MAX_TAGS, MAX_USER_OPERATIONS, Facts, Listening, ScopeKind
 from notbefore.core.membership import VmSpec
 from notbefore.core.operations import Kind
+from notbefore.core.roles import Role
+from notbefore.settings.spans import Span
 
 MAX_NAMES = 10_000
 YEAR_MINUTES = 366 * 24 * 60
@@ -28,6 +41,7 @@ Name = Annotated[str, _name("VM or host")]
 # Without control characters: they end up in logs, terminals and databases.
 Text = Annotated[str, StringConstraints(max_length=256, pattern=r"^[^\x00-\x1f\x7f]*$")]
 LongText = Annotated[str, StringConstraints(max_length=1000, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Duration = Annotated[timedelta, BeforeValidator(Span.read), WithJsonSchema({"type": "string"})]
 Domain = Annotated[StrictInt, Field(ge=0, le=999)]
 Minutes = Annotated[float, Field(strict=True, ge=0, le=YEAR_MINUTES, allow_inf_nan=False)]
 Count = Annotated[StrictInt, Field(ge=1, le=MAX_USER_OPERATIONS)]
@@ -132,4 +146,7 @@ class NewOperation(Request):
 
 class NewToken(Request):
     name: TokenName
-    role: Text = "admin"
+    role: Role = Role.ADMIN
+    scopes: Annotated[LongText | None, Field(examples=["web-*,vm:db"])] = None
+    """Whose VMs, groups and events; needed for a tenant, possible for a viewer."""
+    expires_in: Annotated[Duration | None, Field(examples=["90d"])] = None

@@ -1,15 +1,17 @@
-"""Who asks, and how asking twice under one key is asking once."""
+"""Who asks, from where and why, and how asking twice under one key is asking once."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
 from notbefore import garbage
 from notbefore.core import errors
+from notbefore.core.roles import EVERYTHING, Access
 from notbefore.service.context import Service, Session
+from notbefore.store.contract import Reader
 
 REMEMBERED = timedelta(hours=24)
 
@@ -24,9 +26,31 @@ class Call:
     """The Idempotency-Key, if one was given."""
     digest: str = ""
     """Of what is asked: the same key with another digest is a mistake."""
+    origin: str = ""
+    """The address of whoever asks."""
+    reason: str = ""
+    """Why, in words."""
+    access: Access = EVERYTHING
+
+    def because(self, reason: str) -> "Call":
+        """A reason in the request itself is the one that counts."""
+        return replace(self, reason=reason) if reason else self
 
 
 SYSTEM = Call(actor="system")
+
+
+def recalled(reader: Reader, call: Call, now: datetime) -> View | None:
+    """What was answered when the same was asked under the same key."""
+    known = None if call.key is None else reader.recall(call.token_id, call.key, now - REMEMBERED)
+    if known is None:
+        return None
+    if known.digest != call.digest:
+        raise errors.ConflictError(
+            f"Idempotency-Key {call.key!r} was used for another request: choose a new key", key=call.key
+        )
+    remembered: View = msgspec.json.decode(known.result)
+    return remembered
 
 
 def command(service: Service, call: Call, work: Callable[[Session], View], *, shown_once: str = "") -> View:
@@ -34,17 +58,12 @@ def command(service: Service, call: Call, work: Callable[[Session], View], *, sh
 
     @garbage.put_off()
     def once(session: Session) -> View:
-        if call.key is None:
-            return work(session)
-        known = session.transaction.recall(call.token_id, call.key, session.now - REMEMBERED)
+        known = recalled(session.transaction, call, session.now)
         if known is not None:
-            if known.digest != call.digest:
-                raise errors.ConflictError(
-                    f"Idempotency-Key {call.key!r} was used for another request: choose a new key", key=call.key
-                )
-            remembered: View = msgspec.json.decode(known.result)
-            return remembered
+            return known
         result = work(session)
+        if call.key is None:
+            return result
         kept = {name: None if name == shown_once else value for name, value in result.items()}
         session.transaction.remember(call.token_id, call.key, call.digest, 200, msgspec.json.encode(kept), session.now)
         return result

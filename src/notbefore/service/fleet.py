@@ -19,7 +19,7 @@ from notbefore.service.fleetfile import FleetFile, PolicyTable
 
 def add_host(service: Service, call: Call, *, name: str, cordoned: bool = False) -> View:
     def work(session: Session) -> View:
-        draft = session.draft(session.transaction.load(hosts=[name]), by=call.actor)
+        draft = session.draft(session.transaction.load(hosts=[name]), call)
         host = membership.add_host(draft, Host(name=name, cordoned=cordoned))
         session.keep(draft)
         return views.host(host, 0)
@@ -29,7 +29,7 @@ def add_host(service: Service, call: Call, *, name: str, cordoned: bool = False)
 
 def set_host(service: Service, call: Call, name: str, *, cordoned: bool) -> View:
     def work(session: Session) -> View:
-        draft = session.draft(session.transaction.load(hosts=[name]), by=call.actor)
+        draft = session.draft(session.transaction.load(hosts=[name]), call)
         host = membership.set_host(draft, name, cordoned=cordoned)
         session.keep(draft)
         return views.host(host, len(draft.vms_on(name)))
@@ -40,7 +40,7 @@ def set_host(service: Service, call: Call, name: str, *, cordoned: bool) -> View
 def remove_host(service: Service, call: Call, name: str) -> View:
     def work(session: Session) -> View:
         moving_in = session.transaction.moving_to(name)
-        draft = session.draft(session.transaction.load(hosts=[name], operations=moving_in), by=call.actor)
+        draft = session.draft(session.transaction.load(hosts=[name], operations=moving_in), call)
         membership.remove_host(draft, name)
         session.keep(draft)
         return {"removed": name}
@@ -50,7 +50,7 @@ def remove_host(service: Service, call: Call, name: str) -> View:
 
 def add_group(service: Service, call: Call, *, name: str, kind: ScopeKind, policy: Mapping[str, object]) -> View:
     def work(session: Session) -> View:
-        draft = session.draft(session.transaction.load(scopes=[fleet.group_key(name)]), by=call.actor)
+        draft = session.draft(session.transaction.load(scopes=[fleet.group_key(name)]), call)
         scope = membership.add_group(draft, name, kind, _changed_policy(Policy(), policy))
         session.keep(draft)
         return views.group(scope, 0, session.now, service.timing)
@@ -61,7 +61,7 @@ def add_group(service: Service, call: Call, *, name: str, kind: ScopeKind, polic
 def remove_group(service: Service, call: Call, name: str) -> View:
     def work(session: Session) -> View:
         world = session.transaction.load(scopes=[fleet.group_key(name)], members=True)
-        draft = session.draft(world, by=call.actor)
+        draft = session.draft(world, call)
         membership.remove_group(draft, name)
         session.keep(draft)
         return {"removed": name}
@@ -71,7 +71,7 @@ def remove_group(service: Service, call: Call, name: str) -> View:
 
 def set_group(service: Service, call: Call, name: str, policy: Mapping[str, object]) -> View:
     def work(session: Session) -> View:
-        draft = session.draft(session.transaction.load(scopes=[fleet.group_key(name)], members=True), by=call.actor)
+        draft = session.draft(session.transaction.load(scopes=[fleet.group_key(name)], members=True), call)
         scope = _set_policy(session, draft, fleet.group_key(name), policy)
         return views.group(scope, len(draft.vms_in(scope.key)), session.now, service.timing)
 
@@ -80,7 +80,7 @@ def set_group(service: Service, call: Call, name: str, policy: Mapping[str, obje
 
 def set_policy(service: Service, call: Call, key: str, policy: Mapping[str, object]) -> View:
     def work(session: Session) -> View:
-        draft = session.draft(session.transaction.load(scopes=[key]), by=call.actor)
+        draft = session.draft(session.transaction.load(scopes=[key]), call)
         return membership.policy_facts(_set_policy(session, draft, key, policy).policy)
 
     return command(service, call, work)
@@ -88,7 +88,7 @@ def set_policy(service: Service, call: Call, key: str, policy: Mapping[str, obje
 
 def set_vm_policy(service: Service, call: Call, name: str, policy: Mapping[str, object]) -> View:
     def work(session: Session) -> View:
-        draft = session.draft(session.transaction.load(vms=[name]), by=call.actor)
+        draft = session.draft(session.transaction.load(vms=[name]), call)
         vm = draft.vm(name)
         if vm.group is not None:
             raise errors.ConflictError(
@@ -114,7 +114,7 @@ def add_vm(service: Service, call: Call, spec: VmSpec) -> View:
             addresses=_identities(spec.addresses, spec.vm_id),
             members=True,
         )
-        draft = session.draft(world, by=call.actor)
+        draft = session.draft(world, call)
         vm = membership.add_vm(draft, spec)
         session.keep(draft)
         return views.vm(vm, draft.scope(vm.scope), session.now, service.timing)
@@ -131,7 +131,7 @@ def set_vm(service: Service, call: Call, name: str, changes: Mapping[str, Any]) 
             addresses=_identities(changes.get("addresses", ()), changes.get("vm_id")),
             members=True,
         )
-        draft = session.draft(world, by=call.actor)
+        draft = session.draft(world, call)
         wanted = dict(changes)
         if "facts" in wanted:
             wanted["facts"] = _changed_facts(draft.vm(name).facts, wanted["facts"])
@@ -146,7 +146,7 @@ def set_vm(service: Service, call: Call, name: str, changes: Mapping[str, Any]) 
 
 def remove_vm(service: Service, call: Call, name: str) -> View:
     def work(session: Session) -> View:
-        draft = session.draft(session.transaction.load(vms=[name]), by=call.actor)
+        draft = session.draft(session.transaction.load(vms=[name]), call)
         membership.remove_vm(draft, name)
         session.keep(draft)
         return {"removed": name}
@@ -160,7 +160,7 @@ def apply(service: Service, call: Call, document: FleetFile, *, prune: bool, dry
 
 def apply_spec(service: Service, call: Call, spec: FleetSpec, *, prune: bool, dry_run: bool = False) -> View:
     def work(session: Session) -> View:
-        draft = session.draft(session.transaction.load_fleet(), by=call.actor)
+        draft = session.draft(session.transaction.load_fleet(), call)
         differences = reconciling.reconcile(draft, spec, prune=prune)
         if not dry_run:
             session.keep(draft)

@@ -7,7 +7,7 @@ from datetime import timedelta
 from notbefore.core import approving, ending, errors, scheduling
 from notbefore.core.draft import Draft, World
 from notbefore.core.operations import Kind
-from notbefore.service import views
+from notbefore.service import seeing, views
 from notbefore.service.calls import Call, View, command
 from notbefore.service.context import Service, Session
 from notbefore.store.contract import Reader
@@ -25,6 +25,8 @@ def schedule(
     reason: str = "",
 ) -> View:
     """One operation for each VM or host named: all of them or none."""
+    call.access.require_kind(kind)
+    call = call.because(reason)
     if not 1 <= len(names) <= MAX_NAMES:
         raise errors.RefusedError(f"name from 1 to {MAX_NAMES} of them")
     for name, times in Counter(names).items():
@@ -32,13 +34,18 @@ def schedule(
             raise errors.RefusedError(f"{name} is named twice: name each once")
 
     def work(session: Session) -> View:
-        draft = session.draft(_world(session.transaction, kind, names), by=call.actor)
+        draft = session.draft(_world(session.transaction, kind, names), call)
+        if call.access.scopes is not None:
+            shown = _seen(session, draft, call)
+            for name in names:
+                shown.vm(name)
         made = [
-            scheduling.schedule(draft, scheduling.Request(kind=kind, name=name, notice=notice, reason=reason))
+            scheduling.schedule(draft, scheduling.Request(kind=kind, name=name, notice=notice, reason=call.reason))
             for name in names
         ]
         session.keep(draft)
-        return {"operations": [views.operation(operation, draft.events_of(operation.id)) for operation in made]}
+        shown = _seen(session, draft, call)
+        return {"operations": [_view(shown, operation.id) for operation in made]}
 
     return command(service, call, work)
 
@@ -58,11 +65,12 @@ def _world(reader: Reader, kind: Kind, names: Sequence[str]) -> World:
 
 def approve(service: Service, call: Call, event_id: str) -> View:
     def work(session: Session) -> View:
-        draft = session.draft(session.transaction.load(events=[event_id]), by=call.actor)
-        event = draft.event(event_id)
+        draft = session.draft(session.transaction.load(events=[event_id]), call)
+        event = draft.event(_seen(session, draft, call).event(event_id).id)
         approving.approve_as_operator(draft, event, call.actor)
         session.keep(draft)
-        return views.event_of(draft.operation(event.operation), draft.event(event_id))
+        shown = _seen(session, draft, call)
+        return views.event_of(shown.operation(event.operation), shown.event(event_id))
 
     return command(service, call, work)
 
@@ -71,21 +79,32 @@ def cancel_event(service: Service, call: Call, event_id: str) -> View:
     """An operation is indivisible: with one of its events all are cancelled."""
 
     def work(session: Session) -> View:
-        draft = session.draft(session.transaction.load(events=[event_id]), by=call.actor)
-        return _cancel(session, draft, draft.event(event_id).operation)
+        draft = session.draft(session.transaction.load(events=[event_id]), call)
+        return _cancel(session, draft, call, _seen(session, draft, call).event(event_id).operation)
 
     return command(service, call, work)
 
 
 def cancel_operation(service: Service, call: Call, operation_id: str) -> View:
     def work(session: Session) -> View:
-        draft = session.draft(session.transaction.load(operations=[operation_id]), by=call.actor)
-        return _cancel(session, draft, operation_id)
+        draft = session.draft(session.transaction.load(operations=[operation_id]), call)
+        return _cancel(session, draft, call, _seen(session, draft, call).operation(operation_id).id)
 
     return command(service, call, work)
 
 
-def _cancel(session: Session, draft: Draft, operation_id: str) -> View:
-    ending.cancel(draft, draft.operation(operation_id))
+def _cancel(session: Session, draft: Draft, call: Call, operation_id: str) -> View:
+    operation = draft.operation(operation_id)
+    call.access.require_cancel(operation, draft.events_of(operation_id))
+    ending.cancel(draft, operation)
     session.keep(draft)
-    return views.operation(draft.operation(operation_id), draft.events_of(operation_id))
+    return _view(_seen(session, draft, call), operation_id)
+
+
+def _view(shown: Draft, operation_id: str) -> View:
+    return views.operation(shown.operation(operation_id), shown.events_of(operation_id))
+
+
+def _seen(session: Session, draft: Draft, call: Call) -> Draft:
+    """The draft as whoever asks may see it: what is somebody else's is not there."""
+    return draft if call.access.scopes is None else session.draft(seeing.limited(draft.world, call.access.scopes))

@@ -1,14 +1,13 @@
 """What operators look at."""
 
-from datetime import datetime
-from typing import Any
-
-from notbefore.core import errors, explaining, fleet
+from notbefore.core import explaining, fleet
 from notbefore.core.draft import Draft, World
-from notbefore.core.operations import Kind
-from notbefore.service import views
+from notbefore.core.operations import Kind, Status
+from notbefore.core.selecting import Selector
+from notbefore.service import seeing, views
 from notbefore.service.calls import View
 from notbefore.service.context import Service, new_id
+from notbefore.store.contract import Reader
 
 
 def hosts(service: Service, *, after: str | None = None, limit: int = 100) -> View:
@@ -30,32 +29,34 @@ def vms(
     limit: int = 100,
     host: str | None = None,
     group: str | None = None,
+    seen: Selector | None = None,
 ) -> View:
+    scope = None if group is None else fleet.group_key(group)
     with service.store.read() as reader:
-        found = reader.list_vms(after, limit, host=host, scope=None if group is None else fleet.group_key(group))
+        found = reader.list_vms(after, limit, host=host, scope=scope, seen=seen)
         scopes = reader.scopes({vm.scope for vm in found})
     now = service.clock.now()
     return _page([views.vm(vm, scopes[vm.scope], now, service.timing) for vm in found], limit, "name")
 
 
-def vm(service: Service, name: str) -> View:
+def vm(service: Service, name: str, seen: Selector | None = None) -> View:
     with service.store.read() as reader:
-        draft = _draft(service, reader.load(vms=[name]))
+        draft = _draft(service, reader.load(vms=[name]), seen)
     found = draft.vm(name)
     return views.vm(found, draft.scope(found.scope), draft.now, service.timing)
 
 
-def groups(service: Service, *, after: str | None = None, limit: int = 100) -> View:
+def groups(service: Service, *, after: str | None = None, limit: int = 100, seen: Selector | None = None) -> View:
     with service.store.read() as reader:
-        found = reader.list_groups(after, limit)
+        found = reader.list_groups(after, limit, seen)
     now = service.clock.now()
     return _page([views.group(scope, vms, now, service.timing) for scope, vms in found], limit, "name")
 
 
-def group(service: Service, name: str) -> View:
+def group(service: Service, name: str, seen: Selector | None = None) -> View:
     key = fleet.group_key(name)
     with service.store.read() as reader:
-        draft = _draft(service, reader.load(scopes=[key], members=True))
+        draft = _draft(service, reader.load(scopes=[key], members=True), seen)
     return views.group(draft.scope(key), len(draft.vms_in(key)), draft.now, service.timing)
 
 
@@ -67,16 +68,17 @@ def operations(
     live: bool | None = None,
     host: str | None = None,
     kind: Kind | None = None,
+    seen: Selector | None = None,
 ) -> View:
     with service.store.read() as reader:
-        found = reader.list_operations(after, limit, live=live, host=host, kind=kind)
-        draft = _draft(service, reader.load(operations=[operation.id for operation in found]))
-    return _page([views.operation(each, draft.events_of(each.id)) for each in found], limit, "id")
+        found = reader.list_operations(after, limit, live=live, host=host, kind=kind, seen=seen)
+        draft = _draft(service, reader.load(operations=[operation.id for operation in found]), seen)
+    return _page([views.operation(draft.operation(each.id), draft.events_of(each.id)) for each in found], limit, "id")
 
 
-def operation(service: Service, operation_id: str) -> View:
+def operation(service: Service, operation_id: str, seen: Selector | None = None) -> View:
     with service.store.read() as reader:
-        draft = _draft(service, reader.load(operations=[operation_id]))
+        draft = _draft(service, reader.load(operations=[operation_id]), seen)
     return views.operation(draft.operation(operation_id), draft.events_of(operation_id))
 
 
@@ -88,44 +90,52 @@ def events(
     live: bool | None = None,
     group: str | None = None,
     vm: str | None = None,
+    seen: Selector | None = None,
 ) -> View:
     scope = None if group is None else fleet.group_key(group)
     with service.store.read() as reader:
-        found = reader.list_events(after, limit, live=live, scope=scope, vm=vm)
-        draft = _draft(service, reader.load(operations=[event.operation for event in found]))
-    return _page([views.event_of(draft.operation(each.operation), each) for each in found], limit, "id")
+        found = reader.list_events(after, limit, live=live, scope=scope, vm=vm, seen=seen)
+        draft = _draft(service, reader.load(operations=[event.operation for event in found]), seen)
+    return _page([views.event_of(draft.operation(each.operation), draft.event(each.id)) for each in found], limit, "id")
 
 
-def event(service: Service, event_id: str) -> View:
+def event(service: Service, event_id: str, seen: Selector | None = None) -> View:
     with service.store.read() as reader:
-        draft = _draft(service, reader.load(events=[event_id]))
+        draft = _draft(service, reader.load(events=[event_id]), seen)
     found = draft.event(event_id)
     return views.event_of(draft.operation(found.operation), found)
 
 
-def explain(service: Service, event_id: str) -> View:
+def explain_event(service: Service, event_id: str, seen: Selector | None = None) -> View:
     with service.store.read() as reader:
         world = reader.load(events=[event_id])
-        if any(operation.kind.traits.moves for operation in world.operations.values()):
-            world = reader.load(events=[event_id], targets=True)
+        event = _draft(service, world, seen).event(event_id)
+        world = _with_targets(reader, world, event.operation)
     draft = _draft(service, world)
-    return views.explanation(explaining.explain(draft, draft.event(event_id), service.expiry_from))
+    found = explaining.explain_event(draft, draft.event(event.id), service.expiry_from)
+    return views.explanation(seeing.explanation(draft, found, seen))
 
 
-def history(service: Service, *, after: int = 0, limit: int = 100, newest_first: bool = False, **filters: Any) -> View:
-    """Filters as in the store's journal."""
-    since, until = filters.get("since"), filters.get("until")
-    for bound in (since, until):
-        if isinstance(bound, datetime) and bound.tzinfo is None:
-            raise errors.RefusedError("a time needs its zone: write 2026-01-31T12:00:00Z")
+def explain_operation(service: Service, operation_id: str, seen: Selector | None = None) -> View:
     with service.store.read() as reader:
-        found = reader.journal(after=after, limit=limit, newest_first=newest_first, **filters)
-    return _page([views.entry(seq, entry) for seq, entry in found], limit, "seq")
+        world = reader.load(operations=[operation_id])
+        _draft(service, world, seen).operation(operation_id)
+        world = _with_targets(reader, world, operation_id)
+    draft = _draft(service, world)
+    found = explaining.explain_operation(draft, draft.operation(operation_id), service.expiry_from)
+    return views.explanation(seeing.explanation(draft, found, seen))
+
+
+def _with_targets(reader: Reader, world: World, operation_id: str) -> World:
+    """What moves VMs may wait for a host that can take them."""
+    operation = world.operations[operation_id]
+    moves = operation.kind.traits.moves and operation.status is Status.SCHEDULED
+    return reader.load(operations=[operation_id], targets=True) if moves else world
 
 
 def _page(items: list[View], limit: int, key: str) -> View:
     return {"items": items, "next": items[-1][key] if len(items) == limit else None}
 
 
-def _draft(service: Service, world: World) -> Draft:
-    return Draft(world, now=service.clock.now(), timing=service.timing, new_id=new_id)
+def _draft(service: Service, world: World, seen: Selector | None = None) -> Draft:
+    return Draft(seeing.limited(world, seen), now=service.clock.now(), timing=service.timing, new_id=new_id)

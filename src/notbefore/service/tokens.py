@@ -5,17 +5,17 @@ import hmac
 import secrets
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from notbefore.core import errors, fleet
-from notbefore.service import views
-from notbefore.service.calls import Call, View, command
+from notbefore.core import errors, fleet, roles
+from notbefore.core.roles import Access, Role
+from notbefore.service import seeing, views
+from notbefore.service.calls import SYSTEM, Call, View, command
 from notbefore.service.context import Service, Session
 from notbefore.store.tokens import Token
 
 PREFIX = "nb_"
-ROLES = ("admin",)
 USE_NOTED_EVERY = timedelta(minutes=1)
 
 
@@ -23,17 +23,32 @@ USE_NOTED_EVERY = timedelta(minutes=1)
 class Caller:
     id: str
     name: str
-    role: str
+    access: Access
+
+    @property
+    def actor(self) -> str:
+        """As the journal names it; a tenant's name is no secret to whoever sees the same scopes."""
+        return f"{seeing.TENANT if self.access.role is Role.TENANT else 'operator:'}{self.name}"
 
 
-def create(service: Service, call: Call, *, name: str, role: str = "admin") -> View:
+def create(
+    service: Service,
+    call: Call,
+    *,
+    name: str,
+    role: str = Role.ADMIN,
+    scopes: str | None = None,
+    expires_in: timedelta | None = None,
+) -> View:
     fleet.require_name("token", name)
-    if role not in ROLES:
-        raise errors.RefusedError(f"there is no role {role!r}: give {' or '.join(ROLES)}")
+    roles.access(role, scopes)
+    if expires_in is not None and expires_in <= timedelta(0):
+        raise errors.RefusedError("a token that expires at once is of no use: give a time such as 90d")
 
     def work(session: Session) -> View:
         token, secret = _new(session, name, role)
-        _add(session, token, call.actor)
+        token = replace(token, selector=scopes, expires_at=session.now + expires_in if expires_in else None)
+        _add(session, token, call)
         return {**_view(token), "token": secret}
 
     return command(service, call, work, shown_once="token")
@@ -45,9 +60,9 @@ def create_first(service: Service, keep: Callable[[str], None]) -> bool:
     def work(session: Session) -> bool:
         if session.transaction.list_tokens():
             return False
-        token, secret = _new(session, "admin", "admin")
+        token, secret = _new(session, "admin", Role.ADMIN)
         keep(secret)
-        _add(session, token, "system")
+        _add(session, token, SYSTEM)
         return True
 
     return service.transact(work)
@@ -62,10 +77,11 @@ def revoke(service: Service, call: Call, token_id: str) -> View:
     def work(session: Session) -> View:
         if not session.transaction.revoke_token(token_id, session.now):
             raise errors.NotFoundError(f"there is no token {token_id!r} that is still valid", token=token_id)
-        draft = session.draft(session.transaction.load(), by=call.actor)
-        draft.note("token.revoked", id=token_id)
+        revoked = next(token for token in session.transaction.list_tokens() if token.id == token_id)
+        draft = session.draft(session.transaction.load(), call)
+        draft.note("token.revoked", id=token_id, name=revoked.name)
         session.keep(draft)
-        return next(_view(token) for token in session.transaction.list_tokens() if token.id == token_id)
+        return _view(revoked)
 
     return command(service, call, work)
 
@@ -76,8 +92,13 @@ def authenticate(service: Service, bearer: str) -> Caller:
         token = reader.token_by_digest(digest)
     if token is None or not hmac.compare_digest(token.digest, digest) or token.revoked_at is not None:
         raise errors.UnauthorizedError
-    _note_use(service, token, service.clock.now())
-    return Caller(id=token.id, name=token.name, role=token.role)
+    now = service.clock.now()
+    if token.expires_at is not None and token.expires_at <= now:
+        raise errors.UnauthorizedError(
+            f"this token expired at {token.expires_at:%Y-%m-%d %H:%M} UTC: ask an administrator for a new one"
+        )
+    _note_use(service, token, now)
+    return Caller(id=token.id, name=token.name, access=roles.access(token.role, token.selector))
 
 
 def _new(session: Session, name: str, role: str) -> tuple[Token, str]:
@@ -85,10 +106,11 @@ def _new(session: Session, name: str, role: str) -> tuple[Token, str]:
     return Token(id=str(uuid.uuid4()), name=name, role=role, digest=_digest(secret), created_at=session.now), secret
 
 
-def _add(session: Session, token: Token, by: str) -> None:
+def _add(session: Session, token: Token, call: Call) -> None:
     session.transaction.add_token(token)
-    draft = session.draft(session.transaction.load(), by=by)
-    draft.note("token.created", id=token.id, name=token.name, role=token.role)
+    draft = session.draft(session.transaction.load(), call)
+    facts = {key: value for key, value in _view(token).items() if key in ("id", "name", "role", "scopes", "expires_at")}
+    draft.note("token.created", **facts)
     session.keep(draft)
 
 
@@ -113,6 +135,8 @@ def _view(token: Token) -> View:
         "id": token.id,
         "name": token.name,
         "role": token.role,
+        "scopes": token.selector,
+        "expires_at": views.moment(token.expires_at),
         "created_at": views.moment(token.created_at),
         "last_used_at": views.moment(token.last_used_at),
         "revoked_at": views.moment(token.revoked_at),

@@ -6,43 +6,50 @@ from fastapi import Query
 
 from notbefore.control import documented, models
 from notbefore.control.answers import Answer
-from notbefore.control.asking import CallOf, ServiceOf
-from notbefore.control.routing import LIMIT, After, Id, Limit, router, says
+from notbefore.control.asking import CallOf, SeenOf, ServiceOf
+from notbefore.control.routing import LIMIT, After, Id, Limit, needs, router, says
+from notbefore.core.roles import Need
 from notbefore.service import maintenance, queries
 
 routes = router("events")
 
 
 @routes.get("/events", responses=says(documented.Page[documented.Event]))
+@needs(Need.SEE)
 def list_events(
     service: ServiceOf,
+    seen: SeenOf,
     after: After = None,
     limit: Limit = LIMIT,
     live: Annotated[bool | None, Query(description="Only those that have not ended, or only those that have.")] = None,
     group: Annotated[models.GroupName | None, Query()] = None,
     vm: Annotated[models.VmName | None, Query(description="Only those that name it.")] = None,
 ) -> Answer:
-    return Answer(queries.events(service, after=after, limit=limit, live=live, group=group, vm=vm))
+    return Answer(queries.events(service, after=after, limit=limit, live=live, group=group, vm=vm, seen=seen))
 
 
 @routes.get("/events/{event_id}", responses=says(documented.Event))
-def show_event(service: ServiceOf, event_id: Id) -> Answer:
-    return Answer(queries.event(service, event_id))
+@needs(Need.SEE)
+def show_event(service: ServiceOf, seen: SeenOf, event_id: Id) -> Answer:
+    return Answer(queries.event(service, event_id, seen))
 
 
 @routes.get("/events/{event_id}/explanation", responses=says(documented.EventExplanation))
-def explain_event(service: ServiceOf, event_id: Id) -> Answer:
+@needs(Need.SEE)
+def explain_event(service: ServiceOf, seen: SeenOf, event_id: Id) -> Answer:
     """Why it waits: for whom, for what, until when."""
-    return Answer(queries.explain_event(service, event_id))
+    return Answer(queries.explain_event(service, event_id, seen))
 
 
 @routes.post("/events/{event_id}/approve", responses=says(documented.Event))
+@needs(Need.OPERATE)
 def approve_event(service: ServiceOf, call: CallOf, event_id: Id) -> Answer:
     """Approve in place of the event's guests."""
     return Answer(maintenance.approve(service, call, event_id))
 
 
 @routes.post("/events/{event_id}/cancel", responses=says(documented.Operation))
+@needs(Need.OPERATE)
 def cancel_event(service: ServiceOf, call: CallOf, event_id: Id) -> Answer:
     """Cancel the whole operation, while it is Scheduled."""
     return Answer(maintenance.cancel_event(service, call, event_id))

@@ -7,8 +7,9 @@ from fastapi import Query
 from notbefore.control import documented
 from notbefore.control.answers import Answer
 from notbefore.control.asking import AskedOf, CallOf, ServiceOf
-from notbefore.control.routing import router, says
+from notbefore.control.routing import needs, router, says
 from notbefore.core import errors
+from notbefore.core.roles import Need
 from notbefore.service import fleet, fleetfile
 
 FORMATS = {"application/json": "json", "application/toml": "toml"}
@@ -23,11 +24,13 @@ routes = router("fleet")
 
 
 @routes.get("/fleet", responses=says(documented.Fleet))
+@needs(Need.OVERSEE)
 def export_fleet(service: ServiceOf) -> Answer:
     return Answer(fleetfile.export(service))
 
 
 @routes.post("/fleet", responses=says(documented.Applied), openapi_extra=BODY)
+@needs(Need.MANAGE)
 def apply_fleet(
     service: ServiceOf,
     call: CallOf,

@@ -2,39 +2,46 @@
 
 from notbefore.control import documented, models
 from notbefore.control.answers import Answer
-from notbefore.control.asking import CallOf, ServiceOf
-from notbefore.control.routing import LIMIT, After, Limit, router, says
+from notbefore.control.asking import CallOf, SeenOf, ServiceOf
+from notbefore.control.routing import LIMIT, After, Limit, needs, router, says
 from notbefore.core.fleet import group_key
+from notbefore.core.roles import Need
 from notbefore.service import fleet, queries
 
 routes = router("groups")
 
 
 @routes.get("/groups", responses=says(documented.Page[documented.Group]))
-def list_groups(service: ServiceOf, after: After = None, limit: Limit = LIMIT) -> Answer:
-    return Answer(queries.groups(service, after=after, limit=limit))
+@needs(Need.SEE)
+def list_groups(service: ServiceOf, seen: SeenOf, after: After = None, limit: Limit = LIMIT) -> Answer:
+    return Answer(queries.groups(service, after=after, limit=limit, seen=seen))
 
 
 @routes.post("/groups", status_code=201, responses=says(documented.Group, 201))
+@needs(Need.MANAGE)
 def add_group(service: ServiceOf, call: CallOf, asked: models.NewGroup) -> Answer:
     return Answer(fleet.add_group(service, call, name=asked.name, kind=asked.kind, policy=asked.policy.given()), 201)
 
 
 @routes.get("/groups/{name}", responses=says(documented.Group))
-def show_group(service: ServiceOf, name: models.GroupName) -> Answer:
-    return Answer(queries.group(service, name))
+@needs(Need.SEE)
+def show_group(service: ServiceOf, seen: SeenOf, name: models.GroupName) -> Answer:
+    return Answer(queries.group(service, name, seen))
 
 
 @routes.patch("/groups/{name}", responses=says(documented.Group))
+@needs(Need.MANAGE)
 def change_group(service: ServiceOf, call: CallOf, name: models.GroupName, asked: models.GroupChange) -> Answer:
     return Answer(fleet.set_group(service, call, name, asked.policy.given()))
 
 
 @routes.delete("/groups/{name}", responses=says(documented.Removed))
+@needs(Need.MANAGE)
 def remove_group(service: ServiceOf, call: CallOf, name: models.GroupName) -> Answer:
     return Answer(fleet.remove_group(service, call, name))
 
 
 @routes.patch("/groups/{name}/policy", responses=says(documented.Policy))
+@needs(Need.MANAGE)
 def change_group_policy(service: ServiceOf, call: CallOf, name: models.GroupName, asked: models.PolicyChange) -> Answer:
     return Answer(fleet.set_policy(service, call, group_key(name), asked.given()))

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, AwareDatetime
 
 from notbefore.control import documented, exporting
 from notbefore.control.answers import Answer
-from notbefore.control.asking import ServiceOf
+from notbefore.control.asking import SeenOf, ServiceOf
 from notbefore.control.routing import LIMIT, Limit, Word, needs, router, says
 from notbefore.core.roles import Need
 from notbefore.service import history
@@ -65,6 +65,7 @@ Filters = Annotated[dict[str, Any], Depends(_filters)]
 @needs(Need.SEE)
 def list_history(
     service: ServiceOf,
+    seen: SeenOf,
     filters: Filters,
     after: Annotated[
         int | None, Query(ge=0, le=LAST_POSITION, description="What `next` was in the page before.")
@@ -73,7 +74,7 @@ def list_history(
     newest_first: Annotated[bool, Query()] = False,
 ) -> Answer:
     """Everything that happened, from the journal. What is new meanwhile changes no page that follows."""
-    return Answer(history.page(service, after=after, limit=limit, newest_first=newest_first, **filters))
+    return Answer(history.page(service, after=after, limit=limit, newest_first=newest_first, seen=seen, **filters))
 
 
 @routes.get(
@@ -84,12 +85,13 @@ def list_history(
 @needs(Need.SEE)
 def export_history(
     service: ServiceOf,
+    seen: SeenOf,
     filters: Filters,
     format: Annotated[exporting.Format, Query()] = exporting.Format.JSONL,
 ) -> StreamingResponse:
     """All that fits, oldest first, as a stream that ends with what had happened when it was asked for."""
     kind, render = exporting.RENDERINGS[format]
-    pages = history.everything(service, **filters)
+    pages = history.everything(service, seen=seen, **filters)
     # What goes wrong at once is answered as everywhere; what goes wrong later breaks the stream off.
     first = next(pages, [])
     name = f'attachment; filename="history.{format}"'

@@ -3,32 +3,38 @@
 from notbefore.control import documented, models
 from notbefore.control.answers import Answer
 from notbefore.control.asking import CallOf, ServiceOf
-from notbefore.control.routing import LIMIT, After, Limit, router, says
+from notbefore.control.routing import LIMIT, After, Limit, needs, router, says
+from notbefore.core.roles import Need
 from notbefore.service import fleet, queries
 
 routes = router("hosts")
 
 
 @routes.get("/hosts", responses=says(documented.Page[documented.Host]))
+@needs(Need.OVERSEE)
 def list_hosts(service: ServiceOf, after: After = None, limit: Limit = LIMIT) -> Answer:
     return Answer(queries.hosts(service, after=after, limit=limit))
 
 
 @routes.post("/hosts", status_code=201, responses=says(documented.Host, 201))
+@needs(Need.MANAGE)
 def add_host(service: ServiceOf, call: CallOf, asked: models.NewHost) -> Answer:
     return Answer(fleet.add_host(service, call, name=asked.name, cordoned=asked.cordoned), 201)
 
 
 @routes.get("/hosts/{name}", responses=says(documented.Host))
+@needs(Need.OVERSEE)
 def show_host(service: ServiceOf, name: models.HostName) -> Answer:
     return Answer(queries.host(service, name))
 
 
 @routes.patch("/hosts/{name}", responses=says(documented.Host))
+@needs(Need.MANAGE)
 def change_host(service: ServiceOf, call: CallOf, name: models.HostName, asked: models.HostChange) -> Answer:
     return Answer(fleet.set_host(service, call, name, cordoned=asked.cordoned))
 
 
 @routes.delete("/hosts/{name}", responses=says(documented.Removed))
+@needs(Need.MANAGE)
 def remove_host(service: ServiceOf, call: CallOf, name: models.HostName) -> Answer:
     return Answer(fleet.remove_host(service, call, name))

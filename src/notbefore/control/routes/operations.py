@@ -7,27 +7,31 @@ from fastapi import Query
 
 from notbefore.control import documented, models
 from notbefore.control.answers import Answer
-from notbefore.control.asking import CallOf, ServiceOf
-from notbefore.control.routing import LIMIT, After, Id, Limit, router, says
+from notbefore.control.asking import CallOf, SeenOf, ServiceOf
+from notbefore.control.routing import LIMIT, After, Id, Limit, needs, router, says
 from notbefore.core.operations import Kind
+from notbefore.core.roles import Need
 from notbefore.service import maintenance, queries
 
 routes = router("operations")
 
 
 @routes.get("/operations", responses=says(documented.Page[documented.Operation]))
+@needs(Need.SEE)
 def list_operations(
     service: ServiceOf,
+    seen: SeenOf,
     after: After = None,
     limit: Limit = LIMIT,
     live: Annotated[bool | None, Query(description="Only those that have not ended, or only those that have.")] = None,
     host: Annotated[models.HostName | None, Query()] = None,
     kind: Annotated[Kind | None, Query()] = None,
 ) -> Answer:
-    return Answer(queries.operations(service, after=after, limit=limit, live=live, host=host, kind=kind))
+    return Answer(queries.operations(service, after=after, limit=limit, live=live, host=host, kind=kind, seen=seen))
 
 
 @routes.post("/operations", status_code=201, responses=says(documented.Operations, 201))
+@needs(Need.OPERATE)
 def schedule_operations(service: ServiceOf, call: CallOf, asked: models.NewOperation) -> Answer:
     """One operation for each VM (restart, redeploy, eviction, deletion) or host (the others): all of them or none."""
     notice = None if asked.notice_minutes is None else timedelta(minutes=asked.notice_minutes)
@@ -36,16 +40,19 @@ def schedule_operations(service: ServiceOf, call: CallOf, asked: models.NewOpera
 
 
 @routes.get("/operations/{operation_id}", responses=says(documented.Operation))
-def show_operation(service: ServiceOf, operation_id: Id) -> Answer:
-    return Answer(queries.operation(service, operation_id))
+@needs(Need.SEE)
+def show_operation(service: ServiceOf, seen: SeenOf, operation_id: Id) -> Answer:
+    return Answer(queries.operation(service, operation_id, seen))
 
 
 @routes.get("/operations/{operation_id}/explanation", responses=says(documented.OperationExplanation))
-def explain_operation(service: ServiceOf, operation_id: Id) -> Answer:
+@needs(Need.SEE)
+def explain_operation(service: ServiceOf, seen: SeenOf, operation_id: Id) -> Answer:
     """Why it waits: for whom, for what, since when, until when."""
-    return Answer(queries.explain_operation(service, operation_id))
+    return Answer(queries.explain_operation(service, operation_id, seen))
 
 
 @routes.post("/operations/{operation_id}/cancel", responses=says(documented.Operation))
+@needs(Need.OPERATE)
 def cancel_operation(service: ServiceOf, call: CallOf, operation_id: Id) -> Answer:
     return Answer(maintenance.cancel_operation(service, call, operation_id))

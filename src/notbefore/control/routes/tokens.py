@@ -3,23 +3,30 @@
 from notbefore.control import documented, models
 from notbefore.control.answers import Answer
 from notbefore.control.asking import CallOf, ServiceOf
-from notbefore.control.routing import Id, router, says
+from notbefore.control.routing import Id, needs, router, says
+from notbefore.core.roles import Need
 from notbefore.service import tokens
 
 routes = router("tokens")
 
 
 @routes.get("/tokens", responses=says(documented.Page[documented.Token]))
+@needs(Need.ADMINISTER)
 def list_tokens(service: ServiceOf) -> Answer:
     return Answer(tokens.list_all(service))
 
 
 @routes.post("/tokens", status_code=201, responses=says(documented.NewToken, 201))
+@needs(Need.ADMINISTER)
 def create_token(service: ServiceOf, call: CallOf, asked: models.NewToken) -> Answer:
     """The token itself is shown this once."""
-    return Answer(tokens.create(service, call, name=asked.name, role=asked.role), 201)
+    made = tokens.create(
+        service, call, name=asked.name, role=asked.role, scopes=asked.scopes, expires_in=asked.expires_in
+    )
+    return Answer(made, 201)
 
 
 @routes.delete("/tokens/{token_id}", responses=says(documented.Token))
+@needs(Need.ADMINISTER)
 def revoke_token(service: ServiceOf, call: CallOf, token_id: Id) -> Answer:
     return Answer(tokens.revoke(service, call, token_id))

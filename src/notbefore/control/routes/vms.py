@@ -6,44 +6,52 @@ from fastapi import Query
 
 from notbefore.control import documented, models
 from notbefore.control.answers import Answer
-from notbefore.control.asking import CallOf, ServiceOf
-from notbefore.control.routing import LIMIT, After, Limit, router, says
+from notbefore.control.asking import CallOf, SeenOf, ServiceOf
+from notbefore.control.routing import LIMIT, After, Limit, needs, router, says
+from notbefore.core.roles import Need
 from notbefore.service import fleet, queries
 
 routes = router("vms")
 
 
 @routes.get("/vms", responses=says(documented.Page[documented.Vm]))
+@needs(Need.SEE)
 def list_vms(
     service: ServiceOf,
+    seen: SeenOf,
     after: After = None,
     limit: Limit = LIMIT,
     host: Annotated[models.HostName | None, Query()] = None,
     group: Annotated[models.GroupName | None, Query()] = None,
 ) -> Answer:
-    return Answer(queries.vms(service, after=after, limit=limit, host=host, group=group))
+    return Answer(queries.vms(service, after=after, limit=limit, host=host, group=group, seen=seen))
 
 
 @routes.post("/vms", status_code=201, responses=says(documented.Vm, 201))
+@needs(Need.MANAGE)
 def add_vm(service: ServiceOf, call: CallOf, asked: models.NewVm) -> Answer:
     return Answer(fleet.add_vm(service, call, asked.spec()), 201)
 
 
 @routes.get("/vms/{name}", responses=says(documented.Vm))
-def show_vm(service: ServiceOf, name: models.VmName) -> Answer:
-    return Answer(queries.vm(service, name))
+@needs(Need.SEE)
+def show_vm(service: ServiceOf, seen: SeenOf, name: models.VmName) -> Answer:
+    return Answer(queries.vm(service, name, seen))
 
 
 @routes.patch("/vms/{name}", responses=says(documented.Vm))
+@needs(Need.MANAGE)
 def change_vm(service: ServiceOf, call: CallOf, name: models.VmName, asked: models.VmChange) -> Answer:
     return Answer(fleet.set_vm(service, call, name, asked.given()))
 
 
 @routes.delete("/vms/{name}", responses=says(documented.Removed))
+@needs(Need.MANAGE)
 def remove_vm(service: ServiceOf, call: CallOf, name: models.VmName) -> Answer:
     return Answer(fleet.remove_vm(service, call, name))
 
 
 @routes.patch("/vms/{name}/policy", responses=says(documented.Policy))
+@needs(Need.MANAGE)
 def change_vm_policy(service: ServiceOf, call: CallOf, name: models.VmName, asked: models.PolicyChange) -> Answer:
     return Answer(fleet.set_vm_policy(service, call, name, asked.given()))

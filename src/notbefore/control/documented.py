@@ -1,15 +1,17 @@
 """What operators get, as the API's description tells it; the service's own views are sent as they are."""
 
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
 from notbefore.core.fleet import Listening, ScopeKind
 from notbefore.core.operations import EventType, Kind, Source, Status
 from notbefore.core.roles import Role
+from notbefore.core.rollouts import RolloutStatus, StopStatus
 
 T = TypeVar("T")
+RolloutKind = Literal["update", "migrate", "reboot"]
 
 
 class Shown(BaseModel):
@@ -154,6 +156,105 @@ class RolloutExplanation(Explanation):
     rollout: str
 
 
+class RolloutOptions(Shown):
+    kind: RolloutKind
+    hosts: str
+    """The selector, as it was written."""
+    notice_minutes: float | None
+    batch: int
+    pause_minutes: float
+    gate: str | None
+    max_failures: int
+    windows: list[str]
+
+
+class Progress(Shown):
+    """Hosts by what has become of them."""
+
+    waiting: int
+    under_way: int
+    done: int
+    failed: int
+    skipped: int
+
+
+class Verdict(Shown):
+    green: bool
+    said: str
+    at: datetime
+
+
+class Rollout(RolloutOptions):
+    id: str
+    status: RolloutStatus
+    why: str
+    """Why it is paused."""
+    turn: int
+    """From 1 on; 0 before the first."""
+    turns: int
+    turn_began_at: datetime | None
+    failures: int
+    """Hosts that failed since it was started or resumed."""
+    progress: Progress
+    gate_verdict: Verdict | None
+    created_at: datetime
+    ended_at: datetime | None
+    by: str
+    reason: str
+
+
+class RolloutHost(Shown):
+    host: str
+    turn: int
+    status: StopStatus
+    operation: str | None
+    why: str
+
+
+class PlannedTurn(Shown):
+    turn: int
+    hosts: int
+    vms: int
+    begins_at: datetime
+    first_start_at: datetime
+    ends_at: datetime
+
+
+class PlannedHost(Shown):
+    host: str
+    turn: int
+    vms: list[str]
+    announced_at: datetime
+    not_before: datetime
+    ends_at: datetime
+
+
+class PlannedScope(Shown):
+    scope: str
+    group: str | None
+    members: int
+    out_seconds: float
+    """How long something of it is out."""
+    most_out: int
+    """VMs at once."""
+    allowed: int | None
+    budget: str | None
+    """The rule that decides."""
+    delayed_hosts: int
+    """Hosts that have to wait for it."""
+
+
+class RolloutPlan(RolloutOptions):
+    begins_at: datetime
+    ends_at: datetime
+    turns: list[PlannedTurn]
+    stops: list[PlannedHost]
+    groups: list[PlannedScope]
+    empty: list[str]
+    """Hosts without VMs, which are skipped."""
+    assumes: str
+
+
 class Entry(Shown):
     seq: int
     at: datetime
@@ -169,6 +270,20 @@ class Entry(Shown):
     vm: str | None
     rollout: str | None
     data: dict[str, Any]
+
+
+class Pruned(Shown):
+    before: datetime
+    entries: int
+    operations: int
+    events: int
+    rollouts: int
+    kept: int
+    """Entries that are older but stay: of what is live, or a subscription is still to be told of them."""
+    complete: bool
+    """Whether nothing is left that could be removed."""
+    dry_run: bool
+    """Nothing was removed: this is what would be."""
 
 
 class Token(Shown):

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-View = Mapping[str, Any]
+View = dict[str, Any]
 Rendering = Callable[[Iterable[list[View]]], Iterator[bytes]]
 
 COLUMNS = (

@@ -26,7 +26,7 @@ def page(
     _require_zones(filters)
     if not seeing.may_ask_for(filters, seen):
         return {"items": [], "next": None}
-    place = {} if after is None else {"before" if newest_first else "after": after}
+    place: dict[str, Any] = {} if after is None else {"before" if newest_first else "after": after}
     with service.store.read() as reader:
         found = reader.journal(limit=limit, newest_first=newest_first, seen=seen, **place, **filters)
     items = [views.entry(seq, seeing.entry(entry, seen)) for seq, entry in found]
@@ -34,7 +34,7 @@ def page(
 
 
 def everything(service: Service, *, seen: Selector | None = None, **filters: Any) -> Iterator[list[View]]:
-    """All that fits and is there now, oldest first, in lists. Each is read on its own: nobody waits for a slow reader."""
+    """All that fits and is there now, oldest first, in lists; each is read on its own, as slowly as one likes."""
     _require_zones(filters)
     if not seeing.may_ask_for(filters, seen):
         return

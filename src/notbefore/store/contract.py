@@ -18,9 +18,11 @@ from notbefore.core.fleet import Host, Scope, Vm
 from notbefore.core.journal import Entry
 from notbefore.core.operations import Event, Kind, Operation
 from notbefore.core.selecting import Selector
+from notbefore.store.answers import Answers
 from notbefore.store.idempotency import Remembered
-from notbefore.store.subscriptions import Subscriptions
+from notbefore.store.pruning import Pruning
 from notbefore.store.rollouts import Rollouts
+from notbefore.store.subscriptions import Subscriptions
 from notbefore.store.tokens import Token
 
 View = tuple[Scope, tuple[Vm, ...], tuple[Event, ...]]
@@ -170,6 +172,12 @@ class Reader(Protocol):
 
     @property
     def subscriptions(self) -> Subscriptions: ...
+
+    @property
+    def answers(self) -> Answers: ...
+
+    @property
+    def pruning(self) -> Pruning: ...
 
 
 class Transaction(Reader, Protocol):

@@ -9,6 +9,8 @@ from notbefore.core.journal import Entry
 from notbefore.core.operations import Event, Kind, Operation
 from notbefore.core.selecting import Selector
 from notbefore.store import contract, events, fleet, idempotency, journal, loading, meta, naming, operations, tokens
+from notbefore.store.answers import Answers
+from notbefore.store.pruning import Pruning
 from notbefore.store.rollouts import Rollouts
 from notbefore.store.session import Flavour, Session
 from notbefore.store.subscriptions import Subscriptions
@@ -172,6 +174,14 @@ class SqlReader:
     @property
     def subscriptions(self) -> Subscriptions:
         return Subscriptions(self._session)
+
+    @property
+    def answers(self) -> Answers:
+        return Answers(self._session)
+
+    @property
+    def pruning(self) -> Pruning:
+        return Pruning(self._session)
 
 
 class SqlTransaction(SqlReader):

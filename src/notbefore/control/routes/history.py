@@ -6,14 +6,14 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Query
 from fastapi.responses import StreamingResponse
-from pydantic import AfterValidator, AwareDatetime
+from pydantic import AfterValidator, AwareDatetime, StrictBool
 
-from notbefore.control import documented, exporting
+from notbefore.control import documented, exporting, models
 from notbefore.control.answers import Answer
-from notbefore.control.asking import SeenOf, ServiceOf
+from notbefore.control.asking import CallOf, SeenOf, ServiceOf
 from notbefore.control.routing import LIMIT, Limit, Word, needs, router, says
 from notbefore.core.roles import Need
-from notbefore.service import history
+from notbefore.service import history, pruning
 
 LAST_POSITION = 2**63 - 1
 
@@ -28,6 +28,13 @@ def _in_utc(moment: datetime) -> datetime:
 Moment = Annotated[AwareDatetime, AfterValidator(_in_utc)]
 
 routes = router("history")
+
+
+class Prune(models.Request):
+    before: Moment
+    """At least a day ago."""
+    dry_run: StrictBool = False
+    """Only count."""
 
 
 async def _filters(
@@ -87,12 +94,22 @@ def export_history(
     service: ServiceOf,
     seen: SeenOf,
     filters: Filters,
-    format: Annotated[exporting.Format, Query()] = exporting.Format.JSONL,
+    form: Annotated[exporting.Format, Query(alias="format")] = exporting.Format.JSONL,
 ) -> StreamingResponse:
     """All that fits, oldest first, as a stream that ends with what had happened when it was asked for."""
-    kind, render = exporting.RENDERINGS[format]
+    kind, render = exporting.RENDERINGS[form]
     pages = history.everything(service, seen=seen, **filters)
     # What goes wrong at once is answered as everywhere; what goes wrong later breaks the stream off.
     first = next(pages, [])
-    name = f'attachment; filename="history.{format}"'
+    name = f'attachment; filename="history.{form}"'
     return StreamingResponse(render(chain([first], pages)), media_type=kind, headers={"Content-Disposition": name})
+
+
+@routes.post("/history/prune", responses=says(documented.Pruned))
+@needs(Need.MANAGE)
+def prune_history(service: ServiceOf, call: CallOf, asked: Prune) -> Answer:
+    """Forget what is older, but nothing live and nothing that a subscription is still to be told.
+
+    It takes at most 20 seconds; unless `complete`, ask again under another key.
+    """
+    return Answer(pruning.prune(service, call, before=asked.before, dry_run=asked.dry_run))

@@ -111,6 +111,8 @@ class Service:
         self.give_grace()
         self.nudge = threading.Event()
         """Set when there may be something for tick to do."""
+        self.awaits_results = False
+        """Whether the driver's outside may tell by itself what became of a call."""
         self.writable = True
         """Whether the store took what it was last given."""
         self._writing = threading.Lock()

@@ -55,3 +55,4 @@ class Follower:
                 self._service.refresh(tuple(scopes))
             self._position = page[-1][0]
             self._service.nudge.set()
+            self._service.tell_growth()

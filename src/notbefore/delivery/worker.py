@@ -1,0 +1,140 @@
+"""The thread that delivers: it sleeps until there is something to tell, and hands requests to a few others."""
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+
+import structlog
+from cloudevents.core.v1.event import CloudEvent
+
+from notbefore.core import errors
+from notbefore.core.journal import Entry
+from notbefore.delivery import messages, pauses, turns
+from notbefore.delivery.pauses import Pauses
+from notbefore.delivery.turns import Attempt, Lane, Outcome
+from notbefore.outgoing import Outgoing, OutgoingError, Reply
+from notbefore.service import views
+from notbefore.service.context import Service
+from notbefore.store.contract import Reader
+
+log = structlog.get_logger()
+
+LONGEST_SLEEP = timedelta(seconds=1)
+"""Another process on the same database may have left something undone."""
+PAUSE_AFTER_ERROR = timedelta(seconds=1)
+THREADS = 16
+GONE = 410
+ASK_LATER = frozenset({429, 503})
+
+
+class Worker:
+    def __init__(self, service: Service, outgoing: Outgoing, *, pauses: Pauses | None = None) -> None:
+        """`outgoing` is the worker's own: it is closed with it."""
+        self._service = service
+        self._outgoing = outgoing
+        self._pauses = pauses or Pauses()
+        self._wake = service.follow_growth()
+        self._stopping = threading.Event()
+        self._outcomes: deque[Outcome] = deque()
+        self._under_way: dict[Lane, None] = {}
+        self._source = ""
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="delivery")
+        self._thread = threading.Thread(target=self._run, name="delivery", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """At once: what is being sent is sent again after the next start, or by another process."""
+        self._stopping.set()
+        self._wake.set()
+        self._thread.join()
+        self._outgoing.close()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        try:
+            turns.give_up(self._service, list(self._outcomes), self._pauses)
+        except errors.NotbeforeError as error:
+            log.warning("What receivers answered last could not be kept", action="delivery.unkept", error=str(error))
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                idle = self._once()
+            except errors.UnavailableError as error:
+                log.warning("The store is unavailable", action="delivery.unavailable", error=str(error))
+                idle = PAUSE_AFTER_ERROR
+            except Exception:
+                log.exception("Delivery failed", action="delivery.failed")
+                idle = PAUSE_AFTER_ERROR
+            self._wake.wait(idle.total_seconds())
+
+    def _once(self) -> timedelta:
+        """One turn; gives how long there is nothing to do."""
+        service = self._service
+        self._wake.clear()
+        began = service.clock.now()
+        outcomes = list(self._outcomes)
+        answered = {outcome.attempt.lane for outcome in outcomes}
+        busy = [lane for lane in self._under_way if lane not in answered]
+        turn = turns.take(service, outcomes, busy, room=THREADS - len(busy), pauses=self._pauses)
+        for outcome in outcomes:
+            self._outcomes.popleft()
+            self._under_way.pop(outcome.attempt.lane, None)
+        if turn.attempts:
+            self._send(turn.attempts)
+        due = began if turn.more else turns.next_due(service, began)
+        if due is None:
+            return LONGEST_SLEEP
+        return max(timedelta(0), min(due - service.clock.now(), LONGEST_SLEEP))
+
+    def _send(self, attempts: Sequence[Attempt]) -> None:
+        self._source = self._source or messages.source(self._service)
+        with self._service.store.read() as reader:
+            entries = [_entry(reader, attempt.delivery.position) for attempt in attempts]
+            world = reader.load(events=[entry.event for entry in entries if entry and entry.event])
+        for attempt, entry in zip(attempts, entries, strict=True):
+            self._under_way[attempt.lane] = None
+            if entry is None:
+                # Only by a hand in the database: pruning leaves what is undelivered.
+                log.warning("An entry is gone before it was delivered", action="delivery.lost", **_facts(attempt))
+                self._answered(Outcome(attempt=attempt))
+                continue
+            event = world.events.get(entry.event or "")
+            view = views.event_of(world.operations[event.operation], event) if event else None
+            message = messages.render(self._source, attempt.delivery.position, entry, view)
+            self._pool.submit(self._deliver, attempt, message)
+
+    def _deliver(self, attempt: Attempt, event: CloudEvent) -> None:
+        try:
+            now = self._service.clock.now()
+            sent = messages.signed(event, attempt.subscription.secret, now)
+            outcome = judge(attempt, self._outgoing.post(attempt.subscription.url, sent.body, sent.headers), now)
+        except OutgoingError as error:
+            outcome = Outcome(attempt=attempt, error=error.message)
+        except Exception as error:
+            log.exception("A delivery failed", action="delivery.broken", **_facts(attempt))
+            outcome = Outcome(attempt=attempt, error=f"this is a defect: {type(error).__name__}")
+        if not (outcome.error and self._stopping.is_set()):
+            self._answered(outcome)
+
+    def _answered(self, outcome: Outcome) -> None:
+        self._outcomes.append(outcome)
+        self._wake.set()
+
+
+def judge(attempt: Attempt, reply: Reply, now: datetime) -> Outcome:
+    if 200 <= reply.status < 300:
+        return Outcome(attempt=attempt)
+    asked = pauses.retry_after(reply.headers.get("retry-after", ""), now) if reply.status in ASK_LATER else None
+    hint = "; redirects are not followed, so give the URL it leads to" if 300 <= reply.status < 400 else ""
+    return Outcome(attempt=attempt, error=f"it answered {reply.status}{hint}", gone=reply.status == GONE, asked=asked)
+
+
+def _entry(reader: Reader, position: int) -> Entry | None:
+    return next((entry for found, entry in reader.journal(after=position - 1, limit=1) if found == position), None)
+
+
+def _facts(attempt: Attempt) -> dict[str, object]:
+    return {"subscription": attempt.subscription.name, "position": attempt.delivery.position}

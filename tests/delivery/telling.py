@@ -1,0 +1,79 @@
+"""A service in whose journal things happen as a test wants it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from time import monotonic
+from typing import Any
+
+from tests.delivery.receiving import DEADLINE, Receiver
+
+from notbefore.cli.offline import Nobody
+from notbefore.clock import SystemClock
+from notbefore.core.timing import Timing
+from notbefore.delivery.pauses import Pauses
+from notbefore.delivery.worker import Worker
+from notbefore.outgoing import Outgoing
+from notbefore.service import subscriptions
+from notbefore.service.calls import SYSTEM
+from notbefore.service.context import Service, Session
+from notbefore.store.contract import Store
+
+SHORT = Pauses(first=timedelta(milliseconds=2), longest=timedelta(milliseconds=20))
+
+
+class Teller:
+    def __init__(self, store: Store, *, allow_private: bool = True) -> None:
+        self.service = Service(
+            store=store,
+            clock=SystemClock(),
+            timing=Timing(),
+            publisher=Nobody(),
+            outgoing=Outgoing(allow_private=allow_private),
+        )
+
+    def happen(self, *named: tuple[str, dict[str, Any]]) -> None:
+        def work(session: Session) -> None:
+            draft = session.draft(session.transaction.load())
+            for action, about in named:
+                draft.note(action, **about)
+            session.keep(draft)
+
+        self.service.transact(work)
+
+    def approve(self, *events: str) -> None:
+        self.happen(*(("event.approved", {"event": event, "scope": "group:web"}) for event in events))
+
+    def subscribe(self, receiver: Receiver, name: str = "pager", **more: Any) -> dict[str, Any]:
+        made = subscriptions.create(self.service, SYSTEM, name=name, url=receiver.url, **more)
+        receiver.secret = made["secret"]
+        return made
+
+    def shown(self, name: str = "pager") -> dict[str, Any]:
+        return subscriptions.show(self.service, name)
+
+    def pending(self, name: str = "pager") -> list[dict[str, Any]]:
+        items: list[dict[str, Any]] = subscriptions.deliveries(self.service, name)["items"]
+        return items
+
+    def until(self, **wanted: object) -> dict[str, Any]:
+        """The subscription, once it is so."""
+        follower = self.service.follow_growth()
+        deadline = monotonic() + DEADLINE
+        while not wanted.items() <= (found := self.shown()).items():
+            assert monotonic() < deadline, found
+            follower.wait(0.005)
+        return found
+
+    def positions(self, **filters: Any) -> list[int]:
+        with self.service.store.read() as reader:
+            return [position for position, _ in reader.journal(limit=2000, **filters)]
+
+    @contextmanager
+    def delivering(self, pauses: Pauses = SHORT, *, allow_private: bool = True) -> Iterator[Worker]:
+        worker = Worker(self.service, Outgoing(allow_private=allow_private, seconds=2), pauses=pauses)
+        worker.start()
+        try:
+            yield worker
+        finally:
+            worker.stop()

@@ -1,0 +1,73 @@
+"""Which entries a subscription wants."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from tests.store.test_subscriptions import PAGER
+
+from notbefore.core import errors
+from notbefore.core.journal import Entry
+from notbefore.core.operations import Status
+from notbefore.delivery import matching
+from notbefore.delivery.matching import Wanted
+
+AT = datetime(2026, 1, 5, tzinfo=UTC)
+EVERYTHING = replace(PAGER, types=(), groups="", statuses=())
+
+
+def entry(action: str, **about: str) -> Entry:
+    return Entry(at=AT, action=action, **about)  # type: ignore[arg-type]
+
+
+STARTED = entry("event.started", event="E", operation="o", scope="group:web-1")
+APPROVED = entry("event.approved", event="E", operation="o", scope="vm:db")
+HELD = entry("operation.held", operation="o")
+ADDED = entry("host.added", host="a")
+
+
+@pytest.mark.parametrize(
+    ("filters", "wanted"),
+    [
+        ({}, [STARTED, APPROVED, HELD, ADDED]),
+        ({"types": ["event.*"]}, [STARTED, APPROVED]),
+        ({"types": ["notbefore.event.started", "host.*"]}, [STARTED, ADDED]),
+        ({"types": ["*"]}, [STARTED, APPROVED, HELD, ADDED]),
+        ({"groups": "web-*"}, [STARTED]),
+        ({"groups": "web-*,vm:db"}, [STARTED, APPROVED]),
+        ({"statuses": ("Started",)}, [STARTED]),
+        ({"statuses": ("Scheduled", "Failed")}, [APPROVED]),
+        ({"types": ["event.*"], "groups": "vm:*", "statuses": ("Started",)}, []),
+    ],
+)
+def test_what_is_wanted(filters: dict[str, object], wanted: list[Entry]) -> None:
+    given = {name: matching.types(value) if name == "types" else value for name, value in filters.items()}  # type: ignore[arg-type]
+    subscription = replace(EVERYTHING, **given)  # type: ignore[arg-type]
+    assert [each for each in (STARTED, APPROVED, HELD, ADDED) if each in Wanted(subscription)] == wanted
+
+
+@pytest.mark.parametrize(
+    ("action", "status"),
+    [
+        ("event.scheduled", Status.SCHEDULED),
+        ("event.approved", Status.SCHEDULED),
+        ("event.postponed", Status.SCHEDULED),
+        ("event.started", Status.STARTED),
+        ("event.completed", Status.COMPLETED),
+        ("event.canceled", Status.CANCELED),
+        ("event.failed", Status.FAILED),
+    ],
+)
+def test_the_status_of_an_event_once_this_had_happened(action: str, status: Status) -> None:
+    assert matching.status(entry(action, event="E")) is status
+    assert matching.status(entry(action)) is None
+
+
+def test_lanes() -> None:
+    assert [matching.lane(each) for each in (STARTED, HELD, ADDED)] == ["E", "o", ""]
+
+
+@pytest.mark.parametrize("pattern", ["", "Event.*", "event.[ab]", "a" * 65, "event started"])
+def test_what_is_no_type_is_refused(pattern: str) -> None:
+    with pytest.raises(errors.RefusedError, match="is not a type: give one such as"):
+        matching.types([pattern])

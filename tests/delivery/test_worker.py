@@ -1,0 +1,242 @@
+"""Deliveries to receivers that really listen, and really fail."""
+
+import json
+import random
+import threading
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from cloudevents.core.bindings.http import HTTPMessage, from_structured
+from cloudevents.core.formats.json import JSONFormat
+from tests.delivery.receiving import receiving
+from tests.delivery.telling import SHORT, Teller
+
+from notbefore.core import errors
+from notbefore.service import subscriptions
+from notbefore.service.calls import SYSTEM
+from notbefore.store.contract import Store
+from notbefore.store.opening import open_store
+
+Answer = tuple[int, dict[str, str]]
+EVENTS = [f"EVENT-{number}" for number in range(8)]
+
+
+def test_what_happens_is_told_within_a_second_as_a_signed_cloud_event(teller: Teller) -> None:
+    with receiving() as receiver, teller.delivering():
+        made = teller.subscribe(receiver)
+        teller.happen(("event.started", {"event": "E", "scope": "group:web", "operation": "o", "note": "naïve"}))
+        receiver.until(lambda receiver: receiver.taken, seconds=1)
+        teller.until(pending=0)
+    (event,) = [event for event in receiver.taken if event["type"] == "notbefore.event.started"]
+    position = teller.positions(event="E")[0]
+    assert event == {
+        "specversion": "1.0",
+        "id": str(position),
+        "source": event["source"],
+        "type": "notbefore.event.started",
+        "subject": "E",
+        "time": event["data"]["entry"]["at"],
+        "datacontenttype": "application/json",
+        "data": {"entry": event["data"]["entry"], "event": None},
+    }
+    assert event["source"].startswith("urn:uuid:")
+    assert event["data"]["entry"]["seq"] == position
+    assert event["data"]["entry"]["data"] == {"note": "naïve"}
+    assert receiver.headers[-1]["content-type"].startswith("application/cloudevents+json")
+    assert made["secret"] not in str(receiver.headers)
+
+
+def test_half_the_answers_are_failures_and_still_everything_comes_in_order_per_event(teller: Teller) -> None:
+    coin = random.Random(5)
+
+    def toss(_: dict[str, Any]) -> Answer:
+        return (204, {}) if coin.random() < 0.5 else (coin.choice([500, 503, 404, 302]), {})
+
+    with receiving(toss) as receiver, teller.delivering():
+        teller.subscribe(receiver, types=["event.*", "operation.*", "host.*"])
+        for _ in range(6):
+            teller.approve(*EVENTS)
+            teller.happen(("operation.held", {"operation": "o"}), ("host.added", {"host": "a"}))
+        told = teller.positions(action="event.") + teller.positions(action="operation.") + teller.positions(host="a")
+        receiver.until(lambda receiver: len({event["id"] for event in receiver.taken}) == len(told) == 60)
+        teller.until(pending=0, status="active")
+    assert len(receiver.asked) > len(told) * 1.5
+    lanes = receiver.lanes()
+    assert set(lanes) == {*EVENTS, "o", ""}
+    for event in EVENTS:
+        assert lanes[event] == teller.positions(event=event)
+    assert lanes["o"] == teller.positions(operation="o")
+    assert lanes[""] == teller.positions(host="a")
+    assert len({event["source"] for event in receiver.taken}) == 1
+
+
+def test_one_event_that_is_refused_holds_back_itself_alone(teller: Teller) -> None:
+    refused = threading.Event()
+
+    def refuse(event: dict[str, Any]) -> Answer:
+        return (500, {}) if event["subject"] == "A" and not refused.is_set() else (200, {})
+
+    with receiving(refuse) as receiver, teller.delivering():
+        teller.subscribe(receiver, types=["event.*"])
+        for _ in range(3):
+            teller.approve("A", "B")
+        receiver.until(lambda receiver: len(receiver.taken) == 3)
+        assert list(receiver.lanes()) == ["B"]
+        first, *rest = teller.positions(event="A")
+        teller.until(pending=3)
+        assert [each["position"] for each in teller.pending()] == [first, *rest]
+        assert [each["error"] for each in teller.pending()] == ["it answered 500", "", ""]
+        refused.set()
+        receiver.until(lambda receiver: len(receiver.taken) == 6)
+    assert receiver.lanes()["A"] == [first, *rest]
+
+
+def test_a_receiver_that_stays_dead_is_parked_with_a_reason_and_goes_on_when_resumed(teller: Teller) -> None:
+    dead = threading.Event()
+    dead.set()
+    impatient = replace(SHORT, patience=timedelta(milliseconds=60))
+    with receiving(lambda _: (500, {}) if dead.is_set() else (200, {})) as receiver, teller.delivering(impatient):
+        teller.subscribe(receiver, types=["event.*"])
+        teller.approve("A", "A")
+        parked = teller.until(status="parked")
+        position = teller.positions(event="A")[0]
+        assert parked["why"].startswith(f"entry {position} was tried ")
+        assert parked["why"].endswith("in the end: it answered 500")
+        tried = len(receiver.asked)
+        teller.approve("A", "B")
+        assert len(teller.positions(action="subscription.parked")) == 1
+        assert [each["position"] for each in teller.pending()] == teller.positions(event="A")[:2]
+        dead.clear()
+        assert len(receiver.asked) == tried
+        resumed = subscriptions.resume(teller.service, SYSTEM, "pager")
+        assert (resumed["status"], resumed["why"]) == ("active", "")
+        receiver.until(lambda receiver: len(receiver.taken) == 4)
+    assert receiver.lanes() == {"A": teller.positions(event="A"), "B": teller.positions(event="B")}
+
+
+def test_gone_is_believed_at_once(teller: Teller) -> None:
+    with receiving(lambda _: (410, {})) as receiver, teller.delivering():
+        teller.subscribe(receiver, types=["event.*"])
+        teller.approve("A")
+        parked = teller.until(status="parked")
+    assert parked["why"] == "the receiver does not want any more: it answered 410"
+    assert len(receiver.asked) == 1
+
+
+def test_a_receiver_that_asks_for_a_pause_gets_it(teller: Teller) -> None:
+    with receiving(lambda _: (429, {"Retry-After": "600"})) as receiver:
+        teller.subscribe(receiver, types=["event.*"])
+        slow = replace(SHORT, longest=timedelta(minutes=5))
+        teller.approve("A")
+        with teller.delivering(slow):
+            receiver.until(lambda receiver: receiver.asked)
+            while not teller.pending() or not teller.pending()[0]["error"]:
+                receiver.until(lambda receiver: receiver.at_once == 0)
+        (waiting,) = teller.pending()
+    assert (waiting["attempts"], waiting["error"]) == (1, "it answered 429")
+    assert waiting["due_at"] > teller.service.clock.now().isoformat()
+
+
+def test_nothing_is_lost_when_it_is_stopped_in_the_middle(teller: Teller) -> None:
+    hanging = threading.Event()
+
+    def hang(_: dict[str, Any]) -> Answer:
+        hanging.wait(10)
+        return 200, {}
+
+    with receiving(hang) as receiver:
+        teller.subscribe(receiver, types=["event.*"])
+        with teller.delivering():
+            teller.approve(*EVENTS, *EVENTS)
+            receiver.until(lambda receiver: len(receiver.asked) == 4)
+        assert [each["attempts"] for each in teller.pending()] == [0] * 16
+        hanging.set()
+        with teller.delivering():
+            receiver.until(lambda receiver: len({event["id"] for event in receiver.taken}) == 16)
+            teller.until(pending=0)
+    assert receiver.most_at_once <= 8
+    assert receiver.lanes() == {event: teller.positions(event=event) for event in EVENTS}
+
+
+def test_several_processes_do_not_tell_the_same_thing_twice(teller: Teller) -> None:
+    other = Teller(teller.service.store)
+    with receiving() as receiver, teller.delivering(), other.delivering():
+        teller.subscribe(receiver, types=["event.*"])
+        for _ in range(5):
+            teller.approve(*EVENTS)
+            other.approve(*EVENTS)
+        receiver.until(lambda receiver: len(receiver.taken) == 80)
+        teller.until(pending=0)
+    assert len({event["id"] for event in receiver.taken}) == len(receiver.asked) == 80
+    assert all(receiver.lanes()[event] == teller.positions(event=event) for event in EVENTS)
+
+
+def test_what_was_told_is_told_again_from_a_position(teller: Teller) -> None:
+    with receiving() as receiver, teller.delivering():
+        teller.subscribe(receiver, types=["event.*"])
+        teller.approve("A", "B", "A")
+        receiver.until(lambda receiver: len(receiver.taken) == 3)
+        teller.until(pending=0)
+        first = teller.positions(event="A")[0]
+        subscriptions.replay(teller.service, SYSTEM, "pager", first)
+        receiver.until(lambda receiver: len(receiver.taken) == 5)
+        teller.until(pending=0)
+    assert sorted(event["id"] for event in receiver.taken[:3]) == [str(first), str(first + 1), str(first + 2)]
+    assert sorted(event["id"] for event in receiver.taken[3:]) == [str(first + 1), str(first + 2)]
+
+
+def test_a_private_address_is_not_sent_to_once_that_is_no_longer_allowed(teller: Teller) -> None:
+    with receiving() as receiver:
+        teller.subscribe(receiver, types=["event.*"])
+        teller.approve("A")
+        with teller.delivering(allow_private=False):
+            while not teller.pending() or not teller.pending()[0]["error"]:
+                teller.service.follow_growth().wait(0.005)
+    assert "allow_private_targets" in teller.pending()[0]["error"]
+    assert receiver.asked == []
+
+
+def test_a_subscription_begins_where_it_is_told_and_takes_many_in_pages(teller: Teller) -> None:
+    teller.happen(*(("host.added", {"host": "a"}),) * 1200, ("event.started", {"event": "E"}))
+    with receiving() as receiver, teller.delivering():
+        teller.subscribe(receiver, types=["event.*"], after=0)
+        receiver.until(lambda receiver: receiver.taken, seconds=2)
+
+
+def test_a_receiver_can_read_it_with_the_package(teller: Teller) -> None:
+    with receiving() as receiver, teller.delivering():
+        teller.subscribe(receiver, types=["event.*"])
+        teller.approve("A")
+        receiver.until(lambda receiver: receiver.taken)
+    message = HTTPMessage(headers=receiver.headers[0], body=json.dumps(receiver.taken[0]).encode())
+    event = from_structured(message, JSONFormat())
+    assert (event.get_type(), event.get_subject()) == ("notbefore.event.approved", "A")
+
+
+def test_a_private_target_is_refused_when_it_is_given(teller: Teller) -> None:
+    strict = Teller(teller.service.store, allow_private=False)
+    for url in ("http://127.0.0.1/", "https://169.254.169.254/latest", "https://[::1]/"):
+        with pytest.raises(errors.RefusedError, match="allow_private_targets"):
+            subscriptions.create(strict.service, SYSTEM, name="pager", url=url)
+
+
+def test_on_postgresql_other_processes_take_over(migrated_postgres_url: str) -> None:
+    store: Store = open_store(migrated_postgres_url, migrate=False)
+    another: Store = open_store(migrated_postgres_url, migrate=False)
+    try:
+        mine, theirs = Teller(store), Teller(another)
+        with receiving() as receiver:
+            mine.subscribe(receiver, types=["event.*"])
+            with mine.delivering():
+                mine.approve("A", "B")
+                receiver.until(lambda receiver: len(receiver.taken) == 2)
+            theirs.approve("A", "B")
+            with theirs.delivering():
+                receiver.until(lambda receiver: len(receiver.taken) == 4)
+                mine.until(pending=0)
+        assert receiver.lanes() == {"A": mine.positions(event="A"), "B": mine.positions(event="B")}
+    finally:
+        store.close()
+        another.close()

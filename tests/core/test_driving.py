@@ -309,3 +309,16 @@ def test_the_journal_has_what_each_call_came_to() -> None:
     site.tick()
     site.report(operation.id, Finished(failures={"db": "exit code 3"}, calls=({"vms": ["db"], "exit_code": 3},)))
     assert site.journal[-1].data["calls"] == [{"vms": ["db"], "exit_code": 3}]
+
+
+def test_only_what_says_all_of_the_present_try_is_about_it() -> None:
+    site = alone()
+    operation = site.schedule(Kind.HOST_REBOOT, "a")
+    both = Finished(done=("db",), failures={"www": "no"})
+    assert not driving.concerns(site.operation(operation), 1, both)
+    site.tick()
+    started = site.operation(operation)
+    assert driving.concerns(started, 1, both)
+    assert not driving.concerns(started, 2, both)
+    assert not driving.concerns(started, 1, Finished(done=("db",), failures={}))
+    assert not driving.concerns(started, 1, Finished(done=("db", "www", "x"), failures={}))

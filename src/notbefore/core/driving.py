@@ -107,6 +107,15 @@ def answer(draft: Draft, operation: Operation, attempt: int, outcome: Outcome) -
         _record(draft, replace(operation, failures={}, due_at=draft.now), outcome)
 
 
+def concerns(operation: Operation, attempt: int, outcome: Finished) -> bool:
+    """Whether it tells what became of the present try: of all that are asked for, and of nobody else.
+
+    The number alone does not say: a VM for which a host was found later is asked for under the same.
+    """
+    present = operation.status is Status.STARTED and operation.attempt + 1 == attempt
+    return present and {*outcome.done, *outcome.failures} == set(asked_for(operation))
+
+
 def asked_for(operation: Operation) -> tuple[str, ...]:
     """Those of the remaining VMs that the driver can be asked for."""
     moves = operation.kind.traits.moves

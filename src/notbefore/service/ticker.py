@@ -9,11 +9,11 @@ from time import monotonic
 import structlog
 
 from notbefore.core import errors
-from notbefore.core.driving import Outcome, Task
+from notbefore.core.driving import Finished, Outcome, Task
 from notbefore.drivers.interface import Driver
 from notbefore.drivers.line import Line
 from notbefore.drivers.terms import Terms
-from notbefore.service import ticking, upkeep
+from notbefore.service import answering, ticking, upkeep
 from notbefore.service.context import Service
 
 log = structlog.get_logger()
@@ -31,7 +31,10 @@ class Ticker:
         self._line = Line(driver, self._terms, service.clock, self._take)
         self._stopping = threading.Event()
         self._answers: deque[ticking.Report] = deque()
-        self._under_way: dict[str, None] = {}
+        self._under_way: dict[str, int] = {}
+        """Attempts by operation."""
+        self._lost: set[str] = set()
+        """Operations under way that are no longer ours."""
         self._thread = threading.Thread(target=self._run, name="ticker", daemon=True)
         self._renewal = Repeating(ticking.CLAIM / 3, self._renew)
         self._upkeep = Repeating(upkeep.INTERVAL, lambda: upkeep.keep_up(service))
@@ -69,6 +72,7 @@ class Ticker:
         service.nudge.clear()
         self._renewal.run_if_due()
         self._upkeep.run_if_due()
+        self._tell_those_who_wait()
         reports = list(self._answers)
         answered = {report.operation for report in reports}
         tasks = ticking.tick(service, reports, [key for key in self._under_way if key not in answered])
@@ -76,7 +80,7 @@ class Ticker:
             self._answers.popleft()
             self._under_way.pop(report.operation, None)
         for task in tasks:
-            self._under_way[task.operation] = None
+            self._under_way[task.operation] = task.attempt
             self._line.enter(task)
         due = ticking.next_due(service)
         if due is None:
@@ -87,9 +91,17 @@ class Ticker:
         self._answers.append(ticking.Report(operation=task.operation, attempt=task.attempt, outcome=outcome))
         self._service.nudge.set()
 
+    def _tell_those_who_wait(self) -> None:
+        if not self._under_way or not self._service.awaits_results:
+            return
+        told = dict(answering.answers(self._service, self._under_way))
+        # Nobody wants to know any more; why wait?
+        told |= {(key, self._under_way[key]): Finished(failures={}) for key in self._lost & self._under_way.keys()}
+        self._terms.letterbox.show(told)
+
     def _renew(self) -> None:
         if self._under_way:
-            ticking.renew_claims(self._service, list(self._under_way))
+            self._lost = self._under_way.keys() - ticking.renew_claims(self._service, self._under_way)
 
 
 class Repeating:

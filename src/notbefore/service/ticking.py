@@ -44,6 +44,11 @@ def tick(service: Service, reports: Sequence[Report] = (), under_way: Collection
         for report in reports:
             if operation := draft.world.operations.get(report.operation):
                 driving.report(draft, operation, service.process, report.attempt, report.outcome)
+        for told in session.transaction.answers.of(due):
+            # Whoever asked has died meanwhile.
+            operation = draft.operation(told.operation)
+            if driving.concerns(operation, told.attempt, told.outcome):
+                driving.answer(draft, operation, told.attempt, told.outcome)
         mine = {*due, *(report.operation for report in reports)}
         turns = sorted((draft.world.operations[key] for key in mine if key in draft.world.operations), key=_turn)
         tasks = [task for operation in turns if (task := _step(service, draft, operation.id))]
@@ -67,11 +72,13 @@ def give_up_claims(service: Service) -> None:
     service.transact(work)
 
 
-def renew_claims(service: Service, operations: Sequence[str]) -> None:
-    def work(session: Session) -> None:
-        session.transaction.renew_claims(service.process, operations, session.now + CLAIM)
+def renew_claims(service: Service, operations: Collection[str]) -> list[str]:
+    """Gives those that were still ours."""
 
-    service.transact(work)
+    def work(session: Session) -> list[str]:
+        return session.transaction.renew_claims(service.process, operations, session.now + CLAIM)
+
+    return service.transact(work)
 
 
 def _load(reader: Reader, operations: Collection[str]) -> World:

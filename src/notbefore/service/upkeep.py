@@ -16,6 +16,7 @@ def keep_up(service: Service) -> None:
     def work(session: Session) -> None:
         _show_life(service, session)
         session.transaction.forget_before(session.now - REMEMBERED)
+        session.transaction.answers.forget_before(session.now - REMEMBERED)
 
     service.transact(work)
 

@@ -10,10 +10,14 @@ from notbefore.core.windows import Window
 
 def demands(draft: Draft, vms: Iterable[str], rollout: str | None) -> dict[str, tuple[Window, ...]]:
     """Who asks for which windows: scopes by their keys, and the rollout."""
-    asked = {key: draft.scope(key).policy.windows for key in {draft.vm(name).scope: None for name in vms}}
-    if rollout is not None:
-        asked[rollout] = draft.rollout(rollout).options.windows
-    return {who: wanted for who, wanted in asked.items() if wanted}
+    asked = of_scopes(draft, vms)
+    own = draft.rollout(rollout).options.windows if rollout is not None else ()
+    return {**asked, rollout: own} if rollout is not None and own else asked
+
+
+def of_scopes(draft: Draft, vms: Iterable[str]) -> dict[str, tuple[Window, ...]]:
+    asked = {key: draft.scope(key).policy.windows for key in dict.fromkeys(draft.vm(name).scope for name in vms)}
+    return {key: wanted for key, wanted in asked.items() if wanted}
 
 
 def first_start(draft: Draft, vms: Iterable[str], rollout: str | None, earliest: datetime) -> datetime:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from notbefore.core import budgets, calendar, turns, windows
+from notbefore.core import budgets, turns, windows
 from notbefore.core.budgets import Rule, Standing
 from notbefore.core.draft import Draft
 from notbefore.core.operations import Kind, Status
@@ -60,7 +60,7 @@ class Plan:
 def plan(draft: Draft, request: Request) -> Plan:
     """What happens if nobody approves early, every gate is green and nothing fails."""
     hosts = turns.chosen_hosts(request, draft.world.hosts)
-    turns.require_possible(draft, hosts)
+    turns.require_possible(draft, request, hosts)
     order = turns.assign(draft, hosts)
     by_turn: dict[int, list[str]] = {}
     empty = [host for host in hosts if not draft.vms_on(host)]
@@ -211,14 +211,8 @@ class _Prediction:
                 yield ends_at, event.id, part
 
     def _demand(self, host: str) -> _Demand:
-        load = turns.parts(self._draft, host)
-        asked = calendar.demands(self._draft, [vm.name for vm in self._draft.vms_on(host)], None)
-        wanted = dict.fromkeys(
-            [*asked.values(), *([self._request.options.windows] if self._request.options.windows else [])]
-        )
-        if wanted and windows.next_open(wanted, self._draft.now) is None:
-            raise calendar.never([*asked, *(["rollout"] if self._request.options.windows else [])])
-        return _Demand(windows=tuple(wanted), parts=load)
+        wanted = dict.fromkeys(turns.demands(self._draft, self._request, host).values())
+        return _Demand(windows=tuple(wanted), parts=turns.parts(self._draft, host))
 
     def _opening(self, wanted: tuple[tuple[Window, ...], ...], earliest: datetime) -> datetime:
         if not wanted:

@@ -4,9 +4,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from notbefore.core import budgets, errors
+from notbefore.core import budgets, calendar, errors, windows
 from notbefore.core.draft import Draft
 from notbefore.core.rollouts import MOST_HOSTS, Request, require_sound
+from notbefore.core.windows import Window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,17 +33,21 @@ def chosen_hosts(request: Request, hosts: Iterable[str]) -> list[str]:
 
 def assign(draft: Draft, hosts: Collection[str]) -> dict[str, int]:
     """For each host the first turn in which no scope would have two update domains out."""
-    taken: dict[str, dict[int, int]] = {}
+    # Turns are bits of a number: all that a scope has, and those of each of its update domains.
+    taken: dict[str, int] = {}
+    of_domain: dict[tuple[str, int], int] = {}
     found: dict[str, int] = {}
     loads = {host: parts(draft, host) for host in hosts}
     for host in sorted(hosts, key=lambda host: (_usual_domain(loads[host]), host)):
-        mine = [(taken.setdefault(part.scope, {}), part.update_domain) for part in loads[host]]
-        turn = 0
-        while any(domains.get(turn, domain) != domain for domains, domain in mine):
-            turn += 1
-        for domains, domain in mine:
-            domains[turn] = domain
-        found[host] = turn
+        closed = 0
+        for part in loads[host]:
+            closed |= taken.get(part.scope, 0) & ~of_domain.get((part.scope, part.update_domain), 0)
+        turn = ~closed & (closed + 1)
+        for part in loads[host]:
+            taken[part.scope] = taken.get(part.scope, 0) | turn
+            key = (part.scope, part.update_domain)
+            of_domain[key] = of_domain.get(key, 0) | turn
+        found[host] = turn.bit_length() - 1
     return found
 
 
@@ -51,14 +56,26 @@ def parts(draft: Draft, host: str) -> tuple[Part, ...]:
     return tuple(Part(scope=scope, update_domain=domain, vms=vms) for (scope, domain), vms in counted.items())
 
 
-def require_possible(draft: Draft, hosts: Iterable[str]) -> None:
+def require_possible(draft: Draft, request: Request, hosts: Iterable[str]) -> None:
     """Refuse budgets that can never be met, and windows that are never open together."""
+    known: set[frozenset[tuple[Window, ...]]] = set()
     for host in hosts:
+        asked = demands(draft, request, host)
+        together = frozenset(asked.values())
+        if together not in known and windows.next_open(together, draft.now) is None:
+            raise calendar.never(asked)
+        known.add(together)
         for part in parts(draft, host):
             policy = draft.scope(part.scope).policy
             if budgets.has_budget(policy):
                 size = draft.size_of(part.scope)
                 budgets.require_possible(part.scope, policy, members=size, vms=part.vms, host=host)
+
+
+def demands(draft: Draft, request: Request, host: str) -> dict[str, tuple[Window, ...]]:
+    """Who asks for which windows: the scopes on a host, and the rollout."""
+    asked = calendar.of_scopes(draft, [vm.name for vm in draft.vms_on(host)])
+    return {**asked, "rollout": request.options.windows} if request.options.windows else asked
 
 
 def _usual_domain(load: Sequence[Part]) -> int:

@@ -54,10 +54,10 @@ def start(service: Service, call: Call, request: Request) -> View:
     return command(service, call, work)
 
 
-@garbage.put_off()
 def _order(draft: Draft, request: Request) -> dict[str, int]:
-    planning.plan(draft, request)
-    return turns.assign(draft, turns.chosen_hosts(request, draft.world.hosts))
+    hosts = turns.chosen_hosts(request, draft.world.hosts)
+    turns.require_possible(draft, request, hosts)
+    return turns.assign(draft, hosts)
 
 
 def page(service: Service, *, after: str | None = None, limit: int = 100, live: bool | None = None) -> View:

@@ -9,6 +9,7 @@ import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -20,6 +21,7 @@ from notbefore.settings import OperatorSettings
 
 TIMEOUT = 60
 PAGE = 500
+PIECE = 64 * 1024
 CHANGING = frozenset({"POST", "PATCH", "DELETE"})
 HASTE = 2
 """Seconds that advice on an error may take."""
@@ -104,6 +106,13 @@ class Rest:
                 return
             left = None if left is None else left - len(page["items"])
 
+    def pieces(self, *path: str, **query: object) -> Iterator[bytes]:
+        """An answer of any length, as it comes."""
+        request = self._request("GET", path, query)
+        with self._explained(), self._opener.open(request, timeout=self._timeout) as answer:
+            while piece := answer.read1(PIECE):
+                yield piece
+
     def _ask(
         self,
         method: str,
@@ -112,6 +121,16 @@ class Rest:
         data: bytes | _Counted | None = None,
         kind: str = "",
     ) -> View:
+        return self._carry_out(self._request(method, path, query, data, kind))
+
+    def _request(
+        self,
+        method: str,
+        path: Sequence[str],
+        query: Mapping[str, object],
+        data: bytes | _Counted | None = None,
+        kind: str = "",
+    ) -> urllib.request.Request:
         for part in path:
             # A slash would be read as a part of the path, whichever way it is sent.
             if not part or "/" in part:
@@ -125,7 +144,7 @@ class Rest:
             request.add_header("Content-Type", kind)
         if isinstance(data, _Counted):
             request.add_header("Content-Length", str(len(data.getbuffer())))
-        return self._carry_out(request)
+        return request
 
     def _carry_out(self, request: urllib.request.Request) -> View:
         return self._answer(request)
@@ -133,9 +152,14 @@ class Rest:
     def _answer(self, request: urllib.request.Request) -> View:
         if isinstance(request.data, _Counted):
             request.data.seek(0)
+        with self._explained(), self._opener.open(request, timeout=self._timeout) as answer:
+            return self._decoded(answer.status, answer.reason, answer.read())
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Whatever goes wrong in asking is one clear error."""
         try:
-            with self._opener.open(request, timeout=self._timeout) as answer:
-                return self._decoded(answer.status, answer.reason, answer.read())
+            yield
         except urllib.error.HTTPError as error:
             with error:
                 raise self._refusal(error.code, error.reason, _body(error)) from None
@@ -214,6 +238,11 @@ class Api(Rest):
     def hasty(self, seconds: float = HASTE) -> "Api":
         """One that does not wait long for answers."""
         return Api(self._settings, timeout=seconds)
+
+    def _request(self, *arguments: Any) -> urllib.request.Request:
+        request = super()._request(*arguments)
+        request.add_header("Authorization", f"Bearer {self._tokens[0]}")
+        return request
 
     def _authorized(self, request: urllib.request.Request) -> View:
         while True:

@@ -157,6 +157,28 @@ def operation(api: Api, view: View) -> Look:
     return look
 
 
+def rollout(api: Api, view: View) -> Look:
+    """How a rollout is looked at, host by host."""
+
+    def look() -> Seen:
+        found = api.get("rollouts", view["id"])
+        over = bool(found["ended_at"])
+        why = found["why"] if over else str(api.get("rollouts", view["id"], "explanation")["sentence"])
+        counts = found["progress"]
+        return Seen(
+            view=found,
+            what=f"Rollout {found['id']} ({found['kind']} of {found['hosts']})",
+            status=found["status"],
+            why=why,
+            over=over,
+            good=not over or found["status"] == "Completed",
+            done=counts["done"] + counts["failed"] + counts["skipped"],
+            total=sum(counts.values()),
+        )
+
+    return look
+
+
 def is_of_host(operation: View) -> bool:
     return Kind(operation["kind"]).traits.of_host
 

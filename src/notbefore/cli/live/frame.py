@@ -85,21 +85,17 @@ def _guess(event: View) -> str:
 def _rollouts(rollouts: Sequence[View], width: int) -> Iterator[Text]:
     for rollout in rollouts:
         line = Text.assemble((plain(f"rollout {rollout['kind']} {rollout['hosts']}  "), "bold"))
-        line.append(plain(str(rollout["status"])), style=STYLE.get(str(rollout["status"]), ""))
-        if done := _done(rollout):
-            line.append(f"  {_bar(*done, BAR if width >= NARROW else BAR // 2)} {done[0]}/{done[1]} hosts")
-        if why := rollout.get("why"):
-            line.append(f"  {plain(str(why))}", style="dim")
+        line.append(rollout["status"], style=STYLE.get(rollout["status"], ""))
+        done, total = _done(rollout)
+        line.append(f"  {_bar(done, total, BAR if width >= NARROW else BAR // 2)} {done}/{total} hosts")
+        line.append(f"  {plain(rollout['why'])}", style="dim")
         yield line
 
 
-def _done(rollout: View) -> tuple[int, int] | None:
+def _done(rollout: View) -> tuple[int, int]:
     """How many of its hosts are behind it, of how many."""
-    counts = rollout.get("stops")
-    if not isinstance(counts, dict):
-        return None
-    over = sum(int(count) for status, count in counts.items() if status not in ("Waiting", "Under way"))
-    return over, sum(map(int, counts.values()))
+    counts = rollout["progress"]
+    return counts["done"] + counts["failed"] + counts["skipped"], sum(counts.values())
 
 
 def _bar(done: int, total: int, width: int) -> str:

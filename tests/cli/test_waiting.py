@@ -1,0 +1,143 @@
+"""`--wait`: how it ends, what it says meanwhile, and what it leaves alone."""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+from tests.acceptance.running import Server, serving, until
+from tests.cli.conftest import alone
+
+from notbefore.cli import waiting
+from notbefore.cli.main import main
+from notbefore.cli.waiting import Patience, Seen, UnfinishedError
+from notbefore.core import errors
+
+__all__ = ["alone"]
+
+FLEET = {
+    "hosts": {"host-a": {}, "host-b": {}},
+    "groups": {"web": {"kind": "availability-set", "policy": {"listening": "always"}}},
+    "vms": {
+        "web-0": {"host": "host-a", "group": "web"},
+        "web-1": {"host": "host-b", "group": "web", "update_domain": 1},
+        "db": {"host": "host-b", "policy": {"listening": "always"}},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(tmp_path_factory.mktemp("waiting"), "--speed", "3000") as found:
+        found.post("/v1/fleet", FLEET)
+        yield found
+
+
+@pytest.fixture
+def here(server: Server, alone: None, monkeypatch: pytest.MonkeyPatch) -> Server:
+    monkeypatch.setenv("NOTBEFORE_CONTROL", f"http://{server.operators}")
+    monkeypatch.setenv("NOTBEFORE_TOKEN", server.token)
+    return server
+
+
+def live(server: Server, vm: str) -> Any:
+    return until(lambda: next(iter(server.get(f"/v1/events?live=true&vm={vm}")["items"]), None))
+
+
+def test_to_the_end_with_a_word_on_why(here: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["vm", "restart", "web-0", "--notice", "60", "--wait"]) == 0
+    said = capsys.readouterr()
+    assert said.out.splitlines()[-1] == "Restart of web-0 is Completed."
+    assert said.err.startswith("Restart of web-0 is Scheduled. It waits for approval by web (web-0), until ")
+    assert "\x1b" not in said.err
+
+
+def test_what_was_cancelled_has_failed_and_by_whom(here: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    def cancel() -> None:
+        here.post(f"/v1/events/{live(here, 'db')['id']}/cancel")
+
+    other = threading.Thread(target=cancel)
+    other.start()
+    assert main(["vm", "restart", "db", "--notice", "2d", "--wait", "--json"]) == 1
+    other.join()
+    said = capsys.readouterr()
+    [operation] = json.loads(said.out)["operations"]
+    assert operation["status"] == "Canceled"
+    assert said.err.splitlines()[-1] == "notbefore: Restart of db is Canceled: by operator:admin"
+
+
+def test_no_longer_than_it_may(here: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["host", "update", "host-b", "--notice", "2d", "--wait-limit", "1s"]) == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "the time of --wait-limit is over" in said
+    assert "Host-update of host-b is still Scheduled. It waits for approval by " in said
+    event = live(here, "db")
+    assert event["status"] == "Scheduled"
+    here.post(f"/v1/events/{event['id']}/cancel")
+
+
+def test_a_limit_that_is_none_is_refused_before_anything_is_done(
+    here: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["vm", "redeploy", "db", "--wait-limit", "soon"]) == 2
+    assert "'soon' is not a duration" in capsys.readouterr().err
+    assert here.get("/v1/events?live=true&vm=db")["items"] == []
+
+
+def test_control_c_leaves_it_as_it_is(here: Server) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "notbefore", "vm", "restart", "db", "--notice", "2d", "--wait"],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stderr is not None
+    assert "It waits for approval by db" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=30)[1]
+    assert said == "No longer waiting; it goes on without this command. `notbefore watch` shows how.\n"
+    assert process.returncode == 130
+    here.post(f"/v1/events/{live(here, 'db')['id']}/cancel")
+
+
+def seen(status: str, *, over: bool = False, good: bool = True) -> Seen:
+    return Seen(view={}, what="It", status=status, over=over, good=good)
+
+
+def test_a_server_that_is_away_for_a_while_is_waited_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "EVERY", 0.01)
+    answers: list[Seen | None] = [seen("Scheduled"), None, None, seen("Scheduled"), seen("Completed", over=True)]
+
+    def look() -> Seen:
+        answer = answers.pop(0)
+        if answer is None:
+            raise errors.UnavailableError("cannot reach it")
+        return answer
+
+    [ended] = waiting.until_over([look], Patience())
+    assert ended.over
+    said = capsys.readouterr().err
+    assert said.count("cannot reach it. Trying again.") == 1
+    assert said.count("It is Scheduled.") == 1
+
+
+def test_many_are_asked_about_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "EVERY", 0.0)
+    asked: list[int] = []
+
+    def look(number: int) -> Seen:
+        asked.append(number)
+        return seen("Failed", over=asked.count(number) == 2, good=number != 7)
+
+    ended = waiting.until_over([partial(look, number) for number in range(25)], Patience())
+    assert asked[:25] == list(range(25))
+    assert len(ended) == 25
+    with pytest.raises(UnfinishedError, match=r"^It is Failed$"):
+        waiting.require_good(ended)

@@ -1,0 +1,241 @@
+"""`notbefore watch`: one frame, a terminal that is left clean, lines of JSON, and a server that goes away."""
+
+import fcntl
+import json
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from tests.cli.conftest import Run
+from tests.cli.stranger import answer, stranger
+from tests.control.running import Control, running, serving
+
+from notbefore import settings
+from notbefore.cli.api import AnswerError, Api
+from notbefore.cli.live import frame, scene
+from notbefore.cli.live.scene import Looker, Scene
+from notbefore.control import app
+from notbefore.control.server import ControlServer
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+@contextmanager
+def on_a_terminal(*arguments: str, columns: int = 100, rows: int = 24) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "notbefore", *arguments],
+        env=os.environ | {"TERM": "xterm-256color"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    try:
+        yield process, ours
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
+def read_until(terminal: int, wanted: str) -> str:
+    """What was drawn until something was; a terminal that closes before is an error."""
+    said = ""
+    while wanted not in said:
+        said += os.read(terminal, 65536).decode(errors="replace")
+    return said
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_a_terminal_is_drawn_on_and_left_clean(fresh: Run, ending: signal.Signals) -> None:
+    fresh("vm", "restart", "web-0")
+    with on_a_terminal("watch") as (process, terminal):
+        said = read_until(terminal, "It waits for approval by web (web-0)")
+        assert "\x1b[?1049h" in said
+        assert re.search(r"1[45] min (\d+ s)?", said)
+        assert "event.scheduled by operator:admin" in said
+        process.send_signal(ending)
+        assert read_until(terminal, "\x1b[?1049l").endswith("\x1b[?25h\x1b[?1049l")
+        assert process.wait(30) == 0
+
+
+def test_one_frame(fresh: Run) -> None:
+    assert "There are no live events." in fresh("watch", "--once").out
+    fresh("vm", "restart", "web-0")
+    # Nobody looks at what is no terminal: one frame is all there is.
+    lines = fresh("watch").out.splitlines()
+    [event] = [line for line in lines if line.startswith("Scheduled")]
+    assert re.match(
+        r"Scheduled +1[45] min( \d+ s)?  Reboot     web: web-0  It waits for approval by web \(web-0\), until ", event
+    )
+    [view] = fresh("watch", "--once", "--json").json["events"]
+    assert view["why"].startswith("It waits for approval by web (web-0)")
+
+
+def test_json_is_a_line_for_each_change(fresh: Run) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "notbefore", "watch", "--json"], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert json.loads(process.stdout.readline())["events"] == []
+    fresh("vm", "restart", "db")
+    assert json.loads(process.stdout.readline())["events"][0]["resources"] == ["db"]
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=30)[0] == ""
+    assert process.returncode == 0
+
+
+def test_without_a_server_there_is_no_frame(run: Run) -> None:
+    ran = run("watch", "--once", "--control-url", "http://127.0.0.1:9", "--token", "t")
+    assert (ran.code, ran.err) == (
+        1,
+        "notbefore: cannot reach the control plane at http://127.0.0.1:9: is `notbefore serve` running?\n",
+    )
+
+
+def api(url: str, token: str) -> Api:
+    return Api(settings.load_operator({}, {"NOTBEFORE_CONTROL": url, "NOTBEFORE_TOKEN": token}))
+
+
+def test_a_server_that_restarts_is_found_again(alone: None, tmp_path: Path) -> None:
+    with running(tmp_path) as control:
+        with serving(ControlServer(app.create(control.service, control.metrics), "127.0.0.1", 0)) as port:
+            looker = Looker(api(f"http://127.0.0.1:{port}", control.token))
+            control.post("/v1/hosts", {"name": "h"})
+            control.post("/v1/vms", {"name": "v", "host": "h"})
+            control.post("/v1/operations", {"kind": "restart", "names": ["v"]})
+            assert len(looker.look().events) == 1
+        lost = looker.look()
+        assert lost.lost_since is not None
+        assert looker.look().lost_since == lost.lost_since
+        assert lost.events
+        assert f"not reachable since {lost.lost_since:%H:%M:%S} UTC, trying again" in drawn(lost)
+        with serving(ControlServer(app.create(control.service, control.metrics), "127.0.0.1", port)):
+            assert looker.look().lost_since is None
+
+
+class Counting(Api):
+    asked = 0
+
+    def get(self, *path: str, **query: object) -> Any:
+        self.asked += 1
+        return super().get(*path, **query)
+
+
+def test_little_is_asked_while_nothing_happens(cli: Run, module_control: Control) -> None:
+    counting = Counting(settings.load_operator({}, os.environ))
+    looker = Looker(counting)
+    looker.look()
+    before = counting.asked
+    looker.look()
+    assert counting.asked == before + 1
+    cli("host", "add", "news")
+    looker.look()
+    assert counting.asked > before + 2
+
+
+def test_what_is_refused_ends_it(run: Run, module_control: Control) -> None:
+    ran = run("watch", "--once", "--control-url", module_control.url, "--token", "wrong")
+    assert "A valid bearer token is needed" in ran.err
+
+
+def test_a_server_without_rollouts_has_none_and_one_in_trouble_is_waited_for(alone: None) -> None:
+    missing = answer("404 Not Found", b'{"error": {"code": "not_found", "message": "nothing", "facts": {}}}')
+    trouble = answer("503 Away", b'{"error": {"code": "unavailable", "message": "the disk is full", "facts": {}}}')
+    page = answer("200 OK", b'{"items": [], "next": null}')
+    with stranger(page, page, missing, trouble) as server:
+        looker = Looker(api(server.url, "t"))
+        assert looker.look().rollouts == ()
+        assert looker.look().trouble == "the disk is full"
+    with stranger(page, page, answer("409 No", b'{"error": {"code": "conflict", "message": "no"}}')) as server:
+        looker = Looker(api(server.url, "t"))
+        with pytest.raises(AnswerError, match="no"):
+            looker.look()
+
+
+EVENT: dict[str, Any] = {
+    "id": "E",
+    "status": "Scheduled",
+    "type": "Freeze",
+    "resources": ["web-0", "web-1"],
+    "group": "web",
+    "not_before": "2026-01-01T12:00:30Z",
+    "approved_at": None,
+}
+ROLLOUT: dict[str, Any] = {
+    "kind": "update",
+    "hosts": "rack1-*",
+    "status": "Paused",
+    "why": "2 hosts failed",
+    "progress": {"waiting": 4, "under_way": 1, "done": 4, "failed": 1, "skipped": 0},
+}
+
+
+def drawn(shown: Scene, *, width: int = 100, height: int | None = None, now: datetime = NOW) -> str:
+    console = Console(width=width, height=height or 100, color_system=None)
+    with console.capture() as capture:
+        console.print(frame.draw(shown, now, width=width, height=height, url="http://server"))
+    return capture.get()
+
+
+def test_rollouts_have_a_bar() -> None:
+    said = drawn(Scene(rollouts=(ROLLOUT,), known=True))
+    assert "rollout update rack1-*  Paused  ━━━━━━━━━━────────── 5/10 hosts  2 hosts failed" in said
+
+
+def test_a_narrow_terminal_has_reasons_on_lines_of_their_own() -> None:
+    shown = Scene(events=(EVENT,), reasons={"E": "It waits for web."}, known=True)
+    said = drawn(shown, width=50).splitlines()
+    assert said[-3:] == ["Scheduled          30 s  Freeze     web: web-0, w…", "  It waits for web.", ""]
+    assert max(map(len, said)) <= 50
+
+
+def test_what_does_not_fit_is_counted() -> None:
+    shown = Scene(events=(EVENT,) * 30, entries=(ENTRY,) * 12, more_events=True, known=True)
+    said = drawn(shown, height=14).splitlines()
+    assert len(said) <= 14
+    assert "and 21 or more others: notbefore event list" in said
+    assert len(drawn(Scene(events=(EVENT,), entries=(ENTRY,) * 12, known=True), height=14).splitlines()) <= 14
+
+
+ENTRY = {
+    "at": "2026-01-01T11:59:59Z",
+    "action": "vm.added",
+    "by": "",
+    "vm": "web-0",
+    "event": None,
+    "host": "h",
+    "operation": None,
+    "scope": "group:web",
+}
+
+
+def test_what_is_due_or_under_way_has_no_countdown() -> None:
+    assert " due  Freeze" in drawn(Scene(events=({**EVENT, "not_before": "2026-01-01T11:00:00Z"},), known=True))
+    started = drawn(Scene(events=({**EVENT, "status": "Started"},), known=True))
+    assert "Started                  Freeze     web: web-0, web-1" in started
+    assert "approved" in drawn(Scene(events=({**EVENT, "approved_at": "2026-01-01T11:00:00Z"},), known=True))
+
+
+def test_before_the_first_answer() -> None:
+    assert drawn(Scene()).splitlines() == ["notbefore http://server  12:00:00 UTC", "asking ..."]
+
+
+def test_a_reason_is_asked_for_once_in_a_while() -> None:
+    assert not scene._is_stale((EVENT, 100.0, "why"), EVENT, 101.0)
+    assert scene._is_stale((EVENT, 100.0, "why"), {**EVENT, "approved_at": "now"}, 101.0)
+    assert scene._is_stale((EVENT, 100.0, "why"), EVENT, 111.0)

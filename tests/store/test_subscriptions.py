@@ -91,15 +91,3 @@ def test_what_was_taken_or_is_told_anew_is_dropped(store: Store) -> None:
         transaction.subscriptions.remove(PAGER.id)
     with store.read() as reader:
         assert (reader.subscriptions.count(), reader.subscriptions.pending(PAGER.id)) == (0, [])
-
-
-def test_how_far_everybody_was_told(store: Store) -> None:
-    with store.write() as transaction:
-        subscriptions = transaction.subscriptions
-        assert subscriptions.delivered_up_to() is None
-        subscriptions.put(CHAT)
-        assert subscriptions.delivered_up_to() == 9
-        subscriptions.put(replace(PAGER, status=State.PARKED))
-        assert subscriptions.delivered_up_to() == 7
-        subscriptions.put_deliveries([delivery(5, "A")])
-        assert subscriptions.delivered_up_to() == 4

@@ -6,7 +6,20 @@ from notbefore import __version__
 from notbefore.control import errors
 from notbefore.control.auth import Gate
 from notbefore.control.metrics import Metrics
-from notbefore.control.routes import events, fleet, groups, health, history, hosts, operations, tokens, vms
+from notbefore.control.routes import (
+    drivers,
+    events,
+    fleet,
+    groups,
+    health,
+    history,
+    hosts,
+    operations,
+    rollouts,
+    subscriptions,
+    tokens,
+    vms,
+)
 from notbefore.control.routing import PREFIX, operation_id
 from notbefore.service.context import Service
 
@@ -24,7 +37,9 @@ def create(service: Service, metrics: Metrics) -> FastAPI:
     )
     app.state.service = service
     app.state.metrics = metrics
-    routers = [module.routes for module in (hosts, vms, groups, operations, events, history, fleet, tokens, health)]
+    fleets = (hosts, vms, groups, fleet)
+    happenings = (operations, drivers, events, rollouts, history, subscriptions)
+    routers = [module.routes for module in (*fleets, *happenings, tokens, health)]
     for router in routers:
         app.include_router(router)
     served = [route for router in routers for route in router.routes]

@@ -9,6 +9,7 @@ from notbefore.core.fleet import Listening, ScopeKind
 from notbefore.core.operations import EventType, Kind, Source, Status
 from notbefore.core.roles import Role
 from notbefore.core.rollouts import RolloutStatus, StopStatus
+from notbefore.store.subscriptions import State
 
 T = TypeVar("T")
 RolloutKind = Literal["update", "migrate", "reboot"]
@@ -301,6 +302,45 @@ class Token(Shown):
 class NewToken(Token):
     token: str | None
     """Null when it has been shown before, under the same Idempotency-Key."""
+
+
+class Subscription(Shown):
+    id: str
+    name: str
+    url: str
+    types: list[str]
+    groups: str
+    statuses: list[Status]
+    status: State
+    why: str
+    """It is parked."""
+    position: int
+    """The journal up to here was taken in."""
+    pending: int
+    """How much of that is still to be told."""
+    created_at: datetime
+    by: str
+
+
+class NewSubscription(Subscription):
+    secret: str | None
+    """Null when it has been shown before, under the same Idempotency-Key."""
+
+
+class Delivery(Shown):
+    position: int
+    lane: str
+    """The event, or else the operation, whose entries are told in order."""
+    attempts: int
+    tried_since: datetime | None
+    due_at: datetime
+    error: str
+
+
+class Tried(Shown):
+    taken: bool
+    status: int | None
+    error: str
 
 
 class Difference(Shown):

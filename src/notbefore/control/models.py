@@ -1,7 +1,7 @@
 """What operators send: each request as a model that takes nothing it does not know."""
 
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -15,14 +15,15 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from notbefore.core import fleet, windows
+from notbefore.core import fleet, rollouts, windows
 from notbefore.core.fleet import MAX_ADDRESSES, MAX_BUDGET, MAX_TAGS, MAX_USER_OPERATIONS, Facts, Listening, ScopeKind
 from notbefore.core.membership import VmSpec
-from notbefore.core.operations import Kind
+from notbefore.core.operations import Kind, Status
 from notbefore.core.roles import Role
 from notbefore.settings.spans import Span
 
 MAX_NAMES = 10_000
+MAX_PATTERNS = 50
 YEAR_MINUTES = 366 * 24 * 60
 
 
@@ -37,11 +38,16 @@ HostName = Annotated[str, _name("host")]
 VmName = Annotated[str, _name("VM")]
 GroupName = Annotated[str, _name("group")]
 TokenName = Annotated[str, _name("token")]
+SubscriptionName = Annotated[str, _name("subscription")]
 Name = Annotated[str, _name("VM or host")]
 # Without control characters: they end up in logs, terminals and databases.
 Text = Annotated[str, StringConstraints(max_length=256, pattern=r"^[^\x00-\x1f\x7f]*$")]
 LongText = Annotated[str, StringConstraints(max_length=1000, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Duration = Annotated[timedelta, BeforeValidator(Span.read), WithJsonSchema({"type": "string"})]
+Selector = Annotated[str, StringConstraints(min_length=1, max_length=70_000, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Address = Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Receiver = Annotated[Address, Field(examples=["https://hooks.example.com/notbefore"])]
+Position = Annotated[StrictInt, Field(ge=0, le=2**63 - 1)]
 Domain = Annotated[StrictInt, Field(ge=0, le=999)]
 Minutes = Annotated[float, Field(strict=True, ge=0, le=YEAR_MINUTES, allow_inf_nan=False)]
 Count = Annotated[StrictInt, Field(ge=1, le=MAX_USER_OPERATIONS)]
@@ -142,6 +148,80 @@ class NewOperation(Request):
     names: Annotated[list[Name], Field(min_length=1, max_length=MAX_NAMES)]
     notice_minutes: Minutes | None = None
     reason: LongText = ""
+
+
+class NewRollout(Request):
+    kind: Literal["update", "migrate", "reboot"]
+    hosts: Annotated[Selector, Field(examples=["rack1-*,!rack1-07"])]
+    """Names with wildcards; `!` stands before exceptions."""
+    notice_minutes: Minutes | None = None
+    batch: Annotated[StrictInt, Field(ge=1, le=rollouts.MOST_AT_ONCE)] = 1
+    """Hosts under way at once, at most."""
+    pause_minutes: Minutes = 0
+    """Between the end of one turn and the next."""
+    gate: Annotated[Address | None, Field(examples=["https://shop.example.com/healthy"])] = None
+    """What must be green before each turn: a URL, or the name of a command in the service's settings."""
+    max_failures: Annotated[StrictInt, Field(ge=1, le=rollouts.MOST_FAILURES)] = 1
+    """After so many hosts that failed it pauses."""
+    windows: Windows = []
+    reason: LongText = ""
+
+    def request(self, reason: str) -> rollouts.Request:
+        options = rollouts.Options(
+            notice=None if self.notice_minutes is None else timedelta(minutes=self.notice_minutes),
+            batch=self.batch,
+            pause=timedelta(minutes=self.pause_minutes),
+            gate=self.gate,
+            max_failures=self.max_failures,
+            windows=windows.parse_all(self.windows),
+        )
+        return rollouts.Request(kind=rollouts.KINDS[self.kind], hosts=self.hosts, options=options, reason=reason)
+
+
+class Because(Request):
+    reason: LongText = ""
+
+
+class Resumption(Because):
+    retry: StrictBool = False
+    """Hosts that failed have another try."""
+
+
+class DriverResult(Request):
+    """What became of each VM that a driver's call asked for."""
+
+    attempt: Annotated[StrictInt, Field(ge=1, le=1000)]
+    done: Annotated[list[VmName], Field(max_length=MAX_NAMES)] = []
+    failures: Annotated[dict[VmName, LongText], Field(max_length=MAX_NAMES)] = {}
+
+
+class _Wanted(Request):
+    types: Annotated[list[Text], Field(max_length=MAX_PATTERNS, examples=[["notbefore.event.*"]])] = []
+    """CloudEvents types, in which * stands for anything; empty: all."""
+    groups: Annotated[LongText, Field(examples=["web-*,vm:db"])] = ""
+    """Whose entries; empty: everybody's, and those that are nobody's."""
+    statuses: Annotated[list[Status], Field(max_length=MAX_PATTERNS)] = []
+    """Only entries of events, and of those that are so from then on; empty: everything."""
+
+
+class NewSubscription(_Wanted):
+    name: SubscriptionName
+    url: Receiver
+    secret: Text | None = None
+    """Messages are signed with it; null: one is made, and shown this once."""
+    after: Position | None = None
+    """The journal position behind which it begins; null: with what happens from now on."""
+
+
+class SubscriptionChange(_Wanted):
+    """What is left out stays."""
+
+    url: Receiver = ""
+    secret: Text = ""
+
+
+class Replay(Request):
+    after: Position
 
 
 class NewToken(Request):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import groupby
 
+from notbefore.core.draft import World
 from notbefore.core.journal import Entry
 from notbefore.delivery.matching import Wanted, lane
 from notbefore.delivery.pauses import Pauses
@@ -204,6 +205,6 @@ def _reason_to_park(outcomes: Sequence[Outcome], failed: Sequence[Delivery], now
 def _park(session: Session, subscription: Subscription, why: str) -> None:
     parked = replace(subscription, status=State.PARKED, why=why, claimed_by=None, claimed_until=None)
     session.transaction.subscriptions.put(parked)
-    draft = session.draft(session.transaction.load(), SYSTEM)
+    draft = session.draft(World(), SYSTEM)
     draft.note("subscription.parked", id=parked.id, name=parked.name, why=why)
     session.keep(draft)

@@ -98,8 +98,6 @@ _HEADS = Query(
     .limit(bindparam("limit"))
 )
 _NEXT_DUE = Query(select(func.min(_D.due_at)).where(_OF, _D.due_at > bindparam("now")))
-_OLDEST_PENDING = Query(select(func.min(_D.position)))
-_OLDEST_BEHIND = Query(select(func.min(_S.position)))
 
 _names = msgspec.json.Decoder(tuple[str, ...])
 _encode = msgspec.json.Encoder().encode
@@ -162,12 +160,6 @@ class Subscriptions:
 
     def drop_deliveries_after(self, subscription: str, position: int) -> None:
         self._session.run(_DROP_AFTER, subscription=subscription, after=position)
-
-    def delivered_up_to(self) -> int | None:
-        """The journal up to here has reached every subscription, parked ones too; None: there is none to reach."""
-        behind = self._number(_OLDEST_BEHIND)
-        pending = self._number(_OLDEST_PENDING)
-        return behind if behind is None or pending is None else min(behind, pending - 1)
 
     def _number(self, query: Query, **parameters: object) -> int | None:
         row = self._session.row(query, **parameters)

@@ -1,5 +1,7 @@
 """Bearer tokens."""
 
+from datetime import timedelta
+
 import pytest
 from tests.service.rig import OPERATOR, Rig
 
@@ -39,7 +41,45 @@ def test_the_first_token_is_made_once_and_kept_before_it_counts(rig: Rig) -> Non
     assert tokens.authenticate(rig.service, kept[0]).name == "admin"
 
 
-@pytest.mark.parametrize(("name", "role"), [("", "admin"), ("a b", "admin"), ("bot", "emperor")])
-def test_a_token_needs_a_name_and_a_role(rig: Rig, name: str, role: str) -> None:
-    with pytest.raises(errors.RefusedError):
-        tokens.create(rig.service, OPERATOR, name=name, role=role)
+def test_what_no_token_can_be(rig: Rig) -> None:
+    for wrong in (
+        {"name": ""},
+        {"name": "a b"},
+        {"name": "bot", "role": "emperor"},
+        {"name": "bot", "role": "tenant"},
+        {"name": "bot", "scopes": "web"},
+        {"name": "bot", "expires_in": timedelta(0)},
+        {"name": "bot", "expires_in": timedelta(seconds=-1)},
+    ):
+        with pytest.raises(errors.RefusedError):
+            tokens.create(rig.service, OPERATOR, **wrong)
+    assert tokens.list_all(rig.service)["items"] == []
+
+
+def test_a_token_carries_a_role_and_its_scopes(rig: Rig) -> None:
+    made = tokens.create(
+        rig.service, OPERATOR, name="shop", role="tenant", scopes="web-*,vm:db", expires_in=timedelta(days=90)
+    )
+    caller = tokens.authenticate(rig.service, made["token"])
+    assert (caller.access, caller.actor) == (roles.access("tenant", "web-*,vm:db"), "tenant:shop")
+    [listed] = tokens.list_all(rig.service)["items"]
+    assert (listed["role"], listed["scopes"], listed["expires_at"]) == ("tenant", "web-*,vm:db", "2026-04-05T12:00:00Z")
+    [entry] = history.page(rig.service, action="token.created")["items"]
+    assert entry["data"]["scopes"] == "web-*,vm:db"
+    assert entry["by"] == "ada"
+
+
+def test_an_expired_token_is_refused_and_only_its_holder_is_told_why(rig: Rig) -> None:
+    made = tokens.create(rig.service, OPERATOR, name="bot", expires_in=timedelta(hours=1))
+    rig.clock.advance(minutes=59)
+    tokens.authenticate(rig.service, made["token"])
+    rig.clock.advance(minutes=1)
+    with pytest.raises(errors.UnauthorizedError, match="this token expired at 2026-01-05 13:00 UTC"):
+        tokens.authenticate(rig.service, made["token"])
+    with pytest.raises(errors.UnauthorizedError) as stranger:
+        tokens.authenticate(rig.service, made["token"] + "x")
+    assert "expired" not in stranger.value.message
+    tokens.revoke(rig.service, OPERATOR, made["id"])
+    with pytest.raises(errors.UnauthorizedError) as revoked:
+        tokens.authenticate(rig.service, made["token"])
+    assert "expired" not in revoked.value.message

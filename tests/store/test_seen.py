@@ -1,7 +1,7 @@
 """Lists for those who see some scopes alone: the store's patterns are those of core, and pages are full."""
 
 import pytest
-from tests.store.samples import NOW, entry, event, keep, operation, scope, vm
+from tests.store.samples import NOW, Thing, entry, event, keep, operation, scope, vm
 
 from notbefore.core.selecting import Selector, of_scopes
 from notbefore.store.contract import Store
@@ -13,7 +13,7 @@ KEYS = tuple(sorted(f"{noun}:{name}" for noun in ("group", "vm") for name in NAM
 @pytest.fixture
 def many(store: Store) -> Store:
     """One VM, event, operation and entry for each key, and what belongs to nobody or to two."""
-    things = []
+    things: list[Thing] = []
     for number, key in enumerate(KEYS):
         at = NOW.replace(microsecond=number)
         things += [scope(key), vm(f"vm{number:02}", "a", key), entry("event.scheduled", scope=key)]

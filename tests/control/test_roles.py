@@ -1,0 +1,270 @@
+"""Every endpoint with every role, and what a tenant is told over HTTP."""
+
+import http.client
+import importlib
+import json
+import pkgutil
+import re
+from collections.abc import Iterator
+
+import pytest
+from fastapi import FastAPI
+from starlette.routing import Route
+from tests.control.running import DEADLINE, Control, Said, running, serving
+
+from notbefore.control import app
+from notbefore.control import routes as package
+from notbefore.control.routing import need_of
+from notbefore.control.server import ControlServer
+from notbefore.service import calls, tokens
+
+ROLES = {"viewer": None, "viewer of web": "web", "tenant": "web", "platform": None, "admin": None}
+
+EVERYBODY = frozenset(ROLES)
+OVERSEERS = EVERYBODY - {"viewer of web", "tenant"}
+OPERATORS = EVERYBODY - {"viewer", "viewer of web"}
+MANAGERS = frozenset({"platform", "admin"})
+ADMINS = frozenset({"admin"})
+
+EXPECTED = {
+    "GET /v1/openapi.json": EVERYBODY,
+    "GET /v1/hosts": OVERSEERS,
+    "POST /v1/hosts": MANAGERS,
+    "GET /v1/hosts/{name}": OVERSEERS,
+    "PATCH /v1/hosts/{name}": MANAGERS,
+    "DELETE /v1/hosts/{name}": MANAGERS,
+    "GET /v1/vms": EVERYBODY,
+    "POST /v1/vms": MANAGERS,
+    "GET /v1/vms/{name}": EVERYBODY,
+    "PATCH /v1/vms/{name}": MANAGERS,
+    "DELETE /v1/vms/{name}": MANAGERS,
+    "PATCH /v1/vms/{name}/policy": MANAGERS,
+    "GET /v1/groups": EVERYBODY,
+    "POST /v1/groups": MANAGERS,
+    "GET /v1/groups/{name}": EVERYBODY,
+    "PATCH /v1/groups/{name}": MANAGERS,
+    "DELETE /v1/groups/{name}": MANAGERS,
+    "PATCH /v1/groups/{name}/policy": MANAGERS,
+    "GET /v1/operations": EVERYBODY,
+    "POST /v1/operations": OPERATORS,
+    "GET /v1/operations/{operation_id}": EVERYBODY,
+    "GET /v1/operations/{operation_id}/explanation": EVERYBODY,
+    "POST /v1/operations/{operation_id}/cancel": OPERATORS,
+    "POST /v1/operations/{operation_id}/result": MANAGERS,
+    "GET /v1/events": EVERYBODY,
+    "GET /v1/events/{event_id}": EVERYBODY,
+    "GET /v1/events/{event_id}/explanation": EVERYBODY,
+    "POST /v1/events/{event_id}/approve": OPERATORS,
+    "POST /v1/events/{event_id}/cancel": OPERATORS,
+    "GET /v1/history": EVERYBODY,
+    "GET /v1/history/export": EVERYBODY,
+    "POST /v1/history/prune": MANAGERS,
+    "GET /v1/rollouts": OVERSEERS,
+    "POST /v1/rollouts": MANAGERS,
+    "POST /v1/rollouts/plan": OVERSEERS,
+    "GET /v1/rollouts/{rollout_id}": OVERSEERS,
+    "GET /v1/rollouts/{rollout_id}/hosts": OVERSEERS,
+    "GET /v1/rollouts/{rollout_id}/explanation": OVERSEERS,
+    "POST /v1/rollouts/{rollout_id}/pause": MANAGERS,
+    "POST /v1/rollouts/{rollout_id}/resume": MANAGERS,
+    "POST /v1/rollouts/{rollout_id}/cancel": MANAGERS,
+    "GET /v1/subscriptions": OVERSEERS,
+    "POST /v1/subscriptions": MANAGERS,
+    "GET /v1/subscriptions/{name}": OVERSEERS,
+    "PATCH /v1/subscriptions/{name}": MANAGERS,
+    "DELETE /v1/subscriptions/{name}": MANAGERS,
+    "POST /v1/subscriptions/{name}/resume": MANAGERS,
+    "POST /v1/subscriptions/{name}/replay": MANAGERS,
+    "POST /v1/subscriptions/{name}/test": MANAGERS,
+    "GET /v1/subscriptions/{name}/deliveries": OVERSEERS,
+    "GET /v1/fleet": OVERSEERS,
+    "POST /v1/fleet": MANAGERS,
+    "GET /v1/tokens": ADMINS,
+    "POST /v1/tokens": ADMINS,
+    "DELETE /v1/tokens/{token_id}": ADMINS,
+}
+"""Who is let in. An endpoint that is missing here fails the test below."""
+
+
+@pytest.fixture(scope="module")
+def control(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Control]:
+    with running(tmp_path_factory.mktemp("roles")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def secrets(control: Control) -> dict[str, str]:
+    return {
+        who: tokens.create(control.service, calls.SYSTEM, name="x", role=who.split()[0], scopes=scopes)["token"]
+        for who, scopes in ROLES.items()
+    }
+
+
+def endpoints() -> dict[str, Route]:
+    """Of every module of routes, whether it is in the description or not."""
+    modules = [
+        importlib.import_module(f"{package.__name__}.{found.name}") for found in pkgutil.iter_modules(package.__path__)
+    ]
+    routes = [route for module in modules for route in module.routes.routes if route.path.startswith("/v1")]
+    return {f"{method} {route.path}": route for route in routes for method in route.methods or ()}
+
+
+def test_every_endpoint_declares_what_it_needs_and_is_in_the_table(control: Control) -> None:
+    found = endpoints()
+    assert [name for name, route in found.items() if need_of(route) is None] == []
+    described = {
+        f"{method.upper()} {path}"
+        for path, methods in control.get("/v1/openapi.json")["paths"].items()
+        for method in methods
+    }
+    assert described <= set(found)
+    assert set(found) | {"GET /v1/openapi.json"} == set(EXPECTED)
+
+
+@pytest.mark.parametrize("who", ROLES)
+def test_every_endpoint_with_every_role(control: Control, secrets: dict[str, str], who: str) -> None:
+    let_in = set()
+    for name in EXPECTED:
+        method, path = name.split()
+        status, body = _knock(control, method, re.sub(r"\{\w+\}", "none-such", path), secrets[who])
+        assert status != 401
+        if status == 403:
+            assert body is not None
+            error = json.loads(body)["error"]
+            assert error["code"] == "forbidden"
+            assert re.search(r"needs the role .*admin: the token's is " + who, error["message"]), error
+        else:
+            let_in.add(name)
+    assert let_in == {name for name, expected in EXPECTED.items() if who in expected}
+
+
+def _knock(control: Control, method: str, path: str, token: str) -> tuple[int, bytes | None]:
+    """Only whether it is let in; what is let in may be a stream without an end."""
+    connection = http.client.HTTPConnection("127.0.0.1", control.port, timeout=DEADLINE)
+    try:
+        body = None if method == "GET" else b"{}"
+        connection.request(method, path, body, {"Authorization": f"Bearer {token}"})
+        answer = connection.getresponse()
+        return answer.status, answer.read() if answer.status == 403 else None
+    finally:
+        connection.close()
+
+
+def test_who_is_refused_does_not_send_a_body_first(control: Control, secrets: dict[str, str]) -> None:
+    declared = {"Content-Length": str(64 * 1024 * 1024 + 1), "Content-Type": "application/toml"}
+    for who, status in {"tenant": 403, "admin": 413}.items():
+        assert control.ask("POST", "/v1/fleet", b"", headers=declared, token=secrets[who]).status == status
+
+
+def test_what_declares_nothing_is_for_nobody(control: Control) -> None:
+    """Whether the gate was told of the route or not."""
+    made: FastAPI = app.create(control.service, control.metrics)
+
+    @made.get("/v1/forgotten")
+    def forgotten() -> dict[str, str]:
+        return {}
+
+    with serving(ControlServer(made, "127.0.0.1", 0)) as port:
+        there = Control(control.service, control.metrics, port, control.token)
+        said = there.ask("GET", "/v1/forgotten")
+        assert (said.status, said.message) == (403, "nobody may do this: it is not settled which role it needs")
+        assert there.ask("POST", "/v1/forgotten", {}).status == 405
+        assert there.ask("GET", "/v1/nothing").status == 404
+
+
+FLEET = b"""
+[hosts.host-a]
+[hosts.other-host]
+[groups.web]
+kind = "availability-set"
+[groups.web.policy]
+listening = "always"
+[groups.other]
+kind = "availability-set"
+[groups.other.policy]
+listening = "always"
+[vms.web-0]
+host = "host-a"
+group = "web"
+[vms.other-0]
+host = "host-a"
+group = "other"
+[vms.other-db]
+host = "other-host"
+"""
+
+
+def test_a_tenant_is_never_told_of_anybody_else(control: Control, secrets: dict[str, str]) -> None:
+    control.post_fleet(FLEET)
+    why = {"Notbefore-Reason": "other%20is%20ill"}
+    body = {"kind": "host-update", "names": ["host-a", "other-host"]}
+    made = control.ask("POST", "/v1/operations", body, headers=why).json["operations"]
+    foreign = [event["id"] for each in made for event in each["events"] if event["scope"] != "group:web"]
+    assert len(foreign) == 2
+    control.ask("POST", f"/v1/events/{foreign[0]}/approve", headers=why)
+    for who in ("tenant", "viewer of web"):
+        for said in _everything(control, secrets[who]):
+            assert b"other" not in said.body.replace(b"somebody else's", b"")
+            assert not [name for name in (*foreign, made[1]["id"]) if name.encode() in said.body]
+            assert b"web" in said.body or b"waits for" in said.body
+        lost = [f"/v1/vms/{name}" for name in ("other-0", "none-such-0")]
+        assert len({_without_name(control.ask("GET", path, token=secrets[who]), path) for path in lost}) == 1
+
+
+def _everything(control: Control, token: str) -> Iterator[Said]:
+    """All that a tenant may read, with all ids that it can find."""
+    paths = ["/v1/vms", "/v1/groups", "/v1/operations", "/v1/events", "/v1/history", "/v1/history/export"]
+    for path in paths:
+        said = control.ask("GET", path, token=token)
+        assert said.status == 200
+        yield said
+        if path.count("/") > 2 or "history" in path:
+            continue
+        assert said.json["items"]
+        for item in said.json["items"]:
+            one = f"{path}/{item.get('id') or item['name']}"
+            asked = [one, f"{one}/explanation"] if path in ("/v1/operations", "/v1/events") else [one]
+            for each in asked:
+                found = control.ask("GET", each, token=token)
+                assert found.status == 200
+                yield found
+
+
+def _without_name(said: Said, path: str) -> tuple[int, bytes]:
+    return said.status, said.body.replace(path.rpartition("/")[2].encode(), b"NAME")
+
+
+def test_the_history_says_who_from_where_and_why(control: Control, secrets: dict[str, str]) -> None:
+    control.post("/v1/hosts", {"name": "host-r"})
+    why = {"Notbefore-Reason": "Gr%C3%BC%C3%9Fe%20%26%20Strom"}
+    assert control.ask("DELETE", "/v1/hosts/host-r", headers=why).status == 200
+    [added, removed] = control.get("/v1/history?host=host-r")["items"]
+    assert (added["by"], added["origin"], added["reason"]) == ("operator:admin", "127.0.0.1", "")
+    assert removed["reason"] == "Grüße & Strom"
+    body = {"kind": "restart", "names": ["web-0"], "reason": "in the body"}
+    [made] = control.ask("POST", "/v1/operations", body, headers=why, token=secrets["tenant"]).json["operations"]
+    assert made["reason"] == "in the body"
+    entries = control.get(f"/v1/history?operation={made['id']}")["items"]
+    assert {(entry["by"], entry["reason"]) for entry in entries} == {("tenant:x", "in the body")}
+
+
+@pytest.mark.parametrize("reason", ["%00", "a%0Ab", "%FF", "x" * 1001, "\xfc"])
+def test_a_reason_that_cannot_be(control: Control, reason: str) -> None:
+    said = control.ask("POST", "/v1/hosts", {"name": "host-q"}, headers={"Notbefore-Reason": reason})
+    assert said.status == 400
+    assert "Notbefore-Reason must be percent-encoded UTF-8" in said.message
+    assert control.ask("GET", "/v1/hosts/host-q").status == 404
+
+
+def test_tokens_over_the_api(control: Control) -> None:
+    made = control.post("/v1/tokens", {"name": "t", "role": "tenant", "scopes": "web", "expires_in": "90d"})
+    assert (made["role"], made["scopes"]) == ("tenant", "web")
+    assert made["expires_at"] > made["created_at"]
+    for body in (
+        {"name": "t", "role": "tenant"},
+        {"name": "t", "role": "admin", "scopes": "web"},
+        {"name": "t", "expires_in": "soon"},
+        {"name": "t", "expires_in": 90},
+        {"name": "t", "role": "king"},
+    ):
+        assert control.ask("POST", "/v1/tokens", body).status == 400, body

@@ -188,7 +188,7 @@ def _take(session: Session, rollout_id: str, step: Go) -> None:
     while taken < most and (stops := known.waiting(rollout_id, step.turn, after, CANDIDATES)):
         after = stops[-1].host
         world = session.transaction.load(rollouts=[rollout_id], hosts=[stop.host for stop in stops])
-        draft = session.draft(world)
+        draft = session.draft(world, Call(actor=f"rollout:{rollout_id}"))
         taken += rolling.take(draft, rollout_id, stops, most - taken)
         session.keep(draft)
         if draft.rollout(rollout_id).status is not RolloutStatus.RUNNING:

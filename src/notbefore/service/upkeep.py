@@ -41,11 +41,12 @@ def require_ready(service: Service) -> None:
 
 
 def resume(service: Service, *, alone: bool) -> None:
-    """At start-up; when nobody else can be serving, claims are a dead process's."""
+    """At start-up; when nobody else can be serving, claims and unanswered gates are a dead process's."""
 
     def work(session: Session) -> None:
         _show_life(service, session)
         if alone:
             session.transaction.release_claims(None)
+            session.transaction.rollouts.make_due(session.now)
 
     service.transact(work)

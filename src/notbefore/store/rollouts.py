@@ -27,6 +27,9 @@ _WAKE = Query(
     update(schema.rollouts).where(_LIVE, _R.due_at > bindparam("now"), _R.opened_at.is_not(None))
     .values(due_at=bindparam("now"))
 )  # fmt: skip
+_MAKE_DUE = Query(
+    update(schema.rollouts).where(_R.due_at > bindparam("now")).values(due_at=bindparam("now"))
+)  # fmt: skip
 _PUT = Upsert(schema.rollouts, fixed=("kind", "hosts", "options", "created_at", "author", "reason"))
 _PUT_STOPS = Upsert(schema.stops, fixed=("turn",))
 _UNDER_WAY = Query(
@@ -148,6 +151,10 @@ class Rollouts:
     def change_stops(self, rollout: str, before: StopStatus, after: StopStatus, why: str) -> int:
         """All stops of one status get another; gives how many."""
         return self._session.run(_CHANGE, rollout=rollout, before=before.value, after=after.value, because=why)
+
+    def make_due(self, now: datetime) -> None:
+        """All that are to be looked at some time are due now: whoever was asking their gates is gone."""
+        self._session.run(_MAKE_DUE, now=moments.to_number(now))
 
     def wake(self, now: datetime) -> int:
         """Those in the middle of a turn are due now: something has ended somewhere. Gives how many were not before."""

@@ -65,6 +65,7 @@ def begin(draft: Draft, request: Request, order: dict[str, int]) -> Rollout:
         hosts=rollout.hosts,
         stops=len(order),
         turns=len(set(order.values())),
+        **rollout.options.facts(),
     )
     return rollout
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Any
 
 from notbefore.core import errors, selecting
 from notbefore.core.operations import Kind
@@ -57,6 +58,17 @@ class Options:
     """After so many hosts that failed it pauses."""
     windows: tuple[Window, ...] = ()
     """When its operations may start; without any, always."""
+
+    def facts(self) -> dict[str, Any]:
+        """As operators write them."""
+        return {
+            "notice_minutes": self.notice and self.notice.total_seconds() / 60,
+            "batch": self.batch,
+            "pause_minutes": self.pause.total_seconds() / 60,
+            "gate": self.gate,
+            "max_failures": self.max_failures,
+            "windows": [str(window) for window in self.windows],
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from notbefore.core.operations import Kind
 from notbefore.core.planning import Plan, PlannedGroup, PlannedStop, expected
-from notbefore.core.rollouts import KINDS, Options, Request, Rollout, Stop, StopStatus
+from notbefore.core.rollouts import KINDS, Request, Rollout, Stop, StopStatus
 from notbefore.service.views import View, moment
 
 NAMES = {kind: name for name, kind in KINDS.items()}
@@ -18,7 +18,7 @@ def rollout(rollout: Rollout, counts: Mapping[tuple[int, StopStatus], int]) -> V
         "hosts": rollout.hosts,
         "status": rollout.status.value,
         "why": rollout.why,
-        **options(rollout.options),
+        **rollout.options.facts(),
         "turn": rollout.turn + 1,
         "turns": len({turn for turn, _ in counts}),
         "turn_began_at": moment(rollout.opened_at),
@@ -32,17 +32,6 @@ def rollout(rollout: Rollout, counts: Mapping[tuple[int, StopStatus], int]) -> V
         "ended_at": moment(rollout.ended_at),
         "by": rollout.by,
         "reason": rollout.reason,
-    }
-
-
-def options(options: Options) -> View:
-    return {
-        "notice_minutes": options.notice and options.notice.total_seconds() / 60,
-        "batch": options.batch,
-        "pause_minutes": options.pause.total_seconds() / 60,
-        "gate": options.gate,
-        "max_failures": options.max_failures,
-        "windows": [str(window) for window in options.windows],
     }
 
 
@@ -60,7 +49,7 @@ def plan(plan: Plan, request: Request) -> View:
     return {
         "kind": NAMES[request.kind],
         "hosts": request.hosts,
-        **options(request.options),
+        **request.options.facts(),
         "begins_at": moment(plan.begins_at),
         "ends_at": moment(plan.ends_at),
         "turns": _turns(plan),

@@ -17,7 +17,9 @@ from notbefore import datadirectory, garbage, logs, tour
 from notbefore.clock import SystemClock
 from notbefore.core import errors
 from notbefore.core.timing import Timing
-from notbefore.drivers.simulated import SimulatedDriver
+from notbefore.drivers import opening
+from notbefore.drivers.interface import Driver
+from notbefore.drivers.terms import Terms
 from notbefore.metadata.board import Board, Publications
 from notbefore.metadata.counters import Counters
 from notbefore.metadata.options import Options, Proxy
@@ -49,6 +51,7 @@ def run(settings: Settings) -> int:
     logs.configure(settings.log_level, settings.log_format)
     garbage.ease()
     options = _options(settings)
+    driver = opening.open_driver(settings.driver, settings.speed)
     with ExitStack() as held:
         held.enter_context(datadirectory.held(settings.directory))
         elsewhere = settings.database_file and settings.database_file.resolve().parent
@@ -59,17 +62,17 @@ def run(settings: Settings) -> int:
         store = open_store(settings.database_url, migrate=settings.database_file is not None)
         held.callback(store.close)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(settings, options, store))
+            runner.run(_serve(settings, options, store, *driver))
     return 0
 
 
-async def _serve(settings: Settings, options: Options, store: Store) -> None:
+async def _serve(settings: Settings, options: Options, store: Store, driver: Driver, terms: Terms) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(name, stopping.set)
     board = Board()
-    timing = Timing(speed=settings.speed)
+    timing = Timing(speed=settings.speed, retries=terms.retries)
     outgoing = Outgoing(allow_private=settings.allow_private_targets)
     service = Service(
         store=store,
@@ -79,6 +82,7 @@ async def _serve(settings: Settings, options: Options, store: Store) -> None:
         outgoing=outgoing,
         gates=Gates({gate.name: gate.command for gate in settings.gate}, outgoing),
     )
+    service.awaits_results = terms.awaits_results
     with garbage.put_off():
         # Blocking, but nothing is served yet.
         position = _prepare(settings, service)
@@ -93,7 +97,7 @@ async def _serve(settings: Settings, options: Options, store: Store) -> None:
         service.give_grace()
         control = await _start_control(settings, service, metadata.counters)
         shells.append(control)
-        ticker = Ticker(service, SimulatedDriver(timing))
+        ticker = Ticker(service, driver, terms)
         ticker.start()
         workers.push_async_callback(asyncio.to_thread, ticker.stop)
         roller = Roller(service)

@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import structlog
@@ -13,6 +13,9 @@ from notbefore.drivers.interface import Driver
 from notbefore.drivers.terms import Terms
 
 log = structlog.get_logger()
+
+LONGEST_OUTPUT = 64 * 1024
+"""Characters, of all calls for one task."""
 
 STOP_SECONDS = 10.0
 """For what is under way when the service ends; whatever takes longer is asked for again after the next start."""
@@ -115,5 +118,11 @@ def _together(outcomes: list[Outcome]) -> Outcome:
     return Finished(
         done=done,
         failures={name: why for outcome in finished for name, why in outcome.failures.items()},
-        calls=tuple(call for outcome in finished for call in outcome.calls),
+        calls=_bounded([call for outcome in finished for call in outcome.calls]),
     )
+
+
+def _bounded(calls: list[Mapping[str, object]]) -> tuple[Mapping[str, object], ...]:
+    """With the last of what each printed: all of it goes into one entry of the journal."""
+    most = LONGEST_OUTPUT // max(1, len(calls))
+    return tuple({**call, "output": str(call["output"])[-most:]} if "output" in call else call for call in calls)

@@ -96,13 +96,15 @@ class Ended:
         """How it ended, and its last words."""
         if self.ok:
             return self.output
+        return f"{self.how}: {self.output}" if self.output else self.how
+
+    @property
+    def how(self) -> str:
         if self.stopped:
-            how = self.stopped
-        elif self.code is not None and self.code < 0:
-            how = f"ended by signal {-self.code}"
-        else:
-            how = f"exit code {self.code}"
-        return f"{how}: {self.output}" if self.output else how
+            return self.stopped
+        if self.code is not None and self.code < 0:
+            return f"ended by signal {-self.code}"
+        return f"exit code {self.code}"
 
     @property
     def output(self) -> str:

@@ -31,8 +31,7 @@ class Ticker:
         self._line = Line(driver, self._terms, service.clock, self._take)
         self._stopping = threading.Event()
         self._answers: deque[ticking.Report] = deque()
-        self._under_way: dict[str, int] = {}
-        """Attempts by operation."""
+        self._under_way: dict[str, Task] = {}
         self._lost: set[str] = set()
         """Operations under way that are no longer ours."""
         self._thread = threading.Thread(target=self._run, name="ticker", daemon=True)
@@ -80,7 +79,7 @@ class Ticker:
             self._answers.popleft()
             self._under_way.pop(report.operation, None)
         for task in tasks:
-            self._under_way[task.operation] = task.attempt
+            self._under_way[task.operation] = task
             self._line.enter(task)
         due = ticking.next_due(service)
         if due is None:
@@ -94,10 +93,15 @@ class Ticker:
     def _tell_those_who_wait(self) -> None:
         if not self._under_way or not self._service.awaits_results:
             return
-        told = dict(answering.answers(self._service, self._under_way))
-        # Nobody wants to know any more; why wait?
-        told |= {(key, self._under_way[key]): Finished(failures={}) for key in self._lost & self._under_way.keys()}
-        self._terms.letterbox.show(told)
+        told = answering.answers(self._service, self._under_way)
+        letters = {}
+        for key, task in self._under_way.items():
+            if key in self._lost:
+                # Nobody wants to know any more; why wait?
+                letters[key, task.attempt] = Finished(failures={})
+            elif (letter := told.get((key, task.attempt))) and {*letter.done, *letter.failures} == set(task.vms):
+                letters[key, task.attempt] = letter
+        self._terms.letterbox.show(letters)
 
     def _renew(self) -> None:
         if self._under_way:

@@ -28,6 +28,9 @@ class Settings:
     database: str | None
     metadata: tuple[Listener, ...]
     control: Address
+    control_certificate: Path | None
+    control_key: Path | None
+    control_without_tls: bool
     speed: float
     as_vm: str | None
     guest_rate: float | None
@@ -38,6 +41,8 @@ class Settings:
     proxy_style: ProxyStyle
     proxy_secret_file: Path | None
     allow_private_targets: bool
+    driver: Path | None
+    """The file of an outside one; None: simulated."""
     gate: tuple[Gate, ...]
     log_level: LogLevel
     log_format: LogFormat
@@ -73,6 +78,8 @@ class OperatorSettings:
 
     control_url: str
     token: str | None
+    control_ca: Path | None
+    control_without_tls: bool
     data: Path
     config: Path | None
 
@@ -141,6 +148,8 @@ def load(flags: Flags, environ: Mapping[str, str]) -> Settings:
     settings = Settings(**_resolve(table.SERVE, flags, environ))
     if bool(settings.proxy_trusted) != bool(settings.proxy_secret_file):
         raise SettingError("proxy_trusted and proxy_secret_file need each other: give both or neither")
+    if bool(settings.control_certificate) != bool(settings.control_key):
+        raise SettingError("control_certificate and control_key need each other: give both or neither")
     if not settings.metadata:
         raise SettingError("metadata names no listener: give at least one, such as 127.0.0.1:8254")
     places = [listener.at for listener in settings.metadata if isinstance(listener.at, Path) or listener.at.port]

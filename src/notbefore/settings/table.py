@@ -98,6 +98,14 @@ CONTROL = Setting(
     default="127.0.0.1:8255",
 )
 
+CONTROL_WITHOUT_TLS = Setting(
+    name="control_without_tls",
+    help="Let tokens cross the network without TLS, because something else encrypts them.",
+    read=values.switch,
+    metavar="",
+    default="false",
+)
+
 SPEED = Setting(
     name="speed",
     help="Divide every duration of the service by this.",
@@ -128,6 +136,19 @@ SERVE = (
         repeatable=True,
     ),
     CONTROL,
+    Setting(
+        name="control_certificate",
+        help="PEM file with the control plane's certificate; operators then use https.",
+        read=values.path,
+        metavar="FILE",
+    ),
+    Setting(
+        name="control_key",
+        help="PEM file with the key of that certificate.",
+        read=values.path,
+        metavar="FILE",
+    ),
+    CONTROL_WITHOUT_TLS,
     SPEED,
     AS,
     Setting(
@@ -180,6 +201,13 @@ SERVE = (
         default="false",
     ),
     Setting(
+        name="driver",
+        help="What really happens to VMs: simulated, or the TOML file of a driver; see docs/drivers.md.",
+        read=values.driver,
+        metavar="FILE",
+        default="simulated",
+    ),
+    Setting(
         name="gate",
         help="A command, run without a shell, that rollouts may name as their gate; may be repeated.",
         read=values.gate,
@@ -221,6 +249,13 @@ OPERATOR = (
         read=values.token,
         metavar="TOKEN",
     ),
+    Setting(
+        name="control_ca",
+        help="PEM file with the CA of the control plane's certificate, if the system does not know it.",
+        read=values.path,
+        metavar="FILE",
+    ),
+    CONTROL_WITHOUT_TLS,
     DATA,
     CONFIG,
 )

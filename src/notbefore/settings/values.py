@@ -109,7 +109,7 @@ def address(value: str) -> Address:
 
 def control_address(value: str) -> Address:
     # NOTBEFORE_CONTROL serves both sides, so a server also takes what its clients take.
-    return address(value.removeprefix("http://").removesuffix("/"))
+    return address(value.removeprefix("http://").removeprefix("https://").removesuffix("/"))
 
 
 def listener(value: str) -> Listener:
@@ -191,6 +191,11 @@ def seed(value: str) -> int:
         return int(value)
     except ValueError:
         raise ValueError(f"{value[:80]!r} is not a seed: give a whole number") from None
+
+
+def driver(value: str) -> Path | None:
+    """None: the simulated one."""
+    return None if value == "simulated" else path(value)
 
 
 def gate(value: str) -> Gate:

@@ -1,0 +1,162 @@
+"""The file that describes an outside driver: what is called, how often, how many at once."""
+
+import re
+import string
+import tomllib
+from collections.abc import Iterator
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from notbefore.core import errors
+from notbefore.core.operations import Kind
+from notbefore.core.timing import Retries
+from notbefore.settings.spans import Span
+
+DEFAULT = "default"
+OF_TASK = frozenset({"operation", "kind", "host", "attempt"})
+OF_VM = frozenset({"vm", "vm_id", "event"})
+TARGET = "target"
+
+Argv = Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=1000)]
+Number = Annotated[int, msgspec.Meta(ge=1, le=256)]
+
+_PLACED = re.compile(r"(?P<said>.*) - at `(?:key in )?\$(?P<path>.*)`", re.DOTALL)
+
+
+class DriverFileError(errors.RefusedError):
+    """The driver's file is not usable."""
+
+    code = "driver_file"
+
+
+class Common(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="driver"):
+    tries: Annotated[int, msgspec.Meta(ge=1, le=100)] = 3
+    pause: Span = Span(seconds=2)
+    """After the first try that failed; twice as long after each further one."""
+    time_limit: Span = Span(minutes=1)
+    """Of one call."""
+    at_once: Number = 8
+    at_once_per_host: Number = 2
+
+    def __post_init__(self) -> None:
+        if not self.time_limit:
+            raise ValueError('time_limit is no time at all: give one such as "1m"')
+
+    @property
+    def retries(self) -> Retries:
+        return Retries(tries=self.tries, first_pause=self.pause)
+
+    @property
+    def each_vm(self) -> frozenset[Kind]:
+        """Kinds of which each VM is a call of its own."""
+        return frozenset()
+
+
+class Action(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    run: Argv
+    each: str = "vm"
+    """`vm`: called once for each VM; `host`: once for all VMs of the operation, which are on one host."""
+
+    def __post_init__(self) -> None:
+        if self.each not in ("vm", "host"):
+            raise ValueError(f'{self.each!r} in each is not known: give "vm" or "host"')
+
+    def known(self, kind: Kind) -> frozenset[str]:
+        """What may stand in braces."""
+        if self.each == "host":
+            return OF_TASK
+        return OF_TASK | OF_VM | ({TARGET} if kind.traits.moves else set())
+
+
+class Command(Common, frozen=True, kw_only=True, tag="command"):
+    given: dict[str, Argv | Action] = msgspec.field(name="actions")
+    passed: tuple[str, ...] = msgspec.field(name="pass", default=())
+    """Variables of the service's environment that commands get too."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in self.given:
+            if name not in {*Kind, DEFAULT}:
+                raise ValueError(f"there is no kind {name!r} of action: there are {', '.join(Kind)} and {DEFAULT}")
+        for kind in Kind:
+            name = kind.value if kind in self.given else DEFAULT
+            if name not in self.given:
+                raise ValueError(f"actions.{kind} is missing: say what to run, or give actions.{DEFAULT}")
+            action = self.action(kind)
+            for word in action.run:
+                for placeholder in placeholders(word):
+                    if placeholder not in action.known(kind):
+                        known = ", ".join(f"{{{one}}}" for one in sorted(action.known(kind)))
+                        raise ValueError(f"actions.{name}: {{{placeholder}}} is not known for {kind}: use {known}")
+
+    @property
+    def each_vm(self) -> frozenset[Kind]:
+        return frozenset(kind for kind in Kind if self.action(kind).each == "vm")
+
+    def action(self, kind: Kind) -> Action:
+        found = self.given.get(kind) or self.given[DEFAULT]
+        return found if isinstance(found, Action) else Action(run=found)
+
+
+class Webhook(Common, frozen=True, kw_only=True, tag="webhook"):
+    url: str
+    secret_file: str
+    ca_file: str = ""
+    """Certificates to trust in place of the system's."""
+    completion_limit: Span = Span(hours=1)
+    """Until what was only accepted must be done."""
+
+
+def load(path: Path) -> Command | Webhook:
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DriverFileError(f"the driver's file {path} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise DriverFileError(f"the driver's file {path} is not TOML: {error}") from None
+    try:
+        return msgspec.convert(content, Command | Webhook, dec_hook=_read)
+    except msgspec.ValidationError as error:
+        raise DriverFileError(f"{path}: {_reworded(str(error), content.get('driver'))}") from None
+
+
+def placeholders(word: str) -> Iterator[str]:
+    try:
+        found = list(string.Formatter().parse(word))
+    except ValueError:
+        found = [("", "", "!", None)]
+    for _, name, form, conversion in found:
+        if form or conversion:
+            raise ValueError(f"{word!r} has a brace that is no placeholder: write {{{{ and }}}} for braces as such")
+        if name is not None:
+            yield name
+
+
+def _read(kind: type, value: object) -> object:
+    """msgspec's hook: durations are the only thing here that it does not know."""
+    assert kind is Span
+    return Span.read(value)
+
+
+def _reworded(error: str, driver: object) -> str:
+    """msgspec speaks of objects and their fields."""
+    placed = _PLACED.fullmatch(error)
+    said, place = (placed["said"], placed["path"].lstrip(".")) if placed else (error, "")
+    if found := re.fullmatch(r"Object contains unknown field `(.*)`", said):
+        table = Action if place else Webhook if driver == "webhook" else Command
+        near = get_close_matches(found[1], table.__struct_encode_fields__, 1)
+        remedy = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(table.__struct_encode_fields__)}"
+        said = f"there is no key {found[1]!r}; {remedy}"
+    elif found := re.fullmatch(r"Object missing required field `(.*)`", said):
+        known = ': give "command" or "webhook"' if found[1] == "driver" else ""
+        said = f"the key {found[1]!r} is missing{known}"
+    elif found := re.fullmatch(r"Invalid value '(.*)'", said):
+        said = f'{found[1]!r} is not known: give "command" or "webhook"'
+    elif found := re.fullmatch(r"Expected (.*), got .*", said):
+        said = f"this must be {found[1].replace('`', '')}"
+    else:
+        said = re.sub(r"Expected `(\w+)` (.*)", r"this must be \1 \2", said)
+    return f"{place}: {said}" if place else said

@@ -22,6 +22,10 @@ def unchanged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Control]:
 
 @pytest.fixture
 def fleet(control: Control) -> Control:
+    return settled(control)
+
+
+def settled(control: Control) -> Control:
     """Two hosts and a spare, the group `web` on two of them, a standalone VM and a spot VM."""
     for host in ("host-a", "host-b", "host-c"):
         control.post("/v1/hosts", {"name": host})

@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from bench import agent, approvals, emulator, fleet, machine, polls, report, scheduling, waiting
+from bench import agent, approvals, emulator, fleet, history, machine, polls, report, scheduling, waiting
 from bench.effort import FULL, QUICK, Effort
 
 PARTS: dict[str, Callable[[Effort], list[report.Row]]] = {
@@ -15,6 +15,7 @@ PARTS: dict[str, Callable[[Effort], list[report.Row]]] = {
     "scheduling": scheduling.measure,
     "agent": agent.measure,
     "emulator": emulator.measure,
+    "history": history.measure,
 }
 DESCRIPTORS = 12_000
 BUSY = 0.5

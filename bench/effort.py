@@ -23,6 +23,8 @@ class Effort:
     """Of watching an agent that has nothing to do."""
     starts: int = 11
     """Of an emulator."""
+    entries: int = 1_000_000
+    """Of the journal."""
 
 
 FULL = Effort()
@@ -39,4 +41,5 @@ QUICK = Effort(
     schedulings=1,
     idle_seconds=5,
     starts=3,
+    entries=50_000,
 )

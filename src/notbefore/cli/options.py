@@ -16,7 +16,7 @@ JSON = Parameter("json", Parameter.KEYWORD_ONLY, annotation=Json, default=False)
 
 def register(
     app: typer.Typer,
-    name: str,
+    name: str | None,
     function: Callable[..., object],
     *,
     rows: Sequence[Setting],
@@ -24,7 +24,10 @@ def register(
     without: Collection[str] = (),
     context: Callable[[Mapping[str, object], dict[str, Any]], C],
 ) -> None:
-    """Make a function a command; its first argument is made of the settings given and the shared options."""
+    """Make a function a command; its first argument is made of the settings given and the shared options.
+
+    Without a name it is what the app itself does when no command of it is named.
+    """
     _, *rest = signature(function, eval_str=True).parameters.values()
     own = [parameter for parameter in rest if parameter.name not in without]
 
@@ -37,7 +40,8 @@ def register(
     run.__signature__ = Signature(  # type: ignore[attr-defined]
         [*(parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in own), *shared, *parameters(rows)]
     )
-    app.command(name)(run)
+    make = app.callback(invoke_without_command=True) if name is None else app.command(name)
+    make(run)
 
 
 def parameters(rows: Iterable[Setting]) -> list[Parameter]:

@@ -53,7 +53,7 @@ Command = Callable[Concatenate[Session, P], None]
 
 def command(
     app: typer.Typer,
-    name: str,
+    name: str | None,
     *,
     changes: bool = False,
     extra: tuple[table.Setting, ...] = (),

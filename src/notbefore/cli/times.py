@@ -62,3 +62,10 @@ def moment(text: str) -> str:
     except (ValueError, OverflowError):
         raise UsageError(f"{text!r} is not a time: give one such as 2026-01-31T12:00:00Z") from None
     return moment.isoformat().replace("+00:00", "Z")
+
+
+def past(text: str, now: datetime) -> str:
+    """A moment as one types it, or how long ago it was: `90d`."""
+    if re.fullmatch(r"\d+(\.\d+)?\s*[a-z]+", text, re.ASCII):
+        return moment((now - timedelta(minutes=minutes(text))).isoformat())
+    return moment(text)

@@ -31,7 +31,7 @@ def prune(service: Service, call: Call, *, before: datetime, dry_run: bool = Fal
     if dry_run:
         with service.store.read() as reader:
             removed, older = reader.pruning.count(before), reader.pruning.older(before)
-        return _view(before, removed, older - removed["entries"], complete=False, dry_run=True)
+        return _view(before, removed, older - removed["entries"], complete=not removed.total(), dry_run=True)
     with service.store.read() as reader:
         known = recalled(reader, call, now)
     if known is not None:

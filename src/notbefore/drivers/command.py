@@ -50,7 +50,7 @@ class CommandDriver:
         return Finished(failures=dict.fromkeys(task.vms, ended.how + last_words), calls=(call,))
 
     def _program(self, task: Task) -> process.Program:
-        action = self._config.action(task.kind)
+        action = self._config.actions.of(task.kind)
         facts = _facts(task) if action.each == "host" else _facts(task) | _facts_of_vm(task, task.vms[0])
         return process.Program(
             argv=[_filled(word, facts) for word in action.run],
@@ -60,7 +60,7 @@ class CommandDriver:
 
     def _require_program(self, kind: Kind) -> None:
         """It is better missed at the start than when a host is waiting for it."""
-        name = self._config.action(kind).run[0]
+        name = self._config.actions.of(kind).run[0]
         if not any(file.placeholders(name)):
             try:
                 process.locate(process.Program(argv=[name.format()], inherited=INHERITED))

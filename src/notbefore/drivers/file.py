@@ -15,7 +15,6 @@ from notbefore.core.operations import Kind
 from notbefore.core.timing import Retries
 from notbefore.settings.spans import Span
 
-DEFAULT = "default"
 OF_TASK = frozenset({"operation", "kind", "host", "attempt"})
 OF_VM = frozenset({"vm", "vm_id", "event"})
 TARGET = "target"
@@ -24,6 +23,8 @@ Argv = Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=1000)]
 Number = Annotated[int, msgspec.Meta(ge=1, le=256)]
 
 _PLACED = re.compile(r"(?P<said>.*) - at `(?:key in )?\$(?P<path>.*)`", re.DOTALL)
+
+_WORDS = {"object": "a table", "array": "a list", "int": "a whole number", "str": "a text in quotes"}
 
 
 class DriverFileError(errors.RefusedError):
@@ -71,34 +72,47 @@ class Action(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return OF_TASK | OF_VM | ({TARGET} if kind.traits.moves else set())
 
 
+class Actions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
+    default: Argv | Action | None = None
+    """For the kinds that are left out."""
+    restart: Argv | Action | None = None
+    redeploy: Argv | Action | None = None
+    eviction: Argv | Action | None = None
+    deletion: Argv | Action | None = None
+    host_update: Argv | Action | None = None
+    host_reboot: Argv | Action | None = None
+    live_migration: Argv | Action | None = None
+    degraded_hardware: Argv | Action | None = None
+    hardware_failure: Argv | Action | None = None
+
+    def __post_init__(self) -> None:
+        for kind in Kind:
+            action = self.of(kind)
+            name = "default" if self._own(kind) is None else kind.value
+            for placeholder in (found for word in action.run for found in placeholders(word)):
+                if placeholder not in action.known(kind):
+                    known = ", ".join(f"{{{one}}}" for one in sorted(action.known(kind)))
+                    raise ValueError(f"{name}: {{{placeholder}}} is not known for {kind}: use {known}")
+
+    def of(self, kind: Kind) -> Action:
+        found = self._own(kind) or self.default
+        if found is None:
+            raise ValueError(f"{kind} is missing: say what to run, or give default")
+        return found if isinstance(found, Action) else Action(run=found)
+
+    def _own(self, kind: Kind) -> Argv | Action | None:
+        found: Argv | Action | None = getattr(self, kind.name.lower())
+        return found
+
+
 class Command(Common, frozen=True, kw_only=True, tag="command"):
-    given: dict[str, Argv | Action] = msgspec.field(name="actions")
+    actions: Actions
     passed: tuple[str, ...] = msgspec.field(name="pass", default=())
     """Variables of the service's environment that commands get too."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in self.given:
-            if name not in {*Kind, DEFAULT}:
-                raise ValueError(f"there is no kind {name!r} of action: there are {', '.join(Kind)} and {DEFAULT}")
-        for kind in Kind:
-            name = kind.value if kind in self.given else DEFAULT
-            if name not in self.given:
-                raise ValueError(f"actions.{kind} is missing: say what to run, or give actions.{DEFAULT}")
-            action = self.action(kind)
-            for word in action.run:
-                for placeholder in placeholders(word):
-                    if placeholder not in action.known(kind):
-                        known = ", ".join(f"{{{one}}}" for one in sorted(action.known(kind)))
-                        raise ValueError(f"actions.{name}: {{{placeholder}}} is not known for {kind}: use {known}")
-
     @property
     def each_vm(self) -> frozenset[Kind]:
-        return frozenset(kind for kind in Kind if self.action(kind).each == "vm")
-
-    def action(self, kind: Kind) -> Action:
-        found = self.given.get(kind) or self.given[DEFAULT]
-        return found if isinstance(found, Action) else Action(run=found)
+        return frozenset(kind for kind in Kind if self.actions.of(kind).each == "vm")
 
 
 class Webhook(Common, frozen=True, kw_only=True, tag="webhook"):
@@ -146,7 +160,8 @@ def _reworded(error: str, driver: object) -> str:
     placed = _PLACED.fullmatch(error)
     said, place = (placed["said"], placed["path"].lstrip(".")) if placed else (error, "")
     if found := re.fullmatch(r"Object contains unknown field `(.*)`", said):
-        table = Action if place else Webhook if driver == "webhook" else Command
+        tables = {"": Webhook if driver == "webhook" else Command, "actions": Actions}
+        table = tables.get(place, Action)
         near = get_close_matches(found[1], table.__struct_encode_fields__, 1)
         remedy = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(table.__struct_encode_fields__)}"
         said = f"there is no key {found[1]!r}; {remedy}"
@@ -155,8 +170,6 @@ def _reworded(error: str, driver: object) -> str:
         said = f"the key {found[1]!r} is missing{known}"
     elif found := re.fullmatch(r"Invalid value '(.*)'", said):
         said = f'{found[1]!r} is not known: give "command" or "webhook"'
-    elif found := re.fullmatch(r"Expected (.*), got .*", said):
-        said = f"this must be {found[1].replace('`', '')}"
-    else:
-        said = re.sub(r"Expected `(\w+)` (.*)", r"this must be \1 \2", said)
+    elif found := re.fullmatch(r"Expected `([^`]*)`(?:, got .*)?(.*)", said):
+        said = f"this must be {' or '.join(_WORDS.get(one, one) for one in found[1].split(' | ') if one != 'null')}{found[2]}"
     return f"{place}: {said}" if place else said

@@ -37,14 +37,14 @@ def open_driver(path: Path | None, speed: float) -> tuple[Driver, Terms]:
 def _made(config: file.Command | file.Webhook, terms: Terms) -> Driver:
     if isinstance(config, file.Command):
         return CommandDriver(config, terms.letterbox.closed)
+    # Named by whoever runs the service, in a file of theirs: private addresses are what it is for.
+    sender = Outgoing(allow_private=True, seconds=config.time_limit.total_seconds(), tls=_trust(config.ca_file))
+    sender.require(config.url)
     receiver = Receiver(
         url=config.url,
         secret=_secret(Path(config.secret_file)),
         completion_seconds=config.completion_limit.total_seconds(),
     )
-    # Named by whoever runs the service, in a file of theirs: private addresses are what it is for.
-    sender = Outgoing(allow_private=True, seconds=config.time_limit.total_seconds(), tls=_trust(config.ca_file))
-    sender.require(config.url)
     return WebhookDriver(receiver, sender, terms.letterbox)
 
 

@@ -1,0 +1,171 @@
+"""The command driver, with real programs."""
+
+import os
+import threading
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.acceptance.running import until
+
+from notbefore.core.driving import Finished, NotYet, Outcome, Task
+from notbefore.core.operations import Kind
+from notbefore.drivers import file
+from notbefore.drivers.command import CommandDriver
+from notbefore.settings.spans import Span
+
+START = datetime(2026, 1, 5, tzinfo=UTC)
+MOVE = Task(
+    operation="o-1",
+    kind=Kind.LIVE_MIGRATION,
+    host="host-a",
+    vms=("web-0",),
+    targets={"web-0": "host-b", "db": "host-c"},
+    attempt=2,
+    started_at=START,
+    vm_ids={"web-0": "1234"},
+    events={"web-0": "E-1", "db": "E-2"},
+)
+
+
+def driver(*run: str, each: str = "vm", seconds: float = 10, stopping: threading.Event | None = None) -> CommandDriver:
+    config = file.Command(
+        actions=file.Actions(default=("/bin/true",), live_migration=file.Action(run=run, each=each)),
+        passed=("PASSED",),
+        time_limit=Span(seconds=seconds),
+    )
+    return CommandDriver(config, stopping or threading.Event(), grace=0.2)
+
+
+def sh(text: str, task: Task = MOVE, **how: object) -> Outcome:
+    return driver("/bin/sh", "-c", text, **how).carry_out(task, START)  # type: ignore[arg-type]
+
+
+def output(outcome: Outcome) -> str:
+    assert isinstance(outcome, Finished), outcome
+    return str(outcome.calls[0]["output"])
+
+
+def test_a_program_gets_the_facts_as_words() -> None:
+    outcome = driver("/bin/echo", "{operation}", "{kind}", "{host}", "{vm}/{vm_id}", "{target}", "{event}", "{attempt}")
+    found = outcome.carry_out(MOVE, START)
+    assert isinstance(found, Finished)
+    assert (found.done, found.failures) == (("web-0",), {})
+    assert output(found) == "o-1 live-migration host-a web-0/1234 host-b E-1 2"
+    assert {key: found.calls[0][key] for key in ("vms", "exit_code")} == {"vms": ["web-0"], "exit_code": 0}
+
+
+def test_and_as_variables_and_little_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOTBEFORE_TOKEN", "secret")
+    monkeypatch.setenv("SECRET", "secret")
+    monkeypatch.setenv("PASSED", "too")
+    found = dict(word.partition("=")[::2] for word in output(sh("env")).split(" / "))
+    ours = {name: value for name, value in found.items() if name.startswith("NOTBEFORE_")}
+    assert ours == {
+        "NOTBEFORE_OPERATION": "o-1",
+        "NOTBEFORE_KIND": "live-migration",
+        "NOTBEFORE_HOST": "host-a",
+        "NOTBEFORE_ATTEMPT": "2",
+        "NOTBEFORE_VMS": "web-0",
+        "NOTBEFORE_TARGETS": "web-0=host-b",
+        "NOTBEFORE_EVENTS": "E-1",
+        "NOTBEFORE_VM": "web-0",
+        "NOTBEFORE_VM_ID": "1234",
+        "NOTBEFORE_TARGET": "host-b",
+        "NOTBEFORE_EVENT": "E-1",
+    }
+    assert found["PASSED"] == "too"
+    # The shell adds some of its own.
+    assert found.keys() - ours.keys() <= {"PASSED", "PATH", "HOME", "LANG", "PWD", "SHLVL", "_", "OLDPWD"}
+
+
+def test_once_for_all_vms_of_a_host() -> None:
+    both = replace(MOVE, vms=("web-0", "db"))
+    text = "echo $NOTBEFORE_VMS: $NOTBEFORE_TARGETS, $NOTBEFORE_EVENTS; env | grep -c '^NOTBEFORE_VM='; true"
+    outcome = sh(text, both, each="host")
+    assert isinstance(outcome, Finished)
+    assert outcome.done == ("web-0", "db")
+    assert output(outcome) == "web-0 db: web-0=host-b db=host-c, E-1 E-2 / 0"
+
+
+def test_a_program_that_fails_says_why() -> None:
+    outcome = sh("echo trying; printf '\\033[31mno such \\007domain\\377\\n' >&2; exit 3")
+    assert isinstance(outcome, Finished)
+    assert outcome.done == ()
+    assert outcome.failures["web-0"].startswith("exit code 3: trying / no such  domain")
+    assert outcome.calls[0]["exit_code"] == 3
+    assert all(letter.isprintable() for letter in output(outcome))
+
+
+def test_what_is_told_of_the_output_is_bounded() -> None:
+    outcome = sh("yes | head -c 100000; echo the end; exit 1")
+    assert isinstance(outcome, Finished)
+    assert outcome.failures["web-0"].endswith("the end")
+    assert len(outcome.failures["web-0"]) < 400
+    assert 1000 < len(output(outcome)) < 10_000
+
+
+def test_stdin_is_empty_and_there_is_no_shell() -> None:
+    assert output(driver("/bin/cat").carry_out(MOVE, START)) == ""
+    assert output(driver("/bin/echo", "$HOME; {vm} > x").carry_out(MOVE, START)) == "$HOME; web-0 > x"
+
+
+def test_when_its_time_is_up_all_that_it_started_is_killed(tmp_path: Path) -> None:
+    child = tmp_path / "child"
+    outcome = sh(f"trap '' TERM; sleep 60 & echo $! > {child}; wait; wait", seconds=0.3)
+    assert isinstance(outcome, Finished)
+    assert "when its time was up, and killed" in outcome.failures["web-0"]
+    until(lambda: not alive(int(child.read_text())))
+
+
+def test_when_the_service_ends_it_is_asked_to_end_and_is_for_later(tmp_path: Path) -> None:
+    stopping, begun = threading.Event(), tmp_path / "begun"
+
+    def stop() -> None:
+        until(begun.exists)
+        stopping.set()
+
+    threading.Thread(target=stop, daemon=True).start()
+    before = time.monotonic()
+    outcome = sh(f"touch {begun}; exec sleep 60", stopping=stopping, seconds=60)
+    assert outcome == NotYet(again_at=START)
+    assert time.monotonic() - before < 10
+
+
+def test_a_program_that_is_gone_is_a_failure(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    made = driver(str(program))
+    program.unlink()
+    outcome = made.carry_out(MOVE, START)
+    assert outcome == Finished(failures={"web-0": f"there is no program {program}"})
+
+
+def test_a_name_is_no_option() -> None:
+    strange = replace(MOVE, vms=("--help",))
+    outcome = driver("/bin/echo", "{vm}").carry_out(strange, START)
+    assert isinstance(outcome, Finished)
+    assert "a program would take it for an option" in outcome.failures["--help"]
+    assert output(driver("/bin/echo", "x={vm}", "-{vm}").carry_out(strange, START)) == "x=--help ---help"
+
+
+def test_a_program_may_depend_on_the_facts() -> None:
+    assert output(driver("/bin/{vm}", "x").carry_out(replace(MOVE, vms=("echo",)), START)) == "x"
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_what_is_told_fits_into_a_journal() -> None:
+    outcome = sh("exit 1")
+    assert isinstance(outcome, Finished)
+    assert msgspec.json.encode(outcome.calls)

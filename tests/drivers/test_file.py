@@ -1,0 +1,136 @@
+"""The driver's file: what it may say, and what is said when it is wrong."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from notbefore.core.operations import Kind
+from notbefore.core.timing import Retries
+from notbefore.drivers import file, opening
+from notbefore.drivers.command import CommandDriver
+from notbefore.drivers.simulated import SimulatedDriver
+from notbefore.drivers.webhook import WebhookDriver
+
+COMMAND = """
+driver = "command"
+[actions]
+default = ["/bin/true", "{kind}", "{vm}"]
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "driver.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_command_for_each_kind(tmp_path: Path) -> None:
+    text = """
+driver = "command"
+tries = 5
+pause = "10s"
+time_limit = "2m"
+at_once = 20
+at_once_per_host = 1
+pass = ["LIBVIRT_DEFAULT_URI"]
+
+[actions]
+default = ["/bin/echo", "{kind}", "{vm}", "{{as it is}}"]
+live-migration = ["/bin/echo", "--from={host}", "{vm_id}", "{target}"]
+host-reboot = { run = ["/bin/echo", "{host}", "{operation}", "{attempt}"], each = "host" }
+"""
+    driver, terms = opening.open_driver(written(tmp_path, text), 600)
+    assert isinstance(driver, CommandDriver)
+    assert terms.retries == Retries(tries=5, first_pause=timedelta(seconds=10))
+    assert (terms.at_once, terms.at_once_per_host, terms.awaits_results) == (20, 1, False)
+    assert terms.each_vm == set(Kind) - {Kind.HOST_REBOOT}
+
+
+def test_a_webhook(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("a secret of sixteen or more\n")
+    text = f'driver = "webhook"\nurl = "http://127.0.0.1:1/act"\nsecret_file = "{secret}"\n'
+    driver, terms = opening.open_driver(written(tmp_path, text), 1)
+    assert isinstance(driver, WebhookDriver)
+    assert (terms.awaits_results, terms.each_vm) == (True, frozenset())
+
+
+def test_without_a_file_it_is_simulated() -> None:
+    driver, terms = opening.open_driver(None, 60)
+    assert isinstance(driver, SimulatedDriver)
+    assert (terms.retries, terms.at_once_per_host) == (Retries(), None)
+
+
+WEBHOOK = 'driver = "webhook"\nurl = "https://127.0.0.1/"\nsecret_file = "FOLDER/secret"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("driver = ", "is not TOML"),
+        ("", 'the key \'driver\' is missing: give "command" or "webhook"'),
+        ('driver = "libvirt"', 'driver: \'libvirt\' is not known: give "command" or "webhook"'),
+        ('driver = "command"', "the key 'actions' is missing"),
+        (
+            COMMAND.replace("default", "restart"),
+            "actions: redeploy is missing: say what to run, or give default",
+        ),
+        (COMMAND + 'host-rebot = ["/bin/true"]', "actions: there is no key 'host-rebot'; did you mean 'host-reboot'?"),
+        (COMMAND + "restart = []", "actions.restart: this must be a list of length >= 1"),
+        (COMMAND + 'restart = "virsh reboot"', "actions.restart: this must be a table or a list"),
+        (COMMAND + 'restart = { run = ["/bin/true"], each = "scope" }', "'scope' in each is not known: give \"vm\""),
+        (
+            COMMAND + 'restart = { run = ["/bin/true"], eahc = "vm" }',
+            "actions.restart: there is no key 'eahc'; did you mean 'each'?",
+        ),
+        (
+            COMMAND + 'restart = ["/bin/true", "{target}"]',
+            "actions: restart: {target} is not known for restart: "
+            "use {attempt}, {event}, {host}, {kind}, {operation}, {vm}, {vm_id}",
+        ),
+        (COMMAND + 'host-reboot = {run = ["x", "{vm}"], each = "host"}', "{vm} is not known for host-reboot: use"),
+        (COMMAND + 'restart = ["/bin/true", "{}"]', "{} is not known for restart"),
+        (COMMAND + 'restart = ["/bin/true", "{vm"]', "'{vm' has a brace that is no placeholder: write {{ and }}"),
+        (COMMAND + 'restart = ["/bin/true", "{vm!r}"]', "has a brace that is no placeholder"),
+        (COMMAND + 'restart = ["/no/such/program"]', "the action for restart: there is no program /no/such/program"),
+        (COMMAND + 'restart = ["/etc/passwd"]', "/etc/passwd is not executable"),
+        ("tires = 3" + COMMAND, "there is no key 'tires'; did you mean 'tries'?"),
+        ("colour = 3" + COMMAND, "there is no key 'colour'; there are"),
+        ("tries = 0" + COMMAND, "tries: this must be a whole number >= 1"),
+        ('tries = "3"' + COMMAND, "tries: this must be a whole number"),
+        ('pause = "soon"' + COMMAND, "'soon' is not a duration: give one such as \"30s\""),
+        ('time_limit = "0s"' + COMMAND, "time_limit is no time at all"),
+        (WEBHOOK.replace("https://127.0.0.1/", "hypervisors"), "that is not a URL"),
+        (WEBHOOK, "secret_file: FOLDER/secret cannot be read: No such file or directory"),
+    ],
+)
+def test_a_mistake_is_named_with_what_would_be_right(tmp_path: Path, text: str, said: str) -> None:
+    path = written(tmp_path, text.replace("FOLDER", str(tmp_path)))
+    with pytest.raises(file.DriverFileError) as found:
+        opening.open_driver(path, 1)
+    assert said.replace("FOLDER", str(tmp_path)) in found.value.message
+    assert str(path) in found.value.message
+
+
+@pytest.mark.parametrize(
+    ("content", "ca", "said"),
+    [
+        (b"short", "", "is too short: give at least 16 characters"),
+        (b"\xff" * 20, "", "cannot be read: it is not text"),
+        (
+            b"long enough for anybody",
+            'ca_file = "/no/such/file"',
+            "ca_file: /no/such/file cannot be used: No such file",
+        ),
+    ],
+)
+def test_files_that_the_file_names_are_read_at_the_start(tmp_path: Path, content: bytes, ca: str, said: str) -> None:
+    (tmp_path / "secret").write_bytes(content)
+    with pytest.raises(file.DriverFileError, match=said):
+        opening.open_driver(written(tmp_path, WEBHOOK.replace("FOLDER", str(tmp_path)) + ca), 1)
+
+
+def test_there_must_be_a_file(tmp_path: Path) -> None:
+    with pytest.raises(file.DriverFileError, match=r"driver.toml cannot be read: No such file"):
+        opening.open_driver(tmp_path / "driver.toml", 1)

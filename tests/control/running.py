@@ -15,6 +15,7 @@ from notbefore.clock import SystemClock
 from notbefore.control import app
 from notbefore.control.metrics import Metrics
 from notbefore.control.server import ControlServer
+from notbefore.control.tail import HEARTBEAT_SECONDS, Tail
 from notbefore.core.timing import Timing
 from notbefore.service import calls, tokens
 from notbefore.service.context import Service
@@ -92,7 +93,7 @@ class Control:
 
 
 @contextmanager
-def running(directory: Path) -> Iterator[Control]:
+def running(directory: Path, *, heartbeat: float = HEARTBEAT_SECONDS) -> Iterator[Control]:
     store = open_store(f"sqlite:///{directory / 'notbefore.db'}", migrate=True)
     counts: dict[str, int] = {}
 
@@ -103,7 +104,8 @@ def running(directory: Path) -> Iterator[Control]:
     metrics = Metrics(events=live, guests=lambda: counts)
     service = Service(store=store, clock=SystemClock(), timing=Timing(), publisher=Nobody(), telemetry=metrics)
     token = tokens.create(service, calls.SYSTEM, name="admin")["token"]
-    with serving(ControlServer(app.create(service, metrics), "127.0.0.1", 0)) as port:
+    tail = Tail(service, heartbeat=heartbeat)
+    with serving(ControlServer(app.create(service, metrics, tail), "127.0.0.1", 0, on_stop=tail.close)) as port:
         yield Control(service, metrics, port, token, counts)
     store.close()
 

@@ -16,15 +16,17 @@ from notbefore.control.routes import (
     hosts,
     operations,
     rollouts,
+    stream,
     subscriptions,
     tokens,
     vms,
 )
 from notbefore.control.routing import PREFIX, operation_id
+from notbefore.control.tail import Tail
 from notbefore.service.context import Service
 
 
-def create(service: Service, metrics: Metrics) -> FastAPI:
+def create(service: Service, metrics: Metrics, tail: Tail | None = None) -> FastAPI:
     app = FastAPI(
         title="notbefore",
         summary="Scheduled Events for virtual machines: the operators' API.",
@@ -37,8 +39,9 @@ def create(service: Service, metrics: Metrics) -> FastAPI:
     )
     app.state.service = service
     app.state.metrics = metrics
+    app.state.tail = tail or Tail(service)
     fleets = (hosts, vms, groups, fleet)
-    happenings = (operations, drivers, events, rollouts, history, subscriptions)
+    happenings = (operations, drivers, events, rollouts, history, stream, subscriptions)
     routers = [module.routes for module in (*fleets, *happenings, tokens, health)]
     for router in routers:
         app.include_router(router)

@@ -1,0 +1,133 @@
+"""The newest of the journal, read once for all who follow it."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import msgspec
+import structlog
+
+from notbefore.core import errors
+from notbefore.core.journal import Entry
+from notbefore.core.selecting import Selector
+from notbefore.service import seeing, views
+from notbefore.service.context import Service
+
+log = structlog.get_logger()
+
+MOST_FOLLOWERS = 64
+"""Operators' connections are 256, and some of them must be left for commands."""
+PAGE = 200
+KEPT = 1000
+"""Entries in memory; whoever is further behind reads them from the store."""
+LONGEST_SLEEP = 1.0
+HEARTBEAT_SECONDS = 15.0
+
+_encode = msgspec.json.Encoder(enc_hook=str).encode
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """An entry, ready to be sent to those who see everything."""
+
+    position: int
+    entry: Entry
+    text: bytes
+
+
+def line(position: int, entry: Entry, seen: Selector | None = None) -> Line:
+    data = _encode(views.entry(position, seeing.entry(entry, seen)))
+    return Line(position, entry, b"id: %d\nevent: %s\ndata: %s\n\n" % (position, entry.action.encode(), data))
+
+
+class Tail:
+    """Its thread runs while somebody follows."""
+
+    def __init__(self, service: Service, *, heartbeat: float = HEARTBEAT_SECONDS) -> None:
+        self.heartbeat = heartbeat
+        self.closed = False
+        self._service = service
+        self._grown = service.follow_growth()
+        self._lock = threading.Lock()
+        self._followers: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
+        self._thread: threading.Thread | None = None
+        # All that is behind a position; replaced as a whole, so that the loop reads it without a lock.
+        self._known: tuple[int, list[Line]] | None = None
+
+    @contextmanager
+    def joined(self) -> Iterator[asyncio.Event]:
+        """Gives what is set whenever there is more. For coroutines."""
+        changed = asyncio.Event()
+        with self._lock:
+            if self.closed or len(self._followers) >= MOST_FOLLOWERS:
+                raise errors.UnavailableError(f"{MOST_FOLLOWERS} streams are open already: close one, or try again")
+            self._followers[changed] = asyncio.get_running_loop()
+            if self._thread is None:
+                self._known = None
+                self._thread = threading.Thread(target=self._run, name="tail", daemon=True)
+                self._thread.start()
+        try:
+            yield changed
+        finally:
+            with self._lock:
+                del self._followers[changed]
+            self._grown.set()
+
+    def close(self) -> None:
+        """All streams end."""
+        self.closed = True
+        self._tell()
+        self._grown.set()
+
+    def after(self, position: int) -> list[Line] | None:
+        """What follows a position, as far as one batch goes; None: that is no longer in memory, or not yet."""
+        known = self._known
+        if known is None or position < known[0]:
+            return None
+        begin = position - known[0]
+        return known[1][begin : begin + PAGE]
+
+    def read(self, position: int) -> list[Line]:
+        """The same from the store."""
+        with self._service.store.read() as reader:
+            return [line(found, entry) for found, entry in reader.journal(after=position, limit=PAGE)]
+
+    def _run(self) -> None:
+        while self._goes_on():
+            self._grown.clear()
+            try:
+                while self._catch_up():
+                    self._tell()
+            except errors.NotbeforeError as error:
+                log.warning("Cannot read the journal for streams", action="stream.unavailable", error=str(error))
+            except Exception:
+                log.exception("Reading the journal for streams failed", action="stream.failed")
+            self._grown.wait(LONGEST_SLEEP)
+
+    def _goes_on(self) -> bool:
+        with self._lock:
+            if self._followers and not self.closed:
+                return True
+            self._thread = None
+            return False
+
+    def _catch_up(self) -> bool:
+        """Whether there was more."""
+        if self._known is None:
+            with self._service.store.read() as reader:
+                last = reader.last_entry()
+            self._known = (last[0] if last else 0, [])
+            return True
+        since, lines = self._known
+        found = self.read(since + len(lines))
+        kept = (lines + found)[-KEPT:]
+        if found:
+            self._known = (found[-1].position - len(kept), kept)
+        return bool(found)
+
+    def _tell(self) -> None:
+        with self._lock:
+            for changed, loop in self._followers.items():
+                loop.call_soon_threadsafe(changed.set)

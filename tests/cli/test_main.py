@@ -25,8 +25,9 @@ vm add|set|list|show|remove|policy|restart|redeploy|evict|delete
 host add|set|list|show|remove|cordon|uncordon|update|reboot|migrate|degrade|fail
 group add|set|list|show|remove|policy
 event list|show|explain|approve|cancel
+rollout start|list|show|hosts|explain|pause|resume|cancel
 watch
-history
+history prune
 fleet apply|export
 token create|list|revoke
 backup
@@ -102,7 +103,8 @@ def test_help_offers_what_there_is_to_choose(run: Run) -> None:
 
     for path in wanted():
         assert ("--notice" in offered(*path)) is (
-            path in {("vm", "restart"), ("vm", "redeploy"), ("vm", "evict"), ("emulator", "event")}
+            path
+            in {("vm", "restart"), ("vm", "redeploy"), ("vm", "evict"), ("emulator", "event"), ("rollout", "start")}
             or (path[0] == "host" and path[1] in ("update", "reboot", "migrate", "degrade"))
         ), path
     for path in (("vm", "restart"), ("host", "update"), ("host", "degrade")):

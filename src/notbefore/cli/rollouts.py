@@ -1,0 +1,282 @@
+"""`notbefore rollout`: maintenance over many hosts, turn by turn."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from notbefore.cli import completing, planned, times, waiting
+from notbefore.cli.api import Api, View
+from notbefore.cli.session import Session, Yes, command
+from notbefore.cli.usage import UsageError
+from notbefore.core.rollouts import KINDS
+
+app = typer.Typer(help="Rollouts: plan, start, explain, pause, resume, cancel.", no_args_is_help=True)
+
+
+class Progress(StrEnum):
+    """What has become of a host."""
+
+    WAITING = "waiting"
+    UNDER_WAY = "under-way"
+    DONE = "done"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+    @property
+    def written(self) -> str:
+        return self.value.capitalize().replace("-", " ")
+
+
+RolloutId = Annotated[
+    str, typer.Argument(metavar="ROLLOUT", show_default=False, autocompletion=completing.ids("rollouts"))
+]
+
+
+@command(app, "start", changes=True)
+def start(
+    session: Session,
+    hosts: Annotated[
+        str,
+        typer.Option("--hosts", metavar="SELECTOR", help="Which, such as 'rack1-*,!rack1-07'.", show_default=False),
+    ],
+    kind: Annotated[
+        str,
+        typer.Option(
+            "--kind",
+            metavar="|".join(KINDS),
+            help="What is done to each of them.",
+            show_default=False,
+            autocompletion=lambda: list(KINDS),
+        ),
+    ],
+    batch: Annotated[int, typer.Option("--batch", metavar="N", min=1, help="Hosts under way at once, at most.")] = 1,
+    pause: Annotated[
+        str | None, typer.Option("--pause", metavar="MINUTES", help="Between two turns, such as 10, 30s or 2h.")
+    ] = None,
+    gate: Annotated[
+        str | None,
+        typer.Option(
+            "--gate", metavar="NAME|URL", help="What must be green before each turn: a gate of `serve`, or a URL."
+        ),
+    ] = None,
+    max_failures: Annotated[
+        int, typer.Option("--max-failures", metavar="N", min=1, help="Pause after so many hosts that failed.")
+    ] = 1,
+    window: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--window",
+            metavar="WINDOW",
+            help="When it may start things, such as 'mon-fri 22:00-04:00 Europe/Berlin'; may be repeated.",
+        ),
+    ] = None,
+    notice: Annotated[
+        str | None,
+        typer.Option(
+            "--notice", metavar="MINUTES", help="Time until each NotBefore, such as 20 or 2h; else the minimum."
+        ),
+    ] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Only show what it would come to; nothing is done.")] = False,
+    wait: waiting.Wait = False,
+    wait_limit: waiting.Limit = None,
+) -> None:
+    """Update, migrate or reboot many hosts, one update domain of each group after the other."""
+    if kind not in KINDS:
+        raise UsageError(f"{kind!r} is no kind of rollout: give one of {', '.join(KINDS)}")
+    body: dict[str, object] = {
+        "kind": kind,
+        "hosts": hosts,
+        "batch": batch,
+        "max_failures": max_failures,
+        "windows": window or [],
+    }
+    if pause is not None:
+        body["pause_minutes"] = times.minutes(pause)
+    if gate is not None:
+        body["gate"] = gate
+    if notice is not None:
+        body["notice_minutes"] = times.minutes(notice)
+    patience = waiting.asked(wait, wait_limit)
+    if plan:
+        planned.show(session.out, session.api.post("rollouts", "plan", body=body))
+        return
+    started = session.api.post("rollouts", body=body)
+    if patience:
+        _follow(session, started, patience)
+    elif session.out.json:
+        session.out.data(started)
+    else:
+        _announce(session, started)
+
+
+@command(app, "list")
+def list_(
+    session: Session,
+    everything: Annotated[bool, typer.Option("--all", help="Also those that have ended.")] = False,
+) -> None:
+    """List the rollouts."""
+    items = session.api.items("rollouts", live=None if everything else True)
+    if session.out.json:
+        session.out.data(list(items))
+        return
+    session.out.table(
+        ("rollout", "kind", "hosts", "status", "turn", "progress", "started"),
+        (
+            (
+                rollout["id"],
+                rollout["kind"],
+                rollout["hosts"],
+                rollout["status"],
+                _turn(rollout),
+                _progress(rollout),
+                times.relative(times.read(rollout["created_at"]), session.out.now),
+            )
+            for rollout in items
+        ),
+        none="There are no rollouts." if everything else "No rollout is under way; --all shows those that have ended.",
+    )
+
+
+@command(app, "show")
+def show_(session: Session, rollout_id: RolloutId) -> None:
+    """Show a rollout."""
+    show(session, session.api.get("rollouts", rollout_id))
+
+
+@command(app, "hosts")
+def hosts(
+    session: Session,
+    rollout_id: RolloutId,
+    status: Annotated[Progress | None, typer.Option("--status", help="Only those.")] = None,
+) -> None:
+    """List the hosts of a rollout, and what has become of each."""
+    items = session.api.items("rollouts", rollout_id, "hosts", status=status and status.written)
+    if session.out.json:
+        session.out.data(list(items))
+        return
+    session.out.table(
+        ("host", "turn", "status", "operation", "why"),
+        ((stop["host"], stop["turn"], stop["status"], stop["operation"], stop["why"]) for stop in items),
+        none="It has no such hosts.",
+    )
+
+
+@command(app, "explain")
+def explain(session: Session, rollout_id: RolloutId) -> None:
+    """Say why a rollout is where it is: for whom it waits, for what, until when."""
+    explanation = session.api.get("rollouts", rollout_id, "explanation")
+    if session.out.json:
+        session.out.data(explanation)
+    else:
+        session.out.line(explanation["sentence"])
+
+
+@command(app, "pause", changes=True)
+def pause(session: Session, rollout_id: RolloutId) -> None:
+    """Let nothing of a rollout start until it is resumed; what has started goes on to its end."""
+    show(session, session.api.post("rollouts", rollout_id, "pause"))
+
+
+@command(app, "resume", changes=True)
+def resume(
+    session: Session,
+    rollout_id: RolloutId,
+    retry: Annotated[bool, typer.Option("--retry", help="Give hosts that failed another try.")] = False,
+    wait: waiting.Wait = False,
+    wait_limit: waiting.Limit = None,
+) -> None:
+    """Let a paused rollout go on."""
+    patience = waiting.asked(wait, wait_limit)
+    resumed = session.api.post("rollouts", rollout_id, "resume", body={"retry": retry})
+    if patience:
+        _follow(session, resumed, patience)
+    else:
+        show(session, resumed)
+
+
+@command(app, "cancel", changes=True)
+def cancel(session: Session, rollout_id: RolloutId, yes: Yes = False) -> None:
+    """Cancel what a rollout has not yet started; what has started goes on to its end."""
+    session.confirm(f"Cancel rollout {rollout_id}?", yes=yes)
+    show(session, session.api.post("rollouts", rollout_id, "cancel"))
+
+
+def show(session: Session, rollout: View) -> None:
+    if session.out.json:
+        session.out.data(rollout)
+        return
+    out, verdict, notice = session.out, rollout["gate_verdict"], rollout["notice_minutes"]
+    out.facts(
+        {
+            "rollout": rollout["id"],
+            "kind": rollout["kind"],
+            "hosts": rollout["hosts"],
+            "status": rollout["status"],
+            "why": rollout["why"],
+            "turn": _turn(rollout),
+            "progress": _progress(rollout),
+            "batch": rollout["batch"],
+            "pause": rollout["pause_minutes"] and f"{rollout['pause_minutes']:g} min",
+            "notice": notice and f"{notice:g} min",
+            "gate": rollout["gate"],
+            "gate said": verdict
+            and f"{'green' if verdict['green'] else 'red'}, {out.moment(verdict['at'])}: {verdict['said']}",
+            "windows": rollout["windows"],
+            "failures": f"{rollout['failures']}; at {rollout['max_failures']} it pauses",
+            "started": out.moment(rollout["created_at"]),
+            "by": rollout["by"],
+            "ended": out.moment(rollout["ended_at"]),
+            "reason": rollout["reason"],
+        }
+    )
+
+
+def _follow(session: Session, rollout: View, patience: waiting.Patience) -> None:
+    """Until it has come to its end, or to a stop."""
+    if not session.out.json:
+        _announce(session, rollout)
+    (seen,) = waiting.until_over([_look(session.api, rollout["id"])], patience)
+    if session.out.json:
+        session.out.data(seen.view)
+    waiting.require_good([seen])
+    if not session.out.json:
+        session.out.line(f"{seen.what} is {seen.status}: {_progress(seen.view)}.")
+
+
+def _look(api: Api, rollout_id: str) -> waiting.Look:
+    def look() -> waiting.Seen:
+        view = api.get("rollouts", rollout_id)
+        status, progress = view["status"], view["progress"]
+        over = bool(view["ended_at"]) or status == "Paused"
+        return waiting.Seen(
+            view=view,
+            what=f"Rollout {rollout_id}",
+            status=status,
+            why=view["why"] or _progress(view) if over else _why(api, rollout_id),
+            over=over,
+            good=status == "Completed",
+            done=progress["done"] + progress["failed"] + progress["skipped"],
+            total=sum(progress.values()),
+        )
+
+    return look
+
+
+def _why(api: Api, rollout_id: str) -> str:
+    return str(api.get("rollouts", rollout_id, "explanation")["sentence"])
+
+
+def _announce(session: Session, rollout: View) -> None:
+    hosts, turns = planned.counted(sum(rollout["progress"].values()), "host"), planned.counted(rollout["turns"], "turn")
+    session.out.line(f"Rollout {rollout['id']}: {rollout['kind']} of {hosts}, in {turns}.")
+    session.out.line(f"  why it waits: notbefore rollout explain {rollout['id']}", style="dim")
+
+
+def _turn(rollout: View) -> str:
+    return f"{rollout['turn']} of {rollout['turns']}"
+
+
+def _progress(rollout: View) -> str:
+    counts = {name.replace("_", " "): count for name, count in rollout["progress"].items() if count}
+    return ", ".join(f"{count} {name}" for name, count in counts.items())

@@ -1,0 +1,152 @@
+"""`notbefore rollout`, against a control plane that really runs."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from tests.acceptance.running import until
+from tests.cli.conftest import Ran, Run
+from tests.control.conftest import settled
+from tests.control.running import Control
+
+from notbefore.cli import planned
+from notbefore.cli.main import main
+from notbefore.service import rollouts
+from notbefore.service.roller import Roller
+
+
+@pytest.fixture(scope="module")
+def site(module_control: Control) -> Control:
+    return settled(module_control)
+
+
+@pytest.fixture
+def nb(cli: Run, site: Control) -> Iterator[Run]:
+    yield cli
+    for rollout in cli("rollout", "list", "--json").json:
+        cli("rollout", "cancel", rollout["id"])
+    rollouts.roll(site.service, [])
+
+
+def start(nb: Run, *options: str) -> str:
+    return str(nb("rollout", "start", "--hosts", "host-*", "--kind", "update", *options, "--json").json["id"])
+
+
+def test_a_rollout_from_its_start_to_its_cancelling(nb: Run, site: Control) -> None:
+    options = ("--batch", "2", "--pause", "10m", "--gate", "https://shop.example.com/", "--max-failures", "3")
+    more = ("--window", "daily 00:00-24:00 UTC", "--notice", "1h", "--reason", "new kernel")
+    said = nb("rollout", "start", "--hosts", "host-*", "--kind", "reboot", *options, *more).out
+    found = re.match(
+        r"Rollout (\S+): reboot of 3 hosts, in 2 turns\.\n  why it waits: notbefore rollout explain \1\n", said
+    )
+    assert found
+    shown = nb("rollout", "show", found[1]).out
+    for line in (
+        *("kind +reboot", r"hosts +host-\*", "status +Running", "turn +0 of 2", "progress +3 waiting", "batch +2"),
+        *("pause +10 min", "notice +60 min", "gate +https://shop.example.com/", "windows +daily 00:00-24:00 UTC"),
+        *("failures +0; at 3 it pauses", "by +operator:admin", "reason +new kernel"),
+    ):
+        assert re.search(rf"^{line}$", shown, re.MULTILINE), line
+    assert "gate said" not in shown
+    assert nb("rollout", "list").out.splitlines()[1].split()[:4] == [found[1], "reboot", "host-*", "Running"]
+    paused = nb("rollout", "pause", found[1], "--reason", "lunch").out
+    assert re.search(r"^why +paused by operator:admin: lunch$", paused, re.MULTILINE)
+    assert "It is paused: paused by operator:admin: lunch." in nb("rollout", "explain", found[1]).out
+    assert nb("rollout", "explain", found[1], "--json").json["waiting_for"][0]["kind"] == "paused"
+    assert re.search(r"^status +Running$", nb("rollout", "resume", found[1], "--retry").out, re.MULTILINE)
+    assert nb("rollout", "cancel", found[1], "--json").json["status"] == "Canceling"
+    rollouts.roll(site.service, [])
+    assert nb("rollout", "list").out.startswith("No rollout is under way; --all shows")
+    assert "Canceled" in nb("rollout", "list", "--all").out
+    assert "is Canceled: only a running rollout can be paused" in nb("rollout", "pause", found[1]).err
+
+
+def test_hosts_of_a_rollout(nb: Run, site: Control) -> None:
+    rollout = start(nb)
+    rollouts.roll(site.service, [])
+    listed = [line.split()[:3] for line in nb("rollout", "hosts", rollout).out.splitlines()]
+    assert listed[:2] == [["host", "turn", "status"], ["host-a", "1", "Under"]]
+    (stop,) = nb("rollout", "hosts", rollout, "--status", "under-way", "--json").json
+    assert stop["host"] == "host-a"
+    assert nb("rollout", "hosts", rollout, "--status", "failed").out == "It has no such hosts.\n"
+    assert "host-a is Scheduled: It waits for approval by" in nb("rollout", "explain", rollout).out
+
+
+def test_a_plan_for_people_and_for_machines(nb: Run) -> None:
+    nb("group", "policy", "web", "--max-unavailable", "50%")
+    planning = ("rollout", "start", "--hosts", "*", "--kind", "update", "--plan")
+    said = nb(*planning).out
+    assert re.match(r"Update of 2 hosts in 2 turns, over in \d+ min \d+ s if it is started now\. Nothing is done", said)
+    assert re.search(r"^1 +(\d{4}-\S+ \S+ UTC +){3}host-a +batch, web-0$", said, re.MULTILINE)
+    assert re.search(r"^web +2 +at most 1 +\d+ s +max_unavailable 50% allows 1$", said, re.MULTILINE)
+    assert "\n2 standalone VMs are out too.\n" in said
+    assert "\nWithout VMs, and so skipped: host-c.\n" in said
+    assert "Nobody approves early" in said.splitlines()[-1]
+    plan = nb(*planning, "--json").json
+    assert [stop["vms"] for stop in plan["stops"]] == [["batch", "web-0"], ["db", "web-1"]]
+    assert nb("rollout", "list", "--json").json == []
+    nb("group", "policy", "web", "--max-unavailable", "10%")
+    assert "the budget of group web can never be met" in nb(*planning).err
+    nb("group", "policy", "web", "--max-unavailable", "off")
+    assert nb("rollout", "start", "--hosts", "host-c", "--kind", "update", "--plan").out.startswith("Nothing would be")
+
+
+def test_many_names_are_cut() -> None:
+    assert planned.cut(["a", "b", "c"]) == "a, b, c"
+    assert planned.cut([str(number) for number in range(15)]) == "0, 1, 2 and 12 more"
+
+
+def test_waiting_for_the_end(nb: Run, site: Control, capsys: pytest.CaptureFixture[str]) -> None:
+    roller = Roller(site.service)
+    roller.start()
+    try:
+        code = main(("rollout", "start", "--hosts", "host-c", "--kind", "update", "--wait"))
+        said = capsys.readouterr()
+        assert code == 0
+        assert re.search(r"Rollout \S+ is Completed: 1 skipped\.\n$", said.out)
+    finally:
+        roller.stop()
+
+
+@pytest.mark.parametrize(
+    ("verb", "ended"), [("pause", "Paused: paused by operator:admin: wait"), ("cancel", "Canceled")]
+)
+def test_waiting_ends_when_it_goes_no_further(nb: Run, site: Control, verb: str, ended: str) -> None:
+    with waiting(site) as process:
+        until(lambda: site.get("/v1/rollouts?live=true")["items"] != [])
+        (rollout,) = site.get("/v1/rollouts?live=true")["items"]
+        site.post(f"/v1/rollouts/{rollout['id']}/{verb}", {"reason": "wait"})
+        rollouts.roll(site.service, [])
+        _, err = process.communicate(timeout=20)
+    assert process.returncode == 1
+    assert f"Rollout {rollout['id']} is {ended}" in err.splitlines()[-1]
+
+
+def waiting(site: Control) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "notbefore", "rollout", "start", "--hosts", "host-a", "--kind", "update", "--wait"],
+        env=os.environ | {"NOTBEFORE_CONTROL": site.url, "NOTBEFORE_TOKEN": site.token},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+TYPED = [
+    (("--kind", "update"), "Missing option '--hosts'"),
+    (("--hosts", "*"), "Missing option '--kind'"),
+    (("--hosts", "*", "--kind", "degrade"), "'degrade' is no kind of rollout: give one of update, migrate, reboot"),
+    (("--hosts", "*", "--kind", "update", "--batch", "0"), "Invalid value for '--batch'"),
+    (("--hosts", "*", "--kind", "update", "--pause", "soon"), "'soon' is not a duration"),
+    (("--hosts", "*", "--kind", "update", "--wait-limit", "soon"), "'soon' is not a duration"),
+]
+
+
+@pytest.mark.parametrize(("options", "said"), TYPED)
+def test_what_is_typed_wrongly_is_usage(run: Run, options: tuple[str, ...], said: str) -> None:
+    ran: Ran = run("rollout", "start", *options, "--token", "t", "--control-url", "http://127.0.0.1:9")
+    assert ran.code == 2
+    assert ran.err.startswith(f"notbefore: {said}")

@@ -171,5 +171,6 @@ def _reworded(error: str, driver: object) -> str:
     elif found := re.fullmatch(r"Invalid value '(.*)'", said):
         said = f'{found[1]!r} is not known: give "command" or "webhook"'
     elif found := re.fullmatch(r"Expected `([^`]*)`(?:, got .*)?(.*)", said):
-        said = f"this must be {' or '.join(_WORDS.get(one, one) for one in found[1].split(' | ') if one != 'null')}{found[2]}"
+        kinds = [_WORDS.get(one, one) for one in found[1].split(" | ") if one != "null"]
+        said = f"this must be {' or '.join(kinds)}{found[2]}"
     return f"{place}: {said}" if place else said

@@ -24,7 +24,7 @@ def text(guests_at: Address | Path, operators_at: str, settings: Settings) -> st
     url = f"{base}/metadata/scheduledevents?api-version=2020-07-01"
     prefix = "".join(f"{name}={shlex.quote(value)} " for name, value in _variables(operators_at, settings))
     return f"""
-notbefore serves a demo fleet: guests at {guests_at}, operators at http://{operators_at}.
+notbefore serves a demo fleet: guests at {guests_at}, operators at {_scheme(settings)}://{operators_at}.
 You are {vm}{"" if settings.metadata[0].vm else others}.
 
 In another terminal (. .venv/bin/activate first), try:
@@ -44,7 +44,11 @@ To start afresh: rm -r {shlex.quote(str(settings.directory))}
 
 def _variables(operators_at: str, settings: Settings) -> Iterator[tuple[str, str]]:
     """What a command in another terminal cannot know by itself."""
-    if operators_at != DEFAULT_CONTROL:
-        yield "NOTBEFORE_CONTROL", f"http://{operators_at}"
+    if operators_at != DEFAULT_CONTROL or settings.control_certificate:
+        yield "NOTBEFORE_CONTROL", f"{_scheme(settings)}://{operators_at}"
     if settings.data != table.DATA.read(table.DATA.default or ""):
         yield table.DATA.variable, str(settings.data.absolute())
+
+
+def _scheme(settings: Settings) -> str:
+    return "https" if settings.control_certificate else "http"

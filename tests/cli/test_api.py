@@ -55,6 +55,13 @@ def test_a_token_from_a_file_stays_on_this_machine(run: Run, tmp_path: Path, url
     assert ran.err == f"notbefore: tokens from files are sent to this machine only: for {url} give --token\n"
 
 
+def test_no_token_crosses_a_network_in_the_clear(run: Run) -> None:
+    where = ("--token", "t", "--control-url", "http://192.0.2.1:8255")
+    refused = run("vm", "list", *where).err
+    assert refused.startswith("notbefore: the token would reach http://192.0.2.1:8255 unencrypted: give an address")
+    assert "--control-without-tls" in refused
+
+
 def test_no_proxy_is_asked(run: Run, module_control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     where = ("--control-url", module_control.url, "--token", module_control.token)
@@ -133,7 +140,7 @@ def test_https_needs_trust(run: Run) -> None:
         ran = run("vm", "list", "--control-url", f"https://127.0.0.1:{server.getsockname()[1]}", "--token", "t")
         thread.join()
     assert ran.code == 1
-    assert "no trusted connection to the control plane" in ran.err
+    assert "no TLS with the control plane" in ran.err
 
 
 def test_a_defect_ends_in_a_sentence_too(run: Run) -> None:

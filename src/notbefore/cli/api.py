@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -69,12 +70,14 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 class Rest:
     """A control plane that asks for no token."""
 
-    def __init__(self, url: str, program: str, timeout: float = TIMEOUT) -> None:
+    def __init__(self, url: str, program: str, timeout: float = TIMEOUT, trusted: ssl.SSLContext | None = None) -> None:
         """`program` is what must be running there."""
         self.url = url
         self._program = program
         self._timeout = timeout
-        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects())
+        self._opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), _NoRedirects(), urllib.request.HTTPSHandler(context=trusted)
+        )
 
     def get(self, *path: str, **query: object) -> View:
         return self._ask("GET", path, query)
@@ -168,6 +171,7 @@ class Rest:
         except (http.client.HTTPException, ConnectionError, TimeoutError) as error:
             raise LostError(
                 f"the control plane at {self.url} did not finish its answer ({type(error).__name__}): try again"
+                + (", or with https:// if it has a certificate" if self.url.startswith("http:") else "")
             ) from None
 
     def _decoded(self, status: int, reason: str, body: bytes) -> View:
@@ -195,23 +199,35 @@ class Rest:
         )
 
     def _unreachable(self, reason: str | BaseException) -> errors.NotbeforeError:
+        if isinstance(reason, ssl.SSLCertVerificationError):
+            return errors.UnavailableError(
+                f"the certificate of {self.url} is not trusted ({reason.verify_message}): for a private CA, give that "
+                "with --control-ca"
+            )
         if isinstance(reason, ssl.SSLError):
-            return errors.UnavailableError(f"no trusted connection to the control plane at {self.url}: {reason}")
+            return errors.UnavailableError(
+                f"no TLS with the control plane at {self.url} ({reason.reason}): is it served with a certificate?"
+            )
         return errors.UnavailableError(f"cannot reach the control plane at {self.url}: is `{self._program}` running?")
 
 
 class Api(Rest):
     """The service's. Among several tokens (from files), the first that is accepted is used."""
 
-    def __init__(self, settings: OperatorSettings, *, key: str | None = None, timeout: float = TIMEOUT) -> None:
-        super().__init__(settings.control_url, "notbefore serve", timeout)
+    def __init__(
+        self, settings: OperatorSettings, *, key: str | None = None, reason: str = "", timeout: float = TIMEOUT
+    ) -> None:
+        super().__init__(settings.control_url, "notbefore serve", timeout, _trusted(settings.control_ca))
         self._settings = settings
         self._tokens = _tokens(settings)
         self._key = key
+        self._reason = reason
 
     def _carry_out(self, request: urllib.request.Request) -> View:
         if request.get_method() in CHANGING:
             request.add_header("Idempotency-Key", str(uuid.uuid4()) if self._key is None else self._key)
+            if self._reason:
+                request.add_header("Notbefore-Reason", quote(self._reason, safe=""))
         try:
             try:
                 return self._authorized(request)
@@ -255,13 +271,28 @@ class Api(Rest):
                 self._tokens = self._tokens[1:]
 
 
+def _trusted(ca: Path | None) -> ssl.SSLContext | None:
+    if ca is None:
+        return None
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except OSError as error:
+        raise errors.RefusedError(
+            f"no certificates can be read from {ca} ({error.strerror}): give a PEM file"
+        ) from None
+
+
 def _tokens(settings: OperatorSettings) -> list[str]:
+    url = settings.control_url
+    if not settings.token and not _is_here(url):
+        raise errors.RefusedError(f"tokens from files are sent to this machine only: for {url} give --token")
+    if not (url.startswith("https:") or _is_here(url) or settings.control_without_tls):
+        raise errors.RefusedError(
+            f"the token would reach {url} unencrypted: give an address that begins with https://, or "
+            "--control-without-tls if something else encrypts it"
+        )
     if settings.token:
         return [settings.token]
-    if not _is_here(settings.control_url):
-        raise errors.RefusedError(
-            f"tokens from files are sent to this machine only: for {settings.control_url} give --token"
-        )
     found = []
     for file in settings.token_files:
         try:

@@ -10,6 +10,7 @@ from notbefore import settings
 from notbefore.cli.api import View
 from notbefore.core import errors
 from notbefore.settings import Settings
+from notbefore.settings.spans import Span
 
 if TYPE_CHECKING:
     from notbefore.service.context import Service
@@ -72,11 +73,23 @@ def _service(flags: Mapping[str, object]) -> "Iterator[Service]":
         yield service
 
 
-def create_token(flags: Mapping[str, object], name: str) -> View:
+def create_token(flags: Mapping[str, object], body: Mapping[str, str | None], reason: str) -> View:
+    """As the API does it, with the same body."""
+    try:
+        expires_in = Span.read(body["expires_in"]) if body["expires_in"] else None
+    except ValueError as error:
+        raise errors.RefusedError(str(error)) from None
     with _service(flags) as service:
         from notbefore.service import calls, tokens
 
-        return tokens.create(service, calls.Call(actor=ACTOR), name=name)
+        return tokens.create(
+            service,
+            calls.Call(actor=ACTOR, reason=reason),
+            name=body["name"] or "",
+            role=body["role"] or "",
+            scopes=body["scopes"],
+            expires_in=expires_in,
+        )
 
 
 def list_tokens(flags: Mapping[str, object]) -> list[View]:
@@ -86,8 +99,8 @@ def list_tokens(flags: Mapping[str, object]) -> list[View]:
         return list(tokens.list_all(service)["items"])
 
 
-def revoke_token(flags: Mapping[str, object], token_id: str) -> View:
+def revoke_token(flags: Mapping[str, object], token_id: str, reason: str) -> View:
     with _service(flags) as service:
         from notbefore.service import calls, tokens
 
-        return tokens.revoke(service, calls.Call(actor=ACTOR), token_id)
+        return tokens.revoke(service, calls.Call(actor=ACTOR, reason=reason), token_id)

@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
-from inspect import Parameter
+from inspect import Parameter, signature
 from typing import Annotated, Any, Concatenate, ParamSpec
 
 import typer
@@ -26,17 +26,20 @@ Key = Annotated[
     ),
 ]
 KEY = Parameter("key", Parameter.KEYWORD_ONLY, annotation=Key, default=None)
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; it is kept in the history.")]
+REASON = Parameter("reason", Parameter.KEYWORD_ONLY, annotation=Reason, default="")
 
 
 class Session:
     def __init__(self, flags: Mapping[str, object], common: Mapping[str, Any]) -> None:
         self.flags = flags
         self.out = Output(json=common["json"])
+        self.reason: str = common.get("reason", "")
         self._key: str | None = common.get("key")
 
     @cached_property
     def api(self) -> Api:
-        return Api(settings.load_operator(self.flags, os.environ), key=self._key)
+        return Api(settings.load_operator(self.flags, os.environ), key=self._key, reason=self.reason)
 
     def confirm(self, question: str, *, yes: bool) -> None:
         """Ask before something that cannot be taken back; never when nobody can answer."""
@@ -62,7 +65,9 @@ def command(
     """Make a function on a session a command, with the options that all of them have."""
 
     def register(function: Command[P]) -> Command[P]:
-        shared = (options.JSON, KEY) if changes else (options.JSON,)
+        shared: tuple[Parameter, ...] = (options.JSON, KEY) if changes else (options.JSON,)
+        if changes and "reason" not in signature(function).parameters:
+            shared += (REASON,)
         rows = table.OPERATOR + extra
         options.register(app, name, function, rows=rows, shared=shared, without=without, context=Session)
         return function

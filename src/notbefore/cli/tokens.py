@@ -7,6 +7,7 @@ import typer
 from notbefore.cli import offline
 from notbefore.cli.api import View
 from notbefore.cli.session import Session, Yes, command
+from notbefore.core.roles import Role
 from notbefore.settings import table
 
 app = typer.Typer(help="Tokens of operators: create, list, revoke.", no_args_is_help=True)
@@ -21,10 +22,26 @@ WHERE = (table.DATABASE, table.OF_DEMO)
 def create(
     session: Session,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is.", show_default=False)],
+    role: Annotated[Role, typer.Option("--role", help="What it may do.")] = Role.ADMIN,
+    scopes: Annotated[
+        str | None,
+        typer.Option(
+            "--scopes",
+            metavar="SCOPES",
+            help="For whose VMs, groups and events, such as web-*,vm:db: needed for a tenant, possible for a viewer.",
+        ),
+    ] = None,
+    expires: Annotated[
+        str | None, typer.Option("--expires", metavar="TIME", help="When it ends, such as 90d; never if left out.")
+    ] = None,
     off_line: Offline = False,
 ) -> None:
     """Make a token, and print it this once."""
-    made = offline.create_token(session.flags, name) if off_line else session.api.post("tokens", body={"name": name})
+    body = {"name": name, "role": role.value, "scopes": scopes, "expires_in": expires}
+    if off_line:
+        made = offline.create_token(session.flags, body, session.reason)
+    else:
+        made = session.api.post("tokens", body=body)
     if session.out.json:
         session.out.data(made)
         return
@@ -39,14 +56,16 @@ def list_(session: Session, off_line: Offline = False) -> None:
         session.out.data(tokens)
         return
     session.out.table(
-        ("token", "name", "role", "made", "last used", "revoked"),
+        ("token", "name", "role", "scopes", "made", "last used", "expires", "revoked"),
         (
             (
                 token["id"],
                 token["name"],
                 token["role"],
+                token["scopes"] or "all",
                 session.out.moment(token["created_at"]),
                 session.out.moment(token["last_used_at"]),
+                session.out.moment(token["expires_at"]),
                 session.out.moment(token["revoked_at"]),
             )
             for token in tokens
@@ -65,7 +84,9 @@ def revoke(
     """Take a token back: it is refused from now on."""
     session.confirm(f"Revoke token {token_id}?", yes=yes)
     revoked: View = (
-        offline.revoke_token(session.flags, token_id) if off_line else session.api.delete("tokens", token_id)
+        offline.revoke_token(session.flags, token_id, session.reason)
+        if off_line
+        else session.api.delete("tokens", token_id)
     )
     if session.out.json:
         session.out.data(revoked)

@@ -4,12 +4,13 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import Iterator
+import ssl
+from collections.abc import Callable, Iterator
 
 import uvicorn
 from starlette.types import ASGIApp
 
-from notbefore.control.bounds import BoundedProtocol
+from notbefore.control.bounds import HEAD_SECONDS, BoundedProtocol
 from notbefore.core import errors
 
 BACKLOG = 512
@@ -18,10 +19,20 @@ GRACE_SECONDS = 15
 
 
 class ControlServer:
-    def __init__(self, app: ASGIApp, host: str, port: int, *, grace: int = GRACE_SECONDS) -> None:
-        """`grace` is for how many seconds requests may go on when it stops."""
+    def __init__(
+        self,
+        app: ASGIApp,
+        host: str,
+        port: int,
+        *,
+        tls: ssl.SSLContext | None = None,
+        grace: int = GRACE_SECONDS,
+        on_stop: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`grace` is for how many seconds requests may go on when it stops; `on_stop` ends those that never end."""
         self._host = host
         self._port = port
+        self._on_stop = on_stop
         config = uvicorn.Config(
             app,
             lifespan="off",
@@ -36,6 +47,7 @@ class ControlServer:
             proxy_headers=False,
             backlog=BACKLOG,
             timeout_graceful_shutdown=grace,
+            ssl_context_factory=(lambda *_: tls) if tls else None,
         )
         self._server = _Server(config)
         self._running: asyncio.Task[None] | None = None
@@ -60,6 +72,7 @@ class ControlServer:
         """Let running requests out, then return."""
         if self._running is not None:
             self._server.should_exit = True
+            self._on_stop()
             await self._running
 
     async def _bind(self) -> socket.socket:
@@ -81,8 +94,22 @@ class _Server(uvicorn.Server):
         self.ready = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        """As always, but for how long a stranger may take to shake hands."""
+        await super().startup([])
+        tls = self.config.ssl
+        for listening in sockets or ():
+            server = await asyncio.get_running_loop().create_server(
+                self._protocol,
+                sock=listening,
+                backlog=BACKLOG,
+                ssl=tls,
+                ssl_handshake_timeout=HEAD_SECONDS if tls else None,
+            )
+            self.servers.append(server)
         self.ready.set()
+
+    def _protocol(self) -> BoundedProtocol:
+        return BoundedProtocol(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

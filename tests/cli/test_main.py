@@ -28,6 +28,7 @@ event list|show|explain|approve|cancel
 rollout start|list|show|hosts|explain|pause|resume|cancel
 watch
 history prune
+subscription add|set|list|show|remove|resume|replay|test
 fleet apply|export
 token create|list|revoke
 backup

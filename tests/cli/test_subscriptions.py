@@ -1,0 +1,59 @@
+"""Subscriptions on the command line."""
+
+import re
+from pathlib import Path
+
+from tests.cli.conftest import Run
+from tests.control.running import Control
+from tests.delivery.receiving import receiving
+
+from notbefore.outgoing import Outgoing
+
+URL = "https://hooks.example.com/notbefore"
+
+
+def test_a_subscription_from_its_making_to_its_end(cli: Run, tmp_path: Path) -> None:
+    assert "add one with `notbefore subscription add`" in cli("subscription", "list").out
+    secret = cli("subscription", "add", "pager", URL, "--type", "event.*", "--status", "Failed").out
+    assert re.fullmatch(r"nbs_[A-Za-z0-9_-]{43}\n", secret)
+    file = tmp_path / "secret"
+    file.write_text("one that I have already\n")
+    said = cli("subscription", "add", "chat", URL, "--groups", "web-*", "--secret-file", str(file)).out
+    assert re.fullmatch(r"chat is told from entry \d+ on.\n", said)
+    shown = cli("subscription", "show", "pager").out
+    assert re.search(r"^types +notbefore\.event\.\*$", shown, re.MULTILINE)
+    assert re.search(r"^statuses +Failed$", shown, re.MULTILINE)
+    assert secret.strip() not in shown
+    assert cli("subscription", "show", "pager", "--json").json["deliveries"] == []
+    assert [each["name"] for each in cli("subscription", "list", "--json").json] == ["chat", "pager"]
+    assert re.search(rf"^chat +active +0 +\d+ +{URL}$", cli("subscription", "list").out, re.MULTILINE)
+    changed = cli("subscription", "set", "pager", "--url", URL + "2", "--groups", "db", "--json").json
+    assert (changed["url"], changed["groups"], changed["types"]) == (URL + "2", "db", ["notbefore.event.*"])
+    assert "give at least one option" in cli("subscription", "set", "pager").err
+    assert re.search(r"^position +1$", cli("subscription", "replay", "pager", "--after", "1").out, re.MULTILINE)
+    assert re.search(r"^status +active$", cli("subscription", "resume", "pager").out, re.MULTILINE)
+    assert cli("subscription", "remove", "pager", "--yes").out == "Subscription pager is removed.\n"
+    assert cli("subscription", "remove", "chat", "--json").json == {"removed": "chat"}
+
+
+def test_a_receiver_is_tried(cli: Run, module_control: Control) -> None:
+    module_control.service.outgoing = Outgoing(allow_private=True)
+    with receiving() as receiver:
+        receiver.secret = cli("subscription", "add", "pager", receiver.url, "--json").json["secret"]
+        assert cli("subscription", "test", "pager").out == "The receiver of pager took it (204).\n"
+        receiver.decide = lambda _: (500, {})
+        refused = cli("subscription", "test", "pager")
+        assert (refused.code, refused.err) == (
+            1,
+            "notbefore: the receiver of pager did not take it: it answered 500\n",
+        )
+        assert cli("subscription", "test", "pager", "--json").json["status"] == 500
+
+
+def test_what_is_wrong_is_told(cli: Run, tmp_path: Path) -> None:
+    binary = tmp_path / "binary"
+    binary.write_bytes(b"\xff\xfe")
+    for file, said in ((tmp_path / "none", "cannot be read: no such file"), (binary, "is not plain ASCII")):
+        ran = cli("subscription", "add", "pager", URL, "--secret-file", str(file))
+        assert (ran.code, said in ran.err) == (2, True), ran.err
+    assert "there is no subscription 'nobody'" in cli("subscription", "show", "nobody").err

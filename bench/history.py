@@ -26,8 +26,8 @@ LIMIT_MS = 20.0
 PAGE = 100
 HOSTS, PER_HOST, GROUPS = 200, 20, 800
 ENTRIES_OF_ONE = 4 + 4 * PER_HOST
-BUSY = 5
-"""Of so many updates one is of the first host: its VMs have a history a hundred times as long as others'."""
+BUSY = 20
+"""Of so many updates one is of the first host, whose VMs have ten times the history of others."""
 AT_ONCE = 50
 """Updates in one transaction."""
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)

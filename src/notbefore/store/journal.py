@@ -1,12 +1,24 @@
 """The journal: entries at positions that grow by one in the order of commits."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Select, bindparam, func, select, union
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Select,
+    bindparam,
+    case,
+    cast,
+    false,
+    func,
+    literal_column,
+    select,
+    union,
+)
 
 from notbefore.core.journal import Entry
 from notbefore.core.selecting import Selector
@@ -17,10 +29,23 @@ _J, _N, _E = schema.journal.c, schema.vm_operations.c, schema.events.c
 
 _APPEND = Upsert(schema.journal)
 _LAST = Query(select(_J.position, _J.at).order_by(_J.position.desc()).limit(bindparam("limit")))
-_FROM = Query(
-    select(_J.position, _J.at).where(_J.position >= bindparam("least")).order_by(_J.position).limit(bindparam("limit"))
-)
 
+
+def _by_halves() -> Select[tuple[int]]:
+    halves = select(
+        cast(literal_column("0"), BigInteger).label("low"), (func.coalesce(func.max(_J.position), 0) + 1).label("high")
+    ).cte("halves", recursive=True)
+    low, high = halves.c.low, halves.c.high
+    middle, there = (low + high) // 2, schema.journal.alias()
+    at = select(there.c.at).where(there.c.position >= middle).order_by(there.c.position).limit(literal_column("1"))
+    is_before = func.coalesce(at.scalar_subquery() < bindparam("moment"), false())
+    halves = halves.union_all(
+        select(case((is_before, middle + 1), else_=low), case((is_before, high), else_=middle)).where(low < high)
+    )
+    return select(func.min(halves.c.high))
+
+
+_FIRST_SINCE = Query(_by_halves())
 _FILTERS: dict[str, ColumnElement[bool]] = {
     "after": _J.position > bindparam("after"),
     "before": _J.position < bindparam("before"),
@@ -28,29 +53,24 @@ _FILTERS: dict[str, ColumnElement[bool]] = {
     "actions": func.substr(_J.action, 1, func.length(bindparam("actions", type_=schema.NAME)))
     == bindparam("actions", type_=schema.NAME),
     "scope": _J.scope == bindparam("scope"),
-    "event": _J.event == bindparam("event"),
+    # Every event is of an operation, by which its entries are found.
+    "event": (_J.event == bindparam("event"))
+    & (_J.operation == select(_E.operation).where(_E.id == bindparam("event")).scalar_subquery()),
+    "operation": _J.operation == bindparam("operation"),
     "host": _J.host == bindparam("host"),
     "rollout": _J.rollout == bindparam("rollout"),
     "author": _J.author == bindparam("author"),
     "seen": Matching(_J.scope),
 }
-# What is found in several places, each by an index of its own. An operation's index leaves out the entries of its
-# events, which are most of them and have theirs.
-_PLACES: dict[str, tuple[Select[tuple[int]], ...]] = {
-    "operation": (
-        select(_J.position).where(_J.operation == bindparam("operation"), _J.event.is_(None)),
-        select(_J.position).where(_J.event.in_(select(_E.id).where(_E.operation == bindparam("operation")))),
-    ),
-    "vm": (
-        select(_J.position).where(_J.vm == bindparam("vm")),
-        select(_J.position).where(_J.event.in_(select(_N.event).where(_N.vm == bindparam("vm")))),
-        select(_J.position).where(
-            _J.operation.in_(select(_N.operation).where(_N.vm == bindparam("vm"))),
-            _J.event.is_(None),
-            _J.vm.is_(None),
-        ),
-    ),
-}
+_told = select(_J.position).join(schema.vm_operations, _J.operation == _N.operation).where(_N.vm == bindparam("vm"))
+# Each found by an index of its own.
+_OF_VM = (
+    select(_J.position).where(_J.vm == bindparam("vm")),
+    _told.where(_J.event == _N.event),
+    _told.where(_J.event.is_(None), _J.vm.is_(None)),
+)
+_WINDOW, _WIDER = 50_000, 8
+"""A VM's entries are looked for among so many positions first, then among so many times more, and so on."""
 
 _encode = msgspec.json.Encoder().encode
 _data = msgspec.json.Decoder(dict[str, object])
@@ -86,40 +106,55 @@ def page(
         given["before"] = min(given.get("before", first), first)
     if given.get("action", "").endswith("."):
         given["actions"] = given.pop("action")
-    names = {*given, *(() if seen is None else ("seen",))}
-    rows = session.rows(_page(frozenset(names), newest_first), limit=limit, **given, **patterns(seen))
+    rows = (_rows_of_vm if "vm" in given else _rows)(session, limit, newest_first, given, seen)
     return [(row[0], _entry(row)) for row in rows]
+
+
+def _rows_of_vm(
+    session: Session, limit: int, newest_first: bool, given: dict[str, Any], seen: Selector | None
+) -> list[Row]:
+    """Window by window: of a VM that much has happened to, only what is near is put in order."""
+    after, before = given.pop("after"), given.pop("before", None)
+    if before is None:
+        newest = last(session)
+        before = newest[0] + 1 if newest else 1
+    found: list[Row] = []
+    window = _WINDOW
+    while len(found) < limit and after + 1 < before:
+        start, end = (max(after, before - window), before) if newest_first else (after, min(before, after + window))
+        found += _rows(session, limit - len(found), newest_first, given | {"after": start, "before": end}, seen)
+        after, before = (after, start + 1) if newest_first else (end - 1, before)
+        window *= _WIDER
+    return found
+
+
+def _rows(
+    session: Session, limit: int, newest_first: bool, given: dict[str, Any], seen: Selector | None
+) -> Iterable[Row]:
+    names = {*given, *(() if seen is None else ("seen",))}
+    return session.rows(_page(frozenset(names), newest_first), limit=limit, **given, **patterns(seen))
 
 
 @cache
 def _page(filters: frozenset[str], newest_first: bool) -> Query:
     order = _J.position.desc() if newest_first else _J.position
     wanted = [_FILTERS[name] for name in sorted(filters & _FILTERS.keys())]
-    for place in sorted(filters & _PLACES.keys()):
-        found = union(*(part.where(*wanted) for part in _PLACES[place])).subquery()
+    if "vm" in filters:
+        nearest = [part.where(*wanted).order_by(order).limit(bindparam("limit")).subquery() for part in _OF_VM]
+        found = union(*(select(part.c.position) for part in nearest)).subquery()
         wanted = [_J.position.in_(select(found.c.position))]
-    if filters & _PLACES.keys():
-        nearest = found.c.position.desc() if newest_first else found.c.position
-        wanted = [_J.position.in_(select(found.c.position).order_by(nearest).limit(bindparam("limit")))]
     return Query(select(schema.journal).where(*wanted).order_by(order).limit(bindparam("limit")))
 
 
 def first_since(session: Session, moment: datetime) -> int:
-    """A position from which on all entries are of this moment or later, and none before it is.
+    """A position from which on all entries are of this moment or later, and before which none is.
 
     By halves over the primary key: time never falls along it, so that no index of times has to be kept.
     """
-    newest = session.row(_LAST, limit=1)
-    low, high = 0, newest[0] + 1 if newest else 1
-    wanted = moments.to_number(moment)
-    while low < high:
-        middle = (low + high) // 2
-        row = session.row(_FROM, least=middle, limit=1)
-        if row is None or row[1] >= wanted:
-            high = middle
-        else:
-            low = row[0] + 1
-    return high
+    row = session.row(_FIRST_SINCE, moment=moments.to_number(moment))
+    assert row is not None
+    position: int = row[0]
+    return position
 
 
 def _row(position: int, entry: Entry) -> Row:

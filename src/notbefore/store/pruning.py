@@ -39,17 +39,12 @@ def _rollout_is_live(rollout: ColumnElement[Any]) -> ColumnElement[bool]:
 
 def _has_ended(operations: FromClause) -> ColumnElement[bool]:
     """So long ago that nothing tells of it any more."""
-    of, own, told = operations.c, schema.journal.alias(), schema.journal.alias()
+    of, told = operations.c, schema.journal.alias()
     return (
         of.ended_at.is_not(None)
         & (of.ended_at < _BEFORE)
         & ~_rollout_is_live(of.rollout)
-        & ~exists(select(own.c.position).where(own.c.operation == of.id, own.c.event.is_(None), _stays(own.c.position)))
-        & ~exists(
-            select(told.c.position)
-            .join(schema.events, told.c.event == _E.id)
-            .where(_E.operation == of.id, _stays(told.c.position))
-        )
+        & ~exists(select(told.c.position).where(told.c.operation == of.id, _stays(told.c.position)))
     )
 
 

@@ -30,6 +30,11 @@ def _partial_index(name: str, column: str, *more: str) -> Index:
     return Index(name, column, *more, sqlite_where=there, postgresql_where=there)
 
 
+def _index_of_live(name: str, *columns: str) -> Index:
+    live = text("ended_at IS NULL")
+    return Index(name, *columns, sqlite_where=live, postgresql_where=live)
+
+
 hosts = Table(
     "hosts",
     metadata,
@@ -108,7 +113,8 @@ operations = Table(
     CheckConstraint(ENDED_WHEN_OVER, name="operations_ended_when_over"),
     Index("operations_host", "host", "ended_at"),
     Index("operations_created", "created_at", "id"),
-    Index("operations_due", "due_at", sqlite_where=text("ended_at IS NULL"), postgresql_where=text("ended_at IS NULL")),
+    _index_of_live("operations_live_created", "created_at", "id"),
+    _index_of_live("operations_due", "due_at"),
     _partial_index("operations_claimed", "claimed_by"),
     _partial_index("operations_rollout", "rollout"),
 )
@@ -146,13 +152,8 @@ events = Table(
     Index("events_operation", "operation"),
     Index("events_scope", "scope", "ended_at"),
     Index("events_created", "created_at", "id"),
-    Index(
-        "events_live",
-        "type",
-        "status",
-        sqlite_where=text("ended_at IS NULL"),
-        postgresql_where=text("ended_at IS NULL"),
-    ),
+    _index_of_live("events_live", "type", "status"),
+    _index_of_live("events_live_created", "created_at", "id"),
 )
 
 # Positions are given by the one writer, not by a sequence: they have no gaps and follow the order of commits.
@@ -173,14 +174,7 @@ journal = Table(
     Column("origin", NAME, nullable=False, server_default=""),
     Column("reason", Text, nullable=False, server_default=""),
     _partial_index("journal_scope", "scope", "position"),
-    _partial_index("journal_event", "event"),
-    # Most entries of an operation are of its events, and found by those.
-    Index(
-        "journal_operation",
-        "operation",
-        sqlite_where=text("operation IS NOT NULL AND event IS NULL"),
-        postgresql_where=text("operation IS NOT NULL AND event IS NULL"),
-    ),
+    _partial_index("journal_operation", "operation", "event", "position"),
     _partial_index("journal_host", "host", "position"),
     _partial_index("journal_vm", "vm", "position"),
     _partial_index("journal_rollout", "rollout", "position"),

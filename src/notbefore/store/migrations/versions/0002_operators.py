@@ -17,6 +17,10 @@ def upgrade() -> None:
         op.add_column("scopes", added)
     op.add_column("operations", Column("rollout", NAME))
     _create_partial_index("operations_rollout", "operations", "rollout")
+    live = text("ended_at IS NULL")
+    for on in ("operations", "events"):
+        key = ["created_at", "id"]
+        op.create_index(f"{on}_live_created", on, key, sqlite_where=live, postgresql_where=live)
     op.create_table(
         "vm_operations",
         Column("vm", NAME, primary_key=True),
@@ -43,14 +47,13 @@ def upgrade() -> None:
 
 
 def _index_journal() -> None:
-    op.drop_index("journal_scope", "journal")
+    for name in ("journal_scope", "journal_event"):
+        op.drop_index(name, "journal")
     for indexed in ("scope", "host", "vm", "rollout"):
         _create_partial_index(f"journal_{indexed}", "journal", indexed, "position")
-    for name, columns, there in (
-        ("journal_operation", ["operation"], text("operation IS NOT NULL AND event IS NULL")),
-        ("journal_author", ["author", "position"], text("author <> ''")),
-    ):
-        op.create_index(name, "journal", columns, sqlite_where=there, postgresql_where=there)
+    _create_partial_index("journal_operation", "journal", "operation", "event", "position")
+    named = text("author <> ''")
+    op.create_index("journal_author", "journal", ["author", "position"], sqlite_where=named, postgresql_where=named)
 
 
 def _create_rollouts() -> None:

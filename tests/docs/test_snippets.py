@@ -1,7 +1,7 @@
 """Every snippet of README and docs does what a reader would see it do.
 
 `sh` blocks run in bash, page by page, against a demo server, or an emulator where the page is about that; `ID` stands
-for the newest event. Blocks without a
+for the newest event, `ROLLOUT` for the rollout that is under way. Blocks without a
 language are commands that start or set something up, and each line of theirs must have a way to be run here. TOML
 blocks that begin with a file's name are written to it; JSON must be JSON; Python runs as inside a guest of the demo.
 """
@@ -31,12 +31,17 @@ EMULATED = {"emulator.md"}
 """Pages for whose reader an emulator runs."""
 PAGES = [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.name not in STORIES)]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-ID = re.compile(r"\bID\b")
+ID = re.compile(r"\b(ID|ROLLOUT)\b")
 NEWEST_EVENT = """
 with_id() {
     # Where a machine is slow, the event that the page speaks of may just be over.
     notbefore $EVENTS --json | python -c 'import json, sys; [print(one["id"]) for one in json.load(sys.stdin)]' >> .ids
     eval "${1//ID/$(tail -n 1 .ids)}"
+}
+with_rollout() {
+    [ -e .rollout ] ||
+        notbefore rollout list --json | python -c 'import json, sys; print(json.load(sys.stdin)[0]["id"])' > .rollout
+    eval "${1//ROLLOUT/$(< .rollout)}"
 }
 """
 CONTRIBUTORS = ("make test",)
@@ -95,7 +100,10 @@ def test_snippets_run(page: Path, request: pytest.FixtureRequest, tmp_path: Path
 
 
 def run_shell(text: str, server: Place, folder: Path) -> None:
-    lines = [f"with_id {shlex.quote(line)}" if ID.search(line) else line for line in text.splitlines()]
+    lines = [
+        f"with_{found[1].lower()} {shlex.quote(line)}" if (found := ID.search(line)) else line
+        for line in text.splitlines()
+    ]
     text = "\n".join([NEWEST_EVENT, *lines])
     text = text.replace("127.0.0.1:8254", server.guests).replace("127.0.0.1:8255", server.operators)
     text = text.replace("-s ", "-fs ").replace("curl -H", "curl -fsS -H")

@@ -28,3 +28,11 @@ def store(url: str) -> Iterator[Store]:
 def rig(store: Store) -> Rig:
     """The demo fleet; every scope listens."""
     return Rig(store).settle_demo()
+
+
+@pytest.fixture
+def sqlite_store(tmp_path: Path) -> Iterator[Store]:
+    """For what does not depend on the database."""
+    opened = open_store(f"sqlite:///{tmp_path / 'notbefore.db'}", migrate=True)
+    yield opened
+    opened.close()

@@ -2,21 +2,24 @@
 
 import threading
 import time
-from collections.abc import Callable
-from datetime import datetime
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
 from typing import cast
 
 import pytest
 import structlog
-from tests.service.rig import Rig
+from tests.service.rig import OPERATOR, Rig
 
 from notbefore.clock import SystemClock
 from notbefore.core import errors
-from notbefore.core.driving import Finished, Outcome, Task
+from notbefore.core.driving import Finished, NotYet, Outcome, Task
 from notbefore.core.operations import Kind
 from notbefore.core.timing import Timing
+from notbefore.drivers.letterbox import Letterbox
 from notbefore.drivers.simulated import SimulatedDriver
-from notbefore.service import history, queries
+from notbefore.drivers.terms import Terms
+from notbefore.service import answering, history, maintenance, queries, ticking
 from notbefore.service.ticker import Ticker
 from notbefore.store.contract import Store
 
@@ -101,3 +104,62 @@ def test_it_outlives_every_error(store: Store, kind: Kind) -> None:
         finally:
             ticker.stop()
     assert {"tick.unavailable", "tick.failed"} <= {entry["action"] for entry in logs}
+
+
+class Accepting:
+    """Accepts whatever it is asked for, and waits to be told."""
+
+    def __init__(self, letterbox: Letterbox) -> None:
+        self._letterbox = letterbox
+        self.asked: list[Task] = []
+
+    def carry_out(self, task: Task, now: datetime) -> Outcome:
+        self.asked.append(task)
+        letter = self._letterbox.wait((task.operation, task.attempt), PATIENCE)
+        return NotYet(again_at=now) if letter is None else letter
+
+
+@contextmanager
+def accepting(store: Store) -> Iterator[tuple[Rig, Accepting]]:
+    """One call at a time."""
+    rig = Rig(store, clock=SystemClock()).settle_demo()
+    rig.service.awaits_results = True
+    terms = Terms(at_once=1)
+    driver = Accepting(terms.letterbox)
+    ticker = Ticker(rig.service, driver, terms, renew_every=timedelta(seconds=0.1))
+    ticker.start()
+    try:
+        yield rig, driver
+    finally:
+        ticker.stop()
+
+
+def test_what_is_told_from_outside_reaches_the_one_who_waits(sqlite_store: Store) -> None:
+    with accepting(sqlite_store) as (rig, driver):
+        (operation,) = rig.schedule(Kind.HARDWARE_FAILURE, "host-a")
+        wait_for(lambda: len(driver.asked) == 1)
+        (task,) = driver.asked
+        answering.answer(rig.service, OPERATOR, task.operation, attempt=1, done=task.vms)
+        wait_for(lambda: rig.actions(action="driver.finished") == ["driver.finished"])
+        assert queries.operation(rig.service, operation["id"])["failures"] == {}
+
+
+def test_nobody_waits_for_what_is_over(sqlite_store: Store) -> None:
+    with accepting(sqlite_store) as (rig, driver):
+        (restart,) = rig.schedule(Kind.RESTART, "web-0")
+        maintenance.approve(rig.service, OPERATOR, restart["events"][0]["id"])
+        wait_for(lambda: [task.operation for task in driver.asked] == [restart["id"]])
+        (failure,) = rig.schedule(Kind.HARDWARE_FAILURE, "host-a")
+        # Only when the first has given up its place is there one for the second.
+        wait_for(lambda: [task.operation for task in driver.asked] == [restart["id"], failure["id"]])
+        assert queries.operation(rig.service, restart["id"])["status"] == "Failed"
+
+
+def test_what_was_under_way_when_it_stopped_is_asked_for_again(sqlite_store: Store) -> None:
+    with accepting(sqlite_store) as (rig, driver):
+        rig.schedule(Kind.HARDWARE_FAILURE, "host-a")
+        wait_for(lambda: len(driver.asked) == 1)
+    again = Rig(sqlite_store, clock=rig.clock)
+    (task,) = ticking.tick(again.service)
+    assert task == driver.asked[0]
+    assert rig.actions(action="driver.") == []

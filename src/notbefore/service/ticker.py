@@ -25,7 +25,14 @@ PAUSE_AFTER_ERROR = timedelta(seconds=1)
 
 
 class Ticker:
-    def __init__(self, service: Service, driver: Driver, terms: Terms | None = None) -> None:
+    def __init__(
+        self,
+        service: Service,
+        driver: Driver,
+        terms: Terms | None = None,
+        *,
+        renew_every: timedelta = ticking.CLAIM / 3,
+    ) -> None:
         self._service = service
         self._terms = terms or Terms()
         self._line = Line(driver, self._terms, service.clock, self._take)
@@ -35,7 +42,7 @@ class Ticker:
         self._lost: set[str] = set()
         """Operations under way that are no longer ours."""
         self._thread = threading.Thread(target=self._run, name="ticker", daemon=True)
-        self._renewal = Repeating(ticking.CLAIM / 3, self._renew)
+        self._renewal = Repeating(renew_every, self._renew)
         self._upkeep = Repeating(upkeep.INTERVAL, lambda: upkeep.keep_up(service))
 
     def start(self) -> None:
@@ -80,6 +87,7 @@ class Ticker:
             self._under_way.pop(report.operation, None)
         for task in tasks:
             self._under_way[task.operation] = task
+            self._lost.discard(task.operation)
             self._line.enter(task)
         due = ticking.next_due(service)
         if due is None:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from pathlib import Path
+from ssl import SSLContext
 from typing import TYPE_CHECKING
 
 import structlog
@@ -15,6 +16,7 @@ import uvloop
 
 from notbefore import datadirectory, garbage, logs, tour
 from notbefore.clock import SystemClock
+from notbefore.control import tls as control_tls
 from notbefore.core import errors
 from notbefore.core.timing import Timing
 from notbefore.drivers import opening
@@ -38,6 +40,7 @@ from notbefore.store.opening import open_store
 
 if TYPE_CHECKING:
     from notbefore.control.server import ControlServer
+    from notbefore.delivery.worker import Worker
 
 log = structlog.get_logger()
 
@@ -51,6 +54,7 @@ def run(settings: Settings) -> int:
     logs.configure(settings.log_level, settings.log_format)
     garbage.ease()
     options = _options(settings)
+    tls = _tls(settings)
     driver = opening.open_driver(settings.driver, settings.speed)
     with ExitStack() as held:
         held.enter_context(datadirectory.held(settings.directory))
@@ -62,11 +66,13 @@ def run(settings: Settings) -> int:
         store = open_store(settings.database_url, migrate=settings.database_file is not None)
         held.callback(store.close)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(settings, options, store, *driver))
+            runner.run(_serve(settings, options, tls, store, *driver))
     return 0
 
 
-async def _serve(settings: Settings, options: Options, store: Store, driver: Driver, terms: Terms) -> None:
+async def _serve(
+    settings: Settings, options: Options, tls: SSLContext | None, store: Store, driver: Driver, terms: Terms
+) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):
@@ -95,7 +101,7 @@ async def _serve(settings: Settings, options: Options, store: Store, driver: Dri
         metadata.start(settings.metadata)
         shells.append(metadata)
         service.give_grace()
-        control = await _start_control(settings, service, metadata.counters)
+        control = await _start_control(settings, service, metadata.counters, tls)
         shells.append(control)
         ticker = Ticker(service, driver, terms)
         ticker.start()
@@ -106,6 +112,9 @@ async def _serve(settings: Settings, options: Options, store: Store, driver: Dri
         follower = Follower(service, position)
         follower.start()
         workers.push_async_callback(asyncio.to_thread, follower.stop)
+        delivery = _delivery(settings, service)
+        delivery.start()
+        workers.push_async_callback(asyncio.to_thread, delivery.stop)
         guests_at = [str(place) for place in metadata.bound]
         operators_at = str(Address(host=settings.control.host, port=control.port))
         log.info("Serving", action="serve.started", metadata=guests_at, control=operators_at, speed=settings.speed)
@@ -178,12 +187,22 @@ def _secret(path: Path) -> bytes:
     return secret
 
 
-async def _start_control(settings: Settings, service: Service, counters: Counters) -> "ControlServer":
+def _tls(settings: Settings) -> SSLContext | None:
+    certificate, key = settings.control_certificate, settings.control_key
+    found = control_tls.context(certificate, key) if certificate and key else None
+    control_tls.require(settings.control.host, found, without=settings.control_without_tls)
+    return found
+
+
+async def _start_control(
+    settings: Settings, service: Service, counters: Counters, tls: SSLContext | None
+) -> "ControlServer":
     # Late and in a thread, so that guests are answered while FastAPI is loaded.
     await asyncio.to_thread(importlib.import_module, "notbefore.control.app")
     from notbefore.control import app
     from notbefore.control.metrics import Metrics
     from notbefore.control.server import ControlServer
+    from notbefore.control.tail import Tail
 
     def live_events() -> Mapping[tuple[str, str], int]:
         with service.store.read() as reader:
@@ -191,9 +210,17 @@ async def _start_control(settings: Settings, service: Service, counters: Counter
 
     metrics = Metrics(events=live_events, guests=lambda: _asked(counters))
     service.telemetry = metrics
-    control = ControlServer(app.create(service, metrics), settings.control.host, settings.control.port)
+    tail, at = Tail(service), settings.control
+    control = ControlServer(app.create(service, metrics, tail), at.host, at.port, tls=tls, on_stop=tail.close)
     await control.start()
     return control
+
+
+def _delivery(settings: Settings, service: Service) -> "Worker":
+    # The control plane has loaded what it needs.
+    from notbefore.delivery.worker import Worker
+
+    return Worker(service, Outgoing(allow_private=settings.allow_private_targets))
 
 
 def _asked(counters: Counters) -> dict[str, int]:

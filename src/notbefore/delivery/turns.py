@@ -21,7 +21,7 @@ MOST_PENDING = 1000
 """Of one subscription; the rest waits in the journal."""
 AT_ONCE = 4
 """Requests under way to one receiver."""
-CLAIM = timedelta(seconds=30)
+CLAIM = timedelta(seconds=15)
 """How long another process believes that we are sending, unless we renew that."""
 
 Lane = tuple[str, str]

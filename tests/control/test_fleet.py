@@ -72,7 +72,9 @@ def test_budgets_and_windows(fleet: Control) -> None:
     assert change("vms/db", windows=["daily 01:00-02:00 UTC"]).json["windows"] == ["daily 01:00-02:00 UTC"]
     for what, policy, said in (
         ("groups/web", {"max_unavailable": "0%"}, "max_unavailable cannot be '0%': give a number from 1 to 1000000"),
-        ("groups/web", {"max_unavailable": 0}, "greater than or equal to 1"),
+        ("groups/web", {"max_unavailable": 0}, "max_unavailable cannot be '0'"),
+        ("groups/web", {"max_unavailable": 1.5}, "max_unavailable cannot be '1.5'"),
+        ("groups/web", {"max_unavailable": True}, "max_unavailable cannot be 'True'"),
         ("groups/web", {"min_available": -1}, "greater than or equal to 0"),
         ("groups/web", {"windows": ["at night"]}, "'at night' is not a window: give days, hours and a zone"),
         ("groups/web", {"windows": ["daily 01:00-02:00 UTC"] * 21}, "at most 20 items"),

@@ -34,6 +34,11 @@ def _name(noun: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+def _max_unavailable(value: object) -> object:
+    fleet.require_max_unavailable(str(value))
+    return value
+
+
 HostName = Annotated[str, _name("host")]
 VmName = Annotated[str, _name("VM")]
 GroupName = Annotated[str, _name("group")]
@@ -52,7 +57,19 @@ Domain = Annotated[StrictInt, Field(ge=0, le=999)]
 Minutes = Annotated[float, Field(strict=True, ge=0, le=YEAR_MINUTES, allow_inf_nan=False)]
 Count = Annotated[StrictInt, Field(ge=1, le=MAX_USER_OPERATIONS)]
 Addresses = Annotated[list[Text], Field(max_length=MAX_ADDRESSES)]
-Percent = Annotated[Text, AfterValidator(fleet.require_max_unavailable), Field(examples=["25%"])]
+MaxUnavailable = Annotated[
+    int | str,
+    BeforeValidator(_max_unavailable),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1, "maximum": MAX_BUDGET},
+                {"type": "string", "pattern": "^(100|[1-9][0-9]?)%$"},
+            ],
+            "examples": ["25%"],
+        }
+    ),
+]
 AtLeast = Annotated[StrictInt, Field(ge=0, le=MAX_BUDGET)]
 Windows = Annotated[list[Text], Field(max_length=windows.MOST, examples=[["mon-fri 22:00-04:00 Europe/Berlin"]])]
 
@@ -79,7 +96,7 @@ class PolicyChange(Request):
     auto_approve: StrictBool = False
     terminate_notice_minutes: Minutes | None = None
     max_user_operations: Count | None = None
-    max_unavailable: Count | Percent | None = None
+    max_unavailable: MaxUnavailable | None = None
     min_available: AtLeast | None = None
     windows: Windows = []
 

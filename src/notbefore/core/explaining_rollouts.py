@@ -25,9 +25,15 @@ class _Found:
 
 
 def explain(
-    draft: Draft, rollout: Rollout, live: Sequence[str], waiting: Sequence[Stop], expiry_from: datetime
+    draft: Draft,
+    rollout: Rollout,
+    live: Sequence[str],
+    waiting: Sequence[Stop],
+    expiry_from: datetime,
+    *,
+    more: int = 0,
 ) -> Explanation:
-    """`live` are its operations, `waiting` hosts whose turn it is; of many, some."""
+    """`live` are its operations, but for so many `more`; `waiting` some of the hosts whose turn it is."""
     found = _Found()
     since = rollout.opened_at or rollout.created_at
     if not rollout.status.live:
@@ -40,9 +46,9 @@ def explain(
     elif rollout.opened_at is None and not live:
         _before_turn(draft, rollout, found)
     if rollout.status.live:
-        _operations(draft, live, expiry_from, found)
+        _operations(draft, live, more, expiry_from, found)
     if rollout.status is RolloutStatus.RUNNING and rollout.opened_at is not None:
-        _hosts(draft, rollout, len(live), waiting, found)
+        _hosts(draft, rollout, len(live) + more, waiting, found)
     if not found.sentences:
         found.sentences.append("Nothing is in the way: it goes on now.")
     return Explanation(
@@ -79,7 +85,7 @@ def _before_turn(draft: Draft, rollout: Rollout, found: _Found) -> None:
         )
 
 
-def _operations(draft: Draft, live: Sequence[str], expiry_from: datetime, found: _Found) -> None:
+def _operations(draft: Draft, live: Sequence[str], more: int, expiry_from: datetime, found: _Found) -> None:
     for number, operation_id in enumerate(live):
         operation = draft.operation(operation_id)
         why = explaining.explain_operation(draft, operation, expiry_from)
@@ -97,7 +103,7 @@ def _operations(draft: Draft, live: Sequence[str], expiry_from: datetime, found:
         if number < SAID:
             found.sentences.append(f"{operation.host} is {operation.status}: {why.sentence}")
     if len(live) > SAID:
-        found.sentences.append(f"{len(live) - SAID} more are under way.")
+        found.sentences.append(f"{len(live) + more - SAID} more are under way.")
 
 
 def _hosts(draft: Draft, rollout: Rollout, under_way: int, waiting: Sequence[Stop], found: _Found) -> None:

@@ -10,7 +10,7 @@ from notbefore.core.draft import Draft, World
 from notbefore.core.rolling import Ask, Go
 from notbefore.core.rollouts import Request, Rollout, RolloutStatus, StopStatus, Verdict
 from notbefore.service import rollout_views as views
-from notbefore.service.calls import Call, View, command
+from notbefore.service.calls import Call, View, command, recalled
 from notbefore.service.context import Service, Session, new_id
 from notbefore.service.views import explanation
 from notbefore.store.contract import Reader, Transaction
@@ -42,6 +42,10 @@ def plan(service: Service, request: Request) -> View:
 
 def start(service: Service, call: Call, request: Request) -> View:
     """Turns are settled from a view of the fleet before; what is promised is seen to when each host has its turn."""
+    with service.store.read() as reader:
+        known = recalled(reader, call, service.clock.now())
+    if known is not None:
+        return known
     _require_gate(service, request)
     order = _order(_fleet(service), request)
 
@@ -86,13 +90,16 @@ def explain(service: Service, rollout_id: str) -> View:
     with service.store.read() as reader:
         rollout = _named(reader, rollout_id)
         waiting = reader.rollouts.waiting(rollout_id, rollout.turn, "", SAMPLE)
-        live = reader.rollouts.live_operations(rollout_id)[:SAMPLE]
+        all_live = reader.rollouts.live_operations(rollout_id)
+        live = all_live[:SAMPLE]
         moves = rollout.kind.traits.moves and bool(live)
         world = reader.load(
             rollouts=[rollout_id], operations=live, hosts=[stop.host for stop in waiting], targets=moves
         )
     draft = Draft(world, now=service.clock.now(), timing=service.timing, new_id=new_id)
-    found = explaining_rollouts.explain(draft, rollout, live, waiting, service.expiry_from)
+    found = explaining_rollouts.explain(
+        draft, rollout, live, waiting, service.expiry_from, more=len(all_live) - len(live)
+    )
     return explanation(found)
 
 

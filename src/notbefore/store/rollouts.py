@@ -62,7 +62,11 @@ _CHANGE = Query(
     .where(_S.rollout == bindparam("rollout"), _S.status == bindparam("before"))
     .values(status=bindparam("after"), why=bindparam("because"), operation=None)
 )
-_OPERATIONS = Query(select(_O.id).where(_O.rollout == bindparam("rollout"), _O.ended_at.is_(None)))
+_OPERATIONS = Query(
+    select(_O.id)
+    .where(_O.rollout == bindparam("rollout"), _O.ended_at.is_(None))
+    .order_by(_O.not_before, _O.created_at, _O.host)
+)
 
 
 class _Options(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -140,6 +144,7 @@ class Rollouts:
         return {(turn, StopStatus(status)): count for turn, status, count in rows}
 
     def live_operations(self, rollout: str) -> list[str]:
+        """In the order in which they may start."""
         return [row[0] for row in self._session.rows(_OPERATIONS, rollout=rollout)]
 
     def put(self, rollouts: Iterable[Rollout]) -> None:

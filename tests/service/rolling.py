@@ -1,0 +1,96 @@
+"""A service with rollouts under way, and a clock that goes from one thing that is due to the next."""
+
+import json
+from datetime import datetime, timedelta
+from typing import Any
+
+from tests.acceptance.checker import check
+from tests.service.rig import OPERATOR, Rig
+
+from notbefore.core.driving import Finished, Outcome, Task
+from notbefore.core.rolling import Ask
+from notbefore.core.rollouts import KINDS, Options, Request
+from notbefore.drivers.simulated import SimulatedDriver
+from notbefore.service import fleet, fleetfile, history, rollouts, ticking, upkeep
+from notbefore.service.calls import SYSTEM, Call
+
+
+class Failing(SimulatedDriver):
+    """Fails on some hosts, for as long as they are named."""
+
+    hosts: frozenset[str] = frozenset()
+
+    def carry_out(self, task: Task, now: datetime) -> Outcome:
+        if task.host in self.hosts:
+            return Finished(failures=dict.fromkeys(task.vms, "no power"))
+        return super().carry_out(task, now)
+
+
+class Rolling(Rig):
+    fleet: dict[str, Any]
+
+    def settle(self, document: dict[str, Any]) -> "Rolling":
+        upkeep.resume(self.service, alone=True)
+        found = fleetfile.parse(json.dumps(document).encode(), "json")
+        fleet.apply(self.service, SYSTEM, found, prune=False, dry_run=False)
+        self.fleet = document
+        return self
+
+    def start(self, kind: str = "update", hosts: str = "*", call: Call = OPERATOR, **options: Any) -> str:
+        made = rollouts.start(self.service, call, request(kind, hosts, **options))
+        self.step()
+        return str(made["id"])
+
+    def step(self) -> None:
+        """All that is due now."""
+        answers: list[rollouts.Answer] = []
+        while True:
+            self.tick()
+            answers = [self.answer(asked) for asked in rollouts.roll(self.service, answers)]
+            if not answers and not self.is_due:
+                return
+
+    def answer(self, asked: Ask) -> rollouts.Answer:
+        verdict = self.service.gates.check(asked.gate, {"rollout": asked.rollout})
+        return rollouts.Answer(asked=asked, green=verdict.green, said=verdict.said)
+
+    @property
+    def next_due(self) -> datetime | None:
+        known = ticking.next_due(self.service), rollouts.next_due(self.service)
+        return min((due for due in known if due is not None), default=None)
+
+    @property
+    def is_due(self) -> bool:
+        return self.next_due is not None and self.next_due <= self.clock.now()
+
+    def pass_time(self, **duration: float) -> None:
+        end = self.clock.now() + timedelta(**duration)
+        self.step()
+        while (due := self.next_due) is not None and due <= end:
+            self.clock.not_below(due)
+            self.step()
+        self.clock.not_below(end)
+
+    def show(self, rollout: str) -> Any:
+        return rollouts.show(self.service, rollout)
+
+    def status(self, rollout: str) -> str:
+        return str(self.show(rollout)["status"])
+
+    def hosts(self, rollout: str) -> dict[str, str]:
+        return {stop["host"]: stop["status"] for stop in rollouts.hosts(self.service, rollout)["items"]}
+
+    def why(self, rollout: str) -> str:
+        return str(rollouts.explain(self.service, rollout)["sentence"])
+
+    @property
+    def journal(self) -> list[dict[str, Any]]:
+        return [entry for some in history.everything(self.service) for entry in some]
+
+    @property
+    def violations(self) -> list[str]:
+        return check(self.journal, self.fleet, speed=self.service.timing.speed)
+
+
+def request(kind: str = "update", hosts: str = "*", **options: Any) -> Request:
+    return Request(kind=KINDS[kind], hosts=hosts, options=Options(**options))

@@ -1,0 +1,544 @@
+"""Rollouts on both databases: turn by turn, and kept through whatever happens."""
+
+import threading
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.service.rig import OPERATOR
+from tests.service.rolling import Failing, Rolling, request
+
+from notbefore.core import errors
+from notbefore.core.operations import Kind
+from notbefore.core.rollouts import Request, StopStatus
+from notbefore.core.timing import Timing
+from notbefore.core.windows import parse
+from notbefore.service import fleet, fleetfile, maintenance, queries, rollouts, upkeep
+from notbefore.service.calls import Call
+from notbefore.service.gates import Gates
+from notbefore.store.contract import Store
+from notbefore.store.opening import open_store
+
+HOSTS = "abcdef"
+ASKED = {"listening": "always"}
+FLEET: dict[str, Any] = {
+    "hosts": {host: {} for host in [*HOSTS, "spare"]},
+    "groups": {
+        # Two hosts of each update domain, of which one may be out.
+        "web": {"kind": "availability-set", "policy": {**ASKED, "max_unavailable": "20%"}},
+        # On the same hosts, numbered from the other end; nobody listens.
+        "api": {"kind": "placement-group", "policy": {"listening": "never", "min_available": 2}},
+    },
+    "vms": {
+        **{
+            f"web-{number}": {"host": host, "group": "web", "update_domain": number % 3, "fault_domain": number % 3}
+            for number, host in enumerate(HOSTS)
+        },
+        **{
+            f"api_{number}": {"host": host, "group": "api", "update_domain": 2 - number % 3}
+            for number, host in enumerate(HOSTS)
+        },
+        "solo": {"host": "a", "policy": ASKED},
+    },
+}
+TURNS = {"a": 1, "d": 1, "b": 2, "e": 2, "c": 3, "f": 3, "spare": 1}
+DONE = {**dict.fromkeys(HOSTS, "Done"), "spare": "Skipped"}
+
+
+@pytest.fixture
+def rig(store: Store) -> Rolling:
+    return Rolling(store, driver=Failing(Timing())).settle(FLEET)
+
+
+def loose(document: dict[str, Any] = FLEET) -> dict[str, Any]:
+    """Without budgets."""
+    groups = {name: {**group, "policy": ASKED} for name, group in document["groups"].items()}
+    return {**document, "groups": groups}
+
+
+def failing(rig: Rolling, *hosts: str) -> None:
+    assert isinstance(rig.driver, Failing)
+    rig.driver.hosts = frozenset(hosts)
+
+
+def live(rig: Rolling) -> dict[str, str]:
+    return {each["host"]: each["status"] for each in queries.operations(rig.service, live=True)["items"]}
+
+
+# Its course
+
+
+def test_it_goes_from_turn_to_turn_and_ends(rig: Rolling) -> None:
+    found = rig.start(batch=2)
+    assert rig.show(found)["turns"] == 3
+    assert {stop["host"]: stop["turn"] for stop in rollouts.hosts(rig.service, found)["items"]} == TURNS
+    # Of the two hosts of its update domain, the budget lets one go.
+    assert live(rig) == {"a": "Scheduled"}
+    assert "d has not got its turn" in rig.why(found)
+    assert "max_unavailable 20%" in rig.why(found)
+    rig.pass_time(minutes=20)
+    assert live(rig) == {"d": "Scheduled"}
+    rig.pass_time(hours=2)
+    shown = rig.show(found)
+    assert (shown["status"], shown["turn"], shown["failures"]) == ("Completed", 3, 0)
+    assert shown["progress"] == {"waiting": 0, "under_way": 0, "done": 6, "failed": 0, "skipped": 1}
+    assert rig.hosts(found) == DONE
+    assert rig.why(found).startswith("It is over: Completed at ")
+    assert rig.violations == []
+    assert rig.actions(action="rollout.turn_began") == ["rollout.turn_began"] * 3
+    assert [entry["rollout"] for entry in rig.journal if entry["action"] == "operation.completed"] == [found] * 6
+
+
+def test_what_was_planned_is_what_happens(rig: Rolling) -> None:
+    plan = rollouts.plan(rig.service, request(batch=2))
+    found = rig.start(batch=2)
+    rig.pass_time(hours=2)
+    announced = [entry["host"] for entry in rig.journal if entry["action"] == "operation.scheduled"]
+    assert [stop["host"] for stop in plan["stops"]] == announced
+    assert {stop["host"]: stop["turn"] for stop in plan["stops"]} == {host: TURNS[host] for host in HOSTS}
+    assert plan["empty"] == ["spare"]
+    (web,) = [group for group in plan["groups"] if group["group"] == "web"]
+    assert (web["budget"], web["allowed"], web["most_out"]) == ("max_unavailable 20%", 1, 1)
+    assert web["delayed_hosts"] >= 3
+    assert rig.status(found) == "Completed"
+
+
+def test_a_plan_changes_nothing(rig: Rolling) -> None:
+    def everything() -> object:
+        listed = queries.operations(rig.service), queries.events(rig.service), rollouts.page(rig.service)
+        return rig.journal, fleetfile.export(rig.service), listed, rig.next_due
+
+    before = everything()
+    assert len(rollouts.plan(rig.service, request())["stops"]) == len(HOSTS)
+    assert everything() == before
+
+
+def test_a_host_at_a_time_unless_told_otherwise(store: Store) -> None:
+    rig = Rolling(store).settle(loose())
+    found = rig.start()
+    assert live(rig) == {"a": "Scheduled"}
+    assert "at most 1 hosts at once" in rig.why(found)
+    other = Rolling(store, clock=rig.clock)
+    rollouts.cancel(other.service, OPERATOR, found)
+    rig.pass_time(minutes=1)
+    rig.start(batch=4)
+    assert live(rig) == {"a": "Scheduled", "d": "Scheduled"}
+
+
+def test_early_approval_makes_it_faster(rig: Rolling) -> None:
+    rig.start(hosts="a")
+    for event in queries.events(rig.service, live=True)["items"]:
+        if event["approved_at"] is None:
+            rig.approve(event["resources"][0], event["scope"], event["id"])
+    rig.step()
+    assert live(rig) == {"a": "Started"}
+    rig.pass_time(seconds=20)
+    assert rig.actions(action="rollout.completed") == ["rollout.completed"]
+    assert rig.violations == []
+
+
+def test_two_rollouts_of_the_same_hosts_never_have_two_update_domains_out(rig: Rolling) -> None:
+    first, second = rig.start(batch=3), rig.start("reboot", hosts="*,!spare", batch=3)
+    assert "has not got its turn" in rig.why(second)
+    rig.pass_time(hours=12)
+    assert [rig.status(each) for each in (first, second)] == ["Completed", "Completed"]
+    assert rig.violations == []
+
+
+def test_it_waits_for_what_somebody_else_has_announced(rig: Rolling) -> None:
+    (reboot,) = rig.schedule(Kind.HOST_REBOOT, "b")
+    found = rig.start(hosts="a,b")
+    assert live(rig) == {"b": "Scheduled"}
+    assert "a has not got its turn: Another update domain is out" in rig.why(found)
+    (facts,) = [
+        fact for fact in rollouts.explain(rig.service, found)["waiting_for"] if fact.get("scope") == "group:web"
+    ]
+    assert (facts["host"], facts["operation"]) == ("a", reboot["id"])
+    rig.pass_time(hours=2)
+    assert rig.hosts(found) == {"a": "Done", "b": "Done"}
+    assert rig.violations == []
+
+
+def test_a_host_that_is_gone_is_skipped(rig: Rolling) -> None:
+    found = rig.start(hosts="a,spare,f")
+    fleet.remove_host(rig.service, OPERATOR, "spare")
+    for name in ("web-5", "api_5"):
+        fleet.remove_vm(rig.service, OPERATOR, name)
+    fleet.remove_host(rig.service, OPERATOR, "f")
+    rig.pass_time(hours=1)
+    assert rig.hosts(found) == {"a": "Done", "f": "Skipped", "spare": "Skipped"}
+    stops = {stop["host"]: stop for stop in rollouts.hosts(rig.service, found, status=None)["items"]}
+    assert stops["f"]["why"] == "it is no longer in the fleet"
+    assert rig.status(found) == "Completed"
+
+
+def test_many_hosts_at_once(store: Store) -> None:
+    hosts = [f"h{number:02}" for number in range(rollouts.CANDIDATES + 10)]
+    document = {
+        "hosts": {host: {} for host in hosts},
+        "groups": {},
+        "vms": {f"vm-{host}": {"host": host, "policy": ASKED} for host in hosts},
+    }
+    rig = Rolling(store).settle(document)
+    found = rig.start(batch=len(hosts) - 1)
+    assert rig.show(found)["progress"]["under_way"] == len(hosts) - 1
+    explained = rollouts.explain(rig.service, found)
+    assert f"at most {len(hosts) - 1} hosts at once" in explained["sentence"]
+    assert f"{len(hosts) - 1 - 3} more are under way" in explained["sentence"]
+    rig.pass_time(hours=1)
+    assert rig.status(found) == "Completed"
+    assert rig.violations == []
+
+
+def test_lists(rig: Rolling) -> None:
+    first, second = rig.start(hosts="a"), rig.start(hosts="f")
+    rig.pass_time(hours=1)
+    third = rig.start()
+    assert [each["id"] for each in rollouts.page(rig.service)["items"]] == [third, second, first]
+    assert [each["id"] for each in rollouts.page(rig.service, live=True)["items"]] == [third]
+    page = rollouts.page(rig.service, live=False, limit=1)
+    assert [each["id"] for each in page["items"]] == [second]
+    assert [each["id"] for each in rollouts.page(rig.service, after=page["next"])["items"]] == [first]
+    page = rollouts.hosts(rig.service, third, limit=5)
+    assert [each["host"] for each in rollouts.hosts(rig.service, third, after=page["next"])["items"]] == ["f", "spare"]
+    waiting = rollouts.hosts(rig.service, third, status=StopStatus.UNDER_WAY)
+    assert [each["host"] for each in waiting["items"]] == ["a"]
+
+
+# Commands
+
+
+def test_a_paused_one_neither_announces_nor_starts(rig: Rolling) -> None:
+    found = rig.start()
+    shown = rollouts.pause(rig.service, replace(OPERATOR, reason="a storm"), found)
+    assert (shown["status"], shown["why"]) == ("Paused", "paused by ada: a storm")
+    rig.pass_time(minutes=20)
+    assert live(rig) == {"a": "Scheduled"}
+    assert "It is paused: paused by ada: a storm. Nothing of it starts" in rig.why(found)
+    (event, *_) = queries.events(rig.service, live=True)["items"]
+    assert found in str(queries.explain_event(rig.service, event["id"])["waiting_for"])
+    assert rollouts.resume(rig.service, OPERATOR, found)["status"] == "Running"
+    rig.step()
+    assert live(rig) == {"a": "Started"}
+    rig.pass_time(hours=3)
+    assert rig.status(found) == "Completed"
+    assert rig.violations == []
+
+
+def test_what_has_started_ends_during_a_pause(rig: Rolling) -> None:
+    found = rig.start(hosts="a,b")
+    rig.pass_time(minutes=15, seconds=2)
+    assert live(rig) == {"a": "Started"}
+    rollouts.pause(rig.service, OPERATOR, found)
+    rig.pass_time(minutes=30)
+    assert rig.hosts(found) == {"a": "Done", "b": "Waiting"}
+    rollouts.resume(rig.service, OPERATOR, found)
+    rig.pass_time(minutes=30)
+    assert rig.status(found) == "Completed"
+
+
+def test_a_command_that_does_not_fit_is_told_the_state(rig: Rolling) -> None:
+    found = rig.start(hosts="a")
+    with pytest.raises(errors.ConflictError, match=f"rollout {found} is Running: only a paused") as raised:
+        rollouts.resume(rig.service, OPERATOR, found)
+    assert raised.value.facts["status"] == "Running"
+    rollouts.pause(rig.service, OPERATOR, found)
+    with pytest.raises(errors.ConflictError, match="is Paused: only a running"):
+        rollouts.pause(rig.service, OPERATOR, found)
+    rollouts.cancel(rig.service, OPERATOR, found)
+    rig.step()
+    for command in (rollouts.pause, rollouts.resume, rollouts.cancel):
+        with pytest.raises(errors.ConflictError, match="is Canceled: only"):
+            command(rig.service, OPERATOR, found)
+        with pytest.raises(errors.NotFoundError, match="there is no rollout 'unheard-of'"):
+            command(rig.service, OPERATOR, "unheard-of")
+    for question in (rollouts.show, rollouts.hosts, rollouts.explain):
+        with pytest.raises(errors.NotFoundError, match="there is no rollout 'unheard-of'"):
+            question(rig.service, "unheard-of")
+
+
+def test_cancel_lets_what_has_started_finish(store: Store) -> None:
+    rig = Rolling(store).settle(loose())
+    found = rig.start(batch=2)
+    for event in queries.events(rig.service, live=True)["items"]:
+        if {"web-0", "api_0", "solo"} & set(event["resources"]):
+            maintenance.approve(rig.service, OPERATOR, event["id"])
+    rig.step()
+    assert live(rig) == {"a": "Started", "d": "Scheduled"}
+    assert rollouts.cancel(rig.service, OPERATOR, found)["status"] == "Canceling"
+    rig.step()
+    assert live(rig) == {"a": "Started"}
+    assert "a is Started" in rig.why(found)
+    rig.pass_time(minutes=1)
+    assert rig.status(found) == "Canceled"
+    assert rig.hosts(found) == {"a": "Done", **dict.fromkeys([*HOSTS[1:], "spare"], "Skipped")}
+    assert rig.why(found).startswith("It is over: Canceled at ")
+    assert rig.next_due is None
+    assert rig.violations == []
+
+
+def test_failures_pause_it(rig: Rolling) -> None:
+    failing(rig, "d")
+    found = rig.start(hosts="a,d,b")
+    rig.pass_time(hours=1)
+    shown = rig.show(found)
+    assert (shown["status"], shown["failures"]) == ("Paused", 1)
+    assert shown["why"] == "1 of its hosts failed, the last one d: api_3: no power; web-3: no power"
+    assert rig.hosts(found) == {"a": "Done", "b": "Waiting", "d": "Failed"}
+    assert shown["why"] in rig.why(found)
+    rollouts.resume(rig.service, OPERATOR, found)
+    rig.pass_time(hours=1)
+    assert rig.hosts(found) == {"a": "Done", "b": "Done", "d": "Failed"}
+    assert rig.status(found) == "Completed"
+    assert rig.violations == []
+
+
+def test_failures_that_are_allowed_do_not_pause_it(rig: Rolling) -> None:
+    failing(rig, "a", "b")
+    found = rig.start(hosts="a,b,c", max_failures=2)
+    rig.pass_time(minutes=20)
+    assert rig.status(found) == "Running"
+    rig.pass_time(minutes=20)
+    assert rig.status(found) == "Paused"
+    failing(rig)
+    rollouts.resume(rig.service, OPERATOR, found, retry=True)
+    rig.pass_time(hours=2)
+    assert rig.hosts(found) == {"a": "Done", "b": "Done", "c": "Done"}
+    assert rig.show(found)["failures"] == 0
+    assert rig.violations == []
+
+
+def test_the_same_key_starts_it_once(rig: Rolling) -> None:
+    call = Call(actor="ada", token_id="t", key="k", digest="d")
+    first = rollouts.start(rig.service, call, request())
+    # By now nobody could start it any more.
+    fleet.set_group(rig.service, OPERATOR, "web", {"max_unavailable": 1, "min_available": 6})
+    assert rollouts.start(rig.service, call, request()) == first
+    assert len(rollouts.page(rig.service)["items"]) == 1
+    pause = replace(call, key="p")
+    assert rollouts.pause(rig.service, pause, first["id"]) == rollouts.pause(rig.service, pause, first["id"])
+    with pytest.raises(errors.ConflictError, match="Idempotency-Key"):
+        rollouts.cancel(rig.service, replace(pause, digest="other"), first["id"])
+
+
+# What is refused
+
+
+def test_a_budget_that_can_never_be_met_is_refused(rig: Rolling) -> None:
+    fleet.set_group(rig.service, OPERATOR, "api", {"min_available": 6})
+    for ask in (rollouts.plan, lambda service, asked: rollouts.start(service, OPERATOR, asked)):
+        with pytest.raises(errors.ConflictError, match="the budget of group api can never be met") as raised:
+            ask(rig.service, request())
+        assert raised.value.facts["group"] == "api"
+    assert rollouts.page(rig.service)["items"] == []
+
+
+def test_a_budget_that_becomes_impossible_holds_it(rig: Rolling) -> None:
+    found = rig.start(hosts="a,b")
+    fleet.set_group(rig.service, OPERATOR, "web", {"max_unavailable": "1%"})
+    rig.pass_time(minutes=20)
+    assert live(rig) == {"a": "Scheduled"}
+    fleet.set_group(rig.service, OPERATOR, "web", {"max_unavailable": 1})
+    rig.pass_time(minutes=1)
+    assert rig.hosts(found)["a"] == "Done"
+    fleet.set_group(rig.service, OPERATOR, "web", {"max_unavailable": "1%"})
+    assert rig.violations == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (request(hosts="z-*"), "no host is called 'z-\\*'"),
+        (request(gate="lag"), "there is no gate 'lag'"),
+        (request(gate="http://127.0.0.1/"), "allow"),
+        (request(windows=(parse("mon 10:00-11:00 UTC"),)), "never open together"),
+    ],
+)
+def test_nonsense_is_refused(rig: Rolling, asked: Request, words: str) -> None:
+    fleet.set_group(rig.service, OPERATOR, "web", {"windows": ["tue 10:00-11:00 UTC"]})
+    before = rig.journal
+    with pytest.raises(errors.NotbeforeError, match=words):
+        rollouts.plan(rig.service, asked)
+    with pytest.raises(errors.NotbeforeError, match=words):
+        rollouts.start(rig.service, OPERATOR, asked)
+    assert rig.journal == before
+
+
+# Gates, pauses and windows
+
+
+def test_a_turn_waits_until_its_gate_is_green(rig: Rolling, tmp_path: Path) -> None:
+    healthy = tmp_path / "healthy"
+    rig.service.gates = Gates({"health": ("ls", str(healthy))}, rig.service.outgoing)
+    found = rig.start(hosts="a,b", gate="health")
+    rig.pass_time(seconds=40)
+    assert live(rig) == {}
+    assert "Turn 1 waits for its gate health: it is red since it said " in rig.why(found)
+    assert rig.show(found)["gate_verdict"]["green"] is False
+    assert rig.actions(action="rollout.gate_red") == ["rollout.gate_red"]
+    healthy.touch()
+    rig.pass_time(minutes=1)
+    assert live(rig) == {"a": "Scheduled"}
+    healthy.unlink()
+    rig.pass_time(minutes=16)
+    assert rig.hosts(found) == {"a": "Done", "b": "Waiting"}
+    assert "Turn 2 waits for its gate health" in rig.why(found)
+    healthy.touch()
+    rig.pass_time(hours=1)
+    assert rig.status(found) == "Completed"
+    assert rig.actions(action="rollout.gate_green") == ["rollout.gate_green"] * 2
+
+
+def test_a_gate_that_answers_too_late_says_nothing(rig: Rolling) -> None:
+    rig.service.gates = Gates({"health": ("true",)}, rig.service.outgoing)
+    found = rollouts.start(rig.service, OPERATOR, request(hosts="a", gate="health"))["id"]
+    (asked,) = rollouts.roll(rig.service, [])
+    assert "it is being asked" in rig.why(found)
+    assert rollouts.roll(rig.service, []) == []
+    rollouts.cancel(rig.service, OPERATOR, found)
+    rig.step()
+    assert rollouts.roll(rig.service, [rig.answer(asked)]) == []
+    assert rig.status(found) == "Canceled"
+    assert rig.actions(action="rollout.gate_green") == []
+
+
+def test_it_pauses_between_turns(rig: Rolling) -> None:
+    found = rig.start(hosts="a,b", pause=timedelta(hours=1))
+    rig.pass_time(minutes=20)
+    assert live(rig) == {}
+    assert "It pauses before turn 2, until 2026-01-05 13:15" in rig.why(found)
+    rig.pass_time(minutes=60)
+    assert live(rig) == {"b": "Scheduled"}
+
+
+def test_starts_wait_for_windows(rig: Rolling) -> None:
+    fleet.set_group(rig.service, OPERATOR, "web", {"windows": ["daily 20:00-22:00 UTC"]})
+    found = rig.start(hosts="a,b", windows=(parse("mon,tue 21:00-23:00 UTC"),))
+    (event, *_) = queries.events(rig.service, live=True)["items"]
+    assert event["not_before"] == "2026-01-05T21:00:00Z"
+    rig.clock.advance(hours=8, minutes=50)
+    for event in queries.events(rig.service, live=True)["items"]:
+        maintenance.approve(rig.service, OPERATOR, event["id"])
+    rig.step()
+    assert live(rig) == {"a": "Scheduled"}
+    assert "2026-01-05 21:00" in rig.why(found)
+    rig.pass_time(minutes=15)
+    assert rig.hosts(found) == {"a": "Done", "b": "Under way"}
+    rig.pass_time(days=1)
+    assert rig.status(found) == "Completed"
+    assert rig.violations == []
+
+
+# Migration
+
+
+def test_a_migration_empties_its_hosts(store: Store) -> None:
+    rig = Rolling(store).settle(loose())
+    for name in HOSTS[1:]:
+        fleet.set_host(rig.service, OPERATOR, name, cordoned=True)
+    found = rig.start("migrate", hosts="a")
+    rig.pass_time(minutes=20)
+    assert rig.status(found) == "Completed"
+    assert {vm["name"] for vm in queries.vms(rig.service, host="spare")["items"]} == {"web-0", "api_0", "solo"}
+    assert rig.violations == []
+
+
+def test_a_migration_waits_for_a_host_that_takes_its_vms(store: Store) -> None:
+    rig = Rolling(store).settle(loose())
+    fleet.remove_host(rig.service, OPERATOR, "spare")
+    for name in HOSTS[1:]:
+        fleet.set_host(rig.service, OPERATOR, name, cordoned=True)
+    found = rig.start("migrate", hosts="a")
+    rig.pass_time(minutes=20)
+    assert live(rig) == {"a": "Scheduled"}
+    assert "no host can take" in rig.why(found).lower()
+    fleet.set_host(rig.service, OPERATOR, "d", cordoned=False)
+    rig.pass_time(minutes=1)
+    assert rig.status(found) == "Completed"
+    assert rig.violations == []
+
+
+def test_a_whole_fleet_is_migrated(store: Store) -> None:
+    rig = Rolling(store).settle(loose())
+    found = rig.start("migrate", batch=2)
+    rig.pass_time(hours=3)
+    assert rig.status(found) == "Completed"
+    assert rig.violations == []
+
+
+# Processes
+
+
+class Mortal(Rolling):
+    """Every look at what is due is another process's: the one before has died."""
+
+    def step(self) -> None:
+        self.rebirth()
+        super().step()
+
+    def tick(self) -> None:
+        self.rebirth()
+        super().tick()
+        self.rebirth()
+
+    def rebirth(self) -> None:
+        gates = self.service.gates
+        self.service = Rolling(self.service.store, clock=self.clock).service
+        self.service.gates = gates
+        upkeep.resume(self.service, alone=True)
+        self.service.expiry_from = self.clock.now()
+
+
+def test_nothing_is_lost_when_the_process_dies_after_each_step(store: Store) -> None:
+    rig = Mortal(store).settle(FLEET)
+    rig.service.gates = Gates({"health": ("true",)}, rig.service.outgoing)
+    found = rig.start(batch=2, gate="health")
+    rig.pass_time(hours=2)
+    assert rig.status(found) == "Completed"
+    assert rig.hosts(found) == DONE
+    assert rig.violations == []
+
+
+def test_a_gate_whose_answer_is_lost_is_asked_again(rig: Rolling) -> None:
+    rig.service.gates = Gates({"health": ("true",)}, rig.service.outgoing)
+    rollouts.start(rig.service, OPERATOR, request(hosts="a", gate="health"))
+    (asked,) = rollouts.roll(rig.service, [])
+    rig.clock.advance(seconds=59)
+    assert rollouts.roll(rig.service, []) == []
+    rig.clock.advance(seconds=2)
+    assert rollouts.roll(rig.service, []) == [asked]
+
+
+def test_two_processes_on_one_database_announce_no_host_twice(migrated_postgres_url: str) -> None:
+    stores = [open_store(migrated_postgres_url, migrate=False) for _ in range(2)]
+    rigs = [Rolling(stores[0]).settle(loose())]
+    rigs.append(Rolling(stores[1], clock=rigs[0].clock))
+    faults: list[BaseException] = []
+
+    def work(rig: Rolling, together: threading.Barrier) -> None:
+        try:
+            together.wait()
+            rig.step()
+        except BaseException as error:
+            faults.append(error)
+
+    found = rollouts.start(rigs[0].service, OPERATOR, request(batch=2))["id"]
+    for _ in range(60):
+        together = threading.Barrier(2)
+        threads = [threading.Thread(target=work, args=(rig, together)) for rig in rigs]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        if (due := rigs[0].next_due) is None:
+            break
+        rigs[0].clock.not_below(due)
+    assert faults == []
+    assert rigs[0].hosts(found) == DONE
+    announced = [entry["host"] for entry in rigs[0].journal if entry["action"] == "operation.scheduled"]
+    assert sorted(announced) == list(HOSTS)
+    assert rigs[0].violations == []
+    for store in stores:
+        store.close()

@@ -24,10 +24,13 @@ async def guarded(enter: ASGIApp, scope: Scope, receive: Receive, send: Send) ->
 
     try:
         await enter(scope, receive, watched)
-    except errors.NotbeforeError as error:
-        await refused(scope["method"], scope["path"], error)(scope, receive, send)
     except Exception as error:
-        answer = unexpected(scope["method"], scope["path"], error)
+        # The framework wraps what comes too late for an answer of its own; the one under way is broken off.
+        cause = error.__cause__ if started and isinstance(error, RuntimeError) else error
+        if isinstance(cause, errors.NotbeforeError):
+            answer = refused(scope["method"], scope["path"], cause)
+        else:
+            answer = unexpected(scope["method"], scope["path"], error)
         if not started:
             await answer(scope, receive, send)
 

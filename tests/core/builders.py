@@ -7,8 +7,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tests.core.invariants import Watch
+from tests.core.invariants_of_rollouts import RolloutWatch
 
-from notbefore.core import approving, driving, ending, explaining, listening, membership, scheduling, starting
+from notbefore.core import approving, budgets, driving, ending, explaining, listening, membership, scheduling, starting
 from notbefore.core.approving import Approval
 from notbefore.core.draft import Changes, Draft, World
 from notbefore.core.driving import Finished, Outcome, Task
@@ -17,6 +18,7 @@ from notbefore.core.fleet import Host, Listening, Policy, Scope, ScopeKind, Vm, 
 from notbefore.core.journal import Entry
 from notbefore.core.membership import VmSpec
 from notbefore.core.operations import Event, Kind, Operation, Source, Status
+from notbefore.core.rollouts import Stop
 from notbefore.core.timing import Timing
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -36,8 +38,10 @@ class Site:
         self.timing = timing or Timing(speed=speed)
         self.expiry_from = NOW
         self.state = World()
+        self.stops: dict[tuple[str, str], Stop] = {}
         self.journal: list[Entry] = []
         self.watch = Watch(self.timing)
+        self.watch_rollouts = RolloutWatch(self.timing)
         self._ids = 0
 
     def new_id(self) -> str:
@@ -66,9 +70,12 @@ class Site:
         _put(self.state.scopes, changes.scopes)
         _put(self.state.operations, changes.operations)
         _put(self.state.events, changes.events)
+        _put(self.state.rollouts, changes.rollouts)
+        self.stops.update(changes.stops)
         self.journal.extend(changes.entries)
         self._wake(changes)
         self.watch.observe(before, self.state, changes, now=self.now, expiry_from=self.expiry_from)
+        self.watch_rollouts.observe(before, self.state, changes, self.stops, now=self.now)
         return changes
 
     def _wake(self, changes: Changes) -> None:
@@ -77,6 +84,10 @@ class Site:
             woken = operation.status is Status.SCHEDULED and scopes & set(changes.woken)
             if operation.held and (changes.room_made or woken):
                 self.state.operations[operation.id] = replace(operation, due_at=self.now)
+        for rollout in list(self.state.rollouts.values()):
+            asleep = rollout.opened_at is not None and rollout.due_at is not None and rollout.due_at > self.now
+            if changes.woken and asleep:
+                self.state.rollouts[rollout.id] = replace(rollout, due_at=self.now)
 
     def load(
         self,
@@ -87,6 +98,7 @@ class Site:
         operations: Collection[str] = (),
         events: Collection[str] = (),
         addresses: Collection[str] = (),
+        rollouts: Collection[str] = (),
         targets: bool = False,
         members: bool = False,
         ended_since: datetime | None = None,
@@ -98,7 +110,9 @@ class Site:
         if everything:
             live = _pick(state.operations, {o.id for o in state.operations.values() if o.status.live})
             told = {e.id for e in state.events.values() if e.operation in live}
-            return replace(_copy(state), operations=live, events=_pick(state.events, told), addresses=owners)
+            running = _pick(state.rollouts, {r.id for r in state.rollouts.values() if r.status.live})
+            told_of = _pick(state.events, told)
+            return replace(_copy(state), operations=live, events=told_of, addresses=owners, rollouts=running)
         owned = {address: owners[address] for address in addresses if address in owners}
         known_vms = {*vms, *owned.values()} & state.vms.keys()
         known = {state.events[e.upper()].operation for e in events if e.upper() in state.events}
@@ -120,6 +134,8 @@ class Site:
         if targets:
             open_hosts = [host.name for host in state.hosts.values() if not host.cordoned]
             occupancy = {name: sum(vm.host == name for vm in state.vms.values()) for name in open_hosts}
+        parts_of = {rollout for o in known if (rollout := state.operations[o].rollout)}
+        budgeted = [key for key in keys & state.scopes.keys() if budgets.has_budget(state.scopes[key].policy)]
         return World(
             hosts=_pick(state.hosts, near | occupancy.keys()),
             vms=_pick(state.vms, known_vms),
@@ -128,6 +144,8 @@ class Site:
             events=_pick(state.events, told),
             occupancy=occupancy,
             addresses=owned,
+            rollouts=_pick(state.rollouts, {*rollouts, *parts_of}),
+            sizes={key: sum(vm.scope == key for vm in state.vms.values()) for key in budgeted},
         )
 
     def load_to_approve(self, scopes: Collection[str], vms: Collection[str], ended_since: datetime) -> World:
@@ -377,6 +395,7 @@ def _copy(state: World) -> World:
         scopes=dict(state.scopes),
         operations=dict(state.operations),
         events=dict(state.events),
+        rollouts=dict(state.rollouts),
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import groupby
 
-from notbefore.core import documents
+from notbefore.core import documents, windows
 from notbefore.core.draft import Changes, World
 from notbefore.core.operations import Event, EventType, Kind, Operation, Status
 from notbefore.core.timing import Timing
@@ -176,8 +176,12 @@ def _is_looked_at_in_time(after: World, operation: Operation, now: datetime, exp
     elif all(event.approved for event in events) and not (
         operation.kind is Kind.DEGRADED_HARDWARE and any(event.implied for event in events)
     ):
-        windows = [after.scopes[event.scope].policy.windows for event in events]
-        latest = operation.not_before if any(windows) else now
+        latest = now
+    if operation.kind in PLANNED and not operation.held:
+        wanted = [after.scopes[event.scope].policy.windows for event in events]
+        if operation.rollout is not None:
+            wanted.append(after.rollouts[operation.rollout].options.windows)
+        latest = windows.next_open(wanted, max(latest, now)) or now
     assert operation.due_at <= max(latest, now), "it is approved, or its time has come, but nobody looks"
 
 

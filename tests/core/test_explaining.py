@@ -17,15 +17,23 @@ def test_for_whom_and_until_when() -> None:
     first, second = site.events(operation)
     for event in (first, second):
         said = site.explain(event)
-        assert said.event == event.id
+        assert (said.noun, said.id, said.since) == ("event", event.id, NOW)
         assert said.sentence == (
             "It waits for approval by db and web (web-0 and web-3), until 2026-03-01 12:15:00 UTC at the latest."
         )
         assert said.until == NOW + 15 * MINUTE
     assert said.waiting_for == (
-        {"kind": "approval", "until": operation.not_before, "scope": "vm:db", "event": first.id, "resources": ["db"]},
         {
             "kind": "approval",
+            "since": NOW,
+            "until": operation.not_before,
+            "scope": "vm:db",
+            "event": first.id,
+            "resources": ["db"],
+        },
+        {
+            "kind": "approval",
+            "since": NOW,
             "until": operation.not_before,
             "scope": "group:web",
             "event": second.id,
@@ -78,7 +86,7 @@ def test_another_update_domain_is_out_and_a_vm_is_busy() -> None:
     )
     assert said.until is None
     assert [fact["kind"] for fact in said.waiting_for] == ["approval", "update-domain", "vm-busy"]
-    assert said.waiting_for[2] == {"kind": "vm-busy", "operation": restart.id, "vm": "web-1"}
+    assert said.waiting_for[2] == {"kind": "vm-busy", "since": NOW, "operation": restart.id, "vm": "web-1"}
 
 
 def test_an_earlier_deletion() -> None:

@@ -41,9 +41,12 @@ STUCK = {ObstacleKind.TARGET_HOST, ObstacleKind.UPDATE_DOMAIN, ObstacleKind.VM_B
 class Histories(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.site = Site()
+        self.site = self.empty_site()
         self.tasks: list[tuple[Task, str]] = []
         """What drivers have been asked and have not answered, and by which process."""
+
+    def empty_site(self) -> Site:
+        return Site()
 
     @initialize(listening=st.sampled_from([Listening.AUTO, Listening.ALWAYS]), spare=st.booleans())
     def found(self, listening: Listening, spare: bool) -> None:
@@ -65,7 +68,11 @@ class Histories(RuleBasedStateMachine):
     @rule(data=st.data())
     def something_happens(self, data: st.DataObject) -> None:
         """One rule, so that it is we who say how often what happens."""
-        actions = {
+        actions = self.actions()
+        data.draw(st.sampled_from([action for action, often in actions.items() for _ in range(often)]))(data)
+
+    def actions(self) -> dict[Callable[[st.DataObject], None], int]:
+        return {
             self.schedule: 7,
             self.approve_as_guest: 4,
             self.approve_as_operator: 3,
@@ -82,7 +89,6 @@ class Histories(RuleBasedStateMachine):
             self.add_vm: 1,
             self.remove_vm: 1,
         }
-        data.draw(st.sampled_from([action for action, often in actions.items() for _ in range(often)]))(data)
 
     def attempt(self, command: Callable[[], Any]) -> bool:
         """Whether it is allowed. A refusal is one of the errors that callers know, and changes nothing."""
@@ -296,8 +302,9 @@ class Histories(RuleBasedStateMachine):
         live = [event for event in self.site.state.events.values() if event.status.live]
         draft = self.site.look(events=[event.id for event in live], targets=True)
         for event in live:
-            said = explaining.explain(draft, event, self.site.expiry_from)
-            assert said.event == event.id
+            said = explaining.explain_event(draft, event, self.site.expiry_from)
+            assert (said.noun, said.id) == ("event", event.id)
+            assert said.since is not None
             assert said.sentence.endswith(".")
             if event.status is Status.SCHEDULED:
                 assert said.waiting_for or said.sentence == "Nothing is in the way: it starts now."

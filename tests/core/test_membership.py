@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from tests.core.builders import MINUTE, SECOND, Site, is_nothing, row
+from tests.core.builders import MINUTE, NOW, SECOND, Site, is_nothing, row
 
 from notbefore.core import errors, membership
 from notbefore.core.driving import NotYet
@@ -301,3 +301,18 @@ def test_a_vm_added_to_a_scope_changes_no_event() -> None:
     site.add_vm("web-3", "a", group="web")
     assert site.event(operation).resources == ("web-0",)
     assert site.scope("group:web").incarnation == before
+
+
+@pytest.mark.parametrize("approved", [True, False])
+def test_windows_that_change_are_heeded_at_once(approved: bool) -> None:
+    site = row()
+    operation = site.schedule(Kind.HOST_UPDATE, "a")
+    site.set_policy("group:web", windows=parse_all(["daily 22:00-04:00 UTC"]))
+    site.wait(15 * MINUTE)
+    if approved:
+        site.approve_all(operation)
+    site.tick()
+    assert site.operation(operation).due_at == NOW.replace(hour=22)
+    site.set_policy("group:web", windows=())
+    site.tick()
+    assert site.operation(operation).status is Status.STARTED

@@ -291,3 +291,30 @@ def test_it_moves_whole_or_not_at_all() -> None:
     site.tick()
     assert site.operation(operation).status is Status.SCHEDULED
     assert site.operation(operation).targets == {}
+
+
+# Budgets and windows
+
+
+def test_a_budget_that_nothing_can_meet_waits_for_no_event() -> None:
+    site = row()
+    site.add_vm("web-3", "a", group="web")
+    operation = site.schedule(Kind.HOST_UPDATE, "a")
+    start(site, Kind.RESTART, "web-2")
+    site.set_policy("group:web", max_unavailable="1")
+    site.approve_all(operation)
+    assert in_the_way(site, operation) == [Obstacle(kind=ObstacleKind.BUDGET, scope="group:web")]
+
+
+def test_a_budget_counts_each_vm_that_is_out_once() -> None:
+    site = row()
+    site.set_policy("group:web", max_unavailable="1")
+    restart = start(site, Kind.RESTART, "web-0")
+    operation = site.schedule(Kind.HOST_UPDATE, "a")
+    site.approve_all(operation)
+    assert kinds(site, operation) == [ObstacleKind.VM_BUSY]
+    other = site.schedule(Kind.HOST_UPDATE, "b")
+    site.approve_all(other)
+    assert in_the_way(site, other) == [
+        Obstacle(kind=ObstacleKind.BUDGET, scope="group:web", event=site.event(restart).id, operation=restart.id)
+    ]

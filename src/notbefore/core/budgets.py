@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from notbefore.core import errors
 from notbefore.core.fleet import Policy
+from notbefore.core.operations import Kind, Operation, Status
 
 
 class Rule(StrEnum):
@@ -43,6 +44,14 @@ def hindrance(standing: Standing, update_domain: int, vms: int, allowed: int | N
     if allowed is not None and standing.out + vms > allowed:
         return Rule.BUDGET
     return None
+
+
+def takes_turn(operation: Operation) -> bool:
+    """Whether rollouts leave other update domains alone for it: what is out, or announced for soon."""
+    if operation.kind is Kind.DEGRADED_HARDWARE:
+        # Announced days ahead: until it starts nobody waits for it.
+        return operation.status is Status.STARTED
+    return operation.kind.traits.planned or operation.kind is Kind.HARDWARE_FAILURE
 
 
 def has_budget(policy: Policy) -> bool:

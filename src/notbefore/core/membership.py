@@ -112,7 +112,7 @@ def set_policy(draft: Draft, key: str, policy: Policy) -> Scope:
     draft.wake(key)
     if before.windows != policy.windows:
         for event in [event for event in draft.live_events_in(key) if event.status is Status.SCHEDULED]:
-            ending.look_again_if_approved(draft, draft.operation(event.operation))
+            draft.put_operation(replace(draft.operation(event.operation), due_at=draft.now))
     if not was_listening and is_listening(scope, draft.now, draft.timing):
         withdraw_silence(draft, key)
     return scope

@@ -139,7 +139,8 @@ def _of_budgets(draft: Draft, operation: Operation, events: list[Event]) -> Iter
         started = [other for other in draft.live_events_in(mine.scope) if other.status is Status.STARTED]
         out = {name for other in started for name in other.resources}
         if len(out.union(mine.resources)) > most:
-            holding = min(started, key=lambda other: other.created_at, default=None)
+            # None: no end of anything helps.
+            holding = min(started, key=lambda other: other.created_at) if len(mine.resources) <= most else None
             yield Obstacle(
                 kind=ObstacleKind.BUDGET,
                 scope=mine.scope,

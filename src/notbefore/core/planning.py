@@ -1,15 +1,15 @@
 """A rollout before it begins: what happens when, by the rules that hold while it runs."""
 
 import heapq
-from collections import deque
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from notbefore.core import budgets, turns, windows
+from notbefore.core import budgets, errors, turns, windows
 from notbefore.core.budgets import Rule, Standing
 from notbefore.core.draft import Draft
-from notbefore.core.operations import Kind, Status
+from notbefore.core.operations import Kind
 from notbefore.core.rollouts import Request
 from notbefore.core.timing import STARTED_SHOWN, whole_second_up
 from notbefore.core.turns import Part
@@ -67,11 +67,12 @@ def plan(draft: Draft, request: Request) -> Plan:
     for host in hosts:
         if draft.vms_on(host):
             by_turn.setdefault(order[host], []).append(host)
-    prediction = _Prediction(draft, request)
-    for number, (turn, waiting) in enumerate(sorted(by_turn.items())):
-        if number:
-            prediction.now += draft.timing.shortened(request.options.pause)
-        prediction.run(turn, waiting)
+    try:
+        prediction = _played(draft, request, by_turn)
+    except OverflowError:
+        raise errors.RefusedError(
+            "it would go on beyond the calendar: give less notice, a shorter pause or fewer hosts"
+        ) from None
     stops = prediction.stops
     return Plan(
         stops=tuple(stops),
@@ -82,21 +83,33 @@ def plan(draft: Draft, request: Request) -> Plan:
     )
 
 
-@dataclass(slots=True)
-class _Demand:
-    """What starts on a host must respect, looked up once."""
+def _played(draft: Draft, request: Request, by_turn: Mapping[int, Sequence[str]]) -> "_Prediction":
+    prediction = _Prediction(draft, request)
+    for number, (turn, hosts) in enumerate(sorted(by_turn.items())):
+        if number:
+            prediction.now += draft.timing.shortened(request.options.pause)
+        prediction.run(turn, hosts)
+    return prediction
 
-    windows: tuple[tuple[Window, ...], ...]
-    parts: tuple[Part, ...]
+
+@dataclass(frozen=True, slots=True, order=True)
+class _End:
+    """When something that is announced or under way is taken to be over, and what is free then."""
+
+    at: datetime
+    id: str
+    """Of an operation, or the host that the rollout has taken."""
+    ours: bool
+    host: str
+    parts: tuple[Part, ...] = field(compare=False)
 
 
 @dataclass(slots=True)
 class _Crowd:
-    """What is known of a scope's budget, and who waits for it."""
+    """What is known of a scope's budget, and whom it has kept waiting."""
 
     allowed: int | None
-    waiting: deque[str] = field(default_factory=deque)
-    delayed: int = 0
+    delayed: set[str] = field(default_factory=set)
 
 
 class _Prediction:
@@ -108,31 +121,33 @@ class _Prediction:
         self._draft = draft
         self._request = request
         self._notice = draft.timing.shortened(request.options.notice or request.kind.traits.notice)
-        self._takes = max(draft.timing.shortened(expected(request.kind)), STARTED_SHOWN)
         self._standings: dict[str, Standing] = {}
+        self._busy: Counter[str] = Counter()
+        """Hosts that others have maintenance on."""
         self._crowds: dict[str, _Crowd] = {}
+        self._waiting: dict[str, list[str]] = {}
+        """Hosts that wait, by the scope or the host of which something must end first."""
         self._out: dict[str, list[tuple[datetime, datetime, int]]] = {}
         self._openings: dict[tuple[tuple[tuple[Window, ...], ...], datetime], datetime] = {}
-        self._others: list[tuple[datetime, str, Part]] = list(self._under_way())
-        heapq.heapify(self._others)
+        self._ends: list[_End] = []
+        self._expect_others()
 
     def run(self, turn: int, hosts: Sequence[str]) -> None:
-        """One turn, to the end of its last operation."""
-        loads = {host: self._demand(host) for host in hosts}
-        queue = deque(hosts)
-        running: list[tuple[datetime, str]] = []
-        left = len(hosts)
-        while left:
-            self._release_ended(queue)
-            while queue and len(running) < self._request.options.batch:
-                host = queue.popleft()
-                if not self._is_hindered(host, loads[host]):
-                    heapq.heappush(running, (self._announce(turn, host, loads[host]), host))
-                    left -= 1
-            self._pass_time(running, loads, queue)
-        self.now = max([self.now, *(ends for ends, _ in running)])
-        while running:
-            self._release(loads[heapq.heappop(running)[1]].parts, queue)
+        """One turn, to the end of its last operation. Hosts go by name, as they do while it runs."""
+        loads = {host: turns.parts(self._draft, host) for host in hosts}
+        queue = sorted(hosts)
+        left, running = len(hosts), 0
+        while left or running:
+            running -= self._release_ended(queue)
+            while queue and running < self._request.options.batch:
+                host = heapq.heappop(queue)
+                if (hindered_by := self._hindered_by(host, loads[host])) is not None:
+                    self._waiting.setdefault(hindered_by, []).append(host)
+                    continue
+                self._announce(turn, host, loads[host])
+                left, running = left - 1, running + 1
+            if left or running:
+                self.now = max(self.now, self._ends[0].at)
 
     def groups(self) -> Iterator[PlannedGroup]:
         for scope in sorted(self._out):
@@ -146,73 +161,69 @@ class _Prediction:
                 most_out=most,
                 allowed=allowed,
                 budget="" if allowed is None else budgets.told(policy, members),
-                delayed=self._crowd(scope).delayed,
+                delayed=len(self._crowd(scope).delayed),
             )
 
-    def _is_hindered(self, host: str, load: _Demand) -> bool:
-        """Whether it has to wait; then it is kept with the scope that it waits for."""
-        for part in load.parts:
+    def _hindered_by(self, host: str, parts: Iterable[Part]) -> str | None:
+        """The scope or the host of which something must end first."""
+        if self._busy[host]:
+            return host
+        for part in parts:
             crowd = self._crowd(part.scope)
             standing = self._standings.get(part.scope, budgets.NOTHING_OUT)
             rule = budgets.hindrance(standing, part.update_domain, part.vms, crowd.allowed)
+            if rule is Rule.BUDGET:
+                crowd.delayed.add(host)
             if rule is not None:
-                crowd.waiting.append(host)
-                crowd.delayed += rule is Rule.BUDGET
-                return True
-        return False
+                return part.scope
+        return None
 
-    def _announce(self, turn: int, host: str, load: _Demand) -> datetime:
-        not_before = self._opening(load.windows, whole_second_up(self.now + self._notice))
-        ends_at = not_before + self._takes
+    def _announce(self, turn: int, host: str, parts: tuple[Part, ...]) -> None:
+        wanted = tuple(dict.fromkeys(turns.demands(self._draft, self._request, host).values()))
+        not_before = self._opening(wanted, whole_second_up(self.now + self._notice))
+        ends_at = not_before + self._takes(self._request.kind)
         names = tuple(sorted(vm.name for vm in self._draft.vms_on(host)))
         self.stops.append(
             PlannedStop(host=host, turn=turn, vms=names, announced_at=self.now, not_before=not_before, ends_at=ends_at)
         )
-        for part in load.parts:
-            self._standings.setdefault(part.scope, Standing()).add(part.update_domain, part.vms)
-            self._out.setdefault(part.scope, []).append((not_before, ends_at, part.vms))
-        return ends_at
-
-    def _pass_time(self, running: list[tuple[datetime, str]], loads: Mapping[str, _Demand], queue: deque[str]) -> None:
-        """To the next end of something, and let go on who waited for it."""
-        if self._others and (not running or self._others[0][0] <= running[0][0]):
-            ends_at, _, part = heapq.heappop(self._others)
-            self.now = max(self.now, ends_at)
-            self._release((part,), queue)
-        else:
-            ends_at, host = heapq.heappop(running)
-            self.now = max(self.now, ends_at)
-            self._release(loads[host].parts, queue)
-
-    def _release_ended(self, queue: deque[str]) -> None:
-        while self._others and self._others[0][0] <= self.now:
-            self._release((heapq.heappop(self._others)[2],), queue)
-
-    def _release(self, parts: Iterable[Part], queue: deque[str]) -> None:
+        self._expect(_End(at=ends_at, id=host, ours=True, host=host, parts=parts))
         for part in parts:
-            self._standings[part.scope].add(part.update_domain, -part.vms)
-            crowd = self._crowd(part.scope)
-            queue.extend(crowd.waiting)
-            crowd.waiting.clear()
+            self._out.setdefault(part.scope, []).append((not_before, ends_at, part.vms))
 
-    def _under_way(self) -> Iterator[tuple[datetime, str, Part]]:
+    def _expect_others(self) -> None:
         """What others have announced or started; it is taken to end as it should."""
         for operation in self._draft.world.operations.values():
-            if not (operation.kind.traits.planned and operation.status.live) or _is_far(
-                operation.kind, operation.status
-            ):
-                continue
-            ends_at = max(operation.not_before, self._draft.now) + self._draft.timing.shortened(
-                expected(operation.kind)
-            )
-            for event in self._draft.live_events_of(operation.id):
-                part = Part(scope=event.scope, update_domain=event.update_domain, vms=len(event.resources))
-                self._standings.setdefault(part.scope, Standing()).add(part.update_domain, part.vms)
-                yield ends_at, event.id, part
+            if operation.status.live and budgets.takes_turn(operation):
+                begins_at = operation.started_at or max(operation.not_before, self.now)
+                parts = tuple(
+                    Part(scope=event.scope, update_domain=event.update_domain, vms=len(event.resources))
+                    for event in self._draft.live_events_of(operation.id)
+                )
+                ends_at = max(begins_at + self._takes(operation.kind), self.now)
+                self._expect(_End(at=ends_at, id=operation.id, ours=False, host=operation.host, parts=parts))
 
-    def _demand(self, host: str) -> _Demand:
-        wanted = dict.fromkeys(turns.demands(self._draft, self._request, host).values())
-        return _Demand(windows=tuple(wanted), parts=turns.parts(self._draft, host))
+    def _expect(self, end: _End) -> None:
+        heapq.heappush(self._ends, end)
+        self._busy[end.host] += 1
+        for part in end.parts:
+            self._standings.setdefault(part.scope, Standing()).add(part.update_domain, part.vms)
+
+    def _release_ended(self, queue: list[str]) -> int:
+        """Let those go on that waited for what is over by now; gives how many hosts of the rollout that was."""
+        ours = 0
+        while self._ends and self._ends[0].at <= self.now:
+            end = heapq.heappop(self._ends)
+            ours += end.ours
+            self._busy[end.host] -= 1
+            for part in end.parts:
+                self._standings[part.scope].add(part.update_domain, -part.vms)
+            for freed in (end.host, *(part.scope for part in end.parts)):
+                for host in self._waiting.pop(freed, ()):
+                    heapq.heappush(queue, host)
+        return ours
+
+    def _takes(self, kind: Kind) -> timedelta:
+        return max(self._draft.timing.shortened(expected(kind)), STARTED_SHOWN)
 
     def _opening(self, wanted: tuple[tuple[Window, ...], ...], earliest: datetime) -> datetime:
         if not wanted:
@@ -234,11 +245,6 @@ class _Prediction:
 def expected(kind: Kind) -> timedelta:
     """How long an operation of a kind is taken to last."""
     return EXPECTED.get(kind, timedelta(seconds=max(kind.traits.duration, 0)))
-
-
-def _is_far(kind: Kind, status: Status) -> bool:
-    """Degraded hardware is announced days ahead; until it starts nobody waits for it."""
-    return kind is Kind.DEGRADED_HARDWARE and status is Status.SCHEDULED
 
 
 def _overlaid(spans: Iterable[tuple[datetime, datetime, int]]) -> tuple[timedelta, int]:

@@ -8,7 +8,7 @@ from notbefore.core import budgets, ending, errors, scheduling, turns
 from notbefore.core.budgets import Rule, Standing
 from notbefore.core.draft import Draft
 from notbefore.core.obstacles import Obstacle, ObstacleKind
-from notbefore.core.operations import Event, Kind, Operation, Status
+from notbefore.core.operations import Event, Operation, Status
 from notbefore.core.rollouts import BEFORE_THE_FIRST, Request, Rollout, RolloutStatus, Stop, StopStatus, Verdict
 from notbefore.core.starting import RECHECK
 
@@ -127,8 +127,8 @@ def _enter(draft: Draft, rollout: Rollout, under_way: int) -> Go | Ask | None:
 
 def hear_gate(draft: Draft, rollout_id: str, turn: int, verdict: Verdict) -> None:
     """What a gate said of a turn; of another turn, or when it is no longer asked, that says nothing."""
-    rollout = draft.rollout(rollout_id)
-    if rollout.turn != turn or rollout.opened_at is not None or not rollout.status.live:
+    rollout = draft.world.rollouts.get(rollout_id)
+    if rollout is None or rollout.turn != turn or rollout.opened_at is not None or not rollout.status.live:
         return
     known = rollout.verdict
     if known is None or known.green != verdict.green or known.said != verdict.said:
@@ -154,7 +154,7 @@ def take(draft: Draft, rollout_id: str, stops: Sequence[Stop], most: int) -> int
         if why := _idle(draft, stop.host):
             draft.put_stop(replace(stop, status=StopStatus.SKIPPED, why=why))
             draft.note("rollout.host_skipped", rollout=rollout_id, host=stop.host, why=why)
-        elif next(hindrances(draft, stop.host), None) is None:
+        elif all(obstacle.operation is None for obstacle in hindrances(draft, stop.host)):
             taken += _announce(draft, rollout, stop)
     return taken
 
@@ -180,11 +180,15 @@ def _announce(draft: Draft, rollout: Rollout, stop: Stop) -> int:
 def hindrances(draft: Draft, host: str) -> Iterator[Obstacle]:
     """Why maintenance of a host is not announced now: it is not yet its turn in some scope."""
     for operation in draft.live_operations_on(host):
-        if _counts_as_planned(operation):
+        if budgets.takes_turn(operation):
             yield Obstacle(kind=ObstacleKind.HOST_BUSY, operation=operation.id)
     for part in turns.parts(draft, host):
         policy = draft.scope(part.scope).policy
         allowed = budgets.allowed(policy, draft.size_of(part.scope)) if budgets.has_budget(policy) else None
+        if allowed is not None and part.vms > allowed:
+            # No end of anything helps: a policy or the group has changed since the rollout began.
+            yield Obstacle(kind=ObstacleKind.BUDGET, scope=part.scope)
+            continue
         rule = budgets.hindrance(standing(draft, part.scope), part.update_domain, part.vms, allowed)
         if rule is not None:
             holding = next(_holding(draft, part, rule))
@@ -195,24 +199,17 @@ def standing(draft: Draft, scope: str) -> Standing:
     """What is out of a scope, or announced to be."""
     found = Standing()
     for event in draft.live_events_in(scope):
-        if _counts_as_planned(draft.operation(event.operation)):
+        if budgets.takes_turn(draft.operation(event.operation)):
             found.add(event.update_domain, len(event.resources))
         elif event.status is Status.STARTED:
             found.others += len(event.resources)
     return found
 
 
-def _counts_as_planned(operation: Operation) -> bool:
-    if operation.kind is Kind.DEGRADED_HARDWARE:
-        # Announced days ahead: until it starts nobody waits for it.
-        return operation.status is Status.STARTED
-    return operation.kind.traits.planned or operation.kind is Kind.HARDWARE_FAILURE
-
-
 def _holding(draft: Draft, part: turns.Part, rule: Rule) -> Iterator[Event]:
     """The events of a scope that are in the way, the oldest first."""
     for event in sorted(draft.live_events_in(part.scope), key=lambda event: (event.created_at, event.id)):
-        planned = _counts_as_planned(draft.operation(event.operation))
+        planned = budgets.takes_turn(draft.operation(event.operation))
         other_domain = planned and event.update_domain != part.update_domain
         out = planned or event.status is Status.STARTED
         if other_domain if rule is Rule.UPDATE_DOMAIN else out:

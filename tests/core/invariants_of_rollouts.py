@@ -1,0 +1,181 @@
+"""What rollouts, budgets and windows promise, checked on every transaction; what is out is counted anew here."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from fractions import Fraction
+from itertools import chain
+
+from notbefore.core import windows
+from notbefore.core.draft import Changes, World
+from notbefore.core.fleet import Policy
+from notbefore.core.operations import Event, Kind, Operation, Status
+from notbefore.core.rollouts import Rollout, RolloutStatus, Stop, StopStatus
+from notbefore.core.timing import Timing
+from notbefore.core.windows import Window
+
+PLANNED = {Kind.HOST_UPDATE, Kind.HOST_REBOOT, Kind.LIVE_MIGRATION, Kind.DEGRADED_HARDWARE}
+ENDS = {"event.completed", "event.canceled", "event.failed"}
+FORWARD = {
+    RolloutStatus.RUNNING: set(RolloutStatus),
+    RolloutStatus.PAUSED: {RolloutStatus.PAUSED, RolloutStatus.RUNNING, RolloutStatus.CANCELING},
+    RolloutStatus.CANCELING: {RolloutStatus.CANCELING, RolloutStatus.CANCELED},
+    RolloutStatus.CANCELED: {RolloutStatus.CANCELED},
+    RolloutStatus.COMPLETED: {RolloutStatus.COMPLETED},
+}
+
+
+class RolloutWatch:
+    def __init__(self, timing: Timing) -> None:
+        self.timing = timing
+        self.broken = False
+        self.turns: dict[str, int] = {}
+        """Of each rollout, the turn of what it announced last."""
+        self.answers: dict[tuple[str, int], bool] = {}
+        """What a gate said last of a turn, since the rollout was started or resumed."""
+
+    def forget_answers(self, rollout: str) -> None:
+        for known, turn in list(self.answers):
+            if known == rollout:
+                del self.answers[known, turn]
+
+    def observe(
+        self,
+        before: World,
+        after: World,
+        changes: Changes,
+        stops: Mapping[tuple[str, str], Stop],
+        *,
+        now: datetime,
+    ) -> None:
+        self.broken = True
+        _starts_keep_budgets_and_windows(before, after, changes, now)
+        for entry in changes.entries:
+            if entry.action == "rollout.turn_began" and after.rollouts[entry.rollout or ""].options.gate is not None:
+                assert self.answers.get((entry.rollout or "", int(str(entry.data["turn"])))), "the gate is not green"
+        for operation in changes.operations.values():
+            if operation.id not in before.operations:
+                _not_before_is_in_its_windows(after, operation)
+                if operation.rollout is not None:
+                    self._is_announced_in_turn(after, operation, stops[operation.rollout, operation.host], now)
+        for rollout in changes.rollouts.values():
+            self._moves_forward(before.rollouts.get(rollout.id), rollout, now)
+            _has_an_end(after, rollout, [stop for stop in stops.values() if stop.rollout == rollout.id])
+        for rollout in after.rollouts.values():
+            under_way = [o for o in after.operations.values() if o.rollout == rollout.id and o.status.live]
+            assert len(under_way) <= rollout.options.batch, "more hosts at once than the batch"
+            assert rollout.status.live or not under_way, "it is over, but something of it is not"
+        self.broken = False
+
+    def _is_announced_in_turn(self, after: World, operation: Operation, stop: Stop, now: datetime) -> None:
+        rollout = after.rollouts[stop.rollout]
+        assert rollout.status is RolloutStatus.RUNNING, "only a running rollout announces"
+        assert (stop.status, stop.operation) == (StopStatus.UNDER_WAY, operation.id)
+        mine = [o for o in after.operations.values() if o.rollout == rollout.id and o.created_at < now]
+        last = self.turns.setdefault(rollout.id, stop.turn)
+        self.turns[rollout.id] = stop.turn
+        if last != stop.turn:
+            assert not any(other.status.live for other in mine), "the turn before it is not over"
+            ended = max(other.ended_at or now for other in mine)
+            assert now >= ended + self.timing.shortened(rollout.options.pause), "the pause is not over"
+        assert rollout.turn == stop.turn, "another turn has begun"
+        assert rollout.opened_at is not None, "the turn has not begun"
+        for event in _events_of(after, operation):
+            for other, kind in _live_in(after, event.scope):
+                waits = kind is Kind.DEGRADED_HARDWARE and other.status is Status.SCHEDULED
+                if kind in PLANNED | {Kind.HARDWARE_FAILURE} and not waits:
+                    assert other.update_domain == event.update_domain, "another update domain is out or announced"
+            counted = [e for e, kind in _live_in(after, event.scope) if _is_out_or_announced(e, kind)]
+            _require_within_budget(after, event.scope, _named(counted), _members(after, event.scope))
+
+    def _moves_forward(self, before: Rollout | None, rollout: Rollout, now: datetime) -> None:
+        if before is not None:
+            assert rollout.status in FORWARD[before.status], (before.status, rollout.status)
+            if before.opened_at is None and rollout.opened_at is not None:
+                assert now >= rollout.opens_at
+        assert rollout.status.live == (rollout.ended_at is None)
+        if rollout.status is not RolloutStatus.PAUSED:
+            assert rollout.status.live == (rollout.due_at is not None), "it runs, but nobody looks"
+
+
+def _starts_keep_budgets_and_windows(before: World, after: World, changes: Changes, now: datetime) -> None:
+    """In the order of the journal: what a tick starts after planned maintenance was not out when that started."""
+    out = {event.id: event for event in before.events.values() if event.status is Status.STARTED}
+    members = {key: _members(before, key) for key in before.scopes}
+    for entry in changes.entries:
+        if entry.action == "vm.removed" and entry.scope in members:
+            members[entry.scope] -= 1
+        if entry.action in ENDS:
+            out.pop(entry.event or "", None)
+        if entry.action != "event.started":
+            continue
+        event = after.events[entry.event or ""]
+        out[event.id] = event
+        operation = after.operations[event.operation]
+        if operation.kind in PLANNED:
+            started = (e for e in out.values() if e.scope == event.scope)
+            _require_within_budget(before, event.scope, _named(started), members[event.scope])
+            for wanted in _windows(after, operation, [event]):
+                assert windows.is_open(wanted, now), "a planned start outside its window"
+            if operation.rollout is not None:
+                status = before.rollouts[operation.rollout].status
+                assert status in (RolloutStatus.RUNNING, RolloutStatus.CANCELING), "a paused rollout starts nothing"
+
+
+def _not_before_is_in_its_windows(after: World, operation: Operation) -> None:
+    if operation.kind in PLANNED:
+        for wanted in _windows(after, operation, _events_of(after, operation)):
+            assert windows.is_open(wanted, operation.not_before), "NotBefore is outside a window"
+
+
+def _has_an_end(after: World, rollout: Rollout, stops: list[Stop]) -> None:
+    if rollout.status is RolloutStatus.COMPLETED:
+        assert not any(stop.status in (StopStatus.WAITING, StopStatus.UNDER_WAY) for stop in stops)
+    for stop in stops:
+        if stop.status is StopStatus.DONE:
+            assert after.operations[stop.operation or ""].status is Status.COMPLETED
+
+
+def _require_within_budget(state: World, scope: str, names: set[str], members: int) -> None:
+    most = most_out(state.scopes[scope].policy, members)
+    assert len(names) <= most, f"{len(names)} of {members} VMs of {scope} are out, and {most} may be"
+
+
+def most_out(policy: Policy, members: int) -> Fraction:
+    limits = [Fraction(members)]
+    if policy.max_unavailable is not None:
+        number, percent, _ = policy.max_unavailable.partition("%")
+        limits.append(Fraction(int(number), 100) * members if percent else Fraction(int(number)))
+    if policy.min_available is not None:
+        limits.append(Fraction(members - policy.min_available))
+    return min(limits)
+
+
+def _is_out_or_announced(event: Event, kind: Kind) -> bool:
+    announced = kind in PLANNED - {Kind.DEGRADED_HARDWARE}
+    return announced or event.status is Status.STARTED
+
+
+def _windows(after: World, operation: Operation, events: Iterable[Event]) -> Iterator[tuple[Window, ...]]:
+    yield from (after.scopes[event.scope].policy.windows for event in events)
+    if operation.rollout is not None:
+        yield after.rollouts[operation.rollout].options.windows
+
+
+def _members(state: World, scope: str) -> int:
+    return sum(vm.scope == scope for vm in state.vms.values())
+
+
+def _named(events: Iterable[Event]) -> set[str]:
+    return set(chain.from_iterable(event.resources for event in events))
+
+
+def _events_of(state: World, operation: Operation) -> list[Event]:
+    return [event for event in state.events.values() if event.operation == operation.id]
+
+
+def _live_in(state: World, scope: str) -> list[tuple[Event, Kind]]:
+    return [
+        (event, state.operations[event.operation].kind)
+        for event in state.events.values()
+        if event.scope == scope and event.status.live
+    ]

@@ -1,0 +1,198 @@
+"""A site with rollouts: their steps in memory, as the service takes them."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from tests.core.builders import MINUTE, Site, success
+
+from notbefore.core import explaining, explaining_rollouts, planning, rolling, turns
+from notbefore.core.driving import NotYet, Outcome, Task
+from notbefore.core.explaining import Explanation
+from notbefore.core.operations import Kind, Operation
+from notbefore.core.planning import Plan
+from notbefore.core.rolling import Ask, Go
+from notbefore.core.rollouts import Options, Request, Rollout, RolloutStatus, Stop, StopStatus, Verdict
+
+Gate = Callable[[Ask], bool]
+
+
+def always_green(_: Ask) -> bool:
+    return True
+
+
+CANDIDATES = 2
+"""Hosts whose turn it is that are looked at together: few, so that there are pages."""
+
+
+class RollingSite(Site):
+    def plan(self, kind: Kind = Kind.HOST_UPDATE, hosts: str = "*", options: Options = Options()) -> Plan:  # noqa: B008
+        return planning.plan(self.look(everything=True), Request(kind=kind, hosts=hosts, options=options))
+
+    def begin(self, kind: Kind = Kind.HOST_UPDATE, hosts: str = "*", options: Options = Options()) -> Rollout:  # noqa: B008
+        request = Request(kind=kind, hosts=hosts, options=options)
+        fleet = self.look(everything=True)
+        planning.plan(fleet, request)
+        order = turns.assign(fleet, turns.chosen_hosts(request, fleet.world.hosts))
+        with self.transaction(by="op") as draft:
+            return rolling.begin(draft, request, order)
+
+    def pause(self, rollout: Rollout | str, why: str = "paused by op") -> None:
+        key = self.rollout(rollout).id
+        with self.transaction(rollouts=[key], operations=self.live_of(key)) as draft:
+            rolling.pause(draft, draft.rollout(key), why)
+
+    def resume(self, rollout: Rollout | str, *, retry: bool = False) -> None:
+        key = self.rollout(rollout).id
+        with self.transaction(rollouts=[key], operations=self.live_of(key)) as draft:
+            rolling.resume(draft, draft.rollout(key))
+        self._change_stops(key, StopStatus.FAILED if retry else None, StopStatus.WAITING)
+        self.watch_rollouts.forget_answers(key)
+
+    def cancel_rollout(self, rollout: Rollout | str) -> None:
+        key = self.rollout(rollout).id
+        with self.transaction(rollouts=[key], operations=self.live_of(key)) as draft:
+            rolling.cancel(draft, draft.rollout(key))
+        self._change_stops(key, StopStatus.WAITING, StopStatus.SKIPPED)
+
+    def _change_stops(self, rollout: str, before: StopStatus | None, after: StopStatus) -> None:
+        for stop in self.stops_of(rollout):
+            if stop.status is before:
+                self.stops[stop.rollout, stop.host] = replace(stop, status=after, operation=None)
+
+    def roll(self) -> list[Ask]:
+        """The next step of every rollout that is due; gives the gates that must be asked."""
+        return [asked for key in self.due_rollouts() if (asked := self.step_of(key))]
+
+    def step_of(self, rollout: str) -> Ask | None:
+        known = self.stops_of(rollout)
+        under_way = [stop for stop in known if stop.status is StopStatus.UNDER_WAY]
+        ended = [(stop, self.operation(stop.operation or "")) for stop in under_way]
+        ended = sorted((each for each in ended if not each[1].status.live), key=lambda each: str(each[1].ended_at))
+        with self.transaction(rollouts=[rollout]) as draft:
+            rolling.settle(draft, rollout, ended)
+            next_turn = min((stop.turn for stop in known if stop.status is StopStatus.WAITING), default=None)
+            step = rolling.next_step(draft, rollout, len(under_way) - len(ended), next_turn)
+        if not isinstance(step, Go):
+            return step
+        self._take(rollout, step)
+        return None
+
+    def _take(self, rollout: str, step: Go) -> None:
+        most, taken, after = min(step.hosts, CANDIDATES), 0, ""
+        while taken < most and (stops := self.waiting(rollout, step.turn, after)[:CANDIDATES]):
+            after = stops[-1].host
+            with self.transaction(rollouts=[rollout], hosts=[stop.host for stop in stops]) as draft:
+                taken += rolling.take(draft, rollout, stops, most - taken)
+            if self.rollout(rollout).status is not RolloutStatus.RUNNING:
+                return
+        left = [stop for stop in self.stops_of(rollout) if stop.status is StopStatus.UNDER_WAY]
+        turn_is_over = not left and not self.waiting(rollout, step.turn)
+        if turn_is_over or taken == most < step.hosts:
+            self.state.rollouts[rollout] = replace(self.rollout(rollout), due_at=self.now)
+
+    def hear_gate(self, ask: Ask, green: bool = True, said: str = "ok") -> None:
+        with self.transaction(rollouts=[ask.rollout]) as draft:
+            rolling.hear_gate(draft, ask.rollout, ask.turn, Verdict(green=green, said=said, at=self.now))
+        self.watch_rollouts.answers[ask.rollout, ask.turn] = green
+
+    def carry_on(
+        self,
+        *,
+        until: datetime | None = None,
+        gate: Gate = always_green,
+        takes: timedelta = timedelta(0),
+        most: int = 1000,
+    ) -> int:
+        """Let time pass until nothing is to come, with drivers that take so long and succeed; gives the steps."""
+        for steps in range(most):
+            self.settle_now(gate, takes)
+            moment = self.next_moment()
+            if moment is None or (until is not None and moment > until):
+                self.now = max(self.now, until or self.now)
+                return steps
+            assert moment > self.now, "something is due now for ever"
+            self.now = moment
+        raise AssertionError("it goes on for ever")
+
+    def settle_now(self, gate: Gate = always_green, takes: timedelta = timedelta(0)) -> None:
+        """All that happens at this moment."""
+        for _ in range(100):
+            tasks = self.tick()
+            while tasks:
+                tasks = self.tick({task.operation: self._outcome(task, takes) for task in tasks})
+            for ask in self.roll():
+                self.hear_gate(ask, gate(ask))
+            if not self.due() and not self.due_rollouts():
+                return
+        raise AssertionError("something is due now for ever")
+
+    def _outcome(self, task: Task, takes: timedelta) -> Outcome:
+        over_at = task.started_at + takes
+        return success(task) if over_at <= self.now else NotYet(again_at=over_at)
+
+    def next_moment(self) -> datetime | None:
+        """When something is due of itself; what is looked at once a minute in any case is left for then."""
+        rollouts = self.state.rollouts.values()
+        moments = [max(o.due_at or self.now, o.claimed_until or self.now) for o in self.live() if not o.held]
+        moments += [r.due_at for r in rollouts if r.due_at is not None and r.opened_at is None]
+        held = [o.due_at for o in self.live() if o.due_at is not None]
+        held += [r.due_at for r in rollouts if r.due_at is not None]
+        return min(moments or held, default=None)
+
+    # What is
+
+    def rollout(self, known: Rollout | str) -> Rollout:
+        return self.state.rollouts[known if isinstance(known, str) else known.id]
+
+    def due_rollouts(self) -> list[str]:
+        def turn(rollout: Rollout) -> tuple[datetime, datetime]:
+            return rollout.due_at or self.now, rollout.created_at
+
+        known = sorted(self.state.rollouts.values(), key=turn)
+        return [rollout.id for rollout in known if rollout.due_at is not None and rollout.due_at <= self.now]
+
+    def stops_of(self, rollout: Rollout | str) -> list[Stop]:
+        key = self.rollout(rollout).id
+        return sorted((stop for stop in self.stops.values() if stop.rollout == key), key=lambda stop: stop.host)
+
+    def stop(self, rollout: Rollout | str, host: str) -> Stop:
+        return self.stops[self.rollout(rollout).id, host]
+
+    def waiting(self, rollout: str, turn: int, after: str = "") -> list[Stop]:
+        mine = self.stops_of(rollout)
+        return [s for s in mine if s.status is StopStatus.WAITING and s.turn == turn and s.host > after]
+
+    def live_of(self, rollout: str) -> list[str]:
+        return [operation.id for operation in self.live() if operation.rollout == rollout]
+
+    def on(self, host: str) -> Operation:
+        """The one that is live there."""
+        (operation,) = [operation for operation in self.live() if operation.host == host]
+        return operation
+
+    def explain_rollout(self, rollout: Rollout | str) -> Explanation:
+        known = self.rollout(rollout)
+        live, waiting = self.live_of(known.id), self.waiting(known.id, known.turn)
+        hosts = [stop.host for stop in waiting]
+        draft = self.look(rollouts=[known.id], operations=live, hosts=hosts, targets=True)
+        return explaining_rollouts.explain(draft, known, live, waiting, self.expiry_from)
+
+    def explain_operation(self, operation: Operation | str) -> Explanation:
+        draft = self.look(operations=[self.operation(operation).id], targets=True)
+        return explaining.explain_operation(draft, self.operation(operation), self.expiry_from)
+
+
+def rolling_row(hosts: str = "abcd", **policy: Any) -> RollingSite:
+    """As `builders.row`: availability set `web`, an update domain each on a, b and c; d is spare."""
+    site = RollingSite()
+    site.add_hosts(hosts)
+    site.add_group("web", **policy)
+    for number, host in enumerate("abc"):
+        site.add_vm(f"web-{number}", host, group="web", update_domain=number, fault_domain=number)
+    return site
+
+
+NOTICE = 15 * MINUTE
+UPDATE = timedelta(seconds=9)

@@ -1,0 +1,567 @@
+"""A rollout under way: turns, batches, pauses, gates, failures, and what stands in its way."""
+
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from tests.core.builders import DAY, HOUR, MINUTE, NOW, SECOND
+from tests.core.rolling_site import NOTICE, UPDATE, RollingSite, rolling_row
+
+from notbefore.core import errors, rolling
+from notbefore.core.fleet import Listening, Policy
+from notbefore.core.operations import Kind, Status
+from notbefore.core.rolling import GATE_AGAIN, GATE_LEASE, Ask
+from notbefore.core.rollouts import BEFORE_THE_FIRST, Options, Rollout, RolloutStatus, Stop, StopStatus, Verdict
+from notbefore.core.windows import parse_all
+
+
+def statuses(site: RollingSite, rollout: Rollout) -> dict[str, str]:
+    return {stop.host: stop.status.value for stop in site.stops_of(rollout)}
+
+
+def under_way(site: RollingSite, rollout: Rollout) -> str:
+    return "".join(host for host, status in statuses(site, rollout).items() if status == "Under way")
+
+
+def approve(site: RollingSite) -> None:
+    for event in [event for event in site.state.events.values() if event.status.live]:
+        site.approve_as_operator(event.id)
+
+
+def fail_all(site: RollingSite) -> None:
+    """Every try of what is under way fails."""
+    for _ in range(site.timing.retries.tries):
+        for task in site.tick():
+            site.fail(task, "no power")
+        site.wait(5 * SECOND)
+    site.tick()
+
+
+def pair(*, batch: int = 1, **options: Any) -> tuple[RollingSite, Rollout]:
+    """Two hosts that share nobody."""
+    site = RollingSite()
+    site.add_hosts("ab")
+    site.add_vm("one", "a")
+    site.add_vm("two", "b")
+    return site, site.begin(options=Options(batch=batch, **options))
+
+
+# Turns
+
+
+def test_events_are_made_only_when_their_turn_has_come() -> None:
+    site = rolling_row()
+    rollout = site.begin()
+    assert (rollout.turn, rollout.by, rollout.due_at) == (BEFORE_THE_FIRST, "op", NOW)
+    assert not site.live()
+    site.roll()
+    assert statuses(site, rollout) == {"a": "Under way"} | dict.fromkeys("bcd", "Waiting")
+    assert [event.resources for event in site.listed("group:web")] == [("web-0",)]
+    operation = site.on("a")
+    assert (operation.rollout, operation.not_before) == (rollout.id, NOW + NOTICE)
+    site.carry_on(takes=UPDATE)
+    assert site.rollout(rollout).status is RolloutStatus.COMPLETED
+    assert statuses(site, rollout) == {"a": "Done", "b": "Done", "c": "Done", "d": "Skipped"}
+    assert site.stop(rollout, "d").why == "it has no VMs: there is nobody to tell"
+    carried_out = ["operation.scheduled", "operation.started", "driver.finished", "operation.completed"]
+    assert site.actions(rollout=rollout.id) == [
+        "rollout.started",
+        *["rollout.turn_began", *carried_out, "rollout.host_skipped"],
+        *["rollout.turn_began", *carried_out],
+        *["rollout.turn_began", *carried_out],
+        "rollout.completed",
+    ]
+
+
+def test_an_early_approval_brings_the_next_turn_forward() -> None:
+    site = rolling_row()
+    rollout = site.begin()
+    for _ in "abc":
+        site.settle_now()
+        approve(site)
+        site.settle_now()
+        site.wait(2 * SECOND)
+    site.settle_now()
+    assert site.rollout(rollout).status is RolloutStatus.COMPLETED
+    assert site.now == NOW + 6 * SECOND
+
+
+def test_hosts_that_share_nobody_go_together_as_the_batch_allows() -> None:
+    for batch, together in ((1, "a"), (2, "ab"), (3, "ab")):
+        site, rollout = pair(batch=batch)
+        site.roll()
+        assert under_way(site, rollout) == together
+
+
+def test_pages_of_hosts_are_looked_at_until_as_many_go_as_may() -> None:
+    site = RollingSite()
+    hosts = "abcdefghi"
+    site.add_hosts(hosts)
+    for host in hosts:
+        site.add_vm(f"vm-{host}", host)
+    for host in "abcd":
+        site.schedule(Kind.HOST_UPDATE, host, notice=DAY)
+    rollout = site.begin(options=Options(batch=5))
+    site.settle_now()
+    assert under_way(site, rollout) == "efghi"
+
+
+def test_two_scopes_that_number_hosts_oppositely_are_never_out_twice() -> None:
+    site = RollingSite()
+    site.add_hosts("ab")
+    for name, domains in (("red", (0, 1)), ("blue", (1, 0))):
+        site.add_group(name)
+        for host, domain in zip("ab", domains, strict=True):
+            site.add_vm(f"{name}-{host}", host, group=name, update_domain=domain)
+    rollouts = [site.begin(Kind.HOST_UPDATE, "*"), site.begin(Kind.HOST_REBOOT, "b,a")]
+    site.carry_on(takes=UPDATE)
+    assert {site.rollout(rollout).status for rollout in rollouts} == {RolloutStatus.COMPLETED}
+    spans = sorted((o.created_at, o.ended_at or NOW) for o in site.state.operations.values())
+    assert len(spans) == 4
+    assert all(end <= begin for (_, end), (begin, _) in pairwise(spans))
+
+
+def test_what_others_do_is_waited_for() -> None:
+    site = rolling_row()
+    direct = site.schedule(Kind.HOST_REBOOT, "b")
+    rollout = site.begin()
+    site.roll()
+    assert under_way(site, rollout) == ""
+    site.cancel(direct.id)
+    site.roll()
+    assert under_way(site, rollout) == "a"
+
+
+def test_other_maintenance_of_the_host_itself_is_waited_for() -> None:
+    site = rolling_row()
+    site.schedule(Kind.HOST_REBOOT, "a")
+    rollout = site.begin()
+    site.roll()
+    assert under_way(site, rollout) == ""
+    site.carry_on(takes=UPDATE)
+    assert site.rollout(rollout).status is RolloutStatus.COMPLETED
+
+
+def test_degraded_hardware_is_waited_for_only_while_it_is_out() -> None:
+    site = rolling_row()
+    degraded = site.schedule(Kind.DEGRADED_HARDWARE, "b")
+    rollout = site.begin(hosts="a,c")
+    site.roll()
+    assert under_way(site, rollout) == "a"
+    approve(site)
+    site.tick()
+    assert {site.operation(degraded).status, site.on("a").status} == {Status.STARTED, Status.SCHEDULED}
+    site.carry_on(takes=UPDATE)
+    assert site.rollout(rollout).status is RolloutStatus.COMPLETED
+
+
+def test_a_hardware_failure_is_waited_for() -> None:
+    site = rolling_row(hosts="abc")
+    site.schedule(Kind.HARDWARE_FAILURE, "b")
+    rollout = site.begin(hosts="a,b")
+    site.settle_now()
+    assert under_way(site, rollout) == ""
+    site.add_host("d")
+    site.wait(2 * SECOND)
+    site.settle_now()
+    assert under_way(site, rollout) == "a"
+
+
+def test_hosts_are_taken_as_they_are_when_their_turn_comes() -> None:
+    site = rolling_row(hosts="abcde")
+    site.add_vm("db", "d")
+    rollout = site.begin()
+    site.roll()
+    assert under_way(site, rollout) == "a"
+    site.remove_vm("db")
+    site.remove_host("d")
+    site.add_vm("web-4", "e", group="web", update_domain=0)
+    site.carry_on(takes=UPDATE)
+    assert site.stop(rollout, "d").why == "it is no longer in the fleet"
+    assert statuses(site, rollout) == dict.fromkeys("abce", "Done") | {"d": "Skipped"}
+
+
+def test_an_update_domain_that_has_come_to_a_host_is_kept_apart() -> None:
+    site = rolling_row()
+    site.add_vm("db", "d")
+    rollout = site.begin(options=Options(batch=4))
+    site.add_vm("web-3", "d", group="web", update_domain=3)
+    site.roll()
+    assert under_way(site, rollout) == "a"
+    site.carry_on(takes=UPDATE)
+    assert statuses(site, rollout) == dict.fromkeys("abcd", "Done")
+
+
+def test_a_turn_without_hosts_to_take_is_left_at_once() -> None:
+    site = RollingSite()
+    site.add_hosts("abc")
+    rollout = site.begin()
+    site.settle_now()
+    assert site.rollout(rollout).status is RolloutStatus.COMPLETED
+    assert set(statuses(site, rollout).values()) == {"Skipped"}
+
+
+# Pauses and gates
+
+
+def test_a_pause_between_turns() -> None:
+    site = rolling_row()
+    rollout = site.begin(options=Options(pause=HOUR))
+    site.carry_on(until=NOW + NOTICE + UPDATE, takes=UPDATE)
+    ended = site.now
+    assert site.operation(site.stop(rollout, "a").operation or "").ended_at == ended
+    assert (site.rollout(rollout).turn, site.rollout(rollout).due_at) == (1, ended + HOUR)
+    site.carry_on(until=ended + HOUR - SECOND)
+    assert not site.live()
+    site.wait(SECOND)
+    site.roll()
+    assert under_way(site, rollout) == "b"
+
+
+def test_a_gate_is_asked_until_it_is_green() -> None:
+    site, rollout = pair(gate="probe")
+    (ask,) = site.roll()
+    assert ask == Ask(rollout=rollout.id, turn=0, gate="probe")
+    assert site.rollout(rollout).due_at == NOW + GATE_LEASE
+    assert not site.roll()
+    site.wait(GATE_LEASE)
+    assert site.roll() == [ask]
+    for _ in range(2):
+        site.hear_gate(ask, green=False, said="2 alarms")
+    assert site.rollout(rollout).due_at == site.now + GATE_AGAIN
+    site.wait(GATE_AGAIN)
+    assert site.roll() == [ask]
+    site.hear_gate(ask, green=True)
+    assert not site.roll()
+    assert under_way(site, rollout) == "a"
+    assert site.actions(rollout=rollout.id)[:4] == [
+        "rollout.started",
+        "rollout.gate_red",
+        "rollout.gate_green",
+        "rollout.turn_began",
+    ]
+
+
+def test_a_gate_is_asked_before_each_turn_and_not_within() -> None:
+    asked: list[int] = []
+
+    def gate(ask: Ask) -> bool:
+        asked.append(ask.turn)
+        return True
+
+    site = rolling_row()
+    site.add_vm("db", "d")
+    rollout = site.begin(options=Options(gate="probe"))
+    site.carry_on(gate=gate, takes=UPDATE)
+    assert asked == [0, 1, 2]
+    assert statuses(site, rollout) == dict.fromkeys("abcd", "Done")
+
+
+def test_what_a_gate_says_too_late_says_nothing() -> None:
+    site, rollout = pair(gate="probe")
+    (ask,) = site.roll()
+    site.hear_gate(Ask(rollout=rollout.id, turn=1, gate="probe"))
+    assert site.rollout(rollout).verdict is None
+    site.hear_gate(ask)
+    site.roll()
+    opened = site.rollout(rollout)
+    site.hear_gate(ask, green=False)
+    assert site.rollout(rollout) == opened
+    site.hear_gate(Ask(rollout="pruned", turn=0, gate="probe"))
+
+
+def test_a_gate_heard_during_a_pause_is_asked_again_after_it() -> None:
+    site, rollout = pair(gate="probe")
+    (ask,) = site.roll()
+    site.pause(rollout)
+    site.hear_gate(ask)
+    assert (site.rollout(rollout).verdict is None, site.rollout(rollout).due_at) == (False, None)
+    site.resume(rollout)
+    assert site.roll() == [ask]
+
+
+# Failures, pause, resume, cancel
+
+
+def test_it_pauses_after_so_many_failures() -> None:
+    site, rollout = pair(batch=2)
+    site.roll()
+    approve(site)
+    fail_all(site)
+    site.roll()
+    known = site.rollout(rollout)
+    assert (known.status, known.failures) == (RolloutStatus.PAUSED, 2)
+    assert known.why == "1 of its hosts failed, the last one a: one: no power"
+    assert site.stop(rollout, "b") == Stop(
+        rollout=rollout.id,
+        host="b",
+        turn=0,
+        status=StopStatus.FAILED,
+        operation=site.stop(rollout, "b").operation,
+        why="two: no power",
+    )
+    assert site.roll() == []
+    site.resume(rollout, retry=True)
+    assert site.rollout(rollout).failures == 0
+    site.carry_on(takes=UPDATE)
+    assert statuses(site, rollout) == {"a": "Done", "b": "Done"}
+
+
+def test_it_goes_on_while_few_fail() -> None:
+    site, rollout = pair(max_failures=2)
+    site.roll()
+    approve(site)
+    fail_all(site)
+    site.roll()
+    assert (site.rollout(rollout).status, site.rollout(rollout).failures) == (RolloutStatus.RUNNING, 1)
+    assert statuses(site, rollout) == {"a": "Failed", "b": "Under way"}
+
+
+def test_what_fails_under_a_pause_or_with_the_hardware_is_written_down() -> None:
+    site, rollout = pair(batch=2)
+    site.add_host("c")
+    site.roll()
+    approve(site)
+    site.tick()
+    site.pause(rollout)
+    site.schedule(Kind.HARDWARE_FAILURE, "a")
+    site.roll()
+    assert site.stop(rollout, "a").why == "its operation failed"
+    assert site.rollout(rollout).why == "paused by op"
+
+
+def test_a_host_whose_operation_is_cancelled_is_skipped() -> None:
+    site, rollout = pair()
+    site.roll()
+    site.cancel(site.on("a").id)
+    site.roll()
+    assert statuses(site, rollout) == {"a": "Skipped", "b": "Under way"}
+    assert site.stop(rollout, "a").why == "its operation was cancelled"
+
+
+def test_a_paused_rollout_starts_nothing_and_what_has_started_ends() -> None:
+    site, rollout = pair(batch=2)
+    site.roll()
+    site.approve_all(site.on("a"))
+    site.tick()
+    site.pause(rollout, "paused by op: alarms")
+    site.approve_all(site.on("b"))
+    site.carry_on(until=NOW + HOUR, takes=UPDATE)
+    assert statuses(site, rollout) == {"a": "Done", "b": "Under way"}
+    assert (site.on("b").status, site.on("b").held) == (Status.SCHEDULED, True)
+    site.resume(rollout)
+    assert site.on("b").due_at == site.now
+    site.tick()
+    assert site.on("b").status is Status.STARTED
+    site.carry_on(takes=UPDATE)
+    assert site.rollout(rollout).status is RolloutStatus.COMPLETED
+
+
+def test_resuming_leaves_alone_what_waits_for_approval() -> None:
+    site, rollout = pair()
+    site.roll()
+    site.pause(rollout)
+    site.resume(rollout)
+    assert site.on("a").due_at == NOW + NOTICE
+
+
+def test_cancelling_cancels_what_is_only_scheduled() -> None:
+    site, rollout = pair(batch=2)
+    site.roll()
+    site.approve_all(site.on("a"))
+    site.tick()
+    site.cancel_rollout(rollout)
+    assert site.rollout(rollout).status is RolloutStatus.CANCELING
+    assert [operation.host for operation in site.live()] == ["a"]
+    site.roll()
+    assert site.rollout(rollout).status is RolloutStatus.CANCELING
+    site.carry_on(takes=UPDATE)
+    assert (site.rollout(rollout).status, site.rollout(rollout).due_at) == (RolloutStatus.CANCELED, None)
+    assert statuses(site, rollout) == {"a": "Done", "b": "Skipped"}
+
+
+def test_a_gate_that_answers_a_cancelled_rollout() -> None:
+    site, rollout = pair(gate="probe")
+    (ask,) = site.roll()
+    site.cancel_rollout(rollout)
+    due = site.rollout(rollout).due_at
+    site.hear_gate(ask, green=False)
+    assert site.rollout(rollout).due_at == due
+    site.roll()
+    assert site.rollout(rollout).status is RolloutStatus.CANCELED
+
+
+@pytest.mark.parametrize(
+    ("status", "pause", "resume", "cancel"),
+    [
+        (RolloutStatus.RUNNING, True, False, True),
+        (RolloutStatus.PAUSED, False, True, True),
+        (RolloutStatus.CANCELING, False, False, False),
+        (RolloutStatus.CANCELED, False, False, False),
+        (RolloutStatus.COMPLETED, False, False, False),
+    ],
+)
+def test_commands_fit_the_status(status: RolloutStatus, pause: bool, resume: bool, cancel: bool) -> None:
+    for command, allowed, said in (
+        (lambda draft, known: rolling.pause(draft, known, "why"), pause, "only a running rollout can be paused"),
+        (rolling.resume, resume, "only a paused rollout can be resumed"),
+        (rolling.cancel, cancel, "only one that is running or paused can be cancelled"),
+    ):
+        site, rollout = pair()
+        draft = site.look(rollouts=[rollout.id])
+        known = Rollout(**{name: getattr(rollout, name) for name in Rollout.__slots__} | {"status": status})
+        draft.put_rollout(known)
+        if allowed:
+            command(draft, known)
+        else:
+            with pytest.raises(errors.ConflictError) as refused:
+                command(draft, known)
+            assert refused.value.message == f"rollout {rollout.id} is {status}: {said}"
+            assert refused.value.facts == {"rollout": rollout.id, "status": status}
+
+
+# Budgets and windows
+
+
+def budgeted(**policy: Any) -> RollingSite:
+    """Four VMs of one update domain, on a host each."""
+    site = RollingSite()
+    site.add_hosts("abcd")
+    site.add_group("web", **policy)
+    for host in "abcd":
+        site.add_vm(f"web-{host}", host, group="web")
+    return site
+
+
+def test_a_budget_holds_back_what_a_batch_would_take() -> None:
+    site = budgeted(max_unavailable="50%")
+    rollout = site.begin(options=Options(batch=4))
+    site.roll()
+    assert under_way(site, rollout) == "ab"
+    site.carry_on(takes=UPDATE)
+    assert statuses(site, rollout) == dict.fromkeys("abcd", "Done")
+
+
+def test_users_own_actions_count_while_they_are_out() -> None:
+    site = budgeted(min_available=2)
+    restart = site.schedule(Kind.RESTART, "web-d")
+    site.approve_all(restart)
+    site.tick()
+    rollout = site.begin(options=Options(batch=4))
+    site.roll()
+    assert under_way(site, rollout) == "a"
+
+
+def test_a_budget_that_has_become_impossible_pauses_the_rollout() -> None:
+    site = budgeted(max_unavailable="2")
+    site.add_vm("web-e", "b", group="web")
+    rollout = site.begin()
+    site.roll()
+    site.set_policy("group:web", max_unavailable="1")
+    site.carry_on(until=NOW + HOUR, takes=UPDATE)
+    assert statuses(site, rollout) == {"a": "Done", "b": "Waiting", "c": "Waiting", "d": "Waiting"}
+    assert site.rollout(rollout).status is RolloutStatus.PAUSED
+    assert site.rollout(rollout).why == (
+        "the budget of group web can never be met: 2 of its 5 VMs are on host b and go together, "
+        "but max_unavailable 1 allows 1 out at once: change it, or spread the group"
+    )
+    site.set_policy("group:web", max_unavailable="50%")
+    site.resume(rollout)
+    site.carry_on(takes=UPDATE)
+    assert statuses(site, rollout) == dict.fromkeys("abcd", "Done")
+
+
+def test_a_budget_lowered_under_an_announced_operation_holds_it_until_it_is_changed() -> None:
+    site = budgeted(max_unavailable="2")
+    site.add_vm("web-e", "a", group="web")
+    rollout = site.begin()
+    site.roll()
+    site.set_policy("group:web", max_unavailable="1")
+    site.wait(NOTICE)
+    site.settle_now()
+    assert (site.on("a").status, site.on("a").held) == (Status.SCHEDULED, True)
+    site.set_policy("group:web", max_unavailable=None)
+    assert site.on("a").due_at == site.now
+    site.carry_on(takes=UPDATE)
+    assert site.rollout(rollout).status is RolloutStatus.COMPLETED
+
+
+NIGHT = parse_all(["daily 22:00-04:00 UTC"])
+NOON = parse_all(["daily 11:00-13:00 UTC"])
+
+
+def test_not_before_waits_for_the_windows_of_the_rollout_and_of_every_scope() -> None:
+    site = rolling_row()
+    site.set_policy("group:web", windows=parse_all(["daily 23:30-23:45 UTC"]))
+    site.begin(options=Options(windows=NIGHT))
+    site.roll()
+    assert site.on("a").not_before == NOW.replace(hour=23, minute=30)
+    site.approve_all(site.on("a"))
+    site.tick()
+    assert (site.on("a").status, site.on("a").due_at) == (Status.SCHEDULED, site.on("a").not_before)
+    site.wait(site.on("a").not_before - site.now)
+    site.tick()
+    assert site.on("a").status is Status.STARTED
+
+
+def test_windows_that_are_no_longer_open_together_pause_the_rollout() -> None:
+    site = rolling_row()
+    rollout = site.begin(options=Options(windows=NIGHT))
+    site.set_policy("group:web", windows=NOON)
+    site.roll()
+    assert site.rollout(rollout).status is RolloutStatus.PAUSED
+    assert site.rollout(rollout).why == (
+        "the windows of web and the rollout are never open together: give them hours in common"
+    )
+
+
+def test_a_window_that_closes_before_the_start_is_waited_for_again() -> None:
+    site = rolling_row()
+    site.set_policy("group:web", windows=parse_all(["daily 12:15-12:16 UTC"]))
+    site.add_vm("db", "a")
+    site.begin(options=Options())
+    site.roll()
+    restart = site.schedule(Kind.RESTART, "db")
+    site.approve_all(restart)
+    site.tick()
+    site.wait(NOTICE + MINUTE)
+    site.tick()
+    assert site.operation(restart).status is Status.STARTED
+    site.run(10 * MINUTE)
+    update = next(operation for operation in site.live() if operation.kind is Kind.HOST_UPDATE)
+    assert update.status is Status.SCHEDULED
+    assert update.due_at == NOW + DAY + NOTICE
+    site.carry_on(until=NOW + DAY + NOTICE)
+    assert site.operation(update).started_at == NOW + DAY + NOTICE
+
+
+def test_silence_does_not_open_a_window() -> None:
+    site = rolling_row(policy=Policy(listening=Listening.NEVER))
+    site.set_policy("group:web", windows=NIGHT)
+    rollout = site.begin()
+    site.carry_on(takes=UPDATE)
+    assert site.rollout(rollout).status is RolloutStatus.COMPLETED
+    started = [operation.started_at for operation in site.state.operations.values()]
+    assert min(moment for moment in started if moment) == NOW.replace(hour=22)
+
+
+def test_a_verdict_says_when() -> None:
+    site, rollout = pair(gate="probe")
+    (ask,) = site.roll()
+    site.wait(SECOND)
+    site.hear_gate(ask, green=False, said="no")
+    assert site.rollout(rollout).verdict == Verdict(green=False, said="no", at=NOW + SECOND)
+
+
+def test_the_pause_is_shortened_by_speed() -> None:
+    site = RollingSite(speed=60)
+    site.add_hosts("ab")
+    site.add_group("web")
+    for number, host in enumerate("ab"):
+        site.add_vm(f"web-{host}", host, group="web", update_domain=number)
+    site.begin(options=Options(pause=HOUR))
+    site.carry_on(takes=2 * SECOND)
+    one, two = site.state.operations.values()
+    assert one.ended_at is not None
+    assert two.created_at - one.ended_at == timedelta(minutes=1)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypedDict, TypeVar
 
 from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.routing import APIRoute
@@ -27,7 +27,51 @@ LARGEST_PAGE = 1000
 Word = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Id = Annotated[str, Path(max_length=64, pattern=r"^[A-Za-z0-9-]+$")]
 Limit = Annotated[int, Query(ge=1, le=LARGEST_PAGE, description="How many at most.")]
-After = Annotated[Word | None, Query(description="What `next` was in the page before.")]
+After = Annotated[Word | None, Query(description="What `next` was in the page before, of the same sort.")]
+Pattern = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=1000),
+    Query(description="Names or patterns with commas between them: `rack1-*,!rack1-07`.", examples=["rack1-*"]),
+]
+Live = Annotated[bool | None, Query(description="Only those that have not ended, or only those that have.")]
+
+
+class Paging(TypedDict):
+    """Which part of a list is wanted."""
+
+    after: str | None
+    limit: int
+    descending: bool
+
+
+_SORT = Query(description="What the list is sorted by; `-` before it turns it round.")
+
+
+async def _by_name(
+    after: After = None, limit: Limit = LIMIT, sort: Annotated[Literal["name", "-name"], _SORT] = "name"
+) -> Paging:
+    return {"after": after, "limit": limit, "descending": sort == "-name"}
+
+
+async def _by_age(
+    after: After = None,
+    limit: Limit = LIMIT,
+    sort: Annotated[Literal["created_at", "-created_at"], _SORT] = "created_at",
+) -> Paging:
+    return {"after": after, "limit": limit, "descending": sort == "-created_at"}
+
+
+async def _newest_first(
+    after: After = None,
+    limit: Limit = LIMIT,
+    sort: Annotated[Literal["created_at", "-created_at"], _SORT] = "-created_at",
+) -> Paging:
+    return {"after": after, "limit": limit, "descending": sort == "-created_at"}
+
+
+ByName = Annotated[Paging, Depends(_by_name)]
+ByAge = Annotated[Paging, Depends(_by_age)]
+NewestFirst = Annotated[Paging, Depends(_newest_first)]
 
 
 def router(tag: str, *, prefix: str = PREFIX, token: bool = True) -> APIRouter:

@@ -1,8 +1,10 @@
 """What operators look at."""
 
-from notbefore.core import explaining, fleet
+from typing import Any
+
+from notbefore.core import explaining, fleet, selecting
 from notbefore.core.draft import Draft, World
-from notbefore.core.operations import Kind, Status
+from notbefore.core.operations import Status
 from notbefore.core.selecting import Selector
 from notbefore.service import seeing, views
 from notbefore.service.calls import View
@@ -10,9 +12,18 @@ from notbefore.service.context import Service, new_id
 from notbefore.store.contract import Reader
 
 
-def hosts(service: Service, *, after: str | None = None, limit: int = 100) -> View:
+def hosts(
+    service: Service,
+    *,
+    after: str | None = None,
+    limit: int = 100,
+    descending: bool = False,
+    name: str | None = None,
+    cordoned: bool | None = None,
+) -> View:
+    wanted = None if name is None else selecting.of_hosts(name)
     with service.store.read() as reader:
-        found = reader.list_hosts(after, limit)
+        found = reader.list_hosts(after, limit, descending=descending, name=wanted, cordoned=cordoned)
     return _page([views.host(host, vms) for host, vms in found], limit, "name")
 
 
@@ -27,13 +38,19 @@ def vms(
     *,
     after: str | None = None,
     limit: int = 100,
+    descending: bool = False,
+    name: str | None = None,
     host: str | None = None,
     group: str | None = None,
+    spot: bool | None = None,
     seen: Selector | None = None,
 ) -> View:
     scope = None if group is None else fleet.group_key(group)
+    wanted = None if name is None else selecting.of_hosts(name)
     with service.store.read() as reader:
-        found = reader.list_vms(after, limit, host=host, scope=scope, seen=seen)
+        found = reader.list_vms(
+            after, limit, descending=descending, name=wanted, host=host, scope=scope, spot=spot, seen=seen
+        )
         scopes = reader.scopes({vm.scope for vm in found})
     now = service.clock.now()
     return _page([views.vm(vm, scopes[vm.scope], now, service.timing) for vm in found], limit, "name")
@@ -46,9 +63,18 @@ def vm(service: Service, name: str, seen: Selector | None = None) -> View:
     return views.vm(found, draft.scope(found.scope), draft.now, service.timing)
 
 
-def groups(service: Service, *, after: str | None = None, limit: int = 100, seen: Selector | None = None) -> View:
+def groups(
+    service: Service,
+    *,
+    after: str | None = None,
+    limit: int = 100,
+    descending: bool = False,
+    name: str | None = None,
+    seen: Selector | None = None,
+) -> View:
+    wanted = None if name is None else selecting.of_scopes(name)
     with service.store.read() as reader:
-        found = reader.list_groups(after, limit, seen)
+        found = reader.list_groups(after, limit, seen, descending=descending, name=wanted)
     now = service.clock.now()
     return _page([views.group(scope, vms, now, service.timing) for scope, vms in found], limit, "name")
 
@@ -66,12 +92,12 @@ def operations(
     after: str | None = None,
     limit: int = 100,
     live: bool | None = None,
-    host: str | None = None,
-    kind: Kind | None = None,
     seen: Selector | None = None,
+    **how: Any,
 ) -> View:
+    """Filters and direction as in the store's list."""
     with service.store.read() as reader:
-        found = reader.list_operations(after, limit, live=live, host=host, kind=kind, seen=seen)
+        found = reader.list_operations(after, limit, live, seen=seen, **how)
         draft = _draft(service, reader.load(operations=[operation.id for operation in found]), seen)
     return _page([views.operation(draft.operation(each.id), draft.events_of(each.id)) for each in found], limit, "id")
 
@@ -89,12 +115,13 @@ def events(
     limit: int = 100,
     live: bool | None = None,
     group: str | None = None,
-    vm: str | None = None,
     seen: Selector | None = None,
+    **how: Any,
 ) -> View:
+    """Filters and direction as in the store's list."""
     scope = None if group is None else fleet.group_key(group)
     with service.store.read() as reader:
-        found = reader.list_events(after, limit, live=live, scope=scope, vm=vm, seen=seen)
+        found = reader.list_events(after, limit, live, scope=scope, seen=seen, **how)
         draft = _draft(service, reader.load(operations=[event.operation for event in found]), seen)
     return _page([views.event_of(draft.operation(each.operation), draft.event(each.id)) for each in found], limit, "id")
 

@@ -64,9 +64,18 @@ def _order(draft: Draft, request: Request) -> dict[str, int]:
     return turns.assign(draft, hosts)
 
 
-def page(service: Service, *, after: str | None = None, limit: int = 100, live: bool | None = None) -> View:
+def page(
+    service: Service,
+    *,
+    after: str | None = None,
+    limit: int = 100,
+    descending: bool = True,
+    live: bool | None = None,
+    status: RolloutStatus | None = None,
+) -> View:
     with service.store.read() as reader:
-        items = [_view(reader, rollout) for rollout in reader.rollouts.page(after, limit, live)]
+        found = reader.rollouts.page(after, limit, live, descending=descending, status=status)
+        items = [_view(reader, rollout) for rollout in found]
     return {"items": items, "next": items[-1]["id"] if len(items) == limit else None}
 
 

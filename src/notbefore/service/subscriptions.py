@@ -143,9 +143,18 @@ def test(service: Service, call: Call, wanted: str) -> View:
     return command(service, call, work)
 
 
-def list_all(service: Service, *, after: str | None = None, limit: int = 100) -> View:
+def list_all(
+    service: Service,
+    *,
+    after: str | None = None,
+    limit: int = 100,
+    descending: bool = False,
+    name: str | None = None,
+) -> View:
+    wanted = None if name is None else selecting.of_hosts(name)
     with service.store.read() as reader:
-        found = [_view(reader, each) for each in reader.subscriptions.page(after, limit)]
+        page = reader.subscriptions.page(after, limit, descending=descending, name=wanted)
+        found = [_view(reader, each) for each in page]
     return {"items": found, "next": found[-1]["name"] if len(found) == limit else None}
 
 

@@ -13,7 +13,7 @@ from notbefore.core.roles import Access, Role
 from notbefore.service import seeing, views
 from notbefore.service.calls import SYSTEM, Call, View, command
 from notbefore.service.context import Service, Session
-from notbefore.store.tokens import Token
+from notbefore.store.tokens import MOST_TOKENS, Token
 
 PREFIX = "nb_"
 USE_NOTED_EVERY = timedelta(minutes=1)
@@ -69,8 +69,13 @@ def create_first(service: Service, keep: Callable[[str], None]) -> bool:
 
 
 def list_all(service: Service) -> View:
+    return page(service, limit=MOST_TOKENS)
+
+
+def page(service: Service, *, after: str | None = None, limit: int = 100, descending: bool = False) -> View:
     with service.store.read() as reader:
-        return {"items": [_view(token) for token in reader.list_tokens()], "next": None}
+        items = [_view(token) for token in reader.list_tokens(after, limit, descending=descending)]
+    return {"items": items, "next": items[-1]["id"] if len(items) == limit else None}
 
 
 def revoke(service: Service, call: Call, token_id: str) -> View:

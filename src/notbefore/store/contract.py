@@ -16,14 +16,14 @@ from typing import Protocol
 from notbefore.core.draft import Changes, World
 from notbefore.core.fleet import Host, Scope, Vm
 from notbefore.core.journal import Entry
-from notbefore.core.operations import Event, Kind, Operation
+from notbefore.core.operations import Event, EventType, Kind, Operation, Status
 from notbefore.core.selecting import Selector
 from notbefore.store.answers import Answers
 from notbefore.store.idempotency import Remembered
 from notbefore.store.pruning import Pruning
 from notbefore.store.rollouts import Rollouts
 from notbefore.store.subscriptions import Subscriptions
-from notbefore.store.tokens import Token
+from notbefore.store.tokens import MOST_TOKENS, Token
 
 View = tuple[Scope, tuple[Vm, ...], tuple[Event, ...]]
 
@@ -109,34 +109,61 @@ class Reader(Protocol):
         Streamed: it never holds more than a few thousand scopes, and ends with the `with` of the reader.
         """
 
-    def list_hosts(self, after: str | None, limit: int) -> list[tuple[Host, int]]:
-        """By name, beyond the name `after`, each with the number of its VMs."""
+    def list_hosts(
+        self,
+        after: str | None,
+        limit: int,
+        *,
+        descending: bool = False,
+        name: Selector | None = None,
+        cordoned: bool | None = None,
+    ) -> list[tuple[Host, int]]:
+        """By name, beyond the name `after`, or `descending` before it; each with the number of its VMs.
+
+        Filters as in all lists: one that is None does not filter, and `name` and `seen` are patterns.
+        """
 
     def list_vms(
         self,
         after: str | None,
         limit: int,
+        *,
+        descending: bool = False,
+        name: Selector | None = None,
         host: str | None = None,
         scope: str | None = None,
+        spot: bool | None = None,
         seen: Selector | None = None,
     ) -> list[Vm]:
-        """By name, beyond the name `after`; `seen`: those of these scopes, as in all lists."""
+        """By name, as hosts; `seen`: those of these scopes, as in all lists."""
 
-    def list_groups(self, after: str | None, limit: int, seen: Selector | None = None) -> list[tuple[Scope, int]]:
-        """By name, beyond the name `after`, each with the number of its VMs."""
+    def list_groups(
+        self,
+        after: str | None,
+        limit: int,
+        seen: Selector | None = None,
+        *,
+        descending: bool = False,
+        name: Selector | None = None,
+    ) -> list[tuple[Scope, int]]:
+        """By name, as hosts, each with the number of its VMs; `name` is of scopes' keys."""
 
     def list_operations(
         self,
         after: str | None,
         limit: int,
         live: bool | None,
+        *,
+        descending: bool = False,
+        status: Status | None = None,
         host: str | None = None,
         kind: Kind | None = None,
+        rollout: str | None = None,
         seen: Selector | None = None,
     ) -> list[Operation]:
-        """Oldest first, beyond the operation with id `after`; `live` None: ended ones too; `seen`: of those scopes.
+        """Oldest first, or `descending`, beyond the one with id `after`; `live` None: ended ones too.
 
-        An operation is of every scope that was told of it.
+        An operation is `seen` by every scope that was told of it.
         """
 
     def list_events(
@@ -144,11 +171,15 @@ class Reader(Protocol):
         after: str | None,
         limit: int,
         live: bool | None,
+        *,
+        descending: bool = False,
+        status: Status | None = None,
+        event_type: EventType | None = None,
         scope: str | None = None,
         vm: str | None = None,
         seen: Selector | None = None,
     ) -> list[Event]:
-        """Oldest first, beyond the event with id `after`; `live` None: ended ones too; `vm`: those that name it."""
+        """Oldest first, or `descending`, beyond the one with id `after`; `live` as above; `vm`: those that name it."""
 
     def scopes(self, keys: Collection[str]) -> dict[str, Scope]:
         """Those that exist."""
@@ -162,8 +193,10 @@ class Reader(Protocol):
     def token_by_digest(self, digest: str) -> Token | None:
         """The token, also when it is revoked."""
 
-    def list_tokens(self) -> list[Token]:
-        """All, oldest first, revoked ones too."""
+    def list_tokens(
+        self, after: str | None = None, limit: int = MOST_TOKENS, *, descending: bool = False
+    ) -> list[Token]:
+        """Oldest first, or `descending`, beyond the one with id `after`; revoked ones too."""
 
     def recall(self, token: str, key: str, since: datetime) -> Remembered | None:
         """What was remembered for this token and key at or after `since`."""

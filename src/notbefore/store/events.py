@@ -1,16 +1,16 @@
 """Events in their table."""
 
 from collections.abc import Collection
-from functools import cache
+from typing import Any
 
 import msgspec
-from sqlalchemy import bindparam, func, select, tuple_, update
+from sqlalchemy import bindparam, func, select, update
 
 from notbefore.core.operations import Event, EventType, Source, Status
-from notbefore.core.selecting import Selector
 from notbefore.store import moments, schema
+from notbefore.store.listing import Listing, equal, living
 from notbefore.store.operations import STATUSES
-from notbefore.store.session import Among, Matching, Query, Row, Session, Upsert, patterns
+from notbefore.store.session import Among, Matching, Query, Row, Session, Upsert
 
 _E, _O = schema.events.c, schema.operations.c
 _LIVE = _E.ended_at.is_(None)
@@ -94,38 +94,25 @@ def counts(session: Session) -> dict[tuple[str, str], int]:
     return {(row[0], row[1]): row[2] for row in session.rows(_COUNTS)}
 
 
-def page(
-    session: Session,
-    after: str | None,
-    limit: int,
-    live: bool | None,
-    scope: str | None,
-    vm: str | None,
-    seen: Selector | None,
-) -> list[Event]:
-    query = _page(after is not None, live, scope is not None, vm is not None, seen is not None)
-    quoted = None if vm is None else _encode(vm).decode()
+def page(session: Session, after: str | None, limit: int, live: bool | None, vm: str | None, **how: Any) -> list[Event]:
     after = None if after is None else after.upper()
-    rows = session.rows(query, after=after, limit=limit, scope=scope, vm=quoted, **patterns(seen))
+    quoted = None if vm is None else _encode(vm).decode()
+    rows = _LISTING.page(session, after=after, limit=limit, vm=quoted, **living(live), **how)
     return [event(row) for row in rows]
 
 
-@cache
-def _page(after: bool, live: bool | None, by_scope: bool, by_vm: bool, by_selector: bool) -> Query:
-    query = select(schema.events)
-    if by_selector:
-        query = query.where(Matching(_E.scope))
-    if after:
-        last = schema.events.alias("last")
-        place = select(last.c.created_at, last.c.id).where(last.c.id == bindparam("after"))
-        if by_selector:
-            place = place.where(Matching(last.c.scope))
-        query = query.where(tuple_(_E.created_at, _E.id) > place.scalar_subquery())
-    if live is not None:
-        query = query.where(_LIVE if live else ~_LIVE)
-    if by_scope:
-        query = query.where(_E.scope == bindparam("scope"))
-    if by_vm:
+_LISTING = Listing(
+    select(schema.events),
+    schema.events,
+    by=("created_at", "id"),
+    filters={
+        "live": lambda columns: columns.ended_at.is_(None),
+        "ended": lambda columns: columns.ended_at.is_not(None),
+        "status": equal("status", "status"),
+        "type": equal("type", "type"),
+        "scope": equal("scope", "scope"),
         # Names hold no character that JSON escapes, so the quoted name is found exactly where it is listed.
-        query = query.where(func.replace(_E.resources, bindparam("vm"), "") != _E.resources)
-    return Query(query.order_by(_E.created_at, _E.id).limit(bindparam("limit")))
+        "vm": lambda columns: func.replace(columns.resources, bindparam("vm"), "") != columns.resources,
+        "seen": lambda columns: Matching(columns.scope),
+    },
+)

@@ -2,17 +2,18 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
-from functools import cache, lru_cache
+from functools import lru_cache
 from sys import intern
+from typing import Any
 
 import msgspec
-from sqlalchemy import and_, bindparam, delete, func, select, true, update
+from sqlalchemy import bindparam, delete, func, select, update
 
 from notbefore.core.fleet import GROUP_PREFIX, NO_FACTS, Facts, Host, Listening, Policy, Scope, ScopeKind, Vm
-from notbefore.core.selecting import Selector
 from notbefore.core.windows import parse_all
 from notbefore.store import moments, schema
-from notbefore.store.session import Among, Matching, Query, Row, Session, Upsert, patterns
+from notbefore.store.listing import LAST_CHARACTER, Listing, equal, named
+from notbefore.store.session import Among, Matching, Query, Row, Session, Upsert
 
 _H, _S, _V, _A = schema.hosts.c, schema.scopes.c, schema.vms.c, schema.vm_addresses.c
 
@@ -188,51 +189,49 @@ def shift_heard(session: Session, by: timedelta) -> None:
     session.run(_SHIFT_HEARD, by=moments.duration_to_number(by))
 
 
-def list_hosts(session: Session, after: str | None, limit: int) -> list[tuple[Host, int]]:
-    rows = session.rows(_HOSTS_PAGE, after=after or "", limit=limit)
-    return [(host(row), row[2]) for row in rows]
+def list_hosts(session: Session, after: str | None, limit: int, **how: Any) -> list[tuple[Host, int]]:
+    return [(host(row), row[2]) for row in _HOSTS.page(session, after=after, limit=limit, **how)]
 
 
-_HOSTS_PAGE = Query(
-    select(schema.hosts, select(func.count()).where(_V.host == _H.name).scalar_subquery())
-    .where(_H.name > bindparam("after"))
-    .order_by(_H.name)
-    .limit(bindparam("limit"))
+_HOSTS = Listing(
+    select(schema.hosts, select(func.count()).where(_V.host == _H.name).scalar_subquery()),
+    schema.hosts,
+    by=("name",),
+    filters={"cordoned": equal("cordoned", "cordoned"), "name": named("name")},
 )
 
 
-def list_groups(session: Session, after: str | None, limit: int, seen: Selector | None) -> list[tuple[Scope, int]]:
-    query = _groups_page(seen is not None)
-    rows = session.rows(query, after=GROUP_PREFIX + (after or ""), limit=limit, **patterns(seen))
-    return [(scope(row[:-1]), row[-1]) for row in rows]
+def list_groups(session: Session, after: str | None, limit: int, **how: Any) -> list[tuple[Scope, int]]:
+    place = None if after is None else GROUP_PREFIX + after
+    return [(scope(row[:-1]), row[-1]) for row in _GROUPS.page(session, after=place, limit=limit, **how)]
 
 
-@cache
-def _groups_page(by_selector: bool) -> Query:
-    page = select(schema.scopes, select(func.count()).where(_V.scope == _S.key).scalar_subquery())
-    page = page.where(_S.key > bindparam("after"), _S.kind != ScopeKind.STANDALONE.value)
-    if by_selector:
-        page = page.where(Matching(_S.key))
-    return Query(page.order_by(_S.key).limit(bindparam("limit")))
+_GROUPS = Listing(
+    select(schema.scopes, select(func.count()).where(_V.scope == _S.key).scalar_subquery()).where(
+        _S.key >= GROUP_PREFIX, _S.key < GROUP_PREFIX + LAST_CHARACTER, _S.kind != ScopeKind.STANDALONE.value
+    ),
+    schema.scopes,
+    by=("key",),
+    filters={"name": named("key"), "seen": lambda columns: Matching(columns.key)},
+)
 
 
-def list_vms(
-    session: Session, after: str | None, limit: int, on: str | None, within: str | None, seen: Selector | None
-) -> list[Vm]:
-    query = _vms_page(on is not None, within is not None, seen is not None)
-    rows = session.rows(query, after=after or "", limit=limit, host=on, scope=within, **patterns(seen))
-    return [vm(row) for row in rows]
+def list_vms(session: Session, after: str | None, limit: int, **how: Any) -> list[Vm]:
+    return [vm(row) for row in _VMS.page(session, after=after, limit=limit, **how)]
 
 
-@cache
-def _vms_page(by_host: bool, by_scope: bool, by_selector: bool) -> Query:
-    wanted = and_(
-        _V.host == bindparam("host") if by_host else true(),
-        _V.scope == bindparam("scope") if by_scope else true(),
-        Matching(_V.scope) if by_selector else true(),
-    )
-    page = select(schema.vms).where(_V.name > bindparam("after"), wanted).order_by(_V.name)
-    return Query(page.limit(bindparam("limit")))
+_VMS = Listing(
+    select(schema.vms),
+    schema.vms,
+    by=("name",),
+    filters={
+        "host": equal("host", "host"),
+        "scope": equal("scope", "scope"),
+        "spot": equal("spot", "spot"),
+        "name": named("name"),
+        "seen": lambda columns: Matching(columns.scope),
+    },
+)
 
 
 def scopes_named(session: Session, keys: Collection[str]) -> list[Scope]:

@@ -2,15 +2,15 @@
 
 from collections.abc import Collection, Iterable
 from datetime import datetime
-from functools import cache
+from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, bindparam, case, exists, func, select, tuple_, update
+from sqlalchemy import ColumnElement, bindparam, case, exists, func, select, update
 
 from notbefore.core.operations import Kind, Operation, Status
-from notbefore.core.selecting import Selector
 from notbefore.store import moments, schema
-from notbefore.store.session import Among, Matching, Query, Row, Session, Upsert, patterns
+from notbefore.store.listing import Listing, equal, living
+from notbefore.store.session import Among, Matching, Query, Row, Session, Upsert
 
 _O, _E = schema.operations.c, schema.events.c
 _LIVE = _O.ended_at.is_(None)
@@ -158,42 +158,28 @@ def release_claims(session: Session, process: str | None) -> None:
         session.run(_RELEASE, process=process)
 
 
-def page(
-    session: Session,
-    after: str | None,
-    limit: int,
-    live: bool | None,
-    host: str | None,
-    kind: Kind | None,
-    seen: Selector | None,
-) -> list[Operation]:
-    query = _page(after is not None, live, host is not None, kind is not None, seen is not None)
-    kinds = kind.value if kind else None
-    rows = session.rows(query, after=after, limit=limit, host=host, kind=kinds, **patterns(seen))
+def page(session: Session, after: str | None, limit: int, live: bool | None, **how: Any) -> list[Operation]:
+    rows = _LISTING.page(session, after=after, limit=limit, **living(live), **how)
     return [operation(row) for row in rows]
-
-
-@cache
-def _page(after: bool, live: bool | None, by_host: bool, by_kind: bool, by_selector: bool) -> Query:
-    query = select(schema.operations)
-    if by_selector:
-        query = query.where(_tells(_O.id))
-    if after:
-        last = schema.operations.alias("last")
-        place = select(last.c.created_at, last.c.id).where(last.c.id == bindparam("after"))
-        if by_selector:
-            place = place.where(_tells(last.c.id))
-        query = query.where(tuple_(_O.created_at, _O.id) > place.scalar_subquery())
-    if live is not None:
-        query = query.where(_LIVE if live else ~_LIVE)
-    if by_host:
-        query = query.where(_O.host == bindparam("host"))
-    if by_kind:
-        query = query.where(_O.kind == bindparam("kind"))
-    return Query(query.order_by(_O.created_at, _O.id).limit(bindparam("limit")))
 
 
 def _tells(operation: ColumnElement[str]) -> ColumnElement[bool]:
     """Whether one of the scopes of a selector was told of it."""
     told = schema.events.alias()
     return exists(select(told.c.id).where(told.c.operation == operation, Matching(told.c.scope)))
+
+
+_LISTING = Listing(
+    select(schema.operations),
+    schema.operations,
+    by=("created_at", "id"),
+    filters={
+        "live": lambda columns: columns.ended_at.is_(None),
+        "ended": lambda columns: columns.ended_at.is_not(None),
+        "status": equal("status", "status"),
+        "host": equal("host", "host"),
+        "kind": equal("kind", "kind"),
+        "rollout": equal("rollout", "rollout"),
+        "seen": lambda columns: _tells(columns.id),
+    },
+)

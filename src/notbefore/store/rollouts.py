@@ -5,12 +5,13 @@ from datetime import datetime, timedelta
 from functools import cache
 
 import msgspec
-from sqlalchemy import bindparam, func, select, tuple_, update
+from sqlalchemy import bindparam, func, select, update
 
 from notbefore.core.operations import Kind, Operation
 from notbefore.core.rollouts import Options, Rollout, RolloutStatus, Stop, StopStatus, Verdict
 from notbefore.core.windows import parse_all
 from notbefore.store import moments, schema
+from notbefore.store.listing import Listing, equal, living
 from notbefore.store.operations import operation
 from notbefore.store.session import Among, Query, Row, Session, Upsert
 
@@ -105,9 +106,19 @@ class Rollouts:
         row = self._session.row(_NEXT_DUE)
         return moments.optional(row[0]) if row else None
 
-    def page(self, after: str | None, limit: int, live: bool | None) -> list[Rollout]:
-        """Newest first, beyond the rollout with id `after`; `live` None: ended ones too."""
-        rows = self._session.rows(_page(after is not None, live), after=after, limit=limit)
+    def page(
+        self,
+        after: str | None,
+        limit: int,
+        live: bool | None,
+        *,
+        descending: bool = True,
+        status: RolloutStatus | None = None,
+        kind: Kind | None = None,
+    ) -> list[Rollout]:
+        """Newest first, or not `descending`, beyond the rollout with id `after`; `live` None: ended ones too."""
+        how = {"status": status, "kind": kind, **living(live)}
+        rows = _LISTING.page(self._session, after=after, limit=limit, descending=descending, **how)
         return [_rollout(row) for row in rows]
 
     def under_way(self, rollout: str) -> int:
@@ -166,16 +177,17 @@ class Rollouts:
         return self._session.run(_WAKE, now=moments.to_number(now))
 
 
-@cache
-def _page(after: bool, live: bool | None) -> Query:
-    query = select(schema.rollouts)
-    if after:
-        last = schema.rollouts.alias("last")
-        place = select(last.c.created_at, last.c.id).where(last.c.id == bindparam("after"))
-        query = query.where(tuple_(_R.created_at, _R.id) < place.scalar_subquery())
-    if live is not None:
-        query = query.where(_LIVE if live else ~_LIVE)
-    return Query(query.order_by(_R.created_at.desc(), _R.id.desc()).limit(bindparam("limit")))
+_LISTING = Listing(
+    select(schema.rollouts),
+    schema.rollouts,
+    by=("created_at", "id"),
+    filters={
+        "live": lambda columns: columns.ended_at.is_(None),
+        "ended": lambda columns: columns.ended_at.is_not(None),
+        "status": equal("status", "status"),
+        "kind": equal("kind", "kind"),
+    },
+)
 
 
 @cache

@@ -78,15 +78,17 @@ class Matching(ColumnElement[bool]):
 
     inherit_cache = False
 
-    def __init__(self, column: Column[Any]) -> None:
+    def __init__(self, column: Column[Any], name: str = "seen") -> None:
         self.column = column
-        self.wanted: BindParameter[Any] = BindParameter("wanted", required=True)
-        self.unwanted: BindParameter[Any] = BindParameter("unwanted", required=True)
+        self.wanted: BindParameter[Any] = BindParameter(f"{name}_wanted", required=True)
+        self.unwanted: BindParameter[Any] = BindParameter(f"{name}_unwanted", required=True)
 
 
-def patterns(selector: Selector | None) -> dict[str, list[str]]:
+def patterns(selector: Selector | None, name: str = "seen") -> dict[str, list[str]]:
     """The parameters that `Matching` takes."""
-    return {} if selector is None else {"wanted": list(selector.wanted), "unwanted": list(selector.unwanted)}
+    if selector is None:
+        return {}
+    return {f"{name}_wanted": list(selector.wanted), f"{name}_unwanted": list(selector.unwanted)}
 
 
 # Selectors hold no character but * and ? that means something to GLOB, nor one but _ that does to LIKE.

@@ -7,9 +7,12 @@ from datetime import datetime
 from sqlalchemy import bindparam, func, select, update
 
 from notbefore.store import moments, schema
+from notbefore.store.listing import Listing
 from notbefore.store.session import Query, Row, Session, Upsert
 
 _T = schema.tokens.c
+
+MOST_TOKENS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +31,7 @@ class Token:
 
 _PUT = Upsert(schema.tokens)
 _BY_DIGEST = Query(select(schema.tokens).where(_T.digest == bindparam("wanted")))
-_ALL = Query(select(schema.tokens).order_by(_T.created_at, _T.id))
+_LISTING = Listing(select(schema.tokens), schema.tokens, by=("created_at", "id"), filters={})
 _REVOKE = Query(
     update(schema.tokens)
     .where(_T.id == bindparam("token"), _T.revoked_at.is_(None))
@@ -46,8 +49,8 @@ def by_digest(session: Session, digest: str) -> Token | None:
     return None if row is None else _token(row)
 
 
-def everyone(session: Session) -> list[Token]:
-    return [_token(row) for row in session.rows(_ALL)]
+def page(session: Session, after: str | None, limit: int, descending: bool) -> list[Token]:
+    return [_token(row) for row in _LISTING.page(session, after=after, limit=limit, descending=descending)]
 
 
 def add(session: Session, token: Token) -> None:

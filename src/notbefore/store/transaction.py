@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from notbefore.core.draft import Changes, World
 from notbefore.core.fleet import Host, Scope, Vm
 from notbefore.core.journal import Entry
-from notbefore.core.operations import Event, Kind, Operation
+from notbefore.core.operations import Event, EventType, Kind, Operation, Status
 from notbefore.core.selecting import Selector
 from notbefore.store import contract, events, fleet, idempotency, journal, loading, meta, naming, operations, tokens
 from notbefore.store.answers import Answers
@@ -112,43 +112,75 @@ class SqlReader:
     def views(self, scopes: Sequence[str] | None = None) -> Iterator[contract.View]:
         return loading.views(self._session, scopes)
 
-    def list_hosts(self, after: str | None, limit: int) -> list[tuple[Host, int]]:
-        return fleet.list_hosts(self._session, after, limit)
+    def list_hosts(
+        self,
+        after: str | None,
+        limit: int,
+        *,
+        descending: bool = False,
+        name: Selector | None = None,
+        cordoned: bool | None = None,
+    ) -> list[tuple[Host, int]]:
+        how = {"descending": descending, "name": name, "cordoned": cordoned}
+        return fleet.list_hosts(self._session, after, limit, **how)
 
     def list_vms(
         self,
         after: str | None,
         limit: int,
+        *,
+        descending: bool = False,
+        name: Selector | None = None,
         host: str | None = None,
         scope: str | None = None,
+        spot: bool | None = None,
         seen: Selector | None = None,
     ) -> list[Vm]:
-        return fleet.list_vms(self._session, after, limit, host, scope, seen)
+        how = {"name": name, "host": host, "scope": scope, "spot": spot, "seen": seen}
+        return fleet.list_vms(self._session, after, limit, descending=descending, **how)
 
-    def list_groups(self, after: str | None, limit: int, seen: Selector | None = None) -> list[tuple[Scope, int]]:
-        return fleet.list_groups(self._session, after, limit, seen)
+    def list_groups(
+        self,
+        after: str | None,
+        limit: int,
+        seen: Selector | None = None,
+        *,
+        descending: bool = False,
+        name: Selector | None = None,
+    ) -> list[tuple[Scope, int]]:
+        return fleet.list_groups(self._session, after, limit, descending=descending, name=name, seen=seen)
 
     def list_operations(
         self,
         after: str | None,
         limit: int,
         live: bool | None,
+        *,
+        descending: bool = False,
+        status: Status | None = None,
         host: str | None = None,
         kind: Kind | None = None,
+        rollout: str | None = None,
         seen: Selector | None = None,
     ) -> list[Operation]:
-        return operations.page(self._session, after, limit, live, host, kind, seen)
+        how = {"status": status, "host": host, "kind": kind, "rollout": rollout, "seen": seen}
+        return operations.page(self._session, after, limit, live, descending=descending, **how)
 
     def list_events(
         self,
         after: str | None,
         limit: int,
         live: bool | None,
+        *,
+        descending: bool = False,
+        status: Status | None = None,
+        event_type: EventType | None = None,
         scope: str | None = None,
         vm: str | None = None,
         seen: Selector | None = None,
     ) -> list[Event]:
-        return events.page(self._session, after, limit, live, scope, vm, seen)
+        how = {"status": status, "type": event_type, "scope": scope, "seen": seen}
+        return events.page(self._session, after, limit, live, vm, descending=descending, **how)
 
     def scopes(self, keys: Collection[str]) -> dict[str, Scope]:
         return {scope.key: scope for scope in fleet.scopes_named(self._session, keys)}
@@ -162,8 +194,10 @@ class SqlReader:
     def token_by_digest(self, digest: str) -> tokens.Token | None:
         return tokens.by_digest(self._session, digest)
 
-    def list_tokens(self) -> list[tokens.Token]:
-        return tokens.everyone(self._session)
+    def list_tokens(
+        self, after: str | None = None, limit: int = tokens.MOST_TOKENS, *, descending: bool = False
+    ) -> list[tokens.Token]:
+        return tokens.page(self._session, after, limit, descending)
 
     def recall(self, token: str, key: str, since: datetime) -> idempotency.Remembered | None:
         return idempotency.recall(self._session, token, key, since)

@@ -1,13 +1,14 @@
 """/v1/events"""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Query
 
 from notbefore.control import documented, models
 from notbefore.control.answers import Answer
 from notbefore.control.asking import CallOf, SeenOf, ServiceOf
-from notbefore.control.routing import LIMIT, After, Id, Limit, needs, router, says
+from notbefore.control.routing import ByAge, Id, Live, needs, router, says
+from notbefore.core.operations import EventType, Status
 from notbefore.core.roles import Need
 from notbefore.service import maintenance, queries
 
@@ -19,13 +20,15 @@ routes = router("events")
 def list_events(
     service: ServiceOf,
     seen: SeenOf,
-    after: After = None,
-    limit: Limit = LIMIT,
-    live: Annotated[bool | None, Query(description="Only those that have not ended, or only those that have.")] = None,
+    page: ByAge,
+    live: Live = None,
+    status: Annotated[Status | None, Query()] = None,
+    event_type: Annotated[EventType | None, Query(alias="type")] = None,
     group: Annotated[models.GroupName | None, Query()] = None,
     vm: Annotated[models.VmName | None, Query(description="Only those that name it.")] = None,
 ) -> Answer:
-    return Answer(queries.events(service, after=after, limit=limit, live=live, group=group, vm=vm, seen=seen))
+    filters: dict[str, Any] = {"live": live, "status": status, "event_type": event_type, "group": group, "vm": vm}
+    return Answer(queries.events(service, **page, **filters, seen=seen))
 
 
 @routes.get("/events/{event_id}", responses=says(documented.Event))

@@ -3,7 +3,7 @@
 from notbefore.control import documented, models
 from notbefore.control.answers import Answer
 from notbefore.control.asking import CallOf, SeenOf, ServiceOf
-from notbefore.control.routing import LIMIT, After, Limit, needs, router, says
+from notbefore.control.routing import ByName, Pattern, needs, router, says
 from notbefore.core.fleet import group_key
 from notbefore.core.roles import Need
 from notbefore.service import fleet, queries
@@ -13,8 +13,8 @@ routes = router("groups")
 
 @routes.get("/groups", responses=says(documented.Page[documented.Group]))
 @needs(Need.SEE)
-def list_groups(service: ServiceOf, seen: SeenOf, after: After = None, limit: Limit = LIMIT) -> Answer:
-    return Answer(queries.groups(service, after=after, limit=limit, seen=seen))
+def list_groups(service: ServiceOf, seen: SeenOf, page: ByName, name: Pattern | None = None) -> Answer:
+    return Answer(queries.groups(service, **page, name=name, seen=seen))
 
 
 @routes.post("/groups", status_code=201, responses=says(documented.Group, 201))

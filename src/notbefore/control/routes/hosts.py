@@ -1,9 +1,13 @@
 """/v1/hosts"""
 
+from typing import Annotated
+
+from fastapi import Query
+
 from notbefore.control import documented, models
 from notbefore.control.answers import Answer
 from notbefore.control.asking import CallOf, ServiceOf
-from notbefore.control.routing import LIMIT, After, Limit, needs, router, says
+from notbefore.control.routing import ByName, Pattern, needs, router, says
 from notbefore.core.roles import Need
 from notbefore.service import fleet, queries
 
@@ -12,8 +16,13 @@ routes = router("hosts")
 
 @routes.get("/hosts", responses=says(documented.Page[documented.Host]))
 @needs(Need.OVERSEE)
-def list_hosts(service: ServiceOf, after: After = None, limit: Limit = LIMIT) -> Answer:
-    return Answer(queries.hosts(service, after=after, limit=limit))
+def list_hosts(
+    service: ServiceOf,
+    page: ByName,
+    name: Pattern | None = None,
+    cordoned: Annotated[bool | None, Query(description="Only those that take no VMs, or only the others.")] = None,
+) -> Answer:
+    return Answer(queries.hosts(service, **page, name=name, cordoned=cordoned))
 
 
 @routes.post("/hosts", status_code=201, responses=says(documented.Host, 201))

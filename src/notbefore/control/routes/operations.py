@@ -1,15 +1,15 @@
 """/v1/operations"""
 
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Query
 
 from notbefore.control import documented, models
 from notbefore.control.answers import Answer
 from notbefore.control.asking import CallOf, SeenOf, ServiceOf
-from notbefore.control.routing import LIMIT, After, Id, Limit, needs, router, says
-from notbefore.core.operations import Kind
+from notbefore.control.routing import ByAge, Id, Live, Word, needs, router, says
+from notbefore.core.operations import Kind, Status
 from notbefore.core.roles import Need
 from notbefore.service import maintenance, queries
 
@@ -21,13 +21,15 @@ routes = router("operations")
 def list_operations(
     service: ServiceOf,
     seen: SeenOf,
-    after: After = None,
-    limit: Limit = LIMIT,
-    live: Annotated[bool | None, Query(description="Only those that have not ended, or only those that have.")] = None,
+    page: ByAge,
+    live: Live = None,
+    status: Annotated[Status | None, Query()] = None,
     host: Annotated[models.HostName | None, Query()] = None,
     kind: Annotated[Kind | None, Query()] = None,
+    rollout: Annotated[Word | None, Query(description="Only those of a rollout, by its id.")] = None,
 ) -> Answer:
-    return Answer(queries.operations(service, after=after, limit=limit, live=live, host=host, kind=kind, seen=seen))
+    filters: dict[str, Any] = {"live": live, "status": status, "host": host, "kind": kind, "rollout": rollout}
+    return Answer(queries.operations(service, **page, **filters, seen=seen))
 
 
 @routes.post("/operations", status_code=201, responses=says(documented.Operations, 201))

@@ -7,9 +7,9 @@ from fastapi import Query
 from notbefore.control import documented, models
 from notbefore.control.answers import Answer
 from notbefore.control.asking import CallOf, ServiceOf
-from notbefore.control.routing import LIMIT, After, Id, Limit, needs, router, says
+from notbefore.control.routing import LIMIT, After, Id, Limit, Live, NewestFirst, needs, router, says
 from notbefore.core.roles import Need
-from notbefore.core.rollouts import StopStatus
+from notbefore.core.rollouts import RolloutStatus, StopStatus
 from notbefore.service import rollouts
 
 routes = router("rollouts")
@@ -19,11 +19,11 @@ routes = router("rollouts")
 @needs(Need.OVERSEE)
 def list_rollouts(
     service: ServiceOf,
-    after: After = None,
-    limit: Limit = LIMIT,
-    live: Annotated[bool | None, Query(description="Only those that have not ended, or only those that have.")] = None,
+    page: NewestFirst,
+    live: Live = None,
+    status: Annotated[RolloutStatus | None, Query()] = None,
 ) -> Answer:
-    return Answer(rollouts.page(service, after=after, limit=limit, live=live))
+    return Answer(rollouts.page(service, **page, live=live, status=status))
 
 
 @routes.post("/rollouts", status_code=201, responses=says(documented.Rollout, 201))

@@ -7,7 +7,7 @@ from fastapi import Path, Query
 from notbefore.control import documented, models
 from notbefore.control.answers import Answer
 from notbefore.control.asking import CallOf, ServiceOf
-from notbefore.control.routing import LIMIT, After, Limit, needs, router, says
+from notbefore.control.routing import LIMIT, ByName, Limit, Pattern, needs, router, says
 from notbefore.core.roles import Need
 from notbefore.service import subscriptions
 
@@ -18,9 +18,8 @@ routes = router("subscriptions")
 
 @routes.get("/subscriptions", responses=says(documented.Page[documented.Subscription]))
 @needs(Need.OVERSEE)
-def list_subscriptions(service: ServiceOf, after: After = None, limit: Limit = LIMIT) -> Answer:
-    """By name."""
-    return Answer(subscriptions.list_all(service, after=after, limit=limit))
+def list_subscriptions(service: ServiceOf, page: ByName, name: Pattern | None = None) -> Answer:
+    return Answer(subscriptions.list_all(service, **page, name=name))
 
 
 @routes.post("/subscriptions", status_code=201, responses=says(documented.NewSubscription, 201))

@@ -3,7 +3,7 @@
 from notbefore.control import documented, models
 from notbefore.control.answers import Answer
 from notbefore.control.asking import CallOf, ServiceOf
-from notbefore.control.routing import Id, needs, router, says
+from notbefore.control.routing import ByAge, Id, needs, router, says
 from notbefore.core.roles import Need
 from notbefore.service import tokens
 
@@ -12,8 +12,8 @@ routes = router("tokens")
 
 @routes.get("/tokens", responses=says(documented.Page[documented.Token]))
 @needs(Need.ADMINISTER)
-def list_tokens(service: ServiceOf) -> Answer:
-    return Answer(tokens.list_all(service))
+def list_tokens(service: ServiceOf, page: ByAge) -> Answer:
+    return Answer(tokens.page(service, **page))
 
 
 @routes.post("/tokens", status_code=201, responses=says(documented.NewToken, 201))

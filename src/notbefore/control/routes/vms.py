@@ -7,7 +7,7 @@ from fastapi import Query
 from notbefore.control import documented, models
 from notbefore.control.answers import Answer
 from notbefore.control.asking import CallOf, SeenOf, ServiceOf
-from notbefore.control.routing import LIMIT, After, Limit, needs, router, says
+from notbefore.control.routing import ByName, Pattern, needs, router, says
 from notbefore.core.roles import Need
 from notbefore.service import fleet, queries
 
@@ -19,12 +19,13 @@ routes = router("vms")
 def list_vms(
     service: ServiceOf,
     seen: SeenOf,
-    after: After = None,
-    limit: Limit = LIMIT,
+    page: ByName,
+    name: Pattern | None = None,
     host: Annotated[models.HostName | None, Query()] = None,
     group: Annotated[models.GroupName | None, Query()] = None,
+    spot: Annotated[bool | None, Query(description="Only those that may be evicted, or only the others.")] = None,
 ) -> Answer:
-    return Answer(queries.vms(service, after=after, limit=limit, host=host, group=group, seen=seen))
+    return Answer(queries.vms(service, **page, name=name, host=host, group=group, spot=spot, seen=seen))
 
 
 @routes.post("/vms", status_code=201, responses=says(documented.Vm, 201))

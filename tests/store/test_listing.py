@@ -1,0 +1,105 @@
+"""Lists in either direction, page by page, and by every filter."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.store.samples import NOW, event, host, keep, operation, scope, vm
+
+from notbefore.core import selecting
+from notbefore.core.operations import EventType, Status
+from notbefore.store.contract import Reader, Store
+from notbefore.store.tokens import Token
+
+Page = Callable[[str | None, bool], list[str]]
+NAMES = ["a", "a-1", "a-10", "a_2", "b"]
+LISTS: dict[str, Callable[[Reader, str | None, bool], list[str]]] = {
+    "hosts": lambda reader, after, down: [h.name for h, _ in reader.list_hosts(after, 2, descending=down)],
+    "vms": lambda reader, after, down: [v.name for v in reader.list_vms(after, 2, descending=down)],
+    "groups": lambda reader, after, down: [g.name for g, _ in reader.list_groups(after, 2, descending=down)],
+    "operations": lambda reader, after, down: [o.id for o in reader.list_operations(after, 2, None, descending=down)],
+    "events": lambda reader, after, down: [e.id for e in reader.list_events(after, 2, None, descending=down)],
+    "tokens": lambda reader, after, down: [t.id for t in reader.list_tokens(after, 2, descending=down)],
+}
+
+
+@pytest.fixture
+def full(store: Store) -> Store:
+    keep(
+        store,
+        *(host(name, cordoned=name == "b") for name in NAMES),
+        *(scope(f"group:{name}") for name in NAMES),
+        scope("vm:z"),
+        *(vm(name, "a", f"group:{name}", spot=name.startswith("a-")) for name in NAMES),
+        # Two at each moment: the id decides.
+        *(operation(name, created_at=NOW + timedelta(minutes=n // 2)) for n, name in enumerate(NAMES)),
+        *(event(name.upper(), name, f"group:{name}", created_at=NOW) for name in NAMES),
+    )
+    with store.write() as transaction:
+        for name in NAMES:
+            transaction.add_token(Token(id=name, name="t", role="admin", digest=name, created_at=NOW))
+    return store
+
+
+@pytest.mark.parametrize("noun", LISTS)
+def test_every_page_of_both_directions(full: Store, noun: str) -> None:
+    wanted = [name.upper() for name in NAMES] if noun == "events" else NAMES
+    for down in (False, True):
+        seen: list[str] = []
+        with full.read() as reader:
+            while page := LISTS[noun](reader, seen[-1] if seen else None, down):
+                seen += page
+        assert seen == (wanted[::-1] if down else wanted)
+
+
+PATTERNS = {
+    "a-1": ["a-1"],
+    "a-*": ["a-1", "a-10"],
+    "a?*": ["a-1", "a-10", "a_2"],
+    "a_*": ["a_2"],
+    "*0,b": ["a-10", "b"],
+    "!a*": ["b"],
+    "a*,!a-*": ["a", "a_2"],
+    "c*": [],
+}
+
+
+@pytest.mark.parametrize(("text", "wanted"), PATTERNS.items())
+def test_by_name(full: Store, text: str, wanted: list[str]) -> None:
+    with full.read() as reader:
+        assert [found.name for found, _ in reader.list_hosts(None, 9, name=selecting.of_hosts(text))] == wanted
+        assert [found.name for found in reader.list_vms(None, 9, name=selecting.of_hosts(text))] == wanted
+        assert [found.name for found, _ in reader.list_groups(None, 9, name=selecting.of_scopes(text))] == wanted
+
+
+def test_by_name_among_what_is_seen(full: Store) -> None:
+    seen = selecting.of_scopes("a,a-*")
+    with full.read() as reader:
+        found = reader.list_vms(None, 9, name=selecting.of_hosts("a*,!a-1"), seen=seen, descending=True)
+    assert [vm.name for vm in found] == ["a-10", "a"]
+
+
+def test_by_what_they_are(full: Store) -> None:
+    def operations(**how: Any) -> list[str]:
+        with full.read() as reader:
+            return [found.id for found in reader.list_operations(None, 9, None, **how)]
+
+    def events(**how: Any) -> list[str]:
+        with full.read() as reader:
+            return [found.id for found in reader.list_events(None, 9, None, **how)]
+
+    keep(
+        full,
+        operation("over", status=Status.FAILED, rollout="r"),
+        event("OVER", "over", "group:b", status=Status.FAILED, type=EventType.REBOOT),
+    )
+    with full.read() as reader:
+        assert [found.name for found, _ in reader.list_hosts(None, 9, cordoned=True)] == ["b"]
+        assert len(reader.list_hosts(None, 9, cordoned=False)) == 4
+        assert [found.name for found in reader.list_vms(None, 9, spot=True)] == ["a-1", "a-10"]
+        assert [found.name for found in reader.list_vms(None, 9, spot=False)] == ["a", "a_2", "b"]
+    assert operations(status=Status.FAILED) == operations(rollout="r") == ["over"]
+    assert operations(status=Status.STARTED) == operations(rollout="other") == []
+    assert events(status=Status.FAILED) == events(event_type=EventType.REBOOT) == ["OVER"]
+    assert events(event_type=EventType.FREEZE, scope="group:b") == ["B"]

@@ -88,11 +88,7 @@ async def _happens(changed: asyncio.Event, seconds: float) -> bool:
     return True
 
 
-@routes.get(
-    "/stream",
-    response_class=EventStream,
-    responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
-)
+@routes.get("/stream", status_code=200, response_class=EventStream)
 @needs(Need.SEE)
 def stream_history(
     request: Request,

@@ -25,7 +25,7 @@ from tests.acceptance.running import environment, run, serving, uncovered, until
 from notbefore.emulator.scenarios import catalogue
 
 ROOT = Path(__file__).parents[2]
-STORIES = {"quickstart-vm.md", "testing.md"}
+STORIES = {"quickstart-vm.md", "testing.md", "drivers.md"}
 """Pages with a test of their own."""
 EMULATED = {"emulator.md"}
 """Pages for whose reader an emulator runs."""

@@ -113,7 +113,7 @@ class _Call:
         }
 
     def begin(self) -> Reply:
-        body = msgspec.json.encode(_document(self.task))
+        body = msgspec.json.encode(document(self.task))
         key = hashlib.sha256(f"{self.task.operation} {self.task.attempt} {self.task.vms}".encode()).hexdigest()[:32]
         headers = {"Content-Type": "application/json", "Idempotency-Key": key, **self._signature(body)}
         self._last = self._sender.post(self._receiver.url, body, headers)
@@ -148,7 +148,7 @@ class _Call:
         return signing.headers(self._receiver.secret, body, self._now + passed)
 
 
-def _document(task: Task) -> dict[str, object]:
+def document(task: Task) -> dict[str, object]:
     return {
         "operation": task.operation,
         "kind": task.kind.value,

@@ -13,7 +13,7 @@ from notbefore.settings import table
 SECONDS = 0.5
 MOST = 100
 
-Completer = Callable[[typer.Context, str], Sequence[str]]
+Completer = Callable[..., Sequence[str]]
 
 
 def names(noun: str) -> Completer:
@@ -28,9 +28,8 @@ def names(noun: str) -> Completer:
 def ids(noun: str) -> Completer:
     """Of what has none; those that are live, as nobody types the id of what is over."""
 
-    def complete(ctx: typer.Context, incomplete: str) -> Sequence[str]:
-        found = _asked(ctx, noun, "id", live=True)
-        return [each for each in found if each.lower().startswith(incomplete.lower())]
+    def complete(ctx: typer.Context) -> Sequence[str]:
+        return _asked(ctx, noun, "id", live=True)
 
     return complete
 

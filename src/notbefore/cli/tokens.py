@@ -51,7 +51,7 @@ def create(
 @command(app, "list", extra=WHERE)
 def list_(session: Session, off_line: Offline = False) -> None:
     """List the tokens."""
-    tokens = offline.list_tokens(session.flags) if off_line else list(session.api.get("tokens")["items"])
+    tokens = offline.list_tokens(session.flags) if off_line else list(session.api.items("tokens"))
     if session.out.json:
         session.out.data(tokens)
         return

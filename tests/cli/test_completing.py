@@ -1,0 +1,79 @@
+"""What Tab gives: commands and options by themselves, names from the server when it answers quickly."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from tests.cli.conftest import Run
+from tests.control.running import Control
+
+from notbefore.cli import catalogue
+
+
+def completed(shell: str, *words: str, **variables: str) -> list[str]:
+    """As the shell's script asks for it, with the last word unfinished."""
+    asked = {"_NOTBEFORE_COMPLETE": f"complete_{shell}", "COMP_CWORD": str(len(words))}
+    line = " ".join(("notbefore", *words))
+    ran = subprocess.run(
+        [sys.executable, "-m", "notbefore"],
+        env=os.environ | asked | {"COMP_WORDS": line, "_TYPER_COMPLETE_ARGS": line} | variables,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    return ran.stdout.split()
+
+
+def test_commands_and_options(alone: None) -> None:
+    assert completed("bash", "") == list(catalogue.COMMANDS)
+    assert completed("bash", "host", "un") == ["uncordon"]
+    assert "--wait-limit" in completed("bash", "vm", "restart", "--")
+
+
+def test_names_of_the_server(cli: Run) -> None:
+    cli("host", "add", "rack1-a")
+    cli("host", "add", "rack2-a")
+    cli("group", "add", "web")
+    cli("vm", "add", "web-0", "--host", "rack1-a", "--group", "web")
+    cli("vm", "add", "db", "--host", "rack2-a")
+    [operation] = cli("vm", "restart", "web-0", "--json").json["operations"]
+    event = operation["events"][0]["id"]
+    assert completed("bash", "host", "show", "rack1") == ["rack1-a"]
+    assert completed("bash", "vm", "restart", "") == ["db", "web-0"]
+    assert completed("bash", "event", "explain", event[:4]) == [event]
+    assert '"rack2-a"' in " ".join(completed("zsh", "vm", "add", "x", "--host", "rack2"))
+
+
+def test_no_server_no_names_and_no_noise(alone: None) -> None:
+    assert completed("bash", "vm", "show", "", NOTBEFORE_CONTROL="http://127.0.0.1:9", NOTBEFORE_TOKEN="t") == []
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_what_a_shell_loads(alone: None, shell: str) -> None:
+    said = " ".join(completed(shell, _NOTBEFORE_COMPLETE=f"source_{shell}"))
+    assert "_NOTBEFORE_COMPLETE=complete_" in said
+
+
+MISTYPED = [
+    (("vm", "show", "web-O"), "there is no VM 'web-O': did you mean web-0?"),
+    (("vm", "restart", "wbe-0"), "there is no VM 'wbe-0': did you mean web-0?"),
+    (("vm", "add", "x", "--host", "rack1a"), "there is no host 'rack1a': did you mean rack1-a or rack2-a?"),
+    (("group", "show", "wep"), "there is no group 'wep': did you mean web?"),
+    (("host", "show", "elsewhere"), "there is no host 'elsewhere': see `notbefore host list`"),
+    (("event", "show", "none"), "there is no event 'none': see `notbefore event list --all`"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "said"), MISTYPED)
+def test_what_was_meant(cli: Run, module_control: Control, arguments: tuple[str, ...], said: str) -> None:
+    for path, body in (
+        ("hosts", {"name": "rack1-a"}),
+        ("hosts", {"name": "rack2-a"}),
+        ("groups", {"name": "web", "kind": "availability-set"}),
+        ("vms", {"name": "web-0", "host": "rack1-a", "group": "web"}),
+    ):
+        module_control.ask("POST", f"/v1/{path}", body)
+    assert cli(*arguments).err == f"notbefore: {said}\n"

@@ -43,6 +43,8 @@ class RolloutHistories(Histories):
         self.site.add_vm("first", "a", policy=Policy())
 
     def actions(self) -> dict[Callable[[st.DataObject], None], int]:
+        if not self.site.state.vms:
+            return {self.change_hosts: 1, self.roll: 1, **({self.add_vm: 1} if self.site.state.hosts else {})}
         return {
             **super().actions(),
             self.schedule: 3,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from notbefore.core import budgets
+from notbefore.core import budgets, calendar, windows
 from notbefore.core.draft import Draft, names
 from notbefore.core.obstacles import Obstacle, ObstacleKind, obstacles
 from notbefore.core.operations import Event, Operation, Status
@@ -46,15 +46,25 @@ def explain_operation(draft: Draft, operation: Operation, expiry_from: datetime)
 
 
 def _of_scheduled(draft: Draft, operation: Operation, found: list[Obstacle]) -> Explanation:
-    ends = [obstacle.until for obstacle in found if obstacle.until is not None]
     return Explanation(
         noun="operation",
         id=operation.id,
         sentence=" ".join(sentences(draft, found)) or "Nothing is in the way: it starts now.",
         since=operation.created_at,
-        until=max(ends, default=draft.now) if len(ends) == len(found) else None,
+        until=_start_at_the_latest(draft, operation, found),
         waiting_for=tuple(facts(draft, obstacle) for obstacle in found),
     )
+
+
+def _start_at_the_latest(draft: Draft, operation: Operation, found: list[Obstacle]) -> datetime | None:
+    ends = [obstacle.until for obstacle in found if obstacle.until is not None]
+    if len(ends) < len(found):
+        return None
+    latest = max(ends, default=draft.now)
+    if not operation.kind.traits.planned:
+        return latest
+    # A window that is open now may have closed by then.
+    return windows.next_open(calendar.demands(draft, operation.vms, operation.rollout).values(), latest)
 
 
 def _of_started(draft: Draft, operation: Operation) -> Explanation:
@@ -122,7 +132,8 @@ def _sentence(draft: Draft, obstacle: Obstacle) -> str:
             f"Its time has come, but guests may not have seen it since the service started: it waits until {until}."
         ),
         ObstacleKind.UPDATE_DOMAIN: (
-            f"Another update domain is out: it waits until event {obstacle.event} on {other} has ended."
+            f"Another update domain is {_out(draft, obstacle)}: "
+            f"it waits until event {obstacle.event} on {other} has ended."
         ),
         ObstacleKind.VM_BUSY: _busy(draft, obstacle),
         ObstacleKind.EARLIER_DELETION: (
@@ -136,6 +147,11 @@ def _sentence(draft: Draft, obstacle: Obstacle) -> str:
         ObstacleKind.ROLLOUT: _paused(draft, obstacle),
         ObstacleKind.HOST_BUSY: f"Operation {obstacle.operation} of its host is not over: it waits for that.",
     }[obstacle.kind]
+
+
+def _out(draft: Draft, obstacle: Obstacle) -> str:
+    event = draft.world.events.get(obstacle.event or "")
+    return "announced" if event and event.status is Status.SCHEDULED else "out"
 
 
 def _busy(draft: Draft, obstacle: Obstacle) -> str:
@@ -163,11 +179,11 @@ def _window(draft: Draft, obstacle: Obstacle) -> str:
         return ""
     if obstacle.scope is not None:
         scope = draft.scope(obstacle.scope)
-        whose, windows = scope.name, scope.policy.windows
+        whose, hours = scope.name, scope.policy.windows
     else:
-        whose, windows = "its rollout", draft.rollout(obstacle.rollout or "").options.windows
+        whose, hours = "its rollout", draft.rollout(obstacle.rollout or "").options.windows
     opens = f"until {moment_told(obstacle.until)}" if obstacle.until else "which never opens with the others"
-    return f"It is outside the window of {whose} ({'; '.join(map(str, windows))}): it waits for it, {opens}."
+    return f"It is outside the window of {whose} ({'; '.join(map(str, hours))}): it waits for it, {opens}."
 
 
 def _paused(draft: Draft, obstacle: Obstacle) -> str:

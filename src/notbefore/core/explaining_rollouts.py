@@ -15,6 +15,7 @@ SAID = 3
 
 @dataclass(slots=True)
 class _Found:
+    since: datetime | None
     sentences: list[str] = field(default_factory=list)
     facts: list[Mapping[str, object]] = field(default_factory=list)
     until: datetime | None = None
@@ -34,19 +35,29 @@ def explain(
     more: int = 0,
 ) -> Explanation:
     """`live` are its operations, but for so many `more`; `waiting` some of the hosts whose turn it is."""
-    found = _Found()
-    since = rollout.opened_at or rollout.created_at
-    if not rollout.status.live:
-        found.sentences.append(f"It is over: {rollout.status} at {moment_told(rollout.ended_at)}.")
-        since = rollout.ended_at or since
-    elif rollout.status is RolloutStatus.PAUSED:
-        found.add(
-            f"It is paused: {rollout.why}. Nothing of it starts until it is resumed.", kind="paused", why=rollout.why
-        )
-    elif rollout.opened_at is None and not live:
-        _before_turn(draft, rollout, found)
-    if rollout.status.live:
-        _operations(draft, live, more, expiry_from, found)
+    found = _Found(since=rollout.since)
+    match rollout.status:
+        case RolloutStatus.PAUSED:
+            found.add(
+                f"It has been paused since {moment_told(rollout.since)}: {rollout.why.rstrip('.')}. "
+                "Nothing of it starts until it is resumed.",
+                kind="paused",
+                why=rollout.why,
+                since=rollout.since,
+            )
+        case RolloutStatus.CANCELING:
+            found.add(
+                f"It was cancelled at {moment_told(rollout.since)}: what had started goes on to its end.",
+                kind="canceling",
+                since=rollout.since,
+            )
+        case RolloutStatus.RUNNING if rollout.opened_at is None:
+            _before_turn(draft, rollout, found)
+        case RolloutStatus.RUNNING:
+            found.since = rollout.opened_at
+        case _:
+            found.sentences.append(f"It is over: {rollout.status} at {moment_told(rollout.ended_at)}.")
+    _operations(draft, live, more, expiry_from, found)
     if rollout.status is RolloutStatus.RUNNING and rollout.opened_at is not None:
         _hosts(draft, rollout, len(live) + more, waiting, found)
     if not found.sentences:
@@ -55,27 +66,28 @@ def explain(
         noun="rollout",
         id=rollout.id,
         sentence=" ".join(found.sentences),
-        since=since,
+        since=found.since,
         until=found.until,
         waiting_for=tuple(found.facts),
     )
 
 
 def _before_turn(draft: Draft, rollout: Rollout, found: _Found) -> None:
-    if rollout.turn == BEFORE_THE_FIRST:
+    verdict = rollout.verdict
+    if rollout.turn == BEFORE_THE_FIRST or (verdict and verdict.green):
         return
     if draft.now < rollout.opens_at:
+        found.since = rollout.opens_at - draft.timing.shortened(rollout.options.pause)
         found.until = rollout.opens_at
         found.add(
             f"It pauses before turn {rollout.turn + 1}, until {moment_told(rollout.opens_at)}.",
             kind="pause",
+            since=found.since,
             until=rollout.opens_at,
         )
     elif rollout.options.gate is not None:
-        verdict = rollout.verdict
-        said = (
-            f"it is red since it said {verdict.said!r} at {moment_told(verdict.at)}" if verdict else "it is being asked"
-        )
+        found.since = rollout.opens_at
+        said = f"at {moment_told(verdict.at)} it was red and said {verdict.said!r}" if verdict else "it is being asked"
         found.add(
             f"Turn {rollout.turn + 1} waits for its gate {rollout.options.gate}: {said}.",
             kind="gate",
@@ -86,9 +98,11 @@ def _before_turn(draft: Draft, rollout: Rollout, found: _Found) -> None:
 
 
 def _operations(draft: Draft, live: Sequence[str], more: int, expiry_from: datetime, found: _Found) -> None:
+    ends: list[datetime | None] = [None] * more
     for number, operation_id in enumerate(live):
         operation = draft.operation(operation_id)
         why = explaining.explain_operation(draft, operation, expiry_from)
+        ends.append(why.until)
         found.facts.append(
             {
                 "kind": "operation",
@@ -102,25 +116,30 @@ def _operations(draft: Draft, live: Sequence[str], more: int, expiry_from: datet
         )
         if number < SAID:
             found.sentences.append(f"{operation.host} is {operation.status}: {why.sentence}")
+    known = [end for end in ends if end is not None]
+    if known and len(known) == len(ends):
+        found.until = max(known)
     if len(live) > SAID:
-        found.sentences.append(f"{len(live) + more - SAID} more are under way.")
+        found.sentences.append(f"More hosts are under way: {len(live) + more - SAID}.")
 
 
 def _hosts(draft: Draft, rollout: Rollout, under_way: int, waiting: Sequence[Stop], found: _Found) -> None:
     if under_way >= rollout.options.batch and waiting:
         found.add(
-            f"Others of turn {rollout.turn + 1} wait: at most {rollout.options.batch} hosts at once.",
+            f"Others of turn {rollout.turn + 1} wait: the batch is {rollout.options.batch}.",
             kind="batch",
             batch=rollout.options.batch,
         )
         return
     hindered = list(_hindered(draft, waiting))
+    if hindered:
+        found.until = None
     for host, sentence, facts in hindered:
         found.facts.append({**facts, "host": host})
         if len(found.sentences) < 2 * SAID:
-            found.sentences.append(f"{host} has not got its turn: {sentence}")
+            found.sentences.append(f"{host} waits for its turn: {sentence}")
     if not hindered and waiting:
-        found.sentences.append(f"{names([stop.host for stop in waiting[:SAID]])} go next.")
+        found.sentences.append(f"Next: {names([stop.host for stop in waiting[:SAID]])}.")
 
 
 def _hindered(draft: Draft, waiting: Sequence[Stop]) -> Iterator[tuple[str, str, Mapping[str, object]]]:

@@ -49,6 +49,7 @@ def begin(draft: Draft, request: Request, order: dict[str, int]) -> Rollout:
         hosts=request.hosts,
         options=request.options,
         status=RolloutStatus.RUNNING,
+        since=draft.now,
         created_at=draft.now,
         opens_at=draft.now,
         due_at=draft.now,
@@ -219,7 +220,7 @@ def _holding(draft: Draft, part: turns.Part, rule: Rule) -> Iterator[Event]:
 def pause(draft: Draft, rollout: Rollout, why: str) -> None:
     if rollout.status is not RolloutStatus.RUNNING:
         raise _conflict(rollout, "only a running rollout can be paused")
-    draft.put_rollout(replace(rollout, status=RolloutStatus.PAUSED, why=why, due_at=None))
+    draft.put_rollout(replace(rollout, status=RolloutStatus.PAUSED, since=draft.now, why=why, due_at=None))
     draft.note("rollout.paused", rollout=rollout.id, why=why)
 
 
@@ -227,7 +228,15 @@ def resume(draft: Draft, rollout: Rollout) -> None:
     if rollout.status is not RolloutStatus.PAUSED:
         raise _conflict(rollout, "only a paused rollout can be resumed")
     draft.put_rollout(
-        replace(rollout, status=RolloutStatus.RUNNING, why="", failures=0, verdict=None, due_at=draft.now)
+        replace(
+            rollout,
+            status=RolloutStatus.RUNNING,
+            since=draft.now,
+            why="",
+            failures=0,
+            verdict=None,
+            due_at=draft.now,
+        )
     )
     draft.note("rollout.resumed", rollout=rollout.id)
     for operation in _live_operations(draft, rollout):
@@ -240,7 +249,7 @@ def cancel(draft: Draft, rollout: Rollout) -> None:
     if not rollout.status.live or rollout.status is RolloutStatus.CANCELING:
         raise _conflict(rollout, "only one that is running or paused can be cancelled")
     draft.note("rollout.canceled", rollout=rollout.id)
-    draft.put_rollout(replace(rollout, status=RolloutStatus.CANCELING, due_at=draft.now))
+    draft.put_rollout(replace(rollout, status=RolloutStatus.CANCELING, since=draft.now, why="", due_at=draft.now))
     for operation in _live_operations(draft, rollout):
         if operation.status is Status.SCHEDULED:
             ending.cancel(draft, operation)
@@ -252,7 +261,7 @@ def _live_operations(draft: Draft, rollout: Rollout) -> list[Operation]:
 
 
 def _end(draft: Draft, rollout: Rollout, status: RolloutStatus) -> None:
-    draft.put_rollout(replace(rollout, status=status, ended_at=draft.now, due_at=None))
+    draft.put_rollout(replace(rollout, status=status, since=draft.now, ended_at=draft.now, due_at=None))
     if status is RolloutStatus.COMPLETED:
         draft.note("rollout.completed", rollout=rollout.id)
 

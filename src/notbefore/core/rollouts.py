@@ -88,6 +88,8 @@ class Rollout:
     """The selector, as it was written."""
     options: Options
     status: RolloutStatus
+    since: datetime
+    """When it got this status."""
     created_at: datetime
     turn: int = BEFORE_THE_FIRST
     opens_at: datetime
@@ -99,7 +101,7 @@ class Rollout:
     failures: int = 0
     """Hosts that failed since it started or was resumed."""
     why: str = ""
-    """Why it is paused or was cancelled."""
+    """Why it is paused."""
     ended_at: datetime | None = None
     due_at: datetime | None = None
     """When tick should look at it next; None while it is paused or over."""

@@ -216,6 +216,7 @@ def _rollout(row: Row) -> Rollout:
         due_at=moments.optional(row[13]),
         by=row[14],
         reason=row[15],
+        since=moments.required(row[16]),
     )
 
 
@@ -237,6 +238,7 @@ def _row(rollout: Rollout) -> Row:
         moments.to_number(rollout.due_at),
         rollout.by,
         rollout.reason,
+        moments.to_number(rollout.since),
     )
 
 

@@ -206,6 +206,7 @@ rollouts = Table(
     Column("due_at", MOMENT),
     Column("author", NAME, nullable=False),
     Column("reason", Text, nullable=False),
+    Column("since", MOMENT, nullable=False),
     Index("rollouts_created", "created_at", "id"),
     _partial_index("rollouts_due", "due_at"),
 )

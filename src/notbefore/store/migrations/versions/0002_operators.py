@@ -75,6 +75,7 @@ def _create_rollouts() -> None:
         Column("due_at", MOMENT),
         Column("author", NAME, nullable=False),
         Column("reason", Text, nullable=False),
+        Column("since", MOMENT, nullable=False),
     )
     op.create_index("rollouts_created", "rollouts", ["created_at", "id"])
     _create_partial_index("rollouts_due", "rollouts", "due_at")

@@ -1,0 +1,328 @@
+"""Why a rollout is where it is: since when, until when, and what a person can do about it."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from tests.core.builders import DAY, HOUR, MINUTE, NOW, SECOND
+from tests.core.rolling_site import NOTICE, UPDATE, RollingSite, rolling_row
+
+from notbefore.core import explaining_rollouts
+from notbefore.core.explaining import Explanation
+from notbefore.core.operations import Kind
+from notbefore.core.rolling import GATE_AGAIN
+from notbefore.core.rollouts import Options, Rollout, StopStatus
+from notbefore.core.windows import parse_all
+
+
+def kinds(said: Explanation) -> list[object]:
+    return [fact["kind"] for fact in said.waiting_for]
+
+
+def halls(*, hosts: str = "ab", **options: Any) -> tuple[RollingSite, Rollout]:
+    """A lone VM on each host."""
+    site = RollingSite()
+    site.add_hosts(hosts)
+    for host in hosts:
+        site.add_vm(f"vm-{host}", host)
+    return site, site.begin(options=Options(**options))
+
+
+def test_it_has_just_been_started() -> None:
+    site, rollout = halls()
+    said = site.explain_rollout(rollout)
+    assert (said.noun, said.id, said.sentence) == ("rollout", rollout.id, "Nothing is in the way: it goes on now.")
+    assert (said.since, said.until, said.waiting_for) == (NOW, None, ())
+
+
+def test_it_waits_for_approval_and_others_for_the_batch() -> None:
+    site, rollout = halls()
+    site.roll()
+    said = site.explain_rollout(rollout)
+    assert said.sentence == (
+        "a is Scheduled: It waits for approval by vm-a, until 2026-03-01 12:15:00 UTC at the latest. "
+        "Others of turn 1 wait: the batch is 1."
+    )
+    assert (said.since, said.until) == (NOW, NOW + NOTICE)
+    (operation, batch) = said.waiting_for
+    assert {key: operation[key] for key in ("kind", "host", "status", "since", "until")} == {
+        "kind": "operation",
+        "host": "a",
+        "status": "Scheduled",
+        "since": NOW,
+        "until": NOW + NOTICE,
+    }
+    assert batch == {"kind": "batch", "batch": 1}
+
+
+def test_nobody_knows_how_long_a_driver_takes() -> None:
+    site, rollout = halls(batch=2)
+    site.roll()
+    site.approve_all(site.on("a"))
+    site.tick()
+    said = site.explain_rollout(rollout)
+    assert said.sentence == (
+        "a is Started: It is being carried out since 2026-03-01 12:00:00 UTC, try 1 of 3. "
+        "b is Scheduled: It waits for approval by vm-b, until 2026-03-01 12:15:00 UTC at the latest."
+    )
+    assert said.until is None
+
+
+def test_of_many_hosts_some_are_told_in_words() -> None:
+    site, rollout = halls(hosts="abcde", batch=5)
+    site.settle_now()
+    said = site.explain_rollout(rollout)
+    assert said.sentence.endswith("More hosts are under way: 2.")
+    assert "d is" not in said.sentence
+    assert kinds(said) == ["operation"] * 5
+    assert said.until == NOW + NOTICE
+    live = site.live_of(rollout.id)[:4]
+    draft = site.look(rollouts=[rollout.id], operations=live, targets=True)
+    some = explaining_rollouts.explain(draft, site.rollout(rollout), live, [], NOW, more=1)
+    assert some.sentence == said.sentence
+    assert some.until is None
+
+
+def test_who_goes_next() -> None:
+    site, rollout = halls(hosts="abc", batch=2)
+    site.roll()
+    site.cancel(site.on("a").id)
+    said = site.explain_rollout(rollout)
+    assert said.sentence.endswith("at the latest. Next: c.")
+
+
+def test_its_pause() -> None:
+    site = rolling_row()
+    rollout = site.begin(options=Options(pause=HOUR))
+    site.carry_on(until=NOW + NOTICE + UPDATE, takes=UPDATE)
+    ended = site.now
+    said = site.explain_rollout(rollout)
+    assert said.sentence == "It pauses before turn 2, until 2026-03-01 13:15:09 UTC."
+    assert (said.since, said.until) == (ended, ended + HOUR)
+    assert said.waiting_for == ({"kind": "pause", "since": ended, "until": ended + HOUR},)
+    site.wait(HOUR)
+    assert site.explain_rollout(rollout).sentence == "Nothing is in the way: it goes on now."
+
+
+def test_its_gate() -> None:
+    site, rollout = halls(gate="probe")
+    (ask,) = site.roll()
+    said = site.explain_rollout(rollout)
+    assert (said.sentence, said.since) == ("Turn 1 waits for its gate probe: it is being asked.", NOW)
+    assert said.waiting_for == ({"kind": "gate", "gate": "probe", "since": NOW},)
+    site.wait(SECOND)
+    site.hear_gate(ask, green=False, said="2 alarms")
+    said = site.explain_rollout(rollout)
+    assert said.sentence == (
+        "Turn 1 waits for its gate probe: at 2026-03-01 12:00:01 UTC it was red and said '2 alarms'."
+    )
+    assert (said.since, said.until) == (NOW, None)
+    assert said.waiting_for == ({"kind": "gate", "gate": "probe", "since": NOW, "said": "2 alarms"},)
+    site.wait(GATE_AGAIN)
+    site.hear_gate(ask)
+    assert site.explain_rollout(rollout).sentence == "Nothing is in the way: it goes on now."
+
+
+def test_it_is_paused_and_its_operations_wait_for_that() -> None:
+    site, rollout = halls()
+    site.roll()
+    site.wait(MINUTE)
+    site.pause(rollout, "paused by op: alarms.")
+    site.wait(DAY)
+    said = site.explain_rollout(rollout)
+    assert said.sentence == (
+        "It has been paused since 2026-03-01 12:01:00 UTC: paused by op: alarms. "
+        "Nothing of it starts until it is resumed. "
+        f"a is Scheduled: Its rollout {rollout.id} is paused (paused by op: alarms.): it waits until that is resumed."
+    )
+    assert (said.since, said.until) == (NOW + MINUTE, None)
+    assert said.waiting_for[0] == {"kind": "paused", "why": "paused by op: alarms.", "since": NOW + MINUTE}
+    operation = site.explain_operation(site.on("a"))
+    assert (operation.noun, operation.until, kinds(operation)) == ("operation", None, ["rollout"])
+
+
+def test_a_failure_has_paused_it() -> None:
+    site, rollout = halls()
+    site.roll()
+    site.approve_all(site.on("a"))
+    for _ in range(3):
+        for task in site.tick():
+            site.fail(task, "no power")
+        site.wait(5 * SECOND)
+    site.tick()
+    site.roll()
+    said = site.explain_rollout(rollout)
+    assert said.sentence == (
+        "It has been paused since 2026-03-01 12:00:15 UTC: 1 of its hosts failed, the last one a: vm-a: no power. "
+        "Nothing of it starts until it is resumed."
+    )
+
+
+def test_it_is_being_cancelled_and_then_over() -> None:
+    site, rollout = halls()
+    site.roll()
+    site.approve_all(site.on("a"))
+    site.tick()
+    site.wait(SECOND)
+    site.cancel_rollout(rollout)
+    said = site.explain_rollout(rollout)
+    assert said.sentence == (
+        "It was cancelled at 2026-03-01 12:00:01 UTC: what had started goes on to its end. "
+        "a is Started: It is being carried out since 2026-03-01 12:00:00 UTC, try 1 of 3."
+    )
+    assert (said.since, said.until, kinds(said)) == (NOW + SECOND, None, ["canceling", "operation"])
+    site.wait(MINUTE)
+    site.carry_on()
+    said = site.explain_rollout(rollout)
+    assert said.sentence == f"It is over: Canceled at {site.now:%Y-%m-%d %H:%M:%S} UTC."
+    assert (said.since, said.until, said.waiting_for) == (site.now, None, ())
+
+
+def test_another_update_domain_is_announced_or_out() -> None:
+    site = rolling_row()
+    other = site.schedule(Kind.HOST_REBOOT, "b")
+    rollout = site.begin(hosts="a")
+    site.roll()
+    said = site.explain_rollout(rollout)
+    event = site.event(other)
+    assert said.sentence == (
+        "a waits for its turn: Another update domain is announced: "
+        f"it waits until event {event.id} on web (web-1) has ended."
+    )
+    assert (said.since, said.until) == (NOW, None)
+    assert said.waiting_for == (
+        {
+            "kind": "update-domain",
+            "scope": "group:web",
+            "event": event.id,
+            "operation": other.id,
+            "resources": ["web-1"],
+            "since": NOW,
+            "host": "a",
+        },
+    )
+    site.wait(SECOND)
+    site.approve_all(other)
+    site.tick()
+    said = site.explain_rollout(rollout)
+    assert said.sentence.startswith("a waits for its turn: Another update domain is out: it waits until event")
+    assert said.waiting_for[0]["since"] == NOW + SECOND
+
+
+def test_a_budget_and_other_maintenance_of_the_host() -> None:
+    site = RollingSite()
+    site.add_hosts("abc")
+    site.add_group("web", max_unavailable="1")
+    for host in "abc":
+        site.add_vm(f"web-{host}", host, group="web")
+    direct = site.schedule(Kind.HOST_REBOOT, "b")
+    rollout = site.begin(options=Options(batch=3))
+    site.roll()
+    said = site.explain_rollout(rollout)
+    budget = (
+        "waits for its turn: max_unavailable 1 of web allows 1 of its 3 VMs out at once: "
+        f"it waits until event {site.event(direct).id} has ended."
+    )
+    assert said.sentence == (
+        f"a {budget} b waits for its turn: Operation {direct.id} of its host is not over: it waits for that. "
+        f"b {budget} c {budget}"
+    )
+    assert [(fact["host"], fact["kind"]) for fact in said.waiting_for] == [
+        ("a", "budget"),
+        ("b", "host-busy"),
+        ("b", "budget"),
+        ("c", "budget"),
+    ]
+
+
+def test_a_users_action_may_use_up_a_budget() -> None:
+    site = RollingSite()
+    site.add_hosts("ab")
+    site.add_group("web", min_available=1)
+    for host in "ab":
+        site.add_vm(f"web-{host}", host, group="web")
+    restart = site.schedule(Kind.RESTART, "web-b")
+    site.approve_all(restart)
+    site.tick()
+    rollout = site.begin(hosts="a")
+    site.roll()
+    said = site.explain_rollout(rollout)
+    assert said.sentence == (
+        "a waits for its turn: min_available 1 of web allows 1 of its 2 VMs out at once: "
+        f"it waits until event {site.event(restart).id} has ended."
+    )
+
+
+def test_a_budget_that_can_no_longer_be_met() -> None:
+    site = RollingSite()
+    site.add_hosts("a")
+    site.add_group("web")
+    for name in ("web-0", "web-1"):
+        site.add_vm(name, "a", group="web")
+    rollout = site.begin()
+    site.roll()
+    site.set_policy("group:web", max_unavailable="1")
+    site.approve_all(site.on("a"))
+    said = site.explain_rollout(rollout)
+    assert said.sentence == (
+        "a is Scheduled: The budget can never be met: max_unavailable 1 of web allows 1 of its 2 VMs out at once. "
+        "Change the budget."
+    )
+    site.cancel(site.on("a").id)
+    site.stops[rollout.id, "a"] = replace(site.stop(rollout, "a"), status=StopStatus.WAITING)
+    said = site.explain_rollout(rollout)
+    assert said.sentence.startswith("a waits for its turn: The budget can never be met")
+
+
+def test_the_window_of_the_rollout_and_of_a_group() -> None:
+    site = rolling_row()
+    site.set_policy("group:web", windows=parse_all(["daily 22:00-23:00 UTC"]))
+    rollout = site.begin(
+        hosts="a", options=Options(windows=parse_all(["daily 22:30-04:00 UTC", "sat 01:00-02:00 UTC"]))
+    )
+    site.roll()
+    site.approve_all(site.on("a"))
+    said = site.explain_rollout(rollout)
+    opens = NOW.replace(hour=22, minute=30)
+    assert said.sentence == (
+        "a is Scheduled: It is outside the window of web (daily 22:00-23:00 UTC): "
+        "it waits for it, until 2026-03-01 22:30:00 UTC. It is outside the window of its rollout "
+        "(daily 22:30-04:00 UTC; sat 01:00-02:00 UTC): it waits for it, until 2026-03-01 22:30:00 UTC."
+    )
+    assert said.until == opens
+    waiting = said.waiting_for[0]["waiting_for"]
+    assert waiting == [
+        {"kind": "window", "until": opens, "scope": "group:web"},
+        {"kind": "window", "until": opens, "rollout": rollout.id},
+    ]
+
+
+def test_until_heeds_a_window_that_will_have_closed() -> None:
+    site = rolling_row()
+    operation = site.schedule(Kind.HOST_UPDATE, "a")
+    site.set_policy("group:web", windows=parse_all(["daily 11:00-12:10 UTC"]))
+    said = site.explain_operation(operation)
+    assert said.sentence == "It waits for approval by web (web-0), until 2026-03-01 12:15:00 UTC at the latest."
+    assert said.until == NOW - HOUR + timedelta(days=1)
+    site.wait(NOTICE)
+    site.set_policy("group:web", windows=parse_all(["daily 11:00-12:00 UTC"]))
+    site.add_vm("db", "a")
+    said = site.explain_operation(operation)
+    assert said.until == NOW - HOUR + timedelta(days=1)
+
+
+def test_windows_that_never_open_together() -> None:
+    site = rolling_row()
+    site.add_vm("db", "a")
+    operation = site.schedule(Kind.HOST_UPDATE, "a")
+    site.set_policy("group:web", windows=parse_all(["daily 14:00-15:00 UTC"]))
+    site.set_policy("vm:db", windows=parse_all(["daily 15:00-16:00 UTC"]))
+    site.approve_all(operation)
+    said = site.explain_operation(operation)
+    assert said.sentence == (
+        "It is outside the window of db (daily 15:00-16:00 UTC): it waits for it, which never opens with the others. "
+        "It is outside the window of web (daily 14:00-15:00 UTC): it waits for it, which never opens with the others."
+    )
+    assert said.until is None
+    site.tick()
+    assert site.operation(operation).held

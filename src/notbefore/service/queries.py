@@ -96,6 +96,8 @@ def operations(
     **how: Any,
 ) -> View:
     """Filters and direction as in the store's list."""
+    if not seeing.may_ask_for(how, seen):
+        return _page([], limit, "id")
     with service.store.read() as reader:
         found = reader.list_operations(after, limit, live, seen=seen, **how)
         draft = _draft(service, reader.load(operations=[operation.id for operation in found]), seen)

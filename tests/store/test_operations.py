@@ -236,8 +236,8 @@ def test_pages_of_operations(store: Store) -> None:
 
 def test_pages_of_events(store: Store) -> None:
     first = event("Z", "o", "group:web", created_at=NOW - MINUTE, resources=("web-1", "web-10"))
-    second = event("A", "o", "group:pool", resources=("web-10",))
-    third = event("B", "o", "group:web", status=Status.COMPLETED, resources=("web-0", "web-1"))
+    second = event("A", "p", "group:pool", resources=("web-10",))
+    third = event("B", "q", "group:web", status=Status.COMPLETED, resources=("web-0", "web-1"))
     keep(store, third, second, first)
     with store.read() as reader:
         assert reader.list_events(None, 2, None) == [first, second]

@@ -127,6 +127,7 @@ vm_operations = Table(
     Column("operation", NAME, primary_key=True),
     Column("event", NAME),
     Index("vm_operations_operation", "operation"),
+    sqlite_with_rowid=False,
 )
 
 events = Table(

@@ -26,6 +26,7 @@ def upgrade() -> None:
         Column("vm", NAME, primary_key=True),
         Column("operation", NAME, primary_key=True),
         Column("event", NAME),
+        sqlite_with_rowid=False,
     )
     op.create_index("vm_operations_operation", "vm_operations", ["operation"])
     _fill_vm_operations()

@@ -115,7 +115,7 @@ class Accepting:
 
     def carry_out(self, task: Task, now: datetime) -> Outcome:
         self.asked.append(task)
-        letter = self._letterbox.wait((task.operation, task.attempt), PATIENCE)
+        letter = self._letterbox.wait((task.operation, task.attempt), 3 * PATIENCE)
         return NotYet(again_at=now) if letter is None else letter
 
 

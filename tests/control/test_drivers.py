@@ -1,0 +1,29 @@
+"""What the outside of a webhook driver tells, over HTTP."""
+
+from tests.control.running import Control
+
+from notbefore.control import documented
+from notbefore.service import ticking
+
+
+def test_a_result_is_taken_once_and_refused_with_the_state(fleet: Control) -> None:
+    [operation] = fleet.post("/v1/operations", {"kind": "hardware-failure", "names": ["host-a"]})["operations"]
+    path = f"/v1/operations/{operation['id']}/result"
+    result = {"attempt": 1, "done": operation["vms"], "failures": {}}
+    refused = fleet.ask("POST", path, result)
+    assert (refused.status, refused.message) == (409, "nobody waits for results here: only a webhook driver does")
+    fleet.service.awaits_results = True
+    (task,) = ticking.tick(fleet.service)
+    result["done"] = list(task.vms)
+    documented.Operation.model_validate(fleet.post(path, result))
+    fleet.post(path, result)
+    failed = {"attempt": 1, "failures": dict.fromkeys(task.vms, "no room")}
+    refused = fleet.ask("POST", path, failed)
+    assert (refused.status, refused.json["error"]["facts"]["done"]) == (409, list(task.vms))
+    refused = fleet.ask("POST", path, {**result, "attempt": 2})
+    assert (refused.status, refused.json["error"]["facts"]["attempt"]) == (409, 1)
+    assert fleet.ask("POST", "/v1/operations/none/result", result).status == 404
+    for wrong in ({}, {"attempt": 0}, {"attempt": 1, "done": "all"}, {**result, "when": "now"}):
+        assert fleet.ask("POST", path, wrong).status == 400
+    (told,) = fleet.get("/v1/history?action=driver.answered")["items"]
+    assert (told["operation"], told["by"]) == (operation["id"], "operator:admin")

@@ -16,8 +16,14 @@ from notbefore.service import maintenance
 from notbefore.service.calls import SYSTEM
 
 FACTOR = 3.0
-TABLES = ("scopes", "operations", "events", "journal")
-"""Those that scheduling writes to."""
+TABLES = {
+    "scopes": "rowid",
+    "operations": "rowid",
+    "vm_operations": "operation, vm",
+    "events": "rowid",
+    "journal": "rowid",
+}
+"""Those that scheduling writes to, and the order in which it does."""
 
 PRAGMAS = ("PRAGMA synchronous = FULL", "PRAGMA cache_size = -8192", "PRAGMA temp_store = MEMORY")
 """As in the store."""
@@ -66,7 +72,10 @@ def _new_rows(before: Path, after: Path) -> Rows:
 
 def _rows(database: Path) -> Rows:
     with closing(sqlite3.connect(database)) as connection:
-        return {table: connection.execute(f"SELECT * FROM {table} ORDER BY rowid").fetchall() for table in TABLES}
+        return {
+            table: connection.execute(f"SELECT * FROM {table} ORDER BY {order}").fetchall()
+            for table, order in TABLES.items()
+        }
 
 
 def _sets(rows: Rows) -> dict[str, set[tuple[Any, ...]]]:

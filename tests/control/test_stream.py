@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -156,7 +157,7 @@ def test_heartbeats_show_that_it_lives_and_find_out_who_may_no_longer_read(tmp_p
             assert [next(stream.blocks()) for _ in range(3)][1:] == [[": alive"], [": alive"]]
             with control.service.store.write() as transaction:
                 transaction.revoke_token(made["id"], control.service.clock.now())
-            assert all(block == [": alive"] for block in stream.blocks())
+            assert len(list(islice(stream.blocks(), 100))) < 100
 
 
 def test_it_ends_at_once_when_the_server_stops(tmp_path: Path) -> None:

@@ -65,9 +65,15 @@ class Teller:
             follower.wait(0.005)
         return found
 
-    def positions(self, **filters: Any) -> list[int]:
+    def positions(self, action: str = "", **about: str) -> list[int]:
+        """Of the entries that are so; an action may be the beginning of one."""
         with self.service.store.read() as reader:
-            return [position for position, _ in reader.journal(limit=2000, **filters)]
+            entries = reader.journal(limit=2000)
+        return [
+            position
+            for position, entry in entries
+            if entry.action.startswith(action) and all(getattr(entry, name) == value for name, value in about.items())
+        ]
 
     @contextmanager
     def delivering(self, pauses: Pauses = SHORT, *, allow_private: bool = True) -> Iterator[Worker]:

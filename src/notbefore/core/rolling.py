@@ -16,6 +16,8 @@ GATE_LEASE = timedelta(seconds=60)
 """How long a gate may take to answer before it is asked again."""
 GATE_AGAIN = timedelta(seconds=10)
 """How soon a red gate is asked again."""
+GATE_BREATH = timedelta(seconds=1)
+"""That at least, whatever the speed: what it asks is not ours."""
 
 RESULTS = {
     Status.COMPLETED: StopStatus.DONE,
@@ -140,7 +142,8 @@ def hear_gate(draft: Draft, rollout_id: str, turn: int, verdict: Verdict) -> Non
             gate=rollout.options.gate,
             said=verdict.said,
         )
-    due_at = draft.now if verdict.green else draft.now + GATE_AGAIN
+    again = max(draft.timing.shortened(GATE_AGAIN), GATE_BREATH)
+    due_at = draft.now if verdict.green else draft.now + again
     running = rollout.status is RolloutStatus.RUNNING
     draft.put_rollout(replace(rollout, verdict=verdict, due_at=due_at if running else rollout.due_at))
 

@@ -3,13 +3,14 @@
 import sqlite3
 import stat
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Run
 from tests.control.running import running
 
-from notbefore.cli import offline
+from notbefore.cli import offline, times
 from notbefore.core import errors
 
 
@@ -47,6 +48,28 @@ def test_tokens_over_the_api(cli: Run) -> None:
     assert cli("token", "revoke", made["id"], "--yes", "--json").json["revoked_at"]
     assert "there is no token" in cli("token", "revoke", made["id"]).err
     assert "is not a token name" in cli("token", "create", "a b").err
+
+
+def test_a_tenants_token(cli: Run, run: Run, data: Path) -> None:
+    what = ("--role", "tenant", "--scopes", "web-*,vm:db", "--expires", "90d")
+    for where in ((), ("--offline", "--data", str(data))):
+        made = cli("token", "create", "shop", *what, *where, "--reason", "the shop", "--json").json
+        assert (made["role"], made["scopes"]) == ("tenant", "web-*,vm:db")
+        assert times.read(made["expires_at"]) - times.read(made["created_at"]) == timedelta(days=90)
+        assert "web-*,vm:db" in cli("token", "list", *where).out
+        assert "a tenant's token is for some scopes" in cli("token", "create", "x", "--role", "tenant", *where).err
+        assert "'soon' is not a duration" in cli("token", "create", "x", "--expires", "soon", *where).err
+    assert cli("token", "create", "x", "--role", "king").code == 2
+    [entry] = [each for each in cli("history", "--json").json if each["data"].get("name") == "shop"]
+    assert (entry["reason"], entry["origin"]) == ("the shop", "127.0.0.1")
+
+
+def test_every_command_that_changes_something_takes_a_reason(fresh: Run) -> None:
+    assert fresh("vm", "remove", "db", "--yes", "--reason", "zu groß & alt").code == 0
+    [removed] = [each for each in fresh("history", "--json").json if each["action"] == "vm.removed"]
+    assert removed["reason"] == "zu groß & alt"
+    assert "Notbefore-Reason must be" in fresh("host", "cordon", "host-a", "--reason", "a\nb").err
+    assert fresh("history", "--reason", "x").code == 2
 
 
 def test_backup(run: Run, data: Path, tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from datetime import timedelta
 
 from tests.core.builders import DAY, MINUTE, NOW, SECOND, Site, row
 
+from notbefore.core import explaining
+from notbefore.core.driving import Standing
 from notbefore.core.fleet import Listening, ScopeKind
 from notbefore.core.operations import Kind, Status
 
@@ -203,3 +205,29 @@ def test_what_is_over() -> None:
     site.cancel(operation.id)
     said = site.explain(site.event(operation))
     assert (said.sentence, said.until) == ("It is over: Canceled at 2026-03-01 12:01:30 UTC.", None)
+
+
+def test_calls_to_the_driver_that_wait_for_their_turn() -> None:
+    site = Site()
+    site.add_host("a")
+    site.add_vm("db", "a")
+    operation = site.schedule(Kind.HARDWARE_FAILURE, "a")
+    site.tick()
+    standing = Standing(waiting=2, under_way=7, at_once=8, at_once_per_host=None)
+    homeless = site.explain(site.event(operation))
+    assert explaining.with_standing(homeless, standing) == homeless
+    site.add_host("c")
+    site.tick()
+    found = explaining.with_standing(site.explain(site.event(operation)), standing)
+    assert found.sentence.endswith("2 calls to the driver must wait: 7 of at most 8 are under way.")
+    (waiting,) = found.waiting_for
+    assert (waiting["kind"], waiting["calls_waiting"], waiting["calls_under_way"], waiting["at_once"]) == (
+        "driver",
+        2,
+        7,
+        8,
+    )
+    one = replace(standing, waiting=1, at_once_per_host=2)
+    assert explaining.with_standing(site.explain(site.event(operation)), one).sentence.endswith(
+        "1 call to the driver must wait: 7 of at most 8, 2 for each host are under way."
+    )

@@ -138,6 +138,10 @@ def test_what_is_told_from_outside_reaches_the_one_who_waits(sqlite_store: Store
     with accepting(sqlite_store) as (rig, driver):
         (operation,) = rig.schedule(Kind.HARDWARE_FAILURE, "host-a")
         wait_for(lambda: len(driver.asked) == 1)
+        (other,) = rig.schedule(Kind.HARDWARE_FAILURE, "host-b")
+        waits = "1 call to the driver must wait: 1 of at most 1 are under way."
+        wait_for(lambda: waits in queries.explain_operation(rig.service, other["id"])["sentence"])
+        assert waits in queries.explain_event(rig.service, other["events"][0]["id"])["sentence"]
         (task,) = driver.asked
         answering.answer(rig.service, OPERATOR, task.operation, attempt=1, done=task.vms)
         wait_for(lambda: rig.actions(action="driver.finished") == ["driver.finished"])

@@ -50,6 +50,17 @@ class Finished:
 Outcome = NotYet | Finished
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """An operation's calls to the driver that wait for their turn, because enough others are under way."""
+
+    waiting: int
+    under_way: int
+    """In all."""
+    at_once: int
+    at_once_per_host: int | None
+
+
 def advance(draft: Draft, operation: Operation, process: str, claim_until: datetime) -> Task | None:
     """The next step of a Started operation: end it, hold it, or claim it and say what the driver must do."""
     started_at = operation.started_at or draft.now

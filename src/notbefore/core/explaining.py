@@ -6,6 +6,7 @@ from datetime import datetime
 
 from notbefore.core import budgets, calendar, windows
 from notbefore.core.draft import Draft, names
+from notbefore.core.driving import Standing
 from notbefore.core.obstacles import Obstacle, ObstacleKind, obstacles
 from notbefore.core.operations import Event, Operation, Status
 
@@ -65,6 +66,20 @@ def _start_at_the_latest(draft: Draft, operation: Operation, found: list[Obstacl
         return latest
     # A window that is open now may have closed by then.
     return windows.next_open(calendar.demands(draft, operation.vms, operation.rollout).values(), latest)
+
+
+def with_standing(explanation: Explanation, standing: Standing) -> Explanation:
+    """With what only the process knows that calls the driver."""
+    if not any(facts["kind"] == "driver" for facts in explanation.waiting_for):
+        return explanation
+    calls = "1 call" if standing.waiting == 1 else f"{standing.waiting} calls"
+    of_host = f", {standing.at_once_per_host} for each host" if standing.at_once_per_host else ""
+    said = (
+        f"{calls} to the driver must wait: {standing.under_way} of at most {standing.at_once}{of_host} are under way."
+    )
+    more = {"calls_waiting": standing.waiting, "calls_under_way": standing.under_way, "at_once": standing.at_once}
+    waiting = ({**facts, **more} if facts["kind"] == "driver" else facts for facts in explanation.waiting_for)
+    return replace(explanation, sentence=f"{explanation.sentence} {said}", waiting_for=tuple(waiting))
 
 
 def _of_started(draft: Draft, operation: Operation) -> Explanation:

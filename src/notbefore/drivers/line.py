@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from notbefore.clock import Clock
-from notbefore.core.driving import Finished, NotYet, Outcome, Task
+from notbefore.core.driving import Finished, NotYet, Outcome, Standing, Task
 from notbefore.drivers.interface import Driver
 from notbefore.drivers.terms import Terms
 
@@ -62,6 +62,18 @@ class Line:
             self._orders[order] = None
             self._waiting |= {_Call(order, part): None for part in parts}
             self._call_next()
+
+    def standing(self, operation: str) -> Standing | None:
+        """None: nothing of it waits here."""
+        with self._changed:
+            waiting = sum(call.part.operation == operation for call in self._waiting)
+            under_way = self._under_way.total()
+        if not waiting:
+            return None
+        terms = self._terms
+        return Standing(
+            waiting=waiting, under_way=under_way, at_once=terms.at_once, at_once_per_host=terms.at_once_per_host
+        )
 
     def stop(self, seconds: float = STOP_SECONDS) -> None:
         """What waits is dropped, what is under way is told; of what is not complete then, what is done is answered."""

@@ -12,6 +12,7 @@ import structlog
 from notbefore.clock import Clock
 from notbefore.core import delay, errors
 from notbefore.core.draft import Changes, Draft, World
+from notbefore.core.driving import Standing
 from notbefore.core.operations import Status
 from notbefore.core.timing import Timing
 from notbefore.outgoing import Outgoing
@@ -111,6 +112,8 @@ class Service:
         self.give_grace()
         self.nudge = threading.Event()
         """Set when there may be something for tick to do."""
+        self.standing: Callable[[str], Standing | None] = lambda _: None
+        """Which calls to the driver wait for their turn, as far as this process makes them."""
         self.awaits_results = False
         """Whether the driver's outside may tell by itself what became of a call."""
         self.writable = True

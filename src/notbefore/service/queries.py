@@ -142,7 +142,7 @@ def explain_event(service: Service, event_id: str, seen: Selector | None = None)
         world = _with_targets(reader, world, event.operation)
     draft = _draft(service, world)
     found = explaining.explain_event(draft, draft.event(event.id), service.expiry_from)
-    return views.explanation(seeing.explanation(draft, found, seen))
+    return views.explanation(seeing.explanation(draft, _standing(service, found, event.operation), seen))
 
 
 def explain_operation(service: Service, operation_id: str, seen: Selector | None = None) -> View:
@@ -152,7 +152,12 @@ def explain_operation(service: Service, operation_id: str, seen: Selector | None
         world = _with_targets(reader, world, operation_id)
     draft = _draft(service, world)
     found = explaining.explain_operation(draft, draft.operation(operation_id), service.expiry_from)
-    return views.explanation(seeing.explanation(draft, found, seen))
+    return views.explanation(seeing.explanation(draft, _standing(service, found, operation_id), seen))
+
+
+def _standing(service: Service, found: explaining.Explanation, operation_id: str) -> explaining.Explanation:
+    standing = service.standing(operation_id)
+    return found if standing is None else explaining.with_standing(found, standing)
 
 
 def _with_targets(reader: Reader, world: World, operation_id: str) -> World:

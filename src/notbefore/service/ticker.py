@@ -36,6 +36,7 @@ class Ticker:
         self._service = service
         self._terms = terms or Terms()
         self._line = Line(driver, self._terms, service.clock, self._take)
+        service.standing = self._line.standing
         self._stopping = threading.Event()
         self._answers: deque[ticking.Report] = deque()
         self._under_way: dict[str, Task] = {}

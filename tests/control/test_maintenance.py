@@ -25,7 +25,7 @@ def test_a_restart_is_announced_explained_approved_and_journalled(fleet: Control
     assert fleet.get("/v1/operations?live=true&host=host-a&kind=restart")["items"] == [operation]
     assert fleet.get("/v1/operations?live=false")["items"] == []
 
-    explanation = documented.Explanation.model_validate(fleet.get(f"/v1/events/{event['id']}/explanation"))
+    explanation = documented.EventExplanation.model_validate(fleet.get(f"/v1/events/{event['id']}/explanation"))
     assert "web (web-0)" in explanation.sentence
     assert explanation.waiting_for[0]["kind"] == "approval"
 

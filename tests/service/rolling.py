@@ -61,10 +61,12 @@ class Rolling(Rig):
 
     @property
     def is_due(self) -> bool:
-        return self.next_due is not None and self.next_due <= self.clock.now()
+        due = self.next_due
+        return due is not None and due <= self.clock.now()
 
     def pass_time(self, **duration: float) -> None:
-        end = self.clock.now() + timedelta(**duration)
+        """So long at speed 1."""
+        end = self.clock.now() + self.service.timing.shortened(timedelta(**duration))
         self.step()
         while (due := self.next_due) is not None and due <= end:
             self.clock.not_below(due)
@@ -82,6 +84,11 @@ class Rolling(Rig):
 
     def why(self, rollout: str) -> str:
         return str(rollouts.explain(self.service, rollout)["sentence"])
+
+    def waits_for(self, rollout: str, kind: str) -> dict[str, Any]:
+        """The first that it waits for of that kind."""
+        found = rollouts.explain(self.service, rollout)["waiting_for"]
+        return next((facts for facts in found if facts["kind"] == kind), {"kind": [each["kind"] for each in found]})
 
     @property
     def journal(self) -> list[dict[str, Any]]:

@@ -229,5 +229,5 @@ def test_calls_to_the_driver_that_wait_for_their_turn() -> None:
     )
     one = replace(standing, waiting=1, at_once_per_host=2)
     assert explaining.with_standing(site.explain(site.event(operation)), one).sentence.endswith(
-        "1 call to the driver must wait: 7 of at most 8, 2 for each host are under way."
+        "1 call to the driver must wait: 7 of at most 8 are under way, and at most 2 for each host."
     )

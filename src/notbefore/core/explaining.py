@@ -73,9 +73,9 @@ def with_standing(explanation: Explanation, standing: Standing) -> Explanation:
     if not any(facts["kind"] == "driver" for facts in explanation.waiting_for):
         return explanation
     calls = "1 call" if standing.waiting == 1 else f"{standing.waiting} calls"
-    of_host = f", {standing.at_once_per_host} for each host" if standing.at_once_per_host else ""
+    of_host = f", and at most {standing.at_once_per_host} for each host" if standing.at_once_per_host else ""
     said = (
-        f"{calls} to the driver must wait: {standing.under_way} of at most {standing.at_once}{of_host} are under way."
+        f"{calls} to the driver must wait: {standing.under_way} of at most {standing.at_once} are under way{of_host}."
     )
     more = {"calls_waiting": standing.waiting, "calls_under_way": standing.under_way, "at_once": standing.at_once}
     waiting = ({**facts, **more} if facts["kind"] == "driver" else facts for facts in explanation.waiting_for)

@@ -3,7 +3,7 @@
 import hashlib
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TypeVar
 from urllib.parse import urljoin, urlsplit
@@ -46,8 +46,9 @@ class _FailedError(errors.NotbeforeError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receiver:
     url: str
-    secret: str
+    secret: str = field(repr=False)
     completion_seconds: float
+    """Until what was only accepted must be done."""
 
 
 class WebhookDriver:

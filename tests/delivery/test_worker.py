@@ -187,6 +187,25 @@ def test_what_was_told_is_told_again_from_a_position(teller: Teller) -> None:
     assert sorted(event["id"] for event in receiver.taken[3:]) == [str(first + 1), str(first + 2)]
 
 
+def test_an_answer_from_before_a_replay_does_not_count_for_it(teller: Teller) -> None:
+    answering = threading.Event()
+
+    def hang(event: dict[str, Any]) -> Answer:
+        second = event["id"] == str(teller.positions(event="A")[1])
+        return (200, {}) if not second or answering.wait(10) else (500, {})
+
+    with receiving(hang) as receiver, teller.delivering():
+        position = teller.subscribe(receiver, types=["event.*"])["position"]
+        teller.approve("A", "A")
+        first, second = teller.positions(event="A")
+        receiver.until(lambda receiver: len(receiver.asked) == 2)
+        subscriptions.replay(teller.service, SYSTEM, "pager", position)
+        teller.until(pending=2)
+        answering.set()
+        receiver.until(lambda receiver: len(receiver.taken) == 4)
+    assert [int(event["id"]) for event in receiver.taken] == [first, second, first, second]
+
+
 def test_a_private_address_is_not_sent_to_once_that_is_no_longer_allowed(teller: Teller) -> None:
     with receiving() as receiver:
         teller.subscribe(receiver, types=["event.*"])

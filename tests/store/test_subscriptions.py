@@ -46,6 +46,9 @@ def test_a_subscription_comes_back_as_it_was_put(store: Store) -> None:
         assert reader.subscriptions.page("chat", 10) == [claimed]
         assert reader.subscriptions.active() == [claimed, CHAT]
         assert reader.subscriptions.count() == 2
+    with store.write() as transaction:
+        transaction.subscriptions.release_claims()
+        assert transaction.subscriptions.named("pager") == PAGER
     parked = replace(PAGER, status=State.PARKED, why="it is gone", position=8, url="https://other.example/")
     with store.write() as transaction:
         transaction.subscriptions.put(parked)

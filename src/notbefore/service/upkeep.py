@@ -47,6 +47,7 @@ def resume(service: Service, *, alone: bool) -> None:
         _show_life(service, session)
         if alone:
             session.transaction.release_claims(None)
+            session.transaction.subscriptions.release_claims()
             session.transaction.rollouts.make_due(session.now)
 
     service.transact(work)

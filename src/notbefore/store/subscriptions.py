@@ -6,9 +6,11 @@ from datetime import datetime
 from enum import StrEnum
 
 import msgspec
-from sqlalchemy import and_, bindparam, delete, exists, func, or_, select
+from sqlalchemy import and_, bindparam, delete, exists, func, null, or_, select, update
 
+from notbefore.core.selecting import Selector
 from notbefore.store import moments, schema
+from notbefore.store.listing import Listing, equal, named
 from notbefore.store.session import Query, Row, Session, Upsert
 
 _S, _D = schema.subscriptions.c, schema.deliveries.c
@@ -56,19 +58,20 @@ class Delivery:
 
 _PUT = Upsert(schema.subscriptions, fixed=("created_at", "author"))
 _PUT_DELIVERY = Upsert(schema.deliveries, fixed=("lane",))
-_PAGE = Query(
-    select(schema.subscriptions)
-    .where(_S.name > bindparam("after", type_=schema.NAME))
-    .order_by(_S.name)
-    .limit(bindparam("limit"))
+_LISTING = Listing(
+    select(schema.subscriptions),
+    schema.subscriptions,
+    by=("name",),
+    filters={"status": equal("status", "status"), "name": named("name")},
 )
 _ACTIVE = Query(select(schema.subscriptions).where(_S.status == State.ACTIVE.value).order_by(_S.created_at, _S.id))
 _NAMED = Query(
     select(schema.subscriptions)
     .where(or_(_S.id == bindparam("wanted", type_=schema.NAME), _S.name == bindparam("wanted", type_=schema.NAME)))
-    .order_by((_S.name == bindparam("wanted", type_=schema.NAME)).desc())
+    .order_by((_S.id == bindparam("wanted", type_=schema.NAME)).desc())
 )
 _COUNT = Query(select(func.count()).select_from(schema.subscriptions))
+_RELEASE = Query(update(schema.subscriptions).values(claimed_by=null(), claimed_until=null()))
 _REMOVE = Query(delete(schema.subscriptions).where(_S.id == bindparam("wanted")))
 _OF = _D.subscription == bindparam("subscription")
 _DROP_ALL = Query(delete(schema.deliveries).where(_OF))
@@ -109,16 +112,25 @@ class Subscriptions:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def page(self, after: str | None, limit: int) -> list[Subscription]:
-        """By name, beyond the name `after`."""
-        return [_subscription(row) for row in self._session.rows(_PAGE, after=after or "", limit=limit)]
+    def page(
+        self,
+        after: str | None,
+        limit: int,
+        *,
+        descending: bool = False,
+        name: Selector | None = None,
+        status: State | None = None,
+    ) -> list[Subscription]:
+        """By name, beyond the name `after`, or `descending` before it."""
+        rows = _LISTING.page(self._session, after=after, limit=limit, descending=descending, name=name, status=status)
+        return [_subscription(row) for row in rows]
 
     def active(self) -> list[Subscription]:
         """All that are not parked, oldest first."""
         return [_subscription(row) for row in self._session.rows(_ACTIVE)]
 
     def named(self, wanted: str) -> Subscription | None:
-        """By name, or by id."""
+        """By id, or by name."""
         row = self._session.row(_NAMED, wanted=wanted)
         return None if row is None else _subscription(row)
 
@@ -127,6 +139,10 @@ class Subscriptions:
 
     def put(self, subscription: Subscription) -> None:
         self._session.upsert(_PUT, [_row(subscription)])
+
+    def release_claims(self) -> None:
+        """Of all processes."""
+        self._session.run(_RELEASE)
 
     def remove(self, subscription: str) -> None:
         """By id, with all that it has still to be told."""

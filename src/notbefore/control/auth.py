@@ -63,7 +63,9 @@ class Gate:
 
 
 def _fitting(routes: Sequence[BaseRoute], scope: Scope) -> BaseRoute | None:
-    return next((route for route in routes if route.matches(dict(scope))[0] is Match.FULL), None)
+    # Matching writes into the scope, which is not the gate's.
+    own = dict(scope)
+    return next((route for route in routes if route.matches(own)[0] is Match.FULL), None)
 
 
 def _bearer(headers: Iterable[tuple[bytes, bytes]]) -> str:

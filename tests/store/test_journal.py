@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from sqlalchemy import delete, select
@@ -138,7 +139,7 @@ def test_pages_are_stable_while_others_write(store: Store, newest_first: bool) -
     with store.read() as reader:
         before = [seq for seq, _ in reader.journal(host="a", newest_first=newest_first)]
     found: list[int] = []
-    place: dict[str, int] = {}
+    place: dict[str, Any] = {}
     while True:
         with store.read() as reader:
             page = [seq for seq, _ in reader.journal(host="a", limit=3, newest_first=newest_first, **place)]

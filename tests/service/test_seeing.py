@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.service.rig import OPERATOR, Rig
+from tests.service.rig import OPERATOR, START, Rig
 
 from notbefore.core import errors, roles
+from notbefore.core.draft import Draft
 from notbefore.core.driving import Finished, Outcome, Task
+from notbefore.core.explaining import Explanation
 from notbefore.core.fleet import Listening
+from notbefore.core.obstacles import ObstacleKind
 from notbefore.core.operations import Kind
 from notbefore.core.selecting import Selector
-from notbefore.service import fleet, history, maintenance, queries
+from notbefore.service import fleet, history, maintenance, queries, seeing
 from notbefore.service.calls import Call, View
 from notbefore.store.contract import Store
 
@@ -166,3 +169,33 @@ def test_a_tenant_acts_on_its_own(rig: Rig) -> None:
         with pytest.raises(errors.ForbiddenError, match="needs the role platform or admin"):
             refused()
     assert maintenance.cancel_operation(rig.service, OPERATOR, update["id"])["status"] == "Canceled"
+
+
+def test_whose_reasons_are_whose(rig: Rig) -> None:
+    [mine] = rig.schedule(Kind.RESTART, "web-0", call=MINE)
+    [other] = rig.schedule(Kind.RESTART, "db")
+    with rig.service.store.read() as reader:
+        world = reader.load(vms=["web-0", "db"], operations=[mine["id"], other["id"]])
+    draft = Draft(world, now=START, timing=rig.service.timing, new_id=str)
+    own, foreign = mine["events"][0]["id"], other["events"][0]["id"]
+    for facts, said in (
+        ({"kind": "approval", "scope": "group:web", "event": own, "until": START}, "your approval until 2026-01-05 12"),
+        ({"kind": "approval", "scope": "vm:db", "event": foreign}, "somebody else's approval"),
+        ({"kind": "approval", "event": foreign}, "somebody else's approval"),
+        ({"kind": "vm-busy", "vm": "web-0", "operation": mine["id"]}, "another operation on web-0 to end"),
+        ({"kind": "vm-busy", "vm": "db", "operation": other["id"]}, "another operation on somebody else's VM"),
+        ({"kind": "target-host", "vm": "gone-db"}, "a host that can take somebody else's VM"),
+        ({"kind": "budget", "scope": "group:web", "size": 3}, "your group to have enough VMs left"),
+        ({"kind": "window", "scope": "group:pool", "window": "pool's"}, "a maintenance window"),
+        ({"kind": "driver", "vms": ["db"], "failures": {"db": "burning"}}, "the platform to carry it out"),
+        ({"kind": "rollout", "rollout": "pool"}, "the platform"),
+        ({"kind": "of-tomorrow", "db": "db"}, "the platform"),
+    ):
+        found = Explanation(noun="event", id=own, sentence="pool", since=None, until=None, waiting_for=(facts,))
+        shown = seeing.explanation(draft, found, TENANT.scopes)
+        assert shown.sentence.startswith(f"It waits for {said}"), shown.sentence
+        assert not FOREIGN.search(str(shown)), shown
+        assert other["id"] not in str(shown)
+        assert foreign not in str(shown)
+        assert seeing.explanation(draft, found, None) is found
+    assert set(ObstacleKind) - set(seeing.PHRASES) == {ObstacleKind.HOST_BUSY, ObstacleKind.ROLLOUT}

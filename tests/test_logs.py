@@ -23,6 +23,29 @@ except ValueError:
 """
 
 
+CONSOLE = """
+import structlog
+from notbefore import logs
+from notbefore.settings.values import LogFormat, LogLevel
+
+logs.configure(LogLevel.INFO, LogFormat.CONSOLE)
+
+def fail(token):
+    raise ValueError("no good")
+
+try:
+    fail("nb_" + "secret")
+except ValueError:
+    structlog.get_logger().exception("It failed", action="test.failed")
+"""
+
+
+def test_tracebacks_tell_no_local_variables() -> None:
+    done = subprocess.run([sys.executable, "-c", CONSOLE], capture_output=True, text=True, check=True, timeout=30)
+    assert "ValueError: no good" in done.stderr
+    assert "nb_secret" not in done.stderr
+
+
 def test_ours_and_those_of_libraries_look_alike() -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True, timeout=30)
     assert done.stdout == ""

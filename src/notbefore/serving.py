@@ -191,6 +191,8 @@ def _tls(settings: Settings) -> SSLContext | None:
     certificate, key = settings.control_certificate, settings.control_key
     found = control_tls.context(certificate, key) if certificate and key else None
     control_tls.require(settings.control.host, found, without=settings.control_without_tls)
+    if found is None and not control_tls.is_loopback(settings.control.host):
+        log.warning("Tokens of operators may cross the network unencrypted", action="serve.without_tls")
     return found
 
 

@@ -1,5 +1,7 @@
 """Which VMs operations have named, and by which event each was told: kept when it is dropped from them later."""
 
+from datetime import datetime
+
 from notbefore.core.draft import Changes
 from notbefore.store import schema
 from notbefore.store.session import Row, Session, Upsert
@@ -8,17 +10,16 @@ _NAME = Upsert(schema.vm_operations, fixed=("event",))
 _TELL = Upsert(schema.vm_operations)
 
 
-def put(session: Session, changes: Changes) -> None:
-    """Whom they name is settled when they are made, which is when the entries that tell of it are."""
-    made_at = {entry.at for entry in changes.entries}
+def put(session: Session, changes: Changes, newest: datetime | None) -> None:
+    """Whom they name is settled when they are made, which is not before the newest entry."""
     told: dict[tuple[str, str], Row] = {}
     for event in changes.events.values():
-        if event.created_at in made_at or not made_at:
+        if newest is None or event.created_at >= newest:
             told.update(((vm, event.operation), (vm, event.operation, event.id)) for vm in event.resources)
     untold = [
         (vm, operation.id, None)
         for operation in changes.operations.values()
-        if operation.created_at in made_at or not made_at
+        if newest is None or operation.created_at >= newest
         for vm in operation.vms
         if (vm, operation.id) not in told
     ]

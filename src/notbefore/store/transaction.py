@@ -236,7 +236,7 @@ class SqlTransaction(SqlReader):
         events.put(session, changes.events.values())
         self.rollouts.put(changes.rollouts.values())
         self.rollouts.put_stops(changes.stops.values())
-        naming.put(session, changes)
+        naming.put(session, changes, self._newest[1] if self._newest else None)
         position = self._newest[0] if self._newest else 0
         if not changes.entries:
             return position

@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from bench import agent, approvals, emulator, fleet, history, machine, polls, report, scheduling, waiting
+from bench import agent, approvals, emulator, fleet, history, machine, polls, report, rollouts, scheduling, waiting
 from bench.effort import FULL, QUICK, Effort
 
 PARTS: dict[str, Callable[[Effort], list[report.Row]]] = {
@@ -16,6 +16,7 @@ PARTS: dict[str, Callable[[Effort], list[report.Row]]] = {
     "agent": agent.measure,
     "emulator": emulator.measure,
     "history": history.measure,
+    "rollouts": rollouts.measure,
 }
 DESCRIPTORS = 12_000
 BUSY = 0.5

@@ -25,6 +25,7 @@ class Effort:
     """Of an emulator."""
     entries: int = 1_000_000
     """Of the journal."""
+    rollout_hosts: int = 10_000
 
 
 FULL = Effort()
@@ -42,4 +43,5 @@ QUICK = Effort(
     idle_seconds=5,
     starts=3,
     entries=50_000,
+    rollout_hosts=500,
 )

@@ -6,6 +6,7 @@ from pathlib import Path
 from tests.cli.conftest import Run
 from tests.control.running import Control
 from tests.delivery.receiving import receiving
+from tests.delivery.telling import Teller
 
 from notbefore.outgoing import Outgoing
 
@@ -48,6 +49,10 @@ def test_a_receiver_is_tried(cli: Run, module_control: Control) -> None:
             "notbefore: the receiver of pager did not take it: it answered 500\n",
         )
         assert cli("subscription", "test", "pager", "--json").json["status"] == 500
+        with Teller(module_control.service.store).delivering():
+            receiver.until(lambda receiver: len(receiver.asked) >= 6)
+    shown = cli("subscription", "show", "pager").out
+    assert re.search(r"^\d+ +\d+ .* it answered 500$", shown, re.MULTILINE)
 
 
 def test_what_is_wrong_is_told(cli: Run, tmp_path: Path) -> None:

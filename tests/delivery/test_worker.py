@@ -2,10 +2,14 @@
 
 import json
 import random
+import sqlite3
 import threading
-from dataclasses import replace
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from cloudevents.core.bindings.http import HTTPMessage, from_structured
@@ -14,12 +18,32 @@ from tests.delivery.receiving import receiving
 from tests.delivery.telling import SHORT, Teller
 
 from notbefore.core import errors
+from notbefore.delivery.worker import Worker
+from notbefore.outgoing import Outgoing, Reply
 from notbefore.service import subscriptions
 from notbefore.service.calls import SYSTEM
-from notbefore.store.contract import Store
+from notbefore.store.contract import Reader, Store
 from notbefore.store.opening import open_store
 
 Answer = tuple[int, dict[str, str]]
+
+
+@dataclass
+class FlakyStore:
+    """Fails in a few ways, one after another, before it works."""
+
+    store: Store
+    troubles: list[Exception]
+
+    def read(self) -> AbstractContextManager[Reader]:
+        if self.troubles:
+            raise self.troubles.pop(0)
+        return self.store.read()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+
 EVENTS = [f"EVENT-{number}" for number in range(8)]
 
 
@@ -204,6 +228,54 @@ def test_an_answer_from_before_a_replay_does_not_count_for_it(teller: Teller) ->
         answering.set()
         receiver.until(lambda receiver: len(receiver.taken) == 4)
     assert [int(event["id"]) for event in receiver.taken] == [first, second, first, second]
+
+
+def test_a_store_that_is_away_and_a_defect_are_got_over(teller: Teller) -> None:
+    flaky = FlakyStore(teller.service.store, [errors.UnavailableError(), ZeroDivisionError()])
+    teller.service.store = cast(Store, flaky)
+    with receiving() as receiver:
+        subscribed = Teller(flaky.store)
+        subscribed.subscribe(receiver, types=["event.*"])
+        with teller.delivering():
+            while flaky.troubles:
+                teller.service.tell_growth()
+                subscribed.service.follow_growth().wait(0.005)
+            subscribed.approve("A")
+            receiver.until(lambda receiver: receiver.taken)
+
+
+def test_a_defect_of_ours_is_a_failure_like_any_other(teller: Teller) -> None:
+    class Broken(Outgoing):
+        def post(self, url: str, body: bytes, headers: Mapping[str, str] | None = None) -> Reply:
+            raise ZeroDivisionError
+
+    with receiving() as receiver:
+        teller.subscribe(receiver, types=["event.*"])
+        worker = Worker(teller.service, Broken(allow_private=True), pauses=SHORT)
+        worker.start()
+        teller.approve("A")
+        while not teller.pending() or not teller.pending()[0]["error"]:
+            teller.service.follow_growth().wait(0.005)
+        worker.stop()
+    assert teller.pending()[0]["error"] == "this is a defect: ZeroDivisionError"
+
+
+def test_what_is_no_longer_in_the_journal_holds_nothing_back(teller: Teller, tmp_path: Path) -> None:
+    with receiving() as receiver:
+        teller.subscribe(receiver, types=["event.*"])
+        with receiving(lambda _: (500, {})) as dead, teller.delivering():
+            subscriptions.change(teller.service, SYSTEM, "pager", {"url": dead.url})
+            teller.approve("A", "A")
+            teller.until(pending=2)
+        first, second = teller.positions(event="A")
+        with sqlite3.connect(tmp_path / "notbefore.db") as database:
+            database.execute("DELETE FROM journal WHERE position = ?", (first,))
+        database.close()
+        subscriptions.change(teller.service, SYSTEM, "pager", {"url": receiver.url})
+        subscriptions.resume(teller.service, SYSTEM, "pager")
+        with teller.delivering():
+            receiver.until(lambda receiver: receiver.taken)
+    assert [event["id"] for event in receiver.taken] == [str(second)]
 
 
 def test_a_private_address_is_not_sent_to_once_that_is_no_longer_allowed(teller: Teller) -> None:

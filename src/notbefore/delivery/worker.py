@@ -3,8 +3,8 @@
 import threading
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
+from time import monotonic
 
 import structlog
 from cloudevents.core.v1.event import CloudEvent
@@ -24,7 +24,10 @@ log = structlog.get_logger()
 LONGEST_SLEEP = timedelta(seconds=1)
 """Another process on the same database may have left something undone."""
 PAUSE_AFTER_ERROR = timedelta(seconds=1)
-THREADS = 16
+AT_ONCE = 16
+"""Requests under way, to all receivers."""
+STOP_SECONDS = 2.0
+"""How long those are waited for in the end; a resolver that hangs cannot be told to stop."""
 GONE = 410
 ASK_LATER = frozenset({429, 503})
 
@@ -38,9 +41,8 @@ class Worker:
         self._wake = service.follow_growth()
         self._stopping = threading.Event()
         self._outcomes: deque[Outcome] = deque()
-        self._under_way: dict[Lane, None] = {}
+        self._under_way: dict[Lane, threading.Thread] = {}
         self._source = ""
-        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="delivery")
         self._thread = threading.Thread(target=self._run, name="delivery", daemon=True)
 
     def start(self) -> None:
@@ -52,7 +54,9 @@ class Worker:
         self._wake.set()
         self._thread.join()
         self._outgoing.close()
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        deadline = monotonic() + STOP_SECONDS
+        for sending in self._under_way.values():
+            sending.join(max(0.0, deadline - monotonic()))
         try:
             turns.give_up(self._service, list(self._outcomes), self._pauses)
         except errors.NotbeforeError as error:
@@ -78,7 +82,7 @@ class Worker:
         outcomes = list(self._outcomes)
         answered = {outcome.attempt.lane for outcome in outcomes}
         busy = [lane for lane in self._under_way if lane not in answered]
-        turn = turns.take(service, outcomes, busy, room=THREADS - len(busy), pauses=self._pauses)
+        turn = turns.take(service, outcomes, busy, room=AT_ONCE - len(busy), pauses=self._pauses)
         for outcome in outcomes:
             self._outcomes.popleft()
             self._under_way.pop(outcome.attempt.lane, None)
@@ -95,7 +99,6 @@ class Worker:
             entries = [_entry(reader, attempt.delivery.position) for attempt in attempts]
             world = reader.load(events=[entry.event for entry in entries if entry and entry.event])
         for attempt, entry in zip(attempts, entries, strict=True):
-            self._under_way[attempt.lane] = None
             if entry is None:
                 # Only by a hand in the database: pruning leaves what is undelivered.
                 log.warning("An entry is gone before it was delivered", action="delivery.lost", **_facts(attempt))
@@ -104,7 +107,9 @@ class Worker:
             event = world.events.get(entry.event or "")
             view = views.event_of(world.operations[event.operation], event) if event else None
             message = messages.render(self._source, attempt.delivery.position, entry, view)
-            self._pool.submit(self._deliver, attempt, message)
+            sending = threading.Thread(target=self._deliver, args=(attempt, message), name="deliverer", daemon=True)
+            self._under_way[attempt.lane] = sending
+            sending.start()
 
     def _deliver(self, attempt: Attempt, event: CloudEvent) -> None:
         try:

@@ -14,7 +14,7 @@ from tests.store.samples import MINUTE, NOW, changes, entry, event, keep, operat
 
 from notbefore.core import errors
 from notbefore.core.selecting import of_scopes
-from notbefore.store import schema
+from notbefore.store import journal, schema
 from notbefore.store.contract import Reader, Store
 from notbefore.store.opening import open_store
 from notbefore.store.session import Query
@@ -106,6 +106,19 @@ def test_filters(store: Store, read: Callable[[Reader], list[tuple[int, object]]
     keep(store, *THINGS, *ENTRIES)
     with store.read() as reader:
         assert [position for position, _ in read(reader)] == positions
+
+
+def test_a_vm_is_found_however_far_back(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep(
+        store, *(entry(str(number), vm="db" if number in (1, 2, 3, 7, 30, 31) else "web-0") for number in range(1, 41))
+    )
+    for window in (1, 2, 3, 7, 100):
+        monkeypatch.setattr(journal, "_WINDOW", window)
+        with store.read() as reader:
+            assert [seq for seq, _ in reader.journal(vm="db")] == [1, 2, 3, 7, 30, 31]
+            assert [seq for seq, _ in reader.journal(vm="db", newest_first=True)] == [31, 30, 7, 3, 2, 1]
+            assert [seq for seq, _ in reader.journal(vm="db", newest_first=True, before=31, limit=3)] == [30, 7, 3]
+            assert [seq for seq, _ in reader.journal(vm="db", after=2, limit=3)] == [3, 7, 30]
 
 
 def test_whom_an_operation_has_named_is_not_forgotten(store: Store) -> None:

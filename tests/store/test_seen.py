@@ -73,3 +73,20 @@ def test_where_somebody_elses_thing_stands_cannot_be_asked(many: Store) -> None:
         assert reader.list_events("E00", 100, None, seen=seen) == reader.list_events("NONE", 100, None, seen=seen) == []
         assert reader.list_operations("o00", 100, None, seen=seen) == []
         assert reader.list_operations("o09", 100, None, seen=seen) != []
+
+
+def test_history_of_scopes_that_are_named_is_in_order_and_in_full_pages(store: Store) -> None:
+    keys = ("group:web", "group:db", "vm:a", "group:other", "group:web", None)
+    keep(store, *(entry("event.scheduled", scope=keys[number % len(keys)], vm="a") for number in range(60)))
+    for text in ("web,vm:a", "web,vm:a,!db", "web,web,vm:?", "db,!db"):
+        seen = of_scopes(text)
+        for newest_first in (False, True):
+            with store.read() as reader:
+                everything = reader.journal(limit=1000, newest_first=newest_first)
+                wanted = [seq for seq, each in everything if each.scope in seen]
+                assert [seq for seq, _ in reader.journal(limit=1000, newest_first=newest_first, seen=seen)] == wanted
+                some = reader.journal(limit=7, newest_first=newest_first, seen=seen)
+                assert [seq for seq, _ in some] == wanted[:7]
+                mine = reader.journal(limit=1000, scope="group:web", seen=seen, newest_first=newest_first)
+                assert {each.scope for _, each in mine} == ({"group:web"} & {key for key in keys if key in seen})
+                assert reader.journal(scope="group:other", seen=seen) == []

@@ -53,10 +53,11 @@ class RolloutWatch:
             if entry.action == "rollout.turn_began" and after.rollouts[entry.rollout or ""].options.gate is not None:
                 assert self.answers.get((entry.rollout or "", int(str(entry.data["turn"])))), "the gate is not green"
         for operation in changes.operations.values():
-            if operation.id not in before.operations:
+            known = before.operations.get(operation.id)
+            if known is None or known.not_before != operation.not_before:
                 _not_before_is_in_its_windows(after, operation)
-                if operation.rollout is not None:
-                    self._is_announced_in_turn(after, operation, stops[operation.rollout, operation.host], now)
+            if known is None and operation.rollout is not None:
+                self._is_announced_in_turn(after, operation, stops[operation.rollout, operation.host], now)
         for rollout in changes.rollouts.values():
             self._moves_forward(before.rollouts.get(rollout.id), rollout, now)
             _has_an_end(after, rollout, [stop for stop in stops.values() if stop.rollout == rollout.id])

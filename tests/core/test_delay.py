@@ -3,10 +3,11 @@
 from datetime import timedelta
 
 import pytest
-from tests.core.builders import Site, row
+from tests.core.builders import NOW, Site, row
 
 from notbefore.core import delay
 from notbefore.core.operations import Kind, Operation, Status
+from notbefore.core.windows import parse_all
 
 LATE = timedelta(seconds=4, milliseconds=300)
 
@@ -51,3 +52,13 @@ def test_what_was_made_earlier_stays_as_it_is() -> None:
     operation = site.schedule(Kind.RESTART, "web-0")
     site.wait(LATE)
     assert make_up(site, operation) == operation
+
+
+def test_a_window_that_closes_meanwhile_is_waited_for_again() -> None:
+    site = row()
+    site.set_policy("group:web", windows=parse_all(["daily 12:14-12:15 UTC", "daily 23:00-23:30 UTC"]))
+    site.wait(-timedelta(seconds=3))
+    operation = site.schedule(Kind.HOST_UPDATE, "a")
+    assert operation.not_before == NOW + timedelta(minutes=14, seconds=57)
+    after = make_up(site, operation)
+    assert after.not_before == after.due_at == NOW.replace(hour=23)

@@ -20,6 +20,7 @@ from notbefore.core.operations import Kind, Status
         (lambda draft: draft.scope("group:x"), "there is no group 'x'"),
         (lambda draft: draft.scope("vm:x"), "there is no vm 'x'"),
         (lambda draft: draft.operation("x"), "there is no operation 'x'"),
+        (lambda draft: draft.rollout("x"), "there is no rollout 'x'"),
         (lambda draft: draft.event("x"), "there is no event 'x'"),
     ],
 )

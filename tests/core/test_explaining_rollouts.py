@@ -326,3 +326,18 @@ def test_windows_that_never_open_together() -> None:
     assert said.until is None
     site.tick()
     assert site.operation(operation).held
+
+
+def test_of_many_hosts_that_wait_some_are_told_in_words() -> None:
+    site = RollingSite()
+    hosts = "abcdefghi"
+    site.add_hosts(hosts)
+    site.add_group("web", max_unavailable="1")
+    for host in hosts:
+        site.add_vm(f"web-{host}", host, group="web")
+    rollout = site.begin(options=Options(batch=9))
+    site.roll()
+    said = site.explain_rollout(rollout)
+    assert said.sentence.count("waits for its turn") == 5
+    assert kinds(said) == ["operation", *["budget"] * 8]
+    assert said.until is None

@@ -1,22 +1,24 @@
 """The plan of a rollout: what it predicts is what happens."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import pairwise
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.core.builders import HOUR, MINUTE, SECOND
+from tests.core.builders import DAY, HOUR, MINUTE, NOW, SECOND
 from tests.core.invariants_of_rollouts import most_out
 from tests.core.random_fleets import WINDOWS, sites
-from tests.core.rolling_site import NOTICE, RollingSite
+from tests.core.rolling_site import NOTICE, UPDATE, RollingSite, rolling_row
 
 from notbefore.core import errors, windows
 from notbefore.core.operations import Kind
-from notbefore.core.planning import Plan, expected
+from notbefore.core.planning import Plan, PlannedGroup, expected
 from notbefore.core.rollouts import Options, RolloutStatus, StopStatus
 
+DIRECT = [Kind.HOST_UPDATE, Kind.HOST_REBOOT, Kind.LIVE_MIGRATION, Kind.DEGRADED_HARDWARE, Kind.HARDWARE_FAILURE]
 STAYING = [Kind.HOST_UPDATE, Kind.HOST_REBOOT]
 OPTIONS = st.builds(
     Options,
@@ -31,7 +33,7 @@ SETTINGS = settings(
 )
 
 
-@settings(SETTINGS, max_examples=150)
+@settings(SETTINGS, max_examples=80)
 @given(sites(), st.sampled_from(STAYING), OPTIONS)
 def test_what_is_predicted_happens(site: RollingSite, kind: Kind, options: Options) -> None:
     try:
@@ -86,3 +88,92 @@ def _turns(plan: Plan) -> Iterator[tuple[datetime, datetime]]:
             max(stop.ends_at for stop in plan.stops if stop.turn == one),
             min(stop.announced_at for stop in plan.stops if stop.turn == other),
         )
+
+
+def test_a_plan_says_what_it_means_to_each_group() -> None:
+    site = RollingSite()
+    site.add_hosts("abcd")
+    site.add_group("web", max_unavailable="1", min_available=1)
+    for host in "abc":
+        site.add_vm(f"web-{host}", host, group="web")
+    site.add_vm("db", "a")
+    plan = site.plan(options=Options(batch=3))
+    assert [(stop.host, stop.vms) for stop in plan.stops] == [
+        ("a", ("db", "web-a")),
+        ("b", ("web-b",)),
+        ("c", ("web-c",)),
+    ]
+    assert plan.groups == (
+        PlannedGroup(
+            scope="group:web",
+            members=3,
+            out=3 * UPDATE,
+            most_out=1,
+            allowed=1,
+            budget="max_unavailable 1",
+            delayed=2,
+        ),
+        PlannedGroup(scope="vm:db", members=1, out=UPDATE, most_out=1, allowed=None, budget="", delayed=0),
+    )
+    assert (plan.empty, plan.begins_at, plan.ends_at) == (("d",), NOW, NOW + 3 * (NOTICE + UPDATE))
+
+
+def test_nothing_to_do() -> None:
+    site = RollingSite()
+    site.add_hosts("ab")
+    plan = site.plan()
+    assert (plan.stops, plan.groups, plan.empty, plan.ends_at) == ((), (), ("a", "b"), NOW)
+
+
+def test_what_others_have_announced_or_started_comes_first() -> None:
+    site = rolling_row()
+    site.add_vm("db", "d")
+    announced = site.schedule(Kind.HOST_REBOOT, "b", notice=HOUR)
+    started = site.schedule(Kind.HOST_UPDATE, "d")
+    site.schedule(Kind.DEGRADED_HARDWARE, "c")
+    site.schedule(Kind.RESTART, "web-2")
+    site.approve_all(started)
+    site.tick()
+    site.wait(SECOND)
+    plan = site.plan()
+    free_at = announced.not_before + expected(Kind.HOST_REBOOT)
+    assert [(stop.host, stop.turn, stop.announced_at) for stop in plan.stops] == [
+        ("d", 0, NOW + UPDATE),
+        ("a", 0, free_at),
+        ("b", 1, free_at + NOTICE + UPDATE),
+        ("c", 2, free_at + 2 * (NOTICE + UPDATE)),
+    ]
+
+
+def test_what_should_have_ended_is_taken_to_end_now() -> None:
+    site = rolling_row()
+    site.approve_all(site.schedule(Kind.HOST_UPDATE, "b"))
+    site.tick()
+    site.wait(HOUR)
+    assert site.plan().stops[0].announced_at == site.now
+
+
+@settings(SETTINGS, max_examples=25)
+@given(sites(), st.data())
+def test_others_under_way_never_stop_a_plan(site: RollingSite, data: st.DataObject) -> None:
+    for _ in range(data.draw(st.integers(1, 4))):
+        kind, host = data.draw(st.sampled_from(DIRECT)), data.draw(st.sampled_from(sorted(site.state.hosts)))
+        with suppress(errors.ConflictError):
+            operation = site.schedule(kind, host)
+            if data.draw(st.booleans()):
+                site.approve_all(operation)
+                site.tick()
+    with suppress(errors.ConflictError):
+        plan = site.plan(options=data.draw(OPTIONS))
+        planned = {stop.host for stop in plan.stops}
+        assert planned == {vm.host for vm in site.state.vms.values()}
+
+
+@pytest.mark.parametrize(
+    "options", [Options(notice=timedelta.max), Options(notice=timedelta(days=2_000_000)), Options(notice=999_999 * DAY)]
+)
+def test_a_plan_beyond_the_calendar_is_refused(options: Options) -> None:
+    site = rolling_row()
+    site.set_policy("group:web", windows=WINDOWS[1])
+    with pytest.raises(errors.RefusedError, match="it would go on beyond the calendar: give less notice, a shorter"):
+        site.plan(options=options)

@@ -195,7 +195,7 @@ def hindrances(draft: Draft, host: str) -> Iterator[Obstacle]:
             continue
         rule = budgets.hindrance(standing(draft, part.scope), part.update_domain, part.vms, allowed)
         if rule is not None:
-            holding = next(_holding(draft, part, rule))
+            holding = _holding(draft, part, rule)
             yield Obstacle(kind=RULES[rule], scope=part.scope, event=holding.id, operation=holding.operation)
 
 
@@ -210,14 +210,17 @@ def standing(draft: Draft, scope: str) -> Standing:
     return found
 
 
-def _holding(draft: Draft, part: turns.Part, rule: Rule) -> Iterator[Event]:
-    """The events of a scope that are in the way, the oldest first."""
-    for event in sorted(draft.live_events_in(part.scope), key=lambda event: (event.created_at, event.id)):
-        planned = budgets.takes_turn(draft.operation(event.operation))
-        other_domain = planned and event.update_domain != part.update_domain
-        out = planned or event.status is Status.STARTED
-        if other_domain if rule is Rule.UPDATE_DOMAIN else out:
-            yield event
+def _holding(draft: Draft, part: turns.Part, rule: Rule) -> Event:
+    """The oldest of the events of a scope that are in the way."""
+
+    def is_in_the_way(event: Event) -> bool:
+        takes_turn = budgets.takes_turn(draft.operation(event.operation))
+        if rule is Rule.UPDATE_DOMAIN:
+            return takes_turn and event.update_domain != part.update_domain
+        return takes_turn or event.status is Status.STARTED
+
+    found = filter(is_in_the_way, draft.live_events_in(part.scope))
+    return min(found, key=lambda event: (event.created_at, event.id))
 
 
 def pause(draft: Draft, rollout: Rollout, why: str) -> None:

@@ -72,10 +72,10 @@ def is_open(windows: tuple[Window, ...], now: datetime) -> bool:
 
 def next_open(demands: Iterable[tuple[Window, ...]], now: datetime) -> datetime | None:
     """The first moment from `now` on at which every demand has a window open; None: there is none within a year."""
-    wanted = [windows for windows in dict.fromkeys(demands) if windows]
+    wanted = [[_Openings(window, now) for window in windows] for windows in dict.fromkeys(demands) if windows]
     moment = now
     while moment - now <= SOON:
-        openings = [_first_opening(windows, moment) for windows in wanted]
+        openings = [_first_opening(each, moment) for each in wanted]
         later = max((opening.start for opening in openings if opening), default=moment)
         if None in openings:
             return None
@@ -85,14 +85,23 @@ def next_open(demands: Iterable[tuple[Window, ...]], now: datetime) -> datetime 
     return None
 
 
-def _first_opening(windows: tuple[Window, ...], now: datetime) -> Opening | None:
+class _Openings:
+    """Those of one window, passed through once as time goes on."""
+
+    def __init__(self, window: Window, now: datetime) -> None:
+        self._coming = _openings(window, now)
+        self._next = next(self._coming, None)
+
+    def next_at(self, moment: datetime) -> Opening | None:
+        while self._next is not None and self._next.end <= moment:
+            self._next = next(self._coming, None)
+        return self._next
+
+
+def _first_opening(windows: Iterable[_Openings], moment: datetime) -> Opening | None:
     """The one that is open, else the one that opens first."""
-    found = (_next_of(window, now) for window in windows)
+    found = (each.next_at(moment) for each in windows)
     return min((opening for opening in found if opening), key=lambda opening: opening.start, default=None)
-
-
-def _next_of(window: Window, now: datetime) -> Opening | None:
-    return next((opening for opening in _openings(window, now) if opening.end > now), None)
 
 
 def _openings(window: Window, now: datetime) -> Iterator[Opening]:
@@ -102,13 +111,15 @@ def _openings(window: Window, now: datetime) -> Iterator[Opening]:
         day = now.astimezone(zone).date() - 2 * DAY
         while True:
             if day.weekday() in window.days:
-                yield _opening(window, day, zone)
+                yield _opening(window, day)
             day += DAY
     except OverflowError:
         return  # The calendar ends here.
 
 
-def _opening(window: Window, day: date, zone: ZoneInfo) -> Opening:
+@lru_cache(maxsize=20_000)
+def _opening(window: Window, day: date) -> Opening:
+    zone = ZoneInfo(window.zone)
     passes_midnight = window.closes <= window.opens
     opens = datetime.combine(day, window.opens)
     closes = datetime.combine(day + DAY if passes_midnight else day, window.closes)

@@ -1,0 +1,88 @@
+"""Budgets: how many VMs of a group may be out at once."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.core.builders import row
+from tests.core.invariants_of_rollouts import most_out
+
+from notbefore.core import budgets, errors
+from notbefore.core.budgets import Rule, Standing
+from notbefore.core.fleet import Policy
+from notbefore.core.operations import Kind
+
+
+@pytest.mark.parametrize(
+    ("most", "least", "members", "allowed", "told"),
+    [
+        (None, None, 10, None, ""),
+        ("2", None, 10, 2, "max_unavailable 2"),
+        ("25%", None, 10, 2, "max_unavailable 25%"),
+        ("25%", None, 3, 0, "max_unavailable 25%"),
+        ("100%", None, 3, 3, "max_unavailable 100%"),
+        (None, 8, 10, 2, "min_available 8"),
+        (None, 8, 5, 0, "min_available 8"),
+        (None, 0, 5, 5, "min_available 0"),
+        ("3", 8, 10, 2, "min_available 8"),
+        ("1", 8, 10, 1, "max_unavailable 1"),
+    ],
+)
+def test_what_a_budget_allows(
+    most: str | None, least: int | None, members: int, allowed: int | None, told: str
+) -> None:
+    policy = Policy(max_unavailable=most, min_available=least)
+    assert budgets.has_budget(policy) == (allowed is not None)
+    assert budgets.allowed(policy, members) == allowed
+    if allowed is not None:
+        assert budgets.told(policy, members) == told
+
+
+@given(
+    st.none() | st.integers(1, 12).map(str) | st.integers(1, 100).map("{}%".format),
+    st.none() | st.integers(0, 12),
+    st.integers(0, 12),
+)
+def test_a_part_of_a_vm_is_none(most: str | None, least: int | None, members: int) -> None:
+    policy = Policy(max_unavailable=most, min_available=least)
+    allowed = budgets.allowed(policy, members)
+    if allowed is not None:
+        assert allowed >= 0
+        assert min(allowed, members) == max(0, most_out(policy, members).__floor__())
+
+
+@pytest.mark.parametrize(
+    ("planned", "others", "allowed", "rule"),
+    [
+        ({}, 0, None, None),
+        ({1: 5}, 9, None, None),
+        ({2: 1}, 0, None, Rule.UPDATE_DOMAIN),
+        ({1: 1, 2: 1}, 0, 9, Rule.UPDATE_DOMAIN),
+        ({1: 1}, 0, 3, None),
+        ({1: 2}, 0, 3, Rule.BUDGET),
+        ({}, 2, 3, Rule.BUDGET),
+        ({1: 1}, 1, 4, None),
+    ],
+)
+def test_two_more_vms_of_update_domain_1(
+    planned: dict[int, int], others: int, allowed: int | None, rule: Rule | None
+) -> None:
+    assert budgets.hindrance(Standing(planned=planned, others=others), 1, 2, allowed) is rule
+
+
+def test_what_is_back_is_no_longer_out() -> None:
+    standing = Standing(others=1)
+    standing.add(0, 2)
+    standing.add(1, 1)
+    standing.add(0, -2)
+    assert (standing.planned, standing.out) == ({1: 1}, 2)
+
+
+def test_planned_maintenance_that_no_budget_allows_is_refused() -> None:
+    site = row()
+    site.add_vm("web-3", "a", group="web")
+    site.set_policy("group:web", min_available=3)
+    with pytest.raises(errors.ConflictError, match="the budget of group web can never be met: 2 of its 4 VMs are on"):
+        site.schedule(Kind.HOST_UPDATE, "a")
+    assert site.schedule(Kind.HOST_UPDATE, "b")
+    assert site.schedule(Kind.RESTART, "web-0")
+    assert site.schedule(Kind.HARDWARE_FAILURE, "a")

@@ -1,0 +1,72 @@
+"""Whose turn comes when."""
+
+import pytest
+from hypothesis import given, settings
+from tests.core.random_fleets import sites
+from tests.core.rolling_site import RollingSite, rolling_row
+
+from notbefore.core import errors, rollouts, turns
+from notbefore.core.operations import Kind
+from notbefore.core.rollouts import Options, Request
+from notbefore.core.windows import parse_all
+
+
+def test_hosts_go_by_update_domain() -> None:
+    site = rolling_row()
+    assert turns.assign(site.look(everything=True), "abcd") == {"a": 0, "b": 1, "c": 2, "d": 0}
+
+
+def test_hosts_of_one_update_domain_go_together() -> None:
+    site = rolling_row()
+    site.add_vm("web-3", "d", group="web", update_domain=1, fault_domain=1)
+    assert turns.assign(site.look(everything=True), "abcd") == {"a": 0, "b": 1, "c": 2, "d": 1}
+
+
+@settings(deadline=None, derandomize=True, max_examples=40)
+@given(sites())
+def test_no_scope_has_two_update_domains_in_one_turn(site: RollingSite) -> None:
+    hosts = list(site.state.hosts)
+    order = turns.assign(site.look(everything=True), hosts)
+    assert set(order) == set(hosts)
+    assert set(order.values()) == set(range(max(order.values()) + 1)), "no turn is empty"
+    domains: dict[tuple[str, int], set[int]] = {}
+    for vm in site.state.vms.values():
+        domains.setdefault((vm.scope, order[vm.host]), set()).add(vm.update_domain)
+    assert all(len(found) == 1 for found in domains.values())
+
+
+def test_a_selector_that_finds_nobody() -> None:
+    with pytest.raises(errors.NotFoundError, match="no host is called 'rack-"):
+        turns.chosen_hosts(Request(kind=Kind.HOST_UPDATE, hosts="rack-*"), ["a", "b"])
+
+
+def test_too_many_hosts() -> None:
+    hosts = (f"h{number}" for number in range(rollouts.MOST_HOSTS + 1))
+    with pytest.raises(errors.RefusedError, match="100001 hosts are too many for one rollout: at most 100000"):
+        turns.chosen_hosts(Request(kind=Kind.HOST_UPDATE, hosts="*"), hosts)
+
+
+def test_a_budget_that_can_never_be_met_is_refused_with_the_group_that_is_in_the_way() -> None:
+    site = rolling_row()
+    site.add_group("pool", max_unavailable="34%")
+    for number in range(2):
+        site.add_vm(f"pool-{number}", "d", group="pool")
+    site.add_vm("pool-2", "a", group="pool")
+    with pytest.raises(errors.ConflictError) as refused:
+        site.plan(Kind.HOST_UPDATE)
+    assert refused.value.message == (
+        "the budget of group pool can never be met: 2 of its 3 VMs are on host d and go together, "
+        "but max_unavailable 34% allows 1 out at once: change it, or spread the group"
+    )
+    assert refused.value.facts == {"group": "pool", "host": "d", "vms": 2, "members": 3, "allowed": 1}
+    assert site.plan(hosts="!d").stops
+
+
+def test_windows_that_are_never_open_together_are_refused() -> None:
+    site = rolling_row()
+    site.set_policy("group:web", windows=parse_all(["daily 14:00-15:00 UTC"]))
+    with pytest.raises(errors.ConflictError) as refused:
+        site.plan(options=Options(windows=parse_all(["daily 15:00-16:00 UTC"])))
+    assert refused.value.message == (
+        "the windows of web and the rollout are never open together: give them hours in common"
+    )

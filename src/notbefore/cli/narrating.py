@@ -1,7 +1,5 @@
 """Entries of the journal as a person reads them: when, what, to whom, by whom, from where, why."""
 
-from collections.abc import Iterable
-
 from notbefore.cli import times
 from notbefore.cli.api import View
 from notbefore.cli.output import cell
@@ -32,35 +30,29 @@ def _about(entry: View) -> str:
 
 def _details(data: View) -> str:
     """What the other columns do not say."""
-    told = dict(data)
+    told = {name: value for name, value in data.items() if name not in ("reason", "approved_by")}
     said: list[str] = []
-    for column in ("reason", "approved_by"):
-        told.pop(column, None)
-    if "type" in told and "resources" in told:
-        said.append(f"{told.pop('type')} of {_names(told.pop('resources'))}")
-    if "kind" in told and "vms" in told:
-        said.append(f"{told.pop('kind')} of {_names(told.pop('vms'))}")
-    if moment := told.pop("not_before", None):
-        said.append(f"not before {_utc(moment)}")
-    if told.pop("late", False):
-        said.append("after NotBefore")
-    for outcomes in ("results", "failures"):
-        said += [f"{name}: {outcome}" for name, outcome in told.pop(outcomes, {}).items()]
-    if done := told.pop("done", None):
-        said.append(f"done: {_names(done)}")
-    if obstacles := told.pop("because", None):
-        said.append(f"because of {_names(obstacles)}")
-    if source := told.pop("source", None):
-        said.append(f"from host {source}")
-    for name in ("to", "before"):
-        if moment := told.pop(name, None):
-            said.append(f"{name} {_utc(moment)}")
-    return ", ".join([*said, *filter(None, [cell(told).plain])])
+    match told:
+        case {"type": str() as what, "resources": list() as names} | {"kind": str() as what, "vms": list() as names}:
+            said.append(f"{what} of {', '.join(names) or 'no VM'}")
+            told = {name: value for name, value in told.items() if value is not what and value is not names}
+    for name, value in told.items():
+        match name, value:
+            case (("not_before" | "to" | "before"), str()):
+                said.append(f"{name.replace('_', ' ')} {_moment(value)}")
+            case (("results" | "failures"), dict()):
+                said += [f"{vm}: {outcome}" for vm, outcome in value.items()]
+            case "because", list():
+                said.append(f"because of {', '.join(map(str, value))}")
+            case "late", bool():
+                said += ["after NotBefore"] if value else []
+            case _ if shown := cell(value).plain:
+                said.append(f"{name}: {shown}")
+    return ", ".join(said)
 
 
-def _utc(moment: str) -> str:
-    return times.utc(times.read(moment))
-
-
-def _names(names: Iterable[str]) -> str:
-    return ", ".join(names) or "no VM"
+def _moment(text: str) -> str:
+    try:
+        return times.utc(times.read(text))
+    except ValueError:
+        return text

@@ -1,0 +1,53 @@
+"""Entries of the journal in words."""
+
+from typing import Any
+
+import pytest
+
+from notbefore.cli import narrating
+
+MOMENT = "2026-01-31T12:00:00Z"
+ENTRY: dict[str, Any] = {
+    "seq": 1,
+    "at": MOMENT,
+    "action": "event.completed",
+    "by": "",
+    "origin": "",
+    "reason": "",
+    "scope": "group:web",
+    "event": "E1",
+    "operation": None,
+    "host": None,
+    "vm": None,
+    "rollout": None,
+    "data": {},
+}
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({"results": {"web-0": "done", "web-1": "no power"}}, "web-0: done, web-1: no power"),
+        ({"attempt": 2, "done": ["web-0"], "failures": {"web-1": "late"}}, "attempt: 2, done: web-0, web-1: late"),
+        (
+            {"type": "Freeze", "resources": ["a", "b"], "not_before": MOMENT},
+            "Freeze of a, b, not before 2026-01-31 12:00:00 UTC",
+        ),
+        ({"kind": "host-update", "vms": [], "reason": "why"}, "host-update of no VM"),
+        ({"because": ["budget", "window"]}, "because of budget, window"),
+        ({"approved_by": "vm:a", "late": True}, "after NotBefore"),
+        ({"approved_by": "vm:a", "late": False}, ""),
+        ({"source": "host-a"}, "source: host-a"),
+        ({"before": MOMENT, "entries": 3}, "before 2026-01-31 12:00:00 UTC, entries: 3"),
+        ({"to": MOMENT}, "to 2026-01-31 12:00:00 UTC"),
+        ({"to": "Paused", "failures": 3, "done": 7, "results": None}, "to Paused, failures: 3, done: 7"),
+    ],
+)
+def test_details(data: dict[str, Any], said: str) -> None:
+    assert narrating.row({**ENTRY, "data": data})[3] == said
+
+
+def test_who_and_why() -> None:
+    assert narrating.row({**ENTRY, "data": {"approved_by": "vm:a", "reason": "old"}})[4:] == ("vm:a", "", "old")
+    told = {**ENTRY, "by": "operator:ada", "origin": "10.0.0.1", "reason": "kernel", "vm": "web-0", "rollout": "r"}
+    assert narrating.row(told)[2:] == ("vm web-0, event E1, rollout r", "", "operator:ada", "10.0.0.1", "kernel")

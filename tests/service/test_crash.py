@@ -63,7 +63,7 @@ def test_for_a_while_after_start_up_nothing_starts_by_expiry_alone(store: Store)
     again.run(25)
     assert queries.operation(again.service, operation["id"])["status"] == "Scheduled"
     event = operation["events"][0]["id"]
-    assert "since the service started" in queries.explain(again.service, event)["sentence"]
+    assert "since the service started" in queries.explain_event(again.service, event)["sentence"]
     again.run(10)
     assert queries.operation(again.service, operation["id"])["status"] == "Started"
 

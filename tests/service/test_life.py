@@ -19,7 +19,7 @@ def test_a_restart_is_told_approved_and_carried_out(rig: Rig) -> None:
     assert (
         timedelta(minutes=15) <= datetime.fromisoformat(event["not_before"]) - START <= timedelta(minutes=15, seconds=2)
     )
-    explained = queries.explain(rig.service, event["id"])
+    explained = queries.explain_event(rig.service, event["id"])
     assert "approval by web (web-0)" in explained["sentence"]
     assert explained["until"] == event["not_before"]
 
@@ -48,7 +48,7 @@ def test_a_host_update_waits_for_every_scope(rig: Rig) -> None:
     rig.approve("web-1", "group:web", by_scope["group:web"])
     rig.approve("db", "vm:db", by_scope["vm:db"])
     rig.tick()
-    assert "pool (pool_2 and pool_3)" in queries.explain(rig.service, by_scope["group:web"])["sentence"]
+    assert "pool (pool_2 and pool_3)" in queries.explain_event(rig.service, by_scope["group:web"])["sentence"]
     rig.approve("pool_2", "group:pool", by_scope["group:pool"])
     rig.tick()
     assert {rig.event(event)["status"] for event in by_scope.values()} == {"Started"}
@@ -81,7 +81,7 @@ def test_update_domains_take_turns(rig: Rig) -> None:
     now = {queries.operation(rig.service, each["id"])["status"]: each for each in operations}
     assert set(now) == {"Started", "Scheduled"}
     waits = now["Scheduled"]
-    assert "Another update domain is out" in queries.explain(rig.service, waits["events"][0]["id"])["sentence"]
+    assert "Another update domain is out" in queries.explain_event(rig.service, waits["events"][0]["id"])["sentence"]
     rig.run(12)
     assert queries.operation(rig.service, now["Started"]["id"])["status"] == "Completed"
     assert queries.operation(rig.service, waits["id"])["status"] == "Started"
@@ -109,7 +109,7 @@ def test_a_failure_without_room_stays_started_until_there_is_some(rig: Rig) -> N
     (failure,) = rig.schedule(Kind.HARDWARE_FAILURE, "host-a")
     web = next(event["id"] for event in failure["events"] if event["scope"] == "group:web")
     rig.run(40)
-    assert "no host can take pool_0, pool_1 and web-0" in queries.explain(rig.service, web)["sentence"]
+    assert "no host can take pool_0, pool_1 and web-0" in queries.explain_event(rig.service, web)["sentence"]
     fleet.set_host(rig.service, OPERATOR, "host-d", cordoned=False)
     rig.run(40)
     assert rig.event(web)["status"] == "Completed"
@@ -130,7 +130,7 @@ def test_an_announced_deletion_waits_for_an_earlier_one(rig: Rig) -> None:
     (second,) = rig.schedule(Kind.DELETION, "pool_1")
     rig.approve("pool_1", "group:pool", second["events"][0]["id"])
     rig.tick()
-    assert "deletion of pool (pool_0)" in queries.explain(rig.service, second["events"][0]["id"])["sentence"]
+    assert "deletion of pool (pool_0)" in queries.explain_event(rig.service, second["events"][0]["id"])["sentence"]
     rig.approve("pool_1", "group:pool", first["events"][0]["id"])
     rig.run(10)
     assert {vm["name"] for vm in queries.vms(rig.service, group="pool")["items"]} == {"pool_2", "pool_3", "pool_4"}

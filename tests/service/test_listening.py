@@ -27,7 +27,7 @@ def test_a_first_poll_takes_back_what_silence_approved(rig: Rig) -> None:
     rig.tick()
     (event,) = (event for event in operation["events"] if event["scope"] == "vm:db")
     assert rig.event(event["id"])["status"] == "Scheduled"
-    assert "approval by db" in queries.explain(rig.service, event["id"])["sentence"]
+    assert "approval by db" in queries.explain_event(rig.service, event["id"])["sentence"]
     rig.approve("db", "vm:db", event["id"])
     rig.tick()
     assert rig.event(event["id"])["status"] == "Started"

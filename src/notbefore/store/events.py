@@ -4,7 +4,7 @@ from collections.abc import Collection
 from typing import Any
 
 import msgspec
-from sqlalchemy import bindparam, func, select, update
+from sqlalchemy import ColumnElement, bindparam, func, literal, select, update
 
 from notbefore.core.operations import Event, EventType, Source, Status
 from notbefore.store import moments, schema
@@ -96,9 +96,17 @@ def counts(session: Session) -> dict[tuple[str, str], int]:
 
 def page(session: Session, after: str | None, limit: int, live: bool | None, vm: str | None, **how: Any) -> list[Event]:
     after = None if after is None else after.upper()
-    quoted = None if vm is None else _encode(vm).decode()
-    rows = _LISTING.page(session, after=after, limit=limit, vm=quoted, **living(live), **how)
+    rows = _LISTING.page(session, after=after, limit=limit, vm=vm, **living(live), **how)
     return [event(row) for row in rows]
+
+
+_VM = bindparam("vm", type_=schema.NAME)
+_NAMING = select(schema.vm_operations.c.event).where(schema.vm_operations.c.vm == _VM)
+
+
+def _names_still(resources: ColumnElement[str]) -> ColumnElement[bool]:
+    # Names hold no character that JSON escapes, so the quoted name is found exactly where it is listed.
+    return func.replace(resources, literal('"') + _VM + '"', "") != resources
 
 
 _LISTING = Listing(
@@ -111,8 +119,7 @@ _LISTING = Listing(
         "status": equal("status", "status"),
         "type": equal("type", "type"),
         "scope": equal("scope", "scope"),
-        # Names hold no character that JSON escapes, so the quoted name is found exactly where it is listed.
-        "vm": lambda columns: func.replace(columns.resources, bindparam("vm"), "") != columns.resources,
+        "vm": lambda columns: columns.id.in_(_NAMING) & _names_still(columns.resources),
         "seen": lambda columns: Matching(columns.scope),
     },
 )

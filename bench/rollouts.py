@@ -30,7 +30,7 @@ PER_HOST = 20
 DOMAINS = 5
 SIZES = (*range(3, 13), 20, 30, 50, 100, 200, 1000)
 SPARE = 50
-"""Of so many hosts one has nobody, so that there is somewhere to migrate to."""
+"""For so many hosts there is one that has nobody, so that there is somewhere to migrate to."""
 CROSSWISE = 50
 """Of so many groups one, if it is small, has update domains where others have only one."""
 SMALL = 13
@@ -44,7 +44,7 @@ def measure(effort: Effort) -> list[report.Row]:
         data = Path(directory) / "fleet"
         spec = fleet(effort.rollout_hosts)
         fleets.make(data, spec)
-        what = f"a rollout over {len(spec.hosts):,} hosts and {len(spec.vms):,} VMs"
+        what = f"a rollout over {effort.rollout_hosts:,} hosts and {len(spec.vms):,} VMs"
         del spec
         for kind in ("update", "migrate"):
             rows += _planning(data, kind, what)
@@ -57,10 +57,10 @@ def fleet(hosts: int) -> FleetSpec:
     """Groups of 3 to 1000 VMs in five update domains, each on hosts in a row, numbered from any of them on."""
     chance = random.Random(hosts)
     names = [f"host-{number:05}" for number in range(hosts)]
-    taken = [name for number, name in enumerate(names) if number % SPARE]
+    spare = [f"spare-{number:05}" for number in range(hosts // SPARE)]
     groups: dict[str, GroupSpec] = {}
     vms: dict[str, VmSpec] = {}
-    for places in _places(chance, len(taken)):
+    for places in _places(chance, hosts):
         size = len(places)
         group = f"group-{len(groups):05}"
         groups[group] = GroupSpec(kind=ScopeKind.PLACEMENT_GROUP, policy=_policy(chance, size))
@@ -70,9 +70,9 @@ def fleet(hosts: int) -> FleetSpec:
             domain = (number // 2 if crosswise else place + first) % DOMAINS
             name = f"vm-{len(vms):06}"
             vms[name] = VmSpec(
-                name=name, host=taken[place], group=group, update_domain=domain, addresses=(fleets.address(len(vms)),)
+                name=name, host=names[place], group=group, update_domain=domain, addresses=(fleets.address(len(vms)),)
             )
-    return FleetSpec(hosts={name: HostSpec() for name in names}, groups=groups, vms=vms)
+    return FleetSpec(hosts={name: HostSpec() for name in names + spare}, groups=groups, vms=vms)
 
 
 def _places(chance: random.Random, hosts: int) -> Iterator[list[int]]:
@@ -147,7 +147,7 @@ def _explained(what: str, kind: str, asks: Iterable[Callable[[], object]]) -> re
 
 
 def _request(kind: str) -> Request:
-    return Request(kind=KINDS[kind], hosts="*", options=Options(batch=BATCH))
+    return Request(kind=KINDS[kind], hosts="host-*", options=Options(batch=BATCH))
 
 
 def _plan(service: Service, kind: str) -> dict[str, object]:

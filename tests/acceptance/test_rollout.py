@@ -17,10 +17,11 @@ SPEED = 600
 HOSTS = [f"r{rack}-{number}" for rack in range(5) for number in range(6)]
 VMS = 300
 BATCH = 6
-POLL_SECONDS = 0.2
+POLL_SECONDS = 0.25
 WAITS = {"late": 1.0, "never": float("inf")}
 """Seconds from an event's appearance to its approval, of those who do not approve at once."""
-UNATTENDED = {"deaf", "solo-0", "solo-1", "solo-2"}
+UNATTENDED = {"deaf", *(f"solo-{number}" for number in range(30))}
+"""Nobody speaks for them."""
 RED = 2
 """Times that the gate is red before it is green."""
 
@@ -68,7 +69,6 @@ class Guests(threading.Thread):
         self.stopping = threading.Event()
         self.polled = threading.Event()
         """Everybody has asked once."""
-        self.approvals = 0
         self.faults: list[str] = []
         self._server = server
         self._address = {name: vm["addresses"][0] for name, vm in vms.items()}
@@ -100,7 +100,6 @@ class Guests(threading.Thread):
         said = self._server.approve(event["EventId"], source=self._address[event["Resources"][0]], seconds=10)
         if said.status == 200:
             self._approved.add(event["EventId"])
-            self.approvals += 1
         else:
             self.faults.append(f"{event}: {said}")
 
@@ -145,18 +144,23 @@ def test_a_rollout_over_a_fleet_keeps_every_promise(tmp_path: Path) -> None:
     assert check(journal, document, speed=SPEED) == []
     assert {stop["host"]: stop["status"] for stop in hosts} == dict.fromkeys(HOSTS, "Done")
     assert [fault for worker in guests for fault in worker.faults] == []
-    _has_tested_something(journal, sum(worker.approvals for worker in guests), looked)
+    _has_tested_something(journal, looked)
 
 
 def _see_through(server: Server, rollout: str, turns: int) -> None:
     """To its end, with two deaths and somebody else's maintenance on the way."""
 
+    pause = threading.Event()
+
     def shown() -> Any:
+        pause.wait(POLL_SECONDS)
         return server.get(f"/v1/rollouts/{rollout}")
 
     def started_in(turn: int) -> bool:
+        if shown()["turn"] < turn:
+            return False
         live = server.get("/v1/operations?live=true&limit=500")["items"]
-        return bool(shown()["turn"] >= turn and any(each["status"] == "Started" for each in live))
+        return any(each["status"] == "Started" for each in live)
 
     for turn in (2, turns - 1):
         until(lambda turn=turn: started_in(turn), what=lambda: str(shown()))  # type: ignore[misc]
@@ -168,17 +172,15 @@ def _see_through(server: Server, rollout: str, turns: int) -> None:
     until(lambda: shown()["status"] == "Completed", seconds=60, what=lambda: str(shown()))
 
 
-def _has_tested_something(journal: list[dict[str, Any]], approvals: int, looked: Path) -> None:
+def _has_tested_something(journal: list[dict[str, Any]], looked: Path) -> None:
     def of(action: str) -> list[dict[str, Any]]:
         return [entry for entry in journal if entry["action"] == action]
 
     announced = {entry["event"]: entry for entry in of("event.scheduled")}
     approved = {entry["event"] for entry in of("event.approved")}
-    assert len(approved) > 100
-    assert approvals >= len(approved)
+    assert len(approved) > 80
     by_silence = {event for event, entry in announced.items() if entry["data"]["approved_by"] == "silence"}
-    unattended = {"group:deaf", "vm:solo-0", "vm:solo-1", "vm:solo-2"}
-    assert {announced[event]["scope"] for event in by_silence} == unattended
+    assert {announced[event]["scope"].partition(":")[2] for event in by_silence} == UNATTENDED
     by_expiry = set(announced) - approved - by_silence
     assert {announced[event]["scope"] for event in by_expiry} >= {"group:never"}
     assert len(of("rollout.gate_red")) == 1

@@ -5,6 +5,7 @@ from fastapi import FastAPI
 from notbefore import __version__
 from notbefore.control import errors
 from notbefore.control.auth import Gate
+from notbefore.control.describing import Described
 from notbefore.control.metrics import Metrics
 from notbefore.control.routes import (
     drivers,
@@ -25,9 +26,15 @@ from notbefore.control.routing import PREFIX, operation_id
 from notbefore.control.tail import Tail
 from notbefore.service.context import Service
 
+FLEET = (hosts, vms, groups, fleet)
+HAPPENING = (operations, drivers, events, rollouts, history, stream, subscriptions)
+ROUTERS = [module.routes for module in (*FLEET, *HAPPENING, tokens, health)]
+SERVED = [route for router in ROUTERS for route in router.routes]
 
-def create(service: Service, metrics: Metrics, tail: Tail | None = None) -> FastAPI:
-    app = FastAPI(
+
+def described() -> Described:
+    """All routes, with nothing behind them: enough to say what there is."""
+    app = Described(
         title="notbefore",
         summary="Scheduled Events for virtual machines: the operators' API.",
         version=__version__,
@@ -37,15 +44,16 @@ def create(service: Service, metrics: Metrics, tail: Tail | None = None) -> Fast
         redirect_slashes=False,
         generate_unique_id_function=operation_id,
     )
+    for router in ROUTERS:
+        app.include_router(router)
+    return app
+
+
+def create(service: Service, metrics: Metrics, tail: Tail | None = None) -> FastAPI:
+    app = described()
     app.state.service = service
     app.state.metrics = metrics
     app.state.tail = tail or Tail(service)
-    fleets = (hosts, vms, groups, fleet)
-    happenings = (operations, drivers, events, rollouts, history, stream, subscriptions)
-    routers = [module.routes for module in (*fleets, *happenings, tokens, health)]
-    for router in routers:
-        app.include_router(router)
-    served = [route for router in routers for route in router.routes]
-    errors.install(app, served)
-    app.add_middleware(Gate, service=service, routes=served)
+    errors.install(app, SERVED)
+    app.add_middleware(Gate, service=service, routes=SERVED)
     return app

@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 from fastapi import Depends, Header, Request
 
+from notbefore.control import models
 from notbefore.core import errors
 from notbefore.core.selecting import Selector
 from notbefore.service.calls import Call
@@ -45,7 +46,8 @@ async def _asked(request: Request) -> Asked:
 async def _call(
     asked: Annotated[Asked, Depends(_asked)],
     idempotency_key: Annotated[
-        str | None, Header(description="Under the same key the same request takes effect once in 24 hours.")
+        Annotated[str, models.text(KEY.pattern)] | None,
+        Header(description="Under the same key the same request takes effect once in 24 hours."),
     ] = None,
     notbefore_reason: Annotated[
         str, Header(description="Why, for the history: percent-encoded UTF-8.", examples=["disk%20swap"])

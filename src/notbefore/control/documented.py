@@ -1,9 +1,9 @@
 """What operators get, as the API's description tells it; the service's own views are sent as they are."""
 
 from datetime import datetime
-from typing import Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, WithJsonSchema
 
 from notbefore.core.fleet import Listening, ScopeKind
 from notbefore.core.operations import EventType, Kind, Source, Status
@@ -19,10 +19,27 @@ class Shown(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+CODES = {
+    "refused": (400, "The request is malformed or makes no sense: change it."),
+    "unauthorized": (401, "A valid token is needed."),
+    "forbidden": (403, "The token's role or scopes do not allow it."),
+    "not_found": (404, "There is no such thing, or nothing that the token may see; `facts` name it."),
+    "method_not_allowed": (405, "The method is not possible here; the header `Allow` says which are."),
+    "conflict": (409, "The present state does not allow it; `facts` hold that state."),
+    "too_large": (413, "The body is too large."),
+    "error": (500, "A defect of the service, whose log says more."),
+    "unavailable": (503, "The service cannot do it just now: try again after `Retry-After` seconds."),
+    "unsound": (503, "The database cannot be used as it is: an administrator must act."),
+}
+"""The codes of errors, with their status and meaning."""
+
+
 class ErrorFacts(Shown):
-    code: str
+    code: Annotated[str, WithJsonSchema({"type": "string", "enum": list(CODES)})]
     message: str
+    """One sentence: what is wrong, and what would be right."""
     facts: dict[str, Any]
+    """What the sentence speaks of, for programs."""
 
 
 class Error(Shown):

@@ -39,12 +39,21 @@ def _max_unavailable(value: object) -> object:
     return value
 
 
-HostName = Annotated[str, _name("host")]
-VmName = Annotated[str, _name("VM")]
-GroupName = Annotated[str, _name("group")]
-TokenName = Annotated[str, _name("token")]
-SubscriptionName = Annotated[str, _name("subscription")]
-Name = Annotated[str, _name("VM or host")]
+def text(pattern: str, **more: object) -> WithJsonSchema:
+    """As the description tells it. What enforces it says in its own words what is wrong."""
+    return WithJsonSchema({"type": "string", "pattern": f"^{pattern}$", **more})
+
+
+NAMED = text(fleet.NAME.pattern)
+PATTERN = r"!?[A-Za-z0-9._*?-]{1,64}"
+SCOPE_PATTERN = r"!?((group|vm):)?[A-Za-z0-9._*?-]{1,64}"
+
+HostName = Annotated[str, _name("host"), NAMED]
+VmName = Annotated[str, _name("VM"), NAMED]
+GroupName = Annotated[str, _name("group"), NAMED]
+TokenName = Annotated[str, _name("token"), NAMED]
+SubscriptionName = Annotated[str, _name("subscription"), NAMED]
+Name = Annotated[str, _name("VM or host"), NAMED]
 # Without control characters: they end up in logs, terminals and databases.
 Text = Annotated[str, StringConstraints(max_length=256, pattern=r"^[^\x00-\x1f\x7f]*$")]
 LongText = Annotated[str, StringConstraints(max_length=1000, pattern=r"^[^\x00-\x1f\x7f]*$")]
@@ -72,6 +81,11 @@ MaxUnavailable = Annotated[
 ]
 AtLeast = Annotated[StrictInt, Field(ge=0, le=MAX_BUDGET)]
 Windows = Annotated[list[Text], Field(max_length=windows.MOST, examples=[["mon-fri 22:00-04:00 Europe/Berlin"]])]
+
+
+def several(pattern: str, longest: int) -> WithJsonSchema:
+    """With commas between them, and spaces around."""
+    return text(f"[ ,]*{pattern} *(,[ ,]*{pattern} *)*[ ,]*", maxLength=longest)
 
 
 class Request(BaseModel):

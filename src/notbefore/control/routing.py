@@ -10,6 +10,7 @@ from fastapi.security import HTTPBearer
 from pydantic import BaseModel, StringConstraints
 from starlette.routing import BaseRoute
 
+from notbefore.control import models
 from notbefore.control.documented import Error
 from notbefore.core import errors
 from notbefore.core.roles import Need
@@ -28,10 +29,12 @@ Word = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"
 Id = Annotated[str, Path(max_length=64, pattern=r"^[A-Za-z0-9-]+$")]
 Limit = Annotated[int, Query(ge=1, le=LARGEST_PAGE, description="How many at most.")]
 After = Annotated[Word | None, Query(description="What `next` was in the page before, of the same sort.")]
+_PATTERN = "Names or patterns with commas between them: `rack1-*,!rack1-07`."
 Pattern = Annotated[
-    str,
-    StringConstraints(min_length=1, max_length=1000),
-    Query(description="Names or patterns with commas between them: `rack1-*,!rack1-07`.", examples=["rack1-*"]),
+    str, StringConstraints(max_length=1000), models.several(models.PATTERN, 1000), Query(description=_PATTERN)
+]
+ScopePattern = Annotated[
+    str, StringConstraints(max_length=1000), models.several(models.SCOPE_PATTERN, 1000), Query(description=_PATTERN)
 ]
 Live = Annotated[bool | None, Query(description="Only those that have not ended, or only those that have.")]
 

@@ -3,7 +3,7 @@
 from notbefore.control import documented, models
 from notbefore.control.answers import Answer
 from notbefore.control.asking import CallOf, SeenOf, ServiceOf
-from notbefore.control.routing import ByName, Pattern, needs, router, says
+from notbefore.control.routing import ByName, ScopePattern, needs, router, says
 from notbefore.core.fleet import group_key
 from notbefore.core.roles import Need
 from notbefore.service import fleet, queries
@@ -13,7 +13,7 @@ routes = router("groups")
 
 @routes.get("/groups", responses=says(documented.Page[documented.Group]))
 @needs(Need.SEE)
-def list_groups(service: ServiceOf, seen: SeenOf, page: ByName, name: Pattern | None = None) -> Answer:
+def list_groups(service: ServiceOf, seen: SeenOf, page: ByName, name: ScopePattern | None = None) -> Answer:
     return Answer(queries.groups(service, **page, name=name, seen=seen))
 
 

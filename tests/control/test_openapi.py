@@ -1,0 +1,257 @@
+"""The API's description: complete, and true of every answer that schemathesis can provoke."""
+
+import copy
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import schemathesis
+from fastapi.routing import APIRoute
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from schemathesis.generation import GenerationMode
+from schemathesis.specs.openapi import checks
+
+from notbefore.cli.offline import Nobody
+from notbefore.clock import SystemClock
+from notbefore.control import answers, app, documented, examples, models
+from notbefore.control.metrics import Metrics
+from notbefore.control.routes import history
+from notbefore.core import errors
+from notbefore.core.operations import Kind
+from notbefore.core.rollouts import Options, Request
+from notbefore.core.timing import Timing
+from notbefore.service import calls, fleet, fleetfile, maintenance, rollouts, subscriptions, tokens
+from notbefore.service.context import Service
+from notbefore.store.opening import open_store
+
+EXAMPLES = 50
+MANY = 1000
+CHANGING = {"POST", "PATCH", "DELETE"}
+ROUTES = [route for route in app.SERVED if isinstance(route, APIRoute) and route.include_in_schema]
+LABELS = [f"{method} {route.path}" for route in ROUTES for method in sorted(route.methods or ())]
+
+DESCRIPTION = app.described().openapi()
+
+LEFT_OUT = {"GET /v1/stream": "it does not end"}
+CHANGES_NOTHING = {"POST /v1/rollouts/plan"}
+"""A question that is too long for a path."""
+FITS_ANOTHER = {"/v1/rollouts/plan"}
+"""Read, it is a rollout that might have that id."""
+
+FLEET = b"""
+[hosts.rack1-01]
+[hosts.rack1-02]
+[groups.web]
+kind = "availability-set"
+[vms.web-0]
+host = "rack1-01"
+group = "web"
+[vms.db]
+host = "rack1-02"
+"""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What there is, so that not every answer is 404."""
+
+    token: str
+    names: dict[str, dict[str, str]]
+    """Parts of paths, by the first part."""
+
+    def of(self, label: str) -> dict[str, str]:
+        return self.names.get(label.split("/")[2], {})
+
+
+def _service(path: Path) -> Service:
+    store = open_store(f"sqlite:///{path}", migrate=not path.exists())
+    metrics = Metrics(events=dict, guests=dict)
+    return Service(store=store, clock=SystemClock(), timing=Timing(), publisher=Nobody(), telemetry=metrics)
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Known]:
+    path = tmp_path_factory.mktemp("openapi") / "notbefore.db"
+    service = _service(path)
+    token = tokens.create(service, calls.SYSTEM, name="admin")
+    call = calls.Call(actor="operator:admin", token_id=token["id"])
+    fleet.apply(service, call, fleetfile.parse(FLEET, "toml"), prune=False, dry_run=False)
+    made = maintenance.schedule(service, call, kind=Kind.RESTART, names=["web-0"], notice=None, reason="")
+    [operation] = made["operations"]
+    asked = Request(kind=Kind.HOST_UPDATE, hosts="*", options=Options(notice=timedelta(hours=1)))
+    rollout = rollouts.start(service, call, asked)
+    subscriptions.create(service, call, name="pager", url="https://hooks.example.com/notbefore")
+    service.store.close()
+    return (
+        path,
+        Known(
+            token["token"],
+            {
+                "hosts": {"name": "rack1-01"},
+                "vms": {"name": "web-0"},
+                "groups": {"name": "web"},
+                "operations": {"operation_id": operation["id"]},
+                "events": {"event_id": operation["events"][0]["id"]},
+                "rollouts": {"rollout_id": rollout["id"]},
+                "subscriptions": {"name": "pager"},
+            },
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class Api:
+    schema: Any
+    known: Known
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.known.token}"}
+
+    def operation(self, label: str) -> Any:
+        method, path = label.split()
+        return self.schema[path][method]
+
+
+@pytest.fixture(scope="module")
+def schema() -> Any:
+    described = copy.deepcopy(DESCRIPTION)
+    _without_reason(described)
+    return schemathesis.openapi.from_dict(described)
+
+
+@pytest.fixture
+def api(template: tuple[Path, Known], schema: Any, tmp_path: Path) -> Iterator[Api]:
+    """A database for each test, so that it finds the same whatever ran before."""
+    path, known = template
+    service = _service(Path(shutil.copy(path, tmp_path / "notbefore.db")))
+    schema.app = app.create(service, Metrics(events=dict, guests=dict))
+    yield Api(schema, known)
+    service.store.close()
+
+
+def _without_reason(described: dict[str, Any]) -> None:
+    """No schema can tell what is percent-encoded UTF-8 of printable characters."""
+    for methods in described["paths"].values():
+        for operation in methods.values():
+            kept = [each for each in operation.get("parameters", []) if each["name"] != "notbefore-reason"]
+            operation["parameters"] = kept
+
+
+def _provoke(api: Api, label: str, many: int) -> None:
+    operation = api.operation(label)
+    # Whether a body makes sense (a window, a notice, what is unique) is more than its schema tells.
+    excluded = [checks.ignored_auth, *([checks.positive_data_acceptance] if operation.body else [])]
+
+    @seed(5)
+    @settings(
+        max_examples=many,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(operation.as_strategy(), st.booleans())
+    def hold(case: Any, known: bool) -> None:
+        if known and case.meta.generation.mode is GenerationMode.POSITIVE:
+            case.path_parameters |= {key: value for key, value in api.known.of(label).items() if key in label}
+        case.call_and_validate(headers=api.headers, excluded_checks=excluded)
+
+    hold()
+
+
+OPERATIONS = {
+    f"{method.upper()} {path}": operation
+    for path, methods in DESCRIPTION["paths"].items()
+    for method, operation in methods.items()
+}
+
+
+def test_nothing_is_left_undescribed() -> None:
+    assert sorted(OPERATIONS) == sorted(LABELS)
+    for label, operation in OPERATIONS.items():
+        assert operation["summary"], label
+        assert len(operation["tags"]) == 1, label
+        assert operation["security"] == [{"HTTPBearer": []}], label
+        assert {"400", "401", "403", "500", "503"} <= operation["responses"].keys(), label
+        assert any(status.startswith("2") for status in operation["responses"]), label
+
+
+def test_all_writes_take_an_idempotency_key() -> None:
+    for label, operation in OPERATIONS.items():
+        headers = {each["name"].lower() for each in operation.get("parameters", []) if each["in"] == "header"}
+        writes = label.split()[0] in CHANGING and label not in CHANGES_NOTHING
+        assert ("idempotency-key" in headers) is writes, label
+
+
+def _models(content: dict[str, Any]) -> Iterator[str]:
+    for body in content.values():
+        for schema in (body["schema"], *body["schema"].get("anyOf", ())):
+            if "$ref" in schema:
+                yield schema["$ref"].rpartition("/")[2]
+
+
+def test_every_body_and_answer_has_an_example() -> None:
+    found = DESCRIPTION["components"]["schemas"]
+    for label, operation in OPERATIONS.items():
+        told = [answer for status, answer in operation["responses"].items() if status.startswith("2")]
+        for part in (*told, *([operation["requestBody"]] if "requestBody" in operation else ())):
+            assert all(found[name].get("examples") for name in _models(part["content"])), label
+
+
+def test_examples_are_what_the_models_take() -> None:
+    for name, example in examples.ASKED.items():
+        model = history.Prune if name == "Prune" else getattr(models, name)
+        assert model.model_validate(example)
+    for name, example in examples.ANSWERED.items():
+        assert getattr(documented, name).model_validate(example)
+
+
+def test_every_code_is_listed_with_its_status() -> None:
+    kinds = [
+        each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, errors.NotbeforeError)
+    ]
+    listed = {kind.code: answers.status_of(kind()) for kind in (*kinds, answers.TooLargeError)}
+    known = {code: status for code, (status, _) in documented.CODES.items()}
+    assert known == listed | {"method_not_allowed": 405}
+    for code in known:
+        assert f"`{code}`" in DESCRIPTION["info"]["description"]
+
+
+def _anything(path: str) -> dict[str, str]:
+    return dict.fromkeys(re.findall(r"{(\w+)}", path), "x")
+
+
+@pytest.mark.parametrize("path", [path for path in DESCRIPTION["paths"] if path not in FITS_ANOTHER])
+def test_other_methods_are_refused_and_those_that_there_are_named(api: Api, path: str) -> None:
+    possible = {method.upper() for method in DESCRIPTION["paths"][path]}
+    operation = api.operation(f"{min(possible)} {path}")
+    for method in {"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} - possible:
+        answer = operation.Case(method=method, path_parameters=_anything(path)).call(headers=api.headers)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (405, "method_not_allowed"), method
+        assert possible <= set(answer.headers["allow"][0].split(", "))
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_without_a_token_nothing_is_told(api: Api, label: str) -> None:
+    answer = api.operation(label).Case(path_parameters=_anything(label)).call(headers={"Idempotency-Key": "k"})
+    assert answer.status_code == 401
+    assert documented.Error.model_validate(answer.json()).error.code == "unauthorized"
+
+
+@pytest.mark.parametrize("label", [label for label in LABELS if label not in LEFT_OUT])
+def test_every_answer_is_as_described(api: Api, label: str) -> None:
+    _provoke(api, label, EXAMPLES)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("label", [label for label in LABELS if label not in LEFT_OUT])
+def test_every_answer_is_as_described_however_long_one_asks(api: Api, label: str) -> None:
+    _provoke(api, label, int(os.environ.get("NOTBEFORE_SOAK_EXAMPLES", MANY)))

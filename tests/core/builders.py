@@ -18,7 +18,7 @@ from notbefore.core.fleet import Host, Listening, Policy, Scope, ScopeKind, Vm, 
 from notbefore.core.journal import Entry
 from notbefore.core.membership import VmSpec
 from notbefore.core.operations import Event, Kind, Operation, Source, Status
-from notbefore.core.rollouts import Stop
+from notbefore.core.rollouts import Stop, StopStatus
 from notbefore.core.timing import Timing
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -131,9 +131,12 @@ class Site:
         if members or targets:
             known_vms |= {v.name for v in state.vms.values() if v.scope in keys and v.group is not None}
         occupancy: dict[str, int] = {}
+        awaiting: set[str] = set()
         if targets:
             open_hosts = [host.name for host in state.hosts.values() if not host.cordoned]
             occupancy = {name: sum(vm.host == name for vm in state.vms.values()) for name in open_hosts}
+            awaiting = {o.host for o in self.live() if o.kind.traits.planned}
+            awaiting |= {stop.host for stop in self.stops.values() if stop.status is StopStatus.WAITING}
         parts_of = {rollout for o in known if (rollout := state.operations[o].rollout)}
         budgeted = [key for key in keys & state.scopes.keys() if budgets.has_budget(state.scopes[key].policy)]
         return World(
@@ -143,6 +146,7 @@ class Site:
             operations=_pick(state.operations, known),
             events=_pick(state.events, told),
             occupancy=occupancy,
+            awaiting=awaiting,
             addresses=owned,
             rollouts=_pick(state.rollouts, {*rollouts, *parts_of}),
             sizes={key: sum(vm.scope == key for vm in state.vms.values()) for key in budgeted},

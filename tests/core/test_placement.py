@@ -154,3 +154,16 @@ def test_who_was_moved_here_and_is_moved_on_counts_where_it_goes() -> None:
         draft = site.look(operations=[redeploy.id], targets=True)
         assert placement.choose(draft, redeploy, ["web-1"]) == {"web-1": "f"}
         site.cancel(redeploy.id)
+
+
+def test_a_host_that_awaits_maintenance_itself_comes_last() -> None:
+    site = Site()
+    site.add_hosts("abcd")
+    for name, host in (("one", "a"), ("two", "b"), ("three", "d"), ("four", "d")):
+        site.add_vm(name, host)
+    site.schedule(Kind.HOST_UPDATE, "b")
+    site.cordon("c")
+    operation = site.schedule(Kind.LIVE_MIGRATION, "a")
+    site.approve_all(operation)
+    site.tick()
+    assert site.operation(operation).targets == {"one": "d"}

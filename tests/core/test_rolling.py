@@ -565,3 +565,16 @@ def test_the_pause_is_shortened_by_speed() -> None:
     one, two = site.state.operations.values()
     assert one.ended_at is not None
     assert two.created_at - one.ended_at == timedelta(minutes=1)
+
+
+def test_a_migration_moves_nobody_to_a_host_that_is_still_to_come() -> None:
+    site = RollingSite()
+    site.add_hosts("abcd")
+    for host in "abc":
+        site.add_vm(f"vm-{host}", host)
+    site.add_vm("guest", "d")
+    rollout = site.begin(Kind.LIVE_MIGRATION, "a,b,c")
+    site.carry_on(takes=5 * SECOND)
+    assert statuses(site, rollout) == dict.fromkeys("abc", "Done")
+    moves = [entry.vm for entry in site.journal if entry.action == "vm.moved"]
+    assert sorted(filter(None, moves)) == ["vm-a", "vm-b", "vm-c"]

@@ -1,7 +1,7 @@
 """What a decision gets to see: complete, and no more than it needs."""
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -11,7 +11,8 @@ from tests.store.samples import MINUTE, NOW, Thing, changes, event, host, keep, 
 
 from notbefore.core.draft import World
 from notbefore.core.fleet import ScopeKind, Vm
-from notbefore.core.operations import Status
+from notbefore.core.operations import Kind, Status
+from notbefore.core.rollouts import Options, Rollout, RolloutStatus, Stop, StopStatus
 from notbefore.store.contract import Store
 
 # a: web-0, db; b: web-1, pool_0; c: pool_1 and cordoned; d: empty
@@ -119,6 +120,34 @@ def names(world: World) -> dict[str, Any]:
     kinds = ("hosts", "vms", "scopes", "operations", "events")
     loaded: dict[str, Any] = {kind: set(getattr(world, kind)) for kind in kinds}
     return loaded | {"occupancy": world.occupancy, "addresses": world.addresses}
+
+
+def test_targets_tell_who_awaits_maintenance(store: Store) -> None:
+    over = replace(rollout("over"), ended_at=NOW, status=RolloutStatus.COMPLETED)
+    waiting = {"running": ("b", StopStatus.WAITING), "over": ("c", StopStatus.WAITING), "done": ("d", StopStatus.DONE)}
+    keep(store, *map(host, "abcde"), operation("up", "a"), operation("restart", "e", kind=Kind.RESTART))
+    keep(store, operation("over", "c", status=Status.COMPLETED))
+    with store.write() as transaction:
+        transaction.rollouts.put([rollout("running"), rollout("done"), over])
+        transaction.rollouts.put_stops(
+            Stop(rollout=name, host=where, turn=0, status=status) for name, (where, status) in waiting.items()
+        )
+    with store.read() as reader:
+        assert reader.load(targets=True).awaiting == {"a", "b"}
+        assert reader.load(hosts=["a"]).awaiting == set()
+
+
+def rollout(name: str) -> Rollout:
+    return Rollout(
+        id=name,
+        kind=Kind.LIVE_MIGRATION,
+        hosts="*",
+        options=Options(),
+        status=RolloutStatus.RUNNING,
+        since=NOW,
+        created_at=NOW,
+        opens_at=NOW,
+    )
 
 
 def test_the_whole_fleet(store: Store) -> None:

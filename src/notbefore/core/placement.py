@@ -29,9 +29,12 @@ def require_sound(draft: Draft, scope: str) -> None:
 
 
 def choose(draft: Draft, operation: Operation, vms: Iterable[str]) -> Mapping[str, str]:
-    """A target for each VM that has one: the emptiest host that is not cordoned and keeps the domains apart."""
+    """A target for each VM that has one: the emptiest host that is not cordoned and keeps the domains apart.
+
+    One that awaits maintenance itself comes last: who goes there is disturbed twice.
+    """
     candidates = sorted(
-        (count, host)
+        (host in draft.world.awaiting, count, host)
         for host, count in draft.world.occupancy.items()
         if host != operation.host and not draft.host(host).cordoned
     )
@@ -39,11 +42,11 @@ def choose(draft: Draft, operation: Operation, vms: Iterable[str]) -> Mapping[st
     for name in vms:
         vm = draft.vm(name)
         arriving = _arriving(draft, vm.scope) if vm.group else []
-        for place, (count, host) in enumerate(candidates):
+        for place, (awaiting, count, host) in enumerate(candidates):
             if vm.group is None or _fits(draft, vm, host, arriving):
                 chosen[name] = host
                 del candidates[place]
-                insort(candidates, (count + 1, host))
+                insort(candidates, (awaiting, count + 1, host))
                 break
     return {**operation.targets, **chosen}
 

@@ -10,7 +10,7 @@ from notbefore.core import budgets
 from notbefore.core.draft import World
 from notbefore.core.fleet import Scope, ScopeKind, Vm
 from notbefore.core.operations import Event
-from notbefore.store import events, fleet, moments, operations, schema
+from notbefore.store import events, fleet, moments, operations, rollouts, schema
 from notbefore.store.rollouts import Rollouts
 from notbefore.store.session import Among, Query, Row, Session, chunks
 
@@ -77,6 +77,7 @@ def load(session: Session, wanted: Wanted) -> World:
         loading.add_vms(fleet.VMS_IN, [key for key, scope in world.scopes.items() if _is_group(scope)])
     if wanted.targets:
         world.occupancy.update(session.rows(fleet.TARGETS))
+        world.awaiting.update(row[0] for row in session.rows(rollouts.AWAITING))
         loading.add_hosts(world.occupancy.keys() - world.hosts.keys())
     return world
 

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from functools import cache
 
 import msgspec
-from sqlalchemy import bindparam, func, select, update
+from sqlalchemy import bindparam, func, or_, select, union, update
 
 from notbefore.core.operations import Kind, Operation
 from notbefore.core.rollouts import Options, Rollout, RolloutStatus, Stop, StopStatus, Verdict
@@ -68,6 +68,16 @@ _OPERATIONS = Query(
     .where(_O.rollout == bindparam("rollout"), _O.ended_at.is_(None))
     .order_by(_O.not_before, _O.created_at, _O.host)
 )
+
+AWAITING = Query(
+    union(
+        select(_O.host).where(
+            _O.ended_at.is_(None), or_(*(_O.kind == kind.value for kind in Kind if kind.traits.planned))
+        ),
+        select(_S.host).where(_S.status == StopStatus.WAITING.value, _S.rollout.in_(select(_R.id).where(_LIVE))),
+    )
+)
+"""Hosts that planned maintenance is announced for, or that wait for theirs."""
 
 
 class _Options(msgspec.Struct, frozen=True, omit_defaults=True):

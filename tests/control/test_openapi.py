@@ -228,21 +228,22 @@ def _anything(path: str) -> dict[str, str]:
     return dict.fromkeys(re.findall(r"{(\w+)}", path), "x")
 
 
-@pytest.mark.parametrize("path", [path for path in DESCRIPTION["paths"] if path not in FITS_ANOTHER])
-def test_other_methods_are_refused_and_those_that_there_are_named(api: Api, path: str) -> None:
-    possible = {method.upper() for method in DESCRIPTION["paths"][path]}
-    operation = api.operation(f"{min(possible)} {path}")
-    for method in {"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} - possible:
-        answer = operation.Case(method=method, path_parameters=_anything(path)).call(headers=api.headers)
-        assert (answer.status_code, answer.json()["error"]["code"]) == (405, "method_not_allowed"), method
-        assert possible <= set(answer.headers["allow"][0].split(", "))
+def test_other_methods_are_refused_and_those_that_there_are_named(api: Api) -> None:
+    for path, methods in DESCRIPTION["paths"].items():
+        possible = {method.upper() for method in methods}
+        operation = api.operation(f"{min(possible)} {path}")
+        for method in {"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} - possible:
+            answer = operation.Case(method=method, path_parameters=_anything(path)).call(headers=api.headers)
+            if path not in FITS_ANOTHER:
+                assert (answer.status_code, answer.json()["error"]["code"]) == (405, "method_not_allowed"), path
+                assert possible <= set(answer.headers["allow"][0].split(", ")), path
 
 
-@pytest.mark.parametrize("label", LABELS)
-def test_without_a_token_nothing_is_told(api: Api, label: str) -> None:
-    answer = api.operation(label).Case(path_parameters=_anything(label)).call(headers={"Idempotency-Key": "k"})
-    assert answer.status_code == 401
-    assert documented.Error.model_validate(answer.json()).error.code == "unauthorized"
+def test_without_a_token_nothing_is_told(api: Api) -> None:
+    for label in LABELS:
+        answer = api.operation(label).Case(path_parameters=_anything(label)).call(headers={"Idempotency-Key": "k"})
+        assert answer.status_code == 401, label
+        assert documented.Error.model_validate(answer.json()).error.code == "unauthorized", label
 
 
 @pytest.mark.parametrize("label", [label for label in LABELS if label not in LEFT_OUT])

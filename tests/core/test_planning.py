@@ -1,5 +1,6 @@
 """The plan of a rollout: what it predicts is what happens."""
 
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -14,9 +15,12 @@ from tests.core.random_fleets import WINDOWS, sites
 from tests.core.rolling_site import NOTICE, UPDATE, RollingSite, rolling_row
 
 from notbefore.core import errors, windows
+from notbefore.core.draft import Draft, World
+from notbefore.core.fleet import Host, Policy, Scope, ScopeKind, Vm
 from notbefore.core.operations import Kind
-from notbefore.core.planning import Plan, PlannedGroup, expected
-from notbefore.core.rollouts import Options, RolloutStatus, StopStatus
+from notbefore.core.planning import Plan, PlannedGroup, expected, plan
+from notbefore.core.rollouts import Options, Request, RolloutStatus, StopStatus
+from notbefore.core.timing import Timing
 
 DIRECT = [Kind.HOST_UPDATE, Kind.HOST_REBOOT, Kind.LIVE_MIGRATION, Kind.DEGRADED_HARDWARE, Kind.HARDWARE_FAILURE]
 STAYING = [Kind.HOST_UPDATE, Kind.HOST_REBOOT]
@@ -177,3 +181,50 @@ def test_a_plan_beyond_the_calendar_is_refused(options: Options) -> None:
     site.set_policy("group:web", windows=WINDOWS[1])
     with pytest.raises(errors.RefusedError, match="it would go on beyond the calendar: give less notice, a shorter"):
         site.plan(options=options)
+
+
+def test_who_has_waited_goes_before_hosts_that_come_later_by_name() -> None:
+    """As hosts do while it runs; smaller ones pass where a larger one has no room."""
+    site = RollingSite()
+    site.add_hosts("abcdefg")
+    site.add_group("web", max_unavailable="2")
+    for number, host in enumerate("abbccd"):
+        site.add_vm(f"web-{number}", host, group="web")
+    for host in "efg":
+        site.add_vm(f"vm-{host}", host)
+    options = Options(batch=3)
+    plan = site.plan(options=options)
+    rollout = site.begin(options=options)
+    site.carry_on(takes=UPDATE)
+    happened = sorted(site.state.operations.values(), key=lambda operation: (operation.created_at, operation.host))
+    assert [stop.host for stop in plan.stops] == [operation.host for operation in happened] == list("adebfgc")
+    assert site.rollout(rollout).status is RolloutStatus.COMPLETED
+
+
+def test_a_large_group_with_a_small_budget_is_planned_in_time() -> None:
+    world = World(hosts={f"h{number:04}": Host(name=f"h{number:04}") for number in range(3000)})
+    web = Scope(key="group:web", kind=ScopeKind.AVAILABILITY_SET, tag="", policy=Policy(max_unavailable="1"))
+    world.scopes[web.key] = web
+    for host in world.hosts:
+        world.vms[host] = Vm(name=host, vm_id=host, host=host, scope=web.key)
+    draft = Draft(world, now=NOW, timing=Timing(), new_id=str)
+    began = time.monotonic()
+    made = plan(draft, Request(kind=Kind.HOST_UPDATE, hosts="*", options=Options(batch=10)))
+    assert made.ends_at == NOW + 3000 * (NOTICE + UPDATE)
+    assert time.monotonic() - began < 5
+
+
+def test_the_end_of_a_large_host_lets_several_small_ones_go() -> None:
+    site = RollingSite()
+    site.add_hosts("abcd")
+    site.add_group("web", max_unavailable="2")
+    for number, host in enumerate("aabcd"):
+        site.add_vm(f"web-{number}", host, group="web")
+    stops = site.plan(options=Options(batch=4)).stops
+    step = NOTICE + UPDATE
+    assert [(stop.host, stop.announced_at - NOW) for stop in stops] == [
+        ("a", 0 * step),
+        ("b", step),
+        ("c", step),
+        ("d", 2 * step),
+    ]

@@ -92,6 +92,10 @@ def _played(draft: Draft, request: Request, by_turn: Mapping[int, Sequence[str]]
     return prediction
 
 
+_Candidate = tuple[str, str, int]
+"""A host, and what it has waited for so far."""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class _End:
     """When something that is announced or under way is taken to be over, and what is free then."""
@@ -125,8 +129,8 @@ class _Prediction:
         self._busy: Counter[str] = Counter()
         """Hosts that others have maintenance on."""
         self._crowds: dict[str, _Crowd] = {}
-        self._waiting: dict[str, list[str]] = {}
-        """Hosts that wait, by the scope or the host of which something must end first."""
+        self._waiting: dict[str, dict[int, list[str]]] = {}
+        """Hosts that wait, by the scope or the host of which something must end first, and how many VMs they need."""
         self._out: dict[str, list[tuple[datetime, datetime, int]]] = {}
         self._openings: dict[tuple[tuple[tuple[Window, ...], ...], datetime], datetime] = {}
         self._ends: list[_End] = []
@@ -135,17 +139,20 @@ class _Prediction:
     def run(self, turn: int, hosts: Sequence[str]) -> None:
         """One turn, to the end of its last operation. Hosts go by name, as they do while it runs."""
         loads = {host: turns.parts(self._draft, host) for host in hosts}
-        queue = sorted(hosts)
+        queue: list[_Candidate] = [(host, "", 0) for host in sorted(hosts)]
         left, running = len(hosts), 0
         while left or running:
             running -= self._release_ended(queue)
             while queue and running < self._request.options.batch:
-                host = heapq.heappop(queue)
-                if (hindered_by := self._hindered_by(host, loads[host])) is not None:
-                    self._waiting.setdefault(hindered_by, []).append(host)
-                    continue
-                self._announce(turn, host, loads[host])
-                left, running = left - 1, running + 1
+                host, *_ = candidate = heapq.heappop(queue)
+                hindered_by, vms = self._hindered_by(host, loads[host])
+                if hindered_by:
+                    heapq.heappush(self._waiting.setdefault(hindered_by, {}).setdefault(vms, []), host)
+                else:
+                    self._announce(turn, host, loads[host])
+                    left, running = left - 1, running + 1
+                if (host, hindered_by, vms) != candidate:
+                    self._let_next(queue, *candidate[1:])
             if left or running:
                 self.now = max(self.now, self._ends[0].at)
 
@@ -164,10 +171,10 @@ class _Prediction:
                 delayed=len(self._crowd(scope).delayed),
             )
 
-    def _hindered_by(self, host: str, parts: Iterable[Part]) -> str | None:
-        """The scope or the host of which something must end first."""
+    def _hindered_by(self, host: str, parts: Iterable[Part]) -> tuple[str, int]:
+        """The scope or the host of which something must end first, and for how many VMs; empty: it may go."""
         if self._busy[host]:
-            return host
+            return host, 0
         for part in parts:
             crowd = self._crowd(part.scope)
             standing = self._standings.get(part.scope, budgets.NOTHING_OUT)
@@ -175,8 +182,8 @@ class _Prediction:
             if rule is Rule.BUDGET:
                 crowd.delayed.add(host)
             if rule is not None:
-                return part.scope
-        return None
+                return part.scope, part.vms
+        return "", 0
 
     def _announce(self, turn: int, host: str, parts: tuple[Part, ...]) -> None:
         wanted = tuple(dict.fromkeys(turns.demands(self._draft, self._request, host).values()))
@@ -208,7 +215,7 @@ class _Prediction:
         for part in end.parts:
             self._standings.setdefault(part.scope, Standing()).add(part.update_domain, part.vms)
 
-    def _release_ended(self, queue: list[str]) -> int:
+    def _release_ended(self, queue: list[_Candidate]) -> int:
         """Let those go on that waited for what is over by now; gives how many hosts of the rollout that was."""
         ours = 0
         while self._ends and self._ends[0].at <= self.now:
@@ -218,9 +225,14 @@ class _Prediction:
             for part in end.parts:
                 self._standings[part.scope].add(part.update_domain, -part.vms)
             for freed in (end.host, *(part.scope for part in end.parts)):
-                for host in self._waiting.pop(freed, ()):
-                    heapq.heappush(queue, host)
+                for vms in self._waiting.get(freed, ()):
+                    self._let_next(queue, freed, vms)
         return ours
+
+    def _let_next(self, queue: list[_Candidate], freed: str, vms: int) -> None:
+        """The next of those that wait for the same, one at a time: where it has to wait again, so have all of them."""
+        if waiting := self._waiting.get(freed, {}).get(vms):
+            heapq.heappush(queue, (heapq.heappop(waiting), freed, vms))
 
     def _takes(self, kind: Kind) -> timedelta:
         return max(self._draft.timing.shortened(expected(kind)), STARTED_SHOWN)

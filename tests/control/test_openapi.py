@@ -1,5 +1,6 @@
 """The API's description: complete, and true of every answer that schemathesis can provoke."""
 
+import ast
 import copy
 import os
 import re
@@ -255,3 +256,37 @@ def test_every_answer_is_as_described(api: Api, label: str) -> None:
 @pytest.mark.parametrize("label", [label for label in LABELS if label not in LEFT_OUT])
 def test_every_answer_is_as_described_however_long_one_asks(api: Api, label: str) -> None:
     _provoke(api, label, int(os.environ.get("NOTBEFORE_SOAK_EXAMPLES", MANY)))
+
+
+def test_conflicts_tell_the_state_that_conflicts() -> None:
+    source = Path(errors.__file__).parents[1]
+    for path in (path for room in ("core", "service", "store", "control") for path in (source / room).rglob("*.py")):
+        for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
+            if ast.unparse(call.func).endswith("ConflictError"):
+                assert call.keywords, f"{path}:{call.lineno}"
+
+
+CONFLICTS = [
+    ("POST /v1/hosts", {"name": "rack1-01"}, {"host": "rack1-01", "cordoned": False}),
+    ("DELETE /v1/hosts/rack1-01", None, {"host": "rack1-01", "vms": 1}),
+    (
+        "POST /v1/groups",
+        {"name": "web", "kind": "cloud-service"},
+        {"group": "web", "kind": "availability-set"},
+    ),
+    ("POST /v1/vms", {"name": "db", "host": "rack1-01"}, {"vm": "db", "host": "rack1-02", "group": None}),
+    ("POST /v1/operations", {"kind": "eviction", "names": ["db"]}, {"vm": "db", "spot": False}),
+]
+
+
+@pytest.mark.parametrize(("label", "body", "facts"), CONFLICTS)
+def test_a_conflict_and_its_facts(api: Api, label: str, body: object, facts: dict[str, object]) -> None:
+    method, path = label.split()
+    template = re.sub(r"(hosts)/.+", r"\1/{name}", path)
+    case = api.operation(f"{method} {template}").Case(path_parameters={"name": "rack1-01"})
+    if body is not None:
+        case.body, case.media_type = body, "application/json"
+    answer = case.call(headers=api.headers)
+    assert answer.status_code == 409
+    assert answer.json()["error"]["code"] == "conflict"
+    assert answer.json()["error"]["facts"] == facts

@@ -39,7 +39,8 @@ ROOTED = {
 def add_host(draft: Draft, host: Host) -> Host:
     fleet.require_name("host", host.name)
     if host.name in draft.world.hosts:
-        raise errors.ConflictError(f"host {host.name} exists already", host=host.name)
+        known = draft.host(host.name)
+        raise errors.ConflictError(f"host {host.name} exists already", host=host.name, cordoned=known.cordoned)
     draft.put_host(host)
     draft.note("host.added", host=host.name, cordoned=host.cordoned)
     draft.make_room()
@@ -62,12 +63,17 @@ def remove_host(draft: Draft, name: str) -> None:
     vms = draft.vms_on(name)
     if vms:
         raise errors.ConflictError(
-            f"host {name} still has {len(vms)} VMs, such as {vms[0].name}: move or remove them first", host=name
+            f"host {name} still has {len(vms)} VMs, such as {vms[0].name}: move or remove them first",
+            host=name,
+            vms=len(vms),
         )
     for operation in draft.world.operations.values():
         if operation.status.live and name in operation.targets.values():
             raise errors.ConflictError(
-                f"operation {operation.id} is moving VMs to host {name}: let it end first", operation=operation.id
+                f"operation {operation.id} is moving VMs to host {name}: let it end first",
+                host=name,
+                operation=operation.id,
+                status=operation.status,
             )
     draft.remove_host(name)
     draft.note("host.removed", host=name)
@@ -77,7 +83,7 @@ def add_group(draft: Draft, name: str, kind: ScopeKind, policy: Policy) -> Scope
     fleet.require_name("group", name)
     key = fleet.group_key(name)
     if key in draft.world.scopes:
-        raise errors.ConflictError(f"group {name} exists already", group=name)
+        raise errors.ConflictError(f"group {name} exists already", group=name, kind=draft.scope(key).kind)
     if kind is ScopeKind.STANDALONE:
         raise errors.RefusedError("a group is an availability-set, a placement-group or a cloud-service")
     fleet.require_policy(kind, policy)
@@ -93,7 +99,9 @@ def remove_group(draft: Draft, name: str) -> None:
     vms = draft.vms_in(key)
     if vms:
         raise errors.ConflictError(
-            f"group {name} still has {len(vms)} VMs, such as {vms[0].name}: regroup or remove them first", group=name
+            f"group {name} still has {len(vms)} VMs, such as {vms[0].name}: regroup or remove them first",
+            group=name,
+            vms=len(vms),
         )
     draft.remove_scope(key)
     draft.note("group.removed", scope=key)
@@ -143,7 +151,8 @@ def put_new_vm(draft: Draft, spec: VmSpec) -> Vm:
     """Without the checks that concern several VMs at once; whoever calls this does them in the end."""
     fleet.require_name("VM", spec.name)
     if spec.name in draft.world.vms:
-        raise errors.ConflictError(f"VM {spec.name} exists already", vm=spec.name)
+        known = draft.vm(spec.name)
+        raise errors.ConflictError(f"VM {spec.name} exists already", vm=spec.name, host=known.host, group=known.group)
     vm = _checked(draft, spec, vm_id=draft.new_id() if spec.vm_id is None else spec.vm_id)
     _enter_scope(draft, vm)
     draft.put_vm(vm)
@@ -246,4 +255,6 @@ def _require_unnamed(draft: Draft, vm: Vm, what: str) -> None:
             "names it: cancel that or let it end",
             vm=vm.name,
             operation=operation.id,
+            kind=operation.kind,
+            status=operation.status,
         )

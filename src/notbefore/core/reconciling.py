@@ -87,6 +87,7 @@ def _groups(draft: Draft, spec: FleetSpec) -> Iterable[Difference]:
                 raise errors.ConflictError(
                     f"group {name} is of kind {known.kind} and cannot become {group.kind}: remove it and add it anew",
                     group=name,
+                    kind=known.kind,
                 )
 
 

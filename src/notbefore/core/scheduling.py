@@ -93,6 +93,7 @@ def _vms_of_host(draft: Draft, request: Request) -> tuple[str, list[Vm]]:
         raise errors.ConflictError(
             f"host {host.name} has no VMs: there is nobody to tell, so go ahead with it, or cordon it",
             host=host.name,
+            vms=0,
         )
     return host.name, vms
 
@@ -100,7 +101,7 @@ def _vms_of_host(draft: Draft, request: Request) -> tuple[str, list[Vm]]:
 def _one_vm(draft: Draft, request: Request) -> tuple[str, list[Vm]]:
     vm = draft.vm(request.name)
     if request.kind is Kind.EVICTION and not vm.spot:
-        raise errors.ConflictError(f"{vm.name} is not a spot VM: only those are evicted", vm=vm.name)
+        raise errors.ConflictError(f"{vm.name} is not a spot VM: only those are evicted", vm=vm.name, spot=vm.spot)
     for other in draft.live_operations_naming(vm):
         if other.kind is request.kind and other.status is Status.SCHEDULED:
             raise _already(request, other)
@@ -128,6 +129,7 @@ def _require_within_limit(draft: Draft, vm: Vm) -> None:
         raise errors.ConflictError(
             f"{draft.scope(vm.scope).name} has {len(live)} users' operations under way and allows {limit} at a time: "
             "wait for one to end, or cancel one",
+            limit=limit,
             operations=sorted(live),
         )
 

@@ -44,7 +44,9 @@ def create(
         if known.named(name) is not None:
             raise errors.ConflictError(f"there is already a subscription {name!r}: choose another name", name=name)
         if known.count() >= MOST:
-            raise errors.ConflictError(f"there are {MOST} subscriptions already: remove one that is not needed")
+            raise errors.ConflictError(
+                f"there are {MOST} subscriptions already: remove one that is not needed", subscriptions=MOST
+            )
         newest = _newest(session.transaction)
         made = Subscription(
             id=new_id(),

@@ -4,12 +4,11 @@ from typing import Any
 
 from notbefore.core import explaining, fleet, selecting
 from notbefore.core.draft import Draft, World
-from notbefore.core.operations import Status
 from notbefore.core.selecting import Selector
 from notbefore.service import seeing, views
 from notbefore.service.calls import View
 from notbefore.service.context import Service, new_id
-from notbefore.store.contract import Reader
+from notbefore.service.targeting import with_targets
 
 
 def hosts(
@@ -139,7 +138,7 @@ def explain_event(service: Service, event_id: str, seen: Selector | None = None)
     with service.store.read() as reader:
         world = reader.load(events=[event_id])
         event = _draft(service, world, seen).event(event_id)
-        world = _with_targets(reader, world, event.operation)
+        world = with_targets(service, reader, [event.operation], world)
     draft = _draft(service, world)
     found = explaining.explain_event(draft, draft.event(event.id), service.expiry_from)
     return views.explanation(seeing.explanation(draft, _standing(service, found, event.operation), seen))
@@ -149,7 +148,7 @@ def explain_operation(service: Service, operation_id: str, seen: Selector | None
     with service.store.read() as reader:
         world = reader.load(operations=[operation_id])
         _draft(service, world, seen).operation(operation_id)
-        world = _with_targets(reader, world, operation_id)
+        world = with_targets(service, reader, [operation_id], world)
     draft = _draft(service, world)
     found = explaining.explain_operation(draft, draft.operation(operation_id), service.expiry_from)
     return views.explanation(seeing.explanation(draft, _standing(service, found, operation_id), seen))
@@ -158,13 +157,6 @@ def explain_operation(service: Service, operation_id: str, seen: Selector | None
 def _standing(service: Service, found: explaining.Explanation, operation_id: str) -> explaining.Explanation:
     standing = service.standing(operation_id)
     return found if standing is None else explaining.with_standing(found, standing)
-
-
-def _with_targets(reader: Reader, world: World, operation_id: str) -> World:
-    """What moves VMs may wait for a host that can take them."""
-    operation = world.operations[operation_id]
-    moves = operation.kind.traits.moves and operation.status is Status.SCHEDULED
-    return reader.load(operations=[operation_id], targets=True) if moves else world
 
 
 def _page(items: list[View], limit: int, key: str) -> View:

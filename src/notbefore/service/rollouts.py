@@ -12,6 +12,7 @@ from notbefore.core.rollouts import Request, Rollout, RolloutStatus, StopStatus,
 from notbefore.service import rollout_views as views
 from notbefore.service.calls import Call, View, command, recalled
 from notbefore.service.context import Service, Session, new_id
+from notbefore.service.targeting import with_targets
 from notbefore.service.views import explanation
 from notbefore.store.contract import Reader, Transaction
 
@@ -21,8 +22,8 @@ AT_ONCE = 20
 CANDIDATES = 50
 """Hosts whose turn it is that are looked at together."""
 
-SAMPLE = 20
-"""Hosts that an explanation looks at."""
+SAMPLE = 10
+"""Hosts that an explanation looks at, of those under way and of those that wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,10 +102,9 @@ def explain(service: Service, rollout_id: str) -> View:
         waiting = reader.rollouts.waiting(rollout_id, rollout.turn, "", SAMPLE)
         all_live = reader.rollouts.live_operations(rollout_id)
         live = all_live[:SAMPLE]
-        moves = rollout.kind.traits.moves and bool(live)
-        world = reader.load(
-            rollouts=[rollout_id], operations=live, hosts=[stop.host for stop in waiting], targets=moves
-        )
+        hosts = [stop.host for stop in waiting]
+        world = reader.load(operations=live, hosts=hosts, rollouts=[rollout_id])
+        world = with_targets(service, reader, live, world, hosts=hosts, rollouts=[rollout_id])
     draft = Draft(world, now=service.clock.now(), timing=service.timing, new_id=new_id)
     found = explaining_rollouts.explain(
         draft, rollout, live, waiting, service.expiry_from, more=len(all_live) - len(live)

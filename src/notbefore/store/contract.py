@@ -65,6 +65,9 @@ class Reader(Protocol):
         Of other scopes' events it is only told which operations wait for one of them to be approved.
         """
 
+    def emptier_hosts(self, limit: int) -> list[str]:
+        """Some that are not cordoned: those without any VM first."""
+
     def load_fleet(self) -> World:
         """All hosts, VMs, scopes and addresses, all live operations with all their events."""
 

@@ -7,7 +7,7 @@ from sys import intern
 from typing import Any
 
 import msgspec
-from sqlalchemy import bindparam, delete, func, select, update
+from sqlalchemy import bindparam, case, delete, exists, func, select, update
 
 from notbefore.core.fleet import GROUP_PREFIX, NO_FACTS, Facts, Host, Listening, Policy, Scope, ScopeKind, Vm
 from notbefore.core.windows import parse_all
@@ -36,6 +36,12 @@ TARGETS = Query(
     .select_from(schema.hosts.outerjoin(schema.vms, _V.host == _H.name))
     .where(_H.cordoned.is_(False))
     .group_by(_H.name)
+)
+EMPTIER = Query(
+    select(_H.name)
+    .where(_H.cordoned.is_(False))
+    .order_by(case((exists(select(_V.name).where(_V.host == _H.name)), 1), else_=0), _H.name)
+    .limit(bindparam("limit"))
 )
 
 _PUT_HOSTS, _PUT_SCOPES, _PUT_VMS = Upsert(schema.hosts), Upsert(schema.scopes), Upsert(schema.vms)

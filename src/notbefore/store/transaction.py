@@ -57,6 +57,9 @@ class SqlReader:
     ) -> World:
         return loading.load_to_approve(self._session, scopes, vms, ended_since)
 
+    def emptier_hosts(self, limit: int) -> list[str]:
+        return [row[0] for row in self._session.rows(fleet.EMPTIER, limit=limit)]
+
     def load_fleet(self) -> World:
         return loading.load_fleet(self._session)
 

@@ -1,0 +1,75 @@
+"""Whether somebody can take VMs that are to move is told right, however few hosts are looked at."""
+
+from typing import Any
+
+import pytest
+from tests.service.rig import OPERATOR, Rig
+from tests.service.rolling import Rolling
+
+from notbefore.core.operations import Kind
+from notbefore.service import fleet, queries
+from notbefore.service.targeting import FEW
+from notbefore.store.contract import Store
+
+HOSTS = [f"h{number:02}" for number in range(FEW + 1)]
+ASKED = {"listening": "always"}
+
+
+def full(**hosts: Any) -> dict[str, Any]:
+    """No host is empty, and each of them has an update domain of its own of one group."""
+    group = {"group": "g"}
+    vms = {f"g-{n}": {"host": host, "update_domain": n, "fault_domain": n, **group} for n, host in enumerate(HOSTS)}
+    return {
+        "hosts": {**{host: {} for host in HOSTS}, **hosts},
+        "groups": {"g": {"kind": "availability-set", "policy": ASKED}},
+        "vms": vms,
+    }
+
+
+def waits_for_host(rig: Rig) -> bool:
+    rig.schedule(Kind.LIVE_MIGRATION, HOSTS[0])
+    (event,) = queries.events(rig.service, live=True)["items"]
+    explained = queries.explain_event(rig.service, event["id"])
+    kinds = [facts["kind"] for facts in explained["waiting_for"]]
+    operation = queries.explain_operation(rig.service, event["operation"])
+    assert [facts["kind"] for facts in operation["waiting_for"]] == kinds
+    assert kinds[0] == "approval"
+    return "target-host" in kinds
+
+
+@pytest.fixture
+def rig(store: Store) -> Rolling:
+    return Rolling(store)
+
+
+def test_nobody_can(rig: Rolling) -> None:
+    assert waits_for_host(rig.settle(full(spare={"cordoned": True})))
+
+
+def test_somebody_empty_can(rig: Rolling) -> None:
+    rig.settle(full(spare={}))
+    with rig.service.store.read() as reader:
+        assert reader.emptier_hosts(3) == ["spare", *HOSTS[:2]]
+    assert not waits_for_host(rig)
+
+
+def test_only_one_that_is_not_among_the_few_can(rig: Rolling) -> None:
+    document = full(z={})
+    document["vms"]["solo"] = {"host": "z"}
+    assert not waits_for_host(rig.settle(document))
+
+
+def test_where_others_are_on_their_way_is_looked_at_closely(rig: Rolling) -> None:
+    """A VM of another update domain is about to arrive on the only host that is free."""
+    rig.settle(full(spare={}))
+    rig.schedule(Kind.REDEPLOY, "g-1")
+    (event,) = queries.events(rig.service, live=True)["items"]
+    rig.approve("g-1", "group:g", event["id"])
+    rig.tick()
+    rig.schedule(Kind.LIVE_MIGRATION, HOSTS[0])
+    (mine,) = [each for each in queries.events(rig.service, live=True)["items"] if each["id"] != event["id"]]
+    kinds = [facts["kind"] for facts in queries.explain_event(rig.service, mine["id"])["waiting_for"]]
+    assert "target-host" in kinds
+    fleet.add_host(rig.service, OPERATOR, name="spare-2")
+    kinds = [facts["kind"] for facts in queries.explain_event(rig.service, mine["id"])["waiting_for"]]
+    assert "target-host" not in kinds

@@ -12,6 +12,7 @@ from notbefore.service.targeting import FEW
 from notbefore.store.contract import Store
 
 HOSTS = [f"h{number:02}" for number in range(FEW + 1)]
+LAST = f"g-{FEW}"
 ASKED = {"listening": "always"}
 
 
@@ -62,9 +63,9 @@ def test_only_one_that_is_not_among_the_few_can(rig: Rolling) -> None:
 def test_where_others_are_on_their_way_is_looked_at_closely(rig: Rolling) -> None:
     """A VM of another update domain is about to arrive on the only host that is free."""
     rig.settle(full(spare={}))
-    rig.schedule(Kind.REDEPLOY, "g-1")
+    rig.schedule(Kind.REDEPLOY, LAST)
     (event,) = queries.events(rig.service, live=True)["items"]
-    rig.approve("g-1", "group:g", event["id"])
+    rig.approve(LAST, "group:g", event["id"])
     rig.tick()
     rig.schedule(Kind.LIVE_MIGRATION, HOSTS[0])
     (mine,) = [each for each in queries.events(rig.service, live=True)["items"] if each["id"] != event["id"]]

@@ -290,3 +290,14 @@ def test_a_conflict_and_its_facts(api: Api, label: str, body: object, facts: dic
     assert answer.status_code == 409
     assert answer.json()["error"]["code"] == "conflict"
     assert answer.json()["error"]["facts"] == facts
+
+
+def test_the_page_on_the_api_lists_all_codes_and_lists() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
+    for code, (status, meaning) in documented.CODES.items():
+        assert f"| `{code}` | {status} | {meaning} |" in page
+    for label, operation in OPERATIONS.items():
+        given = {each["name"] for each in operation.get("parameters", [])}
+        if "sort" in given:
+            [row] = [line for line in page.splitlines() if line.startswith(f"| `{label.removeprefix('GET ')}` ")]
+            assert set(re.findall(r"`(\w+)`", row.split("|")[3])) == given - {"sort", "after", "limit"}, label

@@ -57,6 +57,8 @@ class RolloutWatch:
             if known is None or known.not_before != operation.not_before:
                 _not_before_is_in_its_windows(after, operation)
             if known is None and operation.rollout is not None:
+                running = before.rollouts[operation.rollout].status is RolloutStatus.RUNNING
+                assert running, "only a running rollout announces"
                 self._is_announced_in_turn(after, operation, stops[operation.rollout, operation.host], now)
         for rollout in changes.rollouts.values():
             self._moves_forward(before.rollouts.get(rollout.id), rollout, now)
@@ -69,7 +71,6 @@ class RolloutWatch:
 
     def _is_announced_in_turn(self, after: World, operation: Operation, stop: Stop, now: datetime) -> None:
         rollout = after.rollouts[stop.rollout]
-        assert rollout.status is RolloutStatus.RUNNING, "only a running rollout announces"
         assert (stop.status, stop.operation) == (StopStatus.UNDER_WAY, operation.id)
         mine = [o for o in after.operations.values() if o.rollout == rollout.id and o.created_at < now]
         last = self.turns.setdefault(rollout.id, stop.turn)

@@ -131,8 +131,7 @@ def test_it_is_paused_and_its_operations_wait_for_that() -> None:
     site.wait(DAY)
     said = site.explain_rollout(rollout)
     assert said.sentence == (
-        "It has been paused since 2026-03-01 12:01:00 UTC: paused by op: alarms. "
-        "Nothing of it starts until it is resumed. "
+        "It is paused: paused by op: alarms. Since 2026-03-01 12:01:00 UTC nothing of it starts, until it is resumed. "
         f"a is Scheduled: Its rollout {rollout.id} is paused (paused by op: alarms.): it waits until that is resumed."
     )
     assert (said.since, said.until) == (NOW + MINUTE, None)
@@ -153,8 +152,8 @@ def test_a_failure_has_paused_it() -> None:
     site.roll()
     said = site.explain_rollout(rollout)
     assert said.sentence == (
-        "It has been paused since 2026-03-01 12:00:15 UTC: 1 of its hosts failed, the last one a: vm-a: no power. "
-        "Nothing of it starts until it is resumed."
+        "It is paused: 1 of its hosts failed, the last one a: vm-a: no power. "
+        "Since 2026-03-01 12:00:15 UTC nothing of it starts, until it is resumed."
     )
 
 

@@ -39,8 +39,8 @@ def explain(
     match rollout.status:
         case RolloutStatus.PAUSED:
             found.add(
-                f"It has been paused since {moment_told(rollout.since)}: {rollout.why.rstrip('.')}. "
-                "Nothing of it starts until it is resumed.",
+                f"It is paused: {rollout.why.rstrip('.')}. "
+                f"Since {moment_told(rollout.since)} nothing of it starts, until it is resumed.",
                 kind="paused",
                 why=rollout.why,
                 since=rollout.since,

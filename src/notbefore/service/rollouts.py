@@ -19,8 +19,8 @@ from notbefore.store.contract import Reader, Transaction
 AT_ONCE = 20
 """Rollouts looked at in one round."""
 
-CANDIDATES = 50
-"""Hosts whose turn it is that are looked at together."""
+CANDIDATES = 20
+"""Hosts whose turn it is that are looked at together, in one transaction: guests who approve wait for its end."""
 
 SAMPLE = 10
 """Hosts that an explanation looks at, of those under way and of those that wait."""

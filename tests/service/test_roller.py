@@ -1,0 +1,87 @@
+"""The thread that moves rollouts on, with real time."""
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import cast
+
+import structlog
+from tests.service.rig import OPERATOR
+from tests.service.rolling import Rolling, request
+from tests.service.test_ticker import Flaky, wait_for
+
+from notbefore.clock import SystemClock
+from notbefore.service import maintenance, queries, rollouts
+from notbefore.service.gates import Gates, Verdict
+from notbefore.service.roller import Roller
+from notbefore.store.contract import Store
+
+
+@contextmanager
+def rolling(store: Store, **gates: tuple[str, ...]) -> Iterator[Rolling]:
+    rig = Rolling(store, speed=1000, clock=SystemClock())
+    rig.settle_demo()
+    rig.service.gates = Gates(gates, rig.service.outgoing)
+    roller = Roller(rig.service)
+    roller.start()
+    try:
+        yield rig
+    finally:
+        roller.stop()
+
+
+def start(rig: Rolling, gate: str | None = None) -> str:
+    return str(rollouts.start(rig.service, OPERATOR, request(gate=gate))["id"])
+
+
+def test_it_goes_on_when_something_has_ended(sqlite_store: Store) -> None:
+    with rolling(sqlite_store) as rig:
+        found = start(rig)
+        wait_for(lambda: rig.hosts(found)["host-a"] == "Under way")
+        (operation,) = queries.operations(rig.service, live=True)["items"]
+        # By the clock it would be looked at in a minute.
+        maintenance.cancel_operation(rig.service, OPERATOR, operation["id"])
+        wait_for(lambda: rig.hosts(found)["host-b"] == "Under way")
+        assert rig.hosts(found)["host-a"] == "Skipped"
+
+
+def test_it_asks_gates_until_they_are_green(sqlite_store: Store, tmp_path: Path) -> None:
+    healthy = tmp_path / "healthy"
+    with rolling(sqlite_store, health=("ls", str(healthy))) as rig:
+        found = start(rig, "health")
+        wait_for(lambda: rig.actions(action="rollout.gate_red") != [])
+        assert "Under way" not in rig.hosts(found).values()
+        healthy.touch()
+        wait_for(lambda: "Under way" in rig.hosts(found).values())
+
+
+class BrokenGates(Gates):
+    def check(self, gate: str, facts: Mapping[str, str]) -> Verdict:
+        raise RuntimeError("no such thing")
+
+
+def test_a_gate_that_raises_is_red(sqlite_store: Store) -> None:
+    with structlog.testing.capture_logs() as logs, rolling(sqlite_store) as rig:
+        rig.service.gates = BrokenGates({"health": ("true",)}, rig.service.outgoing)
+        found = start(rig, "health")
+        wait_for(lambda: rig.show(found)["gate_verdict"] is not None)
+        assert rig.show(found)["gate_verdict"]["said"] == "RuntimeError: no such thing"
+    assert "gate.failed" in [entry["action"] for entry in logs]
+
+
+def test_a_gate_that_does_not_answer_keeps_nobody_from_stopping(sqlite_store: Store) -> None:
+    with rolling(sqlite_store, slow=("sleep", "60")) as rig:
+        start(rig, "slow")
+        wait_for(lambda: any(thread.name.startswith("gate") for thread in threading.enumerate()))
+
+
+def test_it_outlives_every_error(sqlite_store: Store) -> None:
+    with structlog.testing.capture_logs() as logs, rolling(sqlite_store) as rig:
+        found = start(rig)
+        flaky = Flaky(sqlite_store)
+        rig.service.store = cast(Store, flaky)
+        rig.service.tell_growth()
+        wait_for(lambda: not flaky.troubles)
+        wait_for(lambda: "Under way" in rig.hosts(found).values())
+    assert {"roll.unavailable", "roll.failed"} <= {entry["action"] for entry in logs}

@@ -193,3 +193,15 @@ def test_a_fleet_is_applied_or_only_shown(fresh: Run, tmp_path: Path) -> None:
     file.write_text("[hosts.host-a]\n[hosts.host-z]\ncordoned = true\n")
     pruned = fresh("fleet", "apply", str(file), "--format", "toml", "--prune", "--json").json
     assert ("remove", "db") in {(change["action"], change["name"]) for change in pruned["changes"]}
+
+
+def test_lists_of_those_that_fit(fresh: Run) -> None:
+    def names(*arguments: str) -> list[str]:
+        return [each["name"] for each in fresh(*arguments, "--json").json]
+
+    fresh("host", "cordon", "host-b")
+    assert names("host", "list", "--name", "host-*,!host-a") == names("host", "list", "--cordoned") == ["host-b"]
+    assert names("vm", "list", "--name", "web-*") == ["web-0"]
+    assert names("vm", "list", "--spot") == []
+    assert names("group", "list", "--name", "w*") == ["web"]
+    assert "is not a name or pattern" in fresh("host", "list", "--name", "a b").err

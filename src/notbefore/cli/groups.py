@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from notbefore.cli import completing, policies
+from notbefore.cli import completing, options, policies
 from notbefore.cli.api import View
 from notbefore.cli.session import Session, Yes, command
 from notbefore.cli.usage import UsageError
@@ -43,9 +43,9 @@ def set_(session: Session, name: Name, asked: dict[str, object]) -> None:
 
 
 @command(app, "list")
-def list_(session: Session) -> None:
+def list_(session: Session, name: options.Pattern = None) -> None:
     """List the groups."""
-    items = session.api.items("groups")
+    items = session.api.items("groups", name=name)
     if session.out.json:
         session.out.data(list(items))
         return

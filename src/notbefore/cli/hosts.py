@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from notbefore.cli import completing, operations
+from notbefore.cli import completing, operations, options
 from notbefore.cli.api import View
 from notbefore.cli.operations import Verb
 from notbefore.cli.session import Session, Yes, command
@@ -38,9 +38,15 @@ def set_(
 
 
 @command(app, "list")
-def list_(session: Session) -> None:
+def list_(
+    session: Session,
+    name: options.Pattern = None,
+    cordoned: Annotated[
+        bool | None, typer.Option("--cordoned/--no-cordoned", help="Only those that take no VMs, or only the others.")
+    ] = None,
+) -> None:
     """List the hosts."""
-    items = session.api.items("hosts")
+    items = session.api.items("hosts", name=name, cordoned=cordoned)
     if session.out.json:
         session.out.data(list(items))
         return

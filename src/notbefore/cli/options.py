@@ -10,6 +10,9 @@ from notbefore.settings.table import Setting
 
 C = TypeVar("C")
 
+Pattern = Annotated[
+    str | None, typer.Option("--name", metavar="PATTERN", help="Only those that fit, such as 'rack1-*,!rack1-07'.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 JSON = Parameter("json", Parameter.KEYWORD_ONLY, annotation=Json, default=False)
 

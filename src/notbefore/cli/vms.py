@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from notbefore.cli import completing, facts, operations, policies
+from notbefore.cli import completing, facts, operations, options, policies
 from notbefore.cli.api import View
 from notbefore.cli.operations import Verb
 from notbefore.cli.session import Session, Yes, command
@@ -102,9 +102,11 @@ def set_(
 
 
 @command(app, "list")
-def list_(session: Session, host: Host = None, group: Group = None) -> None:
+def list_(
+    session: Session, name: options.Pattern = None, host: Host = None, group: Group = None, spot: Spot = None
+) -> None:
     """List the VMs."""
-    items = session.api.items("vms", host=host, group=group)
+    items = session.api.items("vms", name=name, host=host, group=group, spot=spot)
     if session.out.json:
         session.out.data(list(items))
         return

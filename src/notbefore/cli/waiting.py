@@ -151,30 +151,8 @@ def operation(api: Api, view: View) -> Look:
         what = f"{found['kind'].capitalize()} of {found['host'] if is_of_host(found) else ', '.join(view['vms'])}"
         over = bool(found["ended_at"])
         good = not over or found["status"] == "Completed"
-        why = _why_ended(api, found) if over and not good else "" if over else _why_waits(api, found)
+        why = _why_waits(api, found) if not over else "" if good else _why_ended(api, found)
         return Seen(view=found, what=what, status=found["status"], why=why, over=over, good=good)
-
-    return look
-
-
-def rollout(api: Api, view: View) -> Look:
-    """How a rollout is looked at, host by host."""
-
-    def look() -> Seen:
-        found = api.get("rollouts", view["id"])
-        over = bool(found["ended_at"])
-        why = found["why"] if over else str(api.get("rollouts", view["id"], "explanation")["sentence"])
-        counts = found["progress"]
-        return Seen(
-            view=found,
-            what=f"Rollout {found['id']} ({found['kind']} of {found['hosts']})",
-            status=found["status"],
-            why=why,
-            over=over,
-            good=not over or found["status"] == "Completed",
-            done=counts["done"] + counts["failed"] + counts["skipped"],
-            total=sum(counts.values()),
-        )
 
     return look
 
@@ -184,8 +162,7 @@ def is_of_host(operation: View) -> bool:
 
 
 def _why_waits(api: Api, operation: View) -> str:
-    live = next((event for event in operation["events"] if not event["ended_at"]), None)
-    return "" if live is None else str(api.get("events", live["id"], "explanation")["sentence"])
+    return str(api.get("operations", operation["id"], "explanation")["sentence"])
 
 
 def _why_ended(api: Api, operation: View) -> str:

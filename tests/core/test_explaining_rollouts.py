@@ -340,3 +340,18 @@ def test_of_many_hosts_that_wait_some_are_told_in_words() -> None:
     assert said.sentence.count("waits for its turn") == 5
     assert kinds(said) == ["operation", *["budget"] * 8]
     assert said.until is None
+
+
+def test_what_waits_for_a_paused_rollout_says_so() -> None:
+    site = rolling_row()
+    first, second = site.begin(hosts="a"), site.begin(hosts="b")
+    site.roll()
+    waiting = (
+        "b waits for its turn: Another update domain is announced: "
+        f"it waits until event {site.event(site.on('a')).id} on web (web-0) has ended."
+    )
+    assert site.explain_rollout(second).sentence == waiting
+    site.pause(first)
+    assert site.explain_rollout(second).sentence == (
+        f"{waiting} That is a part of rollout {first.id}, which is paused: resume or cancel it."
+    )

@@ -9,6 +9,7 @@ from notbefore.core.draft import Draft, names
 from notbefore.core.driving import Standing
 from notbefore.core.obstacles import Obstacle, ObstacleKind, obstacles
 from notbefore.core.operations import Event, Operation, Status
+from notbefore.core.rollouts import RolloutStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +135,7 @@ def sentences(draft: Draft, found: list[Obstacle]) -> list[str]:
         said[f"It waits for approval by {who}, until {moment_told(awaited[0].until)} at the latest."] = None
     for obstacle in found:
         if obstacle.kind is not ObstacleKind.APPROVAL:
-            said[_sentence(draft, obstacle)] = None
+            said[_sentence(draft, obstacle) + _held_up(draft, obstacle)] = None
     return list(said)
 
 
@@ -206,6 +207,15 @@ def _paused(draft: Draft, obstacle: Obstacle) -> str:
         return ""
     rollout = draft.rollout(obstacle.rollout or "")
     return f"Its rollout {rollout.id} is paused ({rollout.why}): it waits until that is resumed."
+
+
+def _held_up(draft: Draft, obstacle: Obstacle) -> str:
+    """What somebody must do before the other thing can end."""
+    other = draft.operation(obstacle.operation) if obstacle.operation else None
+    if other is None or other.status is not Status.SCHEDULED or other.rollout is None:
+        return ""
+    paused = draft.rollout(other.rollout).status is RolloutStatus.PAUSED
+    return f" That is a part of rollout {other.rollout}, which is paused: resume or cancel it." if paused else ""
 
 
 def _who(draft: Draft, event_id: str) -> str:

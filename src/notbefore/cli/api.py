@@ -57,7 +57,8 @@ class _Counted(io.BytesIO):
 
     def read(self, size: int | None = -1, /) -> bytes:
         chunk = super().read(size)
-        self._sent(self.tell())
+        if chunk:
+            self._sent(self.tell())
         return chunk
 
 

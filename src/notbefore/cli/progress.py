@@ -20,7 +20,9 @@ class Bar:
     def doing(self, what: str, *, total: float | None = None) -> None:
         """What is done from now on; without a total the bar only shows that something is."""
         if self._drawn is not None and self._task is not None:
-            self._drawn.reset(self._task, description=plain(what), total=total)
+            # One that has a total cannot lose it.
+            self._drawn.remove_task(self._task)
+            self._task = self._drawn.add_task(plain(what), total=total)
 
     def done(self, so_far: float, total: float | None = None) -> None:
         if self._drawn is not None and self._task is not None:

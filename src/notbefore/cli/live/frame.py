@@ -55,7 +55,7 @@ def _events(scene: Scene, now: datetime, width: int, room: int | None) -> Iterat
         line = Text.assemble((f"{event['status']:<10} ", STYLE.get(event["status"], "")), _countdown(event, now))
         line.append(f"  {event['type']:<9}  {_who(event):<{longest if wide else 0}}")
         why = Text(plain(scene.reasons.get(event["id"]) or _guess(event)), style="dim")
-        yield line.append("  ").append_text(why) if wide else line
+        yield line.append("  ").append_text(why) if wide and why else line
         if why and not wide:
             yield Text("  ").append_text(why)
     if (hidden := len(scene.events) - len(shown)) or scene.more_events:
@@ -88,8 +88,7 @@ def _rollouts(rollouts: Sequence[View], width: int) -> Iterator[Text]:
         line.append(rollout["status"], style=STYLE.get(rollout["status"], ""))
         done, total = _done(rollout)
         line.append(f"  {_bar(done, total, BAR if width >= NARROW else BAR // 2)} {done}/{total} hosts")
-        line.append(f"  {plain(rollout['why'])}", style="dim")
-        yield line
+        yield line.append(f"  {plain(rollout['why'])}".rstrip(), style="dim")
 
 
 def _done(rollout: View) -> tuple[int, int]:

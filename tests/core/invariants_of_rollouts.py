@@ -1,5 +1,6 @@
 """What rollouts, budgets and windows promise, checked on every transaction; what is out is counted anew here."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from fractions import Fraction
@@ -102,10 +103,10 @@ class RolloutWatch:
 def _starts_keep_budgets_and_windows(before: World, after: World, changes: Changes, now: datetime) -> None:
     """In the order of the journal: what a tick starts after planned maintenance was not out when that started."""
     out = {event.id: event for event in before.events.values() if event.status is Status.STARTED}
-    members = {key: _members(before, key) for key in before.scopes}
+    removed: Counter[str | None] = Counter()
     for entry in changes.entries:
-        if entry.action == "vm.removed" and entry.scope in members:
-            members[entry.scope] -= 1
+        if entry.action == "vm.removed":
+            removed[entry.scope] += 1
         if entry.action in ENDS:
             out.pop(entry.event or "", None)
         if entry.action != "event.started":
@@ -115,7 +116,8 @@ def _starts_keep_budgets_and_windows(before: World, after: World, changes: Chang
         operation = after.operations[event.operation]
         if operation.kind in PLANNED:
             started = (e for e in out.values() if e.scope == event.scope)
-            _require_within_budget(before, event.scope, _named(started), members[event.scope])
+            members = _members(before, event.scope) - removed[event.scope]
+            _require_within_budget(before, event.scope, _named(started), members)
             for wanted in _windows(after, operation, [event]):
                 assert windows.is_open(wanted, now), "a planned start outside its window"
             if operation.rollout is not None:

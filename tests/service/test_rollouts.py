@@ -4,7 +4,7 @@ import threading
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.service.rig import OPERATOR
@@ -189,14 +189,16 @@ def test_a_host_that_is_gone_is_skipped(rig: Rolling) -> None:
     assert rig.status(found) == "Completed"
 
 
-def test_many_hosts_at_once(store: Store) -> None:
+def many() -> dict[str, Any]:
+    """More hosts than are looked at together, each with a VM of its own."""
     hosts = [f"h{number:02}" for number in range(rollouts.CANDIDATES + 10)]
-    document = {
-        "hosts": {host: {} for host in hosts},
-        "groups": {},
-        "vms": {f"vm-{host}": {"host": host, "policy": ASKED} for host in hosts},
-    }
-    rig = Rolling(store, speed=SPEED).settle(document)
+    vms = {f"vm-{host}": {"host": host, "policy": ASKED} for host in hosts}
+    return {"hosts": {host: {} for host in hosts}, "groups": {}, "vms": vms}
+
+
+def test_many_hosts_at_once(store: Store) -> None:
+    rig = Rolling(store, speed=SPEED).settle(many())
+    hosts = rig.fleet["hosts"]
     found = rig.start(batch=len(hosts) - 1)
     assert rig.show(found)["progress"]["under_way"] == len(hosts) - 1
     assert rig.waits_for(found, "batch")["batch"] == len(hosts) - 1
@@ -522,6 +524,35 @@ def test_nothing_is_lost_when_the_process_dies_after_each_step(store: Store) -> 
     assert rig.status(found) == "Completed"
     assert rig.hosts(found) == DONE
     assert rig.violations == []
+
+
+class Dying:
+    """A store that is written to so often, and no more."""
+
+    def __init__(self, store: Store, writes: int) -> None:
+        self._store = store
+        self._left = writes
+
+    def __getattr__(self, name: str) -> object:
+        if name == "write":
+            self._left -= 1
+            if self._left < 0:
+                raise RuntimeError("dead")
+        return getattr(self._store, name)
+
+
+def test_a_process_that_dies_while_it_announces_many_leaves_no_gap(store: Store) -> None:
+    rig = Rolling(store, speed=SPEED).settle(many())
+    found = rollouts.start(rig.service, OPERATOR, request(batch=1000))["id"]
+    rig.service.store = cast(Store, Dying(store, writes=2))
+    with pytest.raises(RuntimeError, match="dead"):
+        rollouts.roll(rig.service, [])
+    rig.service.store = store
+    assert 0 < rig.show(found)["progress"]["under_way"] < rig.show(found)["progress"]["waiting"] + rollouts.CANDIDATES
+    again = Rolling(store, speed=SPEED, clock=rig.clock)
+    upkeep.resume(again.service, alone=True)
+    again.step()
+    assert again.show(found)["progress"]["waiting"] == 0
 
 
 def test_a_gate_whose_answer_is_lost_is_asked_again(slow: Rolling) -> None:

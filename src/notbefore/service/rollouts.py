@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 
 from notbefore import garbage
 from notbefore.core import errors, explaining_rollouts, planning, rolling, turns
@@ -179,7 +180,7 @@ def _hear(service: Service, answer: Answer) -> None:
 
 
 def _step(service: Service, rollout_id: str) -> Ask | None:
-    def work(session: Session) -> Ask | None:
+    def work(session: Session) -> Go | Ask | None:
         known = session.transaction.rollouts
         if rollout_id not in known.due(session.now, AT_ONCE):
             return None  # Another process has taken the step.
@@ -189,31 +190,35 @@ def _step(service: Service, rollout_id: str) -> Ask | None:
         rolling.settle(draft, rollout_id, ended)
         step = rolling.next_step(draft, rollout_id, under_way, known.next_turn(rollout_id))
         session.keep(draft)
-        if isinstance(step, Go):
-            _take(session, rollout_id, step)
-            return None
         return step
 
-    return service.transact(work)
+    step = service.transact(work)
+    if isinstance(step, Go):
+        after: str | None = ""
+        while after is not None:
+            after = service.transact(partial(_take_some, rollout_id, step.turn, after))
+        return None
+    return step
 
 
-def _take(session: Session, rollout_id: str, step: Go) -> None:
-    """Page by page through those whose turn it is, until as many are under way as may be."""
+def _take_some(rollout_id: str, turn: int, after: str, session: Session) -> str | None:
+    """Announce some of those whose turn it is; gives the host to go on after, None when there is no more to do."""
     known = session.transaction.rollouts
-    most, taken, after = min(step.hosts, CANDIDATES), 0, ""
-    while taken < most and (stops := known.waiting(rollout_id, step.turn, after, CANDIDATES)):
-        after = stops[-1].host
-        world = session.transaction.load(rollouts=[rollout_id], hosts=[stop.host for stop in stops])
-        draft = session.draft(world, Call(actor=f"rollout:{rollout_id}"))
-        taken += rolling.take(draft, rollout_id, stops, most - taken)
-        session.keep(draft)
-        if draft.rollout(rollout_id).status is not RolloutStatus.RUNNING:
-            return
-    turn_is_over = known.next_turn(rollout_id) != step.turn and known.under_way(rollout_id) == 0
-    if turn_is_over or taken == most < step.hosts:
-        draft = session.draft(session.transaction.load(rollouts=[rollout_id]))
-        draft.put_rollout(replace(draft.rollout(rollout_id), due_at=session.now))
-        session.keep(draft)
+    rollout = known.named([rollout_id])[rollout_id]
+    free = rollout.options.batch - known.under_way(rollout_id)
+    if rollout.status is not RolloutStatus.RUNNING or rollout.turn != turn or free <= 0:
+        return None
+    stops = known.waiting(rollout_id, turn, after, CANDIDATES)
+    if not stops:
+        if free == rollout.options.batch and known.next_turn(rollout_id) != turn:
+            # All the rest were skipped.
+            known.put([replace(rollout, due_at=session.now)])
+        return None
+    world = session.transaction.load(rollouts=[rollout_id], hosts=[stop.host for stop in stops])
+    draft = session.draft(world, Call(actor=f"rollout:{rollout_id}"))
+    rolling.take(draft, rollout_id, stops, free)
+    session.keep(draft)
+    return stops[-1].host
 
 
 def _fleet(service: Service) -> Draft:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Query
 from fastapi.responses import StreamingResponse
-from pydantic import AfterValidator, AwareDatetime, StrictBool
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, StrictBool
 
 from notbefore.control import documented, exporting, models
 from notbefore.control.answers import Answer
@@ -25,7 +25,14 @@ def _in_utc(moment: datetime) -> datetime:
         raise ValueError("is beyond the calendar: give a time of the years 1 to 9999 in UTC") from None
 
 
-Moment = Annotated[AwareDatetime, AfterValidator(_in_utc)]
+def _written(value: object) -> object:
+    """Not a number, which would be taken for seconds since 1970."""
+    if not isinstance(value, str) or "-" not in value[1:]:
+        raise ValueError("is not a time: write one such as 2026-01-31T12:00:00Z")
+    return value
+
+
+Moment = Annotated[AwareDatetime, BeforeValidator(_written), AfterValidator(_in_utc)]
 
 routes = router("history")
 

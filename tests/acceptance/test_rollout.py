@@ -167,7 +167,9 @@ def _see_through(server: Server, rollout: str, turns: int) -> None:
         server.kill()
         server.start()
         if turn == 2:
-            last = server.get(f"/v1/rollouts/{rollout}/hosts?status=Waiting&limit=500")["items"][-1]["host"]
+            # One of the last turn, so that it stands in the way of the next.
+            hosts = server.get(f"/v1/rollouts/{rollout}/hosts?status=Waiting&limit=500")["items"]
+            last = max(hosts, key=lambda stop: stop["turn"])["host"]
             assert server.cli("host", "reboot", last, "--reason", "a fan").returncode == 0
     until(lambda: shown()["status"] == "Completed", seconds=60, what=lambda: str(shown()))
 

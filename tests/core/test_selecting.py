@@ -50,6 +50,11 @@ def test_scopes(text: str, meant: tuple[str, ...]) -> None:
     assert sorted(key for key in SCOPES if key in selector) == sorted(meant)
 
 
+def test_names_without_wildcards_are_known() -> None:
+    assert selecting.of_hosts("b,rack1-*,!c,a,r?").named == ("b", "a")
+    assert selecting.of_hosts("!a").named == ()
+
+
 def test_only_a_name_can_be_meant() -> None:
     assert None not in selecting.of_hosts("*")
     assert 1 not in selecting.of_hosts("*")

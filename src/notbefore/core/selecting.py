@@ -8,6 +8,7 @@ from functools import lru_cache
 from notbefore.core import errors
 
 PATTERN = re.compile(r"!?(?:(?:group|vm):)?[A-Za-z0-9._*?-]{1,64}")
+WILDCARD = re.compile(r"[*?]")
 NOTHING = "(?!)"
 MOST = 1000
 """Patterns of one selector."""
@@ -19,6 +20,11 @@ class Selector:
     """As it was written."""
     wanted: tuple[str, ...]
     unwanted: tuple[str, ...]
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """What is wanted by its very name."""
+        return tuple(pattern for pattern in self.wanted if not WILDCARD.search(pattern))
 
     def __contains__(self, name: object) -> bool:
         return (

@@ -66,6 +66,18 @@ def test_somebody_must_be_named_but_not_endlessly_many(text: str) -> None:
         selecting.of_hosts(text)
 
 
+def test_wildcards_are_bounded() -> None:
+    names = ",".join(f"a{number}" for number in range(900))
+    most = ",".join(f"b{number}-*?*?*?*?" for number in range(100))
+    assert "b99-xyz-and-so-on" in selecting.of_hosts(f"{names},{most}")
+    for text, said in (
+        (f"{most},!c*", "101 patterns with \\* or \\? are too many: give at most 100, and names for the others"),
+        ("a,!*?*?*?*?*", "'!\\*\\?\\*.* has too many of \\* and \\?: give at most 8 in one pattern"),
+    ):
+        with pytest.raises(errors.RefusedError, match=said):
+            selecting.of_hosts(text)
+
+
 @pytest.mark.parametrize("part", ["a b", "!", "!!a", "[ab]", "ä", "a/b", "x" * 65, "host:a", "vm:", "a\n*"])
 def test_what_is_no_name_is_refused(part: str) -> None:
     for read in (selecting.of_hosts, selecting.of_scopes):

@@ -1,6 +1,7 @@
 """Selectors: names with wildcards, such as `rack1-*,!rack1-07`, by which an operator says whom he means."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import translate
 from functools import lru_cache
@@ -11,7 +12,11 @@ PATTERN = re.compile(r"!?(?:(?:group|vm):)?[A-Za-z0-9._*?-]{1,64}")
 WILDCARD = re.compile(r"[*?]")
 NOTHING = "(?!)"
 MOST = 1000
-"""Patterns of one selector."""
+"""Names and patterns of one selector."""
+MOST_PATTERNS = 100
+"""Of those, with wildcards: each is tried on each name."""
+MOST_WILDCARDS = 8
+"""In one pattern."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +56,7 @@ def _selector(text: str, prefix: str) -> Selector:
     for part in parts:
         if not PATTERN.fullmatch(part) or (":" in part and not prefix):
             raise errors.RefusedError(f"{part[:80]!r} is not a name or pattern: give one such as a-1, a-* or !a-1")
+    _require_bounded([part for part in parts if WILDCARD.search(part)])
     patterns = [(part.startswith("!"), part.removeprefix("!")) for part in parts]
     named = [(unwanted, name if ":" in name or not prefix else prefix + name) for unwanted, name in patterns]
     wanted = tuple(name for unwanted, name in named if not unwanted)
@@ -60,6 +66,18 @@ def _selector(text: str, prefix: str) -> Selector:
         wanted=wanted or (prefix + "*",),
         unwanted=tuple(name for unwanted, name in named if unwanted),
     )
+
+
+def _require_bounded(patterns: Sequence[str]) -> None:
+    if len(patterns) > MOST_PATTERNS:
+        raise errors.RefusedError(
+            f"{len(patterns)} patterns with * or ? are too many: give at most {MOST_PATTERNS}, and names for the others"
+        )
+    for pattern in patterns:
+        if len(WILDCARD.findall(pattern)) > MOST_WILDCARDS:
+            raise errors.RefusedError(
+                f"{pattern!r} has too many of * and ?: give at most {MOST_WILDCARDS} in one pattern"
+            )
 
 
 @lru_cache(maxsize=256)

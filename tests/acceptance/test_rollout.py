@@ -40,7 +40,7 @@ def fleet() -> dict[str, Any]:
         # Five of its hosts are of one update domain, and it can spare three.
         ("store", {"max_unavailable": 3}, 1, [*three[0::3], *three[1:7:3], *three[2:8:3]]),
         ("late", {}, 2, three[:5]),
-        ("never", {}, 1, [(five[3][0], 1), (five[4][0], 0), (five[9][0], 0)]),
+        ("never", {}, 1, five[4::5]),
         ("deaf", {"listening": "never"}, 1, five + three),
     ]
     vms: dict[str, dict[str, Any]] = {}

@@ -44,6 +44,7 @@ def test_names_of_the_server(cli: Run) -> None:
     assert completed("bash", "host", "show", "rack1") == ["rack1-a"]
     assert completed("bash", "vm", "restart", "") == ["db", "web-0"]
     assert completed("bash", "event", "explain", event[:4]) == [event]
+    assert completed("bash", "operation", "explain", "") == [operation["id"]]
     assert '"rack2-a"' in " ".join(completed("zsh", "vm", "add", "x", "--host", "rack2"))
 
 

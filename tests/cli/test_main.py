@@ -25,6 +25,7 @@ vm add|set|list|show|remove|policy|restart|redeploy|evict|delete
 host add|set|list|show|remove|cordon|uncordon|update|reboot|migrate|degrade|fail
 group add|set|list|show|remove|policy
 event list|show|explain|approve|cancel
+operation list|show|explain|cancel
 rollout start|list|show|hosts|explain|pause|resume|cancel
 watch
 history prune

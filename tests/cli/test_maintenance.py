@@ -53,12 +53,39 @@ def test_cancel(fresh: Run) -> None:
     assert "Canceled" in fresh("event", "list", "--all", "--vm", "web-0").out
 
 
+def test_operations(fresh: Run) -> None:
+    assert fresh("operation", "list").out.startswith("There are no live operations that fit; --all shows")
+    [made] = fresh("host", "update", "host-a", "--notice", "2h", "--reason", "new kernel", "--json").json["operations"]
+    [event] = made["events"]
+    listed = fresh("operation", "list", "--kind", "host-update", "--host", "host-a").out.splitlines()
+    assert re.fullmatch(
+        rf"{made['id']} +host-update +host-a +web-0 +Scheduled +in (2 h|1 h 59 min) +operator:admin", listed[1]
+    )
+    assert fresh("operation", "show", made["id"], "--json").json == made
+    shown = fresh("operation", "show", made["id"]).out
+    for line in (f"events +{event['id']} \\(Scheduled\\)", "reason +new kernel", "status +Scheduled"):
+        assert re.search(rf"^{line}$", shown, re.MULTILINE), line
+    assert "failed tries" not in shown
+    explained = fresh("operation", "explain", made["id"]).out
+    assert re.match(r"It waits for approval by web \(web-0\), until .*\nThat leaves (2 h|1 h 59 min)\.\n$", explained)
+    assert fresh("operation", "explain", made["id"], "--json").json["waiting_for"][0]["kind"] == "approval"
+    assert fresh("operation", "cancel", made["id"]).out == f"Freeze of web-0 is Canceled.\n  event {event['id']}\n"
+    assert fresh("operation", "list", "--rollout", "none", "--all").out == "There are no operations that fit.\n"
+    assert fresh("operation", "list", "--status", "canceled", "--json").json[0]["id"] == made["id"]
+    assert fresh("operation", "show", "none").err.endswith(
+        "there is no operation 'none': see `notbefore operation list --all`\n"
+    )
+
+
 def test_what_starts_at_once_says_so(fresh: Run) -> None:
     said = fresh("host", "fail", "host-b").out
     assert "Redeploy of db is Started." in said
     assert "notbefore event explain" in said
-    deleted = fresh("vm", "delete", "web-0", "--yes").out
-    assert deleted == "Deletion of web-0 is Started; nobody needs to be told.\n"
+    deleted = fresh("vm", "delete", "web-0", "--yes").out.splitlines()
+    assert deleted[0] == "Deletion of web-0 is Started; nobody needs to be told."
+    (said,) = deleted[1:]
+    assert said.startswith("  what it does: notbefore operation explain ")
+    assert fresh(*said.split()[-3:]).out.startswith("It is being carried out since ")
 
 
 def test_an_approval_says_what_is_waited_for_still(fresh: Run) -> None:

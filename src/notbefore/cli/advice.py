@@ -10,7 +10,8 @@ COMMANDS = {
     "host": "host list",
     "group": "group list",
     "event": "event list --all",
-    "rollout": "rollout list",
+    "operation": "operation list --all",
+    "rollout": "rollout list --all",
     "subscription": "subscription list",
     "token": "token list",
 }

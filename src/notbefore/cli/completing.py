@@ -34,7 +34,8 @@ def ids(noun: str) -> Completer:
     return complete
 
 
-VMS, HOSTS, GROUPS, EVENTS = names("vms"), names("hosts"), names("groups"), ids("events")
+VMS, HOSTS, GROUPS = names("vms"), names("hosts"), names("groups")
+EVENTS, OPERATIONS, ROLLOUTS = ids("events"), ids("operations"), ids("rollouts")
 
 
 def _asked(ctx: typer.Context, noun: str, key: str, **query: object) -> Sequence[str]:

@@ -1,11 +1,10 @@
 """`notbefore event`: what guests are told, why it waits, and an operator's word on it."""
 
-from datetime import timedelta
 from typing import Annotated
 
 import typer
 
-from notbefore.cli import completing, operations, times, waiting
+from notbefore.cli import completing, explaining, maintenance, times, waiting
 from notbefore.cli.api import View
 from notbefore.cli.session import Session, command
 
@@ -60,13 +59,7 @@ def show_(session: Session, event_id: EventId) -> None:
 @command(app, "explain")
 def explain(session: Session, event_id: EventId) -> None:
     """Say why an event waits: for whom, for what, until when."""
-    explanation = session.api.get("events", event_id, "explanation")
-    if session.out.json:
-        session.out.data(explanation)
-        return
-    session.out.line(explanation["sentence"])
-    if explanation["until"] and (left := times.read(explanation["until"]) - session.out.now) > timedelta(0):
-        session.out.line(f"That leaves {times.span(left)}.")
+    explaining.show(session.out, session.api.get("events", event_id, "explanation"))
 
 
 @command(app, "approve", changes=True)
@@ -75,13 +68,13 @@ def approve(session: Session, event_id: EventId, wait: waiting.Wait = False, wai
     patience = waiting.asked(wait, wait_limit)
     event = session.api.post("events", event_id, "approve")
     if patience:
-        operations.follow(session, [session.api.get("operations", event["operation"])], patience)
+        maintenance.follow(session, [session.api.get("operations", event["operation"])], patience)
         return
     if session.out.json:
         session.out.data(event)
         return
     if event["ended_at"] or not event["approved_at"]:
-        operations.announce(session.out, event)
+        maintenance.announce(session.out, event)
         return
     what = f"{event['type']} of {', '.join(event['resources'])}"
     waits = session.api.get("events", event_id, "explanation")
@@ -94,7 +87,7 @@ def approve(session: Session, event_id: EventId, wait: waiting.Wait = False, wai
 def cancel(session: Session, event_id: EventId) -> None:
     """Cancel the whole operation of an event, while it is Scheduled."""
     operation = session.api.post("events", event_id, "cancel")
-    operations.show(session.out, {"operations": [operation]})
+    maintenance.show(session.out, {"operations": [operation]})
 
 
 def show(session: Session, event: View) -> None:

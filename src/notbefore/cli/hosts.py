@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from notbefore.cli import completing, operations, options
+from notbefore.cli import completing, maintenance, options
 from notbefore.cli.api import View
-from notbefore.cli.operations import Verb
+from notbefore.cli.maintenance import Verb
 from notbefore.cli.session import Session, Yes, command
 from notbefore.core.operations import Kind
 
@@ -104,7 +104,7 @@ for verb in (
         notice="",
     ),
 ):
-    operations.register(app, verb)
+    maintenance.register(app, verb)
 
 
 def show(session: Session, host: View) -> None:

@@ -1,100 +1,103 @@
-"""Commands that schedule maintenance, and how an operation and its events are told to people."""
+"""`notbefore operation`: what is done to machines, whether guests are told of it or not."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
-from notbefore.cli import completing, times, waiting
+from notbefore.cli import completing, explaining, maintenance, times
 from notbefore.cli.api import View
-from notbefore.cli.output import Output
-from notbefore.cli.session import Session, Yes, command
-from notbefore.core.operations import Kind
+from notbefore.cli.session import Session, command
+from notbefore.core.operations import Kind, Status
 
-Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; it is kept in the history.")]
+app = typer.Typer(help="Operations: list, explain, cancel.", no_args_is_help=True)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verb:
-    """A command that schedules one kind of operation for VMs or hosts."""
-
-    name: str
-    kind: Kind
-    help: str
-    question: str = ""
-    """What is asked first, where it cannot be taken back."""
-    notice: str = "the minimum"
-    """What is given when none is asked for; empty where it cannot be chosen."""
+OperationId = Annotated[
+    str, typer.Argument(metavar="OPERATION", show_default=False, autocompletion=completing.OPERATIONS)
+]
 
 
-def register(app: typer.Typer, verb: Verb) -> None:
-    noun, known = ("HOST", completing.HOSTS) if verb.kind.traits.of_host else ("VM", completing.VMS)
-    when = f"Time until NotBefore, such as 20, 2h or 7d; {verb.notice} if left out."
-
-    def run(
-        session: Session,
-        names: Annotated[list[str], typer.Argument(metavar=noun, show_default=False, autocompletion=known)],
-        notice: Annotated[str | None, typer.Option("--notice", metavar="MINUTES", help=when)] = None,
-        reason: Reason = "",
-        yes: Yes = False,
-        wait: waiting.Wait = False,
-        wait_limit: waiting.Limit = None,
-    ) -> None:
-        if verb.question:
-            session.confirm(f"{verb.question} {', '.join(names)}?", yes=yes)
-        body: dict[str, object] = {"kind": verb.kind.value, "names": names, "reason": reason}
-        if notice is not None:
-            body["notice_minutes"] = times.minutes(notice)
-        patience = waiting.asked(wait, wait_limit)
-        scheduled = session.api.post("operations", body=body)
-        if patience:
-            follow(session, scheduled["operations"], patience)
-        else:
-            show(session.out, scheduled)
-
-    run.__doc__ = verb.help
-    unused = {name for name, used in (("notice", verb.notice), ("yes", verb.question)) if not used}
-    command(app, verb.name, changes=True, without=unused)(run)
-
-
-def follow(session: Session, operations: Sequence[View], patience: waiting.Patience) -> None:
-    """Until they have ended, all of them in a good way."""
-    if not session.out.json:
-        show(session.out, {"operations": operations})
-    ended = waiting.until_over([waiting.operation(session.api, each) for each in operations], patience)
+@command(app, "list")
+def list_(
+    session: Session,
+    everything: Annotated[bool, typer.Option("--all", help="Also those that have ended.")] = False,
+    status: Annotated[Status | None, typer.Option("--status", case_sensitive=False, help="Only those.")] = None,
+    kind: Annotated[Kind | None, typer.Option("--kind", help="Only those.")] = None,
+    host: Annotated[
+        str | None,
+        typer.Option("--host", metavar="HOST", help="Only those of a host.", autocompletion=completing.HOSTS),
+    ] = None,
+    rollout: Annotated[
+        str | None,
+        typer.Option("--rollout", metavar="ROLLOUT", help="Only its own.", autocompletion=completing.ROLLOUTS),
+    ] = None,
+) -> None:
+    """List the operations."""
+    live = None if everything or status else True
+    items = session.api.items("operations", live=live, status=status, kind=kind, host=host, rollout=rollout)
     if session.out.json:
-        session.out.data({"operations": [seen.view for seen in ended]})
-    waiting.require_good(ended)
-    if not session.out.json:
-        for seen in ended:
-            session.out.line(f"{seen.what} is {seen.status}.")
-
-
-def show(out: Output, scheduled: View) -> None:
-    if out.json:
-        out.data(scheduled)
+        session.out.data(list(items))
         return
-    for operation in scheduled["operations"]:
-        if not operation["events"]:
-            what = f"{operation['kind'].capitalize()} of {_names(operation['vms']) or operation['host']}"
-            out.line(f"{what} is {operation['status']}; nobody needs to be told.")
-        for event in operation["events"]:
-            announce(out, event)
+    session.out.table(
+        ("operation", "kind", "host", "VMs", "status", "not before", "by"),
+        (
+            (
+                operation["id"],
+                operation["kind"],
+                operation["host"],
+                operation["vms"],
+                operation["status"],
+                times.relative(times.read(operation["not_before"]), session.out.now)
+                if operation["status"] == Status.SCHEDULED
+                else "",
+                operation["by"],
+            )
+            for operation in items
+        ),
+        none="There are no live operations that fit; --all shows those that have ended."
+        if live
+        else "There are no operations that fit.",
+    )
 
 
-def announce(out: Output, event: View) -> None:
-    who = _names(event["resources"])
-    if event["status"] == "Scheduled":
-        out.line(f"{event['type']} of {who} is Scheduled, not before: {out.moment(event['not_before'])}")
-        out.line(f"  event {event['id']}")
-        out.line(f"  why it waits: notbefore event explain {event['id']}", style="dim")
-    else:
-        out.line(f"{event['type']} of {who} is {event['status']}.")
-        out.line(f"  event {event['id']}")
-        if event["status"] == "Started":
-            out.line(f"  what it does: notbefore event explain {event['id']}", style="dim")
+@command(app, "show")
+def show_(session: Session, operation_id: OperationId) -> None:
+    """Show an operation."""
+    show(session, session.api.get("operations", operation_id))
 
 
-def _names(names: Sequence[str]) -> str:
-    return ", ".join(names)
+@command(app, "explain")
+def explain(session: Session, operation_id: OperationId) -> None:
+    """Say why an operation waits: for whom, for what, until when."""
+    explaining.show(session.out, session.api.get("operations", operation_id, "explanation"))
+
+
+@command(app, "cancel", changes=True)
+def cancel(session: Session, operation_id: OperationId) -> None:
+    """Cancel an operation, while it is Scheduled."""
+    maintenance.show(session.out, {"operations": [session.api.post("operations", operation_id, "cancel")]})
+
+
+def show(session: Session, operation: View) -> None:
+    if session.out.json:
+        session.out.data(operation)
+        return
+    out = session.out
+    out.facts(
+        {
+            "operation": operation["id"],
+            "kind": operation["kind"],
+            "host": operation["host"],
+            "VMs": operation["vms"],
+            "status": operation["status"],
+            "events": [f"{event['id']} ({event['status']})" for event in operation["events"]],
+            "made": out.moment(operation["created_at"]),
+            "not before": out.moment(operation["not_before"]),
+            "started": out.moment(operation["started_at"]),
+            "ended": out.moment(operation["ended_at"]),
+            "goes to": operation["targets"],
+            "failed tries": operation["attempt"] or "",
+            "failures": operation["failures"],
+            "by": operation["by"],
+            "reason": operation["reason"],
+        }
+    )

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from notbefore.cli import completing, planned, times, waiting
+from notbefore.cli import completing, explaining, planned, times, waiting
 from notbefore.cli.api import Api, View
 from notbefore.cli.session import Session, Yes, command
 from notbefore.cli.usage import UsageError
@@ -28,9 +28,7 @@ class Progress(StrEnum):
         return self.value.capitalize().replace("-", " ")
 
 
-RolloutId = Annotated[
-    str, typer.Argument(metavar="ROLLOUT", show_default=False, autocompletion=completing.ids("rollouts"))
-]
+RolloutId = Annotated[str, typer.Argument(metavar="ROLLOUT", show_default=False, autocompletion=completing.ROLLOUTS)]
 
 
 @command(app, "start", changes=True)
@@ -165,11 +163,7 @@ def hosts(
 @command(app, "explain")
 def explain(session: Session, rollout_id: RolloutId) -> None:
     """Say why a rollout is where it is: for whom it waits, for what, until when."""
-    explanation = session.api.get("rollouts", rollout_id, "explanation")
-    if session.out.json:
-        session.out.data(explanation)
-    else:
-        session.out.line(explanation["sentence"])
+    explaining.show(session.out, session.api.get("rollouts", rollout_id, "explanation"))
 
 
 @command(app, "pause", changes=True)

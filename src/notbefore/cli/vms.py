@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from notbefore.cli import completing, facts, operations, options, policies
+from notbefore.cli import completing, facts, maintenance, options, policies
 from notbefore.cli.api import View
-from notbefore.cli.operations import Verb
+from notbefore.cli.maintenance import Verb
 from notbefore.cli.session import Session, Yes, command
 from notbefore.cli.usage import UsageError
 from notbefore.core.operations import Kind
@@ -170,7 +170,7 @@ for verb in (
         notice="",
     ),
 ):
-    operations.register(app, verb)
+    maintenance.register(app, verb)
 
 
 def show(session: Session, vm: View) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.agent.handlers import sink
+from tests.cli.stranger import stranger
 
 from notbefore import outgoing
 from notbefore.core import errors
@@ -101,6 +102,23 @@ def test_a_request_is_sent_and_its_answer_given() -> None:
     assert (reply.status, reply.headers["retry-after"]) == (503, "7")
     (heard,) = receiver.heard
     assert (heard.method, heard.target, heard.body, heard.headers["X-Sign"]) == ("POST", "/hook?a=b", b"{}", "1")
+
+
+@pytest.mark.parametrize("rest", [b"x" * 64, b"x" * (outgoing.LARGEST_ANSWER + 2), b"", b"\r\nnot what it should be"])
+def test_what_follows_the_status_of_what_was_told_is_left_unread(rest: bytes) -> None:
+    head = b"HTTP/1.1 202 Taken\r\nRetry-After: 7\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with stranger(head + rest) as receiver:
+        reply = Outgoing(allow_private=True, seconds=2).tell(receiver.url, b"{}")
+    assert (reply.status, reply.headers["retry-after"], reply.body) == (202, "7", b"")
+
+
+def test_the_body_of_what_was_told_may_be_slow() -> None:
+    with sink.sink() as receiver:
+        # And it never comes.
+        receiver.status, receiver.headers = 200, {"Content-Length": "5"}
+        assert Outgoing(allow_private=True, seconds=2).tell(receiver.at, b"{}").status == 200
+        with pytest.raises(OutgoingError, match="timed out"):
+            Outgoing(allow_private=True, seconds=0.05).post(receiver.at, b"{}")
 
 
 def test_redirects_are_not_followed() -> None:

@@ -71,6 +71,10 @@ class Outgoing:
     def post(self, url: str, body: bytes, headers: Mapping[str, str] | None = None) -> Reply:
         return self._send("POST", url, body, headers or {})
 
+    def tell(self, url: str, body: bytes, headers: Mapping[str, str] | None = None) -> Reply:
+        """Post what is answered by the status: the body that follows, however large or slow, is left unread."""
+        return self._send("POST", url, body, headers or {}, largest=None)
+
     def close(self) -> None:
         """For good: requests that are under way in other threads end with an error."""
         with self._lock:
@@ -78,13 +82,20 @@ class Outgoing:
             for connection in self._under_way:
                 connection.close()
 
-    def _send(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
+    def _send(
+        self,
+        method: str,
+        url: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        largest: int | None = LARGEST_ANSWER,
+    ) -> Reply:
         parts = _split(url)
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         named = {"User-Agent": f"notbefore/{__version__}", **headers}
         try:
             with self._connected(parts) as connection:
-                answer = connection.ask(method, target, named, body, timeout=self._seconds, largest=LARGEST_ANSWER)
+                answer = connection.ask(method, target, named, body, timeout=self._seconds, largest=largest)
         except (OSError, ProtocolError) as error:
             raise OutgoingError(f"no answer from {place(url)}: {_words(error)}") from None
         return Reply(status=answer.status, body=answer.body, headers=answer.headers)
@@ -141,6 +152,11 @@ def place(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
+def status_told(status: int) -> str:
+    hint = "; redirects are not followed, so give the URL it leads to" if 300 <= status < 400 else ""
+    return f"{status}{hint}"
+
+
 def is_public(address: Ip) -> bool:
     """Whether it belongs to the world at large, and what it stands for too."""
     if isinstance(address, ipaddress.IPv4Address):
@@ -160,9 +176,7 @@ def _split(url: str) -> SplitResult:
     except ValueError:
         sound = False
     if not sound or not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
-        raise errors.RefusedError(
-            "that is not a URL of a receiver: give one such as https://hooks.example.com/notbefore"
-        )
+        raise errors.RefusedError("that is not a URL of http or https: give one such as https://example.com/notbefore")
     if "@" in parts.netloc:
         raise errors.RefusedError("names and passwords do not belong into a URL: leave out what is before the '@'")
     if parts.fragment:

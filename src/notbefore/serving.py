@@ -27,10 +27,9 @@ from notbefore.metadata.counters import Counters
 from notbefore.metadata.options import Options, Proxy
 from notbefore.metadata.server import MetadataServer
 from notbefore.outgoing import Outgoing
-from notbefore.service import demo, tokens, upkeep
+from notbefore.service import demo, gates, tokens, upkeep
 from notbefore.service.context import Service
 from notbefore.service.following import Follower
-from notbefore.service.gates import Gates
 from notbefore.service.guests import Guests
 from notbefore.service.roller import Roller
 from notbefore.service.ticker import Ticker
@@ -79,14 +78,16 @@ async def _serve(
         loop.add_signal_handler(name, stopping.set)
     board = Board()
     timing = Timing(speed=settings.speed, retries=terms.retries)
-    outgoing = Outgoing(allow_private=settings.allow_private_targets)
     service = Service(
         store=store,
         clock=SystemClock(),
         timing=timing,
         publisher=Publications(board, loop),
-        outgoing=outgoing,
-        gates=Gates({gate.name: gate.command for gate in settings.gate}, outgoing),
+        outgoing=Outgoing(allow_private=settings.allow_private_targets),
+        gates=gates.Gates(
+            {gate.name: gate.command for gate in settings.gate},
+            Outgoing(allow_private=settings.allow_private_targets, seconds=gates.SECONDS),
+        ),
     )
     service.awaits_results = terms.awaits_results
     with garbage.put_off():

@@ -149,6 +149,16 @@ def test_gone_is_believed_at_once(teller: Teller) -> None:
     assert len(receiver.asked) == 1
 
 
+def test_the_status_alone_says_that_it_was_taken(teller: Teller) -> None:
+    with receiving(lambda _: (200, {"Content-Length": "2000000"})) as receiver, teller.delivering():
+        teller.subscribe(receiver, types=["event.*"])
+        teller.approve("A")
+        receiver.until(lambda receiver: receiver.taken)
+        teller.until(pending=0)
+        assert subscriptions.test(teller.service, SYSTEM, "pager")["taken"]
+    assert len(receiver.asked) == 2
+
+
 def test_a_receiver_that_asks_for_a_pause_gets_it(teller: Teller) -> None:
     with receiving(lambda _: (429, {"Retry-After": "600"})) as receiver:
         teller.subscribe(receiver, types=["event.*"])
@@ -246,7 +256,7 @@ def test_a_store_that_is_away_and_a_defect_are_got_over(teller: Teller) -> None:
 
 def test_a_defect_of_ours_is_a_failure_like_any_other(teller: Teller) -> None:
     class Broken(Outgoing):
-        def post(self, url: str, body: bytes, headers: Mapping[str, str] | None = None) -> Reply:
+        def tell(self, url: str, body: bytes, headers: Mapping[str, str] | None = None) -> Reply:
             raise ZeroDivisionError
 
     with receiving() as receiver:

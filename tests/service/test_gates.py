@@ -71,6 +71,19 @@ def test_a_command_ends_with_the_service() -> None:
     assert "as the service asked" in said[0].said
 
 
+def test_a_url_is_waited_for_no_longer_than_the_service_runs() -> None:
+    known, said = commands(), list[Verdict]()
+    with sink() as receiver:
+        receiver.answering.clear()
+        asking = threading.Thread(target=lambda: said.append(known.check(receiver.at, FACTS)))
+        asking.start()
+        while not receiver.heard:
+            asking.join(0.005)
+        known.close()
+        asking.join(2)
+    assert [verdict.green for verdict in said] == [False]
+
+
 def test_a_command_that_has_gone_is_red(tmp_path: Path) -> None:
     script = tmp_path / "check"
     script.write_text("#!/bin/sh\nexit 0\n")
@@ -98,6 +111,8 @@ def test_only_known_names_and_permitted_urls_will_do() -> None:
         Gates({}, Outgoing(allow_private=False)).require("/bin/true")
     with pytest.raises(errors.RefusedError, match="allow_private_targets"):
         Gates({}, Outgoing(allow_private=False)).require("https://127.0.0.1/health")
+    with pytest.raises(errors.RefusedError, match="this gate will not do: that is not a URL of http or https"):
+        known.require("ftp://127.0.0.1/health")
     assert known.check("c", FACTS).said.startswith("there is no gate 'c'")
 
 
@@ -106,7 +121,11 @@ def test_only_known_names_and_permitted_urls_will_do() -> None:
     [
         ("200 OK", b"", Verdict(green=True, said="200")),
         ("206 Some", b"most\nof it", Verdict(green=True, said="206: most of it")),
-        ("302 Found", b"", Verdict(green=False, said="302")),
+        (
+            "302 Found",
+            b"",
+            Verdict(green=False, said="302; redirects are not followed, so give the URL it leads to"),
+        ),
         ("503 Not Now", b"replication lags \xff", Verdict(green=False, said="503: replication lags \ufffd")),
     ],
 )

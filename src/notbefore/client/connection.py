@@ -43,12 +43,12 @@ class Connection:
         body: bytes | None = None,
         *,
         timeout: float,
-        largest: int,
+        largest: int | None,
     ) -> Answer:
         """One answer, of whatever status. `timeout` is for everything together, connecting included.
 
         OSError: nobody is there, the answer did not come in time (TimeoutError), the connection broke or was closed.
-        ProtocolError: what came is no answer, or its body is larger than `largest` bytes.
+        ProtocolError: what came is no answer, or its body is larger than `largest` bytes; None: it is left unread.
         """
         deadline = monotonic() + timeout
         with self._lock:
@@ -93,7 +93,7 @@ class Connection:
         headers: Mapping[str, str],
         body: bytes | None,
         deadline: float,
-        largest: int,
+        largest: int | None,
     ) -> Answer:
         try:
             connected = self._socket or self._connect(deadline)

@@ -37,12 +37,17 @@ class Exchange:
         self._state = h11.Connection(h11.CLIENT, max_incomplete_event_size=LARGEST_HEAD)
         self._head: h11.Response | None = None
         self._body = bytearray()
-        self._largest = 0
+        self._largest: int | None = 0
         self.silent = True
         """Nothing of an answer to the present request has come."""
 
-    def begin(self, method: str, target: str, headers: Mapping[str, str], body: bytes | None, *, largest: int) -> bytes:
-        """The bytes to send. ProtocolError: they would be no request."""
+    def begin(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes | None, *, largest: int | None
+    ) -> bytes:
+        """The bytes to send. ProtocolError: they would be no request.
+
+        `largest` is of the answer's body; None: it is left unread, and the head is the answer.
+        """
         length = {} if body is None else {"Content-Length": str(len(body))}
         fields = {"Host": self._authority, **headers, **length}
         self._head, self._body, self._largest, self.silent = None, bytearray(), largest, True
@@ -65,6 +70,8 @@ class Exchange:
                 match self._state.next_event():
                     case h11.Response() as head:
                         self._head = head
+                        if self._largest is None:
+                            return self._answer()
                     case h11.Data(data=part):
                         self._take(part)
                     case h11.EndOfMessage():
@@ -92,7 +99,7 @@ class Exchange:
 
     def _take(self, part: bytes | bytearray) -> None:
         self._body += part
-        if len(self._body) > self._largest:
+        if self._largest is not None and len(self._body) > self._largest:
             raise ProtocolError(f"the answer is larger than {self._largest} bytes")
 
     def _answer(self) -> Answer:

@@ -14,7 +14,7 @@ from notbefore.core.journal import Entry
 from notbefore.delivery import messages, pauses, turns
 from notbefore.delivery.pauses import Pauses
 from notbefore.delivery.turns import Attempt, Lane, Outcome
-from notbefore.outgoing import Outgoing, OutgoingError, Reply
+from notbefore.outgoing import Outgoing, OutgoingError, Reply, status_told
 from notbefore.service import views
 from notbefore.service.context import Service
 from notbefore.store.contract import Reader
@@ -115,7 +115,7 @@ class Worker:
         try:
             now = self._service.clock.now()
             sent = messages.signed(event, attempt.subscription.secret, now)
-            outcome = judge(attempt, self._outgoing.post(attempt.subscription.url, sent.body, sent.headers), now)
+            outcome = judge(attempt, self._outgoing.tell(attempt.subscription.url, sent.body, sent.headers), now)
         except OutgoingError as error:
             outcome = Outcome(attempt=attempt, error=error.message)
         except Exception as error:
@@ -133,8 +133,9 @@ def judge(attempt: Attempt, reply: Reply, now: datetime) -> Outcome:
     if 200 <= reply.status < 300:
         return Outcome(attempt=attempt)
     asked = pauses.retry_after(reply.headers.get("retry-after", ""), now) if reply.status in ASK_LATER else None
-    hint = "; redirects are not followed, so give the URL it leads to" if 300 <= reply.status < 400 else ""
-    return Outcome(attempt=attempt, error=f"it answered {reply.status}{hint}", gone=reply.status == GONE, asked=asked)
+    return Outcome(
+        attempt=attempt, error=f"it answered {status_told(reply.status)}", gone=reply.status == GONE, asked=asked
+    )
 
 
 def _entry(reader: Reader, position: int) -> Entry | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from notbefore.core import errors
-from notbefore.outgoing import Outgoing
+from notbefore.outgoing import Outgoing, status_told
 from notbefore.programs import process, words
 
 SECONDS = 30.0
@@ -28,6 +28,7 @@ class Gates:
     """Commands come from the service's settings alone, by name; a rollout may also give a URL."""
 
     def __init__(self, commands: Mapping[str, Sequence[str]], outgoing: Outgoing, *, seconds: float = SECONDS) -> None:
+        """`outgoing` is the gates' own: it is closed with them. `seconds` is for a command."""
         self._programs = {name: process.Program(argv=argv, kept=KEPT) for name, argv in commands.items()}
         self._outgoing = outgoing
         self._seconds = seconds
@@ -41,7 +42,10 @@ class Gates:
     def require(self, gate: str) -> None:
         """Refuse what could never be asked."""
         if is_url(gate):
-            self._outgoing.require(gate)
+            try:
+                self._outgoing.require(gate)
+            except errors.RefusedError as error:
+                raise errors.RefusedError(f"this gate will not do: {error.message}") from None
         else:
             self._program(gate)
 
@@ -53,8 +57,9 @@ class Gates:
             return Verdict(green=False, said=error.message)
 
     def close(self) -> None:
-        """Commands that are under way are ended."""
+        """For good: what is under way is ended."""
         self._stop.set()
+        self._outgoing.close()
 
     def _program(self, name: str) -> process.Program:
         found = self._programs.get(name)
@@ -79,7 +84,8 @@ class Gates:
     def _get(self, url: str, facts: Mapping[str, str]) -> Verdict:
         reply = self._outgoing.get(url, {f"Notbefore-{name.title()}": value for name, value in facts.items()})
         body = words.plain(reply.body[:KEPT].decode(errors="replace")).strip()
-        return Verdict(green=reply.status // 100 == 2, said=f"{reply.status}: {body}" if body else str(reply.status))
+        said = status_told(reply.status)
+        return Verdict(green=reply.status // 100 == 2, said=f"{said}: {body}" if body else said)
 
 
 def is_url(gate: str) -> bool:

@@ -9,7 +9,7 @@ from notbefore.core import errors, fleet, selecting
 from notbefore.core.draft import World
 from notbefore.core.operations import Status
 from notbefore.delivery import matching, messages
-from notbefore.outgoing import OutgoingError
+from notbefore.outgoing import OutgoingError, status_told
 from notbefore.service import views
 from notbefore.service.calls import Call, View, command, recalled
 from notbefore.service.context import Service, Session, new_id
@@ -132,8 +132,8 @@ def test(service: Service, call: Call, wanted: str) -> View:
     event = messages.test(messages.source(service), found.name, now, new_id())
     message = messages.signed(event, found.secret, now)
     try:
-        reply = service.outgoing.post(found.url, message.body, message.headers)
-        error = "" if 200 <= reply.status < 300 else f"it answered {reply.status}"
+        reply = service.outgoing.tell(found.url, message.body, message.headers)
+        error = "" if 200 <= reply.status < 300 else f"it answered {status_told(reply.status)}"
         said: View = {"taken": not error, "status": reply.status, "error": error}
     except OutgoingError as failure:
         said = {"taken": False, "status": None, "error": failure.message}

@@ -66,6 +66,7 @@ def test_the_sentence_names_the_role_needed(access: Access, need: Need, sentence
         ("admin", "*", "the role admin is for all scopes"),
         ("tenant", "a b", "'a b' is not a name or pattern"),
         ("viewer", "", "name from 1 to"),
+        ("tenant", "!web, !vm:db", "says only whom it is not for"),
     ],
 )
 def test_what_cannot_be(role: str, scopes: str | None, said: str) -> None:
@@ -84,22 +85,27 @@ def test_a_tenant_restarts_and_redeploys_and_no_more() -> None:
                 tenant.require_kind(kind)
 
 
-def test_a_tenant_cancels_what_users_asked_for_and_only_it_is_told_of() -> None:
+def test_a_tenant_cancels_what_tenants_asked_for_and_only_it_is_told_of() -> None:
     tenant = roles.access("tenant", "web")
-    tenant.require_cancel(_operation(Kind.RESTART), [_event("group:web")])
-    for kind, scopes in [(Kind.HOST_UPDATE, ["group:web"]), (Kind.RESTART, ["group:web", "group:db"])]:
+    tenant.require_cancel(_operation(Kind.RESTART, "tenant:shop"), [_event("group:web")])
+    for kind, by, scopes in [
+        (Kind.HOST_UPDATE, "tenant:shop", ["group:web"]),
+        (Kind.DELETION, "tenant:shop", ["group:web"]),
+        (Kind.RESTART, "operator:admin", ["group:web"]),
+        (Kind.RESTART, "tenant:shop", ["group:web", "group:db"]),
+    ]:
         events = [_event(scope) for scope in scopes]
-        roles.EVERYTHING.require_cancel(_operation(kind), events)
+        roles.EVERYTHING.require_cancel(_operation(kind, by), events)
         with pytest.raises(errors.ForbiddenError):
-            tenant.require_cancel(_operation(kind), events)
+            tenant.require_cancel(_operation(kind, by), events)
     assert tenant.sees("group:web")
     assert not tenant.sees("vm:web")
     assert roles.EVERYTHING.sees("vm:web")
 
 
-def _operation(kind: Kind) -> Operation:
+def _operation(kind: Kind, by: str) -> Operation:
     return Operation(
-        id="o", kind=kind, host="a", vms=(), status=Status.SCHEDULED, created_at=NOW, not_before=NOW, due_at=NOW
+        id="o", kind=kind, host="a", vms=(), status=Status.SCHEDULED, created_at=NOW, not_before=NOW, due_at=NOW, by=by
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.service.rig import OPERATOR, START, Rig
 
-from notbefore.core import errors, roles
+from notbefore.core import errors, roles, selecting
 from notbefore.core.draft import Draft
 from notbefore.core.driving import Finished, Outcome, Task
 from notbefore.core.explaining import Explanation
@@ -159,10 +159,12 @@ def test_a_tenant_acts_on_its_own(rig: Rig) -> None:
     approved = maintenance.approve(rig.service, MINE, redeploy["events"][0]["id"])
     assert approved["approved_by"] == "tenant:shop"
     [update] = rig.schedule(Kind.HOST_UPDATE, "host-a")
+    [ordered] = rig.schedule(Kind.RESTART, "web-2")
     [mine] = [event["id"] for event in update["events"] if event["scope"] == "group:web"]
     for refused in (
         lambda: maintenance.cancel_operation(rig.service, MINE, update["id"]),
         lambda: maintenance.cancel_event(rig.service, MINE, mine),
+        lambda: maintenance.cancel_operation(rig.service, MINE, ordered["id"]),
         lambda: rig.schedule(Kind.DELETION, "web-0", call=MINE),
         lambda: rig.schedule(Kind.HOST_UPDATE, "host-b", call=MINE),
     ):
@@ -179,13 +181,16 @@ def test_whose_reasons_are_whose(rig: Rig) -> None:
     draft = Draft(world, now=START, timing=rig.service.timing, new_id=str)
     own, foreign = mine["events"][0]["id"], other["events"][0]["id"]
     for facts, said in (
-        ({"kind": "approval", "scope": "group:web", "event": own, "until": START}, "your approval until 2026-01-05 12"),
+        (
+            {"kind": "approval", "scope": "group:web", "event": own, "until": START},
+            "your approval (web) until 2026-01-05 12",
+        ),
         ({"kind": "approval", "scope": "vm:db", "event": foreign}, "somebody else's approval"),
         ({"kind": "approval", "event": foreign}, "somebody else's approval"),
         ({"kind": "vm-busy", "vm": "web-0", "operation": mine["id"]}, "another operation on web-0 to end"),
         ({"kind": "vm-busy", "vm": "db", "operation": other["id"]}, "another operation on somebody else's VM"),
         ({"kind": "target-host", "vm": "gone-db"}, "a host that can take somebody else's VM"),
-        ({"kind": "budget", "scope": "group:web", "size": 3}, "your group to have enough VMs left"),
+        ({"kind": "budget", "scope": "group:web", "size": 3}, "your group web to have enough VMs left"),
         ({"kind": "window", "scope": "group:pool", "window": "pool's"}, "a maintenance window"),
         ({"kind": "driver", "vms": ["db"], "failures": {"db": "burning"}}, "the platform to carry it out"),
         ({"kind": "rollout", "rollout": "pool"}, "the platform"),
@@ -198,4 +203,11 @@ def test_whose_reasons_are_whose(rig: Rig) -> None:
         assert other["id"] not in str(shown)
         assert foreign not in str(shown)
         assert seeing.explanation(draft, found, None) is found
+    waiting = [{"kind": "approval", "scope": scope} for scope in ("group:web", "vm:db", "group:pool", "vm:batch")]
+    found = Explanation(noun="event", id=own, sentence="", since=None, until=None, waiting_for=tuple(waiting))
+    shown = seeing.explanation(draft, found, selecting.of_scopes("web,vm:batch"))
+    assert shown.sentence == (
+        "It waits for your approval (web); for somebody else's approval; for your approval (batch)."
+    )
+    assert [facts.get("scope") for facts in shown.waiting_for] == ["group:web", None, "vm:batch"]
     assert set(ObstacleKind) - set(seeing.PHRASES) == {ObstacleKind.HOST_BUSY, ObstacleKind.ROLLOUT}

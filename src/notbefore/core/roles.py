@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from notbefore.core import errors, selecting
-from notbefore.core.operations import Event, Kind, Operation, Source
+from notbefore.core.operations import Event, Kind, Operation
 from notbefore.core.selecting import Selector
 
 
@@ -27,7 +27,7 @@ class Need(StrEnum):
     OVERSEE = "oversee"
     """What belongs to no scope: hosts, rollouts, subscriptions, the fleet as a whole."""
     OPERATE = "operate"
-    """Restart, redeploy, approve, and cancel what users asked for."""
+    """Restart, redeploy, approve, and cancel what tenants asked for."""
     MANAGE = "manage"
     """Everything else that changes something."""
     ADMINISTER = "administer"
@@ -43,6 +43,8 @@ GRANTED: Mapping[Role, frozenset[Need]] = {
 OF_SCOPES = frozenset({Need.SEE, Need.OPERATE})
 """What can be granted for some scopes alone."""
 TENANTS_KINDS = frozenset({Kind.RESTART, Kind.REDEPLOY})
+TENANT = "tenant:"
+"""How the names of those begin who act on their own scopes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +73,9 @@ class Access:
         self.require(Need.OPERATE if kind in TENANTS_KINDS else Need.MANAGE)
 
     def require_cancel(self, operation: Operation, events: Iterable[Event]) -> None:
-        """Of those who have some scopes alone: only what users asked for, and only when nobody else is concerned."""
-        own = operation.kind.traits.source is Source.USER and all(self.sees(event.scope) for event in events)
+        """Of those who have some scopes alone: only what a tenant asked for, and only when nobody else is concerned."""
+        asked = operation.kind in TENANTS_KINDS and operation.by.startswith(TENANT)
+        own = asked and all(self.sees(event.scope) for event in events)
         self.require(Need.OPERATE if own else Need.MANAGE)
 
 
@@ -90,7 +93,14 @@ def access(role: str, scopes: str | None) -> Access:
             raise errors.RefusedError("a tenant's token is for some scopes: name them, such as web-* or vm:db")
         case Role.PLATFORM | Role.ADMIN, str():
             raise errors.RefusedError(f"the role {found} is for all scopes: leave them out, or give tenant or viewer")
-    return Access(role=found, scopes=None if scopes is None else selecting.of_scopes(scopes))
+    return Access(role=found, scopes=None if scopes is None else _selector(scopes))
+
+
+def _selector(scopes: str) -> Selector:
+    selector = selecting.of_scopes(scopes)
+    if all(part.strip().startswith("!") for part in scopes.split(",") if part.strip()):
+        raise errors.RefusedError(f"{scopes[:80]!r} says only whom it is not for: begin with whom, such as *,vm:*")
+    return selector
 
 
 def _described(role: Role, need: Need) -> str:

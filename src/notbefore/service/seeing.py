@@ -8,10 +8,9 @@ from notbefore.core.draft import Draft, World
 from notbefore.core.explaining import Explanation
 from notbefore.core.journal import Entry
 from notbefore.core.operations import Event, Operation
+from notbefore.core.roles import TENANT
 from notbefore.core.selecting import Selector
 
-TENANT = "tenant:"
-"""How the names of those begin who act on their own scopes; what they said is shown to whoever sees those."""
 FAILED = "the driver failed"
 """In place of what a driver said, which may be anything."""
 
@@ -21,15 +20,15 @@ TOLD = frozenset(
 """What an entry's data may tell; anything that is added later is not told before it is named here."""
 
 PHRASES: Mapping[str, tuple[str, str]] = {
-    "approval": ("your approval", "somebody else's approval"),
+    "approval": ("your approval ({name})", "somebody else's approval"),
     "notice": ("its full notice, because somebody does not listen",) * 2,
     "start-up": ("guests to see it, because the service has just started",) * 2,
-    "update-domain": ("your other update domain, which is out", "an update domain of somebody else's"),
+    "update-domain": ("your other update domain in {name}, which is out", "an update domain of somebody else's"),
     "vm-busy": ("another operation on {vm} to end", "another operation on somebody else's VM to end"),
-    "earlier-deletion": ("your earlier deletion to be approved", "somebody else's approval"),
+    "earlier-deletion": ("your earlier deletion in {name} to be approved", "somebody else's approval"),
     "target-host": ("a host that can take {vm}", "a host that can take somebody else's VM"),
-    "budget": ("your group to have enough VMs left", "somebody else's group to have enough VMs left"),
-    "window": ("your maintenance window", "a maintenance window"),
+    "budget": ("your group {name} to have enough VMs left", "somebody else's group to have enough VMs left"),
+    "window": ("your maintenance window ({name})", "a maintenance window"),
     "driver": ("the platform to carry it out",) * 2,
 }
 """What is waited for, if it is one's own and if it is not; what is not named here is the platform's."""
@@ -94,16 +93,20 @@ def explanation(draft: Draft, found: Explanation, seen: Selector | None) -> Expl
     """The same reasons; whose they are is said of one's own alone. It tells nobody how many others there are."""
     if seen is None or not found.waiting_for:
         return found
-    said: dict[str, Mapping[str, object]] = {}
-    for facts in found.waiting_for:
+    said: dict[str, None] = {}
+    told: dict[object, Mapping[str, object]] = {}
+    for number, facts in enumerate(found.waiting_for):
         own = _is_own(draft, facts, seen)
         kept = {key: facts[key] for key in ("kind", "until", "since") if key in facts}
         if own:
             kept |= {key: facts[key] for key in ("scope", "event", "operation", "vm", "resources") if key in facts}
-        phrase = PHRASES.get(str(facts["kind"]), OTHERWISE)[0 if own else 1].format(vm=facts.get("vm", ""))
-        until = facts.get("until")
-        said[f"{phrase} until {until:%Y-%m-%d %H:%M:%S} UTC" if isinstance(until, datetime) else phrase] = kept
-    return replace(found, sentence=f"It waits for {'; for '.join(said)}.", waiting_for=tuple(said.values()))
+        name = str(facts.get("scope", "")).partition(":")[2]
+        phrase = PHRASES.get(str(facts["kind"]), OTHERWISE)[0 if own else 1].format(vm=facts.get("vm", ""), name=name)
+        if isinstance(until := facts.get("until"), datetime):
+            phrase += f" until {until:%Y-%m-%d %H:%M:%S} UTC"
+        said[phrase] = None
+        told[number if own else phrase] = kept
+    return replace(found, sentence=f"It waits for {'; for '.join(said)}.", waiting_for=tuple(told.values()))
 
 
 def _is_own(draft: Draft, facts: Mapping[str, object], seen: Selector) -> bool:

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from notbefore.core import errors, fleet, roles
 from notbefore.core.roles import Access, Role
-from notbefore.service import seeing, views
+from notbefore.service import views
 from notbefore.service.calls import SYSTEM, Call, View, command
 from notbefore.service.context import Service, Session
 from notbefore.store.tokens import MOST_TOKENS, Token
@@ -28,7 +28,7 @@ class Caller:
     @property
     def actor(self) -> str:
         """As the journal names it; a tenant's name is no secret to whoever sees the same scopes."""
-        return f"{seeing.TENANT if self.access.role is Role.TENANT else 'operator:'}{self.name}"
+        return f"{roles.TENANT if self.access.role is Role.TENANT else 'operator:'}{self.name}"
 
 
 def create(

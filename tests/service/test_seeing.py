@@ -117,6 +117,8 @@ def test_what_is_not_shown_cannot_be_filtered_for(rig: Rig) -> None:
         assert history.page(rig.service, seen=TENANT.scopes, **filters)["items"] == []  # type: ignore[arg-type]
         assert list(history.everything(rig.service, seen=TENANT.scopes, **filters)) == []
     assert history.page(rig.service, by=PLATFORM.actor)["items"]
+    shown = history.page(rig.service, by="operator", seen=TENANT.scopes)["items"]
+    assert {(entry["action"], entry["by"]) for entry in shown} == {("event.scheduled", "operator")}
     assert history.page(rig.service, operation=operation["id"], seen=TENANT.scopes)["items"]
 
 

@@ -56,12 +56,12 @@ WEB = ("web-0", "web-1")
 THINGS = (
     operation("o1", host="a", vms=WEB),
     event("E1", "o1", "group:web", resources=WEB),
-    operation("o2", host="b", vms=("db", "web-1")),
+    operation("o2", host="b", vms=("db", "web-1"), rollout="r1"),
     event("E2", "o2", "vm:db", resources=("db",)),
 )
 ENTRIES = (
     entry("event.scheduled", scope="group:web", event="E1", operation="o1", host="a", by="alice"),
-    entry("event.approved", scope="group:web", event="E1", operation="o1", vm="web-0", at=NOW + MINUTE),
+    entry("event.approved", scope="group:web", event="E1", operation="o1", vm="web-0", by="ops:ann", at=NOW + MINUTE),
     entry("eventual", scope="vm:db", event="E2", operation="o2", host="b", at=NOW + 2 * MINUTE),
     entry("vm.added", scope="vm:db", vm="db", host="a", by="alice", at=NOW + 3 * MINUTE),
     entry("operation.started", operation="o2", host="b", rollout="r1", at=NOW + 4 * MINUTE),
@@ -85,7 +85,10 @@ ENTRIES = (
         (lambda reader: reader.journal(operation="o2"), [3, 5, 6]),
         (lambda reader: reader.journal(operation="o2", newest_first=True, limit=2, host="b"), [5, 3]),
         (lambda reader: reader.journal(host="a"), [1, 4, 6]),
-        (lambda reader: reader.journal(rollout="r1", newest_first=True), [6, 5]),
+        (lambda reader: reader.journal(rollout="r1", newest_first=True), [6, 5, 3]),
+        (lambda reader: reader.journal(rollout="r1", limit=2, after=2), [3, 5]),
+        (lambda reader: reader.journal(rollout="r1", vm="web-1"), [5]),
+        (lambda reader: reader.journal(rollout="r1", seen=of_scopes("vm:db")), [3, 6]),
         (lambda reader: reader.journal(vm="web-0"), [1, 2]),
         (lambda reader: reader.journal(vm="web-1"), [1, 2, 5]),
         (lambda reader: reader.journal(vm="db"), [3, 4, 5, 6]),
@@ -100,6 +103,11 @@ ENTRIES = (
         (lambda reader: reader.journal(until=NOW), []),
         (lambda reader: reader.journal(vm="db", seen=of_scopes("vm:*")), [3, 4, 6]),
         (lambda reader: reader.journal(seen=of_scopes("w*")), [1, 2]),
+        (lambda reader: reader.journal(by="ops", seen=of_scopes("w*")), [2]),
+        (lambda reader: reader.journal(by="alice", seen=of_scopes("web")), [1]),
+        (lambda reader: reader.journal(by="op", seen=of_scopes("w*")), []),
+        (lambda reader: reader.journal(by="ops:ann", seen=of_scopes("w*")), [2]),
+        (lambda reader: reader.journal(by="ops"), []),
     ],
 )
 def test_filters(store: Store, read: Callable[[Reader], list[tuple[int, object]]], positions: list[int]) -> None:

@@ -34,6 +34,10 @@ OFTEN = {
     "entries of a scope": (journal._page(frozenset({"scope"}), True), "journal_scope"),
     "entries of a host": (journal._page(frozenset({"host", "before"}), True), "journal_host"),
     "entries of a rollout": (journal._page(frozenset({"rollout", "after"}), False), "journal_rollout"),
+    "entries of a rollout's operations": (
+        journal._page(frozenset({"rollout", "before"}), True),
+        "COVERING INDEX journal_operation (operation=?",
+    ),
     "entries that name a VM": (journal._page(frozenset({"vm"}), True), "journal_vm"),
     "entries of what named a VM": (
         journal._page(frozenset({"vm", "before"}), True),
@@ -44,7 +48,7 @@ OFTEN = {
 }
 
 LISTS = ("names", "scopes", "name_wanted", "name_unwanted")
-SORTED = ("operations_due", "journal_vm", "journal_operation")
+SORTED = ("operations_due", "journal_vm", "journal_operation", "journal_rollout")
 """Where what is found is little, and put in order afterwards."""
 
 

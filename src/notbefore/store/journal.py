@@ -27,7 +27,7 @@ from notbefore.store import moments, schema
 from notbefore.store.listing import WILD
 from notbefore.store.session import Matching, Query, Row, Session, Upsert, patterns
 
-_J, _N, _E = schema.journal.c, schema.vm_operations.c, schema.events.c
+_J, _N, _E, _O = schema.journal.c, schema.vm_operations.c, schema.events.c, schema.operations.c
 
 _APPEND = Upsert(schema.journal)
 _LAST = Query(select(_J.position, _J.at).order_by(_J.position.desc()).limit(bindparam("limit")))
@@ -60,17 +60,31 @@ _FILTERS: dict[str, ColumnElement[bool]] = {
     & (_J.operation == select(_E.operation).where(_E.id == bindparam("event")).scalar_subquery()),
     "operation": _J.operation == bindparam("operation"),
     "host": _J.host == bindparam("host"),
-    "rollout": _J.rollout == bindparam("rollout"),
+    "rollout": (_J.rollout == bindparam("rollout"))
+    | _J.operation.in_(select(_O.id).where(_O.rollout == bindparam("rollout"))),
     "author": _J.author == bindparam("author"),
+    "authors": (_J.author == bindparam("authors"))
+    | (
+        func.substr(_J.author, 1, func.length(bindparam("authors", type_=schema.NAME)) + 1)
+        == bindparam("authors", type_=schema.NAME) + ":"
+    ),
     "seen": Matching(_J.scope),
 }
 _told = select(_J.position).join(schema.vm_operations, _J.operation == _N.operation).where(_N.vm == bindparam("vm"))
 # Each found by an index of its own.
-_OF_VM = (
-    select(_J.position).where(_J.vm == bindparam("vm")),
-    _told.where(_J.event == _N.event),
-    _told.where(_J.event.is_(None), _J.vm.is_(None)),
-)
+_PARTS = {
+    "vm": (
+        select(_J.position).where(_J.vm == bindparam("vm")),
+        _told.where(_J.event == _N.event),
+        _told.where(_J.event.is_(None), _J.vm.is_(None)),
+    ),
+    "rollout": (
+        select(_J.position).where(_J.rollout == bindparam("rollout")),
+        select(_J.position)
+        .join(schema.operations, _J.operation == _O.id)
+        .where(_O.rollout == bindparam("rollout")),
+    ),
+}
 _WINDOW, _WIDER = 50_000, 8
 """A VM's entries are looked for among so many positions first, then among so many times more, and so on."""
 _FEW = 20
@@ -110,6 +124,9 @@ def page(
         given["before"] = min(given.get("before", first), first)
     if given.get("action", "").endswith("."):
         given["actions"] = given.pop("action")
+    if seen is not None and ":" not in given.get("author", ":"):
+        # To whoever sees some scopes alone, others are shown by what they are.
+        given["authors"] = given.pop("author")
     rows = (_rows_of_vm if "vm" in given else _rows)(session, limit, newest_first, given, seen)
     return [(row[0], _entry(row)) for row in rows]
 
@@ -162,9 +179,10 @@ def _named_by(seen: Selector) -> list[str] | None:
 @cache
 def _page(filters: frozenset[str], newest_first: bool) -> Query:
     order = _J.position.desc() if newest_first else _J.position
-    wanted = [_FILTERS[name] for name in sorted(filters & _FILTERS.keys())]
-    if "vm" in filters:
-        nearest = [part.where(*wanted).order_by(order).limit(bindparam("limit")).subquery() for part in _OF_VM]
+    noun = next((name for name in _PARTS if name in filters), "")
+    wanted = [_FILTERS[name] for name in sorted(filters & _FILTERS.keys() - {noun})]
+    if noun:
+        nearest = [part.where(*wanted).order_by(order).limit(bindparam("limit")).subquery() for part in _PARTS[noun]]
         found = union(*(select(part.c.position) for part in nearest)).subquery()
         wanted = [_J.position.in_(select(found.c.position))]
     return Query(select(schema.journal).where(*wanted).order_by(order).limit(bindparam("limit")))

@@ -1,5 +1,6 @@
 """`notbefore rollout`, against a control plane that really runs."""
 
+import json
 import os
 import re
 import subprocess
@@ -45,9 +46,21 @@ def test_a_rollout_from_its_start_to_its_cancelling(nb: Run, site: Control) -> N
     assert found
     shown = nb("rollout", "show", found[1]).out
     for line in (
-        *("kind +reboot", r"hosts +host-\*", "status +Running", "turn +0 of 2", "progress +2 waiting, 1 skipped", "batch +2"),
+        *(
+            "kind +reboot",
+            r"hosts +host-\*",
+            "status +Running",
+            "turn +0 of 2",
+            "progress +2 waiting, 1 skipped",
+            "batch +2",
+        ),
         *("pause +10 min", "notice +60 min", "gate +https://shop.example.com/", "windows +daily 00:00-24:00 UTC"),
-        *("failures +0; at 3 it pauses", "by +operator:admin", "reason +new kernel"),
+        *(
+            "failures +0 since it was started or resumed",
+            "pauses at +3 failures",
+            "by +operator:admin",
+            "reason +new kernel",
+        ),
     ):
         assert re.search(rf"^{line}$", shown, re.MULTILINE), line
     assert "gate said" not in shown
@@ -66,6 +79,7 @@ def test_a_rollout_from_its_start_to_its_cancelling(nb: Run, site: Control) -> N
 
 def test_hosts_of_a_rollout(nb: Run, site: Control) -> None:
     rollout = start(nb)
+    assert not re.search(r"^(pause|notice) ", nb("rollout", "show", rollout).out, re.MULTILINE)
     rollouts.roll(site.service, [])
     listed = [line.split()[:3] for line in nb("rollout", "hosts", rollout).out.splitlines()]
     assert listed[:2] == [["host", "turn", "status"], ["host-a", "1", "Under"]]
@@ -109,6 +123,17 @@ def test_waiting_for_the_end(nb: Run, site: Control, capsys: pytest.CaptureFixtu
         assert re.search(r"Rollout \S+ is Completed: 1 skipped\.\n$", said.out)
     finally:
         roller.stop()
+
+
+def test_who_no_longer_waits_still_has_the_id(nb: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    starting = ("rollout", "start", "--hosts", "host-a", "--kind", "update")
+    assert main((*starting, "--wait-limit", "0.1s", "--json")) == 1
+    rollout = json.loads(capsys.readouterr().out)["id"]
+    nb("rollout", "pause", rollout)
+    assert main(("rollout", "resume", rollout, "--retry", "--wait-limit", "0.1s")) == 1
+    said = capsys.readouterr()
+    assert said.out == f"Rollout {rollout} goes on, and hosts that failed have another try.\n"
+    assert f"Rollout {rollout} is still Running." in said.err
 
 
 @pytest.mark.parametrize(

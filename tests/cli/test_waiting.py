@@ -14,8 +14,9 @@ from tests.acceptance.running import Server, serving, until
 from tests.cli.conftest import alone
 
 from notbefore.cli import waiting
+from notbefore.cli.api import Api
 from notbefore.cli.main import main
-from notbefore.cli.waiting import Patience, Seen, UnfinishedError
+from notbefore.cli.waiting import Awaited, Patience, Seen, UnfinishedError
 from notbefore.core import errors
 
 __all__ = ["alone"]
@@ -71,6 +72,25 @@ def test_what_was_cancelled_has_failed_and_by_whom(here: Server, capsys: pytest.
     assert said.err.splitlines()[-1] == "notbefore: Restart of db is Canceled: by operator:admin"
 
 
+def test_what_was_seen_last_is_printed_also_when_the_time_is_over(
+    here: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["vm", "restart", "db", "--notice", "2d", "--wait-limit", "0.1s", "--json"]) == 1
+    [operation] = json.loads(capsys.readouterr().out)["operations"]
+    assert operation["status"] == "Scheduled"
+    assert main(["operation", "cancel", operation["id"]]) == 0
+
+
+def test_who_never_answers_leaves_what_was_asked_for() -> None:
+    def look() -> Seen:
+        raise errors.UnavailableError("gone")
+
+    last: list[Any] = []
+    with pytest.raises(UnfinishedError, match=r"--wait-limit is over, and it goes on without this command$"):
+        waiting.until_over([Awaited({"id": "X"}, look)], Patience(0), last.extend)
+    assert last == [{"id": "X"}]
+
+
 def test_no_longer_than_it_may(here: Server, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["host", "update", "host-b", "--notice", "2d", "--wait-limit", "1s"]) == 1
     said = capsys.readouterr().err.splitlines()[-1]
@@ -91,15 +111,16 @@ def test_a_limit_that_is_none_is_refused_before_anything_is_done(
 
 def test_control_c_leaves_it_as_it_is(here: Server) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "notbefore", "vm", "restart", "db", "--notice", "2d", "--wait"],
+        [sys.executable, "-m", "notbefore", "vm", "restart", "db", "--notice", "2d", "--wait", "--json"],
         stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         text=True,
     )
     assert process.stderr is not None
     assert "It waits for approval by db" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
-    said = process.communicate(timeout=30)[1]
+    shown, said = process.communicate(timeout=30)
+    assert json.loads(shown)["operations"][0]["status"] == "Scheduled"
     assert said == "No longer waiting; it goes on without this command. `notbefore watch` shows how.\n"
     assert process.returncode == 130
     here.post(f"/v1/events/{live(here, 'db')['id']}/cancel")
@@ -118,14 +139,50 @@ def test_a_server_that_is_away_for_a_while_is_waited_for(
     def look() -> Seen:
         answer = answers.pop(0)
         if answer is None:
-            raise errors.UnavailableError("cannot reach it")
+            raise errors.UnavailableError("cannot reach it: is it running?")
         return answer
 
-    [ended] = waiting.until_over([look], Patience())
+    [ended] = waiting.until_over([Awaited({}, look)], Patience())
     assert ended.over
     said = capsys.readouterr().err
-    assert said.count("cannot reach it. Trying again.") == 1
+    assert said.count(": is it running? Trying again.") == 1
     assert said.count("It is Scheduled.") == 1
+
+
+class Explained(Api):
+    """One that answers with explanations of its own."""
+
+    def __init__(self, *answers: dict[str, Any]) -> None:
+        self.answers = list(answers)
+
+    def get(self, *path: str, **query: object) -> dict[str, Any]:
+        return self.answers.pop(0)
+
+
+def red(at: int, said: str, calls: int) -> dict[str, Any]:
+    facts = [
+        {"kind": "gate", "said": said, "since": "s"},
+        {"kind": "operation", "waiting_for": [{"calls_waiting": calls}]},
+    ]
+    return {"sentence": f"at {at} it was red and said {said!r}", "waiting_for": facts}
+
+
+def test_a_gate_that_stays_red_is_told_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "EVERY", 0.0)
+    over = {"sentence": "", "waiting_for": []}
+    api = Explained(red(1, "took 5001 ms", 1), red(2, "took 5000 ms", 2), red(3, "refused", 2), over)
+
+    def look() -> Seen:
+        why = waiting.why_waits(api, "rollouts", "R")
+        return Seen(view={}, what="It", status="Running", why=why.said, gist=why.gist, over=not why.said)
+
+    waiting.until_over([Awaited({}, look)], Patience())
+    assert capsys.readouterr().err.splitlines() == [
+        "It is Running. at 1 it was red and said 'took 5001 ms'",
+        "It is Running. at 3 it was red and said 'refused'",
+    ]
 
 
 def test_many_are_asked_about_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +193,7 @@ def test_many_are_asked_about_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.append(number)
         return seen("Failed", over=asked.count(number) == 2, good=number != 7)
 
-    ended = waiting.until_over([partial(look, number) for number in range(25)], Patience())
+    ended = waiting.until_over([Awaited({}, partial(look, number)) for number in range(25)], Patience())
     assert asked[:25] == list(range(25))
     assert len(ended) == 25
     with pytest.raises(UnfinishedError, match=r"^It is Failed$"):

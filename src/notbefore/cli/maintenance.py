@@ -62,9 +62,11 @@ def follow(session: Session, operations: Sequence[View], patience: waiting.Patie
     """Until they have ended, all of them in a good way."""
     if not session.out.json:
         show(session.out, {"operations": operations})
-    ended = waiting.until_over([waiting.operation(session.api, each) for each in operations], patience)
-    if session.out.json:
-        session.out.data({"operations": [seen.view for seen in ended]})
+    ended = waiting.until_over(
+        [waiting.operation(session.api, each) for each in operations],
+        patience,
+        lambda last: session.out.data({"operations": last}) if session.out.json else None,
+    )
     waiting.require_good(ended)
     if not session.out.json:
         for seen in ended:

@@ -100,12 +100,12 @@ def start(
         planned.show(session.out, session.api.post("rollouts", "plan", body=body))
         return
     started = session.api.post("rollouts", body=body)
+    if not session.out.json:
+        _announce(session, started)
     if patience:
         _follow(session, started, patience)
     elif session.out.json:
         session.out.data(started)
-    else:
-        _announce(session, started)
 
 
 @command(app, "list")
@@ -184,6 +184,9 @@ def resume(
     patience = waiting.asked(wait, wait_limit)
     resumed = session.api.post("rollouts", rollout_id, "resume", body={"retry": retry})
     if patience:
+        if not session.out.json:
+            again = ", and hosts that failed have another try" if retry else ""
+            session.out.line(f"Rollout {rollout_id} goes on{again}.")
         _follow(session, resumed, patience)
     else:
         show(session, resumed)
@@ -211,13 +214,14 @@ def show(session: Session, rollout: View) -> None:
             "turn": _turn(rollout),
             "progress": _progress(rollout),
             "batch": rollout["batch"],
-            "pause": rollout["pause_minutes"] and f"{rollout['pause_minutes']:g} min",
-            "notice": notice and f"{notice:g} min",
+            "pause": f"{rollout['pause_minutes']:g} min" if rollout["pause_minutes"] else "",
+            "notice": f"{notice:g} min" if notice else "",
             "gate": rollout["gate"],
             "gate said": verdict
             and f"{'green' if verdict['green'] else 'red'}, {out.moment(verdict['at'])}: {verdict['said']}",
             "windows": rollout["windows"],
-            "failures": f"{rollout['failures']}; at {rollout['max_failures']} it pauses",
+            "failures": f"{rollout['failures']} since it was started or resumed",
+            "pauses at": planned.counted(rollout["max_failures"], "failure"),
             "started": out.moment(rollout["created_at"]),
             "by": rollout["by"],
             "ended": out.moment(rollout["ended_at"]),
@@ -228,37 +232,36 @@ def show(session: Session, rollout: View) -> None:
 
 def _follow(session: Session, rollout: View, patience: waiting.Patience) -> None:
     """Until it has come to its end, or to a stop."""
-    if not session.out.json:
-        _announce(session, rollout)
-    (seen,) = waiting.until_over([_look(session.api, rollout["id"])], patience)
-    if session.out.json:
-        session.out.data(seen.view)
+    (seen,) = waiting.until_over(
+        [_awaited(session.api, rollout)],
+        patience,
+        lambda last: session.out.data(last[0]) if session.out.json else None,
+    )
     waiting.require_good([seen])
     if not session.out.json:
         session.out.line(f"{seen.what} is {seen.status}: {_progress(seen.view)}.")
 
 
-def _look(api: Api, rollout_id: str) -> waiting.Look:
+def _awaited(api: Api, rollout: View) -> waiting.Awaited:
     def look() -> waiting.Seen:
-        view = api.get("rollouts", rollout_id)
+        view = api.get("rollouts", rollout["id"])
         status, progress = view["status"], view["progress"]
         over = bool(view["ended_at"]) or status == "Paused"
+        ended = waiting.Why(view["why"] or _progress(view))
+        why = ended if over else waiting.why_waits(api, "rollouts", rollout["id"])
         return waiting.Seen(
             view=view,
-            what=f"Rollout {rollout_id}",
+            what=f"Rollout {rollout['id']}",
             status=status,
-            why=view["why"] or _progress(view) if over else _why(api, rollout_id),
+            why=why.said,
+            gist=why.gist,
             over=over,
             good=status == "Completed",
             done=progress["done"] + progress["failed"] + progress["skipped"],
             total=sum(progress.values()),
         )
 
-    return look
-
-
-def _why(api: Api, rollout_id: str) -> str:
-    return str(api.get("rollouts", rollout_id, "explanation")["sentence"])
+    return waiting.Awaited(rollout, look)
 
 
 def _announce(session: Session, rollout: View) -> None:

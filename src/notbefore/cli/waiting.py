@@ -1,12 +1,13 @@
 """`--wait`: until what was asked for has ended, with a word on why it waits whenever that changes."""
 
 import math
+import re
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -20,6 +21,8 @@ EVERY = 1.0
 """Seconds between two rounds of questions."""
 AT_ONCE = 10
 """How many are asked about in a round; the others have their turn in the next."""
+FLEETING = frozenset({"calls_waiting", "calls_under_way"})
+NUMBER = re.compile(r"\d+")
 INTERRUPTED = 130
 """What shells give for Ctrl-C."""
 
@@ -48,6 +51,8 @@ class Seen:
     status: str
     why: str = ""
     """What it waits for, or why it did not come to a good end."""
+    gist: object = None
+    """What that comes down to: it is told again when this differs. None: whenever the words do."""
     over: bool
     good: bool = True
     """Once it is over: it did."""
@@ -56,7 +61,17 @@ class Seen:
     total: int = 1
 
 
-Look = Callable[[], Seen]
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    view: View
+    """As it was when it was asked for."""
+    look: Callable[[], Seen]
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    said: str
+    gist: object = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +86,23 @@ def asked(wait: bool, limit: str | None) -> Patience | None:
     return Patience() if wait else None
 
 
-def until_over(looks: Sequence[Look], patience: Patience) -> list[Seen]:
-    """Each as it ended. Neither the limit nor Ctrl-C undoes anything."""
-    waited = [_Waited(look) for look in looks]
-    with progress.bar("waiting", total=len(waited)) as bar:
-        try:
-            _watch(waited, bar, patience.seconds)
-        except KeyboardInterrupt:
-            bar.say("No longer waiting; it goes on without this command. `notbefore watch` shows how.")
-            raise typer.Exit(INTERRUPTED) from None
+def until_over(
+    awaited: Sequence[Awaited], patience: Patience, last: Callable[[Sequence[View]], None] = lambda _: None
+) -> list[Seen]:
+    """Each as it ended. Neither the limit nor Ctrl-C undoes anything.
+
+    However the waiting ends, `last` is given them as they were last seen.
+    """
+    waited = [_Waited(each) for each in awaited]
+    try:
+        with progress.bar("waiting", total=len(waited)) as bar:
+            try:
+                _watch(waited, bar, patience.seconds)
+            except KeyboardInterrupt:
+                bar.say("No longer waiting; it goes on without this command. `notbefore watch` shows how.")
+                raise typer.Exit(INTERRUPTED) from None
+    finally:
+        last([each.view for each in waited])
     return [each.seen for each in waited if each.seen is not None]
 
 
@@ -91,18 +114,22 @@ def require_good(found: Sequence[Seen]) -> None:
 
 
 class _Waited:
-    def __init__(self, look: Look) -> None:
-        self._look = look
-        self._said = ("", "")
+    def __init__(self, awaited: Awaited) -> None:
+        self._awaited = awaited
+        self._said: tuple[str, object] = ("", "")
         self.seen: Seen | None = None
 
     def look(self, bar: progress.Bar) -> bool:
         """Whether it is over."""
-        seen = self.seen = self._look()
-        if self._said != (said := (seen.status, seen.why)) and not seen.over:
+        seen = self.seen = self._awaited.look()
+        if self._said != (said := (seen.status, seen.why if seen.gist is None else seen.gist)) and not seen.over:
             bar.say(f"{seen.what} is {seen.status}. {seen.why}".rstrip())
         self._said = said
         return seen.over
+
+    @property
+    def view(self) -> View:
+        return self._awaited.view if self.seen is None else self.seen.view
 
     @property
     def part(self) -> float:
@@ -126,7 +153,8 @@ def _watch(waited: Sequence[_Waited], bar: progress.Bar, seconds: float) -> None
                 lost = False
         except errors.UnavailableError as error:
             if not lost:
-                bar.say(f"{times.utc(SystemClock().now())}: {error.message}. Trying again.")
+                stop = "" if error.message.endswith("?") else "."
+                bar.say(f"{times.utc(SystemClock().now())}: {error.message}{stop} Trying again.")
             lost = True
         bar.done(sum(each.part for each in waited), len(waited))
         if not left:
@@ -143,7 +171,7 @@ def _still(first: _Waited, count: int) -> str:
     return f"the time of --wait-limit is over, and it goes on without this command{what}"
 
 
-def operation(api: Api, view: View) -> Look:
+def operation(api: Api, view: View) -> Awaited:
     """How an operation is looked at."""
 
     def look() -> Seen:
@@ -151,18 +179,31 @@ def operation(api: Api, view: View) -> Look:
         what = f"{found['kind'].capitalize()} of {found['host'] if is_of_host(found) else ', '.join(view['vms'])}"
         over = bool(found["ended_at"])
         good = not over or found["status"] == "Completed"
-        why = _why_waits(api, found) if not over else "" if good else _why_ended(api, found)
-        return Seen(view=found, what=what, status=found["status"], why=why, over=over, good=good)
+        ended = Why("" if good else _why_ended(api, found))
+        why = ended if over else why_waits(api, "operations", found["id"])
+        return Seen(view=found, what=what, status=found["status"], why=why.said, gist=why.gist, over=over, good=good)
 
-    return look
+    return Awaited(view, look)
 
 
 def is_of_host(operation: View) -> bool:
     return Kind(operation["kind"]).traits.of_host
 
 
-def _why_waits(api: Api, operation: View) -> str:
-    return str(api.get("operations", operation["id"], "explanation")["sentence"])
+def why_waits(api: Api, *path: str) -> Why:
+    explanation = api.get(*path, "explanation")
+    return Why(str(explanation["sentence"]), _gist(explanation["waiting_for"]) or None)
+
+
+def _gist(facts: Any) -> Any:
+    """Without what is new at every look: how many calls wait for the driver, and the numbers in what a gate says."""
+    match facts:
+        case dict():
+            kept = {name: _gist(value) for name, value in facts.items() if name not in FLEETING}
+            return {**kept, "said": NUMBER.sub("", str(facts["said"]))} if facts.get("said") else kept
+        case list():
+            return [_gist(each) for each in facts]
+    return facts
 
 
 def _why_ended(api: Api, operation: View) -> str:

@@ -86,6 +86,7 @@ def _pages(entries: int, event: str) -> dict[str, dict[str, Any]]:
         "by VM, oldest first": {"vm": vm},
         "by the busiest VM": {"vm": busy, **newest},
         "by the busiest VM, deep": {"vm": busy, **deep},
+        "by the busiest VM, oldest first": {"vm": busy},
         "by group": {"scope": group, **newest},
         "by group, deep": {"scope": group, **deep},
         "by host": {"host": host, **newest},

@@ -175,7 +175,7 @@ journal = Table(
     Column("origin", NAME, nullable=False, server_default=""),
     Column("reason", Text, nullable=False, server_default=""),
     _partial_index("journal_scope", "scope", "position"),
-    _partial_index("journal_operation", "operation", "event", "position"),
+    _partial_index("journal_operation", "operation", "event", "position", "vm"),
     _partial_index("journal_host", "host", "position"),
     _partial_index("journal_vm", "vm", "position"),
     _partial_index("journal_rollout", "rollout", "position"),

@@ -52,7 +52,7 @@ def _index_journal() -> None:
         op.drop_index(name, "journal")
     for indexed in ("scope", "host", "vm", "rollout"):
         _create_partial_index(f"journal_{indexed}", "journal", indexed, "position")
-    _create_partial_index("journal_operation", "journal", "operation", "event", "position")
+    _create_partial_index("journal_operation", "journal", "operation", "event", "position", "vm")
     named = text("author <> ''")
     op.create_index("journal_author", "journal", ["author", "position"], sqlite_where=named, postgresql_where=named)
 

@@ -1,14 +1,16 @@
 """What somebody without a token can take: few connections, a small head, and little time."""
 
 import http.client
+import select
 import socket
 import time
 from contextlib import ExitStack
+from ipaddress import ip_address
 
 import pytest
 from tests.control.running import Control
 
-from notbefore.control import bounds
+from notbefore.control import auth, bounds, guarding
 
 POLL = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -32,7 +34,9 @@ def answer(connection: socket.socket) -> bytes:
     """One whole answer: head and body may come apart."""
     found = b""
     while b"\r\n\r\n" not in found:
-        found += connection.recv(65536)
+        chunk = connection.recv(65536)
+        assert chunk, found
+        found += chunk
     head, _, body = found.partition(b"\r\n\r\n")
     length = next(int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:"))
     while len(body) < length:
@@ -113,15 +117,105 @@ def answers(control: Control) -> bool:
         return False
 
 
-def test_connections_are_counted(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "CONNECTIONS", 3)
+HELD = b"POST /v1/hosts HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: 9\r\n\r\n"
+
+
+@pytest.mark.parametrize("limit", ["CONNECTIONS", "CONNECTIONS_OF_ONE"])
+def test_whoever_is_waited_for_longest_makes_room(
+    control: Control, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(bounds, limit, 3)
     with ExitStack() as held:
-        kept = [held.enter_context(connect(control)) for _ in range(3)]
-        for connection in kept:
-            connection.sendall(POLL)
-            assert answer(connection).startswith(b"HTTP/1.1 200")
-        with connect(control) as fourth:
-            assert rest(fourth) == b""
+        head, body, answered = (held.enter_context(connect(control)) for _ in range(3))
+        body.sendall(HELD % control.token.encode())
+        answered.sendall(POLL)
+        assert answer(answered).startswith(b"HTTP/1.1 200")
+        for waiting in (head, body):
+            new = held.enter_context(connect(control))
+            new.sendall(POLL)
+            assert answer(new).startswith(b"HTTP/1.1 200")
+            assert rest(waiting) == b""
+        answered.sendall(POLL)
+        assert answer(answered).startswith(b"HTTP/1.1 200")
+
+
+def test_what_is_being_answered_makes_no_room(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "CONNECTIONS", 2)
+    stream = b"GET /v1/stream HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n" % control.token.encode()
+    with connect(control) as first, connect(control) as second:
+        for connection in (first, second):
+            connection.sendall(stream)
+            assert connection.recv(8) == b"HTTP/1.1"
+        with connect(control) as third:
+            assert rest(third) == b""
     deadline = time.monotonic() + 20
     while not answers(control):
+        assert time.monotonic() < deadline
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("10.0.0.1", "10.0.0.1", True),
+        ("10.0.0.1", "10.0.0.2", False),
+        ("10.0.0.1", "::ffff:10.0.0.1", True),
+        ("2001:db8::1", "2001:db8::ffff:1", True),
+        ("2001:db8::1", "2001:db8:0:1::1", False),
+        ("::1", "::2", False),
+    ],
+)
+def test_whose_address_it_is(one: str, other: str, same: bool) -> None:
+    assert (bounds.address_of(one) == bounds.address_of(other)) is same
+
+
+def test_a_place_is_kept_for_this_machine(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "CONNECTIONS", 2)
+    monkeypatch.setattr(bounds, "KEPT_FOR_LOOPBACK", 1)
+    monkeypatch.setattr(bounds, "address_of", lambda _: ip_address("10.0.0.1"))
+    begun = time.monotonic()
+    with connect(control) as stranger, connect(control) as other:
+        other.sendall(POLL)
+        assert answer(other).startswith(b"HTTP/1.1 200")
+        assert rest(stranger) == b""
+        assert time.monotonic() - begun < 4
+        monkeypatch.undo()
+        assert answers(control)
+        other.sendall(POLL)
+        assert answer(other).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("sent", [b"", b"{"])
+def test_a_body_must_come_in_time(control: Control, monkeypatch: pytest.MonkeyPatch, hasty: None, sent: bytes) -> None:
+    monkeypatch.setattr(guarding, "BODY_SECONDS", 0.1)
+    with connect(control) as connection:
+        connection.sendall(HELD % control.token.encode() + sent)
+        said = rest(connection)
+    assert said.startswith(b"HTTP/1.1 408")
+    assert b'"code":"too_slow"' in said
+
+
+def test_a_body_that_keeps_coming_has_more_time(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guarding, "BODY_SECONDS", 0.1)
+    monkeypatch.setattr(guarding, "BYTES_A_SECOND", 1)
+    with connect(control) as connection:
+        connection.sendall(HELD % control.token.encode() + b"{")
+        assert not select.select([connection], [], [], 0.3)[0]
+        connection.sendall(b"}" + b" " * 7)
+        assert answer(connection).startswith(b"HTTP/1.1 400")
+
+
+def test_one_token_cannot_have_everything_under_way(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auth, "MOST_OF_ONE", 2)
+    other = control.post("/v1/tokens", {"name": "other"})["token"]
+    with connect(control) as first, connect(control) as second:
+        for connection in (first, second):
+            connection.sendall(HELD % control.token.encode())
+        deadline = time.monotonic() + 20
+        while (said := control.ask("GET", "/v1/hosts")).status == 200:
+            assert time.monotonic() < deadline
+        assert (said.status, said.headers["retry-after"]) == (503, "1")
+        assert "2 requests of this token" in said.message
+        assert control.ask("GET", "/v1/hosts", token=other).status == 200
+    deadline = time.monotonic() + 20
+    while control.ask("GET", "/v1/hosts").status != 200:
         assert time.monotonic() < deadline

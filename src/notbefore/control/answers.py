@@ -24,10 +24,17 @@ class TooLargeError(errors.RefusedError):
     code = "too_large"
 
 
+class TooSlowError(errors.RefusedError):
+    """The body does not come."""
+
+    code = "too_slow"
+
+
 STATUS: Mapping[type[errors.NotbeforeError], int] = {
     errors.NotbeforeError: 500,
     errors.RefusedError: 400,
     TooLargeError: 413,
+    TooSlowError: 408,
     errors.UnauthorizedError: 401,
     errors.ForbiddenError: 403,
     errors.NotFoundError: 404,

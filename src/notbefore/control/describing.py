@@ -74,7 +74,7 @@ def _refusal(status: int) -> Schema:
 
 def _possible(path: str, method: str) -> Iterator[int]:
     """How a request may be refused once its path and method are right."""
-    yield from (400, 401, 403, 413, 500, 503)
+    yield from (400, 401, 403, 408, 413, 500, 503)
     if method in CHANGING or "{" in path:
         yield 404
     if method in CHANGING or path.endswith("/stream"):

@@ -25,6 +25,7 @@ CODES = {
     "forbidden": (403, "The token's role or scopes do not allow it."),
     "not_found": (404, "There is no such thing, or nothing that the token may see; `facts` name it."),
     "method_not_allowed": (405, "The method is not possible here; the header `Allow` says which are."),
+    "too_slow": (408, "The body did not come in time."),
     "conflict": (409, "The present state does not allow it; `facts` hold that state."),
     "too_large": (413, "The body is too large."),
     "error": (500, "A defect of the service, whose log says more."),

@@ -1,5 +1,6 @@
-"""What the gates of all our REST APIs share: errors in one shape whatever happens, and bodies of bounded size."""
+"""What the gates of all our REST APIs share: errors in one shape, and bodies bounded in size and time."""
 
+import asyncio
 from collections.abc import Iterable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -9,6 +10,10 @@ from notbefore.control.errors import refused, unexpected
 from notbefore.core import errors
 
 Headers = Iterable[tuple[bytes, bytes]]
+
+BODY_SECONDS = 30.0
+"""For a body as a whole, and longer only for what has come: a second for so many bytes."""
+BYTES_A_SECOND = 256 * 1024
 
 
 async def guarded(enter: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
@@ -44,19 +49,25 @@ async def read(headers: Headers, receive: Receive, largest: int) -> bytes:
     length = header(headers, b"content-length")
     if length.isdigit() and int(length) > largest:
         raise _too_large(largest)
+    end = asyncio.get_running_loop().time() + BODY_SECONDS
     chunks: list[bytes] = []
     size = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise errors.RefusedError("the request ended before its body did")
-        chunk: bytes = message.get("body", b"")
-        size += len(chunk)
-        if size > largest:
-            raise _too_large(largest)
-        chunks.append(chunk)
-        if not message.get("more_body", False):
-            return b"".join(chunks)
+    try:
+        async with asyncio.timeout_at(end) as limit:
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise errors.RefusedError("the request ended before its body did")
+                chunk: bytes = message.get("body", b"")
+                size += len(chunk)
+                if size > largest:
+                    raise _too_large(largest)
+                chunks.append(chunk)
+                if not message.get("more_body", False):
+                    return b"".join(chunks)
+                limit.reschedule(end + size / BYTES_A_SECOND)
+    except TimeoutError:
+        raise answers.TooSlowError("the body came too slowly: send it at once, or over a faster line") from None
 
 
 def replay(body: bytes, receive: Receive) -> Receive:

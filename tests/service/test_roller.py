@@ -12,6 +12,7 @@ from tests.service.rolling import Rolling, request
 from tests.service.test_ticker import Flaky, wait_for
 
 from notbefore.clock import SystemClock
+from notbefore.outgoing import Outgoing
 from notbefore.service import maintenance, queries, rollouts
 from notbefore.service.gates import Gates, Verdict
 from notbefore.service.roller import Roller
@@ -19,11 +20,11 @@ from notbefore.store.contract import Store
 
 
 @contextmanager
-def rolling(store: Store, **gates: tuple[str, ...]) -> Iterator[Rolling]:
+def rolling(store: Store, gates_at_once: int = 4, **gates: tuple[str, ...]) -> Iterator[Rolling]:
     rig = Rolling(store, speed=1000, clock=SystemClock())
     rig.settle_demo()
     rig.service.gates = Gates(gates, rig.service.outgoing)
-    roller = Roller(rig.service)
+    roller = Roller(rig.service, gates_at_once=gates_at_once)
     roller.start()
     try:
         yield rig
@@ -31,8 +32,8 @@ def rolling(store: Store, **gates: tuple[str, ...]) -> Iterator[Rolling]:
         roller.stop()
 
 
-def start(rig: Rolling, gate: str | None = None) -> str:
-    return str(rollouts.start(rig.service, OPERATOR, request(gate=gate))["id"])
+def start(rig: Rolling, gate: str | None = None, hosts: str = "*") -> str:
+    return str(rollouts.start(rig.service, OPERATOR, request(hosts=hosts, gate=gate))["id"])
 
 
 def test_it_goes_on_when_something_has_ended(sqlite_store: Store) -> None:
@@ -74,6 +75,41 @@ def test_a_gate_that_does_not_answer_keeps_nobody_from_stopping(sqlite_store: St
     with rolling(sqlite_store, slow=("sleep", "60")) as rig:
         start(rig, "slow")
         wait_for(lambda: any(thread.name.startswith("gate") for thread in threading.enumerate()))
+
+
+class SlowGates(Gates):
+    def __init__(self, outgoing: Outgoing) -> None:
+        super().__init__({"health": ("true",)}, outgoing)
+        self.asked: list[str] = []
+        self.answering = threading.Event()
+
+    def check(self, gate: str, facts: Mapping[str, str]) -> Verdict:
+        self.asked.append(facts["rollout"])
+        self.answering.wait(10)
+        return Verdict(green=True, said="well")
+
+
+def test_a_gate_stands_in_line_once_and_only_while_it_is_wanted(sqlite_store: Store) -> None:
+    with rolling(sqlite_store, gates_at_once=1) as rig:
+        slow = rig.service.gates = SlowGates(rig.service.outgoing)
+        first = start(rig, "health", "host-a")
+        wait_for(lambda: slow.asked == [first])
+        second, third = start(rig, "health", "host-b"), start(rig, "health", "host-c")
+        wait_for(lambda: is_at_rest(rig))
+        rollouts.pause(rig.service, OPERATOR, second)
+        rollouts.resume(rig.service, OPERATOR, second)
+        rollouts.pause(rig.service, OPERATOR, third)
+        wait_for(lambda: is_at_rest(rig))
+        slow.answering.set()
+        wait_for(lambda: rig.show(second)["gate_verdict"] is not None)
+        assert slow.asked == [first, second]
+        rollouts.resume(rig.service, OPERATOR, third)
+        wait_for(lambda: slow.asked == [first, second, third])
+
+
+def is_at_rest(rig: Rolling) -> bool:
+    due = rollouts.next_due(rig.service)
+    return due is None or due > rig.clock.now()
 
 
 def test_it_outlives_every_error(sqlite_store: Store) -> None:

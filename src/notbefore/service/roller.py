@@ -9,6 +9,7 @@ import structlog
 
 from notbefore.core import errors
 from notbefore.core.rolling import Ask
+from notbefore.core.rollouts import RolloutStatus
 from notbefore.service import rollouts
 from notbefore.service.context import Service
 
@@ -21,16 +22,18 @@ BREATH = timedelta(milliseconds=100)
 """Between two looks, however fast the journal grows."""
 
 PAUSE_AFTER_ERROR = timedelta(seconds=1)
-GATES_AT_ONCE = 4
+GATES_AT_ONCE = 16
 
 
 class Roller:
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, *, gates_at_once: int = GATES_AT_ONCE) -> None:
         self._service = service
         self._stopping = threading.Event()
         self._grown = service.follow_growth()
         self._answers: deque[rollouts.Answer] = deque()
-        self._pool = ThreadPoolExecutor(GATES_AT_ONCE, thread_name_prefix="gate")
+        self._asking: set[Ask] = set()
+        """Those that stand in line, too: a gate that is slow is not asked twice at once."""
+        self._pool = ThreadPoolExecutor(gates_at_once, thread_name_prefix="gate")
         self._thread = threading.Thread(target=self._run, name="roller", daemon=True)
 
     def start(self) -> None:
@@ -64,7 +67,9 @@ class Roller:
         for _ in heard:
             self._answers.popleft()
         for ask in asked:
-            self._pool.submit(self._check, ask)
+            if ask not in self._asking:
+                self._asking.add(ask)
+                self._pool.submit(self._check, ask)
         due = rollouts.next_due(self._service)
         if due is None:
             return LONGEST_SLEEP
@@ -72,10 +77,28 @@ class Roller:
 
     def _check(self, ask: Ask) -> None:
         try:
+            if not self._is_wanted(ask):
+                return
             verdict = self._service.gates.check(ask.gate, {"rollout": ask.rollout, "turn": str(ask.turn + 1)})
             answer = rollouts.Answer(asked=ask, green=verdict.green, said=verdict.said)
+        except errors.UnavailableError:
+            # Of the store. It is asked again when it should have answered.
+            return
         except Exception as error:
             log.exception("A gate could not be asked", action="gate.failed", gate=ask.gate)
             answer = rollouts.Answer(asked=ask, green=False, said=f"{type(error).__name__}: {error}")
+        finally:
+            self._asking.discard(ask)
         self._answers.append(answer)
         self._grown.set()
+
+    def _is_wanted(self, ask: Ask) -> bool:
+        """Still: while it stood in line, the rollout may have been paused or cancelled, or another process has asked."""
+        with self._service.store.read() as reader:
+            rollout = reader.load(rollouts=[ask.rollout]).rollouts.get(ask.rollout)
+        return (
+            rollout is not None
+            and rollout.status is RolloutStatus.RUNNING
+            and rollout.turn == ask.turn
+            and rollout.opened_at is None
+        )

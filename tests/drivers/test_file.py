@@ -101,6 +101,10 @@ WEBHOOK = 'driver = "webhook"\nurl = "https://127.0.0.1/"\nsecret_file = "FOLDER
         ('tries = "3"' + COMMAND, "tries: this must be a whole number"),
         ('pause = "soon"' + COMMAND, "'soon' is not a duration: give one such as \"30s\""),
         ('time_limit = "0s"' + COMMAND, "time_limit is no time at all"),
+        (
+            'pass = ["HOME", "NOTBEFORE_TOKEN"]' + COMMAND,
+            "pass: NOTBEFORE_TOKEN is the service's own and may be secret",
+        ),
         (WEBHOOK.replace("https://127.0.0.1/", "hypervisors"), "that is not a URL"),
         (WEBHOOK, "secret_file: FOLDER/secret cannot be read: No such file or directory"),
     ],

@@ -18,6 +18,8 @@ from notbefore.settings.spans import Span
 OF_TASK = frozenset({"operation", "kind", "host", "attempt"})
 OF_VM = frozenset({"vm", "vm_id", "event"})
 TARGET = "target"
+OURS = "NOTBEFORE_"
+"""What the service itself is told by variables may be secret, and is not passed on."""
 
 Argv = Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=1000)]
 Number = Annotated[int, msgspec.Meta(ge=1, le=256)]
@@ -109,6 +111,12 @@ class Command(Common, frozen=True, kw_only=True, tag="command"):
     actions: Actions
     passed: tuple[str, ...] = msgspec.field(name="pass", default=())
     """Variables of the service's environment that commands get too."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in self.passed:
+            if name.startswith(OURS):
+                raise ValueError(f"pass: {name} is the service's own and may be secret: leave it out")
 
     @property
     def each_vm(self) -> frozenset[Kind]:

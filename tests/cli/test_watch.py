@@ -84,6 +84,16 @@ def test_one_frame(fresh: Run) -> None:
     )
     [view] = fresh("watch", "--once", "--json").json["events"]
     assert view["why"].startswith("It waits for approval by web (web-0)")
+    assert view["until"] == view["not_before"]
+
+
+def test_a_rollout_under_way(fresh: Run) -> None:
+    rollout = fresh("rollout", "start", "--hosts", "*", "--kind", "update", "--gate", "https://a.example/", "--json")
+    said = fresh("watch", "--once").out
+    assert "rollout update *  Running  turn 0 of " in said
+    assert re.search(rf"rollout.started by operator:admin  {rollout.json['id']}$", said, re.MULTILINE)
+    [view] = fresh("watch", "--once", "--json").json["rollouts"]
+    assert view["why"] == fresh("rollout", "explain", view["id"], "--json").json["sentence"] != ""
 
 
 def test_json_is_a_line_for_each_change(fresh: Run) -> None:
@@ -177,6 +187,9 @@ EVENT: dict[str, Any] = {
     "approved_at": None,
 }
 ROLLOUT: dict[str, Any] = {
+    "id": "R",
+    "turn": 2,
+    "turns": 3,
     "kind": "update",
     "hosts": "rack1-*",
     "status": "Paused",
@@ -194,11 +207,31 @@ def drawn(shown: Scene, *, width: int = 100, height: int | None = None, now: dat
 
 def test_rollouts_have_a_bar() -> None:
     said = drawn(Scene(rollouts=(ROLLOUT,), known=True))
-    assert "rollout update rack1-*  Paused  ━━━━━━━━━━────────── 5/10 hosts  2 hosts failed" in said
+    assert "rollout update rack1-*  Paused  turn 2 of 3  ━━━━━━━━━━────────── 5/10 hosts  R\n  2 hosts failed\n" in said
+
+
+def test_a_rollout_says_why_it_waits_and_how_long() -> None:
+    running = {**ROLLOUT, "status": "Running", "why": "", "hosts": "rack1-01,rack1-02," * 20}
+    why = {"sentence": "It pauses before turn 3.", "until": "2026-01-01T12:04:00Z"}
+    said = drawn(Scene(rollouts=(running,), reasons={"R": why}, known=True), width=120).splitlines()
+    assert said[1].startswith("rollout update rack1-01,rack1-02,rack1-01,rack1-02,rac…  Running  turn 2 of 3  ")
+    assert said[1].endswith(" 5/10 hosts  R")
+    assert said[2] == "  4 min left: It pauses before turn 3."
+    past = {**why, "until": "2026-01-01T11:00:00Z"}
+    assert "left" not in drawn(Scene(rollouts=(running,), reasons={"R": past}, known=True))
+
+
+def test_many_rollouts_leave_room_for_events() -> None:
+    shown = Scene(rollouts=(ROLLOUT,) * 30, events=(EVENT,) * 30, entries=(ENTRY,) * 12, known=True)
+    said = drawn(shown, height=24).splitlines()
+    assert len(said) <= 24
+    assert "and 27 others: notbefore rollout list" in said
+    assert len([line for line in said if line.startswith("Scheduled")]) > 5
+    assert len([line for line in said if "vm.added" in line]) == 3
 
 
 def test_a_narrow_terminal_has_reasons_on_lines_of_their_own() -> None:
-    shown = Scene(events=(EVENT,), reasons={"E": "It waits for web."}, known=True)
+    shown = Scene(events=(EVENT,), reasons={"E": {"sentence": "It waits for web.", "until": None}}, known=True)
     said = drawn(shown, width=50).splitlines()
     assert said[-3:] == ["Scheduled          30 s  Freeze     web: web-0, w…", "  It waits for web.", ""]
     assert max(map(len, said)) <= 50
@@ -208,7 +241,7 @@ def test_what_does_not_fit_is_counted() -> None:
     shown = Scene(events=(EVENT,) * 30, entries=(ENTRY,) * 12, more_events=True, known=True)
     said = drawn(shown, height=14).splitlines()
     assert len(said) <= 14
-    assert "and 21 or more others: notbefore event list" in said
+    assert "and 25 or more others: notbefore event list" in said
     assert len(drawn(Scene(events=(EVENT,), entries=(ENTRY,) * 12, known=True), height=14).splitlines()) <= 14
 
 
@@ -221,7 +254,14 @@ ENTRY = {
     "host": "h",
     "operation": None,
     "scope": "group:web",
+    "rollout": None,
 }
+
+
+def test_the_history_names_rollouts() -> None:
+    entry = {**ENTRY, "action": "rollout.host_failed", "rollout": "R", "vm": None}
+    assert "11:59:59  rollout.host_failed  R h\n" in drawn(Scene(entries=(entry,), known=True))
+    assert "11:59:59  vm.added  web-0\n" in drawn(Scene(entries=({**ENTRY, "rollout": "R"},), known=True))
 
 
 def test_what_is_due_or_under_way_has_no_countdown() -> None:
@@ -236,6 +276,6 @@ def test_before_the_first_answer() -> None:
 
 
 def test_a_reason_is_asked_for_once_in_a_while() -> None:
-    assert not scene._is_stale((EVENT, 100.0, "why"), EVENT, 101.0)
-    assert scene._is_stale((EVENT, 100.0, "why"), {**EVENT, "approved_at": "now"}, 101.0)
-    assert scene._is_stale((EVENT, 100.0, "why"), EVENT, 111.0)
+    assert not scene._is_stale((EVENT, 100.0, {}), EVENT, 101.0)
+    assert scene._is_stale((EVENT, 100.0, {}), {**EVENT, "approved_at": "now"}, 101.0)
+    assert scene._is_stale((EVENT, 100.0, {}), EVENT, 111.0)

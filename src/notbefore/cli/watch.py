@@ -118,8 +118,11 @@ def _next(told: "queue.SimpleQueue[Told]", seconds: float) -> Scene | None:
 
 def _plain(scene: Scene) -> dict[str, object]:
     return {
-        "events": [{**event, "why": scene.reasons.get(event["id"])} for event in scene.events],
-        "rollouts": list(scene.rollouts),
+        "events": [{**event, "why": scene.why(event), "until": scene.until(event)} for event in scene.events],
+        "rollouts": [
+            {**rollout, "why": rollout["why"] or scene.why(rollout), "until": scene.until(rollout)}
+            for rollout in scene.rollouts
+        ],
         "history": list(scene.entries),
         "lost_since": None if scene.lost_since is None else scene.lost_since.isoformat().replace("+00:00", "Z"),
         "trouble": scene.trouble,

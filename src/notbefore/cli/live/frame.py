@@ -14,18 +14,24 @@ from notbefore.cli.output import STYLES, plain
 NARROW = 90
 """Columns below which the reason of an event has a line of its own."""
 LONGEST_WHO = 40
-LEAST_HISTORY = 4
+LEAST_HISTORY = 3
 """Lines that are kept for it where there is more to show than fits."""
+AROUND = 5
+"""Lines that are neither events nor history: two blank ones, the heading, how many others there are, the last."""
 SOON = timedelta(minutes=1)
 BAR = 20
+NOUNS = ("vm", "event", "host", "operation", "scope")
+"""What a line of the history names: the first that it has."""
+ROLLOUT_NOUNS = ("rollout", "host")
+"""Where it is about a rollout: both."""
 STYLE = {**STYLES, "Running": "bold magenta", "Paused": "yellow", "Canceling": "yellow"}
 
 
 def draw(scene: Scene, now: datetime, *, width: int, height: int | None, url: str) -> RenderableType:
     """`height` None: all there is."""
-    lines = [*_head(scene, now, url), *_rollouts(scene.rollouts, width)]
+    lines = [*_head(scene, now, url), *_rollouts(scene, now, width, None if height is None else height // 3)]
     if scene.known:
-        lines += _events(scene, now, width, None if height is None else height - len(lines) - LEAST_HISTORY)
+        lines += _events(scene, now, width, None if height is None else height - len(lines) - AROUND - LEAST_HISTORY)
         room = len(scene.entries) if height is None else height - len(lines) - 2
         lines += _history(scene.entries[-room:] if room > 0 else ())
     for line in lines:
@@ -54,7 +60,7 @@ def _events(scene: Scene, now: datetime, width: int, room: int | None) -> Iterat
     for event in shown:
         line = Text.assemble((f"{event['status']:<10} ", STYLE.get(event["status"], "")), _countdown(event, now))
         line.append(f"  {event['type']:<9}  {_who(event):<{longest if wide else 0}}")
-        why = Text(plain(scene.reasons.get(event["id"]) or _guess(event)), style="dim")
+        why = Text(plain(scene.why(event) or _guess(event)), style="dim")
         yield line.append("  ").append_text(why) if wide and why else line
         if why and not wide:
             yield Text("  ").append_text(why)
@@ -82,13 +88,32 @@ def _guess(event: View) -> str:
     return "approved" if event["approved_at"] else "not approved yet"
 
 
-def _rollouts(rollouts: Sequence[View], width: int) -> Iterator[Text]:
-    for rollout in rollouts:
-        line = Text.assemble((plain(f"rollout {rollout['kind']} {rollout['hosts']}  "), "bold"))
-        line.append(rollout["status"], style=STYLE.get(rollout["status"], ""))
-        done, total = _done(rollout)
-        line.append(f"  {_bar(done, total, BAR if width >= NARROW else BAR // 2)} {done}/{total} hosts")
-        yield line.append(f"  {plain(rollout['why'])}".rstrip(), style="dim")
+def _rollouts(scene: Scene, now: datetime, width: int, room: int | None) -> Iterator[Text]:
+    """The first always has its two lines."""
+    shown = scene.rollouts if room is None else scene.rollouts[: max(1, (room - 1) // 2)]
+    for rollout in shown:
+        yield _rollout(rollout, BAR if width >= NARROW else BAR // 2)
+        if why := rollout["why"] or scene.why(rollout):
+            yield Text.assemble(f"  {_left(scene.until(rollout), now)}", (plain(why), "dim"))
+    if hidden := len(scene.rollouts) - len(shown):
+        yield Text(f"and {hidden} others: notbefore rollout list", style="dim")
+
+
+def _rollout(rollout: View, bar: int) -> Text:
+    line = Text.assemble((f"rollout {rollout['kind']} {_cut(plain(rollout['hosts']))}  ", "bold"))
+    line.append(rollout["status"], style=STYLE.get(rollout["status"], ""))
+    done, total = _done(rollout)
+    line.append(f"  turn {rollout['turn']} of {rollout['turns']}  {_bar(done, total, bar)} {done}/{total} hosts")
+    return line.append(f"  {rollout['id']}", style="dim")
+
+
+def _left(until: str | None, now: datetime) -> str:
+    left = timedelta(0) if until is None else times.read(until) - now
+    return f"{times.span(left)} left: " if left > timedelta(0) else ""
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST_WHO else f"{text[: LONGEST_WHO - 1]}…"
 
 
 def _done(rollout: View) -> tuple[int, int]:
@@ -105,7 +130,10 @@ def _bar(done: int, total: int, width: int) -> str:
 def _history(entries: Sequence[View]) -> Iterator[Text]:
     yield Text("")
     for entry in entries:
-        about = next((str(entry[noun]) for noun in ("vm", "event", "host", "operation", "scope") if entry[noun]), "")
+        of_rollout = entry["action"].startswith("rollout.")
+        about = [str(entry[noun]) for noun in (ROLLOUT_NOUNS if of_rollout else NOUNS) if entry[noun]]
         by = f" by {entry['by']}" if entry["by"] else ""
-        said = f"{times.read(entry['at']):%H:%M:%S}  {entry['action']}{by}  {about}"
+        said = (
+            f"{times.read(entry['at']):%H:%M:%S}  {entry['action']}{by}  {' '.join(about if of_rollout else about[:1])}"
+        )
         yield Text(plain(said.rstrip()), style="dim")

@@ -17,8 +17,11 @@ IN_ANY_CASE = 30.0
 MOST_EVENTS = 200
 MOST_ENTRIES = 12
 EXPLAINED = 5
-"""Events whose reason is asked for at one look."""
+"""Events, and rollouts, whose reason is asked for at one look."""
 REASON_LASTS = 10.0
+
+Reason = tuple[View, float, View]
+"""Of what, when it was asked for, and the explanation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,13 +31,20 @@ class Scene:
     rollouts: tuple[View, ...] = ()
     entries: tuple[View, ...] = ()
     """The newest last."""
-    reasons: dict[str, str] = field(default_factory=dict)
-    """Why events wait, by id."""
+    reasons: dict[str, View] = field(default_factory=dict)
+    """Why events and rollouts wait, by id: `sentence` and `until`."""
     lost_since: datetime | None = None
     trouble: str = ""
     """Why the server does not answer."""
     known: bool = False
     """False until it has answered once."""
+
+    def why(self, thing: View) -> str:
+        return str(self.reasons[thing["id"]]["sentence"]) if thing["id"] in self.reasons else ""
+
+    def until(self, thing: View) -> str | None:
+        """When its wait is over at the latest, where that is known."""
+        return self.reasons[thing["id"]]["until"] if thing["id"] in self.reasons else None
 
 
 class Looker:
@@ -43,7 +53,7 @@ class Looker:
     def __init__(self, api: Api) -> None:
         self._api = api
         self._asked_at = float("-inf")
-        self._reasons: dict[str, tuple[View, float, str]] = {}
+        self._reasons: dict[str, Reason] = {}
         self._has_rollouts = True
         self.scene = Scene()
 
@@ -73,7 +83,9 @@ class Looker:
                 known=True,
             )
             self._asked_at = now
-        return replace(found, reasons=dict(self._explained(found.events, now)))
+        kept = {**self._explained("rollouts", found.rollouts, now), **self._explained("events", found.events, now)}
+        self._reasons = kept
+        return replace(found, reasons={key: explanation for key, (_, _, explanation) in kept.items()})
 
     def _rollouts(self) -> Iterator[View]:
         if not self._has_rollouts:
@@ -85,18 +97,16 @@ class Looker:
                 raise
             self._has_rollouts = False
 
-    def _explained(self, events: tuple[View, ...], now: float) -> Iterator[tuple[str, str]]:
-        kept = {event["id"]: self._reasons.get(event["id"]) for event in events}
-        due = [event for event in events if _is_stale(kept[event["id"]], event, now)]
-        for event in due[:EXPLAINED]:
+    def _explained(self, noun: str, things: tuple[View, ...], now: float) -> dict[str, Reason]:
+        kept = {thing["id"]: self._reasons.get(thing["id"]) for thing in things}
+        due = [thing for thing in things if _is_stale(kept[thing["id"]], thing, now)]
+        for thing in due[:EXPLAINED]:
             try:
-                sentence = self._get("events", event["id"], "explanation")["sentence"]
+                kept[thing["id"]] = (thing, now, self._get(noun, thing["id"], "explanation"))
             except AnswerError:
                 # It is gone since.
                 continue
-            kept[event["id"]] = (event, now, sentence)
-        self._reasons = {key: reason for key, reason in kept.items() if reason is not None}
-        return ((key, reason[2]) for key, reason in self._reasons.items())
+        return {key: reason for key, reason in kept.items() if reason is not None}
 
     def _get(self, *path: str, **query: object) -> View:
         try:
@@ -112,8 +122,8 @@ def _turn(event: View) -> tuple[bool, str, str]:
     return event["status"] != "Started", event["not_before"], event["id"]
 
 
-def _is_stale(kept: tuple[View, float, str] | None, event: View, now: float) -> bool:
-    return kept is None or kept[0] != event or now - kept[1] > REASON_LASTS
+def _is_stale(kept: Reason | None, thing: View, now: float) -> bool:
+    return kept is None or kept[0] != thing or now - kept[1] > REASON_LASTS
 
 
 class Following(threading.Thread):

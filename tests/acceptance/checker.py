@@ -153,7 +153,7 @@ class Checker:
     def _rollout_resumed(self, entry: Entry) -> None:
         self._rollouts[entry["rollout"]].paused = False
 
-    def _rollout_canceled(self, entry: Entry) -> None:
+    def _rollout_canceling(self, entry: Entry) -> None:
         self._rollouts[entry["rollout"]].over = True
 
     def _rollout_host_skipped(self, entry: Entry) -> None:

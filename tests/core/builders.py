@@ -133,10 +133,10 @@ class Site:
         occupancy: dict[str, int] = {}
         awaiting: set[str] = set()
         if targets:
-            open_hosts = [host.name for host in state.hosts.values() if not host.cordoned]
+            busy = {o.host for o in self.live() if o.kind.traits.planned}
+            open_hosts = [h.name for h in state.hosts.values() if not h.cordoned and h.name not in busy]
             occupancy = {name: sum(vm.host == name for vm in state.vms.values()) for name in open_hosts}
-            awaiting = {o.host for o in self.live() if o.kind.traits.planned}
-            awaiting |= {stop.host for stop in self.stops.values() if stop.status is StopStatus.WAITING}
+            awaiting = {stop.host for stop in self.stops.values() if stop.status is StopStatus.WAITING}
         parts_of = {rollout for o in known if (rollout := state.operations[o].rollout)}
         budgeted = [key for key in keys & state.scopes.keys() if budgets.has_budget(state.scopes[key].policy)]
         return World(
@@ -234,8 +234,8 @@ class Site:
     ) -> Operation:
         """One operation for each name, all in one transaction; gives the first."""
         wanted: dict[str, Any] = {"hosts" if kind.traits.of_host else "vms": names, "targets": kind.traits.moves}
-        if kind is Kind.HARDWARE_FAILURE:
-            wanted["operations"] = [each.id for each in self.live() if set(each.targets.values()) & set(names)]
+        if kind.traits.of_host:
+            wanted["operations"] = self.moving_to(names)
         elif kind.traits.source is Source.USER:
             scopes = {self.state.vms[name].scope for name in names if name in self.state.vms}
             wanted["hosts"] = {vm.host for vm in self.state.vms.values() if vm.scope in scopes}
@@ -324,6 +324,9 @@ class Site:
         self.tick()
 
     # What is
+
+    def moving_to(self, hosts: Collection[str]) -> list[str]:
+        return [each.id for each in self.live() if set(each.targets.values()) & set(hosts)]
 
     def live(self) -> list[Operation]:
         return [operation for operation in self.state.operations.values() if operation.status.live]

@@ -52,7 +52,8 @@ class RolloutWatch:
         _starts_keep_budgets_and_windows(before, after, changes, now)
         for entry in changes.entries:
             if entry.action == "rollout.turn_began" and after.rollouts[entry.rollout or ""].options.gate is not None:
-                assert self.answers.get((entry.rollout or "", int(str(entry.data["turn"])))), "the gate is not green"
+                turn = int(str(entry.data["turn"])) - 1
+                assert self.answers.get((entry.rollout or "", turn)), "the gate is not green"
         for operation in changes.operations.values():
             known = before.operations.get(operation.id)
             if known is None or known.not_before != operation.not_before:

@@ -36,7 +36,7 @@ class RollingSite(Site):
         planning.plan(fleet, request)
         order = turns.assign(fleet, turns.chosen_hosts(request, fleet.world.hosts))
         with self.transaction(by="op") as draft:
-            return rolling.begin(draft, request, order)
+            return rolling.begin(draft, request, order, [host for host in order if not fleet.vms_on(host)])
 
     def pause(self, rollout: Rollout | str, why: str = "paused by op") -> None:
         key = self.rollout(rollout).id
@@ -83,7 +83,8 @@ class RollingSite(Site):
         most, taken, after = min(step.hosts, CANDIDATES), 0, ""
         while taken < most and (stops := self.waiting(rollout, step.turn, after)[:CANDIDATES]):
             after = stops[-1].host
-            with self.transaction(rollouts=[rollout], hosts=[stop.host for stop in stops]) as draft:
+            hosts = [stop.host for stop in stops]
+            with self.transaction(rollouts=[rollout], hosts=hosts, operations=self.moving_to(hosts)) as draft:
                 taken += rolling.take(draft, rollout, stops, most - taken)
             if self.rollout(rollout).status is not RolloutStatus.RUNNING:
                 return

@@ -196,13 +196,12 @@ def test_what_is_started_keeps_naming_a_vm_that_left() -> None:
     assert task.attempt == 1
 
 
-def test_what_is_scheduled_on_the_new_host_does_not_change() -> None:
+def test_nobody_goes_where_maintenance_is_announced() -> None:
     site = shared()
     site.add_vm("old", "b", policy=ALWAYS)
-    update = site.schedule(Kind.HOST_UPDATE, "b")
-    carry_out(site, Kind.REDEPLOY, "db")
-    assert site.vm("db").host == "b"
-    assert site.operation(update).vms == ("old",)
+    site.schedule(Kind.HOST_UPDATE, "b")
+    with pytest.raises(errors.ConflictError, match="no host can take db"):
+        site.schedule(Kind.REDEPLOY, "db")
 
 
 def test_a_vm_with_the_same_name_later_is_another_scope() -> None:

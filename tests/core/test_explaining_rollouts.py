@@ -298,14 +298,16 @@ def test_the_window_of_the_rollout_and_of_a_group() -> None:
 
 def test_until_heeds_a_window_that_will_have_closed() -> None:
     site = rolling_row()
+    site.add_vm("db", "a")
     operation = site.schedule(Kind.HOST_UPDATE, "a")
     site.set_policy("group:web", windows=parse_all(["daily 11:00-12:10 UTC"]))
     said = site.explain_operation(operation)
-    assert said.sentence == "It waits for approval by web (web-0), until 2026-03-01 12:15:00 UTC at the latest."
+    assert said.sentence == (
+        "It waits for approval by db and web (web-0), until 2026-03-01 12:15:00 UTC at the latest."
+    )
     assert said.until == NOW - HOUR + timedelta(days=1)
     site.wait(NOTICE)
     site.set_policy("group:web", windows=parse_all(["daily 11:00-12:00 UTC"]))
-    site.add_vm("db", "a")
     said = site.explain_operation(operation)
     assert said.until == NOW - HOUR + timedelta(days=1)
 

@@ -298,9 +298,23 @@ def test_a_vm_added_to_a_scope_changes_no_event() -> None:
     site = row()
     operation = site.schedule(Kind.HOST_UPDATE, "a")
     before = site.scope("group:web").incarnation
-    site.add_vm("web-3", "a", group="web")
+    site.add_vm("web-3", "d", group="web")
     assert site.event(operation).resources == ("web-0",)
     assert site.scope("group:web").incarnation == before
+
+
+def test_nobody_comes_to_a_host_whose_maintenance_he_would_not_be_told_of() -> None:
+    site = row()
+    operation = site.schedule(Kind.HOST_REBOOT, "a")
+    with pytest.raises(errors.ConflictError, match=r"late would not be told: .* cancel operation") as refused:
+        site.add_vm("late", "a")
+    assert refused.value.facts == {"host": "a", "operation": operation.id, "status": Status.SCHEDULED}
+    site.add_vm("late", "d")
+    with pytest.raises(errors.ConflictError, match="late would not be told"):
+        site.set_vm("late", host="a")
+    site.cancel(operation.id)
+    site.set_vm("late", host="a")
+    assert site.vm("late").host == "a"
 
 
 @pytest.mark.parametrize("approved", [True, False])

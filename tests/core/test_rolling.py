@@ -56,7 +56,7 @@ def test_events_are_made_only_when_their_turn_has_come() -> None:
     assert (rollout.turn, rollout.by, rollout.due_at) == (BEFORE_THE_FIRST, "op", NOW)
     assert not site.live()
     site.roll()
-    assert statuses(site, rollout) == {"a": "Under way"} | dict.fromkeys("bcd", "Waiting")
+    assert statuses(site, rollout) == {"a": "Under way", "d": "Skipped"} | dict.fromkeys("bc", "Waiting")
     assert [event.resources for event in site.listed("group:web")] == [("web-0",)]
     operation = site.on("a")
     assert (operation.rollout, operation.not_before) == (rollout.id, NOW + NOTICE)
@@ -66,8 +66,8 @@ def test_events_are_made_only_when_their_turn_has_come() -> None:
     assert site.stop(rollout, "d").why == "it has no VMs: there is nobody to tell"
     carried_out = ["operation.scheduled", "operation.started", "driver.finished", "operation.completed"]
     assert site.actions(rollout=rollout.id) == [
-        "rollout.started",
-        *["rollout.turn_began", *carried_out, "rollout.host_skipped"],
+        *["rollout.started", "rollout.host_skipped"],
+        *["rollout.turn_began", *carried_out],
         *["rollout.turn_began", *carried_out],
         *["rollout.turn_began", *carried_out],
         "rollout.completed",
@@ -171,6 +171,7 @@ def test_a_hardware_failure_is_waited_for() -> None:
 def test_hosts_are_taken_as_they_are_when_their_turn_comes() -> None:
     site = rolling_row(hosts="abcde")
     site.add_vm("db", "d")
+    site.add_vm("queue", "e")
     rollout = site.begin()
     site.roll()
     assert under_way(site, rollout) == "a"
@@ -180,6 +181,65 @@ def test_hosts_are_taken_as_they_are_when_their_turn_comes() -> None:
     site.carry_on(takes=UPDATE)
     assert site.stop(rollout, "d").why == "it is no longer in the fleet"
     assert statuses(site, rollout) == dict.fromkeys("abce", "Done") | {"d": "Skipped"}
+
+
+def test_a_migration_does_not_move_anybody_twice() -> None:
+    site = rolling_row()
+    rollout = site.begin(Kind.LIVE_MIGRATION)
+    site.carry_on(takes=UPDATE)
+    assert statuses(site, rollout) == dict.fromkeys("abc", "Done") | {"d": "Skipped"}
+    assert [(entry.vm, entry.host) for entry in site.journal if entry.action == "vm.moved"] == [
+        ("web-0", "d"),
+        ("web-1", "a"),
+        ("web-2", "b"),
+    ]
+
+
+def test_nobody_is_moved_to_a_host_in_maintenance_and_that_is_not_begun_while_somebody_arrives() -> None:
+    site = rolling_row(hosts="abc")
+    site.add_vm("db", "a")
+    site.add_vm("queue", "c")
+    site.remove_vm("web-2")
+    site.schedule(Kind.HOST_REBOOT, "c")
+    moving = site.schedule(Kind.LIVE_MIGRATION, "a")
+    site.approve_all(moving)
+    site.tick()
+    assert site.operation(moving).status is Status.SCHEDULED
+    assert "No host can take web-0" in site.explain_operation(moving).sentence
+    site.cancel(site.on("c").id)
+    site.tick()
+    assert site.operation(moving).targets["web-0"] == "c"
+    with pytest.raises(errors.ConflictError, match=r"is moving .* to host c: let it end first"):
+        site.schedule(Kind.HOST_REBOOT, "c")
+    rollout = site.begin(hosts="c")
+    site.roll()
+    assert under_way(site, rollout) == ""
+    site.carry_on(takes=UPDATE)
+    assert site.stop(rollout, "c").status is StopStatus.DONE
+
+
+def test_a_host_that_fails_before_its_maintenance_has_failed() -> None:
+    site = rolling_row()
+    rollout = site.begin()
+    site.roll()
+    site.schedule(Kind.HARDWARE_FAILURE, "a")
+    site.settle_now()
+    assert site.stop(rollout, "a").status is StopStatus.FAILED
+    assert site.rollout(rollout).why == "1 of its hosts failed, the last one a: web-0: host a has failed"
+
+
+def test_what_failed_is_not_passed_over_at_the_end() -> None:
+    site = rolling_row(hosts="abcde")
+    site.add_vm("db", "d")
+    rollout = site.begin(hosts="d", options=Options(max_failures=2))
+    site.roll()
+    site.schedule(Kind.HARDWARE_FAILURE, "d")
+    site.settle_now()
+    assert site.rollout(rollout).status is RolloutStatus.PAUSED
+    assert site.rollout(rollout).why == "all is done but what failed (1): resume it, with or without those"
+    site.resume(rollout)
+    site.settle_now()
+    assert site.rollout(rollout).status is RolloutStatus.COMPLETED
 
 
 def test_an_update_domain_that_has_come_to_a_host_is_kept_apart() -> None:

@@ -216,8 +216,8 @@ def test_users_operations_in_a_scope_can_be_limited() -> None:
 
 def test_the_platforms_operations_do_not_count_for_the_limit() -> None:
     site = crowd(max_user_operations=1)
-    site.schedule(Kind.HOST_UPDATE, "a")
     site.add_vm("web-2", "a", group="web", spot=True, update_domain=1)
+    site.schedule(Kind.HOST_UPDATE, "a")
     site.schedule(Kind.EVICTION, "web-2")
     site.schedule(Kind.RESTART, "web-0")
     with pytest.raises(errors.ConflictError, match="allows 1 at a time"):

@@ -94,12 +94,11 @@ A_AND_WHAT_IT_SHARES = {
         (
             {"hosts": ["c"], "targets": True},
             {
-                "hosts": {"a", "b", "c", "d"},
+                "hosts": {"c"},
                 "vms": {"pool_0", "pool_1"},
                 "scopes": {"group:pool"},
                 "operations": {"on-c"},
                 "events": {"EC-POOL"},
-                "occupancy": {"a": 2, "b": 2, "d": 0},
             },
         ),
         ({"hosts": ["d"]}, {"hosts": {"d"}, "operations": {"silent-d"}}),
@@ -122,7 +121,7 @@ def names(world: World) -> dict[str, Any]:
     return loaded | {"occupancy": world.occupancy, "addresses": world.addresses}
 
 
-def test_targets_tell_who_awaits_maintenance(store: Store) -> None:
+def test_targets_leave_out_who_is_in_maintenance_and_tell_who_awaits_it(store: Store) -> None:
     over = replace(rollout("over"), ended_at=NOW, status=RolloutStatus.COMPLETED)
     waiting = {"running": ("b", StopStatus.WAITING), "over": ("c", StopStatus.WAITING), "done": ("d", StopStatus.DONE)}
     keep(store, *map(host, "abcde"), operation("up", "a"), operation("restart", "e", kind=Kind.RESTART))
@@ -133,7 +132,8 @@ def test_targets_tell_who_awaits_maintenance(store: Store) -> None:
             Stop(rollout=name, host=where, turn=0, status=status) for name, (where, status) in waiting.items()
         )
     with store.read() as reader:
-        assert reader.load(targets=True).awaiting == {"a", "b"}
+        assert reader.load(targets=True).awaiting == {"b"}
+        assert reader.load(targets=True).occupancy.keys() == set("bcde")
         assert reader.load(hosts=["a"]).awaiting == set()
 
 
@@ -222,7 +222,8 @@ def closure(everything: World, wanted: Wanted) -> dict[str, Any]:
     if wanted.members or wanted.targets:
         groups = {key for key in scopes if everything.scopes[key].kind is not ScopeKind.STANDALONE}
         found |= {each.name for each in vms if each.scope in groups}
-    free = {each.name for each in everything.hosts.values() if not each.cordoned} if wanted.targets else set()
+    busy = {each.host for each in operations if each.status.live and each.kind.traits.planned}
+    free = {each.name for each in everything.hosts.values() if not each.cordoned} - busy if wanted.targets else set()
     return {
         "hosts": (hosts | free) & everything.hosts.keys(),
         "vms": found,

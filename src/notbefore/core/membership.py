@@ -154,6 +154,7 @@ def put_new_vm(draft: Draft, spec: VmSpec) -> Vm:
         known = draft.vm(spec.name)
         raise errors.ConflictError(f"VM {spec.name} exists already", vm=spec.name, host=known.host, group=known.group)
     vm = _checked(draft, spec, vm_id=draft.new_id() if spec.vm_id is None else spec.vm_id)
+    _require_quiet(draft, vm)
     _enter_scope(draft, vm)
     draft.put_vm(vm)
     draft.note("vm.added", scope=vm.scope, vm=vm.name, host=vm.host)
@@ -180,6 +181,8 @@ def change_vm(draft: Draft, name: str, changes: Mapping[str, Any]) -> Vm:
     for field, what in ROOTED.items():
         if getattr(vm, field) != getattr(before, field):
             _require_unnamed(draft, before, what)
+    if vm.host != before.host:
+        _require_quiet(draft, vm)
     for identity in before.known_by:
         draft.world.addresses.pop(identity, None)
     _enter_scope(draft, vm)
@@ -191,6 +194,19 @@ def change_vm(draft: Draft, name: str, changes: Mapping[str, Any]) -> Vm:
     if before.host != vm.host:
         draft.make_room()
     return vm
+
+
+def _require_quiet(draft: Draft, vm: Vm) -> None:
+    """Who came to a host now would not be told of the maintenance that its VMs were told of."""
+    operation = placement.maintenance_of(draft, vm.host)
+    if operation is not None:
+        raise errors.ConflictError(
+            f"host {vm.host} has a {operation.kind} that is {operation.status}, of which {vm.name} would not be told: "
+            f"choose another host, wait for its end, or cancel operation {operation.id}",
+            host=vm.host,
+            operation=operation.id,
+            status=operation.status,
+        )
 
 
 def remove_vm(draft: Draft, name: str) -> None:

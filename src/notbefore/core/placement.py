@@ -29,14 +29,14 @@ def require_sound(draft: Draft, scope: str) -> None:
 
 
 def choose(draft: Draft, operation: Operation, vms: Iterable[str]) -> Mapping[str, str]:
-    """A target for each VM that has one: the emptiest host that is not cordoned and keeps the domains apart.
+    """A target for each VM that has one: the emptiest host that may take it and keeps the domains apart.
 
-    One that awaits maintenance itself comes last: who goes there is disturbed twice.
+    One that waits for its turn in a rollout comes last: who goes there is disturbed twice.
     """
     candidates = sorted(
         (host in draft.world.awaiting, count, host)
         for host, count in draft.world.occupancy.items()
-        if host != operation.host and not draft.host(host).cordoned
+        if host != operation.host and not draft.host(host).cordoned and maintenance_of(draft, host) is None
     )
     chosen: dict[str, str] = {}
     for name in vms:
@@ -49,6 +49,21 @@ def choose(draft: Draft, operation: Operation, vms: Iterable[str]) -> Mapping[st
                 insort(candidates, (awaiting, count + 1, host))
                 break
     return {**operation.targets, **chosen}
+
+
+def maintenance_of(draft: Draft, host: str) -> Operation | None:
+    """Planned maintenance that is announced for a host, or under way: who came there now would not be told of it."""
+    return next((each for each in draft.live_operations_on(host) if each.kind.traits.planned), None)
+
+
+def arriving_at(draft: Draft, host: str) -> list[tuple[Operation, list[str]]]:
+    """What is moving VMs to a host, and which."""
+    found = []
+    for operation in draft.world.operations.values():
+        names = [name for name, to in operation.targets.items() if to == host and name not in operation.done]
+        if names and operation.status is Status.STARTED:
+            found.append((operation, names))
+    return found
 
 
 def _domains(vm: Vm) -> tuple[int, int]:

@@ -175,6 +175,7 @@ class _Prediction:
         """The scope or the host of which something must end first, and for how many VMs; empty: it may go."""
         if self._busy[host]:
             return host, 0
+        found: list[Part] = []
         for part in parts:
             crowd = self._crowd(part.scope)
             standing = self._standings.get(part.scope, budgets.NOTHING_OUT)
@@ -182,13 +183,14 @@ class _Prediction:
             if rule is Rule.BUDGET:
                 crowd.delayed.add(host)
             if rule is not None:
-                return part.scope, part.vms
-        return "", 0
+                found.append(part)
+        return (found[0].scope, found[0].vms) if found else ("", 0)
 
     def _announce(self, turn: int, host: str, parts: tuple[Part, ...]) -> None:
         wanted = tuple(dict.fromkeys(turns.demands(self._draft, self._request, host).values()))
-        not_before = self._opening(wanted, whole_second_up(self.now + self._notice))
-        ends_at = not_before + self._takes(self._request.kind)
+        # As when it is announced and when it ends: both are promised from the commit on.
+        not_before = self._opening(wanted, whole_second_up(self.now + self._draft.allowance + self._notice))
+        ends_at = not_before + self._draft.allowance + self._takes(self._request.kind)
         names = tuple(sorted(vm.name for vm in self._draft.vms_on(host)))
         self.stops.append(
             PlannedStop(host=host, turn=turn, vms=names, announced_at=self.now, not_before=not_before, ends_at=ends_at)

@@ -1,10 +1,10 @@
 """A rollout under way: whose turn it is, who may go now, and what comes of it."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from notbefore.core import budgets, ending, errors, scheduling, turns
+from notbefore.core import budgets, ending, errors, placement, scheduling, turns
 from notbefore.core.budgets import Rule, Standing
 from notbefore.core.draft import Draft
 from notbefore.core.obstacles import Obstacle, ObstacleKind
@@ -24,6 +24,12 @@ RESULTS = {
     Status.FAILED: StopStatus.FAILED,
     Status.CANCELED: StopStatus.SKIPPED,
 }
+OTHERWISE = {
+    Status.COMPLETED: "",
+    Status.FAILED: "its operation failed",
+    Status.CANCELED: "its operation was cancelled",
+}
+NO_VMS = "it has no VMs: there is nobody to tell"
 RULES = {Rule.UPDATE_DOMAIN: ObstacleKind.UPDATE_DOMAIN, Rule.BUDGET: ObstacleKind.BUDGET}
 
 
@@ -44,7 +50,8 @@ class Go:
     hosts: int
 
 
-def begin(draft: Draft, request: Request, order: dict[str, int]) -> Rollout:
+def begin(draft: Draft, request: Request, order: Mapping[str, int], empty: Collection[str] = ()) -> Rollout:
+    """Hosts that are `empty` are skipped at once, so that they can take VMs of the others."""
     rollout = Rollout(
         id=draft.new_id(),
         kind=request.kind,
@@ -70,13 +77,15 @@ def begin(draft: Draft, request: Request, order: dict[str, int]) -> Rollout:
         turns=len(set(order.values())),
         **rollout.options.facts(),
     )
+    for host in empty:
+        _skip(draft, Stop(rollout=rollout.id, host=host, turn=order[host]), NO_VMS)
     return rollout
 
 
 def settle(draft: Draft, rollout_id: str, ended: Iterable[tuple[Stop, Operation]]) -> None:
     """Write down what has become of hosts whose operations have ended."""
     for stop, operation in ended:
-        result = RESULTS[operation.status]
+        result = StopStatus.FAILED if operation.failures else RESULTS[operation.status]
         why = _why(operation)
         draft.put_stop(replace(stop, status=result, why=why))
         rollout = draft.rollout(rollout_id)
@@ -94,8 +103,7 @@ def next_step(draft: Draft, rollout_id: str, under_way: int, next_turn: int | No
         draft.put_rollout(replace(rollout, due_at=None))
         return None
     if under_way == 0 and (next_turn is None or rollout.status is RolloutStatus.CANCELING):
-        canceling = rollout.status is RolloutStatus.CANCELING
-        _end(draft, rollout, RolloutStatus.CANCELED if canceling else RolloutStatus.COMPLETED)
+        _end(draft, rollout)
         return None
     draft.put_rollout(replace(rollout, due_at=draft.now + RECHECK))
     if next_turn is None or rollout.status is RolloutStatus.CANCELING:
@@ -123,7 +131,7 @@ def _enter(draft: Draft, rollout: Rollout, under_way: int) -> Go | Ask | None:
             draft.put_rollout(replace(rollout, due_at=draft.now + GATE_LEASE))
             return Ask(rollout=rollout.id, turn=rollout.turn, gate=rollout.options.gate)
         draft.put_rollout(replace(rollout, opened_at=draft.now))
-        draft.note("rollout.turn_began", rollout=rollout.id, turn=rollout.turn)
+        draft.note("rollout.turn_began", rollout=rollout.id, turn=rollout.turn + 1)
     free = rollout.options.batch - under_way
     return Go(turn=rollout.turn, hosts=free) if free > 0 else None
 
@@ -138,7 +146,7 @@ def hear_gate(draft: Draft, rollout_id: str, turn: int, verdict: Verdict) -> Non
         draft.note(
             "rollout.gate_green" if verdict.green else "rollout.gate_red",
             rollout=rollout.id,
-            turn=turn,
+            turn=turn + 1,
             gate=rollout.options.gate,
             said=verdict.said,
         )
@@ -156,11 +164,15 @@ def take(draft: Draft, rollout_id: str, stops: Sequence[Stop], most: int) -> int
         if taken == most or rollout.status is not RolloutStatus.RUNNING:
             break
         if why := _idle(draft, stop.host):
-            draft.put_stop(replace(stop, status=StopStatus.SKIPPED, why=why))
-            draft.note("rollout.host_skipped", rollout=rollout_id, host=stop.host, why=why)
+            _skip(draft, stop, why)
         elif all(obstacle.operation is None for obstacle in hindrances(draft, stop.host)):
             taken += _announce(draft, rollout, stop)
     return taken
+
+
+def _skip(draft: Draft, stop: Stop, why: str) -> None:
+    draft.put_stop(replace(stop, status=StopStatus.SKIPPED, why=why))
+    draft.note("rollout.host_skipped", rollout=stop.rollout, host=stop.host, why=why)
 
 
 def _announce(draft: Draft, rollout: Rollout, stop: Stop) -> int:
@@ -186,6 +198,8 @@ def hindrances(draft: Draft, host: str) -> Iterator[Obstacle]:
     for operation in draft.live_operations_on(host):
         if budgets.takes_turn(operation):
             yield Obstacle(kind=ObstacleKind.HOST_BUSY, operation=operation.id)
+    for operation, _ in placement.arriving_at(draft, host):
+        yield Obstacle(kind=ObstacleKind.HOST_BUSY, operation=operation.id)
     for part in turns.parts(draft, host):
         policy = draft.scope(part.scope).policy
         allowed = budgets.allowed(policy, draft.size_of(part.scope)) if budgets.has_budget(policy) else None
@@ -254,7 +268,7 @@ def cancel(draft: Draft, rollout: Rollout) -> None:
     """What is only Scheduled is cancelled; what has started goes on to its end."""
     if not rollout.status.live or rollout.status is RolloutStatus.CANCELING:
         raise _conflict(rollout, "only one that is running or paused can be cancelled")
-    draft.note("rollout.canceled", rollout=rollout.id)
+    draft.note("rollout.canceling", rollout=rollout.id)
     draft.put_rollout(replace(rollout, status=RolloutStatus.CANCELING, since=draft.now, why="", due_at=draft.now))
     for operation in _live_operations(draft, rollout):
         if operation.status is Status.SCHEDULED:
@@ -266,27 +280,28 @@ def _live_operations(draft: Draft, rollout: Rollout) -> list[Operation]:
     return [operation for operation in mine if operation.status.live]
 
 
-def _end(draft: Draft, rollout: Rollout, status: RolloutStatus) -> None:
+def _end(draft: Draft, rollout: Rollout) -> None:
+    """What failed is not passed over: somebody has to say that it may be left at that."""
+    canceling = rollout.status is RolloutStatus.CANCELING
+    if rollout.failures and not canceling:
+        pause(draft, rollout, f"all is done but what failed ({rollout.failures}): resume it, with or without those")
+        return
+    status = RolloutStatus.CANCELED if canceling else RolloutStatus.COMPLETED
     draft.put_rollout(replace(rollout, status=status, since=draft.now, ended_at=draft.now, due_at=None))
-    if status is RolloutStatus.COMPLETED:
-        draft.note("rollout.completed", rollout=rollout.id)
+    draft.note(f"rollout.{status.lower()}", rollout=rollout.id)
 
 
 def _idle(draft: Draft, host: str) -> str:
     """Why there is nothing to do on a host; empty: there is."""
     if host not in draft.world.hosts:
         return "it is no longer in the fleet"
-    return "" if draft.vms_on(host) else "it has no VMs: there is nobody to tell"
+    return "" if draft.vms_on(host) else NO_VMS
 
 
 def _why(operation: Operation) -> str:
-    match operation.status:
-        case Status.FAILED:
-            said = [f"{name}: {reason}" for name, reason in operation.failures.items()]
-            return "; ".join(said)[:500] or "its operation failed"
-        case Status.CANCELED:
-            return "its operation was cancelled"
-    return ""
+    if operation.failures:
+        return "; ".join(f"{name}: {reason}" for name, reason in operation.failures.items())[:500]
+    return OTHERWISE[operation.status]
 
 
 def _conflict(rollout: Rollout, what: str) -> errors.ConflictError:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from notbefore.core import budgets, calendar, ending, errors, placement, starting
-from notbefore.core.draft import Draft
+from notbefore.core.draft import Draft, names
 from notbefore.core.fleet import Scope, Vm
 from notbefore.core.listening import is_listening
 from notbefore.core.operations import DEGRADED_NOTICE, Event, Kind, Operation, Source, Status
@@ -89,7 +89,15 @@ def _vms_of_host(draft: Draft, request: Request) -> tuple[str, list[Vm]]:
         if other.kind is request.kind and (other.status is Status.SCHEDULED or request.kind is Kind.HARDWARE_FAILURE):
             raise _already(request, other)
     vms = draft.vms_on(host.name)
-    if not vms and not _arriving(draft, host.name):
+    arriving = placement.arriving_at(draft, host.name)
+    if arriving and request.kind.traits.planned:
+        operation, vms_ = arriving[0]
+        raise errors.ConflictError(
+            f"operation {operation.id} is moving {names(vms_)} to host {host.name}: let it end first",
+            operation=operation.id,
+            status=operation.status,
+        )
+    if not vms and not arriving:
         raise errors.ConflictError(
             f"host {host.name} has no VMs: there is nobody to tell, so go ahead with it, or cordon it",
             host=host.name,
@@ -134,19 +142,9 @@ def _require_within_limit(draft: Draft, vm: Vm) -> None:
         )
 
 
-def _arriving(draft: Draft, host: str) -> list[tuple[Operation, list[str]]]:
-    """What is moving VMs to a host, and which."""
-    found = []
-    for operation in draft.world.operations.values():
-        names = [name for name, to in operation.targets.items() if to == host and name not in operation.done]
-        if names and operation.status is Status.STARTED:
-            found.append((operation, names))
-    return found
-
-
 def _clear_the_way(draft: Draft, host: str) -> None:
     """A hardware failure cancels what was only Scheduled, ends what had Started, and turns away what is arriving."""
-    for operation, turned_away in _arriving(draft, host):
+    for operation, turned_away in placement.arriving_at(draft, host):
         draft.put_operation(
             replace(
                 operation,
@@ -162,7 +160,8 @@ def _clear_the_way(draft: Draft, host: str) -> None:
     # Scheduled ones first: the end of a removal would cancel some of them as well.
     for operation in sorted(draft.live_operations_on(host), key=lambda each: each.status is Status.STARTED):
         if operation.status is Status.SCHEDULED:
-            ending.end(draft, operation, Status.CANCELED)
+            failed = dict.fromkeys(operation.vms, f"host {host} has failed")
+            ending.end(draft, replace(operation, failures=failed), Status.CANCELED)
         elif set(operation.vms) == set(operation.done):
             ending.end(draft, operation, Status.COMPLETED)
         else:

@@ -21,7 +21,10 @@ class Part:
 
 def chosen_hosts(request: Request, hosts: Iterable[str]) -> list[str]:
     selector = require_sound(request)
-    chosen = sorted(name for name in hosts if name in selector)
+    known = set(hosts)
+    chosen = sorted(name for name in known if name in selector)
+    if missing := [name for name in selector.named if name not in known]:
+        raise errors.NotFoundError(f"there is no host {missing[0]!r}: see `notbefore host list`", host=missing[0])
     if not chosen:
         raise errors.NotFoundError(
             f"no host is called {selector.text!r}: see `notbefore host list`", hosts=selector.text
@@ -59,6 +62,8 @@ def parts(draft: Draft, host: str) -> tuple[Part, ...]:
 def require_possible(draft: Draft, request: Request, hosts: Iterable[str]) -> None:
     """Refuse budgets that can never be met, and windows that are never open together."""
     known: set[frozenset[tuple[Window, ...]]] = set()
+    if request.kind.traits.moves:
+        _require_room(draft, hosts)
     for host in hosts:
         asked = demands(draft, request, host)
         together = frozenset(asked.values())
@@ -70,6 +75,27 @@ def require_possible(draft: Draft, request: Request, hosts: Iterable[str]) -> No
             if budgets.has_budget(policy):
                 size = draft.size_of(part.scope)
                 budgets.require_possible(part.scope, policy, members=size, vms=part.vms, host=host)
+
+
+def _require_room(draft: Draft, hosts: Iterable[str]) -> None:
+    """Refuse to move VMs that have nowhere to go: every host is cordoned or has others of their group."""
+    fit = {host.name for host in draft.world.hosts.values() if not host.cordoned}
+    places: dict[str, dict[tuple[int, int], set[str]]] = {}
+    for vm in draft.world.vms.values():
+        if vm.host in fit:
+            domains = (vm.update_domain, vm.fault_domain)
+            places.setdefault(vm.scope, {}).setdefault(domains, set()).add(vm.host)
+    for host in hosts:
+        for vm in draft.vms_on(host):
+            mine = (vm.update_domain, vm.fault_domain)
+            taken = sum(len(on) for domains, on in places.get(vm.scope, {}).items() if domains != mine)
+            if len(fit) - taken - (host in fit) <= 0:
+                raise errors.ConflictError(
+                    f"no host can take {vm.name} of host {host}: add or uncordon one that keeps its group's domains "
+                    "apart",
+                    vm=vm.name,
+                    host=host,
+                )
 
 
 def demands(draft: Draft, request: Request, host: str) -> dict[str, tuple[Window, ...]]:

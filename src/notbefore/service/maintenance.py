@@ -53,7 +53,7 @@ def schedule(
 def _world(reader: Reader, kind: Kind, names: Sequence[str]) -> World:
     targets = kind.traits.moves
     if kind.traits.of_host:
-        arriving = [each for name in names for each in reader.moving_to(name)] if kind is Kind.HARDWARE_FAILURE else []
+        arriving = [each for name in names for each in reader.moving_to(name)]
         return reader.load(hosts=names, operations=arriving, targets=targets)
     world = reader.load(vms=names, targets=targets)
     limited = [scope.key for scope in world.scopes.values() if scope.policy.max_user_operations is not None]
@@ -72,7 +72,7 @@ def approve(service: Service, call: Call, event_id: str) -> View:
         shown = _seen(session, draft, call)
         return views.event_of(shown.operation(event.operation), shown.event(event_id))
 
-    return command(service, call, work)
+    return command(service, call, work, asked="event.approve", about=event_id)
 
 
 def cancel_event(service: Service, call: Call, event_id: str) -> View:

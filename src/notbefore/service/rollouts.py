@@ -1,6 +1,6 @@
 """Rollouts: operators' commands about them, and the steps that tick takes for them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -12,7 +12,8 @@ from notbefore.core.rolling import Ask, Go
 from notbefore.core.rollouts import Request, Rollout, RolloutStatus, StopStatus, Verdict
 from notbefore.service import rollout_views as views
 from notbefore.service.calls import Call, View, command, recalled
-from notbefore.service.context import Service, Session, new_id
+from notbefore.service.context import ALLOWANCES, Service, Session, new_id
+from notbefore.service.rollout_views import NAMES
 from notbefore.service.targeting import with_targets
 from notbefore.service.views import explanation
 from notbefore.store.contract import Reader, Transaction
@@ -49,21 +50,23 @@ def start(service: Service, call: Call, request: Request) -> View:
     if known is not None:
         return known
     _require_gate(service, request)
-    order = _order(_fleet(service), request)
+    order, empty = _order(_fleet(service), request)
 
     def work(session: Session) -> View:
+        _require_alone(session.transaction, request, order)
         draft = session.draft(World(), call)
-        rollout = rolling.begin(draft, request, order)
+        rollout = rolling.begin(draft, request, order, empty)
         session.keep(draft)
         return _view(session.transaction, rollout)
 
     return command(service, call, work)
 
 
-def _order(draft: Draft, request: Request) -> dict[str, int]:
+def _order(draft: Draft, request: Request) -> tuple[dict[str, int], list[str]]:
+    """Whose turn is when, and who has no VMs."""
     hosts = turns.chosen_hosts(request, draft.world.hosts)
     turns.require_possible(draft, request, hosts)
-    return turns.assign(draft, hosts)
+    return turns.assign(draft, hosts), [host for host in hosts if not draft.vms_on(host)]
 
 
 def page(
@@ -214,7 +217,9 @@ def _take_some(rollout_id: str, turn: int, after: str, session: Session) -> str 
             # All the rest were skipped.
             known.put([replace(rollout, due_at=session.now)])
         return None
-    world = session.transaction.load(rollouts=[rollout_id], hosts=[stop.host for stop in stops])
+    hosts = [stop.host for stop in stops]
+    arriving = {each for host in hosts for each in session.transaction.moving_to(host)}
+    world = session.transaction.load(rollouts=[rollout_id], hosts=hosts, operations=arriving)
     draft = session.draft(world, Call(actor=f"rollout:{rollout_id}"))
     rolling.take(draft, rollout_id, stops, free)
     session.keep(draft)
@@ -224,7 +229,19 @@ def _take_some(rollout_id: str, turn: int, after: str, session: Session) -> str 
 def _fleet(service: Service) -> Draft:
     with service.store.read() as reader, garbage.put_off():
         world = reader.load_fleet()
-    return Draft(world, now=service.clock.now(), timing=service.timing, new_id=new_id)
+    return Draft(world, now=service.clock.now(), timing=service.timing, new_id=new_id, allowance=ALLOWANCES[0])
+
+
+def _require_alone(reader: Reader, request: Request, hosts: Collection[str]) -> None:
+    """The same again while one is under way is a mistake."""
+    known = reader.rollouts.awaited(request.kind, hosts)
+    if known is not None:
+        rollout, host = known
+        raise errors.ConflictError(
+            f"rollout {rollout} is going to {NAMES[request.kind]} host {host} already: wait for it, or cancel it first",
+            rollout=rollout,
+            host=host,
+        )
 
 
 def _require_gate(service: Service, request: Request) -> None:

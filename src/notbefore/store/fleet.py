@@ -7,9 +7,10 @@ from sys import intern
 from typing import Any
 
 import msgspec
-from sqlalchemy import bindparam, case, delete, exists, func, select, update
+from sqlalchemy import bindparam, case, delete, exists, func, or_, select, update
 
 from notbefore.core.fleet import GROUP_PREFIX, NO_FACTS, Facts, Host, Listening, Policy, Scope, ScopeKind, Vm
+from notbefore.core.operations import Kind
 from notbefore.core.windows import parse_all
 from notbefore.store import moments, schema
 from notbefore.store.listing import LAST_CHARACTER, Listing, equal, named
@@ -31,10 +32,17 @@ VMS_IN = Query(select(schema.vms).where(Among(_V.scope, "names")).order_by(_V.sc
 ADDRESSES = Query(select(schema.vm_addresses))
 ADDRESSES_NAMED = Query(select(schema.vm_addresses).where(Among(_A.address, "names")))
 SIZES = Query(select(_V.scope, func.count()).where(Among(_V.scope, "names")).group_by(_V.scope))
+_O = schema.operations.c
+_MAINTAINED = exists(
+    select(_O.id)
+    .where(_O.host == _H.name, _O.ended_at.is_(None))
+    .where(or_(*(_O.kind == kind.value for kind in Kind if kind.traits.planned)))
+    .correlate(schema.hosts)
+)
 TARGETS = Query(
     select(_H.name, func.count(_V.name))
     .select_from(schema.hosts.outerjoin(schema.vms, _V.host == _H.name))
-    .where(_H.cordoned.is_(False))
+    .where(_H.cordoned.is_(False), ~_MAINTAINED)
     .group_by(_H.name)
 )
 EMPTIER = Query(

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from functools import cache
 
 import msgspec
-from sqlalchemy import bindparam, func, or_, select, union, update
+from sqlalchemy import bindparam, func, or_, select, update
 
 from notbefore.core.operations import Kind, Operation
 from notbefore.core.rollouts import Options, Rollout, RolloutStatus, Stop, StopStatus, Verdict
@@ -58,6 +58,13 @@ _COUNTS = Query(
     .group_by(_S.turn, _S.status)
     .order_by(_S.turn, _S.status)
 )
+_AWAITED = Query(
+    select(_S.rollout, _S.host)
+    .where(_S.rollout.in_(select(_R.id).where(_LIVE, _R.kind == bindparam("kind"))), Among(_S.host, "names"))
+    .where(or_(_S.status == StopStatus.WAITING.value, _S.status == StopStatus.UNDER_WAY.value))
+    .order_by(_S.rollout, _S.host)
+    .limit(bindparam("limit"))
+)
 _CHANGE = Query(
     update(schema.stops)
     .where(_S.rollout == bindparam("rollout"), _S.status == bindparam("before"))
@@ -70,14 +77,9 @@ _OPERATIONS = Query(
 )
 
 AWAITING = Query(
-    union(
-        select(_O.host).where(
-            _O.ended_at.is_(None), or_(*(_O.kind == kind.value for kind in Kind if kind.traits.planned))
-        ),
-        select(_S.host).where(_S.status == StopStatus.WAITING.value, _S.rollout.in_(select(_R.id).where(_LIVE))),
-    )
+    select(_S.host).where(_S.status == StopStatus.WAITING.value, _S.rollout.in_(select(_R.id).where(_LIVE))).distinct()
 )
-"""Hosts that planned maintenance is announced for, or that wait for theirs."""
+"""Hosts that wait for their turn in a rollout."""
 
 
 class _Options(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -163,6 +165,11 @@ class Rollouts:
         """How many hosts are where, by turn."""
         rows = self._session.rows(_COUNTS, rollout=rollout)
         return {(turn, StopStatus(status)): count for turn, status, count in rows}
+
+    def awaited(self, kind: Kind, hosts: Collection[str]) -> tuple[str, str] | None:
+        """A live rollout of this kind and one of these hosts that it has still to see to."""
+        row = self._session.row(_AWAITED, kind=kind.value, names=list(hosts), limit=1)
+        return None if row is None else (row[0], row[1])
 
     def live_operations(self, rollout: str) -> list[str]:
         """In the order in which they may start."""

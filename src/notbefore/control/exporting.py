@@ -15,8 +15,8 @@ COLUMNS = (
     *("seq", "at", "action", "by", "origin", "reason"),
     *("scope", "event", "operation", "host", "vm", "rollout", "data"),
 )
-FORMULAS = ("=", "+", "-", "@", "\t", "\r")
-"""A spreadsheet takes what begins so for a formula."""
+FORMULAS = (*"=+-@", *"\uff1d\uff0b\uff0d\uff20", "\t", "\r")
+"""A spreadsheet takes what begins so for a formula, full-width signs too."""
 
 _encode = msgspec.json.Encoder().encode
 

@@ -66,14 +66,26 @@ def test_an_export_has_everything(told: Control) -> None:
     assert (nothing.status, nothing.body) == (200, b"")
 
 
-@pytest.mark.parametrize("start", exporting.FORMULAS)
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20", "\t", "\r"])
 def test_a_spreadsheet_takes_nothing_for_a_formula(start: str) -> None:
     entry = dict.fromkeys(exporting.COLUMNS, f"{start}1+1")
     _, row = csv.reader(io.StringIO(b"".join(exporting.as_csv([[entry]])).decode(), newline=""))
     assert set(row) == {f"'{start}1+1"}
 
 
-@pytest.mark.parametrize("query", ["format=xml", "since=now", "limit=3", "vm=%00"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "format=xml",
+        "since=now",
+        "since=0",
+        "until=1e-9",
+        "since=-1700000000.5",
+        "since=2026-01-31",
+        "limit=3",
+        "vm=%00",
+    ],
+)
 def test_an_export_refuses_what_it_does_not_know(told: Control, query: str) -> None:
     said = told.ask("GET", f"/v1/history/export?{query}")
     assert said.status == 400
@@ -96,6 +108,24 @@ def test_what_fails_during_an_export_breaks_it_off(told: Control, monkeypatch: p
         told.ask("GET", "/v1/history/export")
 
 
+def test_an_export_breaks_off_when_the_token_is_revoked(told: Control, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "MANY", 1)
+    reads = count()
+    made = told.post("/v1/tokens", {"name": "leaving"})
+
+    def revoking() -> AbstractContextManager[Reader]:
+        if next(reads) == 6:
+            with told.service.store.write() as transaction:
+                transaction.revoke_token(made["id"], told.service.clock.now())
+        return read()
+
+    read = told.service.store.read
+    monkeypatch.setattr(told.service.store, "read", revoking)
+    with pytest.raises(http.client.IncompleteRead) as broken:
+        told.ask("GET", "/v1/history/export", token=made["token"])
+    assert broken.value.partial.count(b"\n") < 5
+
+
 def test_pruning(told: Control) -> None:
     body = {"before": "2021-01-01T00:00:00Z"}
     foretold = told.post("/v1/history/prune", {**body, "dry_run": True})
@@ -110,6 +140,8 @@ def test_pruning(told: Control) -> None:
     [
         {},
         {"before": "yesterday"},
+        {"before": 1_000_000_000},
+        {"before": "1000000000"},
         {"before": "2020-01-01T00:00:00"},
         {"before": "9999-01-01T00:00:00Z"},
         {"before": "2020-01-01T00:00:00Z", "dry_run": "yes"},

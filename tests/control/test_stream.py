@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from itertools import islice
 from pathlib import Path
 from time import monotonic
@@ -187,10 +188,26 @@ def test_what_cannot_be_is_refused(
     assert (answer.status, said in answer.message) == (status, True), answer.message
 
 
-def test_there_is_an_end_to_how_many_follow_and_leaving_makes_room(control: Control) -> None:
-    streams = [Stream(control) for _ in range(tail.MOST_FOLLOWERS)]
+def test_a_stream_ends_when_its_token_expires(control: Control) -> None:
+    soon = timedelta(seconds=0.3)
+    token = tokens.create(control.service, SYSTEM, name="guest", expires_in=soon)["token"]
+    with streaming(control, token=token) as stream:
+        begin = monotonic()
+        assert all(block[0].startswith(":") for block in stream.blocks())
+    assert monotonic() - begin < tail.HEARTBEAT_SECONDS / 3
+
+
+def test_there_is_an_end_to_how_many_follow_and_leaving_makes_room(
+    control: Control, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tail, "MOST_FOLLOWERS", 10)
+    other = tokens.create(control.service, SYSTEM, name="other")["token"]
+    streams = [Stream(control) for _ in range(tail.MOST_OF_ONE)]
     refused = control.ask("GET", "/v1/stream")
-    assert (refused.status, "streams are open already" in refused.message) == (503, True)
+    assert (refused.status, "8 streams of this token are open already" in refused.message) == (503, True)
+    streams += [Stream(control, token=other) for _ in range(2)]
+    refused = control.ask("GET", "/v1/stream", token=other)
+    assert (refused.status, "10 streams are open already" in refused.message) == (503, True)
     for stream in streams:
         stream.close()
     deadline = monotonic() + 5

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, cast
 from urllib.parse import unquote
@@ -11,6 +12,7 @@ from fastapi import Depends, Header, Request
 from notbefore.control import models
 from notbefore.core import errors
 from notbefore.core.selecting import Selector
+from notbefore.service import tokens
 from notbefore.service.calls import Call
 from notbefore.service.context import Service
 from notbefore.service.tokens import Caller
@@ -83,8 +85,23 @@ async def _seen(asked: Annotated[Asked, Depends(_asked)]) -> Selector | None:
     return asked.caller.access.scopes
 
 
+async def _still_allowed(request: Request) -> Callable[[], bool]:
+    service, asked = await _service(request), await _asked(request)
+    bearer = request.headers["Authorization"].partition(" ")[2].strip()
+
+    def is_allowed() -> bool:
+        try:
+            return tokens.authenticate(service, bearer).access.scopes == asked.caller.access.scopes
+        except errors.NotbeforeError:
+            return False
+
+    return is_allowed
+
+
 ServiceOf = Annotated[Service, Depends(_service)]
 AskedOf = Annotated[Asked, Depends(_asked)]
 CallOf = Annotated[Call, Depends(_call)]
 SeenOf = Annotated[Selector | None, Depends(_seen)]
 """Whose things whoever asks may see; None: everybody's."""
+StillAllowed = Annotated[Callable[[], bool], Depends(_still_allowed)]
+"""Whether the token is still valid, for answers that take their time."""

@@ -1,10 +1,12 @@
 """The newest of the journal, read once for all who follow it."""
 
 import asyncio
+import math
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 
 import msgspec
 import structlog
@@ -19,6 +21,8 @@ log = structlog.get_logger()
 
 MOST_FOLLOWERS = 64
 """Operators' connections are 256, and some of them must be left for commands."""
+MOST_OF_ONE = 8
+"""Of one token."""
 PAGE = 200
 KEPT = 1000
 """Entries in memory; whoever is further behind reads them from the store."""
@@ -51,19 +55,21 @@ class Tail:
         self._service = service
         self._grown = service.follow_growth()
         self._lock = threading.Lock()
-        self._followers: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
+        self._followers: dict[asyncio.Event, tuple[str, asyncio.AbstractEventLoop]] = {}
         self._thread: threading.Thread | None = None
         # All that is behind a position; replaced as a whole, so that the loop reads it without a lock.
         self._known: tuple[int, list[Line]] | None = None
 
     @contextmanager
-    def joined(self) -> Iterator[asyncio.Event]:
+    def joined(self, token_id: str) -> Iterator[asyncio.Event]:
         """Gives what is set whenever there is more. For coroutines."""
         changed = asyncio.Event()
         with self._lock:
             if self.closed or len(self._followers) >= MOST_FOLLOWERS:
                 raise errors.UnavailableError(f"{MOST_FOLLOWERS} streams are open already: close one, or try again")
-            self._followers[changed] = asyncio.get_running_loop()
+            if sum(other == token_id for other, _ in self._followers.values()) >= MOST_OF_ONE:
+                raise errors.UnavailableError(f"{MOST_OF_ONE} streams of this token are open already: close one")
+            self._followers[changed] = token_id, asyncio.get_running_loop()
             if self._thread is None:
                 self._known = None
                 self._thread = threading.Thread(target=self._run, name="tail", daemon=True)
@@ -88,6 +94,9 @@ class Tail:
             return None
         begin = position - known[0]
         return known[1][begin : begin + PAGE]
+
+    def seconds_until(self, moment: datetime | None) -> float:
+        return math.inf if moment is None else (moment - self._service.clock.now()).total_seconds()
 
     def read(self, position: int) -> list[Line]:
         """The same from the store."""
@@ -129,5 +138,5 @@ class Tail:
 
     def _tell(self) -> None:
         with self._lock:
-            for changed, loop in self._followers.items():
+            for changed, (_, loop) in self._followers.items():
                 loop.call_soon_threadsafe(changed.set)

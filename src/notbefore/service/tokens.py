@@ -24,6 +24,7 @@ class Caller:
     id: str
     name: str
     access: Access
+    expires_at: datetime | None = None
 
     @property
     def actor(self) -> str:
@@ -103,7 +104,8 @@ def authenticate(service: Service, bearer: str) -> Caller:
             f"this token expired at {token.expires_at:%Y-%m-%d %H:%M} UTC: ask an administrator for a new one"
         )
     _note_use(service, token, now)
-    return Caller(id=token.id, name=token.name, access=roles.access(token.role, token.selector))
+    access = roles.access(token.role, token.selector)
+    return Caller(id=token.id, name=token.name, access=access, expires_at=token.expires_at)
 
 
 def _new(session: Session, name: str, role: str) -> tuple[Token, str]:

@@ -1,5 +1,7 @@
 """/v1/history"""
 
+import re
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Annotated, Any
@@ -10,12 +12,15 @@ from pydantic import AfterValidator, AwareDatetime, BeforeValidator, StrictBool
 
 from notbefore.control import documented, exporting, models
 from notbefore.control.answers import Answer
-from notbefore.control.asking import CallOf, SeenOf, ServiceOf
+from notbefore.control.asking import CallOf, SeenOf, ServiceOf, StillAllowed
 from notbefore.control.routing import LIMIT, Limit, Word, needs, router, says
+from notbefore.core import errors
 from notbefore.core.roles import Need
 from notbefore.service import history, pruning
+from notbefore.service.calls import View
 
 LAST_POSITION = 2**63 - 1
+DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ]")
 
 
 def _in_utc(moment: datetime) -> datetime:
@@ -26,8 +31,8 @@ def _in_utc(moment: datetime) -> datetime:
 
 
 def _written(value: object) -> object:
-    """Not a number, which would be taken for seconds since 1970."""
-    if not isinstance(value, str) or "-" not in value[1:]:
+    """As in RFC 3339, and not a number, which would be taken for seconds since 1970."""
+    if not isinstance(value, str) or not DATE.match(value):
         raise ValueError("is not a time: write one such as 2026-01-31T12:00:00Z")
     return value
 
@@ -100,6 +105,7 @@ def list_history(
 def export_history(
     service: ServiceOf,
     seen: SeenOf,
+    is_allowed: StillAllowed,
     filters: Filters,
     form: Annotated[exporting.Format, Query(alias="format")] = exporting.Format.JSONL,
 ) -> StreamingResponse:
@@ -108,8 +114,16 @@ def export_history(
     pages = history.everything(service, seen=seen, **filters)
     # What goes wrong at once is answered as everywhere; what goes wrong later breaks the stream off.
     first = next(pages, [])
+    rest = _while_allowed(pages, is_allowed)
     name = f'attachment; filename="history.{form}"'
-    return StreamingResponse(render(chain([first], pages)), media_type=kind, headers={"Content-Disposition": name})
+    return StreamingResponse(render(chain([first], rest)), media_type=kind, headers={"Content-Disposition": name})
+
+
+def _while_allowed(pages: Iterator[list[View]], is_allowed: Callable[[], bool]) -> Iterator[list[View]]:
+    for page in pages:
+        if not is_allowed():
+            raise errors.UnauthorizedError
+        yield page
 
 
 @routes.post("/history/prune", responses=says(documented.Pruned))

@@ -10,15 +10,14 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from notbefore.control.asking import SeenOf, ServiceOf
+from notbefore.control.asking import AskedOf, ServiceOf, StillAllowed
 from notbefore.control.routing import Word, needs, router
 from notbefore.control.tail import Line, Tail, line
 from notbefore.core import errors
 from notbefore.core.journal import Entry
 from notbefore.core.roles import Need
-from notbefore.core.selecting import Selector
-from notbefore.service import tokens
 from notbefore.service.context import Service
+from notbefore.service.tokens import Caller
 
 BEGIN = b": notbefore\nretry: 1000\n\n"
 HEARTBEAT = b": alive\n\n"
@@ -38,17 +37,18 @@ class EventStream(StreamingResponse):
     media_type = "text/event-stream"
 
     def __init__(
-        self, tail: Tail, position: int, wanted: Wanted, seen: Selector | None, is_allowed: Callable[[], bool]
+        self, tail: Tail, position: int, wanted: Wanted, caller: Caller, is_allowed: Callable[[], bool]
     ) -> None:
         super().__init__((), headers=HEADERS)
         self._tail = tail
         self._position = position
         self._wanted = wanted
-        self._seen = seen
+        self._caller = caller
+        self._seen = caller.access.scopes
         self._is_allowed = is_allowed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._tail.joined() as changed:
+        with self._tail.joined(self._caller.id) as changed:
             self.body_iterator = self._told(changed)
             await super().__call__(scope, receive, send)
 
@@ -60,7 +60,8 @@ class EventStream(StreamingResponse):
             lines = self._tail.after(self._position)
             if lines is None:
                 lines = await run_in_threadpool(self._tail.read, self._position)
-            if not lines and await _happens(changed, said + self._tail.heartbeat - monotonic()):
+            quiet = min(said + self._tail.heartbeat - monotonic(), self._tail.seconds_until(self._caller.expires_at))
+            if not lines and await _happens(changed, quiet):
                 continue
             if not await run_in_threadpool(self._is_allowed):
                 return
@@ -93,7 +94,8 @@ async def _happens(changed: asyncio.Event, seconds: float) -> bool:
 def stream_history(
     request: Request,
     service: ServiceOf,
-    seen: SeenOf,
+    asked: AskedOf,
+    is_allowed: StillAllowed,
     last_event_id: Annotated[str | None, Header(description="The position of the last entry that was read.")] = None,
     after: Annotated[int | None, Query(ge=0, le=2**63 - 1, description="The same; the header goes first.")] = None,
     action: Annotated[Word | None, Query(description="Such as `event.approved`; `event.` means all of them.")] = None,
@@ -110,15 +112,7 @@ def stream_history(
             and (event is None or entry.event == event.upper())
         )
 
-    token = request.headers["Authorization"].partition(" ")[2].strip()
-
-    def is_allowed() -> bool:
-        try:
-            return tokens.authenticate(service, token).access.scopes == seen
-        except errors.NotbeforeError:
-            return False
-
-    return EventStream(cast(Tail, request.app.state.tail), position, wanted, seen, is_allowed)
+    return EventStream(cast(Tail, request.app.state.tail), position, wanted, asked.caller, is_allowed)
 
 
 def _number(text: str) -> int:

@@ -71,13 +71,14 @@ def test_the_description_names_every_route_with_its_answers(control: Control) ->
         assert path.startswith("/v1/")
         for method, route in methods.items():
             ids.add(route["operationId"])
-            assert {"4XX", "5XX"} <= set(route["responses"])
+            assert {"400", "401", "403", "408", "413", "500", "503"} <= set(route["responses"])
             assert "422" not in route["responses"]
             good: Any = route["responses"]["201" if "201" in route["responses"] else "200"]
-            assert "$ref" in good["content"]["application/json"]["schema"], (method, path)
+            if path not in ("/v1/stream", "/v1/history/export"):
+                assert "$ref" in good["content"]["application/json"]["schema"], (method, path)
             assert route["security"], (method, path)
             keyed = {parameter["name"].lower() for parameter in route.get("parameters", [])}
-            assert ("idempotency-key" in keyed) is (method != "get")
+            assert ("idempotency-key" in keyed) is (method != "get" and not path.endswith("/plan")), (method, path)
     assert len(ids) == sum(len(methods) for methods in described["paths"].values())
 
 

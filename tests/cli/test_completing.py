@@ -45,6 +45,11 @@ def test_names_of_the_server(cli: Run) -> None:
     assert completed("bash", "vm", "restart", "") == ["db", "web-0"]
     assert completed("bash", "event", "explain", event[:4]) == [event]
     assert completed("bash", "operation", "explain", "") == [operation["id"]]
+    assert completed("bash", "rollout", "start", "--hosts", "rack1") == ["rack1-a"]
+    assert completed("bash", "rollout", "start", "--hosts", "rack1-a,!rack") == ["rack1-a,!rack1-a", "rack1-a,!rack2-a"]
+    rollout = cli("rollout", "start", "--hosts", "rack2-a", "--kind", "update", "--json").json["id"]
+    assert completed("bash", "rollout", "explain", "") == [rollout]
+    cli("rollout", "cancel", rollout)
     assert '"rack2-a"' in " ".join(completed("zsh", "vm", "add", "x", "--host", "rack2"))
 
 
@@ -62,6 +67,14 @@ MISTYPED = [
     (("vm", "show", "web-O"), "there is no VM 'web-O': did you mean web-0?"),
     (("vm", "restart", "wbe-0"), "there is no VM 'wbe-0': did you mean web-0?"),
     (("vm", "add", "x", "--host", "rack1a"), "there is no host 'rack1a': did you mean rack1-a or rack2-a?"),
+    (
+        ("rollout", "start", "--kind", "update", "--hosts", "rack2-a,rack1a"),
+        "there is no host 'rack1a': did you mean rack1-a or rack2-a?",
+    ),
+    (
+        ("rollout", "start", "--kind", "update", "--hosts", "elsewhere"),
+        "there is no host 'elsewhere': see `notbefore host list`",
+    ),
     (("group", "show", "wep"), "there is no group 'wep': did you mean web?"),
     (("host", "show", "elsewhere"), "there is no host 'elsewhere': see `notbefore host list`"),
     (("event", "show", "none"), "there is no event 'none': see `notbefore event list --all`"),

@@ -41,7 +41,9 @@ class AnswerError(errors.NotbeforeError):
         self.status = status
 
     def advised(self, advice: str) -> "AnswerError":
-        return AnswerError(self.status, f"{self.message.rstrip('.')}: {advice}", **self.facts) if advice else self
+        """With that in place of where the server says to look."""
+        said = self.message.rstrip(".").partition(": see `")[0]
+        return AnswerError(self.status, f"{said}: {advice}", **self.facts) if advice else self
 
 
 class LostError(errors.UnavailableError):

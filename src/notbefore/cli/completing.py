@@ -25,6 +25,17 @@ def names(noun: str) -> Completer:
     return complete
 
 
+def selector(noun: str) -> Completer:
+    """The last name of several with commas between them, or after `!`."""
+
+    def complete(ctx: typer.Context, incomplete: str) -> Sequence[str]:
+        start = max(incomplete.rfind(","), incomplete.rfind("!")) + 1
+        found = _asked(ctx, noun, "name", name=f"{incomplete[start:]}*")
+        return [incomplete[:start] + name for name in found]
+
+    return complete
+
+
 def ids(noun: str) -> Completer:
     """Of what has none; those that are live, as nobody types the id of what is over."""
 

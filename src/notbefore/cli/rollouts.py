@@ -36,7 +36,13 @@ def start(
     session: Session,
     hosts: Annotated[
         str,
-        typer.Option("--hosts", metavar="SELECTOR", help="Which, such as 'rack1-*,!rack1-07'.", show_default=False),
+        typer.Option(
+            "--hosts",
+            metavar="SELECTOR",
+            help="Which, such as 'rack1-*,!rack1-07'.",
+            show_default=False,
+            autocompletion=completing.selector("hosts"),
+        ),
     ],
     kind: Annotated[
         str,

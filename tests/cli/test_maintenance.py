@@ -85,7 +85,7 @@ def test_what_starts_at_once_says_so(fresh: Run) -> None:
     assert deleted[0] == "Deletion of web-0 is Started; nobody needs to be told."
     (said,) = deleted[1:]
     assert said.startswith("  what it does: notbefore operation explain ")
-    assert fresh(*said.split()[-3:]).out.startswith("It is being carried out since ")
+    assert fresh(*said.split()[-3:]).out.startswith("It has started at ")
 
 
 def test_an_approval_says_what_is_waited_for_still(fresh: Run) -> None:

@@ -135,7 +135,7 @@ def test_what_is_being_carried_out() -> None:
     site.approve_all(operation)
     (task,) = site.tick()
     said = site.explain(site.event(operation))
-    assert said.sentence == "It is being carried out since 2026-03-01 12:00:00 UTC, try 1 of 3."
+    assert said.sentence == "It has started at 2026-03-01 12:00:00 UTC and is in the driver's hands, try 1 of 3."
     site.fail(task, "no power")
     said = site.explain(site.event(operation))
     pause = "The driver failed for web-0 (no power); try 2 of 3 is at 2026-03-01 12:00:02 UTC."
@@ -145,7 +145,7 @@ def test_what_is_being_carried_out() -> None:
     )
     site.wait(timedelta(seconds=2))
     site.tick()
-    assert site.explain(site.event(operation)).sentence.endswith("try 2 of 3 is under way.")
+    assert site.explain(site.event(operation)).sentence.endswith("; it is asked again, try 2 of 3.")
 
 
 def test_a_later_try_that_nobody_has_failed_is_being_carried_out() -> None:
@@ -155,7 +155,7 @@ def test_a_later_try_that_nobody_has_failed_is_being_carried_out() -> None:
     site.tick()
     site.state.operations[operation.id] = replace(site.state.operations[operation.id], attempt=1, failures={})
     said = site.explain(site.event(operation)).sentence
-    assert said == "It is being carried out since 2026-03-01 12:00:00 UTC, try 2 of 3."
+    assert said == "It has started at 2026-03-01 12:00:00 UTC and is in the driver's hands, try 2 of 3."
 
 
 def test_what_has_been_carried_out() -> None:
@@ -189,7 +189,7 @@ def test_a_failure_that_nobody_can_take_in() -> None:
     said = site.explain(site.events(operation)[0])
     assert said.sentence == (
         "It has started, but no host can take web-0 and web-3: add or uncordon one. "
-        "It is being carried out since 2026-03-01 12:00:00 UTC, try 1 of 3."
+        "It has started at 2026-03-01 12:00:00 UTC and is in the driver's hands, try 1 of 3."
     )
     assert [(each["kind"], each.get("vm") or each["vms"]) for each in said.waiting_for] == [
         ("target-host", "web-0"),
@@ -231,3 +231,22 @@ def test_calls_to_the_driver_that_wait_for_their_turn() -> None:
     assert explaining.with_standing(site.explain(site.event(operation)), one).sentence.endswith(
         "1 call to the driver must wait: 7 of at most 8 are under way, and at most 2 for each host."
     )
+
+
+def test_when_a_try_of_the_driver_is_over_at_the_latest() -> None:
+    site = Site()
+    site.add_host("a")
+    site.add_vm("db", "a")
+    operation = site.schedule(Kind.RESTART, "db")
+    site.approve_all(operation)
+    site.tick()
+    under_way = site.explain(site.event(operation))
+    until = NOW + timedelta(minutes=5)
+    standing = Standing(waiting=0, under_way=1, at_once=8, at_once_per_host=None)
+    assert explaining.with_standing(under_way, standing) == under_way
+    found = explaining.with_standing(under_way, replace(standing, until=until))
+    assert found.sentence.endswith(" This try is over by 2026-03-01 12:05:00 UTC at the latest.")
+    assert (found.until, found.waiting_for[0]["until"]) == (until, until)
+    # Nobody knows when there is a host for another VM of the same operation.
+    homeless = replace(under_way, waiting_for=({"kind": "target-host", "vm": "web"}, *under_way.waiting_for))
+    assert explaining.with_standing(homeless, replace(standing, until=until)).until is None

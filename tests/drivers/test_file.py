@@ -44,6 +44,7 @@ host-reboot = { run = ["/bin/echo", "{host}", "{operation}", "{attempt}"], each 
     assert isinstance(driver, CommandDriver)
     assert terms.retries == Retries(tries=5, first_pause=timedelta(seconds=10))
     assert (terms.at_once, terms.at_once_per_host, terms.awaits_results) == (20, 1, False)
+    assert terms.longest == timedelta(minutes=2, seconds=5)
     assert terms.each_vm == set(Kind) - {Kind.HOST_REBOOT}
 
 
@@ -54,6 +55,7 @@ def test_a_webhook(tmp_path: Path) -> None:
     driver, terms = opening.open_driver(written(tmp_path, text), 1)
     assert isinstance(driver, WebhookDriver)
     assert (terms.awaits_results, terms.each_vm) == (True, frozenset())
+    assert terms.longest == timedelta(hours=1, minutes=2)
 
 
 def test_without_a_file_it_is_simulated() -> None:
@@ -103,7 +105,7 @@ WEBHOOK = 'driver = "webhook"\nurl = "https://127.0.0.1/"\nsecret_file = "FOLDER
         ('time_limit = "0s"' + COMMAND, "time_limit is no time at all"),
         (
             'pass = ["HOME", "NOTBEFORE_TOKEN"]' + COMMAND,
-            "pass: NOTBEFORE_TOKEN is the service's own and may be secret",
+            "pass: NOTBEFORE_TOKEN is the service's own",
         ),
         (WEBHOOK.replace("https://127.0.0.1/", "hypervisors"), "that is not a URL"),
         (WEBHOOK, "secret_file: FOLDER/secret cannot be read: No such file or directory"),

@@ -3,7 +3,7 @@
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import structlog
 from tests.acceptance.running import until
@@ -158,3 +158,22 @@ def test_when_it_stops_what_is_done_is_answered_and_the_rest_is_for_later() -> N
     standing.enter(task("3", "a", "x"))
     assert len(outside.answers) == 2
     assert outside.begun == ["done", "stuck"]
+
+
+def test_it_is_known_who_stands_in_line_and_when_a_try_is_over_at_the_latest() -> None:
+    outside = Outside()
+    line = outside.line(at_once=2, each_vm=EACH, longest=timedelta(minutes=5))
+    begun = SystemClock().now()
+    line.enter(task("1", "a", "a1"))
+    line.enter(task("2", "b", "b1", "b2"))
+    first, second = line.standing("1"), line.standing("2")
+    assert first is not None
+    assert second is not None
+    assert (first.waiting, first.under_way) == (0, 2)
+    assert first.until is not None
+    assert timedelta(0) <= first.until - begun - timedelta(minutes=5) < timedelta(seconds=5)
+    assert (second.waiting, second.until) == (1, None)
+    assert line.standing("3") is None
+    outside.open.set()
+    until(lambda: len(outside.answers) == 2)
+    assert line.standing("1") is None

@@ -52,13 +52,16 @@ Outcome = NotYet | Finished
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """An operation's calls to the driver that wait for their turn, because enough others are under way."""
+    """An operation's calls to the driver, as the process knows them that makes them."""
 
     waiting: int
+    """For their turn, because enough others are under way."""
     under_way: int
     """In all."""
     at_once: int
     at_once_per_host: int | None
+    until: datetime | None = None
+    """When all of this try are over at the latest; None: some wait, or nobody knows."""
 
 
 def advance(draft: Draft, operation: Operation, process: str, claim_until: datetime) -> Task | None:

@@ -21,7 +21,7 @@ class Explanation:
     since: datetime | None
     """Since when it is so."""
     until: datetime | None
-    """When the wait is over at the latest; None: nobody knows, or it does not wait."""
+    """When the wait is over at the latest, be it for a try of the driver; None: nobody knows, or it does not wait."""
     waiting_for: tuple[Mapping[str, object], ...] = ()
 
 
@@ -73,12 +73,24 @@ def with_standing(explanation: Explanation, standing: Standing) -> Explanation:
     """With what only the process knows that calls the driver."""
     if not any(facts["kind"] == "driver" for facts in explanation.waiting_for):
         return explanation
+    if not standing.waiting:
+        return explanation if standing.until is None else _with_end(explanation, standing.until)
     calls = "1 call" if standing.waiting == 1 else f"{standing.waiting} calls"
     of_host = f", and at most {standing.at_once_per_host} for each host" if standing.at_once_per_host else ""
     said = (
         f"{calls} to the driver must wait: {standing.under_way} of at most {standing.at_once} are under way{of_host}."
     )
     more = {"calls_waiting": standing.waiting, "calls_under_way": standing.under_way, "at_once": standing.at_once}
+    return _with_driver_facts(explanation, said, more)
+
+
+def _with_end(explanation: Explanation, until: datetime) -> Explanation:
+    said = f"This try is over by {moment_told(until)} at the latest."
+    alone = len(explanation.waiting_for) == 1
+    return _with_driver_facts(replace(explanation, until=until if alone else None), said, {"until": until})
+
+
+def _with_driver_facts(explanation: Explanation, said: str, more: Mapping[str, object]) -> Explanation:
     waiting = ({**facts, **more} if facts["kind"] == "driver" else facts for facts in explanation.waiting_for)
     return replace(explanation, sentence=f"{explanation.sentence} {said}", waiting_for=tuple(waiting))
 
@@ -116,14 +128,14 @@ def _of_started(draft: Draft, operation: Operation) -> Explanation:
 
 
 def _driven(draft: Draft, operation: Operation) -> str:
-    """What the driver is doing: the first try, a later one, or the pause before it."""
+    """What the driver is asked for: the first try, a later one, or after a pause. Its calls may stand in line."""
     number = f"try {operation.attempt + 1} of {draft.timing.retries.tries}"
     if not operation.failures:
         # Also after a failed try: a VM that is served since, while another was turned away by its new host's failure.
-        return f"It is being carried out since {moment_told(operation.started_at)}, {number}."
+        return f"It has started at {moment_told(operation.started_at)} and is in the driver's hands, {number}."
     because = names(f"{name} ({reason})" for name, reason in operation.failures.items())
     pausing = operation.due_at is not None and operation.due_at > draft.now
-    now = f"{number} is at {moment_told(operation.due_at)}" if pausing else f"{number} is under way"
+    now = f"{number} is at {moment_told(operation.due_at)}" if pausing else f"it is asked again, {number}"
     return f"The driver failed for {because}; {now}."
 
 

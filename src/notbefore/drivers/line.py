@@ -4,6 +4,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 import structlog
 
@@ -28,6 +29,8 @@ class _Order:
     task: Task
     parts: int
     outcomes: list[Outcome] = field(default_factory=list)
+    until: datetime | None = None
+    """When the calls that have begun are over at the latest."""
 
     @property
     def complete(self) -> bool:
@@ -64,16 +67,20 @@ class Line:
             self._call_next()
 
     def standing(self, operation: str) -> Standing | None:
-        """None: nothing of it waits here."""
-        with self._changed:
-            waiting = sum(call.part.operation == operation for call in self._waiting)
-            under_way = self._under_way.total()
-        if not waiting:
-            return None
+        """None: it is not here."""
         terms = self._terms
-        return Standing(
-            waiting=waiting, under_way=under_way, at_once=terms.at_once, at_once_per_host=terms.at_once_per_host
-        )
+        with self._changed:
+            order = next((order for order in self._orders if order.task.operation == operation), None)
+            if order is None:
+                return None
+            waiting = sum(call.order is order for call in self._waiting)
+            return Standing(
+                waiting=waiting,
+                under_way=self._under_way.total(),
+                at_once=terms.at_once,
+                at_once_per_host=terms.at_once_per_host,
+                until=None if waiting else order.until,
+            )
 
     def stop(self, seconds: float = STOP_SECONDS) -> None:
         """What waits is dropped, what is under way is told; of what is not complete then, what is done is answered."""
@@ -96,6 +103,8 @@ class Line:
             threading.Thread(target=self._make, args=(call,), name="driver", daemon=True).start()
             del self._waiting[call]
             self._under_way[call.part.host] += 1
+            if self._terms.longest is not None:
+                call.order.until = self._clock.now() + self._terms.longest
 
     def _has_room(self, host: str) -> bool:
         most = self._terms.at_once_per_host

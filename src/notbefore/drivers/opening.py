@@ -1,6 +1,7 @@
 """From what the settings say to a driver, and the terms on which it is called."""
 
 import ssl
+from datetime import timedelta
 from pathlib import Path
 
 from notbefore.core import errors
@@ -12,6 +13,7 @@ from notbefore.drivers.simulated import SimulatedDriver
 from notbefore.drivers.terms import Terms
 from notbefore.drivers.webhook import Receiver, WebhookDriver
 from notbefore.outgoing import Outgoing
+from notbefore.programs import process
 
 SHORTEST_SECRET = 16
 
@@ -25,6 +27,7 @@ def open_driver(path: Path | None, speed: float) -> tuple[Driver, Terms]:
         at_once=config.at_once,
         at_once_per_host=config.at_once_per_host,
         each_vm=config.each_vm,
+        longest=_longest(config),
         retries=config.retries,
         awaits_results=isinstance(config, file.Webhook),
     )
@@ -32,6 +35,13 @@ def open_driver(path: Path | None, speed: float) -> tuple[Driver, Terms]:
         return _made(config, terms), terms
     except errors.RefusedError as error:
         raise file.DriverFileError(f"{path}: {error.message}") from None
+
+
+def _longest(config: file.Command | file.Webhook) -> timedelta:
+    if isinstance(config, file.Command):
+        return config.time_limit + timedelta(seconds=process.GRACE)
+    # The request, the time for what was accepted, and the last poll in it.
+    return config.time_limit + config.completion_limit + config.time_limit
 
 
 def _made(config: file.Command | file.Webhook, terms: Terms) -> Driver:

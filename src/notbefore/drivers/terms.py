@@ -1,6 +1,7 @@
 """How a driver is to be called."""
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from notbefore.core.operations import Kind
 from notbefore.core.timing import Retries
@@ -14,6 +15,8 @@ class Terms:
     at_once_per_host: int | None = None
     each_vm: frozenset[Kind] = frozenset()
     """Kinds of which each VM is a call of its own; of the others, each operation."""
+    longest: timedelta | None = None
+    """That one call can take; None: it is not known."""
     retries: Retries = field(default_factory=Retries)
     awaits_results: bool = False
     """Whether the outside may tell by itself what became of a task."""

@@ -93,7 +93,7 @@ class Roller:
         self._grown.set()
 
     def _is_wanted(self, ask: Ask) -> bool:
-        """Still: while it stood in line, the rollout may have been paused or cancelled, or another process has asked."""
+        """Still: while it stood in line, the rollout may have been paused or cancelled, or gone on."""
         with self._service.store.read() as reader:
             rollout = reader.load(rollouts=[ask.rollout]).rollouts.get(ask.rollout)
         return (

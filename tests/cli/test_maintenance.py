@@ -66,6 +66,9 @@ def test_operations(fresh: Run) -> None:
     for line in (f"events +{event['id']} \\(Scheduled\\)", "reason +new kernel", "status +Scheduled"):
         assert re.search(rf"^{line}$", shown, re.MULTILINE), line
     assert "failed tries" not in shown
+    assert fresh("vm", "set", "db", "--host", "host-a").err.endswith(
+        f"choose another host, wait for its end, or cancel operation {made['id']}\n"
+    )
     explained = fresh("operation", "explain", made["id"]).out
     assert re.match(r"It waits for approval by web \(web-0\), until .*\nThat leaves (2 h|1 h 59 min)\.\n$", explained)
     assert fresh("operation", "explain", made["id"], "--json").json["waiting_for"][0]["kind"] == "approval"

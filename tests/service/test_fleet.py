@@ -1,6 +1,7 @@
 """Hosts, groups and VMs: one at a time, and as a file."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from notbefore.core import errors
 from notbefore.core.fleet import Facts, ScopeKind
 from notbefore.core.membership import VmSpec
 from notbefore.core.operations import Kind
-from notbefore.service import fleet, fleetfile, history, queries
+from notbefore.service import fleet, fleetfile, history, maintenance, queries
 
 FLEET = b"""
 [hosts.rack1]
@@ -199,3 +200,45 @@ def test_what_was_exported_can_be_applied(rig: Rig) -> None:
 def test_a_file_that_does_not_fit_is_refused(rig: Rig, data: bytes, file_format: str, sentence: str) -> None:
     with pytest.raises(errors.NotbeforeError, match=sentence):
         fleet.apply(rig.service, OPERATOR, fleetfile.parse(data, file_format), prune=False, dry_run=False)
+
+
+def test_a_command_that_changes_nothing_is_in_the_journal_once_per_key(rig: Rig) -> None:
+    [operation] = rig.schedule(Kind.RESTART, "web-0")
+    event = operation["events"][0]["id"]
+    maintenance.approve(rig.service, OPERATOR, event)
+    call = replace(OPERATOR, origin="192.0.2.7", reason="to be sure")
+    keyed = replace(call, key="k", digest="d")
+    for _ in range(2):
+        fleet.set_host(rig.service, keyed, "host-a", cordoned=False)
+    fleet.set_group(rig.service, call, "web", {})
+    fleet.set_vm(rig.service, call, "db", {})
+    fleet.set_vm_policy(rig.service, call, "db", {})
+    maintenance.approve(rig.service, call, event)
+    for dry_run in (True, False):
+        fleet.apply(rig.service, call, fleetfile.parse(b"", "toml"), prune=False, dry_run=dry_run)
+    found = history.page(rig.service, action="command.unchanged")["items"]
+    assert [entry["data"]["asked"] for entry in found] == [
+        "host.change",
+        "group.change",
+        "vm.change",
+        "policy.change",
+        "event.approve",
+        "fleet.apply",
+    ]
+    assert (found[0]["host"], found[1]["scope"], found[2]["vm"], found[4]["data"]["about"]) == (
+        "host-a",
+        "group:web",
+        "db",
+        event,
+    )
+    assert {(entry["by"], entry["origin"], entry["reason"]) for entry in found} == {("ada", "192.0.2.7", "to be sure")}
+
+
+def test_what_nobody_asked_for_is_done_by_the_system(rig: Rig) -> None:
+    rig.schedule(Kind.RESTART, "batch")
+    rig.run(20 * 60, step=60)
+    done = history.page(rig.service, action="event.", vm="batch")["items"]
+    assert [(entry["action"], entry["by"]) for entry in done][1:] == [
+        ("event.started", "system"),
+        ("event.completed", "system"),
+    ]

@@ -9,7 +9,9 @@ import msgspec
 
 from notbefore import garbage
 from notbefore.core import errors
+from notbefore.core.draft import World
 from notbefore.core.roles import EVERYTHING, Access
+from notbefore.service import context
 from notbefore.service.context import Service, Session
 from notbefore.store.contract import Reader
 
@@ -37,7 +39,7 @@ class Call:
         return replace(self, reason=reason) if reason else self
 
 
-SYSTEM = Call(actor="system")
+SYSTEM = Call(actor=context.SYSTEM)
 
 
 def recalled(reader: Reader, call: Call, now: datetime) -> View | None:
@@ -53,8 +55,20 @@ def recalled(reader: Reader, call: Call, now: datetime) -> View | None:
     return remembered
 
 
-def command(service: Service, call: Call, work: Callable[[Session], View], *, shown_once: str = "") -> View:
-    """Do the work once per key; its result is kept in the same transaction, but for a field that is secret."""
+def command(
+    service: Service,
+    call: Call,
+    work: Callable[[Session], View],
+    *,
+    shown_once: str = "",
+    asked: str = "",
+    only_looks: bool = False,
+    **about: str,
+) -> View:
+    """Do the work once per key; its result is kept in the same transaction, but for a field that is secret.
+
+    When there was nothing to do, the journal has what was asked, and about whom.
+    """
 
     @garbage.put_off()
     def once(session: Session) -> View:
@@ -62,6 +76,10 @@ def command(service: Service, call: Call, work: Callable[[Session], View], *, sh
         if known is not None:
             return known
         result = work(session)
+        if not only_looks and not any(changes.entries for changes in session.kept):
+            draft = session.draft(World(), call)
+            draft.note("command.unchanged", asked=asked, **about)
+            session.keep(draft)
         if call.key is None:
             return result
         kept = {name: None if name == shown_once else value for name, value in result.items()}

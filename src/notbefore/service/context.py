@@ -42,6 +42,9 @@ COMMIT_SHARE = 0.5
 
 CLOCK_TOLERANCE = timedelta(minutes=5)
 
+SYSTEM = "system"
+"""Who does what nobody asked for."""
+
 
 class Session:
     """One transaction at one moment."""
@@ -57,14 +60,14 @@ class Session:
         self.members: list[Members] = []
 
     def draft(self, world: World, call: "Call | None" = None) -> Draft:
-        """What it notes is in the journal with who asked for it, from where, and why; None: nobody did."""
+        """What it notes is in the journal with who asked for it, from where, and why; None: we did."""
         self.allowance = max(self.allowance, ALLOWANCE_PER_VM * len(world.vms))
         return Draft(
             world,
             now=self.now,
             timing=self.service.timing,
             new_id=new_id,
-            by=call.actor if call else "",
+            by=call.actor if call else SYSTEM,
             origin=call.origin if call else "",
             reason=call.reason if call else "",
             allowance=self.allowance,

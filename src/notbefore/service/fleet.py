@@ -34,7 +34,7 @@ def set_host(service: Service, call: Call, name: str, *, cordoned: bool) -> View
         session.keep(draft)
         return views.host(host, len(draft.vms_on(name)))
 
-    return command(service, call, work)
+    return command(service, call, work, asked="host.change", host=name)
 
 
 def remove_host(service: Service, call: Call, name: str) -> View:
@@ -75,7 +75,7 @@ def set_group(service: Service, call: Call, name: str, policy: Mapping[str, obje
         scope = _set_policy(session, draft, fleet.group_key(name), policy)
         return views.group(scope, len(draft.vms_in(scope.key)), session.now, service.timing)
 
-    return command(service, call, work)
+    return command(service, call, work, asked="group.change", scope=fleet.group_key(name))
 
 
 def set_policy(service: Service, call: Call, key: str, policy: Mapping[str, object]) -> View:
@@ -83,7 +83,7 @@ def set_policy(service: Service, call: Call, key: str, policy: Mapping[str, obje
         draft = session.draft(session.transaction.load(scopes=[key]), call)
         return membership.policy_facts(_set_policy(session, draft, key, policy).policy)
 
-    return command(service, call, work)
+    return command(service, call, work, asked="policy.change", scope=key)
 
 
 def set_vm_policy(service: Service, call: Call, name: str, policy: Mapping[str, object]) -> View:
@@ -96,7 +96,7 @@ def set_vm_policy(service: Service, call: Call, name: str, policy: Mapping[str, 
             )
         return membership.policy_facts(_set_policy(session, draft, vm.scope, policy).policy)
 
-    return command(service, call, work)
+    return command(service, call, work, asked="policy.change", vm=name)
 
 
 def _set_policy(session: Session, draft: Draft, key: str, changes: Mapping[str, object]) -> Scope:
@@ -141,7 +141,7 @@ def set_vm(service: Service, call: Call, name: str, changes: Mapping[str, Any]) 
         session.keep(draft)
         return views.vm(vm, draft.scope(vm.scope), session.now, service.timing)
 
-    return command(service, call, work)
+    return command(service, call, work, asked="vm.change", vm=name)
 
 
 def remove_vm(service: Service, call: Call, name: str) -> View:
@@ -180,7 +180,7 @@ def apply_spec(service: Service, call: Call, spec: FleetSpec, *, prune: bool, dr
             "applied": not dry_run,
         }
 
-    return command(service, call, work)
+    return command(service, call, work, asked="fleet.apply", only_looks=dry_run)
 
 
 def _identities(addresses: Iterable[str], vm_id: str | None) -> list[str]:

@@ -15,7 +15,20 @@ FAILED = "the driver failed"
 """In place of what a driver said, which may be anything."""
 
 TOLD = frozenset(
-    {"approved_by", "fields", "kind", "late", "not_before", "policy", "resources", "results", "source", "to", "type"}
+    {
+        "approved_by",
+        "asked",
+        "fields",
+        "kind",
+        "late",
+        "not_before",
+        "policy",
+        "resources",
+        "results",
+        "source",
+        "to",
+        "type",
+    }
 )
 """What an entry's data may tell; anything that is added later is not told before it is named here."""
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.store.samples import NOW, event, host, keep, operation, scope, vm
 
-from notbefore.core import selecting
+from notbefore.core import errors, selecting
 from notbefore.core.operations import EventType, Status
 from notbefore.store.contract import Reader, Store
 from notbefore.store.tokens import Token
@@ -51,6 +51,18 @@ def test_every_page_of_both_directions(full: Store, noun: str) -> None:
             while page := LISTS[noun](reader, seen[-1] if seen else None, down):
                 seen += page
         assert seen == (wanted[::-1] if down else wanted)
+
+
+@pytest.mark.parametrize("noun", ["operations", "events", "tokens"])
+def test_nobody_goes_on_behind_what_is_gone(full: Store, noun: str) -> None:
+    with full.read() as reader, pytest.raises(errors.RefusedError, match="begin it anew"):
+        LISTS[noun](reader, "gone", False)
+
+
+@pytest.mark.parametrize("noun", ["hosts", "vms", "groups"])
+def test_what_goes_by_name_goes_on_all_the_same(full: Store, noun: str) -> None:
+    with full.read() as reader:
+        assert LISTS[noun](reader, "a-5", False) == ["a_2", "b"]
 
 
 PATTERNS = {

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Select, Table, and_, bindparam, select, tuple_
 
+from notbefore.core import errors
 from notbefore.core.selecting import Selector
 from notbefore.store.session import Matching, Query, Row, Session, patterns
 
@@ -25,17 +26,24 @@ class Listing:
         """
         self._rows, self._table, self._by, self._filters = rows, table, by, filters
         self.query = cache(self._query)
+        self.place = cache(lambda seen: Query(self._place(seen)))
 
     def page(
         self, session: Session, *, after: str | None, limit: int, descending: bool = False, **given: object
     ) -> Iterable[Row]:
-        """A filter that is None does not filter."""
+        """A filter that is None does not filter. The row that one goes on behind must be there, and be seen."""
         there = {name: value for name, value in given.items() if value is not None}
         query = self.query(frozenset(there), after is not None, descending)
         values: dict[str, object] = {}
         for name, value in there.items():
             values |= _parameters(name, value)
-        return session.rows(query, after=after, limit=limit, **values)
+        rows = session.rows(query, after=after, limit=limit, **values)
+        if after is None or len(self._by) == 1:
+            return rows
+        found = list(rows)
+        if not found and session.row(self.place("seen" in there), after=after, **values) is None:
+            raise errors.RefusedError(f"the list has no {after!r} to go on behind: begin it anew")
+        return found
 
     def _query(self, given: frozenset[str], after: bool, descending: bool) -> Query:
         columns = self._table.c
@@ -43,15 +51,16 @@ class Listing:
         page = self._rows.where(*(self._filters[name](columns) for name in sorted(given)))
         if after:
             mine: ColumnElement[Any] = tuple_(*key) if len(key) > 1 else key[0]
-            place = self._place("seen" in given) if len(key) > 1 else bindparam("after", type_=key[0].type)
+            one = bindparam("after", type_=key[0].type)
+            place = self._place("seen" in given).scalar_subquery() if len(key) > 1 else one
             page = page.where(mine < place if descending else mine > place)
         page = page.order_by(*(column.desc() if descending else column for column in key))
         return Query(page.limit(bindparam("limit")))
 
-    def _place(self, seen: bool) -> ColumnElement[Any]:
+    def _place(self, seen: bool) -> Select[Any]:
         last = self._table.alias("last")
         place = select(*(last.c[name] for name in self._by)).where(last.c.id == bindparam("after"))
-        return (place.where(self._filters["seen"](last.c)) if seen else place).scalar_subquery()
+        return place.where(self._filters["seen"](last.c)) if seen else place
 
 
 def living(live: bool | None) -> dict[str, Any]:

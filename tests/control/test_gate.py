@@ -109,7 +109,7 @@ BAD = [
         "POST",
         "/v1/operations",
         {"kind": "restart", "names": ["a"], "reason": "a\nb"},
-        "reason in the body: holds control characters",
+        "reason in the body: a reason is at most 1000 printable characters",
     ),
     ("GET", "/v1/hosts?limit=0", None, "limit in the query"),
     ("GET", "/v1/hosts?limit=x", None, "limit in the query"),

@@ -19,6 +19,10 @@ def test_a_restart_is_announced_explained_approved_and_journalled(fleet: Control
     assert (operation["by"], operation["reason"]) == ("operator:admin", "new kernel")
 
     assert fleet.get(f"/v1/operations/{operation['id']}") == operation
+    assert fleet.get(f"/v1/operations/{operation['id'].upper()}") == operation
+    of_it = [fleet.get(f"/v1/history?operation={each}") for each in (operation["id"], operation["id"].upper())]
+    assert of_it[0] == of_it[1]
+    assert of_it[0]["items"]
     assert fleet.get(f"/v1/events/{event['id'].lower()}") == event
     assert fleet.get("/v1/events?group=web&live=true")["items"] == [event]
     assert fleet.get("/v1/events?vm=db")["items"] == []

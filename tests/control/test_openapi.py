@@ -2,6 +2,7 @@
 
 import ast
 import copy
+import json
 import os
 import re
 import shutil
@@ -45,6 +46,8 @@ CHANGES_NOTHING = {"POST /v1/rollouts/plan"}
 """A question that is too long for a path."""
 FITS_ANOTHER = {"/v1/rollouts/plan"}
 """Read, it is a rollout that might have that id."""
+
+GOES_ON_BEHIND_SOMETHING = {f"GET /v1/{noun}" for noun in ("operations", "events", "rollouts", "tokens")}
 
 FLEET = b"""
 [hosts.rack1-01]
@@ -150,8 +153,10 @@ def _without_reason(described: dict[str, Any]) -> None:
 
 def _provoke(api: Api, label: str, many: int) -> None:
     operation = api.operation(label)
-    # Whether a body makes sense (a window, a notice, what is unique) is more than its schema tells.
-    excluded = [checks.ignored_auth, *([checks.positive_data_acceptance] if operation.body else [])]
+    # Whether a body makes sense (a window, a notice, what is unique) is more than its schema tells, and so is what a
+    # list can go on behind.
+    untold = operation.body or label in GOES_ON_BEHIND_SOMETHING
+    excluded = [checks.ignored_auth, *([checks.positive_data_acceptance] if untold else [])]
 
     @seed(5)
     @settings(
@@ -175,6 +180,12 @@ OPERATIONS = {
     for path, methods in DESCRIPTION["paths"].items()
     for method, operation in methods.items()
 }
+
+
+def test_an_example_of_a_fleet_is_one() -> None:
+    content = OPERATIONS["POST /v1/fleet"]["requestBody"]["content"]
+    as_json, as_toml = (content[f"application/{kind}"]["example"] for kind in ("json", "toml"))
+    assert fleetfile.parse(as_toml.encode(), "toml") == fleetfile.parse(json.dumps(as_json).encode(), "json")
 
 
 def test_nothing_is_left_undescribed() -> None:
@@ -220,7 +231,8 @@ def test_examples_are_what_the_models_take() -> None:
 def test_every_code_is_listed_with_its_status() -> None:
     kinds: list[type[errors.NotbeforeError]] = [errors.NotbeforeError, *errors.NotbeforeError.__subclasses__()]
     raised = [kind for kind in kinds if kind.__module__ == errors.__name__]
-    listed = {kind.code: answers.status_of(kind()) for kind in raised} | {"too_large": 413, "method_not_allowed": 405}
+    raised += [answers.TooLargeError, answers.TooSlowError]
+    listed = {kind.code: answers.status_of(kind()) for kind in raised} | {"method_not_allowed": 405}
     known = {code: status for code, (status, _) in documented.CODES.items()}
     assert known == listed
     for code in known:

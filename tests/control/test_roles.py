@@ -6,6 +6,7 @@ import json
 import pkgutil
 import re
 from collections.abc import Iterator
+from urllib.parse import quote
 
 import pytest
 from fastapi import FastAPI
@@ -96,7 +97,9 @@ def control(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Control]:
 @pytest.fixture(scope="module")
 def secrets(control: Control) -> dict[str, str]:
     return {
-        who: tokens.create(control.service, calls.SYSTEM, name="x", role=who.split()[0], scopes=scopes)["token"]
+        who: tokens.create(
+            control.service, calls.SYSTEM, name=f"a-{who.replace(' ', '-')}", role=who.split()[0], scopes=scopes
+        )["token"]
         for who, scopes in ROLES.items()
     }
 
@@ -267,15 +270,27 @@ def test_the_history_says_who_from_where_and_why(control: Control, secrets: dict
     [made] = control.ask("POST", "/v1/operations", body, headers=why, token=secrets["tenant"]).json["operations"]
     assert made["reason"] == "in the body"
     entries = control.get(f"/v1/history?operation={made['id']}")["items"]
-    assert {(entry["by"], entry["reason"]) for entry in entries} == {("tenant:x", "in the body")}
+    assert {(entry["by"], entry["reason"]) for entry in entries} == {("tenant:a-tenant", "in the body")}
 
 
-@pytest.mark.parametrize("reason", ["%00", "a%0Ab", "%FF", "x" * 1001, "\xfc"])
-def test_a_reason_that_cannot_be(control: Control, reason: str) -> None:
-    said = control.ask("POST", "/v1/hosts", {"name": "host-q"}, headers={"Notbefore-Reason": reason})
-    assert said.status == 400
-    assert "Notbefore-Reason must be percent-encoded UTF-8" in said.message
-    assert control.ask("GET", "/v1/hosts/host-q").status == 404
+@pytest.mark.parametrize(
+    "reason", ["\0", "a\nb", "x" * 1001, "\x9b31m", "\u202egnp.exe", "a\u200bb", "\u2028", "\u2066"]
+)
+def test_a_reason_that_cannot_be(unchanged: Control, reason: str) -> None:
+    """The same rule in the header as in the body."""
+    headers = {"Notbefore-Reason": quote(reason)}
+    in_header = unchanged.ask("POST", "/v1/hosts", {"name": "host-q"}, headers=headers)
+    in_body = unchanged.ask("POST", "/v1/operations", {"kind": "restart", "names": ["x"], "reason": reason})
+    for said in (in_header, in_body):
+        assert said.status == 400
+        assert "a reason is at most 1000 printable characters" in said.message
+    assert unchanged.ask("GET", "/v1/hosts/host-q").status == 404
+
+
+@pytest.mark.parametrize("reason", ["%FF", "\xfc"])
+def test_a_reason_that_is_not_encoded_as_it_should(unchanged: Control, reason: str) -> None:
+    said = unchanged.ask("POST", "/v1/hosts", {"name": "host-q"}, headers={"Notbefore-Reason": reason})
+    assert (said.status, said.message) == (400, "Notbefore-Reason must be percent-encoded UTF-8")
 
 
 def test_tokens_over_the_api(control: Control) -> None:

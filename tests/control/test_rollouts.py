@@ -1,13 +1,15 @@
 """/v1/rollouts: asked for, planned, listed, explained, paused, resumed, cancelled."""
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from tests.control.conftest import settled
 from tests.control.running import Control
 
-from notbefore.control import documented
+from notbefore.control import documented, turns
 from notbefore.service import rollouts
 
 NEW = {"kind": "update", "hosts": "host-*"}
@@ -150,7 +152,11 @@ def test_a_budget_that_cannot_be_met_names_its_group(fleet: Control) -> None:
         ({"hosts": "rack*"}, 404, "no host is called 'rack*'"),
         ({"batch": 0}, 400, "batch in the body: input should be greater than or equal to 1"),
         ({"max_failures": 0}, 400, "max_failures in the body"),
-        ({"pause_minutes": 60 * 24 * 31}, 400, "the pause must be at most 30 days"),
+        (
+            {"pause_minutes": 60 * 24 * 31},
+            400,
+            "pause_minutes in the body: input should be less than",
+        ),
         ({"notice_minutes": 1}, 400, "the notice must be at least 15 minutes"),
         ({"windows": ["at night"]}, 400, "'at night' is not a window"),
         ({"gate": "shop"}, 400, "there is no gate 'shop': there are none; give a URL"),
@@ -171,3 +177,32 @@ def test_what_is_not_there(unchanged: Control) -> None:
         said = unchanged.ask(method, f"/v1/rollouts/none{path}")
         assert said.status == 404, path
         assert said.message.startswith("there is no rollout 'none'")
+
+
+def test_plans_are_made_in_turn(fleet: Control, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "PATIENCE_SECONDS", 0.1)
+    busy, go_on = threading.Event(), threading.Event()
+
+    def slow(*arguments: Any) -> Any:
+        busy.set()
+        assert go_on.wait(20)
+        return plan(*arguments)
+
+    plan = rollouts.plan
+    monkeypatch.setattr(rollouts, "plan", slow)
+    with ThreadPoolExecutor(1) as other:
+        first = other.submit(fleet.ask, "POST", "/v1/rollouts/plan", NEW)
+        assert busy.wait(20)
+        refused = fleet.ask("POST", "/v1/rollouts/plan", NEW)
+        assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+        assert "others are planning" in refused.message
+        go_on.set()
+        assert first.result(20).status == 200
+    assert fleet.ask("POST", "/v1/rollouts/plan", NEW).status == 200
+
+
+def test_a_pause_is_as_long_as_the_description_says(fleet: Control) -> None:
+    described = fleet.get("/v1/openapi.json")["components"]["schemas"]["NewRollout"]["properties"]["pause_minutes"]
+    assert described["maximum"] == 30 * 24 * 60
+    assert fleet.ask("POST", "/v1/rollouts/plan", {**NEW, "pause_minutes": described["maximum"]}).status == 200
+    assert fleet.ask("POST", "/v1/rollouts/plan", {**NEW, "pause_minutes": described["maximum"] + 1}).status == 400

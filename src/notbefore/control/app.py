@@ -24,6 +24,7 @@ from notbefore.control.routes import (
 )
 from notbefore.control.routing import PREFIX, operation_id
 from notbefore.control.tail import Tail
+from notbefore.control.turns import Turns
 from notbefore.service.context import Service
 
 FLEET = (hosts, vms, groups, fleet)
@@ -54,6 +55,7 @@ def create(service: Service, metrics: Metrics, tail: Tail | None = None) -> Fast
     app.state.service = service
     app.state.metrics = metrics
     app.state.tail = tail or Tail(service)
+    app.state.plans = Turns()
     errors.install(app, SERVED)
     app.add_middleware(Gate, service=service, routes=SERVED)
     return app

@@ -18,7 +18,6 @@ from notbefore.service.context import Service
 from notbefore.service.tokens import Caller
 
 KEY = re.compile(r"[!-~]{1,200}")
-LONGEST_REASON = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,14 +70,11 @@ async def _call(
 def _reason(given: str) -> str:
     # Percent-encoded, because a header takes no more than ASCII from one end to the other.
     try:
-        reason = unquote(given, errors="strict") if given.isascii() else "\0"
-    except UnicodeDecodeError:
-        reason = "\0"
-    if len(reason) > LONGEST_REASON or not reason.isprintable():
-        raise errors.RefusedError(
-            f"Notbefore-Reason must be percent-encoded UTF-8, and at most {LONGEST_REASON} printable characters"
-        )
-    return reason
+        return models.require_reason(unquote(given.encode("ascii").decode(), errors="strict"))
+    except UnicodeError:
+        raise errors.RefusedError("Notbefore-Reason must be percent-encoded UTF-8") from None
+    except ValueError as error:
+        raise errors.RefusedError(str(error)) from None
 
 
 async def _seen(asked: Annotated[Asked, Depends(_asked)]) -> Selector | None:

@@ -111,6 +111,23 @@ _TOKEN: Example = {
     "revoked_at": None,
 }
 
+FLEET: Example = {
+    "hosts": {"rack1-01": {"cordoned": False}},
+    "groups": {"web": {"kind": "availability-set"}},
+    "vms": {"web-0": {"host": "rack1-01", "group": "web"}},
+}
+FLEET_AS_TOML = """\
+[hosts.rack1-01]
+cordoned = false
+
+[groups.web]
+kind = "availability-set"
+
+[vms.web-0]
+host = "rack1-01"
+group = "web"
+"""
+
 ASKED: Mapping[str, Example] = {
     "NewHost": {"name": "rack1-01", "cordoned": False},
     "HostChange": {"cordoned": True},
@@ -249,10 +266,6 @@ ANSWERED: Mapping[str, Example] = {
         "changes": [{"action": "add", "noun": "host", "name": "rack1-01", "fields": {}}],
         "applied": True,
     },
-    "Fleet": {
-        "hosts": {"rack1-01": {"cordoned": False}},
-        "groups": {"web": {"kind": "availability-set"}},
-        "vms": {"web-0": {"host": "rack1-01", "group": "web"}},
-    },
+    "Fleet": FLEET,
 }
 """Answers, by model."""

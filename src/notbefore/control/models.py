@@ -1,5 +1,6 @@
 """What operators send: each request as a model that takes nothing it does not know."""
 
+import re
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
@@ -25,6 +26,9 @@ from notbefore.settings.spans import Span
 MAX_NAMES = 10_000
 MAX_PATTERNS = 50
 YEAR_MINUTES = 366 * 24 * 60
+LONGEST_REASON = 1000
+# Neither control characters nor any that turn the direction of a text, or are not seen at all.
+REASON = r"[^\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]*"
 
 
 def _name(noun: str) -> AfterValidator:
@@ -37,6 +41,15 @@ def _name(noun: str) -> AfterValidator:
 def _max_unavailable(value: object) -> object:
     fleet.require_max_unavailable(str(value))
     return value
+
+
+def require_reason(reason: str) -> str:
+    """The same wherever it is given."""
+    if len(reason) > LONGEST_REASON or not re.fullmatch(REASON, reason):
+        raise ValueError(
+            f"a reason is at most {LONGEST_REASON} printable characters: leave out lines, control and direction marks"
+        )
+    return reason
 
 
 def text(pattern: str, **more: object) -> WithJsonSchema:
@@ -57,6 +70,7 @@ Name = Annotated[str, _name("VM or host"), NAMED]
 # Without control characters: they end up in logs, terminals and databases.
 Text = Annotated[str, StringConstraints(max_length=256, pattern=r"^[^\x00-\x1f\x7f]*$")]
 LongText = Annotated[str, StringConstraints(max_length=1000, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Reason = Annotated[str, AfterValidator(require_reason), text(REASON, maxLength=LONGEST_REASON)]
 Duration = Annotated[timedelta, BeforeValidator(Span.read), WithJsonSchema({"type": "string"})]
 Selector = Annotated[str, StringConstraints(min_length=1, max_length=70_000, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Address = Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"^[^\x00-\x1f\x7f]*$")]
@@ -64,6 +78,7 @@ Receiver = Annotated[Address, Field(examples=["https://hooks.example.com/notbefo
 Position = Annotated[StrictInt, Field(ge=0, le=2**63 - 1)]
 Domain = Annotated[StrictInt, Field(ge=0, le=999)]
 Minutes = Annotated[float, Field(strict=True, ge=0, le=YEAR_MINUTES, allow_inf_nan=False)]
+PauseMinutes = Annotated[Minutes, Field(le=rollouts.LONGEST_PAUSE // timedelta(minutes=1))]
 Count = Annotated[StrictInt, Field(ge=1, le=MAX_USER_OPERATIONS)]
 Addresses = Annotated[list[Text], Field(max_length=MAX_ADDRESSES)]
 MaxUnavailable = Annotated[
@@ -178,7 +193,7 @@ class NewOperation(Request):
     kind: Kind
     names: Annotated[list[Name], Field(min_length=1, max_length=MAX_NAMES)]
     notice_minutes: Minutes | None = None
-    reason: LongText = ""
+    reason: Reason = ""
 
 
 class NewRollout(Request):
@@ -188,14 +203,14 @@ class NewRollout(Request):
     notice_minutes: Minutes | None = None
     batch: Annotated[StrictInt, Field(ge=1, le=rollouts.MOST_AT_ONCE)] = 1
     """Hosts under way at once, at most."""
-    pause_minutes: Minutes = 0
+    pause_minutes: PauseMinutes = 0
     """Between the end of one turn and the next."""
     gate: Annotated[Address | None, Field(examples=["https://shop.example.com/healthy"])] = None
     """What must be green before each turn: a URL, or the name of a command in the service's settings."""
     max_failures: Annotated[StrictInt, Field(ge=1, le=rollouts.MOST_FAILURES)] = 1
     """After so many hosts that failed it pauses."""
     windows: Windows = []
-    reason: LongText = ""
+    reason: Reason = ""
 
     def request(self, reason: str) -> rollouts.Request:
         options = rollouts.Options(
@@ -210,7 +225,7 @@ class NewRollout(Request):
 
 
 class Because(Request):
-    reason: LongText = ""
+    reason: Reason = ""
 
 
 class Resumption(Because):

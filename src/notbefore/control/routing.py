@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypedDict, TypeVar
 from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
-from pydantic import BaseModel, StringConstraints
+from pydantic import AfterValidator, BaseModel, StringConstraints
 from starlette.routing import BaseRoute
 
 from notbefore.control import models
@@ -26,7 +26,8 @@ LARGEST_PAGE = 1000
 
 # Ids and filters match exactly; what could never match is refused before it reaches a database.
 Word = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
-Id = Annotated[str, Path(max_length=64, pattern=r"^[A-Za-z0-9-]+$")]
+# They are written as they were made, and read in any case.
+Id = Annotated[str, Path(max_length=64, pattern=r"^[A-Za-z0-9-]+$"), AfterValidator(str.lower)]
 Limit = Annotated[int, Query(ge=1, le=LARGEST_PAGE, description="How many at most.")]
 After = Annotated[Word | None, Query(description="What `next` was in the page before, of the same sort.")]
 _PATTERN = "Names or patterns with commas between them: `rack1-*,!rack1-07`."

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from fastapi import Query
 
-from notbefore.control import documented
+from notbefore.control import documented, examples
 from notbefore.control.answers import Answer
 from notbefore.control.asking import AskedOf, CallOf, ServiceOf
 from notbefore.control.routing import needs, router, says
@@ -16,7 +16,10 @@ FORMATS = {"application/json": "json", "application/toml": "toml"}
 BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
-        "content": {kind: {"schema": {"type": "object" if kind.endswith("json") else "string"}} for kind in FORMATS},
+        "content": {
+            "application/json": {"schema": {"type": "object"}, "example": examples.FLEET},
+            "application/toml": {"schema": {"type": "string"}, "example": examples.FLEET_AS_TOML},
+        },
     }
 }
 

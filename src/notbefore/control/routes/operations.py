@@ -28,8 +28,9 @@ def list_operations(
     kind: Annotated[Kind | None, Query()] = None,
     rollout: Annotated[Word | None, Query(description="Only those of a rollout, by its id.")] = None,
 ) -> Answer:
-    filters: dict[str, Any] = {"live": live, "status": status, "host": host, "kind": kind, "rollout": rollout}
-    return Answer(queries.operations(service, **page, **filters, seen=seen))
+    filters: dict[str, Any] = {"live": live, "status": status, "host": host, "kind": kind}
+    rollout = rollout and rollout.lower()
+    return Answer(queries.operations(service, **page, **filters, rollout=rollout, seen=seen))
 
 
 @routes.post("/operations", status_code=201, responses=says(documented.Operations, 201))

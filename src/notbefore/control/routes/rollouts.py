@@ -8,6 +8,7 @@ from notbefore.control import documented, models
 from notbefore.control.answers import Answer
 from notbefore.control.asking import CallOf, ServiceOf
 from notbefore.control.routing import LIMIT, After, Id, Limit, Live, NewestFirst, needs, router, says
+from notbefore.control.turns import InTurn
 from notbefore.core.roles import Need
 from notbefore.core.rollouts import RolloutStatus, StopStatus
 from notbefore.service import rollouts
@@ -36,7 +37,7 @@ def start_rollout(service: ServiceOf, call: CallOf, asked: models.NewRollout) ->
 
 @routes.post("/rollouts/plan", responses=says(documented.RolloutPlan))
 @needs(Need.OVERSEE)
-def plan_rollout(service: ServiceOf, asked: models.NewRollout) -> Answer:
+def plan_rollout(service: ServiceOf, asked: models.NewRollout, _: InTurn) -> Answer:
     """What it would come to if it were started now; nothing is done."""
     return Answer(rollouts.plan(service, asked.request(asked.reason)))
 

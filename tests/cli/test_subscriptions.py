@@ -3,11 +3,13 @@
 import re
 from pathlib import Path
 
+import pytest
 from tests.cli.conftest import Run
 from tests.control.running import Control
 from tests.delivery.receiving import receiving
 from tests.delivery.telling import Teller
 
+from notbefore.cli.main import main
 from notbefore.outgoing import Outgoing
 
 URL = "https://hooks.example.com/notbefore"
@@ -15,6 +17,8 @@ URL = "https://hooks.example.com/notbefore"
 
 def test_a_subscription_from_its_making_to_its_end(cli: Run, tmp_path: Path) -> None:
     assert "add one with `notbefore subscription add`" in cli("subscription", "list").out
+    for group in ("web-1", "db"):
+        cli("group", "add", group)
     secret = cli("subscription", "add", "pager", URL, "--type", "event.*", "--status", "Failed").out
     assert re.fullmatch(r"nbs_[A-Za-z0-9_-]{43}\n", secret)
     file = tmp_path / "secret"
@@ -53,6 +57,23 @@ def test_a_receiver_is_tried(cli: Run, module_control: Control) -> None:
             receiver.until(lambda receiver: len(receiver.asked) >= 6)
     shown = cli("subscription", "show", "pager").out
     assert re.search(r"^\d+ +\d+ .* it answered 500$", shown, re.MULTILINE)
+    assert re.search(
+        r"^pager +active .* entry \d+ was not taken, try \d+:", cli("subscription", "list").out, re.MULTILINE
+    )
+    cli("subscription", "remove", "pager", "--yes")
+
+
+def test_groups_may_come_later(cli: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    cli("group", "add", "shop")
+    # Not with the secret, which somebody may keep as it is printed.
+    assert main(("subscription", "add", "early", URL, "--groups", "shop,shop-9,shpo-*,vm:nobody,!web-1")) == 0
+    said = capsys.readouterr()
+    assert re.fullmatch(r"nbs_\S+\n", said.out)
+    assert said.err.splitlines() == [
+        f"notbefore: there is no {key} yet: nothing of it is told until there is one"
+        for key in ("group shop-9", "group shpo-*", "vm nobody")
+    ]
+    assert cli("subscription", "set", "early", "--groups", "sh*").code == 0
 
 
 def test_what_is_wrong_is_told(cli: Run, tmp_path: Path) -> None:
@@ -61,4 +82,9 @@ def test_what_is_wrong_is_told(cli: Run, tmp_path: Path) -> None:
     for file, said in ((tmp_path / "none", "cannot be read: no such file"), (binary, "is not plain ASCII")):
         ran = cli("subscription", "add", "pager", URL, "--secret-file", str(file))
         assert (ran.code, said in ran.err) == (2, True), ran.err
+    mistyped = cli("subscription", "add", "pager", URL, "--type", "evnt.started")
+    assert (mistyped.code, mistyped.err) == (
+        1,
+        "notbefore: nothing is ever of the type notbefore.evnt.started: did you mean notbefore.event.started?\n",
+    )
     assert "there is no subscription 'nobody'" in cli("subscription", "show", "nobody").err

@@ -71,3 +71,16 @@ def test_lanes() -> None:
 def test_what_is_no_type_is_refused(pattern: str) -> None:
     with pytest.raises(errors.RefusedError, match="is not a type: give one such as"):
         matching.types([pattern])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "said"),
+    [
+        ("event.begun", "notbefore.event.begun: did you mean notbefore.event."),
+        ("hots.*", r"notbefore.hots.\*: did you mean notbefore.host.\*\?"),
+        ("*.nonsense", r"there are .*notbefore.driver.\*, notbefore.event.\*, "),
+    ],
+)
+def test_what_nothing_is_ever_of_is_refused(pattern: str, said: str) -> None:
+    with pytest.raises(errors.RefusedError, match=said):
+        matching.types([pattern])

@@ -7,13 +7,16 @@ import typer
 
 from notbefore.cli import completing
 from notbefore.cli.api import View
+from notbefore.cli.output import complain
 from notbefore.cli.session import Session, Yes, command
 from notbefore.cli.usage import UsageError
-from notbefore.core import errors
+from notbefore.core import errors, selecting
 
 app = typer.Typer(help="Subscriptions: push what happens to webhooks.", no_args_is_help=True)
 
 LARGEST_SECRET = 4096
+MOST_LOOKED_UP = 10
+"""Of the groups and VMs that a selector names."""
 
 Name = Annotated[
     str, typer.Argument(metavar="NAME", show_default=False, autocompletion=completing.names("subscriptions"))
@@ -53,6 +56,7 @@ def add(
     """Push what happens to a receiver; prints the secret that signs the messages, this once."""
     asked = {"name": name, "url": url, "after": after, **_wanted(types, groups, statuses, secret_file)}
     made = session.api.post("subscriptions", body=asked)
+    _warn_of_strangers(session, groups)
     if session.out.json:
         session.out.data(made)
     elif secret_file is None:
@@ -75,7 +79,9 @@ def set_(
     asked = _wanted(types, groups, statuses, secret_file) | ({"url": url} if url else {})
     if not asked:
         raise UsageError("nothing to change: give at least one option, see `notbefore subscription set -h`")
-    _show(session, session.api.patch("subscriptions", name, body=asked))
+    changed = session.api.patch("subscriptions", name, body=asked)
+    _warn_of_strangers(session, groups)
+    _show(session, changed)
 
 
 @command(app, "list")
@@ -161,6 +167,14 @@ def _wanted(
     secret = None if secret_file is None else _secret(secret_file)
     asked = {"types": types, "groups": groups, "statuses": statuses, "secret": secret}
     return {name: value for name, value in asked.items() if value is not None}
+
+
+def _warn_of_strangers(session: Session, groups: str | None) -> None:
+    """They may come later, or be misspelt."""
+    for key in selecting.of_scopes(groups).wanted[:MOST_LOOKED_UP] if groups else ():
+        noun, _, name = key.partition(":")
+        if not any(session.api.items(f"{noun}s", limit=1, name=name)):
+            complain(f"there is no {noun} {name} yet: nothing of it is told until there is one")
 
 
 def _secret(path: Path) -> str:

@@ -331,7 +331,7 @@ class Subscription(Shown):
     statuses: list[Status]
     status: State
     why: str
-    """It is parked."""
+    """It is parked; or what was not taken last, while that is tried again."""
     position: int
     """The journal up to here was taken in."""
     pending: int

@@ -4,12 +4,32 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+ACTIONS = frozenset(
+    f"{noun}.{what}"
+    for noun, things in {
+        "command": "unchanged",
+        "driver": "answered failed finished",
+        "event": "approved canceled completed failed postponed resource_dropped scheduled silence_withdrawn started",
+        "group": "added removed",
+        "history": "prune_started pruned",
+        "host": "added cordoned removed uncordoned",
+        "operation": "canceled completed failed held scheduled started waiting",
+        "rollout": ("canceled canceling completed gate_green gate_red host_skipped paused resumed started turn_began"),
+        "scope": "listening policy_changed",
+        "subscription": "added changed parked removed replayed resumed tested",
+        "token": "created revoked",
+        "vm": "added changed left moved removed",
+    }.items()
+    for what in things.split()
+)
+"""All that is ever noted."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     at: datetime
     action: str
-    """A slug such as `event.approved`."""
+    """One of ACTIONS."""
     by: str = ""
     origin: str = ""
     """From where a command came: the address of whoever sent it."""

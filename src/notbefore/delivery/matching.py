@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 from notbefore.core import errors, selecting
-from notbefore.core.journal import Entry
+from notbefore.core.journal import ACTIONS, Entry
 from notbefore.core.operations import Status
 from notbefore.store.subscriptions import Subscription
 
@@ -22,13 +23,23 @@ def type_of(action: str) -> str:
 
 
 def types(patterns: Sequence[str]) -> tuple[str, ...]:
-    """As they are kept: `event.*` stands for `notbefore.event.*`."""
+    """As they are kept: `event.*` stands for `notbefore.event.*`. What nothing can ever be of is refused."""
     for pattern in patterns:
         if not PATTERN.fullmatch(pattern):
             raise errors.RefusedError(
                 f"{pattern[:80]!r} is not a type: give one such as notbefore.event.started or notbefore.event.*"
             )
-    return tuple(pattern if pattern.startswith((PREFIX, "*")) else PREFIX + pattern for pattern in patterns)
+    return tuple(_that_fits(pattern if pattern.startswith((PREFIX, "*")) else PREFIX + pattern) for pattern in patterns)
+
+
+def _that_fits(pattern: str) -> str:
+    known = sorted(map(type_of, ACTIONS))
+    if not any(fnmatchcase(each, pattern) for each in known):
+        nouns = sorted({each.rpartition(".")[0] + ".*" for each in known})
+        near = get_close_matches(pattern, [*known, *nouns], 1)
+        remedy = f"did you mean {near[0]}?" if near else f"there are {', '.join(nouns)}"
+        raise errors.RefusedError(f"nothing is ever of the type {pattern}: {remedy}", type=pattern, known=known)
+    return pattern
 
 
 def lane(entry: Entry) -> str:

@@ -192,7 +192,11 @@ def view(subscription: Subscription, pending: int) -> View:
 
 
 def _view(reader: Reader, subscription: Subscription) -> View:
-    return view(subscription, reader.subscriptions.count_pending(subscription.id))
+    found = view(subscription, reader.subscriptions.count_pending(subscription.id))
+    failed = reader.subscriptions.last_failed(subscription.id)
+    if failed is not None and not subscription.why:
+        found["why"] = f"entry {failed.position} was not taken, try {failed.attempt}: {failed.error}"
+    return found
 
 
 def _delivery(delivery: Delivery) -> View:

@@ -84,6 +84,9 @@ _PENDING = Query(
     .limit(bindparam("limit"))
 )
 _COUNT_PENDING = Query(select(func.count()).select_from(schema.deliveries).where(_OF))
+_LAST_FAILED = Query(
+    select(schema.deliveries).where(_OF, _D.attempt > 0).order_by(_D.due_at.desc(), _D.position).limit(1)
+)
 _EARLIER = schema.deliveries.alias("earlier")
 _HEADS = Query(
     select(schema.deliveries)
@@ -156,6 +159,11 @@ class Subscriptions:
 
     def count_pending(self, subscription: str) -> int:
         return self._number(_COUNT_PENDING, subscription=subscription) or 0
+
+    def last_failed(self, subscription: str) -> Delivery | None:
+        """What was refused, and is to be tried again last."""
+        row = self._session.row(_LAST_FAILED, subscription=subscription)
+        return None if row is None else _delivery(row)
 
     def heads(self, subscription: str, now: datetime, limit: int) -> list[Delivery]:
         """The first of each lane, of those that are due by `now`, the longest due first."""

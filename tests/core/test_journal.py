@@ -1,0 +1,45 @@
+"""Whatever is noted is on the list of actions, and nothing else is."""
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import notbefore
+from notbefore.core.journal import ACTIONS
+from notbefore.core.operations import Status
+from notbefore.core.rollouts import RolloutStatus
+
+ROOMS = ("core", "service", "delivery")
+STATUSES: Mapping[str, Sequence[Status | RolloutStatus]] = {
+    "event": [status for status in Status if status not in (Status.SCHEDULED, Status.STARTED)],
+    "operation": [status for status in Status if status not in (Status.SCHEDULED, Status.STARTED)],
+    "rollout": [status for status in RolloutStatus if not status.live],
+}
+"""With which things end."""
+
+
+def noted() -> Iterator[str]:
+    source = Path(notbefore.__file__).parent
+    for room in ROOMS:
+        for path in sorted((source / room).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Call) and _name(node.func) in ("note", "_note"):
+                    yield from (action for argument in node.args for action in _actions(argument))
+
+
+def _name(function: ast.expr) -> str:
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
+def _actions(argument: ast.expr) -> Iterator[str]:
+    match argument:
+        case ast.Constant(value=str(action)):
+            yield action
+        case ast.IfExp(body=one, orelse=other):
+            yield from (*_actions(one), *_actions(other))
+        case ast.JoinedStr(values=[ast.Constant(value=str(noun)), ast.FormattedValue()]):
+            yield from (f"{noun}{status.lower()}" for status in STATUSES[noun.rstrip(".")])
+
+
+def test_every_note_is_on_the_list() -> None:
+    assert set(noted()) == ACTIONS

@@ -28,7 +28,7 @@ def test_a_lost_token_is_replaced(run: Run, data: Path) -> None:
     token = run("token", "create", "me", *where).out.strip()
     assert token.startswith("nb_")
     [listed] = run("token", "list", *where, "--json").json
-    assert (listed["name"], listed["last_used_at"]) == ("me", None)
+    assert (listed["name"], listed["role"], listed["last_used_at"]) == ("me", "admin", None)
     with running(data) as control:
         reached = ("--control-url", control.url)
         assert run("vm", "list", *reached, "--token", token).code == 0
@@ -37,17 +37,21 @@ def test_a_lost_token_is_replaced(run: Run, data: Path) -> None:
 
 
 def test_tokens_over_the_api(cli: Run) -> None:
-    made = cli("token", "create", "ci", "--json").json
+    without = cli("token", "create", "ci")
+    assert (without.code, "--role viewer, tenant, platform, admin" in without.err) == (2, True)
+    role = ("--role", "viewer")
+    made = cli("token", "create", "ci", *role, "--json").json
     assert made["token"].startswith("nb_")
     listed = cli("token", "list").out
     assert made["id"] in listed
     assert made["token"] not in listed
     key = ("--idempotency-key", "k")
-    assert cli("token", "create", "again", *key).out.startswith("nb_")
-    assert "was shown when this was first asked for" in cli("token", "create", "again", *key).out
+    assert cli("token", "create", "again", *role, *key).out.startswith("nb_")
+    assert "was shown when this was first asked for" in cli("token", "create", "again", *role, *key).out
+    assert "there is already a token 'again'" in cli("token", "create", "again", *role).err
     assert cli("token", "revoke", made["id"], "--yes", "--json").json["revoked_at"]
     assert "there is no token" in cli("token", "revoke", made["id"]).err
-    assert "is not a token name" in cli("token", "create", "a b").err
+    assert "is not a token name" in cli("token", "create", "a b", *role).err
 
 
 def test_a_tenants_token(cli: Run, run: Run, data: Path) -> None:
@@ -58,7 +62,7 @@ def test_a_tenants_token(cli: Run, run: Run, data: Path) -> None:
         assert times.read(made["expires_at"]) - times.read(made["created_at"]) == timedelta(days=90)
         assert "web-*,vm:db" in cli("token", "list", *where).out
         assert "a tenant's token is for some scopes" in cli("token", "create", "x", "--role", "tenant", *where).err
-        assert "'soon' is not a duration" in cli("token", "create", "x", "--expires", "soon", *where).err
+        assert "'soon' is not a duration" in cli("token", "create", "x", *what[:4], "--expires", "soon", *where).err
     assert cli("token", "create", "x", "--role", "king").code == 2
     [entry] = [each for each in cli("history", "--json").json if each["data"].get("name") == "shop"]
     assert (entry["reason"], entry["origin"]) == ("the shop", "127.0.0.1")

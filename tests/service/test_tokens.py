@@ -56,6 +56,17 @@ def test_what_no_token_can_be(rig: Rig) -> None:
     assert tokens.list_all(rig.service)["items"] == []
 
 
+def test_a_name_is_given_once_while_it_is_valid(rig: Rig) -> None:
+    first = tokens.create(rig.service, OPERATOR, name="bot", role="viewer", expires_in=timedelta(hours=1))
+    with pytest.raises(errors.ConflictError, match=f"there is already a token 'bot': .* or revoke {first['id']}") as no:
+        tokens.create(rig.service, OPERATOR, name="bot")
+    assert no.value.facts["role"] == "viewer"
+    rig.clock.advance(hours=1)
+    second = tokens.create(rig.service, OPERATOR, name="bot")
+    tokens.revoke(rig.service, OPERATOR, second["id"])
+    tokens.create(rig.service, OPERATOR, name="bot")
+
+
 def test_a_token_carries_a_role_and_its_scopes(rig: Rig) -> None:
     made = tokens.create(
         rig.service, OPERATOR, name="shop", role="tenant", scopes="web-*,vm:db", expires_in=timedelta(days=90)

@@ -7,6 +7,7 @@ import typer
 from notbefore.cli import offline
 from notbefore.cli.api import View
 from notbefore.cli.session import Session, Yes, command
+from notbefore.cli.usage import UsageError
 from notbefore.core.roles import Role
 from notbefore.settings import table
 
@@ -22,7 +23,10 @@ WHERE = (table.DATABASE, table.OF_DEMO)
 def create(
     session: Session,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is.", show_default=False)],
-    role: Annotated[Role, typer.Option("--role", help="What it may do.")] = Role.ADMIN,
+    role: Annotated[
+        Role | None,
+        typer.Option("--role", help="What it may do; with --offline, admin if left out.", show_default=False),
+    ] = None,
     scopes: Annotated[
         str | None,
         typer.Option(
@@ -37,7 +41,9 @@ def create(
     off_line: Offline = False,
 ) -> None:
     """Make a token, and print it this once."""
-    body = {"name": name, "role": role.value, "scopes": scopes, "expires_in": expires}
+    if role is None and not off_line:
+        raise UsageError(f"say what it may do: --role {', '.join(Role)}")
+    body = {"name": name, "role": role or Role.ADMIN, "scopes": scopes, "expires_in": expires}
     if off_line:
         made = offline.create_token(session.flags, body, session.reason)
     else:

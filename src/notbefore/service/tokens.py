@@ -47,6 +47,7 @@ def create(
         raise errors.RefusedError("a token that expires at once is of no use: give a time such as 90d")
 
     def work(session: Session) -> View:
+        _require_new(session, name)
         token, secret = _new(session, name, role)
         token = replace(token, selector=scopes, expires_at=session.now + expires_in if expires_in else None)
         _add(session, token, call)
@@ -106,6 +107,20 @@ def authenticate(service: Service, bearer: str) -> Caller:
     _note_use(service, token, now)
     access = roles.access(token.role, token.selector)
     return Caller(id=token.id, name=token.name, access=access, expires_at=token.expires_at)
+
+
+def _require_new(session: Session, name: str) -> None:
+    """The journal tells who did something by the name of the token."""
+    for known in session.transaction.list_tokens():
+        expired = known.expires_at is not None and known.expires_at <= session.now
+        if known.name == name and known.revoked_at is None and not expired:
+            raise errors.ConflictError(
+                f"there is already a token {name!r}: choose another name, or revoke {known.id}",
+                name=name,
+                token=known.id,
+                role=known.role,
+                scopes=known.selector,
+            )
 
 
 def _new(session: Session, name: str, role: str) -> tuple[Token, str]:

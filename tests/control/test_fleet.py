@@ -1,5 +1,6 @@
 """Hosts, VMs, groups and the fleet as a whole, over HTTP."""
 
+import json
 from typing import Any
 
 import pytest
@@ -208,3 +209,21 @@ def test_a_bad_file_changes_nothing(fleet: Control, body: bytes, kind: str, said
     assert answer.status == (404 if "there is no" in said else 400)
     assert said in answer.message
     assert fleet.get("/v1/fleet") == before
+
+
+def test_a_conflict_tells_what_there_is(fleet: Control) -> None:
+    subscription = {"name": "pager", "url": "https://hooks.example.com/"}
+    made = fleet.post("/v1/subscriptions", subscription)
+    refused = {
+        ("DELETE", "/v1/hosts/host-a", None): {"host": "host-a", "vms": 2, "such_as": ["web-0", "batch"]},
+        ("DELETE", "/v1/groups/web", None): {"group": "web", "vms": 2, "such_as": ["web-0", "web-1"]},
+        ("POST", "/v1/hosts", '{"name": "host-a"}'): {"host": "host-a", "cordoned": False},
+        ("POST", "/v1/subscriptions", json.dumps(subscription)): {
+            "name": "pager",
+            "id": made["id"],
+            "status": "active",
+        },
+    }
+    for (method, path, body), facts in refused.items():
+        said = fleet.ask(method, path, body and body.encode())
+        assert (said.status, said.json["error"]["facts"]) == (409, facts)

@@ -1,6 +1,6 @@
 """Changes of the fleet: who exists, where, with whom. What a live event names stays put."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -66,6 +66,7 @@ def remove_host(draft: Draft, name: str) -> None:
             f"host {name} still has {len(vms)} VMs, such as {vms[0].name}: move or remove them first",
             host=name,
             vms=len(vms),
+            such_as=_first_names(vms),
         )
     for operation in draft.world.operations.values():
         if operation.status.live and name in operation.targets.values():
@@ -77,6 +78,10 @@ def remove_host(draft: Draft, name: str) -> None:
             )
     draft.remove_host(name)
     draft.note("host.removed", host=name)
+
+
+def _first_names(vms: Sequence[Vm]) -> list[str]:
+    return [vm.name for vm in vms[:5]]
 
 
 def add_group(draft: Draft, name: str, kind: ScopeKind, policy: Policy) -> Scope:
@@ -102,6 +107,7 @@ def remove_group(draft: Draft, name: str) -> None:
             f"group {name} still has {len(vms)} VMs, such as {vms[0].name}: regroup or remove them first",
             group=name,
             vms=len(vms),
+            such_as=_first_names(vms),
         )
     draft.remove_scope(key)
     draft.note("group.removed", scope=key)

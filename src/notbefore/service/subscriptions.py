@@ -41,8 +41,13 @@ def create(
 
     def work(session: Session) -> View:
         known = session.transaction.subscriptions
-        if known.named(name) is not None:
-            raise errors.ConflictError(f"there is already a subscription {name!r}: choose another name", name=name)
+        if (other := known.named(name)) is not None:
+            raise errors.ConflictError(
+                f"there is already a subscription {name!r}: choose another name",
+                name=name,
+                id=other.id,
+                status=other.status,
+            )
         if known.count() >= MOST:
             raise errors.ConflictError(
                 f"there are {MOST} subscriptions already: remove one that is not needed", subscriptions=MOST

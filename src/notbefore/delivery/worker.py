@@ -17,13 +17,11 @@ from notbefore.delivery.turns import Attempt, Lane, Outcome
 from notbefore.outgoing import Outgoing, OutgoingError, Reply, status_told
 from notbefore.service import views
 from notbefore.service.context import Service
+from notbefore.service.looping import Loop, time_until
 from notbefore.store.contract import Reader
 
 log = structlog.get_logger()
 
-LONGEST_SLEEP = timedelta(seconds=1)
-"""Another process on the same database may have left something undone."""
-PAUSE_AFTER_ERROR = timedelta(seconds=1)
 AT_ONCE = 16
 """Requests under way, to all receivers."""
 STOP_SECONDS = 2.0
@@ -39,20 +37,17 @@ class Worker:
         self._outgoing = outgoing
         self._pauses = pauses or Pauses()
         self._wake = service.follow_growth()
-        self._stopping = threading.Event()
         self._outcomes: deque[Outcome] = deque()
         self._under_way: dict[Lane, threading.Thread] = {}
         self._source = ""
-        self._thread = threading.Thread(target=self._run, name="delivery", daemon=True)
+        self._loop = Loop("delivery", self._once, self._wake)
 
     def start(self) -> None:
-        self._thread.start()
+        self._loop.start()
 
     def stop(self) -> None:
         """At once: what is being sent is sent again after the next start, or by another process."""
-        self._stopping.set()
-        self._wake.set()
-        self._thread.join()
+        self._loop.stop()
         self._outgoing.close()
         deadline = monotonic() + STOP_SECONDS
         for sending in self._under_way.values():
@@ -62,22 +57,9 @@ class Worker:
         except errors.NotbeforeError as error:
             log.warning("What receivers answered last could not be kept", action="delivery.unkept", error=str(error))
 
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                idle = self._once()
-            except errors.UnavailableError as error:
-                log.warning("The store is unavailable", action="delivery.unavailable", error=str(error))
-                idle = PAUSE_AFTER_ERROR
-            except Exception:
-                log.exception("Delivery failed", action="delivery.failed")
-                idle = PAUSE_AFTER_ERROR
-            self._wake.wait(idle.total_seconds())
-
     def _once(self) -> timedelta:
         """One turn; gives how long there is nothing to do."""
         service = self._service
-        self._wake.clear()
         began = service.clock.now()
         outcomes = list(self._outcomes)
         answered = {outcome.attempt.lane for outcome in outcomes}
@@ -89,9 +71,7 @@ class Worker:
         if turn.attempts:
             self._send(turn.attempts)
         due = began if turn.more else turns.next_due(service, began)
-        if due is None:
-            return LONGEST_SLEEP
-        return max(timedelta(0), min(due - service.clock.now(), LONGEST_SLEEP))
+        return time_until(due, service.clock.now())
 
     def _send(self, attempts: Sequence[Attempt]) -> None:
         self._source = self._source or messages.source(self._service)
@@ -121,7 +101,7 @@ class Worker:
         except Exception as error:
             log.exception("A delivery failed", action="delivery.broken", **_facts(attempt))
             outcome = Outcome(attempt=attempt, error=f"this is a defect: {type(error).__name__}")
-        if not (outcome.error and self._stopping.is_set()):
+        if not (outcome.error and self._loop.stopping):
             self._answered(outcome)
 
     def _answered(self, outcome: Outcome) -> None:

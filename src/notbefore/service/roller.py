@@ -1,6 +1,5 @@
 """The thread that moves rollouts on: it sleeps until one is due, and asks their gates."""
 
-import threading
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -12,53 +11,34 @@ from notbefore.core.rolling import Ask
 from notbefore.core.rollouts import RolloutStatus
 from notbefore.service import rollouts
 from notbefore.service.context import Service
+from notbefore.service.looping import Loop, time_until
 
 log = structlog.get_logger()
-
-LONGEST_SLEEP = timedelta(seconds=1)
-"""Another process on the same database may have made something due."""
 
 BREATH = timedelta(milliseconds=100)
 """Between two looks, however fast the journal grows."""
 
-PAUSE_AFTER_ERROR = timedelta(seconds=1)
 GATES_AT_ONCE = 16
 
 
 class Roller:
     def __init__(self, service: Service, *, gates_at_once: int = GATES_AT_ONCE) -> None:
         self._service = service
-        self._stopping = threading.Event()
         self._grown = service.follow_growth()
         self._answers: deque[rollouts.Answer] = deque()
         self._asking: set[Ask] = set()
         """Those that stand in line, too: a gate that is slow is not asked twice at once."""
         self._pool = ThreadPoolExecutor(gates_at_once, thread_name_prefix="gate")
-        self._thread = threading.Thread(target=self._run, name="roller", daemon=True)
+        self._loop = Loop("roll", self._once, self._grown, breath=BREATH)
 
     def start(self) -> None:
-        self._thread.start()
+        self._loop.start()
 
     def stop(self) -> None:
         """What gates have not said by now is asked again after the next start."""
-        self._stopping.set()
-        self._grown.set()
         self._service.gates.close()
-        self._thread.join()
+        self._loop.stop()
         self._pool.shutdown(wait=False, cancel_futures=True)
-
-    def _run(self) -> None:
-        while not self._stopping.wait(BREATH.total_seconds()):
-            self._grown.clear()
-            try:
-                idle = self._once()
-            except errors.UnavailableError as error:
-                log.warning("The store is unavailable", action="roll.unavailable", error=str(error))
-                idle = PAUSE_AFTER_ERROR
-            except Exception:
-                log.exception("A rollout could not be moved on", action="roll.failed")
-                idle = PAUSE_AFTER_ERROR
-            self._grown.wait(idle.total_seconds())
 
     def _once(self) -> timedelta:
         """Take all steps that are due; gives how long nothing is."""
@@ -70,10 +50,7 @@ class Roller:
             if ask not in self._asking:
                 self._asking.add(ask)
                 self._pool.submit(self._check, ask)
-        due = rollouts.next_due(self._service)
-        if due is None:
-            return LONGEST_SLEEP
-        return max(timedelta(0), min(due - self._service.clock.now(), LONGEST_SLEEP))
+        return time_until(rollouts.next_due(self._service), self._service.clock.now())
 
     def _check(self, ask: Ask) -> None:
         try:

@@ -1,6 +1,5 @@
 """The thread that ticks: it sleeps until something is due, and hands tasks to the driver."""
 
-import threading
 from collections import deque
 from collections.abc import Callable
 from datetime import timedelta
@@ -15,13 +14,9 @@ from notbefore.drivers.line import Line
 from notbefore.drivers.terms import Terms
 from notbefore.service import answering, ticking, upkeep
 from notbefore.service.context import Service
+from notbefore.service.looping import Loop, time_until
 
 log = structlog.get_logger()
-
-LONGEST_SLEEP = timedelta(seconds=1)
-"""Another process on the same database may have made something due."""
-
-PAUSE_AFTER_ERROR = timedelta(seconds=1)
 
 
 class Ticker:
@@ -37,23 +32,20 @@ class Ticker:
         self._terms = terms or Terms()
         self._line = Line(driver, self._terms, service.clock, self._take)
         service.standing = self._line.standing
-        self._stopping = threading.Event()
         self._answers: deque[ticking.Report] = deque()
         self._under_way: dict[str, Task] = {}
         self._lost: set[str] = set()
         """Operations under way that are no longer ours."""
-        self._thread = threading.Thread(target=self._run, name="ticker", daemon=True)
+        self._loop = Loop("tick", self._once, service.nudge)
         self._renewal = Repeating(renew_every, self._renew)
         self._upkeep = Repeating(upkeep.INTERVAL, lambda: upkeep.keep_up(service))
 
     def start(self) -> None:
-        self._thread.start()
+        self._loop.start()
 
     def stop(self) -> None:
         """Let drivers end what is under way; the rest goes on after the next start, or in another process."""
-        self._stopping.set()
-        self._service.nudge.set()
-        self._thread.join()
+        self._loop.stop()
         self._line.stop()
         try:
             ticking.tick(self._service, list(self._answers))
@@ -61,22 +53,9 @@ class Ticker:
         except errors.NotbeforeError as error:
             log.warning("What drivers answered last could not be kept", action="tick.unkept", error=str(error))
 
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                idle = self._once()
-            except errors.UnavailableError as error:
-                log.warning("The store is unavailable", action="tick.unavailable", error=str(error))
-                idle = PAUSE_AFTER_ERROR
-            except Exception:
-                log.exception("Tick failed", action="tick.failed")
-                idle = PAUSE_AFTER_ERROR
-            self._service.nudge.wait(idle.total_seconds())
-
     def _once(self) -> timedelta:
         """Tick once; gives how long nothing is due."""
         service = self._service
-        service.nudge.clear()
         self._renewal.run_if_due()
         self._upkeep.run_if_due()
         self._tell_those_who_wait()
@@ -90,10 +69,7 @@ class Ticker:
             self._under_way[task.operation] = task
             self._lost.discard(task.operation)
             self._line.enter(task)
-        due = ticking.next_due(service)
-        if due is None:
-            return LONGEST_SLEEP
-        return max(timedelta(0), min(due - service.clock.now(), LONGEST_SLEEP))
+        return time_until(ticking.next_due(service), service.clock.now())
 
     def _take(self, task: Task, outcome: Outcome) -> None:
         self._answers.append(ticking.Report(operation=task.operation, attempt=task.attempt, outcome=outcome))

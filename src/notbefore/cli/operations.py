@@ -99,5 +99,6 @@ def show(session: Session, operation: View) -> None:
             "failures": operation["failures"],
             "by": operation["by"],
             "reason": operation["reason"],
+            "rollout": operation["rollout"],
         }
     )

@@ -146,6 +146,7 @@ class Operation(Shown):
     ended_at: datetime | None
     by: str
     reason: str
+    rollout: str | None
     targets: dict[str, str]
     attempt: int
     failures: dict[str, str]

@@ -63,6 +63,7 @@ _OPERATION_VIEW: Example = {
     "ended_at": None,
     "by": "operator:admin",
     "reason": "new kernel",
+    "rollout": None,
     "targets": {},
     "attempt": 0,
     "failures": {},

@@ -105,6 +105,7 @@ def operation(operation: Operation, events: list[Event]) -> View:
         "ended_at": moment(operation.ended_at),
         "by": operation.by,
         "reason": operation.reason,
+        "rollout": operation.rollout,
         "targets": dict(operation.targets),
         "attempt": operation.attempt,
         "failures": dict(operation.failures),

@@ -282,7 +282,7 @@ def test_conflicts_tell_the_state_that_conflicts() -> None:
 
 CONFLICTS = [
     ("POST /v1/hosts", {"name": "rack1-01"}, {"host": "rack1-01", "cordoned": False}),
-    ("DELETE /v1/hosts/rack1-01", None, {"host": "rack1-01", "vms": 1}),
+    ("DELETE /v1/hosts/rack1-01", None, {"host": "rack1-01", "vms": 1, "such_as": ["web-0"]}),
     (
         "POST /v1/groups",
         {"name": "web", "kind": "cloud-service"},

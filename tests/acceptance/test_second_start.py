@@ -268,7 +268,7 @@ def test_secrets_are_never_logged(tmp_path: Path) -> None:
     secret.write_text("a-secret-of-the-proxies\n")
     flags = ("--proxy-trusted", "127.34.4.0/24", "--proxy-secret-file", str(secret), "--log-level", "debug", "--demo")
     with serving(tmp_path, *flags) as server:
-        made = server.post("/v1/tokens", {"name": "ada"})["token"]
+        made = server.post("/v1/tokens", {"name": "ada", "role": "admin"})["token"]
         for token in (made, made + "x", "wrong-token-entirely"):
             ask(server.operators, "GET", "/v1/hosts", headers={"Authorization": f"Bearer {token}"})
         for proof in ("0" * 64, "not-even-hex"):

@@ -206,7 +206,7 @@ def test_a_body_that_keeps_coming_has_more_time(control: Control, monkeypatch: p
 
 def test_one_token_cannot_have_everything_under_way(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auth, "MOST_OF_ONE", 2)
-    other = control.post("/v1/tokens", {"name": "other"})["token"]
+    other = control.post("/v1/tokens", {"name": "other", "role": "admin"})["token"]
     with connect(control) as first, connect(control) as second:
         for connection in (first, second):
             connection.sendall(HELD % control.token.encode())

@@ -138,7 +138,7 @@ def test_what_is_shown_is_what_is_documented(fleet: Control) -> None:
     documented.Group.model_validate(fleet.get("/v1/groups/web"))
     documented.Fleet.model_validate(fleet.get("/v1/fleet"))
     documented.Page[documented.Token].model_validate(fleet.get("/v1/tokens"))
-    documented.NewToken.model_validate(fleet.post("/v1/tokens", {"name": "x"}))
+    documented.NewToken.model_validate(fleet.post("/v1/tokens", {"name": "x", "role": "admin"}))
 
 
 def test_what_is_exported_can_be_applied(fleet: Control) -> None:

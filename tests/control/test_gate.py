@@ -35,7 +35,7 @@ def test_two_tokens_in_one_request_are_none(unchanged: Control) -> None:
 
 
 def test_a_token_from_its_making_to_its_end(control: Control) -> None:
-    made = control.post("/v1/tokens", {"name": "ci"})
+    made = control.post("/v1/tokens", {"name": "ci", "role": "admin"})
     assert control.ask("GET", "/v1/hosts", token=made["token"]).status == 200
     listed = {token["name"]: token for token in control.get("/v1/tokens")["items"]}
     assert listed["ci"]["last_used_at"] is not None

@@ -111,7 +111,7 @@ def test_what_fails_during_an_export_breaks_it_off(told: Control, monkeypatch: p
 def test_an_export_breaks_off_when_the_token_is_revoked(told: Control, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "MANY", 1)
     reads = count()
-    made = told.post("/v1/tokens", {"name": "leaving"})
+    made = told.post("/v1/tokens", {"name": "leaving", "role": "admin"})
 
     def revoking() -> AbstractContextManager[Reader]:
         if next(reads) == 6:

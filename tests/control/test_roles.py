@@ -300,8 +300,18 @@ def test_tokens_over_the_api(control: Control) -> None:
     for body in (
         {"name": "t", "role": "tenant"},
         {"name": "t", "role": "admin", "scopes": "web"},
-        {"name": "t", "expires_in": "soon"},
-        {"name": "t", "expires_in": 90},
+        {"name": "t"},
+        {"name": "t", "role": "admin", "expires_in": "soon"},
+        {"name": "t", "role": "admin", "expires_in": 90},
         {"name": "t", "role": "king"},
     ):
         assert control.ask("POST", "/v1/tokens", body).status == 400, body
+
+
+def test_what_is_done_to_tokens_is_told_to_administrators_alone(control: Control, secrets: dict[str, str]) -> None:
+    for who, secret in secrets.items():
+        page = control.ask("GET", "/v1/history?action=token.&limit=1", token=secret).json["items"]
+        export = control.ask("GET", "/v1/history/export?action=token.", token=secret).body
+        assert (bool(page), bool(export)) == (who == "admin",) * 2, who
+        if who in OVERSEERS:
+            assert (b'"token.created"' in _streamed(control, secret)) == (who == "admin"), who

@@ -145,7 +145,7 @@ def test_a_token_of_some_scopes_is_told_of_those(fleet: Control) -> None:
 
 
 def test_it_ends_when_the_token_is_revoked(control: Control) -> None:
-    made = control.post("/v1/tokens", {"name": "other"})
+    made = control.post("/v1/tokens", {"name": "other", "role": "admin"})
     with streaming(control, token=made["token"]) as stream:
         control.ask("DELETE", f"/v1/tokens/{made['id']}")
         assert not [block for block in stream.blocks() if block[0].startswith("id:")]
@@ -153,7 +153,7 @@ def test_it_ends_when_the_token_is_revoked(control: Control) -> None:
 
 def test_heartbeats_show_that_it_lives_and_find_out_who_may_no_longer_read(tmp_path: Path) -> None:
     with running(tmp_path, heartbeat=0.02) as control:
-        made = control.post("/v1/tokens", {"name": "other"})
+        made = control.post("/v1/tokens", {"name": "other", "role": "admin"})
         with streaming(control, "?action=nothing", token=made["token"]) as stream:
             assert [next(stream.blocks()) for _ in range(3)][1:] == [[": alive"], [": alive"]]
             with control.service.store.write() as transaction:

@@ -43,6 +43,7 @@ OFTEN = {
         journal._page(frozenset({"vm", "before"}), True),
         "COVERING INDEX journal_operation (operation=? AND event=? AND position<?)",
     ),
+    "entries by somebody": (journal._page(frozenset({"author"}), True), "journal_author"),
     "entries of an operation": (journal._page(frozenset({"operation"}), True), "journal_operation"),
     "a moment in the journal": (journal._FIRST_SINCE, "INTEGER PRIMARY KEY"),
 }

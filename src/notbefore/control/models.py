@@ -272,7 +272,7 @@ class Replay(Request):
 
 class NewToken(Request):
     name: TokenName
-    role: Role = Role.ADMIN
+    role: Role
     scopes: Annotated[LongText | None, Field(examples=["web-*,vm:db"])] = None
     """Whose VMs, groups and events; needed for a tenant, possible for a viewer."""
     expires_in: Annotated[Duration | None, Field(examples=["90d"])] = None

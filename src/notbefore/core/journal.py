@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+SYSTEM = "system"
+"""Who does what nobody asked for."""
+
 ACTIONS = frozenset(
     f"{noun}.{what}"
     for noun, things in {
@@ -23,6 +26,8 @@ ACTIONS = frozenset(
     for what in things.split()
 )
 """All that is ever noted."""
+OF_TOKENS = "token."
+"""How what is for administrators alone begins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 from notbefore.core import errors, selecting
-from notbefore.core.journal import ACTIONS, Entry
+from notbefore.core.journal import ACTIONS, OF_TOKENS, Entry
 from notbefore.core.operations import Status
 from notbefore.store.subscriptions import Subscription
 
@@ -63,6 +63,7 @@ class Wanted:
     def __contains__(self, entry: object) -> bool:
         return (
             isinstance(entry, Entry)
+            and not entry.action.startswith(OF_TOKENS)
             and (not self._types or any(fnmatchcase(type_of(entry.action), pattern) for pattern in self._types))
             and (self._scopes is None or entry.scope in self._scopes)
             and (not self._statuses or status(entry) in self._statuses)

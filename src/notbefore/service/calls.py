@@ -8,10 +8,9 @@ from typing import Any
 import msgspec
 
 from notbefore import garbage
-from notbefore.core import errors
+from notbefore.core import errors, journal
 from notbefore.core.draft import World
 from notbefore.core.roles import EVERYTHING, Access
-from notbefore.service import context
 from notbefore.service.context import Service, Session
 from notbefore.store.contract import Reader
 
@@ -39,7 +38,7 @@ class Call:
         return replace(self, reason=reason) if reason else self
 
 
-SYSTEM = Call(actor=context.SYSTEM)
+SYSTEM = Call(actor=journal.SYSTEM)
 
 
 def recalled(reader: Reader, call: Call, now: datetime) -> View | None:

@@ -13,6 +13,7 @@ from notbefore.clock import Clock
 from notbefore.core import delay, errors
 from notbefore.core.draft import Changes, Draft, World
 from notbefore.core.driving import Standing
+from notbefore.core.journal import SYSTEM
 from notbefore.core.operations import Status
 from notbefore.core.timing import Timing
 from notbefore.outgoing import Outgoing
@@ -41,9 +42,6 @@ COMMIT_SHARE = 0.5
 """The part of an allowance that is kept for the commit itself."""
 
 CLOCK_TOLERANCE = timedelta(minutes=5)
-
-SYSTEM = "system"
-"""Who does what nobody asked for."""
 
 
 class Session:

@@ -18,10 +18,11 @@ from sqlalchemy import (
     func,
     literal_column,
     select,
+    text,
     union,
 )
 
-from notbefore.core.journal import Entry
+from notbefore.core.journal import SYSTEM, Entry
 from notbefore.core.selecting import Selector
 from notbefore.store import moments, schema
 from notbefore.store.listing import WILD
@@ -54,6 +55,8 @@ _FILTERS: dict[str, ColumnElement[bool]] = {
     "action": _J.action == bindparam("action"),
     "actions": func.substr(_J.action, 1, func.length(bindparam("actions", type_=schema.NAME)))
     == bindparam("actions", type_=schema.NAME),
+    "without": func.substr(_J.action, 1, func.length(bindparam("without", type_=schema.NAME)))
+    != bindparam("without", type_=schema.NAME),
     "scope": _J.scope == bindparam("scope"),
     # Every event is of an operation, by which its entries are found.
     "event": (_J.event == bindparam("event"))
@@ -62,7 +65,9 @@ _FILTERS: dict[str, ColumnElement[bool]] = {
     "host": _J.host == bindparam("host"),
     "rollout": (_J.rollout == bindparam("rollout"))
     | _J.operation.in_(select(_O.id).where(_O.rollout == bindparam("rollout"))),
-    "author": _J.author == bindparam("author"),
+    # In the words of the index, without which it would not be used; what the service did itself is everywhere.
+    "author": (_J.author == bindparam("author")) & text(schema.BY_SOMEBODY),
+    "system": _J.author == bindparam("system"),
     "authors": (_J.author == bindparam("authors"))
     | (
         func.substr(_J.author, 1, func.length(bindparam("authors", type_=schema.NAME)) + 1)
@@ -125,6 +130,8 @@ def page(
     if seen is not None and ":" not in given.get("author", ":"):
         # To whoever sees some scopes alone, others are shown by what they are.
         given["authors"] = given.pop("author")
+    if given.get("author") == SYSTEM:
+        given["system"] = given.pop("author")
     rows = (_rows_of_vm if "vm" in given else _rows)(session, limit, newest_first, given, seen)
     return [(row[0], _entry(row)) for row in rows]
 

@@ -60,7 +60,12 @@ _COUNTS = Query(
 )
 _AWAITED = Query(
     select(_S.rollout, _S.host)
-    .where(_S.rollout.in_(select(_R.id).where(_LIVE, _R.kind == bindparam("kind"))), Among(_S.host, "names"))
+    .where(
+        _S.rollout.in_(
+            select(_R.id).where(_LIVE, _R.kind == bindparam("kind"), _R.status != RolloutStatus.CANCELING.value)
+        ),
+        Among(_S.host, "names"),
+    )
     .where(or_(_S.status == StopStatus.WAITING.value, _S.status == StopStatus.UNDER_WAY.value))
     .order_by(_S.rollout, _S.host)
     .limit(bindparam("limit"))
@@ -167,7 +172,7 @@ class Rollouts:
         return {(turn, StopStatus(status)): count for turn, status, count in rows}
 
     def awaited(self, kind: Kind, hosts: Collection[str]) -> tuple[str, str] | None:
-        """A live rollout of this kind and one of these hosts that it has still to see to."""
+        """A rollout of this kind that goes on, and one of these hosts that it has still to see to."""
         row = self._session.row(_AWAITED, kind=kind.value, names=list(hosts), limit=1)
         return None if row is None else (row[0], row[1])
 

@@ -90,6 +90,7 @@ class SqlReader:
         since: datetime | None = None,
         until: datetime | None = None,
         seen: Selector | None = None,
+        without: str | None = None,
     ) -> list[tuple[int, Entry]]:
         return journal.page(
             self._session,
@@ -109,6 +110,7 @@ class SqlReader:
                 "vm": vm,
                 "rollout": rollout,
                 "author": by,
+                "without": without,
             },
         )
 

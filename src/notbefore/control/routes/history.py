@@ -12,9 +12,10 @@ from pydantic import AfterValidator, AwareDatetime, BeforeValidator, StrictBool
 
 from notbefore.control import documented, exporting, models
 from notbefore.control.answers import Answer
-from notbefore.control.asking import CallOf, SeenOf, ServiceOf, StillAllowed
+from notbefore.control.asking import AskedOf, CallOf, SeenOf, ServiceOf, StillAllowed
 from notbefore.control.routing import LIMIT, Limit, Word, needs, router, says
 from notbefore.core import errors
+from notbefore.core.journal import OF_TOKENS
 from notbefore.core.roles import Need
 from notbefore.service import history, pruning
 from notbefore.service.calls import View
@@ -50,6 +51,7 @@ class Prune(models.Request):
 
 
 async def _filters(
+    asked: AskedOf,
     action: Annotated[Word | None, Query(description="Such as `event.approved`; `event.` means all of them.")] = None,
     scope: Annotated[Word | None, Query(description="`group:NAME` or `vm:NAME`.")] = None,
     event: Annotated[Word | None, Query()] = None,
@@ -74,6 +76,7 @@ async def _filters(
         "by": by,
         "since": since,
         "until": until,
+        "without": None if asked.caller.access.may(Need.ADMINISTER) else OF_TOKENS,
     }
 
 

@@ -14,7 +14,7 @@ from notbefore.control.asking import AskedOf, ServiceOf, StillAllowed
 from notbefore.control.routing import Word, needs, router
 from notbefore.control.tail import Line, Tail, line
 from notbefore.core import errors
-from notbefore.core.journal import Entry
+from notbefore.core.journal import OF_TOKENS, Entry
 from notbefore.core.roles import Need
 from notbefore.service.context import Service
 from notbefore.service.tokens import Caller
@@ -105,9 +105,12 @@ def stream_history(
     """What happens, as it happens: each entry of the history behind a position, or from now on."""
     position = _position(service, after if last_event_id is None else _number(last_event_id))
 
+    administers = asked.caller.access.may(Need.ADMINISTER)
+
     def wanted(entry: Entry) -> bool:
         return (
-            (action is None or entry.action == action or (action.endswith(".") and entry.action.startswith(action)))
+            (administers or not entry.action.startswith(OF_TOKENS))
+            and (action is None or entry.action == action or (action.endswith(".") and entry.action.startswith(action)))
             and scope in (None, entry.scope)
             and (event is None or entry.event == event.upper())
         )

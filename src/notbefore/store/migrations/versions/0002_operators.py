@@ -53,7 +53,7 @@ def _index_journal() -> None:
     for indexed in ("scope", "host", "vm", "rollout"):
         _create_partial_index(f"journal_{indexed}", "journal", indexed, "position")
     _create_partial_index("journal_operation", "journal", "operation", "event", "position", "vm")
-    named = text("author <> ''")
+    named = text("author <> 'system'")
     op.create_index("journal_author", "journal", ["author", "position"], sqlite_where=named, postgresql_where=named)
 
 

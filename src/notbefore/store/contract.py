@@ -103,7 +103,7 @@ class Reader(Protocol):
     ) -> list[tuple[int, Entry]]:
         """Entries with `after` < position < `before` and `since` <= at < `until` that match every filter given.
 
-        An `action` that ends in `.` matches all that begin so, and `without` leaves those out. Of a VM is what names it,
+        An `action` that ends in `.` matches all that begin so; `without` leaves such out. Of a VM is what names it,
         what is of an event that named it, and what is of an operation that named it but of none of its events. `seen`:
         of these scopes only. `data` comes back as plain JSON values.
         """

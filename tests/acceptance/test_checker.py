@@ -122,7 +122,7 @@ def test_notice_is_shortened_by_speed() -> None:
 
 
 def _cancel(story: Story) -> Story:
-    return story.rollout(hosts="a,c").announce("a").say("canceled").announce("c")
+    return story.rollout(hosts="a,c").announce("a").say("canceling").announce("c")
 
 
 def _move(story: Story, to: str, source: str = "a") -> Story:

@@ -133,10 +133,11 @@ class Site:
         occupancy: dict[str, int] = {}
         awaiting: set[str] = set()
         if targets:
-            busy = {o.host for o in self.live() if o.kind.traits.planned}
+            busy = {o.host for o in self.live() if o.kind.traits.keeps_others_away}
             open_hosts = [h.name for h in state.hosts.values() if not h.cordoned and h.name not in busy]
             occupancy = {name: sum(vm.host == name for vm in state.vms.values()) for name in open_hosts}
-            awaiting = {stop.host for stop in self.stops.values() if stop.status is StopStatus.WAITING}
+            awaiting = {o.host for o in self.live() if o.kind.traits.planned and o.kind.traits.moves}
+            awaiting |= {stop.host for stop in self.stops.values() if stop.status is StopStatus.WAITING}
         parts_of = {rollout for o in known if (rollout := state.operations[o].rollout)}
         budgeted = [key for key in keys & state.scopes.keys() if budgets.has_budget(state.scopes[key].policy)]
         return World(

@@ -222,7 +222,7 @@ def closure(everything: World, wanted: Wanted) -> dict[str, Any]:
     if wanted.members or wanted.targets:
         groups = {key for key in scopes if everything.scopes[key].kind is not ScopeKind.STANDALONE}
         found |= {each.name for each in vms if each.scope in groups}
-    busy = {each.host for each in operations if each.status.live and each.kind.traits.planned}
+    busy = {each.host for each in operations if each.status.live and each.kind.traits.keeps_others_away}
     free = {each.name for each in everything.hosts.values() if not each.cordoned} - busy if wanted.targets else set()
     return {
         "hosts": (hosts | free) & everything.hosts.keys(),

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.store.samples import MINUTE, NOW, changes, event, keep, operation, scope
 
+from notbefore.core import errors
 from notbefore.core.operations import Event, EventType, Kind, Operation, Source, Status
 from notbefore.store.contract import Store
 
@@ -231,7 +232,8 @@ def test_pages_of_operations(store: Store) -> None:
         assert reader.list_operations(None, 9, False) == [third]
         assert reader.list_operations(None, 9, None, host="b") == [second]
         assert reader.list_operations("z", 9, None, host="a", kind=Kind.HOST_UPDATE) == [third]
-        assert reader.list_operations("ghost", 9, None) == []
+        with pytest.raises(errors.RefusedError, match="the list has no 'ghost' to go on behind"):
+            reader.list_operations("ghost", 9, None)
 
 
 def test_pages_of_events(store: Store) -> None:

@@ -22,9 +22,9 @@ class World:
     operations: dict[str, Operation] = field(default_factory=dict)
     events: dict[str, Event] = field(default_factory=dict)
     occupancy: dict[str, int] = field(default_factory=dict)
-    """VMs on each host that could take more: neither cordoned nor in planned maintenance; loaded only for moves."""
+    """VMs on each host that could take more: neither cordoned nor to be updated or rebooted; loaded only for moves."""
     awaiting: set[str] = field(default_factory=set)
-    """Hosts that wait for their turn in a rollout; loaded only for moves."""
+    """Hosts that are being emptied, or wait for their turn in a rollout; loaded only for moves."""
     addresses: dict[str, str] = field(default_factory=dict)
     """Which VM is known by an address or a vmId (in lower case); loaded for those that a command names."""
     awaited_elsewhere: set[str] = field(default_factory=set)

@@ -44,7 +44,7 @@ def end(draft: Draft, operation: Operation, status: Status) -> None:
     for name in operation.vms:
         if name in draft.world.vms:
             _look_again_at_those_waiting_for(draft, name)
-    if operation.kind.traits.planned:
+    if operation.kind.traits.keeps_others_away:
         # Its host may take VMs again.
         draft.make_room()
     if operation.kind.traits.removes:

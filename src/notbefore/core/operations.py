@@ -74,6 +74,11 @@ class Traits:
     moves: bool = False
     removes: bool = False
 
+    @property
+    def keeps_others_away(self) -> bool:
+        """Acts on the host itself: who came there meanwhile would be hit and not told."""
+        return self.planned and not self.moves
+
 
 TRAITS: Mapping[Kind, Traits] = {
     Kind.RESTART: Traits(

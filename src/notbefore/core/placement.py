@@ -31,12 +31,12 @@ def require_sound(draft: Draft, scope: str) -> None:
 def choose(draft: Draft, operation: Operation, vms: Iterable[str]) -> Mapping[str, str]:
     """A target for each VM that has one: the emptiest host that may take it and keeps the domains apart.
 
-    One that waits for its turn in a rollout comes last: who goes there is disturbed twice.
+    One that is being emptied, or waits for its turn in a rollout, comes last: who goes there is disturbed twice.
     """
     candidates = sorted(
         (host in draft.world.awaiting, count, host)
         for host, count in draft.world.occupancy.items()
-        if host != operation.host and not draft.host(host).cordoned and maintenance_of(draft, host) is None
+        if host != operation.host and not draft.host(host).cordoned
     )
     chosen: dict[str, str] = {}
     for name in vms:
@@ -52,8 +52,8 @@ def choose(draft: Draft, operation: Operation, vms: Iterable[str]) -> Mapping[st
 
 
 def maintenance_of(draft: Draft, host: str) -> Operation | None:
-    """Planned maintenance that is announced for a host, or under way: who came there now would not be told of it."""
-    return next((each for each in draft.live_operations_on(host) if each.kind.traits.planned), None)
+    """Maintenance of the host itself, announced or under way: who came there now would be hit and was not told."""
+    return next((each for each in draft.live_operations_on(host) if each.kind.traits.keeps_others_away), None)
 
 
 def arriving_at(draft: Draft, host: str) -> list[tuple[Operation, list[str]]]:

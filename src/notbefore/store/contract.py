@@ -53,7 +53,7 @@ class Reader(Protocol):
         Each such host comes with all its VMs and live operations; each scope named, of those VMs, or of an event of
         those operations, with its live events; each event with its operation, each operation with all its events.
         `members` adds all VMs of the groups among those scopes; `targets` does too, adds every host that is neither
-        cordoned nor in planned maintenance with its occupancy, and tells which hosts wait for their turn in a rollout.
+        cordoned nor to be updated or rebooted with its occupancy, and tells which others await maintenance.
         `addresses` tells which VM is known by each, and brings that VM alone. Operations come with their rollout, and
         scopes with a budget with their size.
         """

@@ -36,7 +36,7 @@ _O = schema.operations.c
 _MAINTAINED = exists(
     select(_O.id)
     .where(_O.host == _H.name, _O.ended_at.is_(None))
-    .where(or_(*(_O.kind == kind.value for kind in Kind if kind.traits.planned)))
+    .where(or_(*(_O.kind == kind.value for kind in Kind if kind.traits.keeps_others_away)))
     .correlate(schema.hosts)
 )
 TARGETS = Query(
@@ -47,7 +47,7 @@ TARGETS = Query(
 )
 EMPTIER = Query(
     select(_H.name)
-    .where(_H.cordoned.is_(False))
+    .where(_H.cordoned.is_(False), ~_MAINTAINED)
     .order_by(case((exists(select(_V.name).where(_V.host == _H.name)), 1), else_=0), _H.name)
     .limit(bindparam("limit"))
 )

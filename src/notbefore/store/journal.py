@@ -18,7 +18,6 @@ from sqlalchemy import (
     func,
     literal_column,
     select,
-    text,
     union,
 )
 
@@ -66,7 +65,7 @@ _FILTERS: dict[str, ColumnElement[bool]] = {
     "rollout": (_J.rollout == bindparam("rollout"))
     | _J.operation.in_(select(_O.id).where(_O.rollout == bindparam("rollout"))),
     # In the words of the index, without which it would not be used; what the service did itself is everywhere.
-    "author": (_J.author == bindparam("author")) & text(schema.BY_SOMEBODY),
+    "author": (_J.author == bindparam("author")) & (_J.author != literal_column(f"'{SYSTEM}'")),
     "system": _J.author == bindparam("system"),
     "authors": (_J.author == bindparam("authors"))
     | (

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from functools import cache
 
 import msgspec
-from sqlalchemy import bindparam, func, or_, select, update
+from sqlalchemy import bindparam, func, or_, select, union, update
 
 from notbefore.core.operations import Kind, Operation
 from notbefore.core.rollouts import Options, Rollout, RolloutStatus, Stop, StopStatus, Verdict
@@ -82,9 +82,15 @@ _OPERATIONS = Query(
 )
 
 AWAITING = Query(
-    select(_S.host).where(_S.status == StopStatus.WAITING.value, _S.rollout.in_(select(_R.id).where(_LIVE))).distinct()
+    union(
+        select(_O.host).where(
+            _O.ended_at.is_(None),
+            or_(*(_O.kind == kind.value for kind in Kind if kind.traits.planned and kind.traits.moves)),
+        ),
+        select(_S.host).where(_S.status == StopStatus.WAITING.value, _S.rollout.in_(select(_R.id).where(_LIVE))),
+    )
 )
-"""Hosts that wait for their turn in a rollout."""
+"""Hosts that are being emptied, or wait for their turn in a rollout."""
 
 
 class _Options(msgspec.Struct, frozen=True, omit_defaults=True):

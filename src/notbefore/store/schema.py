@@ -157,8 +157,6 @@ events = Table(
     _index_of_live("events_live_created", "created_at", "id"),
 )
 
-BY_SOMEBODY = "author <> 'system'"
-
 # Positions are given by the one writer, not by a sequence: they have no gaps and follow the order of commits.
 journal = Table(
     "journal",
@@ -185,8 +183,8 @@ journal = Table(
         "journal_author",
         "author",
         "position",
-        sqlite_where=text(BY_SOMEBODY),
-        postgresql_where=text(BY_SOMEBODY),
+        sqlite_where=text("author <> 'system'"),
+        postgresql_where=text("author <> 'system'"),
     ),
 )
 

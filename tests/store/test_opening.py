@@ -254,3 +254,38 @@ def test_a_backup_that_fails_leaves_nothing_behind(sqlite_path: Path, tmp_path: 
 def test_postgresql_has_its_own_backup(postgres_store: Store, tmp_path: Path) -> None:
     with pytest.raises(errors.RefusedError, match="pg_dump"):
         postgres_store.backup(tmp_path / "backup.db")
+
+
+OLD = (
+    "INSERT INTO operations (id, kind, host, vms, status, created_at, not_before, ended_at, held, attempt, author,"
+    " reason) VALUES ('o', 'host-update', 'a', '[\"web-0\", \"db\"]', 'Completed', 1, 2, 3, false, 0, 'operator:ada', '')",
+    "INSERT INTO events (id, operation, scope, resources, update_domain, type, source, description, duration, status,"
+    " created_at, not_before, implied, ended_at)"
+    " VALUES ('E', 'o', 'group:web', '[\"web-0\"]', 0, 'Freeze', 'Platform', '', 9, 'Completed', 1, 2, false, 3)",
+    "INSERT INTO journal (position, at, action, author, operation) VALUES (1, 1, 'operation.scheduled', '', 'o')",
+    "INSERT INTO journal (position, at, action, author, scope, event, operation)"
+    " VALUES (2, 1, 'event.scheduled', '', 'group:web', 'E', 'o')",
+    "INSERT INTO tokens (id, name, role, digest, created_at) VALUES ('t', 'ada', 'admin', 'd', 1)",
+)
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+def test_what_the_first_release_kept_is_there_and_found_by_vm(
+    database: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    url = f"sqlite:///{tmp_path / 'old.db'}" if database == "sqlite" else request.getfixturevalue("postgres_url")
+    open_store(url, migrate=True, known=revisions.Revisions(names=("0001",))).close()
+    driver = "sqlite" if database == "sqlite" else "postgresql+psycopg"
+    engine = create_engine(make_url(url).set(drivername=driver))
+    with engine.begin() as connection:
+        for statement in OLD:
+            connection.exec_driver_sql(statement)
+    engine.dispose()
+    store = open_store(url, migrate=True)
+    with store.read() as reader:
+        assert [entry.action for _, entry in reader.journal(vm="web-0")] == ["operation.scheduled", "event.scheduled"]
+        assert [entry.action for _, entry in reader.journal(vm="db")] == ["operation.scheduled"]
+        assert [event.id for event in reader.list_events(None, 9, None, vm="web-0")] == ["E"]
+        (token,) = reader.list_tokens(None, 9)
+        assert (token.role, token.selector, token.expires_at) == ("admin", None, None)
+    store.close()

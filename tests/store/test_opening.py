@@ -258,7 +258,7 @@ def test_postgresql_has_its_own_backup(postgres_store: Store, tmp_path: Path) ->
 
 OLD = (
     "INSERT INTO operations (id, kind, host, vms, status, created_at, not_before, ended_at, held, attempt, author,"
-    " reason) VALUES ('o', 'host-update', 'a', '[\"web-0\", \"db\"]', 'Completed', 1, 2, 3, false, 0, 'operator:ada', '')",
+    " reason) VALUES ('o', 'host-update', 'a', '[\"web-0\", \"db\"]', 'Completed', 1, 2, 3, false, 0, 'ada', '')",
     "INSERT INTO events (id, operation, scope, resources, update_domain, type, source, description, duration, status,"
     " created_at, not_before, implied, ended_at)"
     " VALUES ('E', 'o', 'group:web', '[\"web-0\"]', 0, 'Freeze', 'Platform', '', 9, 'Completed', 1, 2, false, 3)",

@@ -392,7 +392,7 @@ def test_a_client_that_reads_slowly_is_not_cut_off() -> None:
     with running(options=Options(rate=None, limits=limits)) as server, server.connect() as client:
         # Few and long: making the document must not take longer than the limit, also on a busy machine.
         long = replace(EVENT, description="x" * 6000)
-        events = [replace(long, id=f"C7061BAC-AFDC-4513-B24B-{number:012X}") for number in range(2000)]
+        events = [replace(long, id=f"C7061BAC-AFDC-4513-B24B-{number:012X}") for number in range(4000)]
         server.show(3, *events)
         server.settle()
         client.send(request())

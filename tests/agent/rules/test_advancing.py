@@ -13,6 +13,7 @@ from notbefore.agent.rules.handling import Match, Phase, Rule
 from notbefore.agent.rules.saga import Progress, State, busy_elsewhere, less_urgent, memo, owed
 
 PREPARE, ON_STARTED, RECOVER, UNDO = Phase
+PEERS = Policy(peer_timeout=timedelta(seconds=30))
 THERE_AND_BACK = frozenset({PREPARE, RECOVER, UNDO})
 
 
@@ -183,6 +184,35 @@ def test_gone_after_an_approval_was_sent() -> None:
     story.die()
     story.listed = None
     assert story.begun() == ["recover drain"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "resources", "phase"),
+    [
+        (PEERS, ("web-0", "web-1"), "recover drain"),
+        (PEERS, ("web-0",), "recover drain"),
+        (replace(PEERS, approves=False), ("web-0", "web-1"), "undo drain"),
+        (Policy(), ("web-0", "web-1"), "undo drain"),
+    ],
+)
+def test_gone_when_it_was_ready_and_a_peer_may_have_approved(
+    policy: Policy, resources: tuple[str, ...], phase: str
+) -> None:
+    story = Story(policy=policy, at=event(resources=resources))
+    story.turn()
+    story.end(PREPARE)
+    story.turn()
+    story.die()
+    story.listed = None
+    assert story.begun() == [phase]
+
+
+def test_gone_before_it_was_ready_although_it_has_peers() -> None:
+    story = Story(policy=PEERS, at=event(resources=("web-0", "web-1")))
+    story.turn()
+    story.die()
+    story.listed = None
+    assert story.begun() == ["undo drain"]
 
 
 def test_gone_with_a_deadline_that_nobody_can_read() -> None:

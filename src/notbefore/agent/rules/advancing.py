@@ -183,7 +183,10 @@ class _Turn:
         """Recover if it may have happened, else undo."""
         saga, now = self.saga, self.view.now
         deadline = saga.event.deadline
-        happened = saga.started_at or saga.approving_at or deadline is None or now >= deadline
+        approved = saga.approving_at or (
+            saga.ready_at and approval.may_be_a_peers(self.view.policy, saga.event, self.view.names)
+        )
+        happened = saga.started_at or approved or deadline is None or now >= deadline
         state = State.RECOVERING if happened else State.UNDOING
         self.saga = replace(saga, state=state, gone_at=now)
         self._stop_all()

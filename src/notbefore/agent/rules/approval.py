@@ -36,7 +36,7 @@ def obstacle(
         return "ready; this agent is set never to approve"
     if event.type not in EVENT_TYPES:
         return f"not approved, as nobody here knows what {event.type!r} means"
-    others = [name for name in event.resources if not any(same_name(name, mine) for mine in names)]
+    others = _others(event, names)
     if not others:
         return ""
     if policy.peer_timeout is None:
@@ -50,6 +50,15 @@ def obstacle(
     if now < since + turn * policy.peer_timeout:
         return f"all are ready; {event.resources[0]} approves first"
     return ""
+
+
+def may_be_a_peers(policy: Policy, event: Event, names: Sequence[str]) -> bool:
+    """Whether others may approve this event once they are told that this VM is ready."""
+    return policy.approves and policy.peer_timeout is not None and bool(_others(event, names))
+
+
+def _others(event: Event, names: Sequence[str]) -> list[str]:
+    return [name for name in event.resources if not any(same_name(name, mine) for mine in names)]
 
 
 def _list(names: Sequence[str]) -> str:

@@ -152,7 +152,7 @@ def test_it_is_stopped_when_its_time_is_up_or_the_agent_asks(asked: bool) -> Non
 def test_it_is_asked_to_end_and_its_last_words_are_heard(tmp_path: Path) -> None:
     begun = tmp_path / "begun"
     outcome = sh(
-        "trap 'echo tidied up; exit 0' TERM; echo begun; : > \"$1\"; sleep 60 & wait",
+        "sleep 60 & trap 'echo tidied up; exit 0' TERM; echo begun; : > \"$1\"; wait",
         str(begun),
         given=stopped_with(begun),
         grace=10,
@@ -177,7 +177,8 @@ def test_work_that_comes_too_late_is_stopped_at_once() -> None:
 
 def test_what_a_stopped_program_started_has_its_time_to_end_too(tmp_path: Path) -> None:
     begun, done = tmp_path / "begun", tmp_path / "done"
-    worker = 'trap \'sleep 0.1; echo tidied > "$1"; exit\' TERM; : > "$0"; sleep 60 & wait'
+    # The sleep comes first: one that was born under the trap could miss the signal until it is a program of its own.
+    worker = 'sleep 60 & trap \'sleep 0.1; echo tidied > "$1"; exit\' TERM; : > "$0"; wait'
     outcome = sh(
         'sh -c "$1" "$2" "$3" >/dev/null 2>&1 & wait',
         worker,

@@ -5,11 +5,14 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.acceptance.running import PROGRAMS, uncovered, until
+from tests.acceptance.running import PROGRAMS, until
 
 from notbefore.cli.main import main
 from notbefore.conformance.handlers import running, situations
@@ -144,7 +147,7 @@ def test_whoever_ends_it_leaves_nothing_behind(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     handler = f"sh -c 'echo $$ >> {pids}; exec sleep 60'"
     command = [str(PROGRAMS / "notbefore"), "conformance", "--client", handler]
-    environment = {**uncovered(os.environ), "TMPDIR": str(tmp_path / "tmp")}
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp")}
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as run:
         until(lambda: pids.exists() and pids.read_text().count("\n") >= 2)
         run.terminate()
@@ -154,3 +157,23 @@ def test_whoever_ends_it_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list((tmp_path / "tmp").iterdir()) == []
     # Those that had not begun do not begin.
     assert len(pids.read_text().split()) <= 1 + (os.cpu_count() or 1)
+
+
+def test_who_is_interrupted_while_situations_are_being_given_out_ends_those_that_have_begun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Interrupted(ThreadPoolExecutor):
+        given = 0
+
+        def submit(self, fn: Callable[..., object], /, *args: object, **kwargs: object) -> "Future[Any]":
+            self.given += 1
+            if self.given == 2:
+                raise KeyboardInterrupt
+            return super().submit(fn, *args, **kwargs)
+
+    monkeypatch.setattr(running, "ThreadPoolExecutor", Interrupted)
+    handler = Handler(argv=["sleep", "60"], me="web-0", within=WITHIN)
+    found = situations.find("web-0", WITHIN, ["reboot", "redeploy"])
+    with pytest.raises(KeyboardInterrupt):
+        running.run(handler, found, Options(within=WITHIN), jobs=2, progress=lambda _: None)
+    assert handler.stopping.is_set()

@@ -27,8 +27,8 @@ def run(
     # The longest first, so that none of them is left alone at the end.
     longest_first = sorted(situations, key=lambda situation: situation.longest, reverse=True)
     with ThreadPoolExecutor(jobs, thread_name_prefix="situation") as pool:
-        futures = {situation.name: pool.submit(run.live_through, situation) for situation in longest_first}
         try:
+            futures = {situation.name: pool.submit(run.live_through, situation) for situation in longest_first}
             wait(futures.values(), return_when=FIRST_EXCEPTION)
             found = _results(futures)
         except BaseException:

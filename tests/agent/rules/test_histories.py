@@ -5,9 +5,10 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from tests.agent.rules.builders import ME, T0, after, event
 from tests.agent.rules.builders import rule as handler
 
@@ -155,9 +156,7 @@ class Lives(RuleBasedStateMachine):
                 assert not any(who == step.handler for _, _, who in self.running), "one event at a time"
                 if step.phase in (Phase.RECOVER, Phase.UNDO):
                     assert name not in self.document, "nothing is taken back while the event is listed"
-                    needed = [
-                        other for other in self.sagas.values() if other.state.ahead or other.state is State.STARTED
-                    ]
+                    needed = [other for other in self.sagas.values() if other.live and not other.state.returning]
                     assert not any(step.handler in other.prepared_by for other in needed), "nor what another needs"
                 else:
                     assert name in self.document
@@ -219,5 +218,6 @@ class Lives(RuleBasedStateMachine):
                 assert any(step.progress is not Progress.PASSED_ON for step in back)
 
 
-TestLives = Lives.TestCase
-TestLives.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+@pytest.mark.drawn
+def test_what_always_holds_holds_over_random_lives() -> None:
+    run_state_machine_as_test(Lives, settings=settings(max_examples=150, stateful_step_count=40, deadline=None))

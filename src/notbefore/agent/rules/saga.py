@@ -20,16 +20,8 @@ class State(StrEnum):
     DONE = "done"
 
     @property
-    def ahead(self) -> bool:
-        """The event has not started as far as we know."""
-        return self in AHEAD
-
-    @property
     def returning(self) -> bool:
         return self in (State.RECOVERING, State.UNDOING)
-
-
-AHEAD = frozenset({State.SEEN, State.PREPARING, State.PREPARED, State.APPROVED})
 
 
 class Progress(StrEnum):

@@ -1,13 +1,32 @@
 """Fixtures for all rooms."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Generator, Iterator
 
+import coverage
 import pytest
 import structlog
 
 from notbefore import logs
 
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # This process is measured. What it starts is not: that would be a third slower, and lost when it is killed.
+    for name in [name for name in os.environ if name.startswith("COVERAGE_")]:
+        del os.environ[name]
+
 pytest_plugins = ("tests.postgres", "tests.wheel")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    measuring = coverage.Coverage.current() if item.get_closest_marker("drawn") else None
+    if measuring:
+        measuring.stop()
+    try:
+        yield
+    finally:
+        if measuring:
+            measuring.start()
 
 
 @pytest.fixture(autouse=True)

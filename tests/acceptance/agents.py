@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tests.acceptance.running import DEADLINE, PROGRAMS, Said, ask, environment, run, uncovered, until
+from tests.acceptance.running import DEADLINE, PROGRAMS, Said, ask, environment, run, until
 
 DEFECTS = ("agent.defect", "poll.broken", "listen.broken")
 """What is logged when something is wrong with the agent itself."""
@@ -20,17 +20,14 @@ DEFECTS = ("agent.defect", "poll.broken", "listen.broken")
 class Agent:
     """One `agent run` after another, on the same configuration and state directory."""
 
-    def __init__(
-        self, home: Path, endpoint: str, config: str, *, covered: bool = True, before: Sequence[str] = (), **env: str
-    ) -> None:
+    def __init__(self, home: Path, endpoint: str, config: str, *, before: Sequence[str] = (), **env: str) -> None:
         self.home = home
         self.config = home / "agent.toml"
         self.state = home / "state"
         self.diary = home / "diary"
         """Where handlers of tests write what they do."""
         self.configure(config)
-        found = environment(home, NOTBEFORE_ENDPOINT=endpoint, DIARY=str(self.diary), **env)
-        self.env = found if covered else uncovered(found)
+        self.env = environment(home, NOTBEFORE_ENDPOINT=endpoint, DIARY=str(self.diary), **env)
         self._log = home / "agent.stderr"
         self._log.touch()
         self._seen = 0

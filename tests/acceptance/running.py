@@ -51,11 +51,6 @@ def environment(home: Path, **more: str) -> dict[str, str]:
     return {**kept, "PATH": path, "HOME": str(home), "NOTBEFORE_ENDPOINT": NOBODY, **more}
 
 
-def uncovered(found: Mapping[str, str]) -> dict[str, str]:
-    """Coverage of a process that will be killed is lost anyway, and only slows it down."""
-    return {name: value for name, value in found.items() if not name.startswith("COVERAGE_")}
-
-
 def run(*command: str, env: Mapping[str, str], seconds: float = DEADLINE) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command, env=env, timeout=seconds, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
@@ -99,10 +94,10 @@ def ask(
 class Server:
     """One `notbefore serve` after another, on the same directory and the same ports."""
 
-    def __init__(self, home: Path, *flags: str, covered: bool = True, before: Sequence[str] = ()) -> None:
+    def __init__(self, home: Path, *flags: str, before: Sequence[str] = ()) -> None:
         self.home = home
         self.data = home / ".local" / "share" / "notbefore"
-        self.env = environment(home) if covered else uncovered(environment(home))
+        self.env = environment(home)
         self.flags = list(flags)
         self.guests = self.operators = f"{HOST}:0"
         self.token = ""

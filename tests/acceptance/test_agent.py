@@ -41,7 +41,7 @@ def the_whole_way(home: Path, fleet: Fleet) -> None:
 def what_handlers_are_told(home: Path, fleet: Fleet) -> None:
     vm = fleet.alone()
     scripts = {phase: f'cat > "$DIARY.{phase}.json"; env > "$DIARY.{phase}"' for phase in ("prepare", "recover")}
-    with agent(home, vm.endpoint, command("facts", scripts, timeout="20s"), covered=False) as guest:
+    with agent(home, vm.endpoint, command("facts", scripts, timeout="20s")) as guest:
         event_id = vm.restart()
         guest.until_state("done")
         event = vm.event(event_id)
@@ -106,7 +106,7 @@ def of_two_events_one_is_ours(home: Path, fleet: Fleet) -> None:
 def acting_for_others(home: Path, fleet: Fleet) -> None:
     vm, other = fleet.pair()
     config = f'act_for = ["{other.name}"]\n' + diary()
-    with agent(home, vm.endpoint, config, covered=False) as guest:
+    with agent(home, vm.endpoint, config) as guest:
         event_id = other.restart()
         guest.until_done("prepare drain 1", "on_started drain 1", "recover drain 1")
         assert other.event(event_id)["approved_by"] == vm.name
@@ -116,7 +116,7 @@ def stages_up_and_down(home: Path, fleet: Fleet) -> None:
     vm = fleet.alone()
     phases = ("prepare", "recover")
     config = diary("traffic", phases, stage=1) + diary("database", phases, stage=2) + diary("cache", phases, stage=2)
-    with agent(home, vm.endpoint, config, covered=False) as guest:
+    with agent(home, vm.endpoint, config) as guest:
         guest.hold("prepare")
         vm.restart()
         guest.until_begun("prepare traffic 1")
@@ -131,7 +131,7 @@ def stages_up_and_down(home: Path, fleet: Fleet) -> None:
 def two_events_for_one_handler(home: Path, fleet: Fleet) -> None:
     """It is prepared for both, and comes back when neither needs it any more."""
     vm = fleet.alone()
-    with agent(home, vm.endpoint, NEVER + diary(), covered=False) as guest:
+    with agent(home, vm.endpoint, NEVER + diary()) as guest:
         first, second = vm.restart(), vm.maintain_host("host-update")
         until(lambda: guest.moves.count("prepared") == 2)
         assert guest.done == ["prepare drain 1", "prepare drain 1"]
@@ -146,7 +146,7 @@ def two_events_for_one_handler(home: Path, fleet: Fleet) -> None:
 def without_notice(home: Path, fleet: Fleet) -> None:
     """There is nothing to prepare and nothing to approve; what only wants to know is told."""
     vm = fleet.alone()
-    with agent(home, vm.endpoint, diary() + diary("look", ["recover"]), covered=False) as guest:
+    with agent(home, vm.endpoint, diary() + diary("look", ["recover"])) as guest:
         guest.until_logged("agent.named")
         vm.fail_host()
         guest.until_done("on_started drain 1", "recover look 1")
@@ -160,7 +160,7 @@ def a_clock_that_is_wrong(home: Path, fleet: Fleet) -> None:
     script = 'echo "$NOTBEFORE_SECONDS_LEFT" > "$DIARY"'
     with meddler(vm.place) as between:
         between.ahead = timedelta(hours=1)
-        with agent(home, between.url, command("tell", {"prepare": script}), covered=False) as guest:
+        with agent(home, between.url, command("tell", {"prepare": script})) as guest:
             guest.until_logged("agent.named")
             vm.restart_soon()
             guest.until_logged("approval.done")
@@ -185,7 +185,7 @@ def refused_at_first(home: Path, fleet: Fleet) -> None:
 
 def dropped_at_first(home: Path, fleet: Fleet) -> None:
     vm = fleet.alone()
-    with meddler(vm.place) as between, agent(home, between.url, diary(), covered=False) as guest:
+    with meddler(vm.place) as between, agent(home, between.url, diary()) as guest:
         between.fail_first(DroppedError)
         event_id = vm.restart()
         guest.until_logged("approval.failed")
@@ -196,7 +196,7 @@ def dropped_at_first(home: Path, fleet: Fleet) -> None:
 def never_answered_at_first(home: Path, fleet: Fleet) -> None:
     """It is asked again soon enough for a Preempt's thirty seconds."""
     vm = fleet.alone()
-    with meddler(vm.place) as between, agent(home, between.url, diary(), covered=False) as guest:
+    with meddler(vm.place) as between, agent(home, between.url, diary()) as guest:
         guest.until_logged("agent.named")
         between.fail_first(HeldError)
         vm.restart()
@@ -216,7 +216,7 @@ def at_once(home: Path, fleet: Fleet) -> None:
 
 def at_once_only_what_matches(home: Path, fleet: Fleet) -> None:
     vm = fleet.alone()
-    with agent(home, vm.endpoint, SHORT + diary(), covered=False) as guest:
+    with agent(home, vm.endpoint, SHORT + diary()) as guest:
         vm.maintain_host("host-update")
         guest.until_state("done")
         assert guest.begun == ["on_started drain 1"]
@@ -228,7 +228,7 @@ def at_once_only_what_matches(home: Path, fleet: Fleet) -> None:
 def never(home: Path, fleet: Fleet) -> None:
     """It starts at its NotBefore, and everything else happens as always."""
     vm = fleet.alone()
-    with meddler(vm.place) as between, agent(home, between.url, NEVER + diary(), covered=False) as guest:
+    with meddler(vm.place) as between, agent(home, between.url, NEVER + diary()) as guest:
         event_id = vm.restart_soon()
         until(lambda: guest.why == "ready; this agent is set never to approve")
         guest.until_done("prepare drain 1", "on_started drain 1", "recover drain 1")

@@ -18,7 +18,7 @@ NEVER = '[approve]\nwhen = "never"\n'
 @contextmanager
 def mortal(home: Path, vm: Vm, config: str, endpoint: str = "") -> Iterator[Agent]:
     """An agent that is going to be killed; at last its event must be done with."""
-    with agent(home, endpoint or vm.endpoint, config, covered=False) as guest:
+    with agent(home, endpoint or vm.endpoint, config) as guest:
         guest.until_logged("agent.named")
         yield guest
         guest.until_state("done")
@@ -150,7 +150,7 @@ def done(home: Path, fleet: Fleet) -> None:
 def forgetful(home: Path, endpoint: str, config: str = "") -> Iterator[Agent]:
     """An agent that is going to lose its state. On its first start it had none, and has recovered from that."""
     handlers = diary() + diary("mount", always_recover=True, stage=1)
-    with agent(home, endpoint, config + handlers, covered=False) as guest:
+    with agent(home, endpoint, config + handlers) as guest:
         guest.until_done("recover mount 1")
         guest.until_state("done")
         guest.forget()

@@ -16,7 +16,7 @@ STUBBORN = "trap '' TERM; echo $$ > \"$DIARY.pid\"; while :; do sleep 0.1; done"
 
 def cancelled_while_preparing(home: Path, fleet: Fleet) -> None:
     vm = fleet.alone()
-    with agent(home, vm.endpoint, diary(), covered=False) as guest:
+    with agent(home, vm.endpoint, diary()) as guest:
         guest.hold("prepare")
         event_id = vm.restart()
         guest.until_begun("prepare drain 1")
@@ -42,7 +42,7 @@ def cancelled_when_prepared(home: Path, fleet: Fleet) -> None:
 
 def cancelled_before_anything_was_done(home: Path, fleet: Fleet) -> None:
     vm = fleet.alone()
-    with agent(home, vm.endpoint, diary(when="NotBefore - 1s"), covered=False) as guest:
+    with agent(home, vm.endpoint, diary(when="NotBefore - 1s")) as guest:
         event_id = vm.restart()
         guest.until_logged("saga.seen")
         vm.cancel(event_id)
@@ -55,7 +55,7 @@ def cancelled_before_anything_was_done(home: Path, fleet: Fleet) -> None:
 
 def gone_unseen_after_the_approval(home: Path, fleet: Fleet) -> None:
     vm = fleet.alone()
-    with meddler(vm.place) as between, agent(home, between.url, diary(), covered=False) as guest:
+    with meddler(vm.place) as between, agent(home, between.url, diary()) as guest:
         guest.hold("prepare")
         event_id = vm.restart()
         guest.until_begun("prepare drain 1")
@@ -71,7 +71,7 @@ def gone_unseen_after_the_approval(home: Path, fleet: Fleet) -> None:
 
 def gone_unseen_after_its_not_before(home: Path, fleet: Fleet) -> None:
     vm = fleet.alone()
-    with meddler(vm.place) as between, agent(home, between.url, NEVER + diary(), covered=False) as guest:
+    with meddler(vm.place) as between, agent(home, between.url, NEVER + diary()) as guest:
         guest.until_logged("agent.named")
         event_id = vm.restart_soon()
         guest.until_state("prepared")
@@ -86,7 +86,7 @@ def gone_unseen_after_its_not_before(home: Path, fleet: Fleet) -> None:
 def started_while_preparing(home: Path, fleet: Fleet) -> None:
     """Somebody else in this VM has approved it."""
     vm = fleet.alone()
-    with agent(home, vm.endpoint, diary(), covered=False) as guest:
+    with agent(home, vm.endpoint, diary()) as guest:
         guest.hold("prepare")
         event_id = vm.restart()
         guest.until_begun("prepare drain 1")
@@ -104,7 +104,7 @@ def failing_for_good(home: Path, fleet: Fleet) -> None:
     """Tried again, and never approved; the event comes nevertheless, and what was half done is recovered from."""
     vm = fleet.alone()
     scripts = {"prepare": 'echo "no disk"; exit 3', "recover": "true"}
-    with agent(home, vm.endpoint, command("drain", scripts, retries=1), covered=False) as guest:
+    with agent(home, vm.endpoint, command("drain", scripts, retries=1)) as guest:
         guest.until_logged("agent.named")
         event_id = vm.restart_soon()
         guest.until_logged("step.failed", attempt=1)
@@ -137,7 +137,7 @@ def failing_without_blocking(home: Path, fleet: Fleet) -> None:
     missing = (
         '[[handler]]\nname = "missing"\ntype = "command"\nprepare = ["/nowhere/at/all"]\non_failure = "continue"\n'
     )
-    with agent(home, vm.endpoint, flaky + missing + "retries = 0\n" + diary(stage=1), covered=False) as guest:
+    with agent(home, vm.endpoint, flaky + missing + "retries = 0\n" + diary(stage=1)) as guest:
         vm.restart()
         guest.until_logged("approval.done")
         guest.until_state("done")
@@ -156,7 +156,7 @@ def stubborn_beyond_its_timeout(home: Path, fleet: Fleet) -> None:
     """Asked to stop, then killed."""
     vm = fleet.alone()
     hanging = command("stuck", {"prepare": STUBBORN}, timeout="1s", retries=0, on_failure="continue")
-    with agent(home, vm.endpoint, hanging, covered=False) as guest:
+    with agent(home, vm.endpoint, hanging) as guest:
         event_id = vm.restart()
         said = guest.until_logged("step.failed")["said"]
         assert said == "stopped after 1 s, when its time was up, and killed 5 s later"
@@ -183,7 +183,7 @@ def hanging_until_the_deadline(home: Path, fleet: Fleet) -> None:
 def stubborn_when_the_event_is_cancelled(home: Path, fleet: Fleet) -> None:
     vm = fleet.alone()
     hanging = command("stuck", {"prepare": STUBBORN, "undo": 'echo undone >> "$DIARY"'})
-    with agent(home, vm.endpoint, hanging, covered=False) as guest:
+    with agent(home, vm.endpoint, hanging) as guest:
         event_id = vm.restart()
         until((home / "diary.pid").exists)
         vm.cancel(event_id)

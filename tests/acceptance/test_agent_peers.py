@@ -42,7 +42,7 @@ def company(home: Path, vms: Sequence[Vm], *endpoints: str, timeout: str = "20s"
         for number, vm in enumerate(vms):
             endpoint = endpoints[number] if number < len(endpoints) else vm.endpoint
             told = config(home, vm.name, at, timeout)
-            guests.append(started.enter_context(agent(home / vm.name, endpoint, told, covered=number == 0)))
+            guests.append(started.enter_context(agent(home / vm.name, endpoint, told)))
         for guest in guests:
             guest.until_logged("agent.named")
         yield guests
@@ -134,7 +134,7 @@ def one_that_is_no_longer_ready(home: Path, fleet: Fleet) -> None:
 def without_peers(home: Path, fleet: Fleet) -> None:
     """Nobody approves for others."""
     vms = fleet.trio()
-    with agent(home, vms[0].endpoint, diary(), covered=False) as guest:
+    with agent(home, vms[0].endpoint, diary()) as guest:
         event_id = vms[0].maintain_host()
         others = f"{vms[1].name}, {vms[2].name}"
         until(lambda: guest.why == f"ready; not approved, as the event is also about {others} and [peers] is not set")

@@ -53,7 +53,7 @@ def a_broken_configuration(home: Path, fleet: Fleet) -> None:
 
 def settings_that_need_a_restart(home: Path, fleet: Fleet) -> None:
     vm = fleet.alone()
-    with agent(home, vm.endpoint, diary(), covered=False) as guest:
+    with agent(home, vm.endpoint, diary()) as guest:
         guest.reload('name = "another"\n' + diary())
         assert guest.until_logged("agent.reloaded")["needs_a_restart"] == ["name"]
         vm.restart()
@@ -79,7 +79,7 @@ def told_to_end_while_preparing(home: Path, fleet: Fleet) -> None:
 def told_to_end_with_a_stubborn_handler(home: Path, fleet: Fleet) -> None:
     vm = fleet.alone()
     stubborn = "trap '' TERM; echo $$ > \"$DIARY.pid\"; while :; do sleep 0.1; done"
-    with agent(home, vm.endpoint, command("stuck", {"prepare": stubborn}), covered=False) as guest:
+    with agent(home, vm.endpoint, command("stuck", {"prepare": stubborn})) as guest:
         vm.restart()
         until((home / "diary.pid").exists)
         begun = time.monotonic()
@@ -91,7 +91,7 @@ def told_to_end_with_a_stubborn_handler(home: Path, fleet: Fleet) -> None:
 
 def a_second_one(home: Path, fleet: Fleet) -> None:
     vm = fleet.alone()
-    with agent(home, vm.endpoint, diary(), covered=False) as guest:
+    with agent(home, vm.endpoint, diary()) as guest:
         guest.until_logged("agent.named")
         second = run("notbefore", "agent", "run", *guest.flags, env=guest.env)
         assert second.returncode == 1

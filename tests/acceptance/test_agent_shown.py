@@ -59,7 +59,7 @@ def not_ready_until_recovered(home: Path, fleet: Fleet) -> None:
 
 def ready_while_there_is_time(home: Path, fleet: Fleet) -> None:
     vm = fleet.alone()
-    with agent(home, vm.endpoint, LISTEN + diary(when="NotBefore - 1s"), covered=False) as guest:
+    with agent(home, vm.endpoint, LISTEN + diary(when="NotBefore - 1s")) as guest:
         event_id = vm.restart()
         until(lambda: guest.why.startswith("drain begins at "))
         assert readiness(guest) == 200
@@ -72,7 +72,7 @@ def not_ready_after_a_blocking_failure(home: Path, fleet: Fleet) -> None:
     """Half of what was to be stopped may be: no work for this VM until that is undone."""
     vm = fleet.alone()
     failing = diary(retries=0).replace("while", "exit 1; while", 1)
-    with agent(home, vm.endpoint, LISTEN + failing, covered=False) as guest:
+    with agent(home, vm.endpoint, LISTEN + failing) as guest:
         event_id = vm.restart()
         guest.until_logged("step.failed")
         until(lambda: readiness(guest) == 503)
@@ -164,7 +164,7 @@ def a_life_as_status_tells_it(home: Path, fleet: Fleet) -> None:
 
 def what_it_waits_for(home: Path, fleet: Fleet) -> None:
     vm = fleet.alone()
-    with agent(home, vm.endpoint, diary(when="NotBefore - 1s"), covered=False) as guest:
+    with agent(home, vm.endpoint, diary(when="NotBefore - 1s")) as guest:
         event_id = vm.restart()
         until(lambda: guest.why.startswith("drain begins at "))
         told = facts(guest.cli("status").stdout)
@@ -183,7 +183,7 @@ def what_it_waits_for(home: Path, fleet: Fleet) -> None:
 
 def without_an_agent(home: Path, _: Fleet) -> None:
     home.mkdir()
-    guest = Agent(home, "", diary(), covered=False)
+    guest = Agent(home, "", diary())
     told = guest.cli("status")
     assert (told.returncode, told.stdout) == (1, "The agent has not run yet.\n")
     assert json.loads(guest.cli("status", "--json").stdout) == {"running": None, "status": None}
@@ -216,7 +216,7 @@ def something_missing(home: Path, _: Fleet) -> None:
     home.mkdir()
     missing = command("drain", {"prepare": "/nowhere/drain"}, shell=False)
     peers = f'listen = "127.0.0.1:0"\n[peers]\nsecret_file = "{home / "secret"}"\n'
-    guest = Agent(home, "", NEVER + missing, covered=False)
+    guest = Agent(home, "", NEVER + missing)
     told = guest.cli("check")
     assert told.returncode == 1
     assert "prepare would fail: there is no program /nowhere/drain" in told.stdout
@@ -232,7 +232,7 @@ def something_missing(home: Path, _: Fleet) -> None:
 
 def badly_configured(home: Path, _: Fleet) -> None:
     home.mkdir()
-    guest = Agent(home, "", "", covered=False)
+    guest = Agent(home, "", "")
     for config, complaint in {
         "listen = ": "is not TOML",
         diary(tiemout="5s"): "handler \"drain\": there is no key 'tiemout'; did you mean 'timeout'?",

@@ -39,7 +39,7 @@ def with_trouble(home: Path, server: Server) -> None:
     _, _, place = server.logged("serve.started")[0]["metadata"]
     with meddler(place) as between:
         between.patient = False
-        with agent(home, between.url, CHECKPOINT, covered=False) as guest:
+        with agent(home, between.url, CHECKPOINT) as guest:
             guest.until_logged("agent.named")
             between.fail_first(said(503), said(429, Retry_After="2"), method="GET")
             assert seconds_until_started(server, "batch-2") < 25
@@ -51,7 +51,7 @@ def thirty_seconds_suffice_for_a_preempt(home: Path, _: Fleet) -> None:
     """With all settings as they come, on both sides."""
     home.mkdir()
     listeners = ("--metadata", f"{HOST}:0=batch", "--metadata", f"{HOST}:0=batch-2")
-    with serving(home, "--demo", *listeners, covered=False) as server:
+    with serving(home, "--demo", *listeners) as server:
         another = {"host": "host-c", "spot": True, "policy": {"listening": "always"}}
         server.post("/v1/fleet", {"vms": {"batch-2": another}})
         tell(home, server, smoothly, with_trouble)
@@ -60,7 +60,7 @@ def thirty_seconds_suffice_for_a_preempt(home: Path, _: Fleet) -> None:
 def a_freeze_is_measured(home: Path, fleet: Fleet) -> None:
     vm = fleet.alone()
     config = 'listen = "127.0.0.1:0"\n' + diary() + TELL
-    with agent(home, vm.endpoint, config, covered=False) as guest:
+    with agent(home, vm.endpoint, config) as guest:
         guest.until_logged("agent.named")
         event_id = vm.maintain_host("host-update")
         guest.until_state("started")

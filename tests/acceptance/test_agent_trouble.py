@@ -48,7 +48,7 @@ def an_endpoint_that_talks_nonsense(home: Path, fleet: Fleet) -> None:
         said(200, b" \n"),
         said(200, b'{"DocumentIncarnation":1,"Ev'),
     )
-    with meddler(vm.place) as between, agent(home, between.url, NEVER + diary(), covered=False) as guest:
+    with meddler(vm.place) as between, agent(home, between.url, NEVER + diary()) as guest:
         between.patient = False
         event_id = vm.restart()
         guest.until_state("prepared")
@@ -68,7 +68,7 @@ def a_name_that_is_not_told_at_first(home: Path, fleet: Fleet) -> None:
     with meddler(vm.place) as between:
         asked = iter(range(100))
         between.meddle = lambda method: said(503, b'{"error":"busy"}') if next(asked) == 1 else None
-        with agent(home, between.url, diary(), covered=False) as guest:
+        with agent(home, between.url, diary()) as guest:
             guest.until_logged("name.failed")
             vm.restart()
             guest.until_done(*WHOLE)
@@ -133,7 +133,7 @@ def a_full_disk(home: Path, fleet: Fleet) -> None:
 def a_disk_that_can_only_be_read(home: Path, fleet: Fleet) -> None:
     """As after a reboot that the file system did not like: what was prepared is recovered from."""
     vm = fleet.alone()
-    with agent(home, vm.endpoint, diary(), covered=False) as guest:
+    with agent(home, vm.endpoint, diary()) as guest:
         event_id = vm.restart()
         guest.until_done(*WHOLE[:2])
         guest.kill()
@@ -168,7 +168,7 @@ def a_journal_that_cannot_be_read(home: Path, fleet: Fleet) -> None:
     """It is put aside, and what wants to recover then does."""
     vm = fleet.alone()
     config = NEVER + diary() + diary("mount", always_recover=True)
-    with agent(home, vm.endpoint, config, covered=False) as guest:
+    with agent(home, vm.endpoint, config) as guest:
         guest.until_done("recover mount 1")
         event_id = vm.restart()
         guest.until_state("prepared")
@@ -188,7 +188,7 @@ def a_journal_that_cannot_be_read(home: Path, fleet: Fleet) -> None:
 
 def a_journal_with_rubbish_in_a_table(home: Path, fleet: Fleet) -> None:
     vm = fleet.alone()
-    with agent(home, vm.endpoint, diary(), covered=False) as guest:
+    with agent(home, vm.endpoint, diary()) as guest:
         guest.until_logged("agent.named")
         guest.kill()
         with sqlite3.connect(guest.state / "journal.db") as raw:

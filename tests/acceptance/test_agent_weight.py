@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.acceptance.agents import agent, command, diary, tell
 from tests.acceptance.guests import Fleet
-from tests.acceptance.running import environment, uncovered, until
+from tests.acceptance.running import environment, until
 from tests.client.samples import EVENT, OTHER, document
 from tests.client.scripted import answer
 
@@ -31,7 +31,7 @@ def light_and_without_heavy_modules(home: Path, fleet: Fleet) -> None:
     vm = fleet.alone()
     flag = f'[[handler]]\nname = "flag"\ntype = "file"\npath = "{home / "flag"}"\n'
     config = 'listen = "127.0.0.1:0"\n' + diary() + flag
-    with agent(home, vm.endpoint, config, covered=False, PYTHONPROFILEIMPORTTIME="1") as guest:
+    with agent(home, vm.endpoint, config, PYTHONPROFILEIMPORTTIME="1") as guest:
         vm.maintain_host("host-update")
         guest.until_state("done")
         assert guest.page("/metrics").status == 200
@@ -108,7 +108,7 @@ def no_heavier_after_10_000_polls(home: Path, _: Fleet) -> None:
     (home / "agent.toml").write_text('name = "me"\n' + command("nothing", {"recover": "true"}, types=["Terminate"]))
     endpoint = Faulty()
     endpoint.start()
-    env = uncovered(environment(home, NOTBEFORE_ENDPOINT=endpoint.url))
+    env = environment(home, NOTBEFORE_ENDPOINT=endpoint.url)
     start = [sys.executable, "-m", "tests.acceptance.restless", str(home / "agent.toml"), str(home / "state")]
     with (home / "log").open("wb") as log, subprocess.Popen(start, env=env, stderr=log) as process:
         try:

@@ -23,7 +23,7 @@ def test_nothing_is_lost_when_the_server_is_killed_in_the_middle(tmp_path: Path)
         tries[event["id"]] += 1
         return (503 if int(event["id"]) % 7 == 0 and tries[event["id"]] == 1 else 204), {}
 
-    with receiving(decide) as receiver, serving(tmp_path, *FLAGS, covered=False) as server:
+    with receiving(decide) as receiver, serving(tmp_path, *FLAGS) as server:
         made = server.post("/v1/subscriptions", {"name": "pager", "url": receiver.url, "types": ["event.*"]})
         receiver.secret = made["secret"]
         _maintain(server)

@@ -19,7 +19,7 @@ def test_a_tenant_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
         return capsys.readouterr().out
 
     flags = ("--demo", "--control-certificate", str(made.file), "--control-key", str(made.key))
-    with serving(tmp_path, *flags, covered=False) as server:
+    with serving(tmp_path, *flags) as server:
         assert f"operators at https://{server.operators}." in server.output
         monkeypatch.setenv("NOTBEFORE_CONTROL", f"https://{server.operators}")
         monkeypatch.setenv("NOTBEFORE_CONTROL_CA", str(made.ca))

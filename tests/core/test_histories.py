@@ -369,6 +369,7 @@ SETTINGS = settings(
 )
 
 
+@pytest.mark.drawn
 def test_what_always_holds_holds_over_random_histories() -> None:
     run_state_machine_as_test(Histories, settings=settings(SETTINGS, max_examples=75))
 

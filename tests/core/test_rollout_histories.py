@@ -158,6 +158,7 @@ class RolloutHistories(Histories):
             site.now = max(site.now, moment)
 
 
+@pytest.mark.drawn
 def test_rollouts_keep_their_promises_over_random_histories() -> None:
     run_state_machine_as_test(RolloutHistories, settings=settings(SETTINGS, max_examples=60, derandomize=True))
 

@@ -40,6 +40,20 @@ def test_a_selector_that_finds_nobody() -> None:
         turns.chosen_hosts(Request(kind=Kind.HOST_UPDATE, hosts="rack-*"), ["a", "b"])
 
 
+def test_a_name_that_no_host_has() -> None:
+    with pytest.raises(errors.NotFoundError, match="there is no host 'c'"):
+        turns.chosen_hosts(Request(kind=Kind.HOST_UPDATE, hosts="a,c"), ["a", "b"])
+
+
+def test_vms_that_have_nowhere_to_go_are_not_moved() -> None:
+    site = rolling_row()
+    assert site.plan(Kind.LIVE_MIGRATION, "a")
+    site.cordon("d")
+    with pytest.raises(errors.ConflictError, match="no host can take web-0 of host a: add or uncordon one") as refused:
+        site.plan(Kind.LIVE_MIGRATION, "a")
+    assert refused.value.facts == {"vm": "web-0", "host": "a"}
+
+
 def test_too_many_hosts() -> None:
     hosts = (f"h{number}" for number in range(rollouts.MOST_HOSTS + 1))
     with pytest.raises(errors.RefusedError, match="100001 hosts are too many for one rollout: at most 100000"):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from tests.acceptance.running import HOST, PROGRAMS, Server, environment, serving, uncovered, until
+from tests.acceptance.running import HOST, PROGRAMS, Server, environment, serving, until
 from tests.wheel import INSTALL, ROOT, Installed
 
 PAGE = (ROOT / "docs" / "quickstart-vm.md").read_text()
@@ -34,7 +34,7 @@ class Desk:
 
     def type(self, where: str, line: str) -> None:
         in_vm = where.startswith("terminal 2")
-        home = {**uncovered(environment(self.log.parent)), "NOTBEFORE_LOG_FORMAT": "console"}
+        home = {**environment(self.log.parent), "NOTBEFORE_LOG_FORMAT": "console"}
         # The page gives it in agent.toml.
         del home["NOTBEFORE_ENDPOINT"]
         programs = self.place.vm / "bin" if in_vm else PROGRAMS
@@ -72,7 +72,7 @@ class Desk:
 
 @pytest.fixture
 def desk(installed: Installed, tmp_path: Path) -> Iterator[Desk]:
-    with serving(tmp_path, "--demo", "--speed", "20", covered=False) as server:
+    with serving(tmp_path, "--demo", "--speed", "20") as server:
         (tmp_path / "log").touch()
         found = Desk(installed, server, tmp_path / "log")
         try:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.acceptance.running import environment, run, serving, uncovered, until
+from tests.acceptance.running import environment, run, serving, until
 
 from notbefore.emulator.scenarios import catalogue
 
@@ -63,14 +63,14 @@ class Place:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Place]:
-    with serving(tmp_path, "--demo", "--speed", "20", covered=False) as started:
+    with serving(tmp_path, "--demo", "--speed", "20") as started:
         env = {**started.env, "NOTBEFORE_DATA": str(started.data), "NOTBEFORE_TOKEN": started.token}
         yield Place(started.guests, started.operators, {**env, "EVENTS": "event list"})
 
 
 @pytest.fixture
 def emulator(tmp_path: Path) -> Iterator[Place]:
-    env = uncovered(environment(tmp_path))
+    env = environment(tmp_path)
     ready = tmp_path / "emulator.json"
     with emulating("notbefore emulate", {**env, "NOTBEFORE_READY_FILE": str(ready)}, tmp_path, ready) as found:
         guests, operators = (found[name].removeprefix("http://") for name in ("endpoint", "control"))

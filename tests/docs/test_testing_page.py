@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.acceptance.running import environment, uncovered
+from tests.acceptance.running import environment
 
 PAGE = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -44,7 +44,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def follow(command: str, folder: Path) -> str:
-    env = {**uncovered(environment(folder)), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONWARNINGS": "error"}
+    env = {**environment(folder), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONWARNINGS": "error"}
     done = subprocess.run(
         ["bash", "-c", command], cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=False
     )

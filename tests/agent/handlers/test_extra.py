@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.acceptance.running import environment, uncovered, until
+from tests.acceptance.running import environment, until
 from tests.agent.handlers.work import work
 
 from notbefore.agent.config.handlers import Kubernetes, Notify, Python
@@ -34,7 +34,7 @@ print(json.dumps({"said": said, "modules": sorted(sys.modules)}))
 def test_the_agent_itself_imports_nothing_of_what_its_children_do(tmp_path: Path) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", IN_THE_AGENT],
-        env=uncovered(environment(tmp_path)),
+        env=environment(tmp_path),
         cwd=Path(__file__).parents[3],
         capture_output=True,
         check=True,

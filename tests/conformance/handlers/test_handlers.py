@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from tests.acceptance.running import PROGRAMS, environment, uncovered
+from tests.acceptance.running import PROGRAMS, environment
 
 from notbefore.conformance.handlers import running, scoreboard, situations
 from notbefore.conformance.handlers.judging import Options
@@ -88,7 +88,7 @@ def test_our_agent_has_a_clean_sheet_and_each_mistake_of_others_is_caught(tmp_pa
             me=ME,
             within=WITHIN,
             to_ask=4 if "sends-no-header" in argv else 20,
-            environment=uncovered(environment(tmp_path)),
+            environment=environment(tmp_path),
             starting=starting,
         )
         found = situations.find(ME, WITHIN, only)

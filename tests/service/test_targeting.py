@@ -1,5 +1,7 @@
-"""Whether somebody can take VMs that are to move is told right, however few hosts are looked at."""
+"""Explanations are right, however little is looked at: few hosts of those that could take somebody, and of operations
+elsewhere only what the same groups are told."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ from tests.service.rolling import Rolling
 from notbefore.core.operations import Kind
 from notbefore.service import fleet, queries
 from notbefore.service.targeting import FEW
+from notbefore.store import loading
 from notbefore.store.contract import Store
 
 HOSTS = [f"h{number:02}" for number in range(FEW + 1)]
@@ -74,3 +77,43 @@ def test_where_others_are_on_their_way_is_looked_at_closely(rig: Rolling) -> Non
     fleet.add_host(rig.service, OPERATOR, name="spare-2")
     kinds = [facts["kind"] for facts in queries.explain_event(rig.service, mine["id"])["waiting_for"]]
     assert "target-host" not in kinds
+
+
+CROSSED = {
+    "hosts": {"a": {}, "b": {}, "c": {}, "d": {}},
+    "groups": {
+        "x": {"kind": "availability-set", "policy": ASKED | {"max_unavailable": 1}},
+        "y": {"kind": "availability-set", "policy": ASKED},
+        "z": {"kind": "availability-set", "policy": ASKED},
+    },
+    "vms": {
+        f"{group}-{number}": {"host": host, "group": group, "update_domain": number, "fault_domain": number}
+        for group, hosts in {"x": "ab", "y": "bc", "z": "ca"}.items()
+        for number, host in enumerate(hosts)
+    },
+}
+"""Each host has VMs of two groups, each group VMs on two hosts."""
+
+
+@pytest.mark.parametrize("kind", [Kind.HOST_UPDATE, Kind.LIVE_MIGRATION])
+def test_what_others_are_told_elsewhere_explains_nothing(
+    rig: Rolling, kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.settle(CROSSED)
+    for host in "abc":
+        rig.schedule(kind, host)
+    started = next(each for each in queries.operations(rig.service)["items"] if each["host"] == "b")
+    for event in started["events"]:
+        rig.approve(event["resources"][0], event["scope"], event["id"])
+    rig.tick()
+
+    def explained() -> list[Any]:
+        live = queries.operations(rig.service, live=True)["items"]
+        told = [queries.explain_operation(rig.service, each["id"]) for each in live]
+        return told + [queries.explain_event(rig.service, event["id"]) for each in live for event in each["events"]]
+
+    briefly = explained()
+    load = loading.load
+    monkeypatch.setattr(loading, "load", lambda session, wanted: load(session, replace(wanted, to_explain=False)))
+    assert explained() == briefly
+    assert any(facts["kind"] == "update-domain" for each in briefly for facts in each["waiting_for"])

@@ -63,6 +63,10 @@ A_AND_WHAT_IT_SHARES = {
         ({"vms": ["db"]}, A_AND_WHAT_IT_SHARES),
         ({"events": ["ea-db"]}, A_AND_WHAT_IT_SHARES),
         (
+            {"events": ["ea-db"], "to_explain": True},
+            A_AND_WHAT_IT_SHARES | {"events": {"EA-WEB", "EA-DB", "EB-WEB"}},
+        ),
+        (
             {"operations": ["over-a"]},
             A_AND_WHAT_IT_SHARES
             | {

@@ -14,7 +14,10 @@ from notbefore.core.timing import Timing
 
 @dataclass(slots=True, kw_only=True)
 class World:
-    """What was loaded: with an operation all its events, with a scope its live events, with a host its VMs."""
+    """What was loaded: with an operation all its events, with a scope its live events, with a host its VMs.
+
+    To explain, operations on other hosts have only their events in loaded scopes.
+    """
 
     hosts: dict[str, Host] = field(default_factory=dict)
     vms: dict[str, Vm] = field(default_factory=dict)

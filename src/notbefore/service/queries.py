@@ -136,20 +136,18 @@ def event(service: Service, event_id: str, seen: Selector | None = None) -> View
 
 def explain_event(service: Service, event_id: str, seen: Selector | None = None) -> View:
     with service.store.read() as reader:
-        world = reader.load(events=[event_id])
+        world = reader.load(events=[event_id], to_explain=True)
         event = _draft(service, world, seen).event(event_id)
-        world = with_targets(service, reader, [event.operation], world)
-    draft = _draft(service, world)
+        draft = with_targets(service, reader, [event.operation], world)
     found = explaining.explain_event(draft, draft.event(event.id), service.expiry_from)
     return views.explanation(seeing.explanation(draft, _standing(service, found, event.operation), seen))
 
 
 def explain_operation(service: Service, operation_id: str, seen: Selector | None = None) -> View:
     with service.store.read() as reader:
-        world = reader.load(operations=[operation_id])
+        world = reader.load(operations=[operation_id], to_explain=True)
         _draft(service, world, seen).operation(operation_id)
-        world = with_targets(service, reader, [operation_id], world)
-    draft = _draft(service, world)
+        draft = with_targets(service, reader, [operation_id], world)
     found = explaining.explain_operation(draft, draft.operation(operation_id), service.expiry_from)
     return views.explanation(seeing.explanation(draft, _standing(service, found, operation_id), seen))
 

@@ -107,9 +107,8 @@ def explain(service: Service, rollout_id: str) -> View:
         all_live = reader.rollouts.live_operations(rollout_id)
         live = all_live[:SAMPLE]
         hosts = [stop.host for stop in waiting]
-        world = reader.load(operations=live, hosts=hosts, rollouts=[rollout_id])
-        world = with_targets(service, reader, live, world, hosts=hosts, rollouts=[rollout_id])
-    draft = Draft(world, now=service.clock.now(), timing=service.timing, new_id=new_id)
+        world = reader.load(operations=live, hosts=hosts, rollouts=[rollout_id], to_explain=True)
+        draft = with_targets(service, reader, live, world, hosts=hosts, rollouts=[rollout_id])
     found = explaining_rollouts.explain(
         draft, rollout, live, waiting, service.expiry_from, more=len(all_live) - len(live)
     )

@@ -46,6 +46,7 @@ class Reader(Protocol):
         rollouts: Collection[str] = (),
         targets: bool = False,
         members: bool = False,
+        to_explain: bool = False,
     ) -> World:
         """What a decision about the named things needs; unknown names are absent, event ids may be in any case.
 
@@ -56,6 +57,8 @@ class Reader(Protocol):
         cordoned nor to be updated or rebooted with its occupancy, and tells which others await maintenance.
         `addresses` tells which VM is known by each, and brings that VM alone. Operations come with their rollout, and
         scopes with a budget with their size.
+
+        `to_explain`, not to decide: operations on other hosts come with their events in those scopes only.
         """
 
     def load_to_approve(

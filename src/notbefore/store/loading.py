@@ -46,6 +46,7 @@ class Wanted:
     rollouts: Collection[str] = ()
     targets: bool = False
     members: bool = False
+    to_explain: bool = False
 
 
 def load(session: Session, wanted: Wanted) -> World:
@@ -69,7 +70,8 @@ def load(session: Session, wanted: Wanted) -> World:
     loading.add_events(events.LIVE_IN, scopes)
     elsewhere = loading.missing_operations()
     loading.add_operations(operations.NAMED, elsewhere)
-    loading.add_events(events.OF, elsewhere)
+    if not wanted.to_explain:
+        loading.add_events(events.OF, elsewhere)
 
     loading.add_rollouts(wanted.rollouts)
     loading.add_sizes()

@@ -38,6 +38,7 @@ class SqlReader:
         rollouts: Collection[str] = (),
         targets: bool = False,
         members: bool = False,
+        to_explain: bool = False,
     ) -> World:
         wanted = loading.Wanted(
             hosts=hosts,
@@ -49,6 +50,7 @@ class SqlReader:
             rollouts=rollouts,
             targets=targets,
             members=members,
+            to_explain=to_explain,
         )
         return loading.load(self._session, wanted)
 

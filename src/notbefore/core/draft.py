@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from notbefore.core import documents, errors
 from notbefore.core.fleet import Host, Scope, Vm
 from notbefore.core.journal import Entry
-from notbefore.core.operations import LIVE, Event, Operation
+from notbefore.core.operations import LIVE, Event, Operation, Status
 from notbefore.core.rollouts import Rollout, Stop
 from notbefore.core.timing import Timing
 
@@ -91,6 +91,7 @@ class Draft:
         self._operations_on: dict[str, dict[str, None]] = {}
         self._events_of: dict[str, dict[str, None]] = {}
         self._events_in: dict[str, dict[str, None]] = {}
+        self._started_in: dict[str, dict[str, None]] = {}
         for vm in world.vms.values():
             self._index_vm(vm)
         for operation in world.operations.values():
@@ -158,6 +159,9 @@ class Draft:
 
     def live_events_in(self, scope: str) -> list[Event]:
         return [self.world.events[key] for key in self._events_in.get(scope, ())]
+
+    def started_events_in(self, scope: str) -> list[Event]:
+        return [self.world.events[key] for key in self._started_in.get(scope, ())]
 
     def live_operations_naming(self, vm: Vm) -> list[Operation]:
         """Of its host, and those that its scope was told of: one may be moving it here."""
@@ -333,6 +337,10 @@ class Draft:
             in_scope[event.id] = None
         else:
             in_scope.pop(event.id, None)
+        if event.status is Status.STARTED:
+            self._started_in.setdefault(event.scope, {})[event.id] = None
+        elif event.scope in self._started_in:
+            self._started_in[event.scope].pop(event.id, None)
 
 
 def names(things: Iterable[str]) -> str:

@@ -99,8 +99,8 @@ def _of_update_domains(draft: Draft, operation: Operation, events: list[Event]) 
     if not operation.kind.traits.planned:
         return
     for mine in events:
-        for other in draft.live_events_in(mine.scope):
-            if other.status is not Status.STARTED or other.update_domain == mine.update_domain:
+        for other in draft.started_events_in(mine.scope):
+            if other.update_domain == mine.update_domain:
                 continue
             kind = draft.operation(other.operation).kind
             if kind.traits.planned or kind is Kind.HARDWARE_FAILURE:
@@ -136,7 +136,7 @@ def _of_budgets(draft: Draft, operation: Operation, events: list[Event]) -> Iter
         most = budgets.allowed(policy, draft.size_of(mine.scope)) if budgets.has_budget(policy) else None
         if most is None:
             continue
-        started = [other for other in draft.live_events_in(mine.scope) if other.status is Status.STARTED]
+        started = draft.started_events_in(mine.scope)
         out = {name for other in started for name in other.resources}
         if len(out.union(mine.resources)) > most:
             # None: no end of anything helps.

@@ -84,8 +84,7 @@ def _arriving(draft: Draft, scope: str) -> list[tuple[Vm, str]]:
 
 def _under_way(draft: Draft, scope: str) -> dict[str, str]:
     """Where VMs that the scope was told of are being moved."""
-    started = [event for event in draft.live_events_in(scope) if event.status is Status.STARTED]
-    operations = [draft.operation(event.operation) for event in started]
+    operations = [draft.operation(event.operation) for event in draft.started_events_in(scope)]
     return {name: host for each in operations for name, host in each.targets.items() if name not in each.done}
 
 

@@ -24,6 +24,8 @@ log = structlog.get_logger()
 
 AT_ONCE = 16
 """Requests under way, to all receivers."""
+BREATH = timedelta(milliseconds=10)
+"""Between two looks: of a thousand commits a second, not each is worth one."""
 STOP_SECONDS = 2.0
 """How long those are waited for in the end; a resolver that hangs cannot be told to stop."""
 GONE = 410
@@ -40,7 +42,7 @@ class Worker:
         self._outcomes: deque[Outcome] = deque()
         self._under_way: dict[Lane, threading.Thread] = {}
         self._source = ""
-        self._loop = Loop("delivery", self._once, self._wake)
+        self._loop = Loop("delivery", self._once, self._wake, breath=BREATH)
 
     def start(self) -> None:
         self._loop.start()

@@ -140,7 +140,7 @@ def replay(found: EmulatorSettings, file: File, loop: Loop = False, json: Json =
         as_json = json or ready_file is not None
         first = foreground.line(ready) if as_json else _introduction(file, replaying.as_vm, found.speed, ready)
         threading.Thread(target=_tell, args=(first, happenings, as_json), daemon=True).start()
-        stopping.wait()
+        foreground.sleep(until=stopping)
 
 
 def _introduction(file: Path, as_vm: str, speed: float, ready: Mapping[str, object]) -> str:

@@ -1,7 +1,7 @@
 """A handler lives through all situations, several at a time; what was found makes one report."""
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 
@@ -14,6 +14,9 @@ from notbefore.conformance.report import Finding, Report
 
 ENOUGH = 2
 """Whoever has seen no document in so many situations, and none in any other, will see none in the rest."""
+
+AWAKE_SECONDS = 1.0
+"""After so many seconds one looks whether one was called meanwhile."""
 
 Progress = Callable[[str], None]
 Seen = Evidence | str
@@ -29,7 +32,7 @@ def run(
     with ThreadPoolExecutor(jobs, thread_name_prefix="situation") as pool:
         try:
             futures = {situation.name: pool.submit(run.live_through, situation) for situation in longest_first}
-            wait(futures.values(), return_when=FIRST_EXCEPTION)
+            _sleep(until=futures.values())
             found = _results(futures)
         except BaseException:
             handler.stopping.set()
@@ -42,6 +45,18 @@ def run(
     return Report(
         subject=shlex.join(handler.argv), findings=sorted(findings, key=lambda finding: order.index(finding.clause))
     )
+
+
+def _sleep(until: Collection["Future[Seen]"]) -> None:
+    """Till all are done or one has failed.
+
+    A signal that comes just before the main thread falls asleep is heard when it wakes: so it does now and then.
+    """
+    others = until
+    failed = False
+    while others and not failed:
+        done, others = wait(until, AWAKE_SECONDS, FIRST_EXCEPTION)
+        failed = any(future.exception() for future in done)
 
 
 def _judged(situation: Situation, seen: Seen, options: Options) -> list[Finding]:

@@ -16,6 +16,8 @@ from notbefore.settings import SettingError
 from notbefore.wire import versions
 
 STDOUT = 1
+AWAKE_SECONDS = 1.0
+"""After so many seconds one looks whether one was called meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,12 @@ def interrupting(stop: Callable[[], None]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def sleep(until: threading.Event) -> None:
+    """A signal that comes just before the main thread falls asleep is heard when it wakes: so it does now and then."""
+    while not until.wait(AWAKE_SECONDS):
+        pass
 
 
 def ready(endpoint: object, **more: object) -> dict[str, object]:

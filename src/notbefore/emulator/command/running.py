@@ -45,7 +45,7 @@ def run(settings: EmulatorSettings, scenario: Scenario | None, *, as_json: bool)
         # People are told afterwards: whoever has started this may be asking already.
         teller = threading.Thread(target=_tell, args=(emulator, scenario, ready, as_json, stopping), daemon=True)
         teller.start()
-        stopping.wait()
+        foreground.sleep(until=stopping)
 
 
 @contextmanager

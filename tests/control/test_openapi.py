@@ -33,7 +33,7 @@ from notbefore.service import calls, fleet, fleetfile, maintenance, rollouts, su
 from notbefore.service.context import Service
 from notbefore.store.opening import open_store
 
-EXAMPLES = 20
+EXAMPLES = 50
 MANY = 500
 CHANGING = {"POST", "PATCH", "DELETE"}
 ROUTES = [route for route in app.SERVED if isinstance(route, APIRoute) and route.include_in_schema]

@@ -1,0 +1,59 @@
+"""A VM's document: byte for byte what the endpoint answers it with."""
+
+import pytest
+from tests.metadata.running import running
+from tests.service.rig import OPERATOR, Rig
+
+from notbefore.core import errors, selecting
+from notbefore.core.operations import Kind
+from notbefore.service import documents, maintenance
+from notbefore.service.context import read_members
+from notbefore.wire import versions
+
+ADDRESSES = {"web-0": "127.1.0.10", "web-2": "127.1.0.12", "pool_4": "127.1.0.24", "db": "127.1.0.30"}
+
+
+@pytest.fixture
+def busy(rig: Rig) -> Rig:
+    """Events of several types and ages, one of them Started."""
+    rig.schedule(Kind.RESTART, "web-0")
+    rig.clock.advance(seconds=7)
+    (update,) = rig.schedule(Kind.HOST_UPDATE, "host-c")
+    rig.schedule(Kind.DELETION, "pool_0")
+    for event in update["events"]:
+        maintenance.approve(rig.service, OPERATOR, event["id"])
+    rig.tick()
+    return rig
+
+
+def test_it_is_what_the_endpoint_answers_in_every_version(busy: Rig) -> None:
+    with busy.service.store.read() as reader:
+        members = read_members(reader, None)
+    shown = set()
+    with running(fleet=members) as server:
+        for name, address in ADDRESSES.items():
+            for version in documents.VERSIONS:
+                answer = server.ask(f"/metadata/scheduledevents?api-version={version}", source=address)
+                assert answer.status == 200
+                assert documents.document(busy.service, name, version) == answer.body
+                shown.add(answer.body)
+    assert len(shown) > len(documents.VERSIONS)
+
+
+def test_all_versions_can_be_chosen_and_the_newest_comes_first() -> None:
+    assert documents.VERSIONS[0] == versions.NEWEST.name
+    assert set(documents.VERSIONS) == {version.name for version in versions.ALL}
+
+
+def test_what_cannot_be_shown_says_why(rig: Rig) -> None:
+    with pytest.raises(errors.RefusedError, match="no api-version '2020-07-02': choose one of 2020-07-01, 2019-08-01"):
+        documents.document(rig.service, "web-0", "2020-07-02")
+    with pytest.raises(errors.NotFoundError, match="no VM 'web-9'"):
+        documents.document(rig.service, "web-9")
+
+
+def test_another_scopes_document_is_as_if_there_were_no_such_vm(rig: Rig) -> None:
+    seen = selecting.of_scopes("web")
+    assert documents.document(rig.service, "web-1", seen=seen)
+    with pytest.raises(errors.NotFoundError, match="no VM 'db'"):
+        documents.document(rig.service, "db", seen=seen)

@@ -84,7 +84,8 @@ def revoke(service: Service, call: Call, token_id: str) -> View:
     def work(session: Session) -> View:
         if not session.transaction.revoke_token(token_id, session.now):
             raise errors.NotFoundError(f"there is no token {token_id!r} that is still valid", token=token_id)
-        revoked = next(token for token in session.transaction.list_tokens() if token.id == token_id)
+        revoked = session.transaction.token_by_id(token_id)
+        assert revoked is not None
         draft = session.draft(session.transaction.load(), call)
         draft.note("token.revoked", id=token_id, name=revoked.name)
         session.keep(draft)
@@ -94,10 +95,17 @@ def revoke(service: Service, call: Call, token_id: str) -> View:
 
 
 def authenticate(service: Service, bearer: str) -> Caller:
-    digest = _digest(bearer)
+    digest = digest_of(bearer)
     with service.store.read() as reader:
         token = reader.token_by_digest(digest)
-    if token is None or not hmac.compare_digest(token.digest, digest) or token.revoked_at is not None:
+    if token is None or not hmac.compare_digest(token.digest, digest):
+        raise errors.UnauthorizedError
+    return admit(service, token)
+
+
+def admit(service: Service, token: Token) -> Caller:
+    """Whoever has proved to hold this token, while it is valid."""
+    if token.revoked_at is not None:
         raise errors.UnauthorizedError
     now = service.clock.now()
     if token.expires_at is not None and token.expires_at <= now:
@@ -105,8 +113,16 @@ def authenticate(service: Service, bearer: str) -> Caller:
             f"this token expired at {token.expires_at:%Y-%m-%d %H:%M} UTC: ask an administrator for a new one"
         )
     _note_use(service, token, now)
+    return caller(token)
+
+
+def caller(token: Token) -> Caller:
     access = roles.access(token.role, token.selector)
     return Caller(id=token.id, name=token.name, access=access, expires_at=token.expires_at)
+
+
+def digest_of(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def _require_new(session: Session, name: str) -> None:
@@ -125,7 +141,7 @@ def _require_new(session: Session, name: str) -> None:
 
 def _new(session: Session, name: str, role: str) -> tuple[Token, str]:
     secret = PREFIX + secrets.token_urlsafe(32)
-    return Token(id=str(uuid.uuid4()), name=name, role=role, digest=_digest(secret), created_at=session.now), secret
+    return Token(id=str(uuid.uuid4()), name=name, role=role, digest=digest_of(secret), created_at=session.now), secret
 
 
 def _add(session: Session, token: Token, call: Call) -> None:
@@ -146,10 +162,6 @@ def _note_use(service: Service, token: Token, now: datetime) -> None:
             service.transact(work)
         except errors.UnavailableError:
             return  # Reading goes on while writing cannot; when it was last used is not worth a refusal.
-
-
-def _digest(secret: str) -> str:
-    return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def _view(token: Token) -> View:

@@ -22,6 +22,7 @@ from notbefore.store.answers import Answers
 from notbefore.store.idempotency import Remembered
 from notbefore.store.pruning import Pruning
 from notbefore.store.rollouts import Rollouts
+from notbefore.store.sessions import Sessions
 from notbefore.store.subscriptions import Subscriptions
 from notbefore.store.tokens import MOST_TOKENS, Token
 
@@ -201,6 +202,9 @@ class Reader(Protocol):
     def token_by_digest(self, digest: str) -> Token | None:
         """The token, also when it is revoked."""
 
+    def token_by_id(self, token_id: str) -> Token | None:
+        """As above."""
+
     def list_tokens(
         self, after: str | None = None, limit: int = MOST_TOKENS, *, descending: bool = False
     ) -> list[Token]:
@@ -219,6 +223,9 @@ class Reader(Protocol):
 
     @property
     def pruning(self) -> Pruning: ...
+
+    @property
+    def sessions(self) -> Sessions: ...
 
 
 class Transaction(Reader, Protocol):

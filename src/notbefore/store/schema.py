@@ -155,6 +155,7 @@ events = Table(
     Index("events_created", "created_at", "id"),
     _index_of_live("events_live", "type", "status"),
     _index_of_live("events_live_created", "created_at", "id"),
+    _partial_index("events_ended", "ended_at", "id"),
 )
 
 # Positions are given by the one writer, not by a sequence: they have no gaps and follow the order of commits.
@@ -281,6 +282,17 @@ tokens = Table(
     Column("revoked_at", MOMENT),
     Column("selector", Text),
     Column("expires_at", MOMENT),
+)
+
+# Of the portal.
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("digest", NAME, primary_key=True),
+    Column("token", NAME, nullable=False),
+    Column("created_at", MOMENT, nullable=False),
+    Column("expires_at", MOMENT, nullable=False),
+    Index("sessions_token", "token"),
 )
 
 idempotency = Table(

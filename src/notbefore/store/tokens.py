@@ -31,6 +31,7 @@ class Token:
 
 _PUT = Upsert(schema.tokens)
 _BY_DIGEST = Query(select(schema.tokens).where(_T.digest == bindparam("wanted")))
+_BY_ID = Query(select(schema.tokens).where(_T.id == bindparam("wanted")))
 _LISTING = Listing(select(schema.tokens), schema.tokens, by=("created_at", "id"), filters={})
 _REVOKE = Query(
     update(schema.tokens)
@@ -46,6 +47,11 @@ _TOUCH = Query(
 
 def by_digest(session: Session, digest: str) -> Token | None:
     row = session.row(_BY_DIGEST, wanted=digest)
+    return None if row is None else _token(row)
+
+
+def by_id(session: Session, token_id: str) -> Token | None:
+    row = session.row(_BY_ID, wanted=token_id)
     return None if row is None else _token(row)
 
 

@@ -13,6 +13,7 @@ from notbefore.store.answers import Answers
 from notbefore.store.pruning import Pruning
 from notbefore.store.rollouts import Rollouts
 from notbefore.store.session import Flavour, Session
+from notbefore.store.sessions import Sessions
 from notbefore.store.subscriptions import Subscriptions
 
 CHANNEL = "notbefore"
@@ -201,6 +202,9 @@ class SqlReader:
     def token_by_digest(self, digest: str) -> tokens.Token | None:
         return tokens.by_digest(self._session, digest)
 
+    def token_by_id(self, token_id: str) -> tokens.Token | None:
+        return tokens.by_id(self._session, token_id)
+
     def list_tokens(
         self, after: str | None = None, limit: int = tokens.MOST_TOKENS, *, descending: bool = False
     ) -> list[tokens.Token]:
@@ -223,6 +227,10 @@ class SqlReader:
     @property
     def pruning(self) -> Pruning:
         return Pruning(self._session)
+
+    @property
+    def sessions(self) -> Sessions:
+        return Sessions(self._session)
 
 
 class SqlTransaction(SqlReader):

@@ -1,0 +1,143 @@
+"""Sessions of the portal, on both databases: how they begin, what ends them."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.service.rig import OPERATOR, START, Rig
+
+from notbefore.core import errors
+from notbefore.service import history, sessions, tokens
+
+HERE = "127.0.0.7"
+
+
+def token(rig: Rig, name: str = "ada", **fields: Any) -> dict[str, Any]:
+    return tokens.create(rig.service, OPERATOR, name=name, **fields)
+
+
+def is_over(rig: Rig, secret: str) -> bool:
+    try:
+        sessions.resume(rig.service, secret)
+    except errors.UnauthorizedError:
+        return True
+    return False
+
+
+def test_a_session_stands_for_its_token(rig: Rig) -> None:
+    made = token(rig, "shop", role="tenant", scopes="web-*")
+    secret, caller = sessions.begin(rig.service, made["token"], HERE)
+    assert (caller.id, caller.actor, caller.expires_at) == (made["id"], "tenant:shop", START + timedelta(hours=12))
+    assert sessions.resume(rig.service, secret) == caller
+    assert secret != made["token"]
+
+
+def test_only_digests_are_kept(rig: Rig) -> None:
+    made = token(rig)
+    secret, _ = sessions.begin(rig.service, made["token"], HERE)
+    with rig.service.store.read() as reader:
+        assert reader.sessions.find(secret) is None
+        assert reader.sessions.find(tokens.digest_of(secret)) is not None
+    with pytest.raises(errors.UnauthorizedError):
+        sessions.resume(rig.service, tokens.digest_of(secret))
+
+
+@pytest.mark.parametrize("bearer", ["", "nb_wrong", "nb_wröng\x00"])
+def test_no_session_without_a_token(rig: Rig, bearer: str) -> None:
+    token(rig)
+    with pytest.raises(errors.UnauthorizedError):
+        sessions.begin(rig.service, bearer, HERE)
+    assert history.page(rig.service, action="token.signed_in")["items"] == []
+
+
+@pytest.mark.parametrize("secret", ["", "unknown", "wröng\x00"])
+def test_unknown_secrets(rig: Rig, secret: str) -> None:
+    with pytest.raises(errors.UnauthorizedError, match="sign in again"):
+        sessions.resume(rig.service, secret)
+    sessions.end(rig.service, secret)
+    assert history.page(rig.service, action="token.signed_out")["items"] == []
+
+
+def test_a_session_ends_after_twelve_hours_however_much_it_is_used(rig: Rig) -> None:
+    secret, _ = sessions.begin(rig.service, token(rig)["token"], HERE)
+    for _ in range(11):
+        rig.clock.advance(hours=1)
+        sessions.resume(rig.service, secret)
+    rig.clock.advance(minutes=59)
+    assert not is_over(rig, secret)
+    rig.clock.advance(minutes=1)
+    with pytest.raises(errors.UnauthorizedError, match="signed in for long"):
+        sessions.resume(rig.service, secret)
+
+
+def test_a_session_never_outlives_its_token(rig: Rig) -> None:
+    made = token(rig, expires_in=timedelta(hours=1))
+    secret, caller = sessions.begin(rig.service, made["token"], HERE)
+    assert caller.expires_at == START + timedelta(hours=1)
+    rig.clock.advance(hours=1)
+    assert is_over(rig, secret)
+
+
+def test_revoking_a_token_ends_its_sessions_at_once(rig: Rig) -> None:
+    made = token(rig)
+    secret, _ = sessions.begin(rig.service, made["token"], HERE)
+    tokens.revoke(rig.service, OPERATOR, made["id"])
+    assert is_over(rig, secret)
+
+
+def test_signing_out_ends_one_session(rig: Rig) -> None:
+    bearer = token(rig)["token"]
+    one, _ = sessions.begin(rig.service, bearer, HERE)
+    other, _ = sessions.begin(rig.service, bearer, HERE)
+    sessions.end(rig.service, one)
+    sessions.end(rig.service, one)
+    assert is_over(rig, one)
+    assert not is_over(rig, other)
+    assert len(history.page(rig.service, action="token.signed_out")["items"]) == 1
+
+
+def test_one_signs_out_although_the_token_is_revoked(rig: Rig) -> None:
+    made = token(rig)
+    secret, _ = sessions.begin(rig.service, made["token"], HERE)
+    tokens.revoke(rig.service, OPERATOR, made["id"])
+    sessions.end(rig.service, secret)
+    with rig.service.store.read() as reader:
+        assert reader.sessions.find(tokens.digest_of(secret)) is None
+
+
+def test_the_journal_has_who_came_and_went(rig: Rig) -> None:
+    made = token(rig)
+    secret, _ = sessions.begin(rig.service, made["token"], HERE)
+    sessions.end(rig.service, secret, HERE)
+    entries = history.page(rig.service, action="token.signed_in")["items"]
+    entries += history.page(rig.service, action="token.signed_out")["items"]
+    assert [entry["action"] for entry in entries] == ["token.signed_in", "token.signed_out"]
+    for entry in entries:
+        assert (entry["by"], entry["origin"]) == ("operator:ada", HERE)
+        assert entry["data"] == {"id": made["id"], "name": "ada"}
+    assert secret not in str(entries)
+
+
+def test_the_oldest_of_many_make_way(rig: Rig) -> None:
+    bearer = token(rig)["token"]
+    others, _ = sessions.begin(rig.service, token(rig, "bob")["token"], HERE)
+    made = []
+    for _ in range(sessions.MOST_OF_ONE + 2):
+        rig.clock.advance(seconds=1)
+        made.append(sessions.begin(rig.service, bearer, HERE)[0])
+    assert [is_over(rig, secret) for secret in made] == [True, True] + [False] * sessions.MOST_OF_ONE
+    assert not is_over(rig, others)
+
+
+def test_expired_ones_are_dropped_when_somebody_signs_in(rig: Rig) -> None:
+    bearer = token(rig)["token"]
+    secret, _ = sessions.begin(rig.service, bearer, HERE)
+    rig.clock.advance(hours=12)
+    sessions.begin(rig.service, bearer, HERE)
+    with rig.service.store.read() as reader:
+        assert reader.sessions.find(tokens.digest_of(secret)) is None
+
+
+def test_another_process_knows_the_session(rig: Rig) -> None:
+    secret, caller = sessions.begin(rig.service, token(rig)["token"], HERE)
+    assert sessions.resume(Rig(rig.service.store, clock=rig.clock).service, secret) == caller

@@ -4,9 +4,13 @@ import csv
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
+from itertools import chain
 from typing import Any
 
 import msgspec
+from starlette.responses import StreamingResponse
+
+from notbefore.core import errors
 
 View = dict[str, Any]
 Rendering = Callable[[Iterable[list[View]]], Iterator[bytes]]
@@ -54,3 +58,20 @@ RENDERINGS: Mapping[Format, tuple[str, Rendering]] = {
     Format.JSONL: ("application/jsonl", as_lines),
     Format.CSV: ("text/csv; charset=utf-8", as_csv),
 }
+
+
+def streamed(form: Format, pages: Iterator[list[View]], is_allowed: Callable[[], bool]) -> StreamingResponse:
+    """As a file, as slowly as it is taken, while whoever takes it may see it."""
+    kind, render = RENDERINGS[form]
+    # What goes wrong at once is answered as everywhere; what goes wrong later breaks the stream off.
+    first = next(pages, [])
+    rest = _while_allowed(pages, is_allowed)
+    name = f'attachment; filename="history.{form}"'
+    return StreamingResponse(render(chain([first], rest)), media_type=kind, headers={"Content-Disposition": name})
+
+
+def _while_allowed(pages: Iterator[list[View]], is_allowed: Callable[[], bool]) -> Iterator[list[View]]:
+    for page in pages:
+        if not is_allowed():
+            raise errors.UnauthorizedError
+        yield page

@@ -1,7 +1,7 @@
 """What the routes share: how they are made, what they say of themselves, and lists page by page."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal, TypedDict, TypeVar
 
 from fastapi import APIRouter, Depends, Path, Query, Request
@@ -90,13 +90,22 @@ def router(tag: str, *, prefix: str = PREFIX, token: bool = True) -> APIRouter:
 async def _known_query(request: Request) -> None:
     """What is misspelt or given twice is refused rather than passed over: a `dryrun` would otherwise be none."""
     needs = request.scope["route"].dependant
-    known = sorted(field.alias for each in (needs, *needs.dependencies) for field in each.query_params)
+    known = sorted(
+        name for each in (needs, *needs.dependencies) for field in each.query_params for name in _names(field)
+    )
     for name, times in Counter(name for name, _ in request.query_params.multi_items()).items():
         if name not in known:
             right = f"known are {', '.join(known)}" if known else "there is nothing to give here"
             raise errors.RefusedError(f"{name[:80]} in the query is not known: {right}")
         if times > 1:
             raise errors.RefusedError(f"{name} in the query is given twice: give it once")
+
+
+def _names(field: Any) -> Iterable[str]:
+    """Of one parameter, or of all that a model takes together."""
+    kind = field.field_info.annotation
+    is_model = isinstance(kind, type) and issubclass(kind, BaseModel)
+    return kind.model_fields if is_model else (field.alias,)
 
 
 def needs(need: Need) -> Callable[[F], F]:

@@ -76,6 +76,7 @@ def _within_rate(connection: "Connection", request: Request, guest: Guest) -> bo
 def _poll(connection: "Connection", request: Request, poll: Poll, guest: Guest) -> None:
     notice = guest.notice
     hearing = connection.desk.hearing
+    guest.polled = hearing.now
     if notice is None or not hearing.is_first(notice):
         if notice is not None:
             hearing.hear(notice)

@@ -92,6 +92,7 @@ class Guest:
         "fault_domain",
         "name",
         "notice",
+        "polled",
         "polls_full_at",
         "spot",
         "update_domain",
@@ -109,6 +110,8 @@ class Guest:
         """None once the VM is gone."""
         self.polls_full_at = self.approvals_full_at = 0.0
         """Its two rate buckets."""
+        self.polled = NEVER
+        """When it last asked for its document, to the second; kept nowhere else."""
 
     def describe(self, scope: fleet.Scope) -> fleet.Vm:
         return fleet.Vm(
@@ -136,6 +139,11 @@ class Board:
         self.by_vm_id: dict[str, Guest] = {}
         self.by_address: dict[str, Guest] = {}
         self._facts: dict[tuple[object, ...], fleet.Facts] = {}
+
+    def polled(self, vm: str) -> datetime | None:
+        """When a VM last asked this process for its document, since it was started. From any thread: it only looks."""
+        guest = self.by_name.get(vm)
+        return None if guest is None or guest.polled == NEVER else datetime.fromtimestamp(guest.polled, UTC)
 
     def put_documents(self, published: Iterable[Document]) -> None:
         for document in published:

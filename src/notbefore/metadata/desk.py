@@ -69,7 +69,7 @@ class Desk:
         if full_at < 0:
             return None
         guest.polls_full_at = full_at
-        notice.heard = hearing.now
+        notice.heard = guest.polled = hearing.now
         if poll.condition is not None and self.is_unchanged(poll.condition, notice):
             self.counters.polls_3xx += 1
             return self.letterhead.unchanged[request.persistence] + notice.answer_unchanged()

@@ -13,6 +13,21 @@ def lines(at: Address | Path, **flags: object) -> tuple[list[str], str]:
     return re.findall(r"^  (.+)$", text, re.MULTILINE), text
 
 
+def test_the_link_that_signs_in_comes_first() -> None:
+    found = settings.load({"demo": True, "data": "/d"}, {})
+    text = tour.text(Address(host="127.0.0.1", port=8254), "127.0.0.1:8255", found, "s3cret")
+    typed = re.findall(r"^  (.+)$", text, re.MULTILINE)
+    assert typed[0] == "http://127.0.0.1:8255/sign-in?once=s3cret"
+    assert typed[1].startswith("curl ")
+    assert typed[1:] == lines(Address(host="127.0.0.1", port=8254))[0]
+
+
+def test_the_link_where_there_is_a_certificate() -> None:
+    found = settings.load({"demo": True, "data": "/d", "control_certificate": "/c", "control_key": "/k"}, {})
+    text = tour.text(Address(host="127.0.0.1", port=8254), "localhost:9000", found, "s3cret")
+    assert "\n  https://localhost:9000/sign-in?once=s3cret\n" in text
+
+
 def test_one_restarts_oneself() -> None:
     typed, text = lines(Address(host="127.0.0.1", port=8254), **{"as": "db"})
     assert "You are db; as another VM" in text

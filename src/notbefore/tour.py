@@ -9,11 +9,12 @@ from notbefore.settings import Address, Settings, table
 DEFAULT_CONTROL = "127.0.0.1:8255"
 
 
-def show(guests_at: Address | Path, operators_at: str, settings: Settings) -> None:
-    print(text(guests_at, operators_at, settings), flush=True)
+def show(guests_at: Address | Path, operators_at: str, settings: Settings, once: str | None = None) -> None:
+    print(text(guests_at, operators_at, settings, once), flush=True)
 
 
-def text(guests_at: Address | Path, operators_at: str, settings: Settings) -> str:
+def text(guests_at: Address | Path, operators_at: str, settings: Settings, once: str | None = None) -> str:
+    """`once` is what signs in to the portal one time, where there is such a thing."""
     vm = settings.metadata[0].vm or settings.as_vm
     if isinstance(guests_at, Path):
         base, curl, others = "http://localhost", f"curl --unix-socket {shlex.quote(str(guests_at))}", ""
@@ -23,11 +24,12 @@ def text(guests_at: Address | Path, operators_at: str, settings: Settings) -> st
         inside = f"\n  NOTBEFORE_ENDPOINT={base} notbefore guest events"
     url = f"{base}/metadata/scheduledevents?api-version=2020-07-01"
     prefix = "".join(f"{name}={shlex.quote(value)} " for name, value in _variables(operators_at, settings))
+    portal = f"{_scheme(settings)}://{operators_at}"
     return f"""
-notbefore serves a demo fleet: guests at {guests_at}, operators at {_scheme(settings)}://{operators_at}.
+notbefore serves a demo fleet: guests at {guests_at}, operators at {portal}.
 You are {vm}{"" if settings.metadata[0].vm else others}.
 
-In another terminal (. .venv/bin/activate first), try:
+{_link(portal, once)}In another terminal (. .venv/bin/activate first), try:
 
   {curl} -H Metadata:true '{url}'
   {prefix}notbefore vm restart {vm}
@@ -39,6 +41,16 @@ In another terminal (. .venv/bin/activate first), try:
 with the ID that `event list` shows. The event becomes Started at once and vanishes when the restart is done.
 The administrator's token is in {settings.token_file}. Ctrl-C ends it.
 To start afresh: rm -r {shlex.quote(str(settings.directory))}
+"""
+
+
+def _link(portal: str, once: str | None) -> str:
+    if once is None:
+        return ""
+    return f"""Open this in a browser; it signs you in, once:
+
+  {portal}/sign-in?once={once}
+
 """
 
 

@@ -48,6 +48,17 @@ def test_events_in_words(emulator: Driven, run: Run) -> None:
     assert "is Started." in run("emulator", "approve", event["EventId"]).out
 
 
+def test_a_clock_that_is_paused(emulator: Driven, run: Run) -> None:
+    assert ", paused\n" in run("emulator", "pause").out
+    run("emulator", "event", "reboot", "--notice", "5m")
+    assert "Started" in run("emulator", "step").out
+    assert "There are no live events." in run("emulator", "step").out
+    refused = run("emulator", "step")
+    assert refused.code == 1
+    assert "nothing happens by itself now" in refused.err
+    assert ", paused" not in run("emulator", "resume").out
+
+
 def test_faults_and_requests(emulator: Driven, run: Run) -> None:
     assert run("emulator", "requests").out == "Nobody has asked yet.\n"
     said = run("emulator", "fault", "error-503", "--times", "2", "--on", "polls", "--lasts", "1h").out

@@ -15,6 +15,26 @@ def test_a_virtual_clock_stands_until_it_is_moved() -> None:
     assert clock.now() == began + timedelta(days=1)
 
 
+def test_a_clock_that_is_paused_goes_on_from_there() -> None:
+    clock = EmulatedClock()
+    clock.pause()
+    began = clock.now()
+    assert (clock.stands, clock.now()) == (True, began)
+    clock.not_below(began + timedelta(hours=1))
+    assert clock.now() == began + timedelta(hours=1)
+    clock.pause()
+    clock.resume()
+    assert not clock.stands
+    assert timedelta(0) <= clock.now() - began - timedelta(hours=1) < timedelta(seconds=30)
+    assert clock.ahead > timedelta(minutes=59)
+
+
+def test_a_virtual_clock_never_goes_by_itself() -> None:
+    clock = EmulatedClock(virtual=True)
+    clock.resume()
+    assert clock.stands
+
+
 def test_a_real_clock_goes_on_from_where_it_was_moved_to() -> None:
     clock, system = EmulatedClock(), SystemClock()
     assert abs(clock.now() - system.now()) < timedelta(seconds=5)

@@ -143,6 +143,24 @@ def advance(
     _show(driving, driving.api.post("emulator", "advance", body={"by": by}))
 
 
+@command("step")
+def step(driving: Driving) -> None:
+    """Move the emulator's clock on to the next thing that happens by itself."""
+    _show(driving, driving.api.post("emulator", "step"))
+
+
+@command("pause")
+def pause(driving: Driving) -> None:
+    """Let the emulator's clock stand still, until it is moved on or resumed."""
+    _show(driving, driving.api.post("emulator", "pause"))
+
+
+@command("resume")
+def resume(driving: Driving) -> None:
+    """Let the emulator's clock go on from where it stands."""
+    _show(driving, driving.api.post("emulator", "resume"))
+
+
 @command("fault")
 def fault(
     driving: Driving,
@@ -231,7 +249,7 @@ def _show(driving: Driving, found: View) -> None:
     scenario = found["scenario"]
     out.facts(
         {
-            "clock": times.utc(times.read(found["now"])),
+            "clock": times.utc(times.read(found["now"])) + (", paused" if found["paused"] else ""),
             "speed": f"{found['speed']:g}" if found["speed"] != 1 else "",
             "endpoint": found["endpoint"],
             "callers are": found["as"],

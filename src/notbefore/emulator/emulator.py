@@ -132,6 +132,23 @@ class Emulator:
             )
         return now
 
+    def step(self) -> datetime:
+        """Move the clock on to the next thing that happens by itself, the end of a fault included."""
+        with self._advancing:
+            with self._changed:
+                due = self.due
+            if due is None:
+                raise errors.ConflictError("nothing happens by itself now: play a scenario, or announce an event")
+            return self.advance_to(max(due, self.clock.now()))
+
+    def pause(self) -> None:
+        """The clock stands still: nothing happens by itself until it is moved on or resumed."""
+        self.change(lambda _: self.clock.pause())
+
+    def resume(self) -> None:
+        """The clock goes on from where it stands."""
+        self.change(lambda _: self.clock.resume())
+
     def _made_whole(self, moment: datetime) -> datetime:
         """NotBefore is a whole second: after a notice of 15 minutes, 15 minutes are enough."""
         with self._changed:
@@ -213,7 +230,7 @@ class Emulator:
             while not self._closing:
                 now = self.clock.now()
                 self._run(now)
-                due = self._scripted
+                due = None if self.clock.stands else self._scripted
                 self._changed.wait(None if due is None else max(0.0, (due - now).total_seconds()))
 
     def _run(self, until: datetime, most: int | None = None) -> datetime:

@@ -110,11 +110,17 @@ class Stage:
     @property
     def due(self) -> datetime | None:
         """When tick has something to do."""
+        following = self.following
+        return None if following is None else following.due_at
+
+    @property
+    def following(self) -> Operation | None:
+        """The one that tick has something to do for next, at its `due_at`."""
         while self._due:
             at, key = self._due[0]
             operation = self._draft.world.operations.get(key)
             if operation is not None and operation.due_at == at:
-                return at
+                return operation
             heapq.heappop(self._due)
         return None
 

@@ -35,6 +35,18 @@ def test_each_thing_is_told_once_with_what_did_not_go_as_written(emulator: Emula
     assert teller.wait() == []
 
 
+def test_a_clock_that_stands_and_goes_on() -> None:
+    emulator = Emulator(as_vm="web-0")
+    emulator.start()
+    teller = Teller(emulator)
+    teller.wait()
+    emulator.pause()
+    assert [(each.action, each.said) for each in teller.wait()] == [("clock.paused", "the clock stands still")]
+    emulator.resume()
+    assert [(each.action, each.said) for each in teller.wait()] == [("clock.resumed", "the clock goes on")]
+    emulator.stop()
+
+
 def test_silence_that_is_broken_and_faults_that_come_and_go(emulator: Emulator) -> None:
     teller = Teller(emulator)
     emulator.switch_on("stale-document")

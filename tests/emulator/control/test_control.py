@@ -62,6 +62,26 @@ def test_the_clock_is_moved_and_documents_say_so(emulator: Driven) -> None:
     assert [event["status"] for event in emulator.post("/advance", by="30m")["events"]] == ["Started"]
 
 
+def test_a_clock_that_stands_is_moved_on_step_by_step(emulator: Driven) -> None:
+    assert emulator.post("/pause")["paused"]
+    began = moment(emulator.post("/play", scenario="two-events")["now"])
+    steps = []
+    for _ in range(3):
+        state = emulator.post("/step")
+        steps.append((moment(state["now"]) - began, [event["status"] for event in state["events"]]))
+    # NotBefore is a whole second; the clock need not have stood at one.
+    assert [(round(past.total_seconds() / 60), statuses) for past, statuses in steps] == [
+        (15, ["Started", "Started"]),
+        (20, ["Started"]),
+        (25, []),
+    ]
+    refused = emulator.ask("POST", "/step", {})
+    assert (refused.status, refused.json["error"]["code"]) == (409, "conflict")
+    assert moment(emulator.get("/state")["now"]) == moment(emulator.get("/state")["now"])
+    assert not emulator.post("/resume")["paused"]
+    assert moment(emulator.get("/state")["now"]) > began + steps[-1][0]
+
+
 def test_faults_are_switched_on_met_and_switched_off(emulator: Driven) -> None:
     assert emulator.post("/faults", name="error-503", times=2, on="polls")["times"] == 2
     assert emulator.post("/faults", name="clock-skew", amount="-5m")["amount_seconds"] == -300

@@ -37,6 +37,7 @@ class Teller:
         self._note: Note | None = None
         self._waits = ""
         self._faults: set[str] = set()
+        self._paused = False
 
     def wait(self) -> list[Happening]:
         """What is new, in order of time, or nothing for a while."""
@@ -54,6 +55,7 @@ class Teller:
         if self._emulator.stage is not self._stage:
             yield from self._begin_stage()
             yield from self._of_stage()
+        yield from self._of_clock()
         yield from self._of_faults()
         yield from self._of_requests()
         if self._player is not None:
@@ -84,6 +86,13 @@ class Teller:
         for entry in reversed(list(newest_first)):
             if entry.event is not None and entry.action in SENTENCES:
                 yield _of_event(entry, self._stage.event(entry.event))
+
+    def _of_clock(self) -> Iterator[Happening]:
+        paused = self._emulator.clock.stands and not self._emulator.clock.virtual
+        if paused != self._paused:
+            self._paused = paused
+            word, said = ("paused", "stands still") if paused else ("resumed", "goes on")
+            yield Happening(at=self._emulator.clock.now(), action=f"clock.{word}", said=f"the clock {said}")
 
     def _of_requests(self) -> Iterator[Happening]:
         """Only those that met a fault: a handler that polls would drown all else."""

@@ -108,6 +108,27 @@ def advance_clock(driver: DriverOf, asked: models.Advance) -> Answer:
     return Answer(_state(driver))
 
 
+@routes.post("/step")
+def step_clock(driver: DriverOf) -> Answer:
+    """Move the clock on to the next thing that happens by itself."""
+    driver.emulator.step()
+    return Answer(_state(driver))
+
+
+@routes.post("/pause")
+def pause_clock(driver: DriverOf) -> Answer:
+    """The clock stands still until it is moved on or resumed."""
+    driver.emulator.pause()
+    return Answer(_state(driver))
+
+
+@routes.post("/resume")
+def resume_clock(driver: DriverOf) -> Answer:
+    """The clock goes on from where it stands."""
+    driver.emulator.resume()
+    return Answer(_state(driver))
+
+
 @routes.get("/faults")
 def list_faults(driver: DriverOf) -> Answer:
     """All that there are, and which of them are switched on."""

@@ -21,6 +21,7 @@ def state(emulator: Emulator, now: datetime) -> View:
     stage = emulator.stage
     return {
         "now": moment(now),
+        "paused": emulator.clock.stands,
         "speed": emulator.timing.speed,
         "endpoint": f"http://{emulator.address}",
         "as": emulator.as_vm,

@@ -37,7 +37,7 @@ migrate
 guest events|approve|doctor
 agent run|check|status
 emulate
-emulator state|play|event|events|approve|cancel|advance|fault|faults|requests|endpoint|reset
+emulator state|play|event|events|approve|cancel|advance|step|pause|resume|fault|faults|requests|endpoint|reset
 record
 replay
 conformance

@@ -20,6 +20,7 @@ from notbefore.core.operations import Event, EventType, Kind, Operation, Status
 from notbefore.core.selecting import Selector
 from notbefore.store.answers import Answers
 from notbefore.store.idempotency import Remembered
+from notbefore.store.places import Places
 from notbefore.store.pruning import Pruning
 from notbefore.store.rollouts import Rollouts
 from notbefore.store.sessions import Sessions
@@ -220,6 +221,9 @@ class Reader(Protocol):
 
     @property
     def answers(self) -> Answers: ...
+
+    @property
+    def places(self) -> Places: ...
 
     @property
     def pruning(self) -> Pruning: ...

@@ -10,6 +10,7 @@ from notbefore.core.operations import Event, EventType, Kind, Operation, Status
 from notbefore.core.selecting import Selector
 from notbefore.store import contract, events, fleet, idempotency, journal, loading, meta, naming, operations, tokens
 from notbefore.store.answers import Answers
+from notbefore.store.places import Places
 from notbefore.store.pruning import Pruning
 from notbefore.store.rollouts import Rollouts
 from notbefore.store.session import Flavour, Session
@@ -223,6 +224,10 @@ class SqlReader:
     @property
     def answers(self) -> Answers:
         return Answers(self._session)
+
+    @property
+    def places(self) -> Places:
+        return Places(self._session)
 
     @property
     def pruning(self) -> Pruning:

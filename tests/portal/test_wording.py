@@ -1,0 +1,129 @@
+"""Every kind of entry has words, and they say what happened."""
+
+from typing import Any
+
+import pytest
+
+from notbefore.core.journal import ACTIONS
+from notbefore.portal import wording, words
+
+NOTHING: dict[str, Any] = {
+    **dict.fromkeys(("scope", "event", "operation", "host", "vm", "rollout")),
+    "data": {},
+}
+AT = "2026-01-31T12:00:00Z"
+
+
+def said(action: str, data: dict[str, Any] | None = None, **named: str) -> str:
+    return wording.sentence({**NOTHING, "action": action, **named, "data": data or {}})
+
+
+def test_no_action_is_without_words() -> None:
+    assert set(wording.WORDS) == ACTIONS
+    assert {action.partition(".")[0] for action in ACTIONS} == set(wording.NOUNS)
+    offered = [action for actions in wording.kinds().values() for action in actions]
+    assert sorted(offered) == sorted(ACTIONS)
+
+
+@pytest.mark.parametrize("action", sorted(ACTIONS))
+def test_an_entry_that_tells_little_has_a_sentence_all_the_same(action: str) -> None:
+    """As those see it from whom most is kept back."""
+    told = said(action)
+    assert told[0].isupper()
+    assert told.endswith(".")
+    assert "None" not in told
+    assert "{" not in told
+
+
+def test_titles_differ_within_their_noun() -> None:
+    for actions in wording.kinds().values():
+        assert len(set(actions.values())) == len(actions)
+
+
+@pytest.mark.parametrize(
+    ("action", "data", "named", "expected"),
+    [
+        (
+            "event.scheduled",
+            {"type": "Reboot", "resources": ["web-0"], "not_before": AT, "approved_by": None},
+            {},
+            "Reboot of web-0 was announced, not before 2026-01-31 12:00:00 UTC.",
+        ),
+        (
+            "event.scheduled",
+            {"type": "Freeze", "resources": ["a", "b"], "not_before": AT, "approved_by": "silence"},
+            {},
+            "Freeze of a and b was announced, not before 2026-01-31 12:00:00 UTC."
+            " It was approved at once by silence, because nobody listens there.",
+        ),
+        ("event.approved", {"approved_by": "web-0"}, {}, "The event was approved by its guest web-0."),
+        (
+            "event.approved",
+            {"approved_by": "operator:admin", "late": True},
+            {},
+            "The event was approved by operator admin in its guests' place, after NotBefore.",
+        ),
+        (
+            "event.failed",
+            {"results": {"web-0": "done", "web-1": "no answer"}},
+            {},
+            "The event has ended without success: web-1 (no answer).",
+        ),
+        ("event.canceled", {}, {"vm": "db"}, "The event was cancelled, because db has left its host."),
+        (
+            "operation.held",
+            {"because": ["budget", "budget", "window"]},
+            {},
+            "The operation could not start yet: it waits for a group's budget and a maintenance window.",
+        ),
+        (
+            "operation.scheduled",
+            {"kind": "host-update", "vms": ["a"]},
+            {"host": "host-a"},
+            "An operation was scheduled: host update of a on host-a.",
+        ),
+        (
+            "driver.failed",
+            {"failures": {"a": "timed out"}, "done": ["b"], "attempt": 2},
+            {},
+            "The driver failed for a (timed out), try 2; it has finished with b.",
+        ),
+        (
+            "scope.policy_changed",
+            {"policy": {"listening": "always", "auto_approve": True, "max_unavailable": "25%", "windows": ["a", "b"]}},
+            {"scope": "group:web"},
+            "The policy of group web was changed: listening always, approves by itself,"
+            " at most 25% of its VMs out at once, windows a; b.",
+        ),
+        ("vm.moved", {"source": "host-a"}, {"vm": "db", "host": "host-b"}, "VM db has moved from host-a to host-b."),
+        ("vm.left", {}, {"vm": "db", "scope": "vm:db"}, "VM db has left VM db."),
+        (
+            "rollout.started",
+            {"kind": "host-update", "stops": 1, "turns": 1},
+            {},
+            "A rollout began: host update of 1 host, in 1 turn.",
+        ),
+        ("rollout.paused", {"why": "a gate was red"}, {}, "The rollout was paused: a gate was red."),
+        (
+            "subscription.tested",
+            {"name": "s", "taken": True},
+            {},
+            "The subscription s was tested: its receiver took the message.",
+        ),
+        ("token.created", {"name": "t", "role": "viewer"}, {}, "The token t was created, with the role viewer."),
+    ],
+)
+def test_sentences(action: str, data: dict[str, Any], named: dict[str, str], expected: str) -> None:
+    assert said(action, data, **named) == expected
+
+
+def test_many_names_are_counted() -> None:
+    assert words.several(f"vm-{number}" for number in range(48)).endswith("vm-5 and 42 more")
+    assert words.several(["one"]) == "one"
+
+
+def test_somebody_elses_name_is_not_guessed() -> None:
+    """Those who see some scopes alone are told of operators by their role."""
+    assert words.approved_by("operator") == "by an operator in its guests' place"
+    assert words.approved_by("tenant:web") == "by tenant web in its guests' place"
+    assert words.approved_by(None) == "by nobody yet"

@@ -27,6 +27,7 @@ from notbefore.metadata.counters import Counters
 from notbefore.metadata.options import Options, Proxy
 from notbefore.metadata.server import MetadataServer
 from notbefore.outgoing import Outgoing
+from notbefore.portal.once import Once
 from notbefore.service import demo, gates, tokens, upkeep
 from notbefore.service.context import Service
 from notbefore.service.following import Follower
@@ -102,7 +103,8 @@ async def _serve(
         metadata.start(settings.metadata)
         shells.append(metadata)
         service.give_grace()
-        control = await _start_control(settings, service, metadata.counters, tls)
+        once = _once(settings)
+        control = await _start_control(settings, service, metadata, board, tls, once)
         shells.append(control)
         ticker = Ticker(service, driver, terms)
         ticker.start()
@@ -120,7 +122,7 @@ async def _serve(
         operators_at = str(Address(host=settings.control.host, port=control.port))
         log.info("Serving", action="serve.started", metadata=guests_at, control=operators_at, speed=settings.speed)
         if settings.demo:
-            tour.show(metadata.bound[0], operators_at, settings)
+            tour.show(metadata.bound[0], operators_at, settings, once.secret if once else None)
         await stopping.wait()
         log.info("Stopping", action="serve.stopping")
     log.info("Stopped", action="serve.stopped")
@@ -198,25 +200,39 @@ def _tls(settings: Settings) -> SSLContext | None:
 
 
 async def _start_control(
-    settings: Settings, service: Service, counters: Counters, tls: SSLContext | None
+    settings: Settings,
+    service: Service,
+    metadata: MetadataServer,
+    board: Board,
+    tls: SSLContext | None,
+    once: Once | None,
 ) -> "ControlServer":
     # Late and in a thread, so that guests are answered while FastAPI is loaded.
-    await asyncio.to_thread(importlib.import_module, "notbefore.control.app")
+    await asyncio.to_thread(importlib.import_module, "notbefore.portal.app")
     from notbefore.control import app
     from notbefore.control.metrics import Metrics
     from notbefore.control.server import ControlServer
     from notbefore.control.tail import Tail
+    from notbefore.portal import app as portal
 
     def live_events() -> Mapping[tuple[str, str], int]:
         with service.store.read() as reader:
             return reader.counts()
 
-    metrics = Metrics(events=live_events, guests=lambda: _asked(counters))
+    metrics = Metrics(events=live_events, guests=lambda: _asked(metadata.counters))
     service.telemetry = metrics
     tail, at = Tail(service), settings.control
-    control = ControlServer(app.create(service, metrics, tail), at.host, at.port, tls=tls, on_stop=tail.close)
+    served = portal.beside(app.create(service, metrics, tail), service, once=once, polled=board.polled)
+    control = ControlServer(served, at.host, at.port, tls=tls, on_stop=tail.close)
     await control.start()
     return control
+
+
+def _once(settings: Settings) -> Once | None:
+    """For whoever runs the demo on this machine: only they see what it prints."""
+    if not settings.demo or not control_tls.is_loopback(settings.control.host) or not settings.token_file.is_file():
+        return None
+    return Once(settings.token_file.read_text().strip())
 
 
 def _delivery(settings: Settings, service: Service) -> "Worker":

@@ -10,7 +10,7 @@ from ipaddress import ip_address
 import pytest
 from tests.control.running import Control
 
-from notbefore.control import auth, bounds, guarding
+from notbefore.control import bounds, guarding
 
 POLL = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -206,7 +206,7 @@ def test_a_body_that_keeps_coming_has_more_time(control: Control, monkeypatch: p
 
 
 def test_one_token_cannot_have_everything_under_way(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auth, "MOST_OF_ONE", 2)
+    monkeypatch.setattr(guarding, "MOST_OF_ONE", 2)
     other = control.post("/v1/tokens", {"name": "other", "role": "admin"})["token"]
     with connect(control) as first, connect(control) as second:
         for connection in (first, second):

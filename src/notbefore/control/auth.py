@@ -1,8 +1,6 @@
 """The gate of /v1: a valid token first, then what its role is granted, then a body of bounded size, then the routes."""
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 
 from starlette.concurrency import run_in_threadpool
 from starlette.routing import BaseRoute, Match
@@ -20,8 +18,6 @@ from notbefore.service.tokens import Caller
 FLEET = "/v1/fleet"
 LARGEST = 4 * 1024 * 1024
 LARGEST_FLEET = 64 * 1024 * 1024
-MOST_OF_ONE = 64
-"""Requests of one token under way at once, with those whose body is still to come: a quarter of all connections."""
 
 
 class Gate:
@@ -31,7 +27,7 @@ class Gate:
         self._app = app
         self._service = service
         self._routes = routes
-        self._under_way: Counter[str] = Counter()
+        self._under_way = guarding.UnderWay()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await guarding.guarded(self._enter, scope, receive, send)
@@ -43,7 +39,7 @@ class Gate:
             return
         bearer = _bearer(scope["headers"])
         caller = await run_in_threadpool(tokens.authenticate, self._service, bearer)
-        with self._counted(caller.id):
+        with self._under_way.counted(caller.id):
             self._admit(caller.access, scope)
             await self._go_on(caller, scope, receive, send)
 
@@ -63,17 +59,6 @@ class Gate:
             # Its route takes the bytes as they are; nobody else needs to hold them.
             body = b""
         await self._app(scope, guarding.replay(body, receive), send)
-
-    @contextmanager
-    def _counted(self, token_id: str) -> Iterator[None]:
-        if self._under_way[token_id] >= MOST_OF_ONE:
-            raise errors.UnavailableError(f"{MOST_OF_ONE} requests of this token are under way: wait for one to end")
-        self._under_way[token_id] += 1
-        try:
-            yield
-        finally:
-            self._under_way[token_id] -= 1
-            self._under_way += Counter()
 
     def _admit(self, access: Access, scope: Scope) -> None:
         """Before the body is read. What fits no route is left to the application, which says so."""

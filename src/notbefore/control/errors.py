@@ -16,7 +16,13 @@ from notbefore.logs import log
 
 Handler = Callable[[Request, Exception], Awaitable[Response]]
 
-PLACES: Mapping[str, str] = {"body": "the body", "query": "the query", "path": "the path", "header": "the header"}
+PLACES: Mapping[str, str] = {
+    "body": "the body",
+    "query": "the query",
+    "path": "the path",
+    "header": "the header",
+    "form": "the form",
+}
 
 
 def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:

@@ -1,0 +1,92 @@
+"""The portal's application: its pages, its files, and behind them the API."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import partial
+
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from notbefore.control.tail import Tail
+from notbefore.core import errors
+from notbefore.core.roles import Need
+from notbefore.portal.assets import PLACE, Assets
+from notbefore.portal.gate import Gate
+from notbefore.portal.live import Live
+from notbefore.portal.once import Once
+from notbefore.portal.pages import now
+from notbefore.portal.pages.signing_in import SigningIn
+from notbefore.portal.paths import Declared
+from notbefore.portal.rendering import Rendering
+from notbefore.portal.visiting import House
+from notbefore.service.context import Service
+
+ROOMS = (now,)
+DECLARED: Sequence[Declared] = [declared for room in ROOMS for declared in room.pages.declared]
+
+
+PLACES = (
+    ("Now", "/", Need.SEE),
+    ("Fleet", "/fleet", Need.SEE),
+    ("Act", "/act", Need.OPERATE),
+    ("Rollouts", "/rollouts", Need.OVERSEE),
+    ("History", "/history", Need.SEE),
+    ("Subscriptions", "/subscriptions", Need.OVERSEE),
+    ("Tokens", "/tokens", Need.ADMINISTER),
+)
+"""What the head of every page leads to, for those who may go there."""
+
+Polled = Callable[[str], datetime | None]
+
+
+def beside(api: FastAPI, service: Service, *, once: Once | None = None, polled: Polled = lambda _: None) -> ASGIApp:
+    """The portal in front of the API; `polled` says when a VM was last heard here."""
+    rendering = Rendering(Assets(), PLACES=PLACES, now=service.clock.now)
+    house = House(service=service, rendering=rendering, plans=api.state.plans, polled=polled)
+    return create(house, api.state.tail, api, once)
+
+
+def create(house: House, tail: Tail, behind: ASGIApp, once: Once | None = None) -> ASGIApp:
+    """`behind` answers whatever is not a page."""
+    gate = Gate(house)
+    routes: list[BaseRoute] = [_route(gate, declared) for declared in DECLARED]
+    routes += SigningIn(gate, once).routes
+    routes.append(Route("/live", Live(gate, tail).answer, methods=["GET"]))
+    routes.append(Route(PLACE + "/{version}/{name}", partial(_file, house.rendering.assets), methods=["GET"]))
+    return Router(routes, redirect_slashes=False, default=_Otherwise(gate, behind))
+
+
+def _route(gate: Gate, declared: Declared) -> Route:
+    async def answer(request: Request) -> Response:
+        return await gate.visited(declared, request)
+
+    return Route(declared.path, answer, methods=[declared.method])
+
+
+async def _file(assets: Assets, request: Request) -> Response:
+    found = assets.answer(request.path_params["version"], request.path_params["name"])
+    return found or Response(status_code=404)
+
+
+class _Otherwise:
+    """Paths that no page has: the API's, and for people who mistyped one a page that says so."""
+
+    def __init__(self, gate: Gate, behind: ASGIApp) -> None:
+        self._gate = gate
+        self._behind = behind
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        by_person = scope["method"] == "GET" and "text/html" in request.headers.get("accept", "")
+        if not by_person or scope["path"].startswith("/v1"):
+            await self._behind(scope, receive, send)
+            return
+        answer = await self._gate.answered(request, _missing)
+        await answer(scope, receive, send)
+
+
+async def _missing(request: Request) -> Response:
+    raise errors.NotFoundError(f"there is no page {request.url.path}")

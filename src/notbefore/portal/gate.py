@@ -1,0 +1,131 @@
+"""The way into every page: who visits, what they may do, a form of our own, and an answer whatever goes wrong."""
+
+import hashlib
+from collections.abc import Awaitable, Callable
+from functools import partial
+from http import HTTPStatus
+from urllib.parse import parse_qsl, quote, unquote
+
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import ImmutableMultiDict
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from notbefore.control import answers, guarding
+from notbefore.core import errors
+from notbefore.logs import log
+from notbefore.portal import forgery
+from notbefore.portal.heading import HEADERS
+from notbefore.portal.paths import Declared
+from notbefore.portal.visiting import House, Visit
+from notbefore.service import sessions
+from notbefore.service.tokens import Caller
+
+LARGEST_FORM = 256 * 1024
+MOST_FIELDS = 200
+NO_FIELDS: ImmutableMultiDict[str, str] = ImmutableMultiDict()
+
+
+class Gate:
+    def __init__(self, house: House) -> None:
+        self.house = house
+        self._under_way = guarding.UnderWay()
+
+    async def visited(self, declared: Declared, request: Request) -> Response:
+        return await self.answered(request, partial(self._visited, declared))
+
+    async def answered(self, request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
+        """What a page says, or why there is none; always with our headers."""
+        try:
+            found = await answer(request)
+        except errors.NotbeforeError as error:
+            found = self._refused(request, error)
+        except Exception as error:
+            log.error(
+                "A page failed", action="portal.failed", method=request.method, path=request.url.path, exc_info=error
+            )
+            found = self.failure(500, "This is a defect: the service's log says more.")
+        for name, value in HEADERS.items():
+            found.headers.setdefault(name, value)
+        return found
+
+    async def caller(self, request: Request) -> Caller:
+        return await run_in_threadpool(sessions.resume, self.house.service, self.secret(request))
+
+    async def form(self, request: Request) -> tuple[bytes, ImmutableMultiDict[str, str]]:
+        body = await guarding.read(request.scope["headers"], request.receive, LARGEST_FORM)
+        try:
+            fields = parse_qsl(
+                body.decode(), keep_blank_values=True, strict_parsing=bool(body), max_num_fields=MOST_FIELDS
+            )
+        except ValueError:
+            raise errors.RefusedError("the form cannot be read: send it from a page of this console") from None
+        return body, ImmutableMultiDict(fields)
+
+    def secret(self, request: Request) -> str:
+        return request.cookies.get(cookie("session", request), "")
+
+    def failure(self, status: int, message: str, **context: object) -> Response:
+        text = self.house.rendering.page("error.html", status=status, message=message, visit=None, **context)
+        return HTMLResponse(text, status)
+
+    async def _visited(self, declared: Declared, request: Request) -> Response:
+        caller = await self.caller(request)
+        with self._under_way.counted(caller.id):
+            caller.access.require(declared.needs)
+            token = forgery.token_of(self.secret(request))
+            body, form = b"", NO_FIELDS
+            if declared.method == "POST":
+                body, form = await self.form(request)
+                forgery.require_own(request.headers, form.get("form_token", ""), token)
+            visit = Visit(
+                house=self.house,
+                caller=caller,
+                path=request.path_params,
+                query=request.query_params,
+                form=form,
+                at=_target(request),
+                origin=request.client.host if request.client else "",
+                digest=hashlib.sha256(b"\0".join((request.url.path.encode(), body))).hexdigest(),
+                form_token=token,
+                position=await run_in_threadpool(self._position),
+                cookie=cookie("said", request),
+                said=unquote(request.cookies.get(cookie("said", request), "")),
+            )
+            return await run_in_threadpool(declared.answer, visit)
+
+    def _position(self) -> int:
+        with self.house.service.store.read() as reader:
+            last = reader.last_entry()
+        return last[0] if last else 0
+
+    def _refused(self, request: Request, error: errors.NotbeforeError) -> Response:
+        status = answers.status_of(error)
+        if isinstance(error, errors.UnauthorizedError) and request.method in ("GET", "HEAD"):
+            return self._to_sign_in(request)
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            log.warning(
+                "A page could not be made",
+                action="portal.unavailable",
+                method=request.method,
+                path=request.url.path,
+                reason=error.message,
+            )
+        return self.failure(status, error.message)
+
+    def _to_sign_in(self, request: Request) -> Response:
+        if request.headers.get("sec-fetch-site") == "cross-site":
+            # A link of another site: the browser keeps a strict cookie back until the next step, which is our own.
+            return HTMLResponse(self.house.rendering.page("onward.html", onward=_target(request)))
+        target = _target(request)
+        return RedirectResponse("/sign-in" + (f"?next={quote(target)}" if target != "/" else ""), 303)
+
+
+def cookie(name: str, request: Request) -> str:
+    """Cookies know no ports, but several of us may run on one machine."""
+    return f"notbefore-{name}-{request.url.port or request.url.scheme}"
+
+
+def _target(request: Request) -> str:
+    query = request.url.query
+    return request.url.path + (f"?{query}" if query else "")

@@ -1,0 +1,172 @@
+"""/subscriptions: who is told what happens, by webhook."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.responses import Response
+
+from notbefore.control import models
+from notbefore.control.answers import status_of
+from notbefore.core import errors
+from notbefore.core.operations import Status
+from notbefore.core.roles import Need
+from notbefore.portal.paths import Pages
+from notbefore.portal.visiting import Visit
+from notbefore.service import subscriptions
+from notbefore.service.calls import View
+
+SHOWN = 50
+BLANK: Mapping[str, Any] = {"name": "", "url": "", "types": "", "groups": "", "statuses": (), "reason": ""}
+
+pages = Pages()
+
+
+@pages.get("/subscriptions", needs=Need.OVERSEE)
+def list_all(visit: Visit) -> Response:
+    return _listed(visit, BLANK)
+
+
+@pages.post("/subscriptions", needs=Need.MANAGE)
+def create(visit: Visit) -> Response:
+    given = _given(visit)
+    try:
+        asked = visit.asked(models.NewSubscription, {"name": given["name"], **_wanted(visit, given)})
+        made = subscriptions.create(visit.service, visit.call(), **asked.model_dump())
+    except (errors.RefusedError, errors.ConflictError) as error:
+        return _listed(visit, given, error)
+    # Whoever gave a secret has it already.
+    secret = None if asked.secret else made["secret"]
+    if asked.secret:
+        return visit.go(_place(made["name"]), said=f"The subscription {made['name']} is made.")
+    # Never by way of another page: it must not be in an address or a cookie.
+    return visit.page("subscription_made.html", status=201, subscription=made, secret=secret)
+
+
+@pages.get("/subscriptions/{name}", needs=Need.OVERSEE)
+def show(visit: Visit) -> Response:
+    return _shown(visit)
+
+
+@pages.post("/subscriptions/{name}", needs=Need.MANAGE)
+def change(visit: Visit) -> Response:
+    given = _given(visit)
+    try:
+        asked = visit.asked(models.SubscriptionChange, _wanted(visit, given))
+        changed = subscriptions.change(visit.service, visit.call(), visit.path["name"], asked.given())
+    except (errors.RefusedError, errors.ConflictError) as error:
+        return _shown(visit, given=given, error=error)
+    return visit.go(_place(changed["name"]), said=f"The subscription {changed['name']} is changed.")
+
+
+@pages.post("/subscriptions/{name}/resume", needs=Need.MANAGE)
+def resume(visit: Visit) -> Response:
+    resumed = subscriptions.resume(visit.service, visit.call(), visit.path["name"])
+    return visit.go(_place(resumed["name"]), said="What waits is sent again now.")
+
+
+@pages.post("/subscriptions/{name}/replay", needs=Need.MANAGE)
+def replay(visit: Visit) -> Response:
+    try:
+        asked = visit.asked(models.Replay, {"after": _number(visit.form.get("after", ""))})
+        replayed = subscriptions.replay(visit.service, visit.call(), visit.path["name"], asked.after)
+    except (errors.RefusedError, errors.ConflictError) as error:
+        return _shown(visit, replay_error=error)
+    said = f"All that it wants is told again, from entry {replayed['position'] + 1} of the journal on."
+    return visit.go(_place(replayed["name"]), said=said)
+
+
+@pages.post("/subscriptions/{name}/test", needs=Need.MANAGE)
+def test(visit: Visit) -> Response:
+    name = visit.path["name"]
+    tried = subscriptions.test(visit.service, visit.call(), name)
+    if tried["taken"]:
+        said = f"The receiver took the test message: it answered {tried['status']}."
+    else:
+        said = f"The receiver did not take the test message: {tried['error']}."
+    return visit.go(_place(name), said=said)
+
+
+@pages.get("/subscriptions/{name}/remove", needs=Need.MANAGE)
+def confirm(visit: Visit) -> Response:
+    found = subscriptions.show(visit.service, visit.path["name"])
+    return visit.page("subscription_remove.html", subscription=found)
+
+
+@pages.post("/subscriptions/{name}/remove", needs=Need.MANAGE)
+def remove(visit: Visit) -> Response:
+    removed = subscriptions.remove(visit.service, visit.call(), visit.path["name"])
+    return visit.go("/subscriptions", said=f"The subscription {removed['removed']} is removed.")
+
+
+def _listed(visit: Visit, given: Mapping[str, Any], error: errors.NotbeforeError | None = None) -> Response:
+    found = subscriptions.list_all(visit.service, limit=subscriptions.MOST)
+    return visit.page(
+        "subscriptions.html",
+        status=status_of(error) if error else 200,
+        subscriptions=found["items"],
+        given=given,
+        error=error.message if error else None,
+        statuses=list(Status),
+    )
+
+
+def _shown(
+    visit: Visit,
+    *,
+    given: Mapping[str, Any] | None = None,
+    error: errors.NotbeforeError | None = None,
+    replay_error: errors.NotbeforeError | None = None,
+) -> Response:
+    found = subscriptions.show(visit.service, visit.path["name"])
+    after = _position(visit.query.get("after", ""))
+    waiting = subscriptions.deliveries(visit.service, found["id"], after=after, limit=SHOWN)
+    refused = error or replay_error
+    return visit.page(
+        "subscription.html",
+        status=status_of(refused) if refused else 200,
+        subscription=found,
+        deliveries=waiting["items"],
+        after=after,
+        next_url=f"{_place(found['name'])}?after={waiting['next']}" if waiting["next"] else None,
+        given=given or _as_given(found),
+        error=error.message if error else None,
+        replay_error=replay_error.message if replay_error else None,
+        replay_after=visit.form.get("after", found["position"]),
+        statuses=list(Status),
+    )
+
+
+def _given(visit: Visit) -> dict[str, Any]:
+    """As it was typed, to be shown again; but for a secret."""
+    typed = {field: visit.form.get(field, "").strip() for field in BLANK}
+    return {**typed, "statuses": visit.chosen("statuses")}
+
+
+def _as_given(found: View) -> dict[str, Any]:
+    return {**found, "types": ", ".join(found["types"]), "reason": ""}
+
+
+def _wanted(visit: Visit, given: Mapping[str, Any]) -> dict[str, Any]:
+    """In the API's words; a secret that is left empty is not given."""
+    secret = visit.form.get("secret", "").strip()
+    return {
+        "url": given["url"],
+        "types": given["types"].replace(",", " ").split(),
+        "groups": given["groups"],
+        "statuses": given["statuses"],
+        **({"secret": secret} if secret else {}),
+    }
+
+
+def _number(text: str) -> int | str:
+    """What is no number is refused in the API's words."""
+    return int(text) if text.strip().isdecimal() and text.isascii() else text
+
+
+def _position(text: str) -> int:
+    found = _number(text[:19])
+    return found if isinstance(found, int) and found < 2**63 else 0
+
+
+def _place(name: str) -> str:
+    return f"/subscriptions/{name}"

@@ -1,0 +1,60 @@
+// Times in the viewer's zone, with UTC on hover; countdowns that count.
+
+const DAY = 86_400_000;
+const UNITS = [["d", 86_400], ["h", 3600], ["min", 60], ["s", 1]];
+const time = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
+const both = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", hour: "numeric", minute: "2-digit", second: "2-digit" });
+const whole = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+const day = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
+const short = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+
+// The server's clock decides what "now" is, whatever the viewer's says.
+const ahead = document.body.dataset.now ? Date.parse(document.body.dataset.now) - Date.now() : 0;
+const now = () => Date.now() + ahead;
+
+function local(moment) {
+  const date = new Date(moment);
+  if (date.toDateString() === new Date(now()).toDateString()) return time.format(date);
+  return Math.abs(moment - now()) < 180 * DAY ? both.format(date) : whole.format(date);
+}
+
+function span(seconds) {
+  const parts = [];
+  for (const [unit, size] of UNITS) {
+    const count = Math.floor(seconds / size);
+    seconds -= count * size;
+    if (count) parts.push(`${count} ${unit}`);
+    else if (parts.length) break;
+  }
+  return parts.slice(0, 2).join(" ") || "0 s";
+}
+
+function counted(element) {
+  const seconds = Math.round((Date.parse(element.dateTime) - now()) / 1000);
+  if (seconds === 0) return "now";
+  return seconds > 0 ? `in ${span(seconds)}` : `${span(-seconds)} ago`;
+}
+
+function put(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+export function localise(root) {
+  for (const element of root.querySelectorAll("time[datetime]")) {
+    if ("countdown" in element.dataset) put(element, counted(element));
+    else if (!element.title) {
+      element.title = element.textContent;
+      put(element, local(Date.parse(element.dateTime)));
+    }
+  }
+  for (const element of root.querySelectorAll("[data-mark]")) {
+    const date = new Date(element.dataset.mark);
+    const midnight = date.getHours() === 0 && date.getMinutes() === 0;
+    put(element, midnight || element.textContent.includes(" ") ? day.format(date) : short.format(date));
+  }
+}
+
+localise(document);
+setInterval(() => {
+  for (const element of document.querySelectorAll("time[data-countdown]")) put(element, counted(element));
+}, 1000);

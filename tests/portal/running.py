@@ -1,0 +1,149 @@
+"""A portal that really runs, on the demo fleet, and somebody who visits it without a browser."""
+
+import http.client
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from html import unescape
+from http.cookies import SimpleCookie
+from pathlib import Path
+from urllib.parse import urlencode
+
+from tests.control.running import DEADLINE, serving
+
+from notbefore.cli.offline import Nobody
+from notbefore.clock import Clock, SystemClock
+from notbefore.control import app as api
+from notbefore.control.metrics import Metrics
+from notbefore.control.server import ControlServer
+from notbefore.control.tail import Tail
+from notbefore.core.timing import Timing
+from notbefore.portal import app
+from notbefore.portal.once import Once
+from notbefore.service import calls, demo, tokens
+from notbefore.service.context import Service
+from notbefore.store.opening import open_store
+
+HIDDEN = re.compile(r'name="form_token" value="([^"]*)"')
+KEY = re.compile(r'name="form_key" value="([^"]*)"')
+
+
+@dataclass
+class Answer:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def html(self) -> str:
+        return self.body.decode()
+
+    @property
+    def text(self) -> str:
+        """What somebody reads, without tags, and with single spaces."""
+        main = re.sub(r"(?s)<(script|style|title)\b.*?</\1>", " ", self.html)
+        return " ".join(unescape(re.sub(r"(?s)<[^>]*>", " ", main)).split())
+
+    @property
+    def location(self) -> str:
+        return self.headers.get("location", "")
+
+
+@dataclass
+class Visitor:
+    """Keeps its cookies."""
+
+    port: int
+    cookies: dict[str, str] = field(default_factory=dict)
+
+    def ask(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> Answer:
+        sent = dict(headers or {})
+        if self.cookies:
+            sent["Cookie"] = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE)
+        try:
+            connection.request(method, path, body, sent)
+            said = connection.getresponse()
+            self._keep(said.headers.get_all("set-cookie") or [])
+            return Answer(said.status, {name.lower(): value for name, value in said.getheaders()}, said.read())
+        finally:
+            connection.close()
+
+    def get(self, path: str, status: int = 200) -> Answer:
+        found = self.ask("GET", path, headers={"Accept": "text/html"})
+        assert found.status == status, (found.status, found.location, found.text)
+        return found
+
+    def post(
+        self, path: str, fields: Mapping[str, object] | None = None, *, on: str | None = None, status: int = 303
+    ) -> Answer:
+        """Send a form, with the hidden fields of the page `on` (the start page where none is given)."""
+        page = self.get(on or "/").html
+        token, key = HIDDEN.search(page), KEY.search(page)
+        hidden = {"form_token": token[1] if token else "", **({"form_key": key[1]} if key else {})}
+        found = self.send(path, {**hidden, **(fields or {})})
+        assert found.status == status, (found.status, found.text)
+        return found
+
+    def send(self, path: str, fields: Mapping[str, object], headers: Mapping[str, str] | None = None) -> Answer:
+        """A form as it is."""
+        kind = {"Content-Type": "application/x-www-form-urlencoded", **(headers or {})}
+        return self.ask("POST", path, urlencode(fields, doseq=True).encode(), kind)
+
+    def _keep(self, set_cookies: list[str]) -> None:
+        for text in set_cookies:
+            for name, morsel in SimpleCookie(text).items():
+                if morsel["max-age"] == "0" or not morsel.value:
+                    self.cookies.pop(name, None)
+                else:
+                    self.cookies[name] = morsel.value
+
+
+@dataclass
+class Portal:
+    service: Service
+    port: int
+    token: str
+    """The administrator's."""
+    once: Once
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def visitor(self, token: str = "") -> Visitor:
+        """Somebody who has signed in; by default the administrator."""
+        found = Visitor(self.port)
+        answer = found.send("/sign-in", {"token": token or self.token})
+        assert answer.status == 303, answer.text
+        return found
+
+    def token_of(self, role: str, scopes: str | None = None, name: str = "") -> str:
+        made = tokens.create(self.service, calls.SYSTEM, name=name or role, role=role, scopes=scopes)
+        return str(made["token"])
+
+    def visitor_as(self, role: str, scopes: str | None = None) -> Visitor:
+        return self.visitor(self.token_of(role, scopes))
+
+
+@contextmanager
+def running(
+    directory: Path, *, fleet: bool = True, clock: Clock | None = None, timing: Timing | None = None
+) -> Iterator[Portal]:
+    """Nothing happens by itself: no ticker runs."""
+    store = open_store(f"sqlite:///{directory / 'notbefore.db'}", migrate=True)
+    service = Service(
+        store=store, clock=clock or SystemClock(), timing=timing or Timing(), publisher=Nobody(), telemetry=None
+    )
+    metrics = Metrics(events=dict, guests=dict)
+    token = tokens.create(service, calls.SYSTEM, name="admin")["token"]
+    if fleet:
+        demo.settle(service)
+    tail, once = Tail(service), Once(token)
+    served = app.beside(api.create(service, metrics, tail), service, once=once)
+    with serving(ControlServer(served, "127.0.0.1", 0, on_stop=tail.close)) as port:
+        yield Portal(service, port, token, once)
+    store.close()

@@ -1,0 +1,92 @@
+"""Who gets in, and who does not."""
+
+import pytest
+from tests.portal.running import Portal, Visitor
+
+from notbefore.service import calls, tokens
+
+
+def test_a_token_signs_in(portal: Portal) -> None:
+    visitor = Visitor(portal.port)
+    assert visitor.get("/fleet-of-mine?x=1", 404)
+    assert visitor.get("/", 303).location == "/sign-in"
+    said = visitor.send("/sign-in", {"token": portal.token})
+    assert (said.status, said.location) == (303, "/")
+    cookie = said.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    assert portal.token not in cookie
+    assert "admin" in visitor.get("/").text
+
+
+def test_a_wrong_token_is_refused(portal: Portal) -> None:
+    visitor = Visitor(portal.port)
+    said = visitor.send("/sign-in", {"token": "nb_wrong"})
+    assert said.status == 401
+    assert "not a valid token" in said.text
+    assert visitor.cookies == {}
+
+
+def test_signing_out_ends_the_session(portal: Portal) -> None:
+    visitor = portal.visitor()
+    kept = dict(visitor.cookies)
+    assert visitor.post("/sign-out").location == "/sign-in"
+    assert visitor.cookies == {}
+    assert Visitor(portal.port, kept).get("/", 303).location == "/sign-in"
+
+
+def test_a_revoked_token_signs_out(portal: Portal) -> None:
+    visitor = portal.visitor()
+    [admin] = tokens.list_all(portal.service)["items"]
+    tokens.revoke(portal.service, calls.SYSTEM, admin["id"])
+    visitor.get("/", 303)
+
+
+def test_the_link_signs_in_once(portal: Portal) -> None:
+    first, second = Visitor(portal.port), Visitor(portal.port)
+    assert first.get(f"/sign-in?once={portal.once.secret}").html.count('content="0; url=/"') == 1
+    assert "admin" in first.get("/").text
+    assert "used already" in second.get(f"/sign-in?once={portal.once.secret}", 401).text
+    assert first.get(f"/sign-in?once={portal.once.secret}").status == 200
+
+
+@pytest.mark.parametrize(
+    ("onward", "location"),
+    [("/fleet", "/fleet"), ("//evil.example", "/"), ("https://evil.example", "/"), ("/\\evil", "/"), ("", "/")],
+)
+def test_it_goes_on_to_pages_of_ours_alone(unchanged: Portal, onward: str, location: str) -> None:
+    said = Visitor(unchanged.port).send("/sign-in", {"token": unchanged.token, "next": onward})
+    assert said.location == location
+
+
+def test_forms_of_strangers_are_refused(portal: Portal) -> None:
+    visitor = portal.visitor()
+    assert visitor.send("/sign-out", {}).status == 403
+    assert visitor.send("/sign-out", {"form_token": "0" * 32}).status == 403
+    visitor.get("/")
+    stranger = Visitor(portal.port)
+    for headers in ({"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "null"}):
+        assert stranger.send("/sign-in", {"token": portal.token}, headers).status == 403
+
+
+def test_a_link_of_another_site_is_followed_with_the_cookie(portal: Portal) -> None:
+    """The browser keeps a strict cookie back at first."""
+    said = Visitor(portal.port).ask("GET", "/?span=7d", headers={"Sec-Fetch-Site": "cross-site"})
+    assert said.status == 200
+    assert 'content="0; url=/?span=7d"' in said.html
+
+
+def test_every_answer_is_guarded(unchanged: Portal) -> None:
+    for path in ("/", "/sign-in", "/nothing-here"):
+        said = unchanged.visitor().ask("GET", path, headers={"Accept": "text/html"})
+        assert "default-src 'none'" in said.headers["content-security-policy"]
+        assert said.headers["x-content-type-options"] == "nosniff"
+        assert said.headers["cache-control"] == "no-store"
+
+
+def test_the_api_is_still_there(unchanged: Portal) -> None:
+    visitor = Visitor(unchanged.port)
+    assert visitor.ask("GET", "/healthz").status == 200
+    assert visitor.ask("GET", "/v1/vms").status == 401
+    assert visitor.ask("GET", "/v1/nothing", headers={"Accept": "text/html"}).status == 401
+    assert visitor.ask("GET", "/nothing").headers["content-type"] == "application/json"

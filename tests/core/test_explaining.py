@@ -60,6 +60,19 @@ def test_silence_leaves_degraded_hardware_its_notice() -> None:
     assert said.waiting_for == ({"kind": "notice", "until": NOW + 7 * DAY},)
 
 
+def test_the_earliest_start() -> None:
+    """Approvals may come at once, and what is in the way may end; full notice cannot be hurried."""
+    site = row()
+    restart = site.schedule(Kind.RESTART, "web-0")
+    earliest = explaining.start_at_the_earliest
+    assert earliest(site.look(operations=[restart.id]), restart, NOW) == NOW
+    started = replace(restart, status=Status.STARTED, started_at=NOW + MINUTE)
+    assert earliest(site.look(operations=[restart.id]), started, NOW) == NOW + MINUTE
+    silent = row(listening=Listening.NEVER)
+    degraded = silent.schedule(Kind.DEGRADED_HARDWARE, "a")
+    assert earliest(silent.look(operations=[degraded.id], targets=True), degraded, NOW) == NOW + 7 * DAY
+
+
 def test_just_after_start_up() -> None:
     site = row()
     event = site.event(site.schedule(Kind.HOST_UPDATE, "a"))

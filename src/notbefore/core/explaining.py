@@ -11,6 +11,9 @@ from notbefore.core.obstacles import Obstacle, ObstacleKind, obstacles
 from notbefore.core.operations import Event, Operation, Status
 from notbefore.core.rollouts import RolloutStatus
 
+NOT_HURRIED = frozenset({ObstacleKind.NOTICE, ObstacleKind.WINDOW})
+"""What nobody's approval, and no end of anything else, brings forward."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
@@ -67,6 +70,15 @@ def _start_at_the_latest(draft: Draft, operation: Operation, found: list[Obstacl
         return latest
     # A window that is open now may have closed by then.
     return windows.next_open(calendar.demands(draft, operation.vms, operation.rollout).values(), latest)
+
+
+def start_at_the_earliest(draft: Draft, operation: Operation, expiry_from: datetime) -> datetime | None:
+    """If everybody approved now, and what ends at no known time ended now; None: never, as things are."""
+    if operation.status is not Status.SCHEDULED:
+        return operation.started_at
+    found = obstacles(draft, operation, expiry_from)
+    ends = [obstacle.until for obstacle in found if obstacle.kind in NOT_HURRIED]
+    return None if None in ends else max((end for end in ends if end is not None), default=draft.now)
 
 
 def with_standing(explanation: Explanation, standing: Standing) -> Explanation:

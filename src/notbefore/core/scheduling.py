@@ -13,6 +13,8 @@ from notbefore.core.timing import whole_second_up
 MINUTE = timedelta(minutes=1)
 BY_SILENCE = "silence"
 BY_POLICY = "policy"
+NOTICE_SETTLED = frozenset({Kind.DELETION, Kind.HARDWARE_FAILURE})
+"""Whose notice nobody can choose."""
 AUTO_APPROVABLE = frozenset({Kind.RESTART, Kind.REDEPLOY})
 
 
@@ -62,6 +64,13 @@ def schedule(draft: Draft, request: Request) -> Operation:
         draft.put_host(replace(draft.host(host), cordoned=True))
         draft.note("host.cordoned", host=host, operation=operation.id)
     return draft.operation(operation.id)
+
+
+def usual_notice(kind: Kind) -> timedelta | None:
+    """Where none is asked for, at speed 1; None: its group settles it."""
+    if kind is Kind.DELETION:
+        return None
+    return DEGRADED_NOTICE if kind is Kind.DEGRADED_HARDWARE else kind.traits.notice
 
 
 def announce(draft: Draft, operation: Operation) -> None:
@@ -169,13 +178,12 @@ def _clear_the_way(draft: Draft, host: str) -> None:
 
 
 def _not_before(draft: Draft, request: Request, vms: list[Vm]) -> datetime:
-    notice = minimum = request.kind.traits.notice
-    if request.kind is Kind.DELETION:
+    minimum = request.kind.traits.notice
+    notice = usual_notice(request.kind)
+    if notice is None:
         notice = draft.scope(vms[0].scope).policy.terminate_notice or timedelta(0)
-    elif request.kind is Kind.DEGRADED_HARDWARE:
-        notice = DEGRADED_NOTICE
     if request.notice is not None:
-        if request.kind in (Kind.DELETION, Kind.HARDWARE_FAILURE):
+        if request.kind in NOTICE_SETTLED:
             raise errors.RefusedError(f"the notice of a {request.kind} cannot be chosen: leave it out")
         if request.notice < minimum:
             raise errors.RefusedError(

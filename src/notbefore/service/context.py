@@ -59,7 +59,7 @@ class Session:
 
     def draft(self, world: World, call: "Call | None" = None) -> Draft:
         """What it notes is in the journal with who asked for it, from where, and why; None: we did."""
-        self.allowance = max(self.allowance, ALLOWANCE_PER_VM * len(world.vms))
+        self.allowance = max(self.allowance, allowance_for(world))
         return Draft(
             world,
             now=self.now,
@@ -237,6 +237,11 @@ class Service:
 
 class _TooSlowError(Exception):
     """Rolls a transaction back that has used up its allowance."""
+
+
+def allowance_for(world: World) -> timedelta:
+    """How long the commit of a decision about all this may take, if all goes well."""
+    return max(ALLOWANCES[0], ALLOWANCE_PER_VM * len(world.vms))
 
 
 def new_id() -> str:

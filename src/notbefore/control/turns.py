@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Annotated, cast
 
 from fastapi import Depends, Request
@@ -18,24 +19,22 @@ class Turns:
     def __init__(self) -> None:
         self._free = asyncio.Semaphore(AT_ONCE)
 
-    async def begin(self) -> None:
+    @asynccontextmanager
+    async def taken(self) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 await self._free.acquire()
         except TimeoutError:
             raise errors.UnavailableError("others are planning just now: try again in a moment") from None
-
-    def end(self) -> None:
-        self._free.release()
+        try:
+            yield
+        finally:
+            self._free.release()
 
 
 async def _in_turn(request: Request) -> AsyncIterator[None]:
-    turns = cast(Turns, request.app.state.plans)
-    await turns.begin()
-    try:
+    async with cast(Turns, request.app.state.plans).taken():
         yield
-    finally:
-        turns.end()
 
 
 InTurn = Annotated[None, Depends(_in_turn)]

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from functools import partial
 from http import HTTPStatus
 from urllib.parse import parse_qsl, quote, unquote
@@ -52,6 +53,13 @@ class Gate:
     async def caller(self, request: Request) -> Caller:
         return await run_in_threadpool(sessions.resume, self.house.service, self.secret(request))
 
+    def is_allowed(self, secret: str, caller: Caller) -> bool:
+        """Whether that session still stands for somebody who may do the same."""
+        try:
+            return sessions.resume(self.house.service, secret).access == caller.access
+        except errors.NotbeforeError:
+            return False
+
     async def form(self, request: Request) -> tuple[bytes, ImmutableMultiDict[str, str]]:
         body = await guarding.read(request.scope["headers"], request.receive, LARGEST_FORM)
         try:
@@ -90,9 +98,11 @@ class Gate:
                 form_token=token,
                 position=await run_in_threadpool(self._position),
                 cookie=cookie("said", request),
+                is_allowed=partial(self.is_allowed, self.secret(request), caller),
                 said=unquote(request.cookies.get(cookie("said", request), "")),
             )
-            return await run_in_threadpool(declared.answer, visit)
+            async with self.house.plans.taken() if declared.in_turn else nullcontext():
+                return await run_in_threadpool(declared.answer, visit)
 
     def _position(self) -> int:
         with self.house.service.store.read() as reader:

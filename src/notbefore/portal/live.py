@@ -14,7 +14,6 @@ from notbefore.core import errors
 from notbefore.core.journal import OF_TOKENS, Entry
 from notbefore.core.roles import Access, Need
 from notbefore.portal.gate import Gate
-from notbefore.service import sessions
 from notbefore.service.tokens import Caller
 
 APART_SECONDS = 0.25
@@ -34,15 +33,8 @@ class Live:
         after = request.query_params.get("after", "")
         if not (after.isascii() and after.isdigit() and len(after) < 19):
             raise errors.RefusedError("after is not a position in the journal")
-        allowed = partial(_is_allowed, self._gate, self._gate.secret(request), caller)
+        allowed = partial(self._gate.is_allowed, self._gate.secret(request), caller)
         return _Changes(self._tail, int(after), caller, allowed)
-
-
-def _is_allowed(gate: Gate, secret: str, caller: Caller) -> bool:
-    try:
-        return sessions.resume(gate.house.service, secret).access == caller.access
-    except errors.NotbeforeError:
-        return False
 
 
 class _Changes(StreamingResponse):

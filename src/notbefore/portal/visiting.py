@@ -57,6 +57,8 @@ class Visit:
     """The journal's newest, before the page looked at anything."""
     cookie: str
     """The name of the one that says something once."""
+    is_allowed: Callable[[], bool]
+    """Whether the session is still valid, for answers that take their time."""
     said: str = ""
 
     @property

@@ -1,0 +1,197 @@
+"""The fleet as a grid, and finding something in it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.service.rig import OPERATOR, Rig
+
+from notbefore.core import errors, selecting
+from notbefore.core.fleet import ScopeKind
+from notbefore.core.membership import VmSpec
+from notbefore.core.operations import Kind
+from notbefore.service import finding, fleet, grid, maintenance, queries
+from notbefore.service.calls import View
+
+WEB = selecting.of_scopes("web,vm:db")
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """What the databases do differently is settled in tests/store/test_places.py."""
+    return f"sqlite:///{tmp_path / 'notbefore.db'}"
+
+
+def told(found: View) -> dict[str, Any]:
+    """By row, the VMs of each cell with their states."""
+    return {
+        row["name"] or row["noun"]: [[(vm["name"], vm["state"]) for vm in cell["vms"]] for cell in row["cells"]]
+        for row in found["rows"]
+    }
+
+
+@pytest.fixture
+def busy(rig: Rig) -> Rig:
+    """Of each state one: web-0 restarts, web-1 will, db does not listen."""
+    (first, _) = rig.schedule(Kind.RESTART, "web-0", "web-1")
+    maintenance.approve(rig.service, OPERATOR, first["events"][0]["id"])
+    fleet.set_vm_policy(rig.service, OPERATOR, "db", {"listening": "never"})
+    rig.tick()
+    return rig
+
+
+def test_hosts_by_update_domain(busy: Rig) -> None:
+    found = grid.by_host(busy.service)
+    assert found["domains"] == [0, 1, 2]
+    assert told(found) == {
+        "host-a": [[("pool_0", "fine"), ("pool_1", "fine"), ("web-0", "started")], [], []],
+        "host-b": [[("db", "not listening")], [("pool_2", "fine"), ("pool_3", "fine"), ("web-1", "scheduled")], []],
+        "host-c": [[("batch", "fine")], [], [("pool_4", "fine"), ("web-2", "fine")]],
+        "host-d": [[], [], []],
+    }
+    assert found["states"] == {"started": 1, "scheduled": 1, "not listening": 1, "fine": 7}
+    assert (found["next"], found["folded"]) == (None, False)
+    assert [row["vms"] for row in found["rows"]] == [3, 4, 3, 0]
+
+
+def test_groups_by_update_domain_and_the_others_in_one_row(busy: Rig) -> None:
+    found = grid.by_group(busy.service)
+    assert told(found) == {
+        "pool": [
+            [("pool_0", "fine"), ("pool_1", "fine")],
+            [("pool_2", "fine"), ("pool_3", "fine")],
+            [("pool_4", "fine")],
+        ],
+        "web": [[("web-0", "started")], [("web-1", "scheduled")], [("web-2", "fine")]],
+        "standalone": [[("batch", "fine"), ("db", "not listening")], [], []],
+    }
+
+
+def test_a_failed_hosts_vms_are_started_at_once(rig: Rig) -> None:
+    (failure,) = rig.schedule(Kind.HARDWARE_FAILURE, "host-b")
+    assert failure["status"] == "Started"
+    states = {vm for cells in told(grid.by_host(rig.service)).values() for cell in cells for vm in cell}
+    assert {name for name, state in states if state == "started"} == {"db", "web-1", "pool_2", "pool_3"}
+
+
+def test_whoever_sees_some_scopes_has_no_more_in_the_grid(busy: Rig) -> None:
+    found = grid.by_group(busy.service, seen=WEB)
+    assert list(told(found)) == ["web", "standalone"]
+    assert told(found)["standalone"] == [[("db", "not listening")], [], []]
+    assert sum(found["states"].values()) == 4
+
+
+def test_pages_of_hosts_follow_each_other(rig: Rig) -> None:
+    names: list[str] = []
+    after = None
+    while True:
+        found = grid.by_host(rig.service, after=after, rows=3)
+        names += told(found)
+        after = found["next"]
+        if after is None:
+            break
+        assert after == names[-1]
+    assert names == ["host-a", "host-b", "host-c", "host-d"]
+
+
+def test_pages_of_groups_are_followed_by_those_of_standalone_vms(rig: Rig) -> None:
+    pages: list[list[str]] = []
+    after = None
+    while not pages or after is not None:
+        found = grid.by_group(rig.service, after=after, rows=1, alone=1)
+        pages.append([vm["name"] for row in found["rows"] for cell in row["cells"] for vm in cell["vms"]])
+        after = found["next"]
+    # The last group leaves room for what follows.
+    assert pages == [["pool_0", "pool_1", "pool_2", "pool_3", "pool_4"], ["web-0", "web-1", "web-2", "batch"], ["db"]]
+
+
+def test_a_full_page_of_vms_ends_it_earlier(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grid, "MOST_VMS", 3)
+    found = grid.by_host(rig.service)
+    assert (list(told(found)), found["next"]) == (["host-a"], "host-a")
+    # One that is larger than a page is shown all the same.
+    found = grid.by_host(rig.service, after="host-a")
+    assert (list(told(found)), found["next"]) == (["host-b"], "host-b")
+
+
+def test_a_crowded_cell_shows_what_is_urgent_and_counts_the_others(rig: Rig) -> None:
+    fleet.add_group(rig.service, OPERATOR, name="many", kind=ScopeKind.PLACEMENT_GROUP, policy={"listening": "always"})
+    for number in range(grid.MOST_SHOWN + 3):
+        spec = VmSpec(name=f"many-{number:02}", host="host-d", group="many", update_domain=4)
+        fleet.add_vm(rig.service, OPERATOR, spec)
+    last = f"many-{grid.MOST_SHOWN + 2:02}"
+    rig.schedule(Kind.RESTART, last)
+    (row,) = [row for row in grid.by_host(rig.service)["rows"] if row["name"] == "host-d"]
+    cell = row["cells"][-1]
+    shown = [vm["name"] for vm in cell["vms"]]
+    assert shown == sorted(shown)
+    assert (len(shown), cell["more"], row["vms"]) == (grid.MOST_SHOWN, 3, grid.MOST_SHOWN + 3)
+    assert shown[-1] == last
+    assert "many-00" in shown
+
+
+def test_beyond_the_last_column_domains_share_it(rig: Rig) -> None:
+    for number in range(3, grid.MOST_DOMAINS + 2):
+        spec = VmSpec(name=f"lone-{number}", host="host-d", group=None, update_domain=number)
+        fleet.add_vm(rig.service, OPERATOR, spec)
+    found = grid.by_host(rig.service)
+    assert found["folded"]
+    assert found["domains"] == list(range(grid.MOST_DOMAINS))
+    assert [vm["name"] for vm in found["rows"][-1]["cells"][-1]["vms"]] == ["lone-19", "lone-20", "lone-21"]
+
+
+def test_an_empty_fleet_has_no_rows(rig: Rig) -> None:
+    assert grid.by_group(rig.service, seen=selecting.of_scopes("nobody"))["rows"] == []
+
+
+def test_vms_of_a_list_have_their_states(busy: Rig) -> None:
+    vms = grid.with_states(busy.service, queries.vms(busy.service)["items"])
+    assert {vm["name"]: vm["state"] for vm in vms if vm["state"] != "fine"} == {
+        "web-0": "started",
+        "web-1": "scheduled",
+        "db": "not listening",
+    }
+
+
+def names(found: View | None) -> list[str]:
+    return [] if found is None else [each["name"] for each in found["items"]]
+
+
+@pytest.mark.parametrize(
+    ("text", "vms", "groups", "hosts"),
+    [
+        ("web", ["web-0", "web-1", "web-2"], ["web"], []),
+        (" b ", ["batch", "db", "web-0", "web-1", "web-2"], ["web"], ["host-b"]),
+        ("ol_4", ["pool_4"], [], []),
+        ("web-?,!web-1", ["web-0", "web-2"], [], []),
+        ("*-[abc]*", None, [], []),
+        ("host", [], [], ["host-a", "host-b", "host-c", "host-d"]),
+        ("x" * 64, [], [], []),
+        ("x" * 65, None, [], []),
+        ("ö", None, [], []),
+    ],
+)
+def test_finding_by_a_part_of_a_name(
+    rig: Rig, text: str, vms: list[str] | None, groups: list[str], hosts: list[str]
+) -> None:
+    if vms is None:
+        with pytest.raises(errors.RefusedError, match="is not a name or pattern"):
+            finding.find(rig.service, text, hosts=True)
+        return
+    found = finding.find(rig.service, text, hosts=True)
+    assert [names(found[noun]) for noun in ("vms", "groups", "hosts")] == [vms, groups, hosts]
+
+
+def test_what_is_found_has_its_state_and_is_ones_own(busy: Rig) -> None:
+    found = finding.find(busy.service, "o", hosts=False, seen=WEB)
+    assert (names(found["vms"]), names(found["groups"]), found["hosts"]) == ([], [], None)
+    found = finding.find(busy.service, "db", hosts=False, seen=WEB)
+    assert found["vms"]["items"][0]["state"] == "not listening"
+
+
+def test_of_many_the_first_are_found_and_that_there_are_more(rig: Rig) -> None:
+    for number in range(finding.MOST + 1):
+        fleet.add_host(rig.service, OPERATOR, name=f"rack-{number:02}")
+    fleet.add_host(rig.service, OPERATOR, name="a-rack")
+    found = finding.find(rig.service, "rack", hosts=True)["hosts"]
+    assert (len(found["items"]), found["items"][0]["name"], found["more"]) == (finding.MOST, "rack-00", True)

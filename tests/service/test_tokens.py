@@ -22,6 +22,14 @@ def test_a_token_is_shown_once_and_kept_as_a_digest(rig: Rig) -> None:
     assert made["token"] not in str(history.page(rig.service, limit=1000))
 
 
+def test_one_is_found_by_its_id(rig: Rig) -> None:
+    made = tokens.create(rig.service, OPERATOR, name="bot")
+    [listed] = tokens.list_all(rig.service)["items"]
+    assert tokens.show(rig.service, made["id"]) == listed
+    with pytest.raises(errors.NotFoundError, match="there is no token 'ghost'"):
+        tokens.show(rig.service, "ghost")
+
+
 def test_a_revoked_token_is_refused_at_once(rig: Rig) -> None:
     made = tokens.create(rig.service, OPERATOR, name="bot")
     assert tokens.revoke(rig.service, OPERATOR, made["id"])["revoked_at"] is not None

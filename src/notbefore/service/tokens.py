@@ -80,6 +80,14 @@ def page(service: Service, *, after: str | None = None, limit: int = 100, descen
     return {"items": items, "next": items[-1]["id"] if len(items) == limit else None}
 
 
+def show(service: Service, token_id: str) -> View:
+    with service.store.read() as reader:
+        token = reader.token_by_id(token_id)
+    if token is None:
+        raise errors.NotFoundError(f"there is no token {token_id!r}", token=token_id)
+    return _view(token)
+
+
 def revoke(service: Service, call: Call, token_id: str) -> View:
     def work(session: Session) -> View:
         if not session.transaction.revoke_token(token_id, session.now):

@@ -34,12 +34,11 @@ def create(visit: Visit) -> Response:
         made = subscriptions.create(visit.service, visit.call(), **asked.model_dump())
     except (errors.RefusedError, errors.ConflictError) as error:
         return _listed(visit, given, error)
-    # Whoever gave a secret has it already.
-    secret = None if asked.secret else made["secret"]
     if asked.secret:
+        # Whoever gave it has it already.
         return visit.go(_place(made["name"]), said=f"The subscription {made['name']} is made.")
     # Never by way of another page: it must not be in an address or a cookie.
-    return visit.page("subscription_made.html", status=201, subscription=made, secret=secret)
+    return visit.page("subscription_made.html", status=201, subscription=made, secret=made["secret"])
 
 
 @pages.get("/subscriptions/{name}", needs=Need.OVERSEE)
@@ -79,11 +78,16 @@ def replay(visit: Visit) -> Response:
 def test(visit: Visit) -> Response:
     name = visit.path["name"]
     tried = subscriptions.test(visit.service, visit.call(), name)
-    if tried["taken"]:
-        said = f"The receiver took the test message: it answered {tried['status']}."
-    else:
-        said = f"The receiver did not take the test message: {tried['error']}."
-    return visit.go(_place(name), said=said)
+    if not tried["taken"]:
+        return _shown(visit, tried=tried)
+    return visit.go(_place(name), said=f"The receiver took the test message: it answered {tried['status']}.")
+
+
+@pages.get("/subscriptions/{name}/replay", needs=Need.OVERSEE)
+@pages.get("/subscriptions/{name}/test", needs=Need.OVERSEE)
+def back(visit: Visit) -> Response:
+    """The addresses of pages that tell what became of a form, when they are asked for again."""
+    return visit.go(_place(visit.path["name"]))
 
 
 @pages.get("/subscriptions/{name}/remove", needs=Need.MANAGE)
@@ -116,6 +120,7 @@ def _shown(
     given: Mapping[str, Any] | None = None,
     error: errors.NotbeforeError | None = None,
     replay_error: errors.NotbeforeError | None = None,
+    tried: View | None = None,
 ) -> Response:
     found = subscriptions.show(visit.service, visit.path["name"])
     after = _position(visit.query.get("after", ""))
@@ -131,6 +136,7 @@ def _shown(
         given=given or _as_given(found),
         error=error.message if error else None,
         replay_error=replay_error.message if replay_error else None,
+        tried=tried,
         replay_after=visit.form.get("after", found["position"]),
         statuses=list(Status),
     )

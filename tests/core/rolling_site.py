@@ -36,7 +36,8 @@ class RollingSite(Site):
         planning.plan(fleet, request)
         order = turns.assign(fleet, turns.chosen_hosts(request, fleet.world.hosts))
         with self.transaction(by="op") as draft:
-            return rolling.begin(draft, request, order, [host for host in order if not fleet.vms_on(host)])
+            domains = {host: turns.update_domains(turns.parts(fleet, host)) for host in order}
+            return rolling.begin(draft, request, order, domains)
 
     def pause(self, rollout: Rollout | str, why: str = "paused by op") -> None:
         key = self.rollout(rollout).id

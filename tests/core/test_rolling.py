@@ -360,6 +360,7 @@ def test_it_pauses_after_so_many_failures() -> None:
         status=StopStatus.FAILED,
         operation=site.stop(rollout, "b").operation,
         why="two: no power",
+        update_domains=(0,),
     )
     assert site.roll() == []
     site.resume(rollout, retry=True)

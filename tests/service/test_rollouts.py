@@ -109,6 +109,37 @@ def test_it_goes_from_turn_to_turn_and_ends(rig: Rolling) -> None:
     assert [entry["rollout"] for entry in rig.journal if entry["action"] == "operation.completed"] == [found] * 6
 
 
+def test_progress_is_told_by_turn_and_update_domain(rig: Rolling) -> None:
+    """The groups number the same hosts oppositely: so a turn has one update domain of each."""
+
+    def progress(found: str) -> list[tuple[int, list[int], dict[str, int]]]:
+        def told(turn: dict[str, Any]) -> tuple[int, list[int], dict[str, int]]:
+            counted = {status: hosts for status, hosts in turn["progress"].items() if hosts}
+            return turn["turn"], turn["update_domains"], counted
+
+        return [told(turn) for turn in rig.show(found)["by_turn"]]
+
+    found = rig.start(batch=2)
+    assert progress(found) == [
+        (1, [0, 2], {"waiting": 1, "under_way": 1, "skipped": 1}),
+        (2, [1], {"waiting": 2}),
+        (3, [0, 2], {"waiting": 2}),
+    ]
+    domains = {stop["host"]: stop["update_domains"] for stop in rollouts.hosts(rig.service, found)["items"]}
+    assert (domains["a"], domains["b"], domains["spare"]) == ([0, 2], [1], [])
+    rig.pass_time(hours=2)
+    assert progress(found)[1:] == [(2, [1], {"done": 2}), (3, [0, 2], {"done": 2})]
+
+
+def test_update_domains_are_those_of_the_beginning(rig: Rolling) -> None:
+    """Hosts that a rollout has emptied are still of the update domain in which they had their turn."""
+    found = rig.start("migrate", hosts="b")
+    rig.pass_time(hours=1)
+    assert rig.status(found) == "Completed"
+    assert queries.host(rig.service, "b")["vms"] == 0
+    assert rig.show(found)["by_turn"][0]["update_domains"] == [1]
+
+
 def test_what_was_planned_is_what_happens(rig: Rolling) -> None:
     plan = rollouts.plan(rig.service, request(batch=2))
     found = rig.start(batch=2)
@@ -117,6 +148,8 @@ def test_what_was_planned_is_what_happens(rig: Rolling) -> None:
     assert [stop["host"] for stop in plan["stops"]] == announced
     assert {stop["host"]: stop["turn"] for stop in plan["stops"]} == {host: TURNS[host] for host in HOSTS}
     assert plan["empty"] == ["spare"]
+    assert [turn["update_domains"] for turn in plan["turns"]] == [[0, 2], [1], [0, 2]]
+    assert {stop["host"]: stop["update_domains"] for stop in plan["stops"]}["e"] == [1]
     (web,) = [group for group in plan["groups"] if group["group"] == "web"]
     assert (web["budget"], web["allowed"], web["most_out"]) == ("max_unavailable 20%", 1, 1)
     assert web["delayed_hosts"] >= 3

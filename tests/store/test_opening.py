@@ -24,8 +24,8 @@ LATER = """
 from alembic import op
 from sqlalchemy import Column, Text
 
-revision = "0004"
-down_revision = "0003"
+revision = "0005"
+down_revision = "0004"
 
 
 def upgrade() -> None:
@@ -37,9 +37,9 @@ def upgrade() -> None:
 def later(folder: Path, then: str = "pass") -> revisions.Revisions:
     """What a later notbefore will know."""
     (folder / "later").mkdir(exist_ok=True)
-    (folder / "later" / "0004_rack.py").write_text(LATER.format(then=then))
+    (folder / "later" / "0005_rack.py").write_text(LATER.format(then=then))
     ours = revisions.OURS
-    return revisions.Revisions(names=(*ours.names, "0004"), locations=(*ours.locations, folder / "later"))
+    return revisions.Revisions(names=(*ours.names, "0005"), locations=(*ours.locations, folder / "later"))
 
 
 def columns(path: Path) -> list[str]:
@@ -89,8 +89,8 @@ def test_revisions_are_those_of_the_migrations() -> None:
 def test_an_older_file_is_migrated_after_a_copy(sqlite_store: Store, sqlite_path: Path, tmp_path: Path) -> None:
     keep(sqlite_store, host("a"), entry("host.added"))
     sqlite_store.close()
-    copy = sqlite_path.with_name("notbefore.db.before-0004")
-    with pytest.raises(errors.UnsoundError, match="is at the older revision 0003: start `notbefore serve`"):
+    copy = sqlite_path.with_name("notbefore.db.before-0005")
+    with pytest.raises(errors.UnsoundError, match="is at the older revision 0004: start `notbefore serve`"):
         open_store(f"sqlite:///{sqlite_path}", migrate=False, known=later(tmp_path))
     assert not copy.exists()
     migrated = open_store(f"sqlite:///{sqlite_path}", migrate=True, known=later(tmp_path))
@@ -114,7 +114,7 @@ def test_a_migration_that_fails_changes_nothing(sqlite_store: Store, sqlite_path
             open_store(f"sqlite:///{sqlite_path}", migrate=True, known=broken)
     assert columns(sqlite_path) == ["name", "cordoned"]
     copies = {each.name for each in tmp_path.glob("*.before-*")}
-    assert copies == {"notbefore.db.before-0004", "notbefore.db.before-0004.2"}
+    assert copies == {"notbefore.db.before-0005", "notbefore.db.before-0005.2"}
     again = open_store(f"sqlite:///{sqlite_path}", migrate=False)
     with again.read() as reader:
         assert reader.load_fleet().hosts == {"a": host("a")}
@@ -128,7 +128,7 @@ def test_postgresql_is_migrated_only_when_asked(postgres_url: str, tmp_path: Pat
     keep(store, host("a"))
     store.close()
     open_store(postgres_url.replace("postgresql:", "postgres:"), migrate=False).close()
-    with pytest.raises(errors.UnsoundError, match=r"is at the older revision 0003: run `notbefore migrate"):
+    with pytest.raises(errors.UnsoundError, match=r"is at the older revision 0004: run `notbefore migrate"):
         open_store(postgres_url, migrate=False, known=later(tmp_path))
     broken = later(tmp_path, then='op.execute("SELECT nonsense")')
     with pytest.raises(errors.UnsoundError, match="nonsense"):
@@ -141,7 +141,7 @@ def test_postgresql_is_migrated_only_when_asked(postgres_url: str, tmp_path: Pat
 def test_a_newer_database_is_refused(url: str, tmp_path: Path) -> None:
     open_store(url, migrate=True, known=later(tmp_path)).close()
     for migrate in (False, True):
-        with pytest.raises(errors.UnsoundError, match=r"newer notbefore \(its revision is 0004, this one knows 0003\)"):
+        with pytest.raises(errors.UnsoundError, match=r"newer notbefore \(its revision is 0005, this one knows 0004\)"):
             open_store(url, migrate=migrate)
 
 

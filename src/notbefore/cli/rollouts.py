@@ -234,6 +234,16 @@ def show(session: Session, rollout: View) -> None:
             "reason": rollout["reason"],
         }
     )
+    if rollout["turns"] > 1:
+        out.line("")
+        out.table(
+            ("turn", "update domains", "progress"),
+            (
+                (turn["turn"], ", ".join(map(str, turn["update_domains"])), _progress(turn))
+                for turn in rollout["by_turn"]
+            ),
+            none="",
+        )
 
 
 def _follow(session: Session, rollout: View, patience: waiting.Patience) -> None:

@@ -204,6 +204,13 @@ class Verdict(Shown):
     at: datetime
 
 
+class TurnProgress(Shown):
+    turn: int
+    update_domains: list[int]
+    """Those of the VMs that its hosts had when the rollout began."""
+    progress: Progress
+
+
 class Rollout(RolloutOptions):
     id: str
     status: RolloutStatus
@@ -216,6 +223,7 @@ class Rollout(RolloutOptions):
     failures: int
     """Hosts that failed since it was started or resumed."""
     progress: Progress
+    by_turn: list[TurnProgress]
     gate_verdict: Verdict | None
     created_at: datetime
     ended_at: datetime | None
@@ -226,6 +234,8 @@ class Rollout(RolloutOptions):
 class RolloutHost(Shown):
     host: str
     turn: int
+    update_domains: list[int]
+    """Those of the VMs that it had when the rollout began."""
     status: StopStatus
     operation: str | None
     why: str
@@ -233,6 +243,7 @@ class RolloutHost(Shown):
 
 class PlannedTurn(Shown):
     turn: int
+    update_domains: list[int]
     hosts: int
     vms: int
     begins_at: datetime
@@ -243,6 +254,7 @@ class PlannedTurn(Shown):
 class PlannedHost(Shown):
     host: str
     turn: int
+    update_domains: list[int]
     vms: list[str]
     announced_at: datetime
     not_before: datetime

@@ -11,7 +11,7 @@ from notbefore.core.budgets import Rule, Standing
 from notbefore.core.draft import Draft
 from notbefore.core.operations import Kind
 from notbefore.core.rollouts import Request
-from notbefore.core.timing import STARTED_SHOWN, whole_second_up
+from notbefore.core.timing import STARTED_SHOWN, Timing, whole_second_up
 from notbefore.core.turns import Part
 from notbefore.core.windows import Window
 
@@ -23,6 +23,7 @@ EXPECTED = {Kind.HOST_REBOOT: timedelta(minutes=5)}
 class PlannedStop:
     host: str
     turn: int
+    update_domains: tuple[int, ...]
     vms: tuple[str, ...]
     announced_at: datetime
     not_before: datetime
@@ -193,7 +194,15 @@ class _Prediction:
         ends_at = not_before + self._draft.allowance + self._takes(self._request.kind)
         names = tuple(sorted(vm.name for vm in self._draft.vms_on(host)))
         self.stops.append(
-            PlannedStop(host=host, turn=turn, vms=names, announced_at=self.now, not_before=not_before, ends_at=ends_at)
+            PlannedStop(
+                host=host,
+                turn=turn,
+                update_domains=turns.update_domains(parts),
+                vms=names,
+                announced_at=self.now,
+                not_before=not_before,
+                ends_at=ends_at,
+            )
         )
         self._expect(_End(at=ends_at, id=host, ours=True, host=host, parts=parts))
         for part in parts:
@@ -259,6 +268,17 @@ class _Prediction:
 def expected(kind: Kind) -> timedelta:
     """How long an operation of a kind is taken to last."""
     return EXPECTED.get(kind, timedelta(seconds=max(kind.traits.duration, 0)))
+
+
+def expected_end(
+    kind: Kind, *, not_before: datetime, started_at: datetime | None, now: datetime, timing: Timing
+) -> datetime | None:
+    """Of an operation that is not over; None: nobody knows how long one of its kind takes."""
+    takes = expected(kind)
+    if not takes:
+        return None
+    begins = started_at or max(not_before, now)
+    return max(begins + max(timing.shortened(takes), STARTED_SHOWN), now)
 
 
 def _overlaid(spans: Iterable[tuple[datetime, datetime, int]]) -> tuple[timedelta, int]:

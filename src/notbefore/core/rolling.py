@@ -1,6 +1,6 @@
 """A rollout under way: whose turn it is, who may go now, and what comes of it."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -50,8 +50,8 @@ class Go:
     hosts: int
 
 
-def begin(draft: Draft, request: Request, order: Mapping[str, int], empty: Collection[str] = ()) -> Rollout:
-    """Hosts that are `empty` are skipped at once, so that they can take VMs of the others."""
+def begin(draft: Draft, request: Request, order: Mapping[str, int], domains: Mapping[str, tuple[int, ...]]) -> Rollout:
+    """Hosts that have no update domains have no VMs: they are skipped at once, so that they can take VMs of others."""
     rollout = Rollout(
         id=draft.new_id(),
         kind=request.kind,
@@ -67,7 +67,7 @@ def begin(draft: Draft, request: Request, order: Mapping[str, int], empty: Colle
     )
     draft.put_rollout(rollout)
     for host, turn in order.items():
-        draft.put_stop(Stop(rollout=rollout.id, host=host, turn=turn))
+        draft.put_stop(Stop(rollout=rollout.id, host=host, turn=turn, update_domains=domains[host]))
     draft.note(
         "rollout.started",
         rollout=rollout.id,
@@ -77,8 +77,9 @@ def begin(draft: Draft, request: Request, order: Mapping[str, int], empty: Colle
         turns=len(set(order.values())),
         **rollout.options.facts(),
     )
-    for host in empty:
-        _skip(draft, Stop(rollout=rollout.id, host=host, turn=order[host]), NO_VMS)
+    for host, turn in order.items():
+        if not domains[host]:
+            _skip(draft, Stop(rollout=rollout.id, host=host, turn=turn), NO_VMS)
     return rollout
 
 

@@ -120,6 +120,18 @@ class Stop:
     operation: str | None = None
     why: str = ""
     """Why it failed or was skipped."""
+    update_domains: tuple[int, ...] = ()
+    """Those of the VMs that the host had when the rollout began."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """How many hosts of one turn, with these update domains, are so."""
+
+    turn: int
+    status: StopStatus
+    update_domains: tuple[int, ...]
+    hosts: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,6 +59,10 @@ def parts(draft: Draft, host: str) -> tuple[Part, ...]:
     return tuple(Part(scope=scope, update_domain=domain, vms=vms) for (scope, domain), vms in counted.items())
 
 
+def update_domains(parts: Iterable[Part]) -> tuple[int, ...]:
+    return tuple(sorted({part.update_domain for part in parts}))
+
+
 def require_possible(draft: Draft, request: Request, hosts: Iterable[str]) -> None:
     """Refuse budgets that can never be met, and windows that are never open together."""
     known: set[frozenset[tuple[Window, ...]]] = set()

@@ -1,16 +1,16 @@
 """Rollouts and plans as operators see them: plain values, ready for JSON."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
 
 from notbefore.core.operations import Kind
 from notbefore.core.planning import Plan, PlannedGroup, PlannedStop, expected
-from notbefore.core.rollouts import KINDS, Request, Rollout, Stop, StopStatus
+from notbefore.core.rollouts import KINDS, Request, Rollout, Stop, StopStatus, Tally
 from notbefore.service.views import View, moment
 
 NAMES = {kind: name for name, kind in KINDS.items()}
 
 
-def rollout(rollout: Rollout, counts: Mapping[tuple[int, StopStatus], int]) -> View:
+def rollout(rollout: Rollout, tally: Sequence[Tally]) -> View:
     verdict = rollout.verdict
     return {
         "id": rollout.id,
@@ -20,13 +20,11 @@ def rollout(rollout: Rollout, counts: Mapping[tuple[int, StopStatus], int]) -> V
         "why": rollout.why,
         **rollout.options.facts(),
         "turn": rollout.turn + 1,
-        "turns": len({turn for turn, _ in counts}),
+        "turns": len({some.turn for some in tally}),
         "turn_began_at": moment(rollout.opened_at),
         "failures": rollout.failures,
-        "progress": {
-            status.name.lower(): sum(count for (_, other), count in counts.items() if other is status)
-            for status in StopStatus
-        },
+        "progress": _progress(tally),
+        "by_turn": _by_turn(tally),
         "gate_verdict": verdict and {"green": verdict.green, "said": verdict.said, "at": moment(verdict.at)},
         "created_at": moment(rollout.created_at),
         "ended_at": moment(rollout.ended_at),
@@ -35,10 +33,37 @@ def rollout(rollout: Rollout, counts: Mapping[tuple[int, StopStatus], int]) -> V
     }
 
 
+def _progress(tally: Iterable[Tally]) -> View:
+    found = dict.fromkeys(StopStatus, 0)
+    for some in tally:
+        found[some.status] += some.hosts
+    return {status.name.lower(): hosts for status, hosts in found.items()}
+
+
+def _by_turn(tally: Iterable[Tally]) -> list[View]:
+    """A turn has one update domain of each group; groups may number them differently, so it may have several."""
+    by_turn: dict[int, list[Tally]] = {}
+    for some in tally:
+        by_turn.setdefault(some.turn, []).append(some)
+    return [
+        {
+            "turn": turn + 1,
+            "update_domains": _domains(some.update_domains for some in found),
+            "progress": _progress(found),
+        }
+        for turn, found in sorted(by_turn.items())
+    ]
+
+
+def _domains(several: Iterable[tuple[int, ...]]) -> list[int]:
+    return sorted({domain for domains in several for domain in domains})
+
+
 def stop(stop: Stop) -> View:
     return {
         "host": stop.host,
         "turn": stop.turn + 1,
+        "update_domains": list(stop.update_domains),
         "status": stop.status.value,
         "operation": stop.operation,
         "why": stop.why,
@@ -67,6 +92,7 @@ def _turns(plan: Plan) -> list[View]:
     return [
         {
             "turn": turn + 1,
+            "update_domains": _domains(stop.update_domains for stop in stops),
             "hosts": len(stops),
             "vms": sum(len(stop.vms) for stop in stops),
             "begins_at": moment(min(stop.announced_at for stop in stops)),
@@ -81,6 +107,7 @@ def _planned_stop(stop: PlannedStop) -> View:
     return {
         "host": stop.host,
         "turn": stop.turn + 1,
+        "update_domains": list(stop.update_domains),
         "vms": list(stop.vms),
         "announced_at": moment(stop.announced_at),
         "not_before": moment(stop.not_before),

@@ -50,23 +50,23 @@ def start(service: Service, call: Call, request: Request) -> View:
     if known is not None:
         return known
     _require_gate(service, request)
-    order, empty = _order(_fleet(service), request)
+    order, domains = _order(_fleet(service), request)
 
     def work(session: Session) -> View:
         _require_alone(session.transaction, request, order)
         draft = session.draft(World(), call)
-        rollout = rolling.begin(draft, request, order, empty)
+        rollout = rolling.begin(draft, request, order, domains)
         session.keep(draft)
         return _view(session.transaction, rollout)
 
     return command(service, call, work)
 
 
-def _order(draft: Draft, request: Request) -> tuple[dict[str, int], list[str]]:
-    """Whose turn is when, and who has no VMs."""
+def _order(draft: Draft, request: Request) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:
+    """Whose turn is when, and which update domains each host has."""
     hosts = turns.chosen_hosts(request, draft.world.hosts)
     turns.require_possible(draft, request, hosts)
-    return turns.assign(draft, hosts), [host for host in hosts if not draft.vms_on(host)]
+    return turns.assign(draft, hosts), {host: turns.update_domains(turns.parts(draft, host)) for host in hosts}
 
 
 def page(
@@ -108,7 +108,7 @@ def explain(service: Service, rollout_id: str) -> View:
         live = all_live[:SAMPLE]
         hosts = [stop.host for stop in waiting]
         world = reader.load(operations=live, hosts=hosts, rollouts=[rollout_id], to_explain=True)
-        draft = with_targets(service, reader, live, world, hosts=hosts, rollouts=[rollout_id])
+        draft = with_targets(service, reader, live, world)
     found = explaining_rollouts.explain(
         draft, rollout, live, waiting, service.expiry_from, more=len(all_live) - len(live)
     )
@@ -256,4 +256,4 @@ def _named(reader: Reader, rollout_id: str) -> Rollout:
 
 
 def _view(reader: Reader | Transaction, rollout: Rollout) -> View:
-    return views.rollout(rollout, reader.rollouts.counts(rollout.id))
+    return views.rollout(rollout, reader.rollouts.tally(rollout.id))

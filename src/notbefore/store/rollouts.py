@@ -2,13 +2,13 @@
 
 from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
-from functools import cache
+from functools import cache, lru_cache
 
 import msgspec
 from sqlalchemy import bindparam, func, or_, select, union, update
 
 from notbefore.core.operations import Kind, Operation
-from notbefore.core.rollouts import Options, Rollout, RolloutStatus, Stop, StopStatus, Verdict
+from notbefore.core.rollouts import Options, Rollout, RolloutStatus, Stop, StopStatus, Tally, Verdict
 from notbefore.core.windows import parse_all
 from notbefore.store import moments, schema
 from notbefore.store.listing import Listing, equal, living
@@ -32,7 +32,7 @@ _MAKE_DUE = Query(
     update(schema.rollouts).where(_R.due_at > bindparam("now")).values(due_at=bindparam("now"))
 )  # fmt: skip
 _PUT = Upsert(schema.rollouts, fixed=("kind", "hosts", "options", "created_at", "author", "reason"))
-_PUT_STOPS = Upsert(schema.stops, fixed=("turn",))
+_PUT_STOPS = Upsert(schema.stops, fixed=("turn", "update_domains"))
 _UNDER_WAY = Query(
     select(func.count()).where(_S.rollout == bindparam("rollout"), _S.status == StopStatus.UNDER_WAY.value)
 )
@@ -52,11 +52,10 @@ _WAITING = Query(
     .order_by(_S.host)
     .limit(bindparam("limit"))
 )
-_COUNTS = Query(
-    select(_S.turn, _S.status, func.count())
+_TALLY = Query(
+    select(_S.turn, _S.status, _S.update_domains, func.count())
     .where(_S.rollout == bindparam("rollout"))
-    .group_by(_S.turn, _S.status)
-    .order_by(_S.turn, _S.status)
+    .group_by(_S.turn, _S.status, _S.update_domains)
 )
 _AWAITED = Query(
     select(_S.rollout, _S.host)
@@ -172,10 +171,13 @@ class Rollouts:
         )
         return [_stop(row) for row in rows]
 
-    def counts(self, rollout: str) -> dict[tuple[int, StopStatus], int]:
-        """How many hosts are where, by turn."""
-        rows = self._session.rows(_COUNTS, rollout=rollout)
-        return {(turn, StopStatus(status)): count for turn, status, count in rows}
+    def tally(self, rollout: str) -> list[Tally]:
+        """How many hosts are where."""
+        rows = self._session.rows(_TALLY, rollout=rollout)
+        return [
+            Tally(turn=turn, status=StopStatus(status), update_domains=_domains(domains), hosts=count)
+            for turn, status, domains, count in rows
+        ]
 
     def awaited(self, kind: Kind, hosts: Collection[str]) -> tuple[str, str] | None:
         """A rollout of this kind that goes on, and one of these hosts that it has still to see to."""
@@ -296,8 +298,22 @@ def _write_options(options: Options) -> str:
 
 
 def _stop(row: Row) -> Stop:
-    return Stop(rollout=row[0], host=row[1], turn=row[2], status=StopStatus(row[3]), operation=row[4], why=row[5])
+    return Stop(
+        rollout=row[0],
+        host=row[1],
+        turn=row[2],
+        status=StopStatus(row[3]),
+        operation=row[4],
+        why=row[5],
+        update_domains=_domains(row[6]),
+    )
 
 
 def _stop_row(stop: Stop) -> Row:
-    return (stop.rollout, stop.host, stop.turn, stop.status.value, stop.operation, stop.why)
+    domains = ",".join(map(str, stop.update_domains))
+    return (stop.rollout, stop.host, stop.turn, stop.status.value, stop.operation, stop.why, domains)
+
+
+@lru_cache(maxsize=1024)
+def _domains(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(","))) if text else ()

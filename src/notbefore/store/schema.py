@@ -223,6 +223,7 @@ stops = Table(
     Column("status", NAME, nullable=False),
     Column("operation", NAME),
     Column("why", Text, nullable=False),
+    Column("update_domains", Text, nullable=False, server_default=""),
     Index("stops_turn", "rollout", "status", "turn", "host"),
 )
 

@@ -4,8 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser
+from tests.acceptance.running import Server, serving
 from tests.portal.browser import chromium
 from tests.portal.browser.chromium import Browsing
+from tests.portal.browser.populated import populated
 
 
 def pytest_runtest_setup() -> None:
@@ -26,3 +28,17 @@ def browsing(browser: Browser) -> Iterator[Browsing]:
     yield found
     found.close()
     assert found.faults == []
+
+
+@pytest.fixture(scope="package")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """For tests that leave nothing going on: a restart has 90 seconds of notice, and takes two."""
+    with serving(tmp_path_factory.mktemp("demo"), "--demo", "--speed", "10") as server:
+        yield server
+
+
+@pytest.fixture(scope="package")
+def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """For tests that only look."""
+    with populated(tmp_path_factory.mktemp("busy")) as server:
+        yield server

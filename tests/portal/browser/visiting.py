@@ -1,0 +1,29 @@
+"""Somebody who is signed in, without the page for it."""
+
+from http.cookies import SimpleCookie
+from typing import Any
+from urllib.parse import urlencode
+
+from playwright.sync_api import BrowserContext, Page
+from tests.acceptance.running import Server, ask
+from tests.portal.browser.chromium import Browsing
+
+
+def visiting(browsing: Browsing, server: Server, token: str = "", **options: Any) -> Page:
+    """A page of whoever has the token; without one, of the administrator."""
+    context = browsing.context(server.operators, **options)
+    sign_in(context, server, token or server.token)
+    return context.new_page()
+
+
+def sign_in(context: BrowserContext, server: Server, token: str) -> None:
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    said = ask(server.operators, "POST", "/sign-in", urlencode({"token": token}).encode(), form)
+    assert said.status == 303, said
+    (cookie,) = SimpleCookie(said.headers["set-cookie"]).values()
+    context.add_cookies([{"name": cookie.key, "value": cookie.value, "url": f"http://{server.operators}"}])
+
+
+def tenant_of(server: Server, scopes: str, name: str) -> str:
+    """Its token."""
+    return str(server.post("/v1/tokens", {"name": name, "role": "tenant", "scopes": scopes})["token"])

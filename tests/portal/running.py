@@ -17,7 +17,7 @@ from notbefore.clock import Clock, SystemClock
 from notbefore.control import app as api
 from notbefore.control.metrics import Metrics
 from notbefore.control.server import ControlServer
-from notbefore.control.tail import Tail
+from notbefore.control.tail import HEARTBEAT_SECONDS, Tail
 from notbefore.core.timing import Timing
 from notbefore.portal import app
 from notbefore.portal.once import Once
@@ -131,7 +131,12 @@ class Portal:
 
 @contextmanager
 def running(
-    directory: Path, *, fleet: bool = True, clock: Clock | None = None, timing: Timing | None = None
+    directory: Path,
+    *,
+    fleet: bool = True,
+    clock: Clock | None = None,
+    timing: Timing | None = None,
+    heartbeat: float = HEARTBEAT_SECONDS,
 ) -> Iterator[Portal]:
     """Nothing happens by itself: no ticker runs."""
     store = open_store(f"sqlite:///{directory / 'notbefore.db'}", migrate=True)
@@ -142,7 +147,7 @@ def running(
     token = tokens.create(service, calls.SYSTEM, name="admin")["token"]
     if fleet:
         demo.settle(service)
-    tail, once = Tail(service), Once(token)
+    tail, once = Tail(service, heartbeat=heartbeat), Once(token)
     served = app.beside(api.create(service, metrics, tail), service, once=once)
     with serving(ControlServer(served, "127.0.0.1", 0, on_stop=tail.close)) as port:
         yield Portal(service, port, token, once)

@@ -111,7 +111,8 @@ class Gate:
 
     def _refused(self, request: Request, error: errors.NotbeforeError) -> Response:
         status = answers.status_of(error)
-        if isinstance(error, errors.UnauthorizedError) and request.method in ("GET", "HEAD"):
+        by_person = request.headers.get("accept") != "text/event-stream"
+        if isinstance(error, errors.UnauthorizedError) and request.method in ("GET", "HEAD") and by_person:
             return self._to_sign_in(request)
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             log.warning(

@@ -1,14 +1,117 @@
 """The start page: what is about to happen, and why it waits."""
 
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+from urllib.parse import urlencode
+
 from starlette.responses import Response
 
+from notbefore.core import errors
+from notbefore.core.operations import Status
 from notbefore.core.roles import Need
 from notbefore.portal.paths import Pages
+from notbefore.portal.picture import MOST_LANES, Bar, draw
+from notbefore.portal.rendering import utc
 from notbefore.portal.visiting import Visit
+from notbefore.service import overview
+
+SPANS: Final[Mapping[str, tuple[str, timedelta]]] = {
+    "1h": ("1 h", timedelta(hours=1)),
+    "6h": ("6 h", timedelta(hours=6)),
+    "24h": ("24 h", timedelta(hours=24)),
+    "7d": ("7 d", timedelta(days=7)),
+}
+USUAL = "24h"
+MOST_BARS = 2000
+"""Of those that live, and of those that have ended."""
+MOST_UNFOLDED = 10
+MANY_LANES = 60
+ALONE = " (VM)"
 
 pages = Pages()
 
 
 @pages.get("/", needs=Need.SEE)
 def show(visit: Visit) -> Response:
-    return visit.page("now.html")
+    chosen = _Chosen(visit)
+    _, length = SPANS[chosen.span]
+    since = visit.now - length
+    found = overview.now(visit.service, visit.access, since=since, most=MOST_BARS, scope=chosen.scope, page=chosen.page)
+    now: datetime = found["now"]
+    drawn = draw(
+        [_bar(each, now) for each in found["bars"]],
+        begin=now - length,
+        end=now + length,
+        now=now,
+        unfolded=chosen.unfolded,
+        most_lanes=MANY_LANES if chosen.many else MOST_LANES,
+        href=_lane_page,
+    )
+    spans = [(key, words, chosen.but(span=key)) for key, (words, _) in SPANS.items()]
+    words = SPANS[chosen.span][0]
+    return visit.page(
+        "now.html", found=found, drawn=drawn, chosen=chosen, spans=spans, spans_words=words, most=MOST_BARS
+    )
+
+
+class _Chosen:
+    """What the address asks for, and addresses that ask for almost the same."""
+
+    def __init__(self, visit: Visit) -> None:
+        self._given = {name: visit.query.get(name, "") for name in ("span", "scope", "page", "many")}
+        self.span = self._given["span"] or USUAL
+        if self.span not in SPANS:
+            raise errors.RefusedError(f"there is no such span: choose {', '.join(SPANS)}")
+        self.scope = self._given["scope"] or None
+        self.page = int(page) if (page := self._given["page"]).isascii() and page.isdigit() and len(page) < 7 else 1
+        self.many = self._given["many"] == "yes"
+        self.unfolded = visit.query.getlist("unfold")[:MOST_UNFOLDED]
+
+    def but(self, **changed: str) -> str:
+        """An address with something else; a choice other than a page begins with the first one."""
+        given = {**self._given, "page": "", **changed}
+        asked = [(name, value) for name, value in given.items() if value]
+        asked += [("unfold", name) for name in self.unfolded]
+        return f"/?{urlencode(asked)}" if asked else "/"
+
+    def unfold(self, lane: str) -> str:
+        here = self.but()
+        return f"{here}{'&' if '?' in here else '?'}{urlencode({'unfold': lane})}"
+
+
+def _lane(scope: str) -> str:
+    """A group by its name; a VM that stands alone says so."""
+    noun, _, name = scope.partition(":")
+    return name if noun == "group" else f"{name}{ALONE}"
+
+
+def _lane_page(lane: str) -> str:
+    return f"/vms/{lane.removesuffix(ALONE)}" if lane.endswith(ALONE) else f"/groups/{lane}"
+
+
+def _bar(event: Mapping[str, Any], now: datetime) -> Bar:
+    status = event["status"]
+    waits = status == Status.SCHEDULED
+    start = max(event["not_before"], now) if waits else event["started_at"]
+    return Bar(
+        id=event["id"],
+        lane=_lane(event["scope"]),
+        type=event["type"],
+        label=_label(event),
+        begin=event["created_at"],
+        not_before=event["not_before"],
+        start=start,
+        # Of some nobody knows how long they take: they are drawn as far as they have come.
+        end=event["ended_at"] or event["expected_end"] or max(start or now, now),
+        expected=waits,
+        status=status,
+        href=f"/events/{event['id']}",
+    )
+
+
+def _label(event: Mapping[str, Any]) -> str:
+    names = ", ".join(event["resources"][:3]) + (" and others" if len(event["resources"]) > 3 else "")
+    when = f"NotBefore {utc(event['not_before'])}" if event["status"] == Status.SCHEDULED else ""
+    since = f"since {utc(event['started_at'])}" if event["status"] == Status.STARTED and event["started_at"] else ""
+    return f"{event['type']} of {names}: {', '.join(part for part in (event['status'], when or since) if part)}"

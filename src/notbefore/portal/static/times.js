@@ -2,11 +2,14 @@
 
 const DAY = 86_400_000;
 const UNITS = [["d", 86_400], ["h", 3600], ["min", 60], ["s", 1]];
-const time = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
-const both = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", hour: "numeric", minute: "2-digit", second: "2-digit" });
-const whole = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
-const day = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
-const short = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+const DATE = { day: "numeric", month: "short" };
+const SHORT = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
+const written = (parts) => new Intl.DateTimeFormat(undefined, parts);
+const time = written({ ...SHORT, second: "2-digit" });
+const both = written({ ...DATE, ...SHORT, second: "2-digit" });
+const whole = written({ ...DATE, year: "numeric", ...SHORT, second: "2-digit" });
+const day = written(DATE);
+const short = written(SHORT);
 
 // The server's clock decides what "now" is, whatever the viewer's says.
 const ahead = document.body.dataset.now ? Date.parse(document.body.dataset.now) - Date.now() : 0;

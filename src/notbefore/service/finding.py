@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from notbefore.core import selecting
 from notbefore.core.selecting import Selector
 from notbefore.service import grid, queries
 from notbefore.service.calls import View
@@ -20,6 +21,9 @@ def find(service: Service, text: str, *, hosts: bool, seen: Selector | None = No
 
     Hosts only for whoever may see them.
     """
+    text = text.strip()
+    # Said of what was written, not of what is made of it.
+    selecting.of_hosts(text)
     vms = _found(text, lambda name: queries.vms(service, name=name, limit=MOST + 1, seen=seen))
     return {
         "vms": {**vms, "items": grid.with_states(service, vms["items"])},
@@ -30,7 +34,7 @@ def find(service: Service, text: str, *, hosts: bool, seen: Selector | None = No
 
 def _found(text: str, ask: Callable[[str], View]) -> View:
     found: dict[str, View] = {}
-    for pattern in _patterns(text.strip()):
+    for pattern in _patterns(text):
         if len(found) <= MOST:
             found = {each["name"]: each for each in (*found.values(), *ask(pattern)["items"])}
     return {"items": list(found.values())[:MOST], "more": len(found) > MOST}

@@ -1,7 +1,6 @@
 """A connection to the emulator: the real one, but that faults come between, and that each request is recorded."""
 
 import asyncio
-import math
 import socket
 import struct
 from collections.abc import Collection
@@ -12,11 +11,10 @@ from time import monotonic
 
 from notbefore.core import errors
 from notbefore.emulator import requests
-from notbefore.emulator.faults import showing
-from notbefore.emulator.faults.active import NOTHING, Active, Faults, Met
+from notbefore.emulator.faults import answering
+from notbefore.emulator.faults.active import NOTHING, Faults, Met
 from notbefore.emulator.faults.holding import Hold
-from notbefore.emulator.faults.showing import Shown
-from notbefore.emulator.faults.table import Changes, On, Refuses, Says
+from notbefore.emulator.faults.table import On
 from notbefore.emulator.requests import Requested, Requests
 from notbefore.metadata import answers, attending
 from notbefore.metadata.answers import Answer, Persistence
@@ -146,13 +144,11 @@ class EmulatedConnection(Connection):
                 request.verdict = replace(request.verdict, wait=None)
             super().serve(request)
             return
-        match met.instead.fault.effect:
-            case Refuses() as effect:
-                self.respond(request, _refusal(met.instead, effect))
-            case Says(status=status, body=body):
-                self.respond(request, answers.whole(status, body))
-            case _:
-                self._reset(turn)
+        answer = answering.instead(met.instead)
+        if answer is None:
+            self._reset(turn)
+        else:
+            self.respond(request, answer)
 
     def _reset(self, turn: Turn) -> None:
         self._record(turn, None)
@@ -184,11 +180,7 @@ class EmulatedConnection(Connection):
         if not turn.met.changing or not is_document or guest is None or guest.notice is None:
             return answer, 0
         assert isinstance(poll, Poll)
-        shown = Shown(document=guest.notice.document, version=poll.version)
-        for active in turn.met.changing:
-            assert isinstance(active.fault.effect, Changes)
-            shown = active.fault.effect.document(shown, active.began, active.amount)
-        return showing.answer(shown, poll.condition)
+        return answering.changed(turn.met, guest.notice.document, poll.version, poll.condition)
 
     def _record(self, turn: Turn, status: int | None) -> None:
         self._turn = None
@@ -220,12 +212,6 @@ def _kind(verdict: Verdict) -> On:
         case Approve():
             return On.APPROVALS
     return On.ALL
-
-
-def _refusal(active: Active, effect: Refuses) -> Answer:
-    if effect.retry:
-        return answers.retry(effect.status, effect.message, math.ceil(active.amount.total_seconds()))
-    return answers.error(effect.status, effect.message)
 
 
 def _head(status: int, date: datetime, persistence: Persistence) -> bytes:

@@ -13,13 +13,14 @@ from notbefore.core.operations import Event
 from notbefore.core.timing import Timing, whole_second_up
 from notbefore.emulator.announcing import Announcement
 from notbefore.emulator.clock import EmulatedClock
-from notbefore.emulator.endpoint import Endpoint
+from notbefore.emulator.endpoint import Endpoint, Foreseen
 from notbefore.emulator.faults.active import Active, Faults
 from notbefore.emulator.playing import Player
 from notbefore.emulator.requests import Requests
 from notbefore.emulator.scenarios.format import Scenario
 from notbefore.emulator.stage import Stage
 from notbefore.settings import Address
+from notbefore.wire.versions import Version
 
 T = TypeVar("T")
 
@@ -186,6 +187,11 @@ class Emulator:
             self.requests.clear()
             self._changed.notify_all()
         self._endpoint.refresh()
+
+    def foresee(self, vm: str, version: Version) -> Foreseen:
+        """What a poll of this VM would be answered now; nobody notices."""
+        self.change(lambda _: None)
+        return self._endpoint.foresee(vm, version)
 
     @property
     def waiting(self) -> int:

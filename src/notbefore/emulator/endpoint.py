@@ -5,6 +5,7 @@ import functools
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import TypeVar
 
 import uvloop
@@ -13,8 +14,11 @@ from notbefore.clock import Clock
 from notbefore.core import errors
 from notbefore.core.timing import Timing
 from notbefore.emulator.connection import EmulatedConnection
+from notbefore.emulator.faults import answering
 from notbefore.emulator.faults.active import Faults
+from notbefore.emulator.faults.table import On
 from notbefore.emulator.requests import Requests
+from notbefore.metadata.answers import Answer
 from notbefore.metadata.board import Board, Publications
 from notbefore.metadata.bridge import Guests
 from notbefore.metadata.counters import Counters
@@ -22,6 +26,7 @@ from notbefore.metadata.options import Limits, Options
 from notbefore.metadata.server import MetadataServer
 from notbefore.service.publishing import Members
 from notbefore.settings import Address, Listener
+from notbefore.wire.versions import Version
 
 T = TypeVar("T")
 
@@ -29,6 +34,17 @@ LIMITS = Limits(connections=400)
 """A test's process keeps the limit of descriptors that it has."""
 GRACE = 0.5
 """Seconds for answers that are under way when it stops."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Foreseen:
+    """What a poll would be answered now."""
+
+    status: int | None
+    """None: nothing, the connection would be reset."""
+    body: bytes
+    faults: str | None
+    """That it would meet; of several, joined by plus signs."""
 
 
 class Endpoint:
@@ -69,6 +85,25 @@ class Endpoint:
 
     def polls_under_way(self) -> list[tuple[str, float]]:
         return self.call(lambda: [poll for party in self._faults.parties if (poll := party.poll_under_way) is not None])
+
+    def foresee(self, vm: str, version: Version) -> Foreseen:
+        return self.call(lambda: self._foresee(vm, version))
+
+    def _foresee(self, vm: str, version: Version) -> Foreseen:
+        guest = self.board.by_name.get(vm)
+        if guest is None or guest.notice is None:
+            raise errors.NotFoundError(f"there is no VM {vm[:80]!r}")
+        met = self._faults.foresee(On.POLLS)
+        if met.instead is not None:
+            answer, missing = answering.instead(met.instead), 0
+        elif met.changing:
+            answer, missing = answering.changed(met, guest.notice.document, version, None)
+        else:
+            answer, missing = Answer(200, guest.notice.answer(version)), 0
+        if answer is None:
+            return Foreseen(status=None, body=b"", faults=met.names)
+        body = answer.rest.partition(b"\r\n\r\n")[2]
+        return Foreseen(status=answer.status, body=body[: len(body) - missing], faults=met.names)
 
     def show(self, members: Members, caller: str) -> None:
         """After all that was published before; callers are that VM from the same moment on."""

@@ -101,6 +101,7 @@ class Player:
     ) -> None:
         """`rounds` and `chance`, if given, in place of what the scenario says."""
         self.scenario = scenario
+        self.began = start
         self.step = scenario.steps[0]
         """That was played last, or is the first to be."""
         self.played = 0

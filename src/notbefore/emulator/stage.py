@@ -107,6 +107,15 @@ class Stage:
     def event(self, event_id: str) -> Event:
         return self._past.get(event_id.upper()) or self._draft.event(event_id)
 
+    def started_at(self, event: Event) -> datetime | None:
+        """When it started; None: it has not, or that is long ago."""
+        operation = self._draft.world.operations.get(event.operation)
+        return None if operation is None else operation.started_at
+
+    def takes(self, event: Event) -> timedelta:
+        """How long a live one is Started, or will be."""
+        return self._takes[event.operation]
+
     @property
     def due(self) -> datetime | None:
         """When tick has something to do."""

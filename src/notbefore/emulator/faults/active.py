@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -209,22 +209,18 @@ class Faults:
         now = self._clock.now()
         with self._lock:
             self._drop(now)
-            meeting = [active for active in self._active.values() if active.meets(kind)]
-            holding = [active for active in meeting if isinstance(active.fault.effect, Holds)]
-            instead = next((active for active in meeting if not isinstance(active.fault.effect, Holds | Changes)), None)
-            # Without a document there is only the Date to change.
-            changing = [active for active in meeting if _changes(active, document=instead is None)]
-            changing.sort(key=lambda active: table.ALL.index(active.fault))
-            met = Met(
-                holding=tuple((active.fault.name, active.held_until(now)) for active in holding),
-                instead=instead,
-                changing=tuple(changing),
-            )
-            self._count([*holding, *([instead] if instead else []), *changing])
+            met = _met(self._active.values(), kind, now)
+            self._count(met)
         return met
 
-    def _count(self, met: list[Active]) -> None:
-        for active in met:
+    def foresee(self, kind: On) -> Met:
+        """What it would meet; that counts as nothing."""
+        return _met(self.active, kind, self._clock.now())
+
+    def _count(self, met: Met) -> None:
+        instead = () if met.instead is None else (met.instead,)
+        held_by = (self._active[name] for name, _ in met.holding)
+        for active in (*held_by, *instead, *met.changing):
             if active.times is not None:
                 active.times -= 1
                 if not active.times:
@@ -254,6 +250,20 @@ class Faults:
         with contextlib.suppress(RuntimeError):
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(call)
+
+
+def _met(switched_on: Iterable[Active], kind: On, now: datetime) -> Met:
+    meeting = [active for active in switched_on if active.meets(kind)]
+    holding = [active for active in meeting if isinstance(active.fault.effect, Holds)]
+    instead = next((active for active in meeting if not isinstance(active.fault.effect, Holds | Changes)), None)
+    # Without a document there is only the Date to change.
+    changing = [active for active in meeting if _changes(active, document=instead is None)]
+    changing.sort(key=lambda active: table.ALL.index(active.fault))
+    return Met(
+        holding=tuple((active.fault.name, active.held_until(now)) for active in holding),
+        instead=instead,
+        changing=tuple(changing),
+    )
 
 
 def _read_on(text: str) -> On:

@@ -11,7 +11,7 @@ from tests.store.samples import MINUTE, NOW, Thing, changes, event, host, keep, 
 
 from notbefore.core.draft import World
 from notbefore.core.fleet import ScopeKind, Vm
-from notbefore.core.operations import Kind, Status
+from notbefore.core.operations import EventType, Kind, Status
 from notbefore.core.rollouts import Options, Rollout, RolloutStatus, Stop, StopStatus
 from notbefore.store.contract import Store
 
@@ -117,6 +117,62 @@ def test_what_comes_with_what(store: Store, wanted: dict[str, Any], found: dict[
     with store.read() as reader:
         world = reader.load(**wanted)
     assert names(world) == names(World()) | found
+
+
+WAITING: tuple[Thing, ...] = (
+    *map(host, "abc"),
+    *(scope(key) for key in ("group:web", "group:pool", "group:budgeted", "vm:db", "vm:other")),
+    vm("web-0", "a", "group:web"),
+    vm("web-1", "b", "group:web"),
+    vm("db", "a", "vm:db"),
+    vm("other", "a", "vm:other"),
+    vm("pool_0", "c", "group:pool"),
+    operation("mine", "a", vms=("db", "web-0")),
+    event("MINE-WEB", "mine", "group:web"),
+    event("MINE-DB", "mine", "vm:db"),
+    event("MINE-GONE", "mine", "group:pool", status=Status.CANCELED),
+    operation("busy", "a", status=Status.STARTED),
+    event("BUSY", "busy", "vm:other", status=Status.STARTED),
+    operation("next", "a"),
+    event("NEXT", "next", "vm:db"),
+    operation("out", "b", status=Status.STARTED),
+    event("OUT-WEB", "out", "group:web", status=Status.STARTED),
+    event("OUT-DB", "out", "group:budgeted", status=Status.STARTED),
+    operation("announced", "b"),
+    event("ANNOUNCED", "announced", "group:web"),
+    operation("deletion", "b", kind=Kind.DELETION),
+    event("DELETION", "deletion", "group:web", type=EventType.TERMINATE),
+    operation("over", "a", status=Status.COMPLETED),
+    event("OVER", "over", "group:web", status=Status.COMPLETED),
+)
+
+
+@pytest.mark.parametrize("named", [{"operations": ["mine"]}, {"events": ["mine-db"]}, {"events": ["MINE-WEB", "x"]}])
+def test_what_explains_an_operation(store: Store, named: dict[str, Any]) -> None:
+    keep(store, *WAITING)
+    with store.read() as reader:
+        world = reader.load_to_explain(**named)
+        nothing = reader.load_to_explain()
+    assert names(nothing) == names(World())
+    assert names(world) == names(World()) | {
+        "vms": {"web-0", "db"},
+        "scopes": {"group:web", "group:pool", "vm:db"},
+        "operations": {"mine", "busy", "out", "deletion"},
+        "events": {"MINE-WEB", "MINE-DB", "MINE-GONE", "OUT-WEB", "DELETION"},
+    }
+    mine = [each.scope for each in world.events.values() if each.operation == "mine"]
+    assert mine == ["group:pool", "group:web", "vm:db"]
+
+
+def test_hosts_alone_and_where_to_go(store: Store) -> None:
+    keep(store, *WAITING)
+    with store.read() as reader:
+        hosts = reader.load_hosts(["c", "x"], ["web-1", "gone"])
+        targets = reader.load_targets(["group:web", "vm:db"])
+        whole = reader.load(vms=["web-0"], targets=True)
+    assert names(hosts) == names(World()) | {"hosts": {"c"}, "vms": {"pool_0", "web-1"}}
+    assert names(targets) == names(World()) | {"hosts": {"c"}, "vms": {"web-0", "web-1"}, "occupancy": {"c": 1}}
+    assert (targets.occupancy, targets.awaiting) == (whole.occupancy, whole.awaiting)
 
 
 def names(world: World) -> dict[str, Any]:

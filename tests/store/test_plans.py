@@ -3,7 +3,7 @@
 import pytest
 from tests.store.samples import session_of
 
-from notbefore.store import events, fleet, journal, loading, operations
+from notbefore.store import events, fleet, journal, loading, operations, overview
 from notbefore.store.contract import Store
 from notbefore.store.session import Flavour, Query
 
@@ -45,11 +45,32 @@ OFTEN = {
     ),
     "entries by somebody": (journal._page(frozenset({"author"}), True), "journal_author"),
     "entries of an operation": (journal._page(frozenset({"operation"}), True), "journal_operation"),
+    "live events at a glance": (overview._live(frozenset()), "INDEX events_live"),
+    "live events of a scope": (overview._live(frozenset({"scope"})), "INDEX events_scope"),
+    "what ended last": (overview._ended(frozenset()), "events_ended (ended_at>"),
+    "what ended last of what is seen": (overview._ended(frozenset({"seen"})), "events_ended (ended_at>"),
+    "what ended last in a scope": (overview._ended(frozenset({"scope"})), "INDEX events_scope (scope=? AND ended_at>"),
+    "what ended last in scopes": (
+        overview._ended(frozenset({"named", "seen"})),
+        "INDEX events_scope (scope=? AND ended_at>",
+    ),
+    "how many are live": (overview._counts(frozenset()), "INDEX events_live"),
+    "what is in the way in scopes": (events.IN_THE_WAY_IN, "INDEX events_scope"),
+    "what has started on hosts": (operations.STARTED_ON, "operations_host"),
+    "events of operations, in order": (events.OF_IN_ORDER, "INDEX events_operation"),
     "a moment in the journal": (journal._FIRST_SINCE, "INTEGER PRIMARY KEY"),
 }
 
-LISTS = ("names", "scopes", "name_wanted", "name_unwanted")
-SORTED = ("operations_due", "journal_vm", "journal_operation", "journal_rollout")
+LISTS = ("named", "seen_wanted", "seen_unwanted", "names", "scopes", "name_wanted", "name_unwanted")
+SORTED = (
+    "INDEX events_live",
+    "INDEX events_scope",
+    "INDEX events_operation",
+    "operations_due",
+    "journal_vm",
+    "journal_operation",
+    "journal_rollout",
+)
 """Where what is found is little, and put in order afterwards."""
 
 

@@ -16,7 +16,7 @@ from notbefore.core.timing import Timing
 class World:
     """What was loaded: with an operation all its events, with a scope its live events, with a host its VMs.
 
-    To explain, operations on other hosts have only their events in loaded scopes.
+    To explain, there is less of what concerns others: no more than may be in the way.
     """
 
     hosts: dict[str, Host] = field(default_factory=dict)

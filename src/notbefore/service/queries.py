@@ -4,6 +4,7 @@ from typing import Any
 
 from notbefore.core import explaining, fleet, selecting
 from notbefore.core.draft import Draft, World
+from notbefore.core.operations import Event
 from notbefore.core.selecting import Selector
 from notbefore.service import seeing, views
 from notbefore.service.calls import View
@@ -136,16 +137,21 @@ def event(service: Service, event_id: str, seen: Selector | None = None) -> View
 
 def explain_event(service: Service, event_id: str, seen: Selector | None = None) -> View:
     with service.store.read() as reader:
-        world = reader.load(events=[event_id], to_explain=True)
+        world = reader.load_to_explain(events=[event_id])
         event = _draft(service, world, seen).event(event_id)
         draft = with_targets(service, reader, [event.operation], world)
-    found = explaining.explain_event(draft, draft.event(event.id), service.expiry_from)
+    return explained(service, draft, draft.event(event.id), seen)
+
+
+def explained(service: Service, draft: Draft, event: Event, seen: Selector | None) -> View:
+    """Why an event waits, on a draft of what explains its operation."""
+    found = explaining.explain_event(draft, event, service.expiry_from)
     return views.explanation(seeing.explanation(draft, _standing(service, found, event.operation), seen))
 
 
 def explain_operation(service: Service, operation_id: str, seen: Selector | None = None) -> View:
     with service.store.read() as reader:
-        world = reader.load(operations=[operation_id], to_explain=True)
+        world = reader.load_to_explain(operations=[operation_id])
         _draft(service, world, seen).operation(operation_id)
         draft = with_targets(service, reader, [operation_id], world)
     found = explaining.explain_operation(draft, draft.operation(operation_id), service.expiry_from)

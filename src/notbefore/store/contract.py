@@ -20,6 +20,7 @@ from notbefore.core.operations import Event, EventType, Kind, Operation, Status
 from notbefore.core.selecting import Selector
 from notbefore.store.answers import Answers
 from notbefore.store.idempotency import Remembered
+from notbefore.store.overview import Overview
 from notbefore.store.places import Places
 from notbefore.store.pruning import Pruning
 from notbefore.store.rollouts import Rollouts
@@ -62,6 +63,19 @@ class Reader(Protocol):
 
         `to_explain`, not to decide: operations on other hosts come with their events in those scopes only.
         """
+
+    def load_to_explain(self, *, operations: Collection[str] = (), events: Collection[str] = ()) -> World:
+        """What tells why these operations, or those of these events, wait; not enough to decide anything.
+
+        Each comes with its VMs, their scopes, and all its events, in the order of their scopes. Of others, only what
+        may be in the way: what has started on those VMs' hosts, and in those scopes what has started or is a deletion.
+        """
+
+    def load_hosts(self, names: Collection[str], vms: Collection[str] = ()) -> World:
+        """These hosts with their VMs, and these VMs: nothing else."""
+
+    def load_targets(self, scopes: Collection[str]) -> World:
+        """Where VMs of these scopes could go: what `targets` adds above, and nothing else."""
 
     def load_to_approve(
         self, scopes: Collection[str], vms: Collection[str], ended_since: datetime | None = None
@@ -227,6 +241,9 @@ class Reader(Protocol):
 
     @property
     def pruning(self) -> Pruning: ...
+
+    @property
+    def overview(self) -> Overview: ...
 
     @property
     def sessions(self) -> Sessions: ...

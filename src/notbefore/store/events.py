@@ -17,8 +17,18 @@ _LIVE = _E.ended_at.is_(None)
 
 NAMED = Query(select(schema.events).where(Among(_E.id, "names")))
 OF = Query(select(schema.events).where(Among(_E.operation, "names")))
+OPERATIONS = Query(select(_E.operation).where(Among(_E.id, "names")))
+# In an order of their own, so that whoever asks is told the same in the same words.
+OF_IN_ORDER = Query(select(schema.events).where(Among(_E.operation, "names")).order_by(_E.scope, _E.id))
 OF_LIVE_OPERATIONS = Query(select(schema.events).where(_E.operation.in_(select(_O.id).where(_O.ended_at.is_(None)))))
 LIVE_IN = Query(select(schema.events).where(Among(_E.scope, "names"), _LIVE))
+IN_THE_WAY_IN = Query(
+    select(schema.events)
+    .where(Among(_E.scope, "names"), _LIVE)
+    .where((_E.status == Status.STARTED.value) | (_E.type == EventType.TERMINATE.value))
+    .order_by(_E.created_at, _E.id)
+)
+"""Only what has started is in anybody's way, and a deletion in that of later ones."""
 ENDED_IN = Query(select(schema.events).where(Among(_E.scope, "names"), _E.ended_at >= bindparam("since")))
 
 _MADE_WITH = ("operation", "scope", "update_domain", "type", "source", "description", "duration", "created_at")

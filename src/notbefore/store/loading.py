@@ -8,7 +8,7 @@ from sqlalchemy import exists, select
 
 from notbefore.core import budgets
 from notbefore.core.draft import World
-from notbefore.core.fleet import Scope, ScopeKind, Vm
+from notbefore.core.fleet import GROUP_PREFIX, Scope, ScopeKind, Vm
 from notbefore.core.operations import Event
 from notbefore.store import events, fleet, moments, operations, rollouts, schema
 from notbefore.store.rollouts import Rollouts
@@ -78,10 +78,40 @@ def load(session: Session, wanted: Wanted) -> World:
     if wanted.members or wanted.targets:
         loading.add_vms(fleet.VMS_IN, [key for key, scope in world.scopes.items() if _is_group(scope)])
     if wanted.targets:
-        world.occupancy.update(session.rows(fleet.TARGETS))
-        world.awaiting.update(row[0] for row in session.rows(rollouts.AWAITING))
-        loading.add_hosts(world.occupancy.keys() - world.hosts.keys())
+        loading.add_targets()
     return world
+
+
+def load_to_explain(session: Session, named: Collection[str], told: Collection[str]) -> World:
+    loading = _Loading(session)
+    world = loading.world
+    told_of = loading.operations_of([event.upper() for event in told])
+    loading.add_operations(operations.NAMED, {*named, *told_of})
+    loading.add_events(events.OF_IN_ORDER, world.operations)
+    vms = loading.add_vms(fleet.VMS_NAMED, {name for each in world.operations.values() for name in each.vms})
+    loading.add_operations(operations.STARTED_ON, {vm.host for vm in vms})
+    scopes = {vm.scope for vm in vms} | {event.scope for event in world.events.values()}
+    loading.add_scopes(scopes)
+    loading.add_events(events.IN_THE_WAY_IN, scopes)
+    loading.add_operations(operations.NAMED, loading.missing_operations())
+    loading.add_rollouts(())
+    loading.add_sizes()
+    return world
+
+
+def load_hosts(session: Session, names: Collection[str], vms: Collection[str]) -> World:
+    loading = _Loading(session)
+    loading.add_hosts(names)
+    loading.add_vms(fleet.VMS_ON, names)
+    loading.add_vms(fleet.VMS_NAMED, vms)
+    return loading.world
+
+
+def load_targets(session: Session, scopes: Collection[str]) -> World:
+    loading = _Loading(session)
+    loading.add_vms(fleet.VMS_IN, [key for key in scopes if key.startswith(GROUP_PREFIX)])
+    loading.add_targets()
+    return loading.world
 
 
 def load_to_approve(
@@ -183,6 +213,15 @@ class _Loading:
         budgeted = [key for key, scope in self.world.scopes.items() if budgets.has_budget(scope.policy)]
         self.world.sizes.update(dict.fromkeys(budgeted, 0))
         self.world.sizes.update(self._rows(fleet.SIZES, budgeted))
+
+    def add_targets(self) -> None:
+        world = self.world
+        world.occupancy.update(self._session.rows(fleet.TARGETS))
+        world.awaiting.update(row[0] for row in self._session.rows(rollouts.AWAITING))
+        self.add_hosts(world.occupancy.keys() - world.hosts.keys())
+
+    def operations_of(self, told: Collection[str]) -> set[str]:
+        return {row[0] for row in self._rows(events.OPERATIONS, told)}
 
     def add_told_of(self, scopes: Collection[str]) -> None:
         """The operations of the events so far, which are those of the scopes."""

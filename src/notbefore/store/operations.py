@@ -18,6 +18,7 @@ _LIVE = _O.ended_at.is_(None)
 NAMED = Query(select(schema.operations).where(Among(_O.id, "names")))
 LIVE = Query(select(schema.operations).where(_LIVE))
 LIVE_ON = Query(select(schema.operations).where(Among(_O.host, "names"), _LIVE))
+STARTED_ON = Query(select(schema.operations).where(Among(_O.host, "names"), _LIVE, _O.status == Status.STARTED.value))
 # Targets are a JSON object from VM to host, and names hold no character that JSON escapes.
 _MOVING_TO = Query(
     select(_O.id)

@@ -10,6 +10,7 @@ from notbefore.core.operations import Event, EventType, Kind, Operation, Status
 from notbefore.core.selecting import Selector
 from notbefore.store import contract, events, fleet, idempotency, journal, loading, meta, naming, operations, tokens
 from notbefore.store.answers import Answers
+from notbefore.store.overview import Overview
 from notbefore.store.places import Places
 from notbefore.store.pruning import Pruning
 from notbefore.store.rollouts import Rollouts
@@ -55,6 +56,15 @@ class SqlReader:
             to_explain=to_explain,
         )
         return loading.load(self._session, wanted)
+
+    def load_to_explain(self, *, operations: Collection[str] = (), events: Collection[str] = ()) -> World:
+        return loading.load_to_explain(self._session, operations, events)
+
+    def load_hosts(self, names: Collection[str], vms: Collection[str] = ()) -> World:
+        return loading.load_hosts(self._session, names, vms)
+
+    def load_targets(self, scopes: Collection[str]) -> World:
+        return loading.load_targets(self._session, scopes)
 
     def load_to_approve(
         self, scopes: Collection[str], vms: Collection[str], ended_since: datetime | None = None
@@ -232,6 +242,10 @@ class SqlReader:
     @property
     def pruning(self) -> Pruning:
         return Pruning(self._session)
+
+    @property
+    def overview(self) -> Overview:
+        return Overview(self._session)
 
     @property
     def sessions(self) -> Sessions:

@@ -41,7 +41,7 @@ def approve_as_operator(draft: Draft, event: Event, by: str) -> None:
 
 def approve(draft: Draft, event: Event, by: str) -> None:
     """Once is enough: an approved, started or just ended event stays as it is."""
-    if event.status is not Status.SCHEDULED or (event.approved and not event.implied):
+    if not is_open(event):
         return
     draft.put_event(replace(event, approved_at=draft.now, approved_by=by, implied=False))
     draft.note(
@@ -57,6 +57,11 @@ def approve(draft: Draft, event: Event, by: str) -> None:
         # Later deletions of the group may have waited for this one.
         draft.wake(event.scope)
     ending.look_again_if_approved(draft, operation)
+
+
+def is_open(event: Event) -> bool:
+    """Whether somebody's word would make a difference."""
+    return event.status is Status.SCHEDULED and (event.implied or not event.approved)
 
 
 def _is_approvable(draft: Draft, event: Event) -> bool:

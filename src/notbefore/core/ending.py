@@ -60,8 +60,12 @@ def _look_again_at_those_waiting_for(draft: Draft, name: str) -> None:
             draft.put_operation(replace(other, due_at=draft.now))
 
 
+def may_be_canceled(operation: Operation) -> bool:
+    return operation.status is Status.SCHEDULED
+
+
 def cancel(draft: Draft, operation: Operation) -> None:
-    if operation.status is not Status.SCHEDULED:
+    if not may_be_canceled(operation):
         raise errors.ConflictError(
             f"operation {operation.id} is {operation.status}: only what is Scheduled can be cancelled",
             operation=operation.id,

@@ -70,16 +70,27 @@ class Access:
         return self.scopes is None or scope in self.scopes
 
     def require_kind(self, kind: Kind) -> None:
-        self.require(Need.OPERATE if kind in TENANTS_KINDS else Need.MANAGE)
+        self.require(need_of(kind))
 
     def require_cancel(self, operation: Operation, events: Iterable[Event]) -> None:
+        self.require(self._to_cancel(operation, events))
+
+    def may_cancel(self, operation: Operation, events: Iterable[Event]) -> bool:
+        return self.may(self._to_cancel(operation, events))
+
+    def _to_cancel(self, operation: Operation, events: Iterable[Event]) -> Need:
         """Of those who have some scopes alone: only what a tenant asked for, and only when nobody else is concerned."""
         asked = operation.kind in TENANTS_KINDS and operation.by.startswith(TENANT)
         own = asked and all(self.sees(event.scope) for event in events)
-        self.require(Need.OPERATE if own else Need.MANAGE)
+        return Need.OPERATE if own else Need.MANAGE
 
 
 EVERYTHING = Access()
+
+
+def need_of(kind: Kind) -> Need:
+    """What it takes to ask for an operation."""
+    return Need.OPERATE if kind in TENANTS_KINDS else Need.MANAGE
 
 
 def access(role: str, scopes: str | None) -> Access:

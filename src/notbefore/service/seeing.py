@@ -65,7 +65,7 @@ def limited(world: World, seen: Selector | None) -> World:
 
 
 def event(event: Event) -> Event:
-    return replace(event, approved_by=_author(event.approved_by) if event.approved_by else event.approved_by)
+    return replace(event, approved_by=author(event.approved_by) if event.approved_by else event.approved_by)
 
 
 def _part(operation: Operation, events: list[Event]) -> Operation:
@@ -76,7 +76,7 @@ def _part(operation: Operation, events: list[Event]) -> Operation:
         done=tuple(name for name in operation.done if name in mine),
         targets={name: host for name, host in operation.targets.items() if name in mine},
         failures={name: FAILED for name in operation.failures if name in mine},
-        by=_author(operation.by),
+        by=author(operation.by),
         reason=operation.reason if operation.by.startswith(TENANT) else "",
         rollout=None,
     )
@@ -88,7 +88,7 @@ def entry(entry: Entry, seen: Selector | None) -> Entry:
     own = entry.by.startswith(TENANT)
     return replace(
         entry,
-        by=_author(entry.by),
+        by=author(entry.by),
         origin=entry.origin if own else "",
         reason=entry.reason if own else "",
         rollout=None,
@@ -99,7 +99,7 @@ def entry(entry: Entry, seen: Selector | None) -> Entry:
 def may_ask_for(filters: Mapping[str, object], seen: Selector | None) -> bool:
     """What is not shown cannot be guessed by filtering for it either."""
     by = str(filters.get("by") or "")
-    return seen is None or (_author(by) == by and filters.get("rollout") is None)
+    return seen is None or (author(by) == by and filters.get("rollout") is None)
 
 
 def explanation(draft: Draft, found: Explanation, seen: Selector | None) -> Explanation:
@@ -135,12 +135,12 @@ def _is_own(draft: Draft, facts: Mapping[str, object], seen: Selector) -> bool:
 def _told(key: str, value: object) -> object:
     match key, value:
         case "approved_by", str():
-            return _author(value)
+            return author(value)
         case "results", Mapping():
             return {name: "done" if result == "done" else FAILED for name, result in value.items()}
     return value
 
 
-def _author(by: str) -> str:
+def author(by: str) -> str:
     """Guests and tenants by name, everybody else by what they are."""
     return by if by.startswith((TENANT, "vm:")) else by.partition(":")[0]

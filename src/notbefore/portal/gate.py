@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from functools import partial
 from http import HTTPStatus
-from urllib.parse import parse_qsl, quote, unquote
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import ImmutableMultiDict
@@ -18,7 +18,7 @@ from notbefore.logs import log
 from notbefore.portal import forgery
 from notbefore.portal.heading import HEADERS
 from notbefore.portal.paths import Declared
-from notbefore.portal.visiting import House, Visit
+from notbefore.portal.visiting import House, Visit, local
 from notbefore.service import sessions
 from notbefore.service.tokens import Caller
 
@@ -73,8 +73,8 @@ class Gate:
     def secret(self, request: Request) -> str:
         return request.cookies.get(cookie("session", request), "")
 
-    def failure(self, status: int, message: str, **context: object) -> Response:
-        text = self.house.rendering.page("error.html", status=status, message=message, visit=None, **context)
+    def failure(self, status: int, message: str) -> Response:
+        text = self.house.rendering.page("error.html", code=status, message=message, visit=None, back="")
         return HTMLResponse(text, status)
 
     async def _visited(self, declared: Declared, request: Request) -> Response:
@@ -101,8 +101,14 @@ class Gate:
                 is_allowed=partial(self.is_allowed, self.secret(request), caller),
                 said=unquote(request.cookies.get(cookie("said", request), "")),
             )
-            async with self.house.plans.taken() if declared.in_turn else nullcontext():
-                return await run_in_threadpool(declared.answer, visit)
+            try:
+                async with self.house.plans.taken() if declared.in_turn else nullcontext():
+                    return await run_in_threadpool(declared.answer, visit)
+            except errors.UnauthorizedError:
+                raise
+            except errors.NotbeforeError as error:
+                code = self._logged(request, error)
+                return visit.page("error.html", code, code=code, message=error.message, back=_back(request))
 
     def _position(self) -> int:
         with self.house.service.store.read() as reader:
@@ -110,10 +116,14 @@ class Gate:
         return last[0] if last else 0
 
     def _refused(self, request: Request, error: errors.NotbeforeError) -> Response:
-        status = answers.status_of(error)
         by_person = request.headers.get("accept") != "text/event-stream"
         if isinstance(error, errors.UnauthorizedError) and request.method in ("GET", "HEAD") and by_person:
             return self._to_sign_in(request)
+        return self.failure(self._logged(request, error), error.message)
+
+    def _logged(self, request: Request, error: errors.NotbeforeError) -> int:
+        """The status that says it."""
+        status = answers.status_of(error)
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             log.warning(
                 "A page could not be made",
@@ -122,7 +132,7 @@ class Gate:
                 path=request.url.path,
                 reason=error.message,
             )
-        return self.failure(status, error.message)
+        return status
 
     def _to_sign_in(self, request: Request) -> Response:
         if request.headers.get("sec-fetch-site") == "cross-site":
@@ -135,6 +145,14 @@ class Gate:
 def cookie(name: str, request: Request) -> str:
     """Cookies know no ports, but several of us may run on one machine."""
     return f"notbefore-{name}-{request.url.port or request.url.scheme}"
+
+
+def _back(request: Request) -> str:
+    """The page of ours that a refused form was on."""
+    came = urlsplit(request.headers.get("referer", ""))
+    if request.method != "POST" or came.netloc != request.headers.get("host"):
+        return ""
+    return local(came.path + (f"?{came.query}" if came.query else ""))
 
 
 def _target(request: Request) -> str:

@@ -1,0 +1,106 @@
+"""What the gate keeps out, and how it says so."""
+
+import re
+
+import pytest
+from tests.portal.running import Portal, Visitor
+
+from notbefore.control import guarding
+from notbefore.portal import gate
+from notbefore.portal.app import DECLARED, PLACES
+
+
+def test_nobody_sees_a_page_without_signing_in(unchanged: Portal) -> None:
+    stranger = Visitor(unchanged.port)
+    for declared in DECLARED:
+        path = re.sub(r"\{.*?\}", "x", declared.path)
+        if declared.method == "GET":
+            assert stranger.get(path, 303).location.startswith("/sign-in")
+        else:
+            assert stranger.send(path, {}).status == 401
+
+
+def test_no_form_is_taken_that_is_not_ours(unchanged: Portal) -> None:
+    visitor, other = unchanged.visitor(), unchanged.visitor()
+    token = re.search(r'name="form_token" value="([^"]*)"', other.get("/").html)
+    assert token
+    for declared in DECLARED:
+        if declared.method == "POST":
+            path = re.sub(r"\{.*?\}", "x", declared.path)
+            for fields in ({}, {"form_token": ""}, {"form_token": "x" * 32}, {"form_token": token[1]}):
+                assert visitor.send(path, fields).status == 403, path
+
+
+def test_what_a_role_may_not_is_refused_with_the_way_back(unchanged: Portal) -> None:
+    page = unchanged.visitor_as("tenant", "web").get("/rollouts", 403)
+    assert "this needs the role" in page.text.lower()
+    assert 'href="/"' in page.html
+
+
+def test_places_are_for_those_who_may_go_there(portal: Portal) -> None:
+    for role, scopes in (("admin", None), ("platform", None), ("viewer", None), ("tenant", "web"), ("viewer", "pool")):
+        visitor = portal.visitor(portal.token_of(role, scopes, name=f"{role}-{scopes or 'all'}"))
+        nav = visitor.get("/").html
+        for _, path, _ in PLACES:
+            shown = f'<li><a href="{path}"' in nav
+            assert visitor.get(path, 200 if shown else 403)
+
+
+def test_an_error_keeps_the_head_of_the_page(unchanged: Portal) -> None:
+    page = unchanged.visitor().get("/vms/nobody", 404)
+    assert "There is nothing here" in page.text
+    assert 'href="/fleet"' in page.html
+
+
+def test_a_page_that_is_not_there(unchanged: Portal) -> None:
+    page = unchanged.visitor().get("/nowhere", 404)
+    assert "There is no page /nowhere" in page.text
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [(b"form_token", 400), (b"\xff=\xff", 400), (b"x=1&" * 300, 400), (b"x=" + b"1" * gate.LARGEST_FORM, 413)],
+)
+def test_forms_that_cannot_be_read(unchanged: Portal, body: bytes, status: int) -> None:
+    said = unchanged.visitor().ask("POST", "/sign-out", body)
+    assert said.status == status
+    assert "refused" in said.text
+
+
+def test_a_refused_form_leads_back_to_its_page(portal: Portal) -> None:
+    visitor = portal.visitor()
+    token = re.search(r'name="form_token" value="([^"]*)"', visitor.get("/").html)
+    assert token
+    host = f"127.0.0.1:{portal.port}"
+    fields = {"form_token": token[1], "reason": "x" * 2000}
+    path = "/events/C7061BAC-AFDC-4513-B24B-AA5F13A16123/approve"
+    said = visitor.send(path, fields, {"Referer": f"http://{host}/?span=1h"})
+    assert said.status in (400, 404)
+    assert 'href="/?span=1h">Back' in said.html
+    elsewhere = visitor.send(path, fields, {"Referer": "http://evil.example/?span=1h"})
+    assert "evil" not in elsewhere.html
+
+
+def test_one_token_has_so_many_pages_at_once(portal: Portal, monkeypatch: pytest.MonkeyPatch) -> None:
+    visitor = portal.visitor()
+    monkeypatch.setattr(guarding, "MOST_OF_ONE", 0)
+    assert "requests of this token are under way" in visitor.get("/", 503).text
+
+
+def test_a_defect_is_an_honest_page(portal: Portal) -> None:
+    visitor = portal.visitor()
+    portal.service.clock = None  # type: ignore[assignment]
+    page = visitor.get("/", 500)
+    assert "This is a defect" in page.text
+    assert "Traceback" not in page.text
+
+
+def test_files_are_kept_for_as_long_as_they_stay_the_same(unchanged: Portal) -> None:
+    stranger = Visitor(unchanged.port)
+    [sheet] = re.findall(r'<link rel="stylesheet" href="([^"]*)"', stranger.get("/sign-in").html)
+    said = stranger.ask("GET", sheet)
+    assert said.headers["cache-control"] == "public, max-age=31536000, immutable"
+    assert said.headers["content-type"] == "text/css; charset=utf-8"
+    other = stranger.ask("GET", "/static/000000000000/portal.css")
+    assert (other.status, other.headers["cache-control"]) == (200, "no-store")
+    assert stranger.ask("GET", "/static/000000000000/base.html").status == 404

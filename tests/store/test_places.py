@@ -1,7 +1,7 @@
 """Where VMs are, and what names them."""
 
 import pytest
-from tests.store.samples import event, host, keep, operation, scope, vm
+from tests.store.samples import MINUTE, NOW, event, host, keep, operation, scope, vm
 
 from notbefore.core import selecting
 from notbefore.core.operations import Status
@@ -65,3 +65,24 @@ def test_what_is_live_names_vms(full: Store) -> None:
             (Status.SCHEDULED, ("web-0", "web-1")),
             (Status.STARTED, ("web-0",)),
         ]
+
+
+def test_what_is_live_on_a_host_comes_with_what_has_started_first(full: Store) -> None:
+    keep(
+        full,
+        operation("late", host="b", not_before=NOW + 20 * MINUTE),
+        operation("soon", host="b"),
+        operation("now", host="b", status=Status.STARTED),
+        operation("over", host="b", status=Status.COMPLETED),
+        *(event(f"E-{name}", name, "group:web") for name in ("late", "soon", "now")),
+        event("E-left", "now", "vm:db", Status.CANCELED),
+        event("E-over", "over", "group:web", Status.COMPLETED),
+    )
+    with full.read() as reader:
+        assert list(reader.places.told_on("b", 10).items()) == [
+            ("E-now", "now"),
+            ("E-soon", "soon"),
+            ("E-late", "late"),
+        ]
+        assert list(reader.places.told_on("b", 1)) == ["E-now"]
+        assert reader.places.told_on("c", 10) == {}

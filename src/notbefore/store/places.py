@@ -15,7 +15,7 @@ from notbefore.store.listing import LAST_CHARACTER
 from notbefore.store.operations import STATUSES
 from notbefore.store.session import Among, Matching, Query, Row, Session, patterns
 
-_V, _E = schema.vms.c, schema.events.c
+_V, _E, _O = schema.vms.c, schema.events.c, schema.operations.c
 
 
 class Place(NamedTuple):
@@ -29,6 +29,13 @@ _ROWS = select(_V.name, _V.host, _V.scope, _V.update_domain)
 _ON = Query(_ROWS.where(Among(_V.host, "names")).order_by(_V.host, _V.name))
 _WITHIN = Query(_ROWS.where(Among(_V.scope, "names")).order_by(_V.scope, _V.name))
 _NAMING = Query(select(_E.status, _E.resources).where(Among(_E.scope, "names"), _E.ended_at.is_(None)))
+_ON_HOST = Query(
+    select(_E.id, _E.operation)
+    .join_from(schema.events, schema.operations, _O.id == _E.operation)
+    .where(_O.host == bindparam("host"), _O.ended_at.is_(None), _E.ended_at.is_(None))
+    .order_by(_O.status.desc(), _O.not_before, _O.created_at, _E.id)
+    .limit(bindparam("limit"))
+)
 _names = msgspec.json.Decoder(tuple[str, ...])
 
 
@@ -60,6 +67,10 @@ class Places:
     def naming(self, scopes: Collection[str]) -> list[tuple[Status, tuple[str, ...]]]:
         """The live events of these scopes, each as its status and the VMs that it names."""
         return [(STATUSES[row[0]], _names.decode(row[1])) for row in self._session.rows(_NAMING, names=list(scopes))]
+
+    def told_on(self, host: str, limit: int) -> dict[str, str]:
+        """Ids of live events about what is done to this host or on it, each with its operation's; the started first."""
+        return dict(self._session.rows(_ON_HOST, host=host, limit=limit))
 
 
 def _places(rows: Iterable[Row]) -> list[Place]:

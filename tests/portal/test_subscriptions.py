@@ -16,6 +16,7 @@ from notbefore.store.subscriptions import Delivery, State
 
 URL = "https://hooks.example.com/in"
 ASKED = {"name": "pager", "url": URL, "types": "", "groups": "", "secret": "", "reason": ""}
+LANE = "0F9619FF-8B86-4011-B42D-00CF4FC964FF"
 SECRET = re.compile(r"nbs_[\w-]{43}")
 BUTTONS = ("Add the subscription", "Send a test message", "Replay", "Save the changes", "Remove", "Resume", "Try again")
 
@@ -36,7 +37,7 @@ def wait(portal: Portal, *positions: int, parked: bool = False) -> None:
             Delivery(
                 subscription=found.id,
                 position=position,
-                lane="E1",
+                lane=LANE,
                 due_at=now + timedelta(minutes=5),
                 attempt=3,
                 tried_since=now,
@@ -159,7 +160,8 @@ def test_what_waits_is_shown_with_what_went_wrong(portal: Portal) -> None:
     page = visitor.get("/subscriptions/pager")
     assert "It is tried again: entry 3 was not taken, try 3: it answered 503" in page.text
     assert re.findall(r'<tr id="delivery-(\d+)">', page.html) == ["3", "5"]
-    assert "3 E1 3 20" in page.text
+    assert "3 event 0F9619FF 3 20" in page.text
+    assert f'href="/events/{LANE}"' in page.html
     assert re.findall(r'<tr id="delivery-(\d+)">', visitor.get("/subscriptions/pager?after=3").html) == ["5"]
     assert "Nothing waits behind entry 5." in visitor.get("/subscriptions/pager?after=5").text
     for odd in ("x", "-1", "٣", "9" * 19, "9" * 30):

@@ -71,6 +71,7 @@ def test_what_is_wrong_is_told_beside_the_form_as_it_was_filled(
     answer = visitor.post("/tokens", {**ASKED, **fields}, on="/tokens", status=status)
     assert said in answer.text
     assert '<p class="refused" role="alert">' in answer.html
+    assert re.search(r'<input id="name"[^>]* autofocus', answer.html)
     assert f'value="{fields.get("name", "deploy-bot")}"' in answer.html
     assert TOKEN.findall(answer.html) == []
     assert [token["name"] for token in tokens.list_all(unchanged.service)["items"]] == ["admin"]

@@ -17,14 +17,14 @@ from notbefore.portal.assets import PLACE, Assets
 from notbefore.portal.gate import Gate
 from notbefore.portal.live import Live
 from notbefore.portal.once import Once
-from notbefore.portal.pages import fleet, now, subscriptions, tokens
+from notbefore.portal.pages import acting, fleet, now, subscriptions, tokens
 from notbefore.portal.pages.signing_in import SigningIn
 from notbefore.portal.paths import Declared
 from notbefore.portal.rendering import Rendering
 from notbefore.portal.visiting import House
 from notbefore.service.context import Service
 
-ROOMS = (fleet, now, subscriptions, tokens)
+ROOMS = (acting, fleet, now, subscriptions, tokens)
 DECLARED: Sequence[Declared] = [declared for room in ROOMS for declared in room.pages.declared]
 
 

@@ -1,0 +1,232 @@
+"""/act: do something to VMs or hosts, after a look at what comes of it."""
+
+import math
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from starlette.responses import Response
+
+from notbefore.control import models
+from notbefore.control.answers import status_of
+from notbefore.core import errors, roles, scheduling
+from notbefore.core.operations import Kind
+from notbefore.core.roles import Need
+from notbefore.portal import outlook, words
+from notbefore.portal.paths import Pages
+from notbefore.portal.visiting import Visit
+from notbefore.service import maintenance, previewing, queries
+from notbefore.service.calls import View
+
+SUGGESTED = 50
+FIELDS = ("kind", "name", "notice", "reason")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deed:
+    """One kind of operation, as somebody asks for it."""
+
+    kind: Kind
+    verb: str
+    meaning: str
+    then: str
+    """What happens once it starts."""
+    warning: str = ""
+    """Of what cannot be undone."""
+
+    @property
+    def noun(self) -> str:
+        return "host" if self.kind.traits.of_host else "VM"
+
+    @property
+    def notice(self) -> timedelta | None:
+        """Where none is given; None: each group says it."""
+        return scheduling.usual_notice(self.kind)
+
+    @property
+    def notice_can_be_chosen(self) -> bool:
+        return self.kind not in scheduling.NOTICE_SETTLED
+
+
+DEEDS = {
+    deed.kind: deed
+    for deed in (
+        Deed(
+            kind=Kind.RESTART,
+            verb="Restart",
+            meaning="a VM, where it is",
+            then="It restarts on its host.",
+        ),
+        Deed(
+            kind=Kind.REDEPLOY,
+            verb="Redeploy",
+            meaning="a VM: it moves to another host and starts anew there",
+            then="It is stopped, and starts anew on another host.",
+        ),
+        Deed(
+            kind=Kind.EVICTION,
+            verb="Evict",
+            meaning="a spot VM: its capacity is needed elsewhere",
+            then="It is removed from its host and from the fleet.",
+            warning="An eviction cannot be undone: what is evicted is removed for good.",
+        ),
+        Deed(
+            kind=Kind.DELETION,
+            verb="Delete",
+            meaning="a VM for good",
+            then="It is removed from its host and from the fleet.",
+            warning="A deletion cannot be undone: what is deleted is removed for good.",
+        ),
+        Deed(
+            kind=Kind.HOST_UPDATE,
+            verb="Update",
+            meaning="a host: its VMs freeze for some seconds",
+            then="The host is updated; its VMs stand still for some seconds meanwhile.",
+        ),
+        Deed(
+            kind=Kind.HOST_REBOOT,
+            verb="Reboot",
+            meaning="a host, and all VMs on it",
+            then="The host reboots, and its VMs with it.",
+        ),
+        Deed(
+            kind=Kind.LIVE_MIGRATION,
+            verb="Migrate",
+            meaning="all VMs of a host to other hosts, while they run",
+            then="Its VMs move to other hosts; each stands still for some seconds.",
+        ),
+        Deed(
+            kind=Kind.DEGRADED_HARDWARE,
+            verb="Degrade",
+            meaning="a host whose hardware is expected to fail: its VMs are redeployed in good time",
+            then="Its VMs are stopped, and start anew on other hosts.",
+        ),
+        Deed(
+            kind=Kind.HARDWARE_FAILURE,
+            verb="Fail",
+            meaning="a host whose hardware has failed: its VMs are redeployed at once",
+            then="Its VMs start anew on other hosts.",
+            warning="A failure gives nobody time to prepare and cannot be undone: it starts the moment you confirm.",
+        ),
+    )
+}
+
+pages = Pages()
+
+
+@pages.get("/act", needs=Need.OPERATE)
+def show(visit: Visit) -> Response:
+    given = {field: visit.query.get(field, "").strip() for field in FIELDS}
+    given["name"] = ", ".join(name.strip() for name in visit.query.getlist("name") if name.strip())
+    if not (given["kind"] and given["name"]):
+        return _shown(visit, given)
+    try:
+        asked = _asked(visit, given)
+        preview = previewing.preview(
+            visit.service, visit.call(), kind=asked.kind, names=asked.names, notice=_notice(asked)
+        )
+    except (errors.RefusedError, errors.ConflictError, errors.NotFoundError) as error:
+        # The page itself is in order: it tells that this would be refused.
+        return _shown(visit, given, refused=error.message)
+    return _shown(visit, given, preview=_told(visit, asked, preview))
+
+
+@pages.post("/act", needs=Need.OPERATE)
+def act(visit: Visit) -> Response:
+    given = {field: visit.form.get(field, "").strip() for field in FIELDS}
+    try:
+        asked = _asked(visit, given)
+        made = maintenance.schedule(
+            visit.service, visit.call(), kind=asked.kind, names=asked.names, notice=_notice(asked)
+        )["operations"]
+    except (errors.RefusedError, errors.ConflictError, errors.NotFoundError) as error:
+        return _shown(visit, given, refused=error.message, status=status_of(error))
+    events = [event["id"] for operation in made for event in operation["events"]]
+    path = f"/events/{events[0]}" if len(events) == 1 else "/"
+    return visit.go(path, said=_done(visit, DEEDS[asked.kind], asked.names, made))
+
+
+def _asked(visit: Visit, given: dict[str, str]) -> models.NewOperation:
+    names = [name.strip() for name in given["name"].split(",") if name.strip()]
+    values: dict[str, Any] = {"kind": given["kind"], "names": names}
+    if given["notice"]:
+        values["notice_minutes"] = _minutes(given["notice"])
+    return visit.asked(models.NewOperation, values)
+
+
+def _minutes(text: str) -> float:
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = math.nan
+    if not 0 <= minutes <= models.YEAR_MINUTES:
+        raise errors.RefusedError(
+            f"a notice of {text[:20]!r} is not a number of minutes from 0 to {models.YEAR_MINUTES}: "
+            "give one such as 20, or leave it out"
+        )
+    return minutes
+
+
+def _notice(asked: models.NewOperation) -> timedelta | None:
+    return None if asked.notice_minutes is None else timedelta(minutes=asked.notice_minutes)
+
+
+def _told(visit: Visit, asked: models.NewOperation, preview: View) -> View:
+    silence = visit.service.timing.silence
+    operations = preview["operations"]
+    shown = operations[: outlook.MOST_OPERATIONS]
+    return {
+        "at": preview["at"],
+        "outlooks": [
+            outlook.of(operation, name, preview["at"], silence)
+            for name, operation in zip(asked.names, shown, strict=False)
+        ],
+        "more": len(operations) - len(shown),
+        "besides": outlook.besides(preview),
+        "announced": any(operation["events"] for operation in operations),
+        "can_be_cancelled": any(operation["status"] == "Scheduled" for operation in operations),
+    }
+
+
+def _shown(
+    visit: Visit, given: dict[str, str], *, preview: View | None = None, refused: str = "", status: int = 200
+) -> Response:
+    deeds = [deed for deed in DEEDS.values() if visit.may(roles.need_of(deed.kind))]
+    deed = next((deed for deed in deeds if deed.kind == given["kind"]), None)
+    names = [name.strip() for name in given["name"].split(",") if name.strip()]
+    return visit.page(
+        "act.html",
+        status=status,
+        deeds=deeds,
+        deed=deed,
+        given=given,
+        what=f"{deed.verb} {words.several(names)}" if deed and names else "",
+        suggestions=_suggestions(visit, deed),
+        preview=preview,
+        refused=refused,
+        timing=visit.service.timing,
+    )
+
+
+def _suggestions(visit: Visit, deed: Deed | None) -> list[tuple[str, str]]:
+    """Names that can be typed, each with what it is."""
+    found: list[tuple[str, str]] = []
+    if deed is None or deed.noun == "VM":
+        vms = queries.vms(visit.service, limit=SUGGESTED, seen=visit.seen)["items"]
+        found += [(vm["name"], f"VM of group {vm['group']}" if vm["group"] else "VM") for vm in vms]
+    if visit.may(Need.MANAGE) and (deed is None or deed.noun == "host"):
+        found = found[: SUGGESTED // 2] if deed is None else found
+        hosts = queries.hosts(visit.service, limit=SUGGESTED - len(found))["items"]
+        found += [(host["name"], "host") for host in hosts]
+    return found
+
+
+def _done(visit: Visit, deed: Deed, names: list[str], made: list[View]) -> str:
+    what = f"{deed.verb} {words.several(names)}"
+    if len(made) > 1:
+        return f"{what}: {len(made)} operations are made."
+    (operation,) = made
+    if operation["status"] == "Started":
+        return f"{what}: it has started. Nobody is waited for."
+    why = queries.explain_operation(visit.service, operation["id"], visit.seen)["sentence"]
+    return f"{what}: it is announced. {why}"

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 
-from tests.acceptance.running import Server, run, serving, until
+from tests.acceptance.running import Said, Server, ask, run, serving, until
 
 GUID = re.compile(r"[0-9A-F]{8}(?:-[0-9A-F]{4}){3}-[0-9A-F]{12}")
 SIX = ["EventId", "EventStatus", "EventType", "ResourceType", "Resources", "NotBefore"]
@@ -26,7 +26,7 @@ class Terminal:
 
     def __init__(self, server: Server) -> None:
         self._env = server.env
-        self.lines = re.findall(r"^  (.+)$", server.output, re.MULTILINE)
+        self.lines = re.findall(r"^  (?!http)(.+)$", server.output, re.MULTILINE)
 
     def type(self, number: int, event_id: str = "") -> str:
         line = self.lines[number]
@@ -94,6 +94,33 @@ def _as_every_version_says(server: Server, status: str | None) -> set[str]:
                 assert event["NotBefore"].endswith(" GMT")
     assert (status is not None) == any(document["Events"] for document in documents.values())
     return shown
+
+
+def visit(server: Server, target: str, cookie: str = "") -> Said:
+    return ask(
+        server.operators, "GET", target, headers={"Accept": "text/html", **({"Cookie": cookie} if cookie else {})}
+    )
+
+
+def test_the_link_that_the_demo_prints_signs_in_once_and_for_longer_than_the_process_lives(tmp_path: Path) -> None:
+    with serving(tmp_path, "--demo") as server:
+        [(place, target, secret)] = re.findall(r"^  http://(\S+?)(/sign-in\?once=(\S+))$", server.output, re.MULTILINE)
+        assert place == server.operators
+        came = visit(server, target)
+        assert came.status == 200
+        cookie = came.headers["set-cookie"].partition(";")[0]
+        assert visit(server, target).status == 401
+        server.kill()
+        server.start()
+        assert visit(server, "/tokens", cookie).status == 200
+        assert visit(server, "/tokens").status == 303
+        assert secret not in server.output + server.errors
+
+
+def test_no_link_is_printed_where_others_can_come(tmp_path: Path) -> None:
+    with serving(tmp_path, "--demo", "--control", "0.0.0.0:0", "--control-without-tls") as server:
+        assert "sign-in" not in server.output
+        assert "In another terminal" in server.output
 
 
 def test_the_lines_also_work_where_the_demo_keeps_its_data_elsewhere(tmp_path: Path) -> None:

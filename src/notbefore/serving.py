@@ -222,10 +222,18 @@ async def _start_control(
     metrics = Metrics(events=live_events, guests=lambda: _asked(metadata.counters))
     service.telemetry = metrics
     tail, at = Tail(service), settings.control
-    served = portal.beside(app.create(service, metrics, tail), service, once=once, polled=board.polled)
+    guests_at = _guests_at(settings, metadata)
+    api = app.create(service, metrics, tail)
+    served = portal.beside(api, service, once=once, polled=board.polled, guests_at=guests_at)
     control = ControlServer(served, at.host, at.port, tls=tls, on_stop=tail.close)
     await control.start()
     return control
+
+
+def _guests_at(settings: Settings, metadata: MetadataServer) -> str | None:
+    """Where guests find us, if that is not the address that it always is in a VM."""
+    bound = metadata.bound[0]
+    return f"http://{bound}" if settings.demo and isinstance(bound, Address) else None
 
 
 def _once(settings: Settings) -> Once | None:

@@ -50,7 +50,7 @@ class Wanted(BaseModel):
     def filters(self, access: Access) -> dict[str, Any]:
         """As the service takes them, without what is for administrators alone."""
         return {
-            **{name: getattr(self, name) for name in type(self).model_fields},
+            **{name: getattr(self, name) for name in Wanted.model_fields},
             "operation": self.operation and self.operation.lower(),
             "rollout": self.rollout and self.rollout.lower(),
             "without": None if access.may(Need.ADMINISTER) else OF_TOKENS,

@@ -17,14 +17,14 @@ from notbefore.portal.assets import PLACE, Assets
 from notbefore.portal.gate import Gate
 from notbefore.portal.live import Live
 from notbefore.portal.once import Once
-from notbefore.portal.pages import acting, fleet, now, subscriptions, tokens
+from notbefore.portal.pages import acting, events, fleet, history, now, subscriptions, tokens
 from notbefore.portal.pages.signing_in import SigningIn
 from notbefore.portal.paths import Declared
 from notbefore.portal.rendering import Rendering
-from notbefore.portal.visiting import House
+from notbefore.portal.visiting import GUESTS_AT, House
 from notbefore.service.context import Service
 
-ROOMS = (acting, fleet, now, subscriptions, tokens)
+ROOMS = (acting, events, fleet, history, now, subscriptions, tokens)
 DECLARED: Sequence[Declared] = [declared for room in ROOMS for declared in room.pages.declared]
 
 
@@ -42,10 +42,19 @@ PLACES = (
 Polled = Callable[[str], datetime | None]
 
 
-def beside(api: FastAPI, service: Service, *, once: Once | None = None, polled: Polled = lambda _: None) -> ASGIApp:
+def beside(
+    api: FastAPI,
+    service: Service,
+    *,
+    once: Once | None = None,
+    polled: Polled = lambda _: None,
+    guests_at: str | None = None,
+) -> ASGIApp:
     """The portal in front of the API; `polled` says when a VM was last heard here."""
     rendering = Rendering(Assets(), PLACES=PLACES, now=service.clock.now)
-    house = House(service=service, rendering=rendering, plans=api.state.plans, polled=polled)
+    house = House(
+        service=service, rendering=rendering, plans=api.state.plans, polled=polled, guests_at=guests_at or GUESTS_AT
+    )
     return create(house, api.state.tail, api, once)
 
 

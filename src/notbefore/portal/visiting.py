@@ -25,6 +25,7 @@ M = TypeVar("M", bound=BaseModel)
 
 SAID_SECONDS = 60
 LONGEST_SAID = 1000
+GUESTS_AT = "http://169.254.169.254"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +38,8 @@ class House:
     """Those who plan a rollout take turns, with those who ask the API for a plan."""
     polled: Callable[[str], datetime | None] = lambda _: None
     """When a VM last polled, as far as this process knows."""
+    guests_at: str = GUESTS_AT
+    """Where guests find their documents."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

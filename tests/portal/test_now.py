@@ -85,3 +85,13 @@ def test_one_scope_alone(portal: Portal) -> None:
     text = portal.visitor().get("/?scope=vm:db").text
     assert "Reboot of db" in text
     assert "Reboot of web-0" not in text
+
+
+def test_a_lane_folds_and_unfolds(portal: Portal) -> None:
+    for name in ("pool_0", "pool_1", "pool_2", "pool_3", "pool_4"):
+        restart(portal, name)
+    visitor = portal.visitor()
+    assert 'href="/?unfold=pool">unfold' in visitor.get("/").html
+    unfolded = visitor.get("/?span=1h&unfold=pool").html
+    assert unfolded.count('class="bar"') == 5
+    assert 'href="/?span=1h">fold' in unfolded

@@ -1,6 +1,6 @@
 """The start page: what is about to happen, and why it waits."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -70,14 +70,18 @@ class _Chosen:
 
     def but(self, **changed: str) -> str:
         """An address with something else; a choice other than a page begins with the first one."""
-        given = {**self._given, "page": "", **changed}
-        asked = [(name, value) for name, value in given.items() if value]
-        asked += [("unfold", name) for name in self.unfolded]
-        return f"/?{urlencode(asked)}" if asked else "/"
+        return self._address({**self._given, "page": "", **changed}, self.unfolded)
 
     def unfold(self, lane: str) -> str:
-        here = self.but()
-        return f"{here}{'&' if '?' in here else '?'}{urlencode({'unfold': lane})}"
+        return self._address(self._given, [*self.unfolded, lane])
+
+    def fold(self, lane: str) -> str:
+        return self._address(self._given, [name for name in self.unfolded if name != lane])
+
+    def _address(self, given: Mapping[str, str], unfolded: Sequence[str]) -> str:
+        asked = [(name, value) for name, value in given.items() if value]
+        asked += [("unfold", name) for name in unfolded]
+        return f"/?{urlencode(asked)}" if asked else "/"
 
 
 def _lane(scope: str) -> str:

@@ -102,12 +102,12 @@ def test_nothing_is_outside_or_lost(
     lives: list[tuple[datetime, datetime, datetime, bool, str]], unfolded: set[str]
 ) -> None:
     bars = []
-    for number, (*moments, started, lane) in enumerate(lives):
+    for number, (*moments, started, name) in enumerate(lives):
         begin, start, end = sorted(moments)
         bars.append(
             Bar(
                 id=str(number),
-                lane=lane,
+                lane=name,
                 type="Freeze",
                 label="",
                 begin=begin,

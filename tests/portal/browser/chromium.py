@@ -17,6 +17,7 @@ from playwright.sync_api import (
     Request,
     Response,
     ViewportSize,
+    expect,
     sync_playwright,
 )
 
@@ -44,6 +45,7 @@ def find() -> str:
 
 @contextmanager
 def running() -> Iterator[Browser]:
+    expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=find(), args=list(ARGUMENTS))
         try:

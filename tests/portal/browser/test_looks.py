@@ -16,11 +16,18 @@ MOST = 100 * 1024
 """Bytes of any page, with all that it loads."""
 
 
-def pages(server: Server) -> Mapping[str, str]:
+def pages(server: Server, event: str) -> Mapping[str, str]:
     """Each under the name of its pictures."""
     return {
         "now": "/",
         "now-7d": "/?span=7d",
+        "act": "/act",
+        "act-restart": "/act?kind=restart&name=web-1",
+        "act-update": "/act?kind=host-update&name=host-a",
+        "event": f"/events/{event}",
+        "cancel": f"/events/{event}/cancel",
+        "fleet": "/fleet",
+        "fleet-by-group": "/fleet?by=group",
         "tokens": "/tokens",
         "subscriptions": "/subscriptions",
     }
@@ -30,7 +37,8 @@ def pages(server: Server) -> Mapping[str, str]:
 def test_every_page_suits_everybody(browsing: Browsing, busy: Server, subtests: pytest.Subtests) -> None:
     page = visiting(browsing, busy)
     transfer = looking.Transfer(page)
-    for name, path in pages(busy).items():
+    event = next(each["id"] for each in busy.get("/v1/events")["items"] if each["type"] == "Terminate")
+    for name, path in pages(busy, event).items():
         with subtests.test(name):
             transfer.received = 0
             look(page, name, path)

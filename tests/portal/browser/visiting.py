@@ -21,9 +21,28 @@ def sign_in(context: BrowserContext, server: Server, token: str) -> None:
     said = ask(server.operators, "POST", "/sign-in", urlencode({"token": token}).encode(), form)
     assert said.status == 303, said
     (cookie,) = SimpleCookie(said.headers["set-cookie"]).values()
-    context.add_cookies([{"name": cookie.key, "value": cookie.value, "url": f"http://{server.operators}"}])
+    assert cookie["samesite"] == "strict"
+    context.add_cookies(
+        [
+            {
+                "name": cookie.key,
+                "value": cookie.value,
+                "url": f"http://{server.operators}",
+                "sameSite": "Strict",
+                "httpOnly": bool(cookie["httponly"]),
+            }
+        ]
+    )
 
 
 def tenant_of(server: Server, scopes: str, name: str) -> str:
     """Its token."""
     return str(server.post("/v1/tokens", {"name": name, "role": "tenant", "scopes": scopes})["token"])
+
+
+def restart(page: Page, vm: str) -> str:
+    """Through the pages; gives the id of the event, whose page is then open."""
+    page.goto(f"/act?kind=restart&name={vm}")
+    page.get_by_role("button", name=f"Restart {vm}").click()
+    page.wait_for_url("**/events/*")
+    return page.url.rpartition("/")[2]

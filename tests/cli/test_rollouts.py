@@ -61,7 +61,7 @@ def test_a_rollout_from_its_start_to_its_cancelling(nb: Run, site: Control) -> N
             "by +operator:admin",
             "reason +new kernel",
         ),
-        *("turn +update domains +progress", "1 +0 +1 waiting, 1 skipped", "2 +0, 1 +1 waiting"),
+        *("turn +update domains +progress", "1 +0 +1 waiting, 1 skipped", "2 +1 +1 waiting"),
     ):
         assert re.search(rf"^{line}$", shown, re.MULTILINE), line
     assert "gate said" not in shown

@@ -121,7 +121,7 @@ class Stop:
     why: str = ""
     """Why it failed or was skipped."""
     update_domains: tuple[int, ...] = ()
-    """Those of the VMs that the host had when the rollout began."""
+    """Those of the groups of which the host had VMs when the rollout began; without groups, those of its VMs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

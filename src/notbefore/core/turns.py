@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from notbefore.core import budgets, calendar, errors, windows
 from notbefore.core.draft import Draft
+from notbefore.core.fleet import GROUP_PREFIX
 from notbefore.core.rollouts import MOST_HOSTS, Request, require_sound
 from notbefore.core.windows import Window
 
@@ -59,8 +60,10 @@ def parts(draft: Draft, host: str) -> tuple[Part, ...]:
     return tuple(Part(scope=scope, update_domain=domain, vms=vms) for (scope, domain), vms in counted.items())
 
 
-def update_domains(parts: Iterable[Part]) -> tuple[int, ...]:
-    return tuple(sorted({part.update_domain for part in parts}))
+def update_domains(parts: Collection[Part]) -> tuple[int, ...]:
+    """Those of groups; that of a standalone VM keeps it apart from nobody, and is told where there is nothing else."""
+    of_groups = [part for part in parts if part.scope.startswith(GROUP_PREFIX)]
+    return tuple(sorted({part.update_domain for part in of_groups or parts}))
 
 
 def require_possible(draft: Draft, request: Request, hosts: Iterable[str]) -> None:

@@ -17,14 +17,14 @@ from notbefore.portal.assets import PLACE, Assets
 from notbefore.portal.gate import Gate
 from notbefore.portal.live import Live
 from notbefore.portal.once import Once
-from notbefore.portal.pages import acting, events, fleet, history, now, subscriptions, tokens
+from notbefore.portal.pages import acting, events, fleet, history, now, rollout_plans, rollouts, subscriptions, tokens
 from notbefore.portal.pages.signing_in import SigningIn
 from notbefore.portal.paths import Declared
 from notbefore.portal.rendering import Rendering
 from notbefore.portal.visiting import GUESTS_AT, House
 from notbefore.service.context import Service
 
-ROOMS = (acting, events, fleet, history, now, subscriptions, tokens)
+ROOMS = (acting, events, fleet, history, now, rollout_plans, rollouts, subscriptions, tokens)
 DECLARED: Sequence[Declared] = [declared for room in ROOMS for declared in room.pages.declared]
 
 

@@ -39,6 +39,11 @@ class Gates:
             except process.ProgramError as error:
                 raise errors.RefusedError(f"gate {name}: {error.message}") from None
 
+    @property
+    def names(self) -> list[str]:
+        """Of those that are commands."""
+        return sorted(self._programs)
+
     def require(self, gate: str) -> None:
         """Refuse what could never be asked."""
         if is_url(gate):

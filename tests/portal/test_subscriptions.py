@@ -9,10 +9,11 @@ import pytest
 from tests.delivery.receiving import receiving
 from tests.portal.running import Portal
 
+from notbefore.core.subscriptions import State
 from notbefore.outgoing import Outgoing
 from notbefore.service import history, subscriptions
 from notbefore.service.calls import SYSTEM
-from notbefore.store.subscriptions import Delivery, State
+from notbefore.store.subscriptions import Delivery
 
 URL = "https://hooks.example.com/in"
 ASKED = {"name": "pager", "url": URL, "types": "", "groups": "", "secret": "", "reason": ""}

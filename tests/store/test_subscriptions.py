@@ -3,8 +3,9 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from notbefore.core.subscriptions import State
 from notbefore.store.contract import Store
-from notbefore.store.subscriptions import Delivery, State, Subscription
+from notbefore.store.subscriptions import Delivery, Subscription
 
 NOW = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
 PAGER = Subscription(

@@ -9,7 +9,7 @@ from notbefore.core.fleet import Listening, ScopeKind
 from notbefore.core.operations import EventType, Kind, Source, Status
 from notbefore.core.roles import Role
 from notbefore.core.rollouts import RolloutStatus, StopStatus
-from notbefore.store.subscriptions import State
+from notbefore.core.subscriptions import State
 
 T = TypeVar("T")
 RolloutKind = Literal["update", "migrate", "reboot"]

@@ -8,12 +8,13 @@ from itertools import groupby
 
 from notbefore.core.draft import World
 from notbefore.core.journal import Entry
+from notbefore.core.subscriptions import State
 from notbefore.delivery.matching import Wanted, lane
 from notbefore.delivery.pauses import Pauses
 from notbefore.service.calls import SYSTEM
 from notbefore.service.context import Service, Session, new_id
 from notbefore.store.contract import Reader
-from notbefore.store.subscriptions import Delivery, State, Subscription
+from notbefore.store.subscriptions import Delivery, Subscription
 
 PAGE = 500
 """Entries taken in at once."""

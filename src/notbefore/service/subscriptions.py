@@ -8,13 +8,14 @@ from typing import Any
 from notbefore.core import errors, fleet, selecting
 from notbefore.core.draft import World
 from notbefore.core.operations import Status
+from notbefore.core.subscriptions import State
 from notbefore.delivery import matching, messages
 from notbefore.outgoing import OutgoingError, status_told
 from notbefore.service import views
 from notbefore.service.calls import Call, View, command, recalled
 from notbefore.service.context import Service, Session, new_id
 from notbefore.store.contract import Reader
-from notbefore.store.subscriptions import Delivery, State, Subscription
+from notbefore.store.subscriptions import Delivery, Subscription
 
 MOST = 100
 """Each is looked at whenever the journal grows."""

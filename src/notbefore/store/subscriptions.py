@@ -3,23 +3,17 @@
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
 
 import msgspec
 from sqlalchemy import and_, bindparam, delete, exists, func, null, or_, select, update
 
 from notbefore.core.selecting import Selector
+from notbefore.core.subscriptions import State
 from notbefore.store import moments, schema
 from notbefore.store.listing import Listing, equal, named
 from notbefore.store.session import Query, Row, Session, Upsert
 
 _S, _D = schema.subscriptions.c, schema.deliveries.c
-
-
-class State(StrEnum):
-    ACTIVE = "active"
-    PARKED = "parked"
-    """Nothing is sent until somebody resumes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -140,7 +140,8 @@ def _of_budgets(draft: Draft, operation: Operation, events: list[Event]) -> Iter
         out = {name for other in started for name in other.resources}
         if len(out.union(mine.resources)) > most:
             # None: no end of anything helps.
-            holding = min(started, key=lambda other: other.created_at) if len(mine.resources) <= most else None
+            oldest = min(started, key=lambda other: (other.created_at, other.id), default=None)
+            holding = oldest if len(mine.resources) <= most else None
             yield Obstacle(
                 kind=ObstacleKind.BUDGET,
                 scope=mine.scope,

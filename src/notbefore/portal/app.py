@@ -17,14 +17,27 @@ from notbefore.portal.assets import PLACE, Assets
 from notbefore.portal.gate import Gate
 from notbefore.portal.live import Live
 from notbefore.portal.once import Once
-from notbefore.portal.pages import acting, events, fleet, history, now, rollout_plans, rollouts, subscriptions, tokens
+from notbefore.portal.pages import (
+    acting,
+    events,
+    fleet,
+    groups,
+    history,
+    hosts,
+    now,
+    rollout_plans,
+    rollouts,
+    subscriptions,
+    tokens,
+    vms,
+)
 from notbefore.portal.pages.signing_in import SigningIn
 from notbefore.portal.paths import Declared
 from notbefore.portal.rendering import Rendering
 from notbefore.portal.visiting import GUESTS_AT, House
 from notbefore.service.context import Service
 
-ROOMS = (acting, events, fleet, history, now, rollout_plans, rollouts, subscriptions, tokens)
+ROOMS = (acting, events, fleet, groups, history, hosts, now, rollout_plans, rollouts, subscriptions, tokens, vms)
 DECLARED: Sequence[Declared] = [declared for room in ROOMS for declared in room.pages.declared]
 
 

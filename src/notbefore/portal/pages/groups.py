@@ -1,0 +1,69 @@
+"""/groups/NAME: one group, whose VMs share a document and a policy."""
+
+from urllib.parse import urlencode
+
+from starlette.responses import Response
+
+from notbefore.control.answers import status_of
+from notbefore.core import errors
+from notbefore.core.fleet import group_key
+from notbefore.core.roles import Need
+from notbefore.portal import policies, subjects
+from notbefore.portal.pages.fleet import SIGNS
+from notbefore.portal.paths import Pages
+from notbefore.portal.policies import Fields
+from notbefore.portal.visiting import Visit
+from notbefore.service import concerning, fleet, grid, queries
+
+pages = Pages()
+
+
+@pages.get("/groups/{name}", needs=Need.SEE)
+def show(visit: Visit) -> Response:
+    return _page(visit)
+
+
+@pages.get("/groups/{name}/policy", needs=Need.SEE)
+def show_policy(visit: Visit) -> Response:
+    try:
+        return visit.go(f"/groups/{subjects.name_of(visit, 'group')}#policy")
+    except errors.NotFoundError as error:
+        return subjects.missing(visit, "group", error)
+
+
+@pages.post("/groups/{name}/policy", needs=Need.MANAGE)
+def change_policy(visit: Visit) -> Response:
+    sent = policies.given(visit)
+    try:
+        name = subjects.name_of(visit, "group")
+        fleet.set_policy(visit.service, visit.call(), group_key(name), policies.asked(visit, sent, grouped=True))
+    except errors.NotFoundError as error:
+        return subjects.missing(visit, "group", error)
+    except (errors.RefusedError, errors.ConflictError) as error:
+        return _page(visit, sent, error)
+    return visit.go(f"/groups/{name}", said=f"The policy of group {name} is changed.")
+
+
+def _page(visit: Visit, sent: Fields | None = None, error: errors.NotbeforeError | None = None) -> Response:
+    after = visit.query.get("after") or None
+    try:
+        name = subjects.name_of(visit, "group")
+        group = queries.group(visit.service, name, visit.seen)
+        vms = queries.vms(visit.service, group=name, after=after, limit=subjects.VMS, seen=visit.seen)
+        events = concerning.group(visit.service, name, visit.access)
+    except errors.NotFoundError as missing:
+        return subjects.missing(visit, "group", missing)
+    return visit.page(
+        "group.html",
+        status=status_of(error) if error else 200,
+        group=group,
+        vms=grid.with_states(visit.service, vms["items"]),
+        first=after is None,
+        next_url=f"/groups/{name}?{urlencode({'after': vms['next']})}#vms" if vms["next"] else None,
+        events=events,
+        entries=subjects.lately(visit, {"scope": group_key(name)}),
+        given=sent or policies.fields(group["policy"]),
+        error=error.message if error else "",
+        listening=policies.listening(visit),
+        signs=SIGNS,
+    )

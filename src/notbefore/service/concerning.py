@@ -1,0 +1,39 @@
+"""What is live about one VM, host or group: each event with why it waits, and what whoever asks may do."""
+
+from notbefore.core.fleet import group_key
+from notbefore.core.operations import Event, Status
+from notbefore.core.roles import Access
+from notbefore.service import overview
+from notbefore.service.calls import View
+from notbefore.service.context import Service
+from notbefore.store.contract import Reader
+
+MOST = 20
+
+
+def vm(service: Service, name: str, access: Access) -> View:
+    with service.store.read() as reader:
+        found = reader.list_events(None, MOST + 1, live=True, vm=name, seen=access.scopes)
+        return _explained(service, reader, _urgent(found), access)
+
+
+def group(service: Service, name: str, access: Access) -> View:
+    with service.store.read() as reader:
+        found = reader.list_events(None, MOST + 1, live=True, scope=group_key(name), seen=access.scopes)
+        return _explained(service, reader, _urgent(found), access)
+
+
+def host(service: Service, name: str, access: Access) -> View:
+    """For whoever may see hosts."""
+    with service.store.read() as reader:
+        return _explained(service, reader, reader.places.told_on(name, MOST + 1), access)
+
+
+def _urgent(events: list[Event]) -> dict[str, str]:
+    ordered = sorted(events, key=lambda event: (event.status is not Status.STARTED, event.not_before, event.created_at))
+    return {event.id: event.operation for event in ordered}
+
+
+def _explained(service: Service, reader: Reader, events: dict[str, str], access: Access) -> View:
+    shown = dict(list(events.items())[:MOST])
+    return {"items": overview.with_reasons(service, reader, shown, access), "more": len(events) > MOST}

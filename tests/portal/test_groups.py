@@ -1,0 +1,123 @@
+"""The page of a group: facts, its VMs, policy, what is live, what happened."""
+
+import re
+from html import unescape
+
+import pytest
+from tests.portal.running import Portal
+from tests.service.rig import OPERATOR
+
+from notbefore.core.fleet import ScopeKind
+from notbefore.core.membership import VmSpec
+from notbefore.core.operations import Kind
+from notbefore.portal import subjects
+from notbefore.service import fleet, maintenance, queries
+
+POLICY = {
+    "listening": "auto",
+    "terminate_notice_minutes": "7.5",
+    "max_user_operations": "",
+    "max_unavailable": "25%",
+    "min_available": "2",
+    "windows": "",
+    "reason": "",
+}
+
+
+def policy(portal: Portal, group: str) -> dict[str, object]:
+    return dict(queries.group(portal.service, group)["policy"])
+
+
+def test_facts_and_vms(unchanged: Portal) -> None:
+    page = unchanged.visitor().get("/groups/pool")
+    assert "Kind placement group VMs 5 Listens yes Last heard never DocumentIncarnation 1" in page.text
+    assert "VM State Host UD FD pool_0 ✓ fine host-a 0 0 pool_1 ✓ fine host-a 0 0 pool_2 ✓ fine host-b 1 1" in page.text
+    assert "Deletions are announced 5 minutes ahead" in page.text
+    assert "Nothing is planned for this group." in page.text
+    assert 'href="/history?scope=group:pool"' in page.html
+    assert 'href="/vms/pool_0#document"' in page.html
+
+
+def test_what_is_live_and_what_happened(portal: Portal) -> None:
+    maintenance.schedule(portal.service, OPERATOR, kind=Kind.RESTART, names=["web-1", "db"])
+    page = portal.visitor().get("/groups/web")
+    assert "Reboot of web-1 Scheduled NotBefore in 1" in page.text
+    assert "web-1 ◷ scheduled" in page.text
+    assert "Reboot of db" not in page.text
+    assert '<input type="hidden" name="from" value="/groups/web">' in page.html
+    assert "Reboot of web-1 was announced" in page.text
+
+
+def test_the_policy_is_changed(portal: Portal) -> None:
+    visitor = portal.visitor()
+    assert visitor.post("/groups/web/policy", POLICY, on="/groups/web").location == "/groups/web"
+    page = visitor.get("/groups/web")
+    assert "The policy of group web is changed." in page.text
+    assert "are announced 7.5 minutes ahead" in page.text
+    assert "has at most 25% of its VMs out at once, leaves at least 2 of its VMs" in page.text
+    assert policy(portal, "web") == {
+        "listening": "auto",
+        "auto_approve": False,
+        "terminate_notice_minutes": 7.5,
+        "max_user_operations": None,
+        "max_unavailable": "25%",
+        "min_available": 2,
+        "windows": [],
+    }
+    visitor.post("/groups/web/policy", {**POLICY, "max_unavailable": "1", "min_available": ""}, on="/groups/web")
+    assert (policy(portal, "web")["max_unavailable"], policy(portal, "web")["min_available"]) == (1, None)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"terminate_notice_minutes": "30"}, "terminate notice must be from 5 to 15 minutes"),
+        ({"terminate_notice_minutes": "soon"}, "terminate_notice_minutes"),
+        ({"max_unavailable": "lots"}, "max_unavailable cannot be 'lots'"),
+        ({"min_available": "-1"}, "min_available"),
+        ({"windows": "at night"}, "'at night'"),
+    ],
+)
+def test_a_refused_policy_shows_the_form_again_with_the_sentence(
+    unchanged: Portal, fields: dict[str, str], said: str
+) -> None:
+    before = policy(unchanged, "web")
+    answer = unchanged.visitor().post("/groups/web/policy", {**POLICY, **fields}, on="/groups/web", status=400)
+    assert said in answer.text[answer.text.index("Refused:") :][:300]
+    assert re.search(r"<details[^>]* open", answer.html)
+    for value in {**POLICY, **fields}.values():
+        assert value in unescape(answer.html)
+    assert policy(unchanged, "web") == before
+
+
+def test_many_vms_are_shown_page_by_page(portal: Portal) -> None:
+    for number in range(subjects.VMS - 4):
+        fleet.add_vm(portal.service, OPERATOR, VmSpec(name=f"pool_x{number:03}", host="host-d", group="pool"))
+    visitor = portal.visitor()
+    first = visitor.get("/groups/pool")
+    [onward] = re.findall(r'href="(/groups/pool\?after=[^"#]+)#vms"', first.html)
+    second = visitor.get(onward)
+    assert re.findall(r'<tr id="vm-([^"]+)"', second.html) == ["pool_x095"]
+    assert "VMs 101 " in second.text
+    assert "There are no more." in visitor.get("/groups/pool?after=zzz").text
+
+
+def test_an_empty_group_says_what_to_do_next(portal: Portal) -> None:
+    fleet.add_group(portal.service, OPERATOR, name="new", kind=ScopeKind.AVAILABILITY_SET, policy={})
+    assert "It has no VM yet. Add one: notbefore vm add NAME --host HOST --group new" in (
+        portal.visitor().get("/groups/new").text
+    )
+
+
+def test_whoever_has_some_scopes_sees_those_alone(unchanged: Portal) -> None:
+    tenant, viewer = unchanged.visitor_as("tenant", "web"), unchanged.visitor_as("viewer")
+    page = tenant.get("/groups/web")
+    assert "web-2 ✓ fine 2 2" in page.text
+    assert not re.search(r"pool|\bdb\b|batch", page.html)
+    for visitor in (tenant, viewer):
+        assert "/groups/web/policy" not in visitor.get("/groups/web").html
+        visitor.post("/groups/web/policy", POLICY, status=403)
+    for place in ("/groups/pool", "/groups/nobody", "/groups/a%20b", "/groups/%00"):
+        assert "There is no such group" in tenant.get(place, 404).text
+    assert "There is no group 'pool'." in tenant.get("/groups/pool", 404).text
+    assert viewer.get("/groups/web/policy", 303).location == "/groups/web#policy"

@@ -1,0 +1,77 @@
+"""The page of a host: its VMs, what is live, cordoning, and what can be done."""
+
+import re
+
+import pytest
+from tests.portal.running import Portal
+from tests.service.rig import OPERATOR
+
+from notbefore.core.operations import Kind
+from notbefore.service import concerning, history, maintenance, queries
+
+DEEDS = {"host-update", "host-reboot", "live-migration", "degraded-hardware", "hardware-failure"}
+
+
+def test_its_vms_and_what_can_be_done(unchanged: Portal) -> None:
+    page = unchanged.visitor().get("/hosts/host-b")
+    assert "It takes VMs that must move. It has 4 VMs." in page.text
+    assert "VM State Group UD FD db ✓ fine standalone 0 0 pool_2 ✓ fine pool 1 1" in page.text
+    assert set(re.findall(r'href="/act\?kind=([a-z-]+)&amp;name=host-b"', page.html)) == DEEDS
+    assert "Nothing is planned for this host." in page.text
+    assert 'href="/history?host=host-b"' in page.html
+    assert "Host host-b was added." in page.text
+    assert "It has no VM." in unchanged.visitor().get("/hosts/host-d").text
+
+
+def test_what_is_live_there_whoever_it_concerns(portal: Portal) -> None:
+    maintenance.schedule(portal.service, OPERATOR, kind=Kind.HOST_UPDATE, names=["host-b"])
+    maintenance.schedule(portal.service, OPERATOR, kind=Kind.RESTART, names=["web-0"])
+    page = portal.visitor().get("/hosts/host-b")
+    for names in ("web-1", "pool_2, pool_3", "db"):
+        assert f"Freeze of {names} Scheduled NotBefore in 1" in page.text
+    assert "web-0" not in page.text
+    assert page.html.count('<input type="hidden" name="from" value="/hosts/host-b">') == 3
+    assert "web-1 ◷ scheduled" in page.text
+
+
+def test_of_many_events_the_most_urgent_are_shown(portal: Portal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(concerning, "MOST", 2)
+    maintenance.schedule(portal.service, OPERATOR, kind=Kind.HOST_UPDATE, names=["host-b"])
+    page = portal.visitor().get("/hosts/host-b")
+    assert page.html.count('<li id="event-') == 2
+    assert "There are more: these 2 are the most urgent." in page.text
+
+
+def test_cordoning_and_back(portal: Portal) -> None:
+    visitor = portal.visitor()
+    assert visitor.post("/hosts/host-d/cordon", on="/hosts/host-d").location == "/hosts/host-d"
+    page = visitor.get("/hosts/host-d")
+    assert "Host host-d is cordoned: it takes no further VMs." in page.text
+    assert "cordoned It takes no further VMs." in page.text
+    assert queries.host(portal.service, "host-d")["cordoned"]
+    assert "/hosts/host-d/cordon" not in page.html
+    visitor.post("/hosts/host-d/uncordon", on="/hosts/host-d")
+    assert "Host host-d takes VMs again." in visitor.get("/hosts/host-d").text
+    assert not queries.host(portal.service, "host-d")["cordoned"]
+    by_admin = history.page(portal.service, host="host-d", by="operator:admin")["items"]
+    assert [entry["action"] for entry in by_admin] == ["host.cordoned", "host.uncordoned"]
+
+
+def test_a_viewer_only_looks(unchanged: Portal) -> None:
+    page = unchanged.visitor_as("viewer").get("/hosts/host-b")
+    assert "/act" not in page.html[page.html.index("<main") :]
+    assert "cordon" not in page.html
+
+
+def test_hosts_are_not_for_those_who_have_some_scopes(unchanged: Portal) -> None:
+    tenant = unchanged.visitor_as("tenant", "web")
+    assert "this needs the role" in tenant.get("/hosts/host-a", 403).text.lower()
+    tenant.post("/hosts/host-a/cordon", status=403)
+    assert not queries.host(unchanged.service, "host-a")["cordoned"]
+
+
+def test_there_is_no_such_host(unchanged: Portal) -> None:
+    visitor = unchanged.visitor()
+    for place in ("/hosts/nobody", "/hosts/a%20b", "/hosts/%00"):
+        assert "There is no such host" in visitor.get(place, 404).text
+    visitor.post("/hosts/nobody/cordon", status=404)

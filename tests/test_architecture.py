@@ -32,7 +32,7 @@ FORBIDDEN = {
     "metadata": (SHELLS - {"metadata"}) | {"store", "drivers", "delivery"},
     "control": SHELLS - {"control", "portal"},
     # The emulator has no database: the stage is in memory, the rules are core's.
-    "emulator": (SHELLS - {"emulator", "metadata", "control"}) | {"store", "drivers", "delivery"},
+    "emulator": (SHELLS - {"emulator", "metadata", "control", "portal"}) | {"store", "drivers", "delivery"},
     "conformance": (SHELLS - {"conformance", "emulator", "agent"}) | {"store", "service", "drivers", "delivery"},
 }
 

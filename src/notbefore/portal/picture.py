@@ -14,8 +14,10 @@ LEAST_WIDTH = 0.7
 """Of a bar's part, in percent: what takes a moment is still to be seen."""
 GAP = 0.3
 BUCKETS = 60
-STEPS = tuple(
-    timedelta(minutes=minutes) for minutes in (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2880, 10080, 43200)
+STEPS = (
+    *(timedelta(seconds=seconds) for seconds in (1, 2, 5, 10, 15, 30)),
+    *(timedelta(minutes=minutes) for minutes in (1, 2, 5, 10, 15, 30)),
+    *(timedelta(hours=hours) for hours in (1, 2, 3, 6, 12, 24, 48, 168, 720)),
 )
 FEWEST_MARKS, MOST_MARKS = 4, 9
 

@@ -98,8 +98,10 @@ def relative(value: str | datetime, now: datetime) -> str:
 
 def mark(at: datetime, drawn: Picture) -> str:
     """On the scale of a picture: a day where days count, else the time of day."""
-    long = drawn.end - drawn.begin > timedelta(days=3)
-    return f"{at:%d %b}" if long or (at.hour, at.minute) == (0, 0) else f"{at:%H:%M}"
+    width = drawn.end - drawn.begin
+    if width < timedelta(minutes=5):
+        return f"{at:%H:%M:%S}"
+    return f"{at:%d %b}" if width > timedelta(days=3) or (at.hour, at.minute) == (0, 0) else f"{at:%H:%M}"
 
 
 def told(sentence: str) -> Markup:

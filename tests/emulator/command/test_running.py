@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -131,6 +132,7 @@ def test_people_are_told_where_who_what_and_how(tmp_path: Path) -> None:
     assert "2 times as fast" in read
     assert "├" in read
     assert "curl -H Metadata:true 'http://127.0.0.1:" in read
+    assert re.search(r"in a browser at http://127\.0\.0\.1:\d+/ or with:", read)
     assert " notbefore emulator event reboot" in read
     assert "Ctrl-C ends it." in read
 

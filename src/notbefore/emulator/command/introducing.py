@@ -23,7 +23,7 @@ In another terminal, look as a guest does, or start your handler with NOTBEFORE_
 
   curl -H Metadata:true '{ready["url"]}'
 
-and drive it:
+and drive it, in a browser at {control}/ or with:
 
   {driving} event reboot --notice 5m
   {driving} advance 5m

@@ -1,5 +1,7 @@
 """The application by which the emulator is driven: the gate, the routes, the errors."""
 
+from collections.abc import Callable
+
 from fastapi import FastAPI
 
 from notbefore import __version__
@@ -9,10 +11,11 @@ from notbefore.emulator.control.driver import Driver
 from notbefore.emulator.control.gate import Gate
 from notbefore.emulator.control.routes import PREFIX, routes
 from notbefore.emulator.emulator import Emulator
+from notbefore.emulator.portal.app import Pages
 
 
-def create(emulator: Emulator, host: str) -> FastAPI:
-    """`host` is where it was told to listen."""
+def create(emulator: Emulator, host: str) -> tuple[FastAPI, Callable[[], None]]:
+    """And what ends requests that never end. `host` is where it was told to listen."""
     app = FastAPI(
         title="notbefore emulator",
         summary="Scheduled Events for tests: drive the emulator at run time.",
@@ -23,8 +26,9 @@ def create(emulator: Emulator, host: str) -> FastAPI:
         redirect_slashes=False,
         generate_unique_id_function=operation_id,
     )
-    app.state.driver = Driver(emulator)
+    app.state.driver = driver = Driver(emulator)
+    pages = Pages(driver)
     app.include_router(routes)
     errors.install(app, routes.routes)
-    app.add_middleware(Gate, host=host)
-    return app
+    app.add_middleware(Gate, host=host, pages=pages)
+    return app, pages.live.end

@@ -17,10 +17,26 @@ BY = "operator"
 class Driver:
     def __init__(self, emulator: Emulator) -> None:
         self.emulator = emulator
-        self._endpoints: dict[str, str] = {}
+        self.endpoints: dict[str, str] = {}
+        """That were opened, by the VM that callers are there."""
+        self.own: dict[str, Scenario] = {}
+        """Scenarios that were played and are not in the catalogue, by name."""
+        self.remember()
 
-    def play(self, asked: models.Play) -> None:
-        self.emulator.play(_scenario(asked))
+    def play(self, asked: models.Play, *, paused: bool | None = None) -> Scenario:
+        """With a clock that stands, or goes; None: as it is."""
+        scenario = _scenario(asked)
+        if paused is not None:
+            (self.emulator.pause if paused else self.emulator.resume)()
+        self.emulator.play(scenario)
+        self.remember()
+        return scenario
+
+    def remember(self) -> None:
+        """What is played, should it be wanted again."""
+        player = self.emulator.player
+        if player is not None and player.scenario.name not in catalogue.names():
+            self.own = {player.scenario.name: player.scenario}
 
     def announce(self, asked: models.NewEvent) -> Event:
         return self.emulator.announce(
@@ -52,9 +68,9 @@ class Driver:
 
     def endpoint_of(self, vm: str) -> str:
         """Where every caller is this VM."""
-        if vm not in self._endpoints:
-            self._endpoints[vm] = f"http://{self.emulator.open(vm)}"
-        return self._endpoints[vm]
+        if vm not in self.endpoints:
+            self.endpoints[vm] = f"http://{self.emulator.open(vm)}"
+        return self.endpoints[vm]
 
 
 def _scenario(asked: models.Play) -> Scenario:

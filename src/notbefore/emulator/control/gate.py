@@ -7,13 +7,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from notbefore.control import answers, guarding
 from notbefore.core import errors
+from notbefore.emulator.portal.app import Pages
 
 LARGEST = 1024 * 1024
 
 
 class Gate:
-    def __init__(self, app: ASGIApp, *, host: str) -> None:
+    def __init__(self, app: ASGIApp, *, host: str, pages: Pages) -> None:
         self._app = app
+        self._pages = pages
         self._names = {"localhost", host.lower()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -26,6 +28,9 @@ class Gate:
 
     async def _enter(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._check_host(guarding.header(scope["headers"], b"host").decode("latin-1"))
+        if self._pages.take(scope):
+            await self._pages(scope, receive, send)
+            return
         kind = guarding.header(scope["headers"], b"content-type").partition(b";")[0].strip().lower()
         if scope["method"] == "POST" and kind != b"application/json":
             # What a form or a page of another site can send without being asked first.

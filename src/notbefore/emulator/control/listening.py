@@ -51,7 +51,8 @@ class Control:
         from notbefore.control.server import ControlServer
         from notbefore.emulator.control import app
 
-        server = ControlServer(app.create(self._emulator, self._host), self._host, 0, grace=GRACE_SECONDS)
+        driving, end = app.create(self._emulator, self._host)
+        server = ControlServer(driving, self._host, 0, grace=GRACE_SECONDS, on_stop=end)
         await server.start(self._listening)
         await self._stopping.wait()
         await server.stop()

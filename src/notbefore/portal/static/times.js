@@ -9,6 +9,7 @@ const time = written({ ...SHORT, second: "2-digit" });
 const both = written({ ...DATE, ...SHORT, second: "2-digit" });
 const whole = written({ ...DATE, year: "numeric", ...SHORT, second: "2-digit" });
 const day = written(DATE);
+const exact = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
 const short = written(SHORT);
 
 // The server's clock decides what "now" is, whatever the viewer's says.
@@ -38,6 +39,11 @@ function counted(element) {
   return seconds > 0 ? `in ${span(seconds)}` : `${span(-seconds)} ago`;
 }
 
+// A clock that goes so many seconds ahead of the server's: an emulator's.
+function shown(element) {
+  return local(now() + element.dataset.clock * 1000);
+}
+
 function put(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
@@ -45,6 +51,7 @@ function put(element, text) {
 export function localise(root) {
   for (const element of root.querySelectorAll("time[datetime]")) {
     if ("countdown" in element.dataset) put(element, counted(element));
+    else if ("clock" in element.dataset) put(element, shown(element));
     else if (!element.title) {
       element.title = element.textContent;
       put(element, local(Date.parse(element.dateTime)));
@@ -52,6 +59,10 @@ export function localise(root) {
   }
   for (const element of root.querySelectorAll("[data-mark]")) {
     const date = new Date(element.dataset.mark);
+    if (element.textContent.split(":").length > 2) {
+      put(element, exact.format(date));
+      continue;
+    }
     const midnight = date.getHours() === 0 && date.getMinutes() === 0;
     put(element, midnight || element.textContent.includes(" ") ? day.format(date) : short.format(date));
   }
@@ -60,4 +71,5 @@ export function localise(root) {
 localise(document);
 setInterval(() => {
   for (const element of document.querySelectorAll("time[data-countdown]")) put(element, counted(element));
+  for (const element of document.querySelectorAll("time[data-clock]")) put(element, shown(element));
 }, 1000);

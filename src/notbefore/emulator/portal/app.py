@@ -1,0 +1,182 @@
+"""The page's application: its one page, what its forms do, its files, and an answer whatever goes wrong."""
+
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from urllib.parse import parse_qsl, quote, unquote, urlencode
+
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import ImmutableMultiDict
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route, Router
+from starlette.types import Receive, Scope, Send
+
+from notbefore.control import answers, guarding
+from notbefore.core import errors
+from notbefore.emulator.control.driver import Driver
+from notbefore.emulator.portal import live, page
+from notbefore.emulator.portal.acting import FORMS, Form
+from notbefore.emulator.portal.page import Choice
+from notbefore.logs import log
+from notbefore.portal import forgery
+from notbefore.portal.assets import PLACE, Assets
+from notbefore.portal.heading import HEADERS
+from notbefore.portal.rendering import Rendering
+
+HOME = "/"
+LARGEST_FORM = 256 * 1024
+MOST_FIELDS = 100
+SAID_SECONDS = 60
+LONGEST_SAID = 1000
+CHOSEN = {"scenario": 200, "resources": 2000, "vm": 100, "api-version": 20}
+"""What the page's address may say, and how long each may be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visit:
+    """One look at the page, as templates know it."""
+
+    position: str
+    now: datetime
+    at: str
+    form_token: str
+    said: str
+    query: str
+    """The choices, for the forms to lead back to."""
+
+
+class Pages:
+    """No token is asked for: forms must come from this very page, and this very process."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._rendering = Rendering(Assets(), "notbefore.emulator.portal", now=driver.emulator.clock.now)
+        self._form_token = secrets.token_hex(16)
+        self.live = live.Live(driver.emulator)
+        self._router = Router(
+            [
+                Route(HOME, partial(self._answered, self._show), methods=["GET"]),
+                Route("/live", partial(self._answered, self.live.answer), methods=["GET"]),
+                Route(PLACE + "/{version}/{name}", partial(self._answered, self._file), methods=["GET"]),
+                *(Route(path, partial(self._answered, self._act), methods=["GET", "POST"]) for path in FORMS),
+            ],
+            redirect_slashes=False,
+            default=self._missing,
+        )
+
+    def take(self, scope: Scope) -> bool:
+        """Whether this is theirs to answer; of what nobody has, those who look with a browser are told by a page."""
+        path: str = scope["path"]
+        if path in (HOME, "/live") or path in FORMS or path.startswith(f"{PLACE}/"):
+            return True
+        return (
+            scope["method"] == "GET"
+            and not path.startswith("/v1")
+            and b"text/html" in guarding.header(scope["headers"], b"accept")
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._router(scope, receive, send)
+
+    async def _answered(self, answer: Callable[[Request], Awaitable[Response]], request: Request) -> Response:
+        try:
+            found = await answer(request)
+        except errors.NotbeforeError as error:
+            found = self._failure(answers.status_of(error), error.message)
+        except Exception as error:
+            log.error("A page failed", action="emulator.page_failed", path=request.url.path, exc_info=error)
+            found = self._failure(500, "this is a defect: the emulator's log says more")
+        for name, value in HEADERS.items():
+            found.headers.setdefault(name, value)
+        return found
+
+    async def _show(self, request: Request) -> Response:
+        answer = await run_in_threadpool(self._page, request)
+        if request.cookies.get(_cookie(request)):
+            answer.delete_cookie(_cookie(request), httponly=True, samesite="strict")
+        return answer
+
+    async def _act(self, request: Request) -> Response:
+        query = _query(request)
+        if request.method != "POST":
+            # Somebody has asked again for the page that refused a form.
+            return RedirectResponse(f"{HOME}{query}", 303)
+        form = await self._form(request)
+        forgery.require_own(request.headers, form.get("form_token", ""), self._form_token)
+        try:
+            said = await run_in_threadpool(FORMS[request.url.path], self._driver, form)
+        except (errors.RefusedError, errors.NotFoundError, errors.ConflictError) as error:
+            return await run_in_threadpool(self._page, request, form, error)
+        answer = RedirectResponse(f"{HOME}{query}", 303)
+        answer.set_cookie(
+            _cookie(request), quote(said[:LONGEST_SAID]), max_age=SAID_SECONDS, httponly=True, samesite="strict"
+        )
+        return answer
+
+    async def _form(self, request: Request) -> Form:
+        body = await guarding.read(request.scope["headers"], request.receive, LARGEST_FORM)
+        try:
+            fields = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS)
+        except ValueError:
+            raise errors.RefusedError("the form cannot be read: send it from the emulator's page") from None
+        return ImmutableMultiDict(fields)
+
+    async def _file(self, request: Request) -> Response:
+        assets = self._rendering.assets
+        found = assets.answer(request.path_params["version"], request.path_params["name"])
+        return found or Response(status_code=404)
+
+    async def _missing(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def refuse(request: Request) -> Response:
+            raise errors.NotFoundError(f"there is no page {request.url.path}")
+
+        answer = await self._answered(refuse, Request(scope, receive))
+        await answer(scope, receive, send)
+
+    def _page(
+        self, request: Request, form: Form | None = None, refusal: errors.NotbeforeError | None = None
+    ) -> Response:
+        emulator, chosen = self._driver.emulator, request.query_params
+        given = form or chosen
+        choice = Choice(
+            scenario=given.get("scenario", chosen.get("scenario", "")),
+            resources=chosen.get("resources", ""),
+            vm=chosen.get("vm", ""),
+            version=chosen.get("api-version", ""),
+        )
+        visit = Visit(
+            position=live.position(emulator),
+            now=emulator.clock.now() - emulator.clock.ahead,
+            at=HOME,
+            form_token=self._form_token,
+            said=unquote(request.cookies.get(_cookie(request), "")),
+            query=_query(request),
+        )
+        context = page.shown(self._driver, choice)
+        text = self._rendering.page(
+            "emulator.html",
+            visit=visit,
+            given=form or {},
+            refused_at=request.url.path if refusal else "",
+            error=refusal.message if refusal else "",
+            **context,
+        )
+        return HTMLResponse(text, answers.status_of(refusal) if refusal else 200)
+
+    def _failure(self, status: int, message: str) -> Response:
+        return HTMLResponse(
+            self._rendering.page("error.html", code=status, message=message, visit=None, back=""), status
+        )
+
+
+def _query(request: Request) -> str:
+    found = {name: text for name in CHOSEN if (text := request.query_params.get(name, "")[: CHOSEN[name]])}
+    return f"?{urlencode(found)}" if found else ""
+
+
+def _cookie(request: Request) -> str:
+    """Cookies know no ports, but several of us may run on one machine."""
+    return f"notbefore-said-{request.url.port or request.url.scheme}"

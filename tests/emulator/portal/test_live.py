@@ -1,0 +1,107 @@
+"""What the page is told while it is open."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPResponse
+from time import monotonic
+
+import pytest
+from tests.acceptance.running import DEADLINE, until
+from tests.emulator.driven import Driven, driven
+
+from notbefore.core.operations import Kind
+from notbefore.emulator.announcing import Announcement
+from notbefore.emulator.control.listening import Control
+from notbefore.emulator.emulator import Emulator
+from notbefore.emulator.portal import live
+from notbefore.settings import Address
+
+
+@contextmanager
+def following(control: str, after: str) -> Iterator[HTTPResponse]:
+    host, _, port = control.rpartition(":")
+    connection = HTTPConnection(host, int(port), timeout=DEADLINE)
+    connection.request("GET", f"/live?after={after}")
+    answer = connection.getresponse()
+    try:
+        assert answer.status == 200
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        yield answer
+    finally:
+        answer.close()
+        connection.close()
+
+
+def told(answer: HTTPResponse) -> str:
+    """The next message; gives its id."""
+    found = ""
+    while (line := answer.readline().decode().strip()) != "data: changed":
+        found = line.removeprefix("id: ")
+    return found
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Driven]:
+    with driven() as found:
+        yield found
+
+
+def test_each_change_is_told(shared: Driven) -> None:
+    with following(shared.control, "the-page-is-older") as answer:
+        seen = [told(answer)]
+        for change in (
+            lambda: shared.post("/events", kind="freeze"),
+            lambda: shared.post("/faults", name="error-410", times=1),
+            shared.poll,
+            lambda: shared.post("/advance", by="1m"),
+            lambda: shared.post("/pause"),
+            lambda: shared.post("/reset"),
+        ):
+            change()
+            seen.append(told(answer))
+        assert len(set(seen)) == len(seen)
+
+
+def test_a_page_that_is_up_to_date_is_told_nothing_until_something_changes() -> None:
+    emulator = Emulator(as_vm="web-0")
+    emulator.start()
+    control = Control(emulator, Address(host="127.0.0.1", port=0))
+    control.start()
+    with following(str(control.address), live.position(emulator)) as answer:
+        assert answer.readline() == b"retry: 1000\n"
+        emulator.pause()
+        assert told(answer) == live.position(emulator)
+        # It ends at once though somebody follows.
+        began = monotonic()
+        ending = threading.Thread(target=control.stop)
+        ending.start()
+        assert answer.read() == b"\n"
+        ending.join(DEADLINE)
+        assert monotonic() - began < 5
+    emulator.stop()
+
+
+def test_the_line_of_now_moves_on_while_something_is_to_come() -> None:
+    emulator = Emulator(as_vm="web-0", speed=10)
+    emulator.start()
+    emulator.pause()
+    emulator.announce(Announcement(kind=Kind.RESTART, resources=("web-0",)))
+    before = live.position(emulator)
+    assert live.position(emulator) == before
+    emulator.resume()
+    before = live.position(emulator)
+    until(lambda: live.position(emulator) != before)
+    emulator.stop()
+
+
+def test_not_everybody_is_followed_at_a_time(shared: Driven) -> None:
+    opened = [following(shared.control, "x") for _ in range(live.MOST)]
+    try:
+        for each in opened:
+            told(each.__enter__())
+        with pytest.raises(AssertionError), following(shared.control, "x"):
+            pass
+    finally:
+        for each in opened:
+            each.__exit__(None, None, None)

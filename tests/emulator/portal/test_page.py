@@ -1,0 +1,307 @@
+"""The emulator's page, by its forms and without a browser."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from html import unescape
+
+import pytest
+from tests.acceptance.running import ask
+from tests.emulator.driven import Driven, driven
+from tests.portal.running import HIDDEN, Answer, Visitor
+
+from notbefore.emulator.faults import table
+from notbefore.emulator.scenarios import catalogue
+from notbefore.wire import versions
+
+RAW = re.compile(r'aria-label="The document as it is sent">(.*?)</pre>', re.DOTALL)
+
+
+@dataclass
+class Page:
+    """In a visitor's hands."""
+
+    emulator: Driven
+    visitor: Visitor
+
+    def get(self, query: str = "") -> Answer:
+        return self.visitor.get(f"/{query}")
+
+    def send(self, path: str, status: int = 303, **fields: object) -> Answer:
+        """And the page that it leads to, or that refuses it."""
+        found = self.visitor.post(path, fields, status=status)
+        return self.visitor.get(found.location) if status == 303 else found
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Page]:
+    with driven() as found:
+        yield Page(found, Visitor(int(found.control.rpartition(":")[2])))
+
+
+@pytest.fixture
+def page(shared: Page) -> Page:
+    """As if new."""
+    shared.emulator.post("/resume")
+    shared.emulator.post("/play", scenario="reboot", resources=["web-0"])
+    shared.emulator.post("/reset")
+    shared.visitor.cookies.clear()
+    return shared
+
+
+def statuses(page: Page) -> list[str]:
+    return [event["status"] for event in page.emulator.get("/state")["events"]]
+
+
+def test_a_scenario_is_picked_and_stepped_through_to_its_end(page: Page) -> None:
+    picked = page.get("?scenario=rolling-update")
+    assert all(catalogue.load(name).title in picked.text for name in catalogue.names())
+    assert "All hosts are updated, one update domain after the other. Timing: ours." in picked.text
+    assert 'value="web-0, web-1, web-2"' in picked.html
+    assert 'id="preview-web-2"' in picked.html
+    begun = page.send("/play?scenario=rolling-update", scenario="rolling-update", resources="a, b,c", how="step")
+    assert "Rolling update has begun, and the clock stands" in begun.text
+    assert "Next: Freeze of a starts: its NotBefore has come, in 15 min" in begun.text
+    assert 'value="a, b, c"' in begun.html
+    assert [vm["name"] for vm in page.emulator.get("/state")["vms"]] == ["a", "b", "c"]
+    seen = [statuses(page)]
+    for _ in range(5):
+        page.send("/step")
+        seen.append(statuses(page))
+    assert seen == [["Scheduled"], ["Started"]] * 3
+    over = page.send("/step")
+    assert statuses(page) == []
+    assert "Rolling update: all is played" in over.text
+    assert "Next: nothing by itself" in over.text
+    assert "Freeze of c is gone" in over.text
+    assert len(set(re.findall(r'id="bar-([0-9A-F-]+)-[abc]"', over.html))) == 3
+    refused = page.send("/step", 409)
+    assert "nothing happens by itself now" in refused.text
+
+
+def test_a_scenario_that_runs_goes_on_by_the_clock(page: Page) -> None:
+    page.send("/play", scenario="reboot", resources="", how="step")
+    assert page.emulator.get("/state")["paused"]
+    running = page.send("/play", scenario="reboot", resources="web-0", how="play")
+    assert not page.emulator.get("/state")["paused"]
+    assert "Restart by a user has begun." in running.text
+    assert "data-countdown" in running.html
+    assert statuses(page) == ["Scheduled"]
+    assert "The clock was moved on by 15m." in page.send("/advance", by="15m").text
+    assert statuses(page) == ["Started"]
+    assert re.search(r"Beside this machine's (\d+ h )?\d+ min ahead", page.get().text)
+    assert "The clock stands" in page.send("/pause").text
+    assert "paused" in page.get().text
+    assert "goes on" in page.send("/resume").text
+    assert "All is reset" in page.send("/reset").text
+    assert "Nothing is announced." in page.get().text
+
+
+def test_events_by_hand_are_approved_and_cancelled_in_the_guests_place(page: Page) -> None:
+    said = page.send("/announce", kind="redeploy", resources="web-0, db", notice="5m", takes="1m", description="Now.")
+    assert "Redeploy of db, web-0 is Scheduled." in said.text
+    assert "Redeploy of db, web-0 is announced, not before" in said.text
+    page.send("/announce", kind="freeze", resources="", notice="", takes="", description="")
+    first, second = page.emulator.get("/state")["events"]
+    assert (first["description"], second["resources"]) == ("Now.", ["web-0"])
+    assert "was approved in its guests' place: it is Started." in page.send("/approve", event=first["id"]).text
+    assert "Freeze of web-0 was cancelled." in page.send("/cancel", event=second["id"]).text
+    assert statuses(page) == ["Started"]
+    late = page.send("/cancel", 409, event=first["id"])
+    assert "Refused:" in late.text
+
+
+WRONG = [
+    ("/play", {"scenario": "reboot", "resources": "a, a", "how": "play"}, "give each resource once", 'value="a, a"'),
+    ("/play", {"scenario": "rolling-update", "resources": "one"}, "give 3 names, not 1", 'value="one"'),
+    ("/announce", {"kind": "reboot", "notice": "soon"}, "&#39;soon&#39; is not a duration", 'value="soon"'),
+    ("/fault-on", {"name": "latency", "times": "many"}, "times is a whole number", 'value="many"'),
+    ("/fault-on", {"name": "latency", "amount": "-2s"}, "cannot be negative", 'value="-2s"'),
+    ("/advance", {"by": ""}, "is not a duration", ""),
+    ("/endpoint", {"vm": "not a name"}, "is not a VM name", ""),
+]
+
+
+@pytest.mark.parametrize(("path", "fields", "said", "kept"), WRONG)
+def test_what_is_filled_in_wrongly_is_told_and_kept(
+    page: Page, path: str, fields: dict[str, object], said: str, kept: str
+) -> None:
+    refused = page.send(path, 400, **fields)
+    assert refused.html.count('role="alert"') == 1
+    assert said in refused.html
+    assert kept in refused.html
+    # A page that follows what happens asks for itself again.
+    assert page.visitor.get(path, status=303).location == "/"
+
+
+def test_what_is_not_there_is_refused(page: Page) -> None:
+    assert "there is no event" in page.send("/approve", 404, event="none").text
+    assert "there is no scenario" in page.send("/play", 404, scenario="none").text
+    assert "There is no page /nowhere." in page.visitor.get("/nowhere", status=404).text
+    assert "Restart by a user" in page.get("?scenario=none&vm=none&api-version=none").text
+
+
+def test_faults_are_switched_on_and_off(page: Page) -> None:
+    before = page.get()
+    assert all(fault.sees in unescape(before.html) for fault in table.ALL)
+    assert before.text.count("Switch on") == len(table.ALL)
+    page.send("/fault-on", name="error-503", amount="9s", times="2", lasts="", on="polls")
+    page.send("/fault-on", name="latency", amount="1ms", times="", lasts="1h", on="approvals")
+    found = page.get()
+    assert "on for polls, 2 more times Switch off error-503" in found.text
+    assert "on for approvals, until" in found.text
+    assert "A poll would meet error-503 now, and be answered 503." in found.text
+    first = page.emulator.poll()
+    assert (first.status, first.headers["retry-after"]) == (503, "9")
+    assert "1 more time Switch off error-503" in page.get().text
+    assert "error-503 is switched off." in page.send("/fault-off", name="error-503").text
+    assert page.emulator.poll().status == 200
+    assert "All faults are switched off." in page.send("/fault-off").text
+    assert page.emulator.get("/state")["faults"] == []
+
+
+@pytest.mark.parametrize("version", versions.ALL, ids=lambda each: each.name)
+def test_the_document_is_what_a_guest_gets(page: Page, version: versions.Version) -> None:
+    page.emulator.post("/events", kind="freeze", resources=["web-0"], description="<b>&\"'")
+    target = f"/metadata/scheduledevents?api-version={version.name}"
+    polled = ask(page.emulator.guests, "GET", target, None, {"Metadata": "true"})
+    found = page.get(f"?api-version={version.name}")
+    raw = RAW.search(found.html)
+    assert raw is not None
+    assert unescape(raw[1]).encode() == polled.body
+    assert f"curl -H Metadata:true 'http://{page.emulator.guests}{target}'" in unescape(found.html)
+
+
+def test_another_vm_is_asked_for_at_a_port_of_its_own(page: Page) -> None:
+    page.emulator.post("/events", kind="freeze", resources=["db"])
+    assert "Open a port for db" in page.get("?vm=db").text
+    opened = page.send("/endpoint?vm=db", vm="db")
+    address = re.search(r"Every caller of http://(\S+) is db\.", opened.text)
+    assert address is not None
+    assert f"'http://{address[1]}/metadata/scheduledevents" in unescape(opened.html)
+    assert page.emulator.poll(address[1]).status == 200
+    assert "db polled" in page.get().text
+
+
+def test_an_answer_without_a_document(page: Page) -> None:
+    page.emulator.post("/faults", name="reset")
+    assert "A poll would meet reset now: no answer, the connection is reset." in page.get().text
+    page.emulator.post("/reset")
+    page.emulator.post("/faults", name="empty-body")
+    assert "The body is empty." in page.get().text
+
+
+def test_who_has_called(page: Page) -> None:
+    assert "web-0 has not polled yet" in page.get().text
+    assert "Nobody has called yet." in page.get().text
+    made = page.emulator.post("/events", kind="reboot")
+    page.emulator.poll()
+    page.emulator.approve(made["id"])
+    ask(page.emulator.guests, "GET", "/metadata/scheduledevents", None, {})
+    found = page.get().text
+    assert "GET /metadata/scheduledevents 2020-07-01 200" in found
+    assert f"POST /metadata/scheduledevents 2020-07-01 200 {made['id'][:8]}" in found
+    assert "GET /metadata/scheduledevents – 400" in found
+    assert re.search(r"web-0 polled (now|\d+ s ago)", found)
+    for _ in range(60):
+        page.emulator.poll()
+    many = page.get()
+    assert many.html.count('<tr id="request-') == 50
+    assert "The last 50 of 63 requests" in many.text
+
+
+def test_a_scenario_of_ones_own_can_be_played_again(page: Page) -> None:
+    toml = catalogue.load("spot-eviction").text.content.replace("Eviction of a spot VM", "Mine")
+    page.emulator.post("/play", scenario=toml, source="my.toml")
+    page.emulator.post("/reset")
+    assert "Mine (my)" in page.get().text
+    page.send("/play", scenario="my", resources="app_3", how="play")
+    state = page.emulator.get("/state")
+    assert (state["scenario"]["title"], state["as"]) == ("Mine", "app_3")
+
+
+def test_what_did_not_go_as_written_is_noted(page: Page) -> None:
+    page.emulator.post("/pause")
+    page.emulator.post("/play", scenario="maintenance-cancelled")
+    page.emulator.post(f"/events/{page.emulator.get('/state')['events'][0]['id']}/approve")
+    page.emulator.post("/advance", by="8m")
+    assert "it is too late to cancel it" in page.get().text
+
+
+def token(page: Page) -> str:
+    found = HIDDEN.search(page.get().html)
+    assert found is not None
+    return found[1]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:1"},
+    ],
+)
+def test_a_form_of_another_site_is_refused(page: Page, headers: dict[str, str]) -> None:
+    page.emulator.post("/events", kind="reboot")
+    said = page.visitor.send("/reset", {"form_token": token(page)}, headers)
+    assert said.status == 403
+    assert len(statuses(page)) == 1
+
+
+@pytest.mark.parametrize("given", ["", "0" * 32, "é"])
+def test_a_form_that_was_forged_is_refused(page: Page, given: str) -> None:
+    page.emulator.post("/events", kind="reboot")
+    assert page.visitor.send("/reset", {"form_token": given}).status == 403
+    assert page.visitor.ask("POST", "/reset").status == 403
+    assert len(statuses(page)) == 1
+    own = {"Origin": f"http://{page.emulator.control}", "Sec-Fetch-Site": "same-origin"}
+    assert page.visitor.send("/reset", {"form_token": token(page)}, own).status == 303
+    assert statuses(page) == []
+
+
+def test_a_form_that_cannot_be_read(page: Page) -> None:
+    assert page.visitor.ask("POST", "/reset", b"\xff").status == 400
+    assert page.visitor.ask("POST", "/reset", b"a=1&" * 101).status == 400
+    assert page.visitor.ask("POST", "/reset", b"a" * (2**18 + 1)).status == 413
+
+
+@pytest.mark.parametrize("path", ["/", "/live", "/static/x/portal.css"])
+def test_a_name_that_somebody_else_decides_about_is_refused(page: Page, path: str) -> None:
+    said = page.visitor.ask("GET", path, headers={"Host": "evil.example", "Accept": "text/html"})
+    assert said.status == 400
+    assert b"in the header Host is not known here" in said.body
+
+
+def test_every_answer_keeps_others_out(page: Page) -> None:
+    for path, status in (("/", 200), ("/nowhere", 404), ("/reset", 303)):
+        headers = page.visitor.get(path, status=status).headers
+        assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'")
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["cache-control"] == "no-store"
+    html = page.get().html
+    assert not re.search(r"<style|\sstyle=|\son\w+=", html)
+    style = re.search(r'href="(/static/[^"]+/portal\.css)"', html)
+    assert style is not None
+    assert "immutable" in page.visitor.get(style[1]).headers["cache-control"]
+    assert page.visitor.ask("GET", "/static/x/none.css").status == 404
+    assert page.visitor.ask("HEAD", "/").body == b""
+
+
+def test_nothing_of_the_service_is_needed() -> None:
+    absent = ("sqlalchemy", "alembic", "psycopg", "httpx", "prometheus_client")
+    said = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"import sys; sys.modules |= dict.fromkeys({absent}); import notbefore.emulator.control.app",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (said.returncode, said.stderr) == (0, "")

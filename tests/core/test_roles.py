@@ -88,6 +88,7 @@ def test_a_tenant_restarts_and_redeploys_and_no_more() -> None:
 def test_a_tenant_cancels_what_tenants_asked_for_and_only_it_is_told_of() -> None:
     tenant = roles.access("tenant", "web")
     tenant.require_cancel(_operation(Kind.RESTART, "tenant:shop"), [_event("group:web")])
+    assert tenant.may_cancel(_operation(Kind.RESTART, "tenant:shop"), [_event("group:web")])
     for kind, by, scopes in [
         (Kind.HOST_UPDATE, "tenant:shop", ["group:web"]),
         (Kind.DELETION, "tenant:shop", ["group:web"]),
@@ -98,6 +99,8 @@ def test_a_tenant_cancels_what_tenants_asked_for_and_only_it_is_told_of() -> Non
         roles.EVERYTHING.require_cancel(_operation(kind, by), events)
         with pytest.raises(errors.ForbiddenError):
             tenant.require_cancel(_operation(kind, by), events)
+        assert not tenant.may_cancel(_operation(kind, by), events)
+        assert roles.EVERYTHING.may_cancel(_operation(kind, by), events)
     assert tenant.sees("group:web")
     assert not tenant.sees("vm:web")
     assert roles.EVERYTHING.sees("vm:web")

@@ -47,15 +47,15 @@ def tenant(told: Portal) -> Visitor:
 
 
 def rows(answer: Answer) -> list[str]:
-    """What each line of the table says."""
+    """What each entry says."""
     return [
         " ".join(re.sub(r"<[^>]*>", " ", row).split())
-        for row in re.findall(r'(?s)<tr id="entry-\d+">(.*?)</tr>', answer.html)
+        for row in re.findall(r'(?s)<li id="entry-\d+">(.*?</div>.*?)</li>', answer.html)
     ]
 
 
 def positions(answer: Answer) -> list[int]:
-    return [int(found) for found in re.findall(r'<tr id="entry-(\d+)">', answer.html)]
+    return [int(found) for found in re.findall(r'<li id="entry-(\d+)">', answer.html)]
 
 
 def found(visitor: Visitor, **query: str) -> list[str]:

@@ -4,7 +4,20 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from bench import agent, approvals, emulator, fleet, history, machine, polls, report, rollouts, scheduling, waiting
+from bench import (
+    agent,
+    approvals,
+    emulator,
+    fleet,
+    history,
+    machine,
+    polls,
+    portal,
+    report,
+    rollouts,
+    scheduling,
+    waiting,
+)
 from bench.effort import FULL, QUICK, Effort
 
 PARTS: dict[str, Callable[[Effort], list[report.Row]]] = {
@@ -17,6 +30,7 @@ PARTS: dict[str, Callable[[Effort], list[report.Row]]] = {
     "emulator": emulator.measure,
     "history": history.measure,
     "rollouts": rollouts.measure,
+    "portal": portal.measure,
 }
 DESCRIPTORS = 12_000
 BUSY = 0.5

@@ -26,6 +26,9 @@ class Effort:
     entries: int = 1_000_000
     """Of the journal."""
     rollout_hosts: int = 10_000
+    live_events: int = 2_000
+    ended_events: int = 100_000
+    changing_seconds: int = 20
 
 
 FULL = Effort()
@@ -44,4 +47,7 @@ QUICK = Effort(
     starts=3,
     entries=50_000,
     rollout_hosts=500,
+    live_events=200,
+    ended_events=2_000,
+    changing_seconds=5,
 )

@@ -143,6 +143,13 @@ def test_pages_and_how_much_is_drawn(rig: Rig, monkeypatch: pytest.MonkeyPatch) 
     assert now(rig, page=99) == now(rig, page=3)
     assert now(rig, page=-1) == now(rig, page=1)
     assert (len(pages[0]["bars"]), pages[0]["more"]) == (3, {"live": True, "ended": False})
+    for name in ("pool_0", "pool_1"):
+        [made] = rig.schedule(Kind.RESTART, name)
+        maintenance.cancel_operation(rig.service, Call(actor="operator:ada"), made["id"])
+    found = now(rig, most=4)
+    assert [bar["status"] for bar in found["bars"]] == ["Scheduled"] * 4 + ["Canceled"]
+    assert found["more"] == {"live": True, "ended": True}
+    assert len(now(rig, most=7)["bars"]) == 7
     for item in queries.events(rig.service, live=True)["items"]:
         maintenance.cancel_event(rig.service, Call(actor="operator:ada"), item["id"])
     found = now(rig, most=3)

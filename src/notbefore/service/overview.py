@@ -24,7 +24,8 @@ def now(
     """All of one moment, for somebody who has this access; `scope`: of that one alone.
 
     `counts` are of live events by status. `bars` are live events, the most urgent first, then those that ended since,
-    the last first, at most so many of either; their moments are not text. `more` says whether there are others.
+    the last first; their moments are not text. Those that ended have what live ones leave of `most`, and never less
+    than a quarter of it; `more` says whether there are others.
     `listed` is a page of the live ones, the most urgent first, each with why it waits and what the caller may do; a
     page beyond the last is the last. `position` is the journal's newest.
     """
@@ -37,7 +38,8 @@ def now(
         pages = max(1, -(-total // PAGE))
         page = min(max(1, page), pages)
         live = overview.live(most, scope=scope, seen=seen)
-        ended = overview.ended(since, most + 1, scope=scope, seen=seen)
+        left = max(most - len(live), most // 4)
+        ended = overview.ended(since, left + 1, scope=scope, seen=seen)
         urgent = overview.live(PAGE, offset=(page - 1) * PAGE, scope=scope, seen=seen)
         listed = with_reasons(service, reader, {life.id: life.operation for life in urgent}, access)
     moment = service.clock.now()
@@ -46,8 +48,8 @@ def now(
         "position": last[0] if last else 0,
         "counts": {str(status): counts.get(status, 0) for status in (Status.STARTED, Status.SCHEDULED)},
         "live": total,
-        "bars": [_bar(service, life, moment, seen) for life in (*live, *ended[:most])],
-        "more": {"live": total > len(live), "ended": len(ended) > most},
+        "bars": [_bar(service, life, moment, seen) for life in (*live, *ended[:left])],
+        "more": {"live": total > len(live), "ended": len(ended) > left},
         "listed": listed,
         "page": page,
         "pages": pages,
@@ -67,9 +69,9 @@ def _bar(service: Service, life: Life, now: datetime, seen: Selector | None) -> 
         "operation": life.operation,
         "scope": life.scope,
         "resources": life.resources,
-        "type": life.type.value,
-        "kind": life.kind.value,
-        "status": life.status.value,
+        "type": life.type,
+        "kind": life.kind,
+        "status": life.status,
         "created_at": life.created_at,
         "not_before": life.not_before,
         "started_at": started_at,

@@ -24,7 +24,7 @@ SPANS: Final[Mapping[str, tuple[str, timedelta]]] = {
 }
 USUAL = "24h"
 MOST_BARS = 2000
-"""Of those that live, and of those that have ended."""
+"""A quarter is kept for events that have ended."""
 MOST_UNFOLDED = 10
 MANY_LANES = 60
 ALONE = " (VM)"
@@ -50,9 +50,7 @@ def show(visit: Visit) -> Response:
     )
     spans = [(key, words, chosen.but(span=key)) for key, (words, _) in SPANS.items()]
     words = SPANS[chosen.span][0]
-    return visit.page(
-        "now.html", found=found, drawn=drawn, chosen=chosen, spans=spans, spans_words=words, most=MOST_BARS
-    )
+    return visit.page("now.html", found=found, drawn=drawn, chosen=chosen, spans=spans, spans_words=words)
 
 
 class _Chosen:

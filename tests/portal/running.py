@@ -138,6 +138,7 @@ def running(
     timing: Timing | None = None,
     heartbeat: float = HEARTBEAT_SECONDS,
     polled: app.Polled = lambda _: None,
+    guests_at: str | None = None,
 ) -> Iterator[Portal]:
     """Nothing happens by itself: no ticker runs."""
     store = open_store(f"sqlite:///{directory / 'notbefore.db'}", migrate=True)
@@ -149,7 +150,7 @@ def running(
     if fleet:
         demo.settle(service)
     tail, once = Tail(service, heartbeat=heartbeat), Once(token)
-    served = app.beside(api.create(service, metrics, tail), service, once=once, polled=polled)
+    served = app.beside(api.create(service, metrics, tail), service, once=once, polled=polled, guests_at=guests_at)
     with serving(ControlServer(served, "127.0.0.1", 0, on_stop=tail.close)) as port:
         yield Portal(service, port, token, once)
     store.close()

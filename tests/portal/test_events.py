@@ -43,13 +43,25 @@ def test_it_says_why_it_waits_and_what_can_be_done(portal: Portal) -> None:
     assert "Why it waits: It waits for approval by web (web-0), until" in page.text
     assert forms_on(page.html) == {f"/events/{event}/approve"}
     assert f'href="/events/{event}/cancel"' in page.html
-    assert f'{{"StartRequests":[{{"EventId":"{event}"}}]}}' in page.text
+    assert f'-H Metadata:true -d \'{{"StartRequests":[{{"EventId":"{event}"}}]}}\'' in page.text
+    assert "Inside web-0, or in any other VM of web, this line" in page.text
+    assert "'http://169.254.169.254/metadata/scheduledevents?api-version=2020-07-01'" in page.text
     assert "a test" in page.text
     assert "Reboot of web-0 was announced" in page.text
     told = re.search(r'id="told".*?<code>(.*?)</code>', page.html, re.S)
     assert told
     document = json.loads(told[1].replace("&#34;", '"'))
     assert (document["EventId"], document["EventType"], document["Resources"]) == (event, "Reboot", ["web-0"])
+
+
+def test_it_says_how_a_guest_approves(tmp_path: Path) -> None:
+    """In a VM at the address that is always the same; on a laptop each VM has an address of its own to speak from."""
+    with running(tmp_path, guests_at="http://127.0.0.1:8254") as portal:
+        text = portal.visitor().get(f"/events/{event_of(portal)}").text
+        assert (
+            "On this machine, speaking as web-0, this line tells that it is ready: curl --interface 127.1.0.10" in text
+        )
+        assert "'http://127.0.0.1:8254/metadata/scheduledevents?api-version=2020-07-01'" in text
 
 
 def test_its_id_is_read_in_any_case(portal: Portal) -> None:

@@ -47,7 +47,7 @@ def test_places_are_for_those_who_may_go_there(portal: Portal) -> None:
 
 
 def test_an_error_keeps_the_head_of_the_page(unchanged: Portal) -> None:
-    page = unchanged.visitor().get("/vms/nobody", 404)
+    page = unchanged.visitor().get("/tokens/nothing/revoke", 404)
     assert "There is nothing here" in page.text
     assert 'href="/fleet"' in page.html
 

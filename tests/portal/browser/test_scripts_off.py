@@ -17,7 +17,7 @@ def test_a_restart_is_made_and_approved_and_every_page_can_be_read(browsing: Bro
     expect(page.locator("#state")).to_contain_text("It waits for approval by web (web-1)")
     says_utc_alone(page)
 
-    for path in pages(demo, event).values():
+    for path in pages(demo).values():
         answer = page.goto(path)
         assert answer is not None
         assert answer.status == 200, path

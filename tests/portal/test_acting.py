@@ -36,7 +36,9 @@ def name_for(kind: Kind) -> str:
 
 def outcome(page: Answer) -> str:
     """What is said of it, as somebody reads it."""
-    return page.text[page.text.index("Show what comes of it") :]
+    preview = re.search(r'(?s)<section class="card" id="preview".*?</section>', page.html)
+    assert preview
+    return Answer(page.status, page.headers, preview[0].encode()).text
 
 
 def exactly(page: Answer) -> list[Any]:
@@ -72,12 +74,13 @@ def test_what_restarting_a_vm_comes_to(unchanged: Portal) -> None:
     assert "Restart web-0" in said
     assert "web-0 of group web will be told: Reboot NotBefore 2" in said
     assert "Reboot means that the VM restarts, and loses what is in its memory." in said
-    assert "at the latest, 15 min from now. Earlier, as soon as web-0 of group web approves." in said
+    assert "at the latest, 15 min from now. Earlier, as soon as web-0 approves." in said
     assert "It waits for approval by web (web-0), until" in said
     assert "Until then nothing happens to web-0: this is the time to prepare." in said
     (told,) = exactly(page)
     assert (told["EventId"], told["EventType"], told["Resources"]) == ("not yet known", "Reboot", ["web-0"])
     assert CONFIRM.search(page.html)
+    assert page.html.index('id="preview-title"') < page.html.index('id="choose-title"')
     assert "cannot be undone" not in said
     assert SUGGESTED.findall(page.html)[0] == "batch"
     assert "host-a" not in SUGGESTED.findall(page.html)
@@ -126,6 +129,7 @@ def test_who_does_not_listen_is_not_waited_for(portal: Portal) -> None:
     fleet.set_policy(portal.service, SYSTEM, "group:web", {"auto_approve": True})
     visitor = portal.visitor()
     said = outcome(visitor.get(asking(kind="host-update", name="host-b")))
+    assert "Earlier, as soon as pool (pool_2 and pool_3) and web-1 approve." in said
     assert "Not waited for: db. Nobody there listens" in said
     said = outcome(visitor.get(asking(kind="restart", name="web-0")))
     assert "web-0 of group web will be told: Reboot Started" in said

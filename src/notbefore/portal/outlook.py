@@ -92,8 +92,8 @@ def _start(operation: View, at: str) -> str:
     awaited = _awaited(operation)
     if not awaited:
         return f"{said}, if what is in the way ends earlier{later}."
-    approve = "approves" if sum(len(event["resources"]) for event in awaited) == 1 else "approve"
-    return f"{said}, as soon as {words.several(map(_who, awaited))} {approve}{later}."
+    approve = "approves" if len(awaited) == 1 else "approve"
+    return f"{said}, as soon as {words.several(map(_approver, awaited))} {approve}{later}."
 
 
 def _roughly(ahead: timedelta) -> str:
@@ -136,6 +136,12 @@ def _not_waited_for(events: Sequence[View], silence: timedelta) -> list[str]:
 def _who(event: View) -> str:
     vms = words.several(event["resources"])
     return f"{vms} of group {event['group']}" if event["group"] else vms
+
+
+def _approver(event: View) -> str:
+    """Any of a group's VMs approves for all that its event names."""
+    vms = words.several(event["resources"])
+    return f"{event['group']} ({vms})" if len(event["resources"]) > 1 else vms
 
 
 def besides(preview: View) -> list[str]:

@@ -81,7 +81,7 @@ DEEDS = {
             kind=Kind.HOST_UPDATE,
             verb="Update",
             meaning="a host: its VMs freeze for some seconds",
-            then="The host is updated; its VMs stand still for some seconds meanwhile.",
+            then="The host is updated; its VMs stand still for some seconds.",
         ),
         Deed(
             kind=Kind.HOST_REBOOT,

@@ -222,6 +222,18 @@ def test_a_scenario_of_ones_own_can_be_played_again(page: Page) -> None:
     assert (state["scenario"]["title"], state["as"]) == ("Mine", "app_3")
 
 
+def test_a_scenario_of_ones_own_that_is_called_as_one_of_ours(page: Page) -> None:
+    toml = catalogue.load("reboot").text.content.replace("Restart by a user", "Mine")
+    page.emulator.post("/play", scenario=toml, source="there/reboot.toml")
+    found = page.get()
+    assert "Restart by a user (reboot)" in found.text
+    assert '<option value="reboot.toml" selected>Mine (reboot.toml)</option>' in found.html
+    page.send("/play", scenario="reboot", resources="", how="play")
+    assert page.emulator.get("/state")["scenario"]["title"] == "Restart by a user"
+    page.send("/play", scenario="reboot.toml", resources="", how="play")
+    assert page.emulator.get("/state")["scenario"]["title"] == "Mine"
+
+
 def test_what_did_not_go_as_written_is_noted(page: Page) -> None:
     page.emulator.post("/pause")
     page.emulator.post("/play", scenario="maintenance-cancelled")

@@ -20,7 +20,7 @@ class Driver:
         self.endpoints: dict[str, str] = {}
         """That were opened, by the VM that callers are there."""
         self.own: dict[str, Scenario] = {}
-        """Scenarios that were played and are not in the catalogue, by name."""
+        """The scenario that was played last of those that are not in the catalogue, by its key."""
         self.remember()
 
     def play(self, asked: models.Play, *, paused: bool | None = None) -> Scenario:
@@ -35,8 +35,8 @@ class Driver:
     def remember(self) -> None:
         """What is played, should it be wanted again."""
         player = self.emulator.player
-        if player is not None and player.scenario.name not in catalogue.names():
-            self.own = {player.scenario.name: player.scenario}
+        if player is not None and (key := key_of(player.scenario)) not in catalogue.names():
+            self.own = {key: player.scenario}
 
     def announce(self, asked: models.NewEvent) -> Event:
         return self.emulator.announce(
@@ -71,6 +71,14 @@ class Driver:
         if vm not in self.endpoints:
             self.endpoints[vm] = f"http://{self.emulator.open(vm)}"
         return self.endpoints[vm]
+
+
+def key_of(scenario: Scenario) -> str:
+    """By which it is picked: its name, but for a file of somebody's own that is called as one of ours."""
+    name = scenario.name
+    if name in catalogue.names() and scenario.text.content != catalogue.load(name).text.content:
+        return f"{name}.toml"
+    return name
 
 
 def _scenario(asked: models.Play) -> Scenario:

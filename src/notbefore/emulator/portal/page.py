@@ -14,7 +14,7 @@ from notbefore.core.journal import Entry
 from notbefore.core.operations import Event
 from notbefore.emulator import words
 from notbefore.emulator.command import telling
-from notbefore.emulator.control.driver import Driver
+from notbefore.emulator.control.driver import Driver, key_of
 from notbefore.emulator.emulator import Emulator
 from notbefore.emulator.endpoint import Foreseen
 from notbefore.emulator.faults import table
@@ -76,15 +76,15 @@ def scenarios() -> tuple[Scenario, ...]:
 
 def shown(driver: Driver, choice: Choice) -> dict[str, Any]:
     emulator = driver.emulator
-    known = {scenario.name: scenario for scenario in (*scenarios(), *driver.own.values())}
-    playing = emulator.player.scenario.name if emulator.player else ""
+    known = {scenario.name: scenario for scenario in scenarios()} | driver.own
+    playing = key_of(emulator.player.scenario) if emulator.player else ""
     name = choice.scenario if choice.scenario in known else playing if playing in known else FIRST
     return {
         **emulator.change(lambda now: _looked_at(emulator, now)),
         **_chosen(driver, name, choice.resources),
         **_document(driver, choice),
         **_callers(emulator),
-        "scenarios": known.values(),
+        "scenarios": known,
         "all_faults": table.ALL,
         "kinds": list(words.WORDS),
         "steps": STEPS,
@@ -131,10 +131,11 @@ def _chosen(driver: Driver, name: str, resources: str) -> dict[str, Any]:
         found = acting.scenario(driver, name, acting.names(resources))
     except errors.RefusedError as error:
         wrong = error.message
-    if not resources and emulator.player and emulator.player.scenario.name == name:
+    if not resources and emulator.player and key_of(emulator.player.scenario) == name:
         found = emulator.player.scenario
     return {
         "chosen": found,
+        "chosen_key": name,
         "chosen_wrong": wrong,
         "resources": resources or ", ".join(found.resources),
         "preview": timeline.preview(found, emulator.timing, emulator.clock.now()),

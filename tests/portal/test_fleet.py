@@ -18,7 +18,7 @@ def test_hosts_by_update_domain_with_the_states_of_their_vms(portal: Portal) -> 
     assert "host-a ✓ pool_0 , fine ✓ pool_1 , fine ◷ web-0 , scheduled" in page.text
     assert "⊘ db , not listening" in page.text
     assert "host-d cordoned no VM" in page.text
-    assert "✓ fine 8 VMs : nothing is planned ◷ scheduled 1 VM" in page.text
+    assert "✓ fine 8 VMs · nothing is planned ◷ scheduled 1 VM" in page.text
     assert '<a class="vm vm-scheduled" href="/vms/web-0">' in page.html
     assert 'href="/hosts/host-a"' in page.html
 

@@ -28,6 +28,7 @@ def restart(portal: Portal, name: str) -> str:
 def test_facts(unchanged: Portal) -> None:
     page = unchanged.visitor().get("/vms/pool_2")
     assert "VM pool_2" in page.text
+    assert '<a href="/fleet" aria-current="page">' in page.html
     assert "✓ fine : nothing is planned." in page.text
     assert "Host host-b Group pool Update domain 1 Fault domain 1" in page.text
     assert "Addresses 127.1.0.22" in page.text

@@ -21,9 +21,9 @@ def titles(turns: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
 
 
 def test_a_bar_has_what_is_over_first() -> None:
-    found = progress.meter(counts(waiting=2, under_way=1, done=4, failed=1))
-    assert found.parts == [(0, 50, "done"), (50, 12.5, "failed"), (62.5, 12.5, "under_way")]
-    assert found.told == "4 of 8 done, 1 under way, 1 failed"
+    found = progress.meter(counts(waiting=1, under_way=1, done=4, failed=1, skipped=1))
+    assert found.parts == [(0, 50, "done"), (50, 12.5, "failed"), (62.5, 12.5, "under_way"), (87.5, 12.5, "skipped")]
+    assert found.told == "4 of 8 done, 1 under way, 1 failed, 1 skipped"
 
 
 @pytest.mark.parametrize("known", [{}, {"waiting": 3}])

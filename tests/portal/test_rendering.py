@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from notbefore.portal import rendering
+from notbefore.portal import picture, rendering
 
 NOW = datetime(2026, 1, 31, 12, 0, 0, 999_000, tzinfo=UTC)
 EVENT = "C7061BAC-AFDC-4513-B24B-AA5F13A16123"
@@ -38,3 +38,18 @@ def test_sentences_have_times_and_links_and_nothing_else() -> None:
     assert "&lt;b&gt;web&lt;/b&gt;" in told
     operation = EVENT.lower()
     assert f'Operation <a href="/operations/{operation}">' in rendering.told(f"Operation {operation} acts on db.")
+
+
+@pytest.mark.parametrize(
+    ("hours", "texts"),
+    [
+        (0.05, ["00:00:00", "00:00:30", "00:01:00"]),
+        (6, ["31 Jan", "01:00", "02:00"]),
+        (83, ["31 Jan", "12:00", "01 Feb"]),
+        (168, ["31 Jan", "01 Feb", "02 Feb"]),
+    ],
+)
+def test_marks_of_a_picture_differ(hours: float, texts: list[str]) -> None:
+    midnight = datetime(2026, 1, 31, tzinfo=UTC)
+    drawn = picture.draw([], begin=midnight, end=midnight + timedelta(hours=hours))
+    assert [rendering.mark(mark.at, drawn) for mark in drawn.marks[:3]] == texts

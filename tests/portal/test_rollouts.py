@@ -77,7 +77,7 @@ def test_a_plan_is_shown_before_anything_happens(site: Portal, admin: Visitor) -
 
 def test_without_fields_there_is_a_form_and_no_plan(admin: Visitor) -> None:
     page = admin.get("/rollouts/new?hosts=host-a&kind=reboot")
-    assert 'action="/rollouts/plan"' in page.html
+    assert 'action="/rollouts/plan#plan"' in page.html
     assert 'value="host-a"' in page.html
     assert re.search(r'value="reboot" checked', page.html)
     assert "The plan" not in page.text

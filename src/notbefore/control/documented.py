@@ -207,7 +207,7 @@ class Verdict(Shown):
 class TurnProgress(Shown):
     turn: int
     update_domains: list[int]
-    """Those of the VMs that its hosts had when the rollout began."""
+    """Of the groups that its hosts had when the rollout began."""
     progress: Progress
 
 
@@ -235,7 +235,7 @@ class RolloutHost(Shown):
     host: str
     turn: int
     update_domains: list[int]
-    """Those of the VMs that it had when the rollout began."""
+    """Of the groups that it had when the rollout began; without groups, of its VMs."""
     status: StopStatus
     operation: str | None
     why: str

@@ -20,6 +20,7 @@ def told(plan: View) -> dict[str, Any]:
     # Those whose budget makes others wait first, then those that are out longest.
     groups.sort(key=lambda group: (-group["delayed_hosts"], -group["out_seconds"], group["group"]))
     begins_at, ends_at = map(datetime.fromisoformat, (plan["begins_at"], plan["ends_at"]))
+    drawn = _picture(plan, begins_at, ends_at) if stops else None
     return {
         "kind": plan["kind"],
         "hosts": len(stops),
@@ -27,7 +28,8 @@ def told(plan: View) -> dict[str, Any]:
         "begins_at": begins_at,
         "ends_at": ends_at,
         "takes": ends_at - begins_at,
-        "picture": _picture(plan, begins_at, ends_at) if stops else None,
+        "picture": drawn,
+        "folded": drawn is not None and all(lane.folded for lane in drawn.lanes),
         "by_host": len(stops) <= picture.MOST_LANES,
         "type": KINDS[plan["kind"]].traits.type.value,
         "turns": list(_turns(plan, same=same)),

@@ -10,8 +10,8 @@ from notbefore.core import draft
 
 MOST_TURNS = 20
 """Told one by one; those that are over are one line then, and those that come later another."""
-LOOKS = ("done", "failed", "skipped", "under_way")
-"""In the order in which a bar has them; what is left of it waits."""
+LOOKS = ("done", "failed", "under_way", "waiting", "skipped")
+"""In the order in which a bar has them."""
 LEAST_RUN = 3
 """So many numbers that follow each other are told by the first and the last."""
 
@@ -41,7 +41,7 @@ def meter(counts: Counts) -> Meter:
     parts: list[tuple[float, float, str]] = []
     before = 0
     for look in LOOKS:
-        if counts[look]:
+        if counts[look] and look != "waiting":
             left, right = before / hosts * 100, (before + counts[look]) / hosts * 100
             parts.append((round(left, 2), round(right - left, 2), look))
         before += counts[look]

@@ -10,12 +10,13 @@ from markupsafe import Markup, escape
 
 from notbefore import __version__
 from notbefore.portal.assets import Assets
-from notbefore.portal.picture import Picture
+from notbefore.portal.picture import MOST_MARKS, Picture
 
 MOMENT = re.compile(r"\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2} UTC")
 NAMED = re.compile(
     r"\b(event|operation|rollout) ([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})\b", re.I
 )
+HALF_DAY = timedelta(hours=12)
 SHORT = 8
 """Digits of an id that people are shown; the whole of it is in the link."""
 
@@ -97,11 +98,11 @@ def relative(value: str | datetime, now: datetime) -> str:
 
 
 def mark(at: datetime, drawn: Picture) -> str:
-    """On the scale of a picture: a day where days count, else the time of day."""
+    """On the scale of a picture: a day where marks are days apart, else the time of day."""
     width = drawn.end - drawn.begin
     if width < timedelta(minutes=5):
         return f"{at:%H:%M:%S}"
-    return f"{at:%d %b}" if width > timedelta(days=3) or (at.hour, at.minute) == (0, 0) else f"{at:%H:%M}"
+    return f"{at:%d %b}" if width > MOST_MARKS * HALF_DAY or (at.hour, at.minute) == (0, 0) else f"{at:%H:%M}"
 
 
 def told(sentence: str) -> Markup:

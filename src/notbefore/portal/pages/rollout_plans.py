@@ -29,9 +29,9 @@ BLANK: Mapping[str, str] = {
     "reason": "",
 }
 MEANINGS = {
-    "update": "Each host is updated: its VMs freeze for some seconds, and their guests are told 15 minutes before.",
-    "migrate": "The VMs of each host move to others, with a short freeze.",
-    "reboot": "Each host is restarted, and all its VMs with it.",
+    "update": "Its VMs freeze for some seconds.",
+    "migrate": "Its VMs move to other hosts, with a freeze of some seconds.",
+    "reboot": "It is restarted, and all its VMs with it.",
 }
 
 pages = Pages()
@@ -103,7 +103,7 @@ def _page(
         status=status_of(error) if error else 200,
         given=given,
         error=error.message if error else None,
-        kinds={name: MEANINGS[name] for name in KINDS},
+        kinds={name: (MEANINGS[name], kind.traits.notice) for name, kind in KINDS.items()},
         gates=visit.service.gates.names,
         **{"plan": None, "plan_url": "", **context},
     )

@@ -19,7 +19,7 @@ from notbefore.service.calls import View
 MOST_LIVE = 20
 SHOWN = 25
 HOSTS_SHOWN = 50
-OPERATIONS_SHOWN = 20
+OPERATIONS_SHOWN = 10
 KINDS = {"update": "Update", "migrate": "Live migration", "reboot": "Reboot"}
 
 pages = Pages()

@@ -53,6 +53,9 @@ def test_pages_of_hosts_follow_each_other(portal: Portal) -> None:
     assert (len(rows[0]), rows[0][0], rows[1]) == (25, "host-a", ["rack-21", "rack-22", "rack-23", "rack-24"])
     assert "To the first page" in second.text
     assert "There are no more. To the first page" in visitor.get("/fleet?after=zzz").text
+    # What can be no name is behind nothing.
+    for place in ("/fleet", "/fleet?by=group", "/hosts/host-a", "/groups/web"):
+        assert "To the first page" not in visitor.get(f"{place}{'&' if '?' in place else '?'}after=%00").text
 
 
 @pytest.mark.parametrize(

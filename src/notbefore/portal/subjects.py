@@ -27,6 +27,12 @@ def name_of(visit: Visit, noun: str) -> str:
     return name
 
 
+def after_of(visit: Visit) -> str | None:
+    """The name behind which a page of VMs begins."""
+    given = visit.query.get("after", "")
+    return given if NAME.fullmatch(given) else None
+
+
 def missing(visit: Visit, noun: str, error: errors.NotFoundError) -> Response:
     """It may be misspelt, or have been there once."""
     name = visit.path["name"]

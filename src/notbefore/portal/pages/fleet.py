@@ -1,11 +1,13 @@
 """/fleet: where VMs are and how they are, by host or by group; and finding one by a part of its name."""
 
+import re
 from collections.abc import Mapping
 from urllib.parse import urlencode
 
 from starlette.responses import Response
 
 from notbefore.core import errors
+from notbefore.core.fleet import NAME
 from notbefore.core.roles import Need
 from notbefore.core.states import State
 from notbefore.portal.paths import Pages
@@ -22,6 +24,9 @@ MEANINGS: Mapping[str, str] = {
     State.NOT_LISTENING: "nothing is planned, and nobody there asks for events",
 }
 
+AFTER = re.compile(rf"(?:(?:group|vm):)?{NAME.pattern}")
+"""A host's name or a scope's key, behind which a page begins."""
+
 pages = Pages()
 
 
@@ -31,7 +36,8 @@ def show(visit: Visit) -> Response:
     if wanted:
         return _found(visit, wanted)
     by = "host" if visit.may(Need.OVERSEE) and visit.query.get("by") != "group" else "group"
-    after = visit.query.get("after") or None
+    given = visit.query.get("after", "")
+    after = given if AFTER.fullmatch(given) else None
     found = (
         grid.by_host(visit.service, after=after)
         if by == "host"

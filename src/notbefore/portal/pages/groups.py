@@ -45,7 +45,7 @@ def change_policy(visit: Visit) -> Response:
 
 
 def _page(visit: Visit, sent: Fields | None = None, error: errors.NotbeforeError | None = None) -> Response:
-    after = visit.query.get("after") or None
+    after = subjects.after_of(visit)
     try:
         name = subjects.name_of(visit, "group")
         group = queries.group(visit.service, name, visit.seen)

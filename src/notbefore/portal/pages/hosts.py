@@ -17,7 +17,7 @@ pages = Pages()
 
 @pages.get("/hosts/{name}", needs=Need.OVERSEE)
 def show(visit: Visit) -> Response:
-    after = visit.query.get("after") or None
+    after = subjects.after_of(visit)
     try:
         name = subjects.name_of(visit, "host")
         host = queries.host(visit.service, name)

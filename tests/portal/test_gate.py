@@ -6,7 +6,7 @@ import pytest
 from tests.portal.running import Portal, Visitor
 
 from notbefore.control import guarding
-from notbefore.portal import gate
+from notbefore.portal import forms
 from notbefore.portal.app import DECLARED, PLACES
 
 
@@ -59,7 +59,7 @@ def test_a_page_that_is_not_there(unchanged: Portal) -> None:
 
 @pytest.mark.parametrize(
     ("body", "status"),
-    [(b"form_token", 400), (b"\xff=\xff", 400), (b"x=1&" * 300, 400), (b"x=" + b"1" * gate.LARGEST_FORM, 413)],
+    [(b"form_token", 400), (b"\xff=\xff", 400), (b"x=1&" * 300, 400), (b"x=" + b"1" * forms.LARGEST, 413)],
 )
 def test_forms_that_cannot_be_read(unchanged: Portal, body: bytes, status: int) -> None:
     said = unchanged.visitor().ask("POST", "/sign-out", body)

@@ -5,26 +5,21 @@ from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from functools import partial
 from http import HTTPStatus
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from urllib.parse import quote, urlsplit
 
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import ImmutableMultiDict
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from notbefore.control import answers, guarding
 from notbefore.core import errors
 from notbefore.logs import log
-from notbefore.portal import forgery
+from notbefore.portal import cookies, forgery, forms
 from notbefore.portal.heading import HEADERS
 from notbefore.portal.paths import Declared
 from notbefore.portal.visiting import House, Visit, local
 from notbefore.service import sessions
 from notbefore.service.tokens import Caller
-
-LARGEST_FORM = 256 * 1024
-MOST_FIELDS = 200
-NO_FIELDS: ImmutableMultiDict[str, str] = ImmutableMultiDict()
 
 
 class Gate:
@@ -60,18 +55,8 @@ class Gate:
         except errors.NotbeforeError:
             return False
 
-    async def form(self, request: Request) -> tuple[bytes, ImmutableMultiDict[str, str]]:
-        body = await guarding.read(request.scope["headers"], request.receive, LARGEST_FORM)
-        try:
-            fields = parse_qsl(
-                body.decode(), keep_blank_values=True, strict_parsing=bool(body), max_num_fields=MOST_FIELDS
-            )
-        except ValueError:
-            raise errors.RefusedError("the form cannot be read: send it from a page of this console") from None
-        return body, ImmutableMultiDict(fields)
-
     def secret(self, request: Request) -> str:
-        return request.cookies.get(cookie("session", request), "")
+        return request.cookies.get(cookies.name("session", request), "")
 
     def failure(self, status: int, message: str) -> Response:
         text = self.house.rendering.page("error.html", code=status, message=message, visit=None, back="")
@@ -82,9 +67,9 @@ class Gate:
         with self._under_way.counted(caller.id):
             caller.access.require(declared.needs)
             token = forgery.token_of(self.secret(request))
-            body, form = b"", NO_FIELDS
+            body, form = b"", forms.NO_FIELDS
             if declared.method == "POST":
-                body, form = await self.form(request)
+                body, form = await forms.read(request)
                 forgery.require_own(request.headers, form.get("form_token", ""), token)
             visit = Visit(
                 house=self.house,
@@ -97,9 +82,9 @@ class Gate:
                 digest=hashlib.sha256(b"\0".join((request.url.path.encode(), body))).hexdigest(),
                 form_token=token,
                 position=await run_in_threadpool(self._position),
-                cookie=cookie("said", request),
+                cookie=cookies.name("said", request),
                 is_allowed=partial(self.is_allowed, self.secret(request), caller),
-                said=unquote(request.cookies.get(cookie("said", request), "")),
+                said=cookies.said(request),
             )
             try:
                 async with self.house.plans.taken() if declared.in_turn else nullcontext():
@@ -140,11 +125,6 @@ class Gate:
             return HTMLResponse(self.house.rendering.page("onward.html", onward=_target(request)))
         target = _target(request)
         return RedirectResponse("/sign-in" + (f"?next={quote(target)}" if target != "/" else ""), 303)
-
-
-def cookie(name: str, request: Request) -> str:
-    """Cookies know no ports, but several of us may run on one machine."""
-    return f"notbefore-{name}-{request.url.port or request.url.scheme}"
 
 
 def _back(request: Request) -> str:

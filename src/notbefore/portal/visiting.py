@@ -4,18 +4,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
-from urllib.parse import quote
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from starlette.datastructures import ImmutableMultiDict
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from notbefore.control.errors import sentence
 from notbefore.control.models import require_reason
 from notbefore.control.turns import Turns
 from notbefore.core import errors
 from notbefore.core.roles import Access, Need
 from notbefore.core.selecting import Selector
+from notbefore.portal import cookies, forms
 from notbefore.portal.rendering import Rendering
 from notbefore.service.calls import Call
 from notbefore.service.context import Service
@@ -23,8 +22,6 @@ from notbefore.service.tokens import Caller
 
 M = TypeVar("M", bound=BaseModel)
 
-SAID_SECONDS = 60
-LONGEST_SAID = 1000
 GUESTS_AT = "http://169.254.169.254"
 
 
@@ -106,25 +103,20 @@ class Visit:
 
     def asked(self, model: type[M], values: Mapping[str, Any]) -> M:
         """What the API would take in the same words."""
-        try:
-            return model.model_validate(dict(values))
-        except ValidationError as error:
-            found = [{**each, "loc": ("form", *each["loc"])} for each in error.errors()]
-            raise errors.RefusedError(sentence(found)) from None
+        return forms.asked(model, values)
 
     def page(self, template: str, status: int = 200, **context: Any) -> Response:
         text = self.house.rendering.page(template, visit=self, **context)
         answer = HTMLResponse(text, status)
         if self.said:
-            answer.delete_cookie(self.cookie, httponly=True, samesite="strict")
+            cookies.forget(answer, self.cookie)
         return answer
 
     def go(self, path: str, said: str = "") -> Response:
         """To another page, which tells once what was done."""
         answer = RedirectResponse(path, 303)
         if said:
-            value = quote(said[:LONGEST_SAID])
-            answer.set_cookie(self.cookie, value, max_age=SAID_SECONDS, httponly=True, samesite="strict")
+            cookies.say(answer, self.cookie, said)
         return answer
 
 

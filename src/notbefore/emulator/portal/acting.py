@@ -1,98 +1,92 @@
 """What the forms of the page do, each in one function; what was done is told in a sentence."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
-from starlette.datastructures import ImmutableMultiDict
-
-from notbefore.control.errors import sentence
 from notbefore.core import errors
 from notbefore.emulator.control import models
 from notbefore.emulator.control.driver import Driver
 from notbefore.emulator.scenarios import catalogue
 from notbefore.emulator.scenarios.format import Scenario
-
-M = TypeVar("M", bound=BaseModel)
-Form = ImmutableMultiDict[str, str]
+from notbefore.portal import forms
+from notbefore.portal.forms import Fields
 
 STEP_BY_STEP = "step"
 
 
-def play(driver: Driver, form: Form) -> str:
-    asked = {"scenario": form.get("scenario", ""), "resources": _names(form)}
+def play(driver: Driver, form: Fields) -> str:
+    wanted = {"scenario": form.get("scenario", ""), "resources": _names(form)}
     own = driver.own.get(form.get("scenario", ""))
     if own is not None:
-        asked |= {"scenario": own.text.content, "source": own.text.source}
+        wanted |= {"scenario": own.text.content, "source": own.text.source}
     paused = form.get("how") == STEP_BY_STEP
-    scenario = driver.play(_asked(models.Play, asked), paused=paused)
+    scenario = driver.play(forms.asked(models.Play, wanted), paused=paused)
     if paused:
         return f"{scenario.title} has begun, and the clock stands: press Step for what comes next."
     return f"{scenario.title} has begun."
 
 
-def step(driver: Driver, _: Form) -> str:
+def step(driver: Driver, _: Fields) -> str:
     before = driver.emulator.clock.now()
     passed = driver.emulator.step() - before
     minutes, seconds = divmod(round(passed.total_seconds()), 60)
     return f"The clock was moved on by {minutes} min {seconds} s, to what came next."
 
 
-def advance(driver: Driver, form: Form) -> str:
-    asked = _asked(models.Advance, {"by": form.get("by", "")})
+def advance(driver: Driver, form: Fields) -> str:
+    asked = forms.asked(models.Advance, {"by": form.get("by", "")})
     driver.emulator.advance(asked.by)
     return f"The clock was moved on by {form['by'].strip()}."
 
 
-def pause(driver: Driver, _: Form) -> str:
+def pause(driver: Driver, _: Fields) -> str:
     driver.emulator.pause()
     return "The clock stands: only Step and Advance move it."
 
 
-def resume(driver: Driver, _: Form) -> str:
+def resume(driver: Driver, _: Fields) -> str:
     driver.emulator.resume()
     return "The clock goes on from where it stood."
 
 
-def reset(driver: Driver, _: Form) -> str:
+def reset(driver: Driver, _: Fields) -> str:
     driver.emulator.reset()
     return "All is reset: no scenario, no events, no faults, no requests. The VMs stay."
 
 
-def announce(driver: Driver, form: Form) -> str:
+def announce(driver: Driver, form: Fields) -> str:
     given = _given(form, "kind", "notice", "takes", "description") | {"resources": _names(form)}
-    event = driver.announce(_asked(models.NewEvent, given | _number(form, "duration_seconds")))
+    event = driver.announce(forms.asked(models.NewEvent, given | _number(form, "duration_seconds")))
     return f"{event.type} of {', '.join(event.resources)} is {event.status}."
 
 
-def approve(driver: Driver, form: Form) -> str:
+def approve(driver: Driver, form: Fields) -> str:
     event = driver.approve(form.get("event", ""))
     return f"{event.type} of {', '.join(event.resources)} was approved in its guests' place: it is {event.status}."
 
 
-def cancel(driver: Driver, form: Form) -> str:
+def cancel(driver: Driver, form: Fields) -> str:
     event = driver.cancel(form.get("event", ""))
     return f"{event.type} of {', '.join(event.resources)} was cancelled."
 
 
-def switch_on(driver: Driver, form: Form) -> str:
-    asked = _asked(models.NewFault, _given(form, "name", "amount", "on", "lasts") | _number(form, "times"))
+def switch_on(driver: Driver, form: Fields) -> str:
+    asked = forms.asked(models.NewFault, _given(form, "name", "amount", "on", "lasts") | _number(form, "times"))
     driver.emulator.switch_on(asked.name, amount=asked.amount, on=asked.on, times=asked.times, lasts=asked.lasts)
     return f"{asked.name} is switched on."
 
 
-def switch_off(driver: Driver, form: Form) -> str:
+def switch_off(driver: Driver, form: Fields) -> str:
     name = form.get("name") or None
     driver.emulator.switch_off(name)
     return f"{name} is switched off." if name else "All faults are switched off."
 
 
-def open_endpoint(driver: Driver, form: Form) -> str:
-    asked = _asked(models.NewEndpoint, {"vm": form.get("vm", "").strip()})
+def open_endpoint(driver: Driver, form: Fields) -> str:
+    asked = forms.asked(models.NewEndpoint, {"vm": form.get("vm", "").strip()})
     return f"Every caller of {driver.endpoint_of(asked.vm)} is {asked.vm}."
 
 
-FORMS: Mapping[str, Callable[[Driver, Form], str]] = {
+FORMS: Mapping[str, Callable[[Driver, Fields], str]] = {
     "/play": play,
     "/step": step,
     "/advance": advance,
@@ -118,16 +112,16 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(name for part in text.split(",") if (name := part.strip()))
 
 
-def _names(form: Form) -> tuple[str, ...]:
+def _names(form: Fields) -> tuple[str, ...]:
     return names(form.get("resources", ""))
 
 
-def _given(form: Form, *fields: str) -> dict[str, object]:
+def _given(form: Fields, *fields: str) -> dict[str, object]:
     """What was left empty was not given."""
     return {name: text for name in fields if (text := form.get(name, "").strip())}
 
 
-def _number(form: Form, field: str) -> dict[str, object]:
+def _number(form: Fields, field: str) -> dict[str, object]:
     text = form.get(field, "").strip()
     if not text:
         return {}
@@ -135,13 +129,3 @@ def _number(form: Form, field: str) -> dict[str, object]:
         return {field: int(text)}
     except ValueError:
         raise errors.RefusedError(f"{field.replace('_', ' ')} is a whole number, not {text[:80]!r}") from None
-
-
-def _asked(model: type[M], values: Mapping[str, Any]) -> M:
-    """What the API would take in the same words."""
-    try:
-        return model.model_validate(dict(values))
-    except ValidationError as error:
-        raise errors.RefusedError(
-            sentence([{**each, "loc": ("form", *each["loc"])} for each in error.errors()])
-        ) from None

@@ -5,10 +5,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from urllib.parse import parse_qsl, quote, unquote, urlencode
+from urllib.parse import urlencode
 
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import ImmutableMultiDict
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route, Router
@@ -18,19 +17,16 @@ from notbefore.control import answers, guarding
 from notbefore.core import errors
 from notbefore.emulator.control.driver import Driver
 from notbefore.emulator.portal import live, page
-from notbefore.emulator.portal.acting import FORMS, Form
+from notbefore.emulator.portal.acting import FORMS
 from notbefore.emulator.portal.page import Choice
 from notbefore.logs import log
-from notbefore.portal import forgery
+from notbefore.portal import cookies, forgery, forms
 from notbefore.portal.assets import PLACE, Assets
+from notbefore.portal.forms import Fields
 from notbefore.portal.heading import HEADERS
 from notbefore.portal.rendering import Rendering
 
 HOME = "/"
-LARGEST_FORM = 256 * 1024
-MOST_FIELDS = 100
-SAID_SECONDS = 60
-LONGEST_SAID = 1000
 CHOSEN = {"scenario": 200, "resources": 2000, "vm": 100, "api-version": 20}
 """What the page's address may say, and how long each may be."""
 
@@ -95,8 +91,8 @@ class Pages:
 
     async def _show(self, request: Request) -> Response:
         answer = await run_in_threadpool(self._page, request)
-        if request.cookies.get(_cookie(request)):
-            answer.delete_cookie(_cookie(request), httponly=True, samesite="strict")
+        if cookies.said(request):
+            cookies.forget(answer, cookies.name("said", request))
         return answer
 
     async def _act(self, request: Request) -> Response:
@@ -104,25 +100,15 @@ class Pages:
         if request.method != "POST":
             # Somebody has asked again for the page that refused a form.
             return RedirectResponse(f"{HOME}{query}", 303)
-        form = await self._form(request)
+        _, form = await forms.read(request)
         forgery.require_own(request.headers, form.get("form_token", ""), self._form_token)
         try:
             said = await run_in_threadpool(FORMS[request.url.path], self._driver, form)
         except (errors.RefusedError, errors.NotFoundError, errors.ConflictError) as error:
             return await run_in_threadpool(self._page, request, form, error)
         answer = RedirectResponse(f"{HOME}{query}", 303)
-        answer.set_cookie(
-            _cookie(request), quote(said[:LONGEST_SAID]), max_age=SAID_SECONDS, httponly=True, samesite="strict"
-        )
+        cookies.say(answer, cookies.name("said", request), said)
         return answer
-
-    async def _form(self, request: Request) -> Form:
-        body = await guarding.read(request.scope["headers"], request.receive, LARGEST_FORM)
-        try:
-            fields = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS)
-        except ValueError:
-            raise errors.RefusedError("the form cannot be read: send it from the emulator's page") from None
-        return ImmutableMultiDict(fields)
 
     async def _file(self, request: Request) -> Response:
         assets = self._rendering.assets
@@ -137,7 +123,7 @@ class Pages:
         await answer(scope, receive, send)
 
     def _page(
-        self, request: Request, form: Form | None = None, refusal: errors.NotbeforeError | None = None
+        self, request: Request, form: Fields | None = None, refusal: errors.NotbeforeError | None = None
     ) -> Response:
         emulator, chosen = self._driver.emulator, request.query_params
         given = form or chosen
@@ -152,7 +138,7 @@ class Pages:
             now=emulator.clock.now() - emulator.clock.ahead,
             at=HOME,
             form_token=self._form_token,
-            said=unquote(request.cookies.get(_cookie(request), "")),
+            said=cookies.said(request),
             query=_query(request),
         )
         context = page.shown(self._driver, choice)
@@ -175,8 +161,3 @@ class Pages:
 def _query(request: Request) -> str:
     found = {name: text for name in CHOSEN if (text := request.query_params.get(name, "")[: CHOSEN[name]])}
     return f"?{urlencode(found)}" if found else ""
-
-
-def _cookie(request: Request) -> str:
-    """Cookies know no ports, but several of us may run on one machine."""
-    return f"notbefore-said-{request.url.port or request.url.scheme}"

@@ -6,8 +6,8 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from notbefore.core import errors
-from notbefore.portal import forgery
-from notbefore.portal.gate import Gate, cookie
+from notbefore.portal import cookies, forgery, forms
+from notbefore.portal.gate import Gate
 from notbefore.portal.once import Once
 from notbefore.portal.visiting import local
 from notbefore.service import sessions
@@ -51,7 +51,7 @@ class SigningIn:
         return self._kept(self._onward("/"), request, secret)
 
     async def _sign_in(self, request: Request) -> Response:
-        _, form = await self._gate.form(request)
+        _, form = await forms.read(request)
         forgery.require_same_origin(request.headers)
         bearer = form.get("token", "").strip()
         try:
@@ -61,12 +61,12 @@ class SigningIn:
         return self._kept(RedirectResponse(local(form.get("next", "/")), 303), request, secret)
 
     async def _sign_out(self, request: Request) -> Response:
-        _, form = await self._gate.form(request)
+        _, form = await forms.read(request)
         secret = self._gate.secret(request)
         forgery.require_own(request.headers, form.get("form_token", ""), forgery.token_of(secret))
         await run_in_threadpool(sessions.end, self._gate.house.service, secret, _origin(request))
         answer = RedirectResponse("/sign-in", 303)
-        answer.delete_cookie(cookie("session", request), httponly=True, samesite="strict")
+        answer.delete_cookie(cookies.name("session", request), httponly=True, samesite="strict")
         return answer
 
     async def _is_known(self, request: Request) -> bool:
@@ -87,7 +87,7 @@ class SigningIn:
 
     def _kept(self, answer: Response, request: Request, secret: str) -> Response:
         answer.set_cookie(
-            cookie("session", request),
+            cookies.name("session", request),
             secret,
             max_age=int(sessions.LASTS.total_seconds()),
             httponly=True,

@@ -44,9 +44,9 @@ def started(site: Portal) -> Iterator[str]:
     rollouts.roll(site.service, [])
 
 
-def begun(portal: Portal) -> str:
+def begun(portal: Portal, hosts: str = "host-*", **options: Any) -> str:
     """A rollout with its first host announced."""
-    made = rollouts.start(portal.service, OPERATOR, request(hosts="host-*"))
+    made = rollouts.start(portal.service, OPERATOR, request(hosts=hosts, **options))
     rollouts.roll(portal.service, [])
     return str(made["id"])
 
@@ -113,6 +113,18 @@ def test_windows_are_given_line_by_line(admin: Visitor) -> None:
     page = admin.get(plan_url(windows="daily 00:00-12:00 UTC\r\n\r\ndaily 12:00-24:00 UTC", notice_minutes="30"))
     assert "in 3 turns" in page.text
     assert "daily 12:00-24:00 UTC" in page.html
+
+
+def test_hosts_without_vms_come_to_nothing(admin: Visitor) -> None:
+    page = admin.get(plan_url(hosts="host-d"))
+    assert "Nothing would be done" in page.text
+    assert "Start this rollout" not in page.text
+
+
+def test_a_budget_that_cannot_be_met_is_told(portal: Portal) -> None:
+    fleet.set_group(portal.service, OPERATOR, "pool", {"min_available": 5})
+    refused = portal.visitor().get(plan_url(), status=409)
+    assert "the budget of group pool can never be met" in refused.text
 
 
 def test_many_hosts_are_drawn_turn_by_turn(tmp_path: Path) -> None:
@@ -245,18 +257,45 @@ def test_hosts_that_failed_have_another_try(portal: Portal) -> None:
     assert rollouts.show(site.service, started)["progress"]["failed"] == 0
 
 
+def test_a_red_gate_is_shown_with_what_it_said(site: Portal, admin: Visitor) -> None:
+    url = "https://shop.example.com/healthy"
+    made = rollouts.start(site.service, OPERATOR, request(hosts="host-a", gate=url))
+    (asked,) = rollouts.roll(site.service, [])
+    assert rollouts.roll(site.service, [rollouts.Answer(asked=asked, green=False, said="<b>closed</b>")]) == []
+    page = admin.get(f"/rollouts/{made['id']}")
+    assert f"The gate {url} is red since" in page.text
+    assert "<code>&lt;b&gt;closed&lt;/b&gt;</code>" in page.html
+    assert f"Turn 1 waits for its gate {url}" in page.text
+    assert "Nothing of it is announced or started just now." in page.text
+    rollouts.cancel(site.service, OPERATOR, made["id"])
+    rollouts.roll(site.service, [])
+
+
 # The list
 
 
-def test_the_list_has_the_live_ones_first_and_pages_the_rest(
-    site: Portal, admin: Visitor, started: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_list_has_the_live_ones_first(admin: Visitor, started: str) -> None:
     page = admin.get("/rollouts")
     live, _, ended = page.html.partition('id="ended"')
     assert f'id="rollout-{started}"' in live
     assert "It waits for approval by" in page.text
     assert "0 of 4 done, 1 under way, 1 skipped" in page.text
     assert started not in ended
+
+
+def test_those_that_are_over_are_paged_newest_first(portal: Portal, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [begun(portal, host) for host in ("host-a", "host-b", "host-c")]
+    for rollout in made:
+        rollouts.cancel(portal.service, OPERATOR, rollout)
+    rollouts.roll(portal.service, [])
+    monkeypatch.setattr(watching, "SHOWN", 2)
+    visitor, found, path = portal.visitor(), [], "/rollouts"
+    while path:
+        page = visitor.get(path).html
+        found.append(re.findall(r'<tr id="rollout-([^"]*)"', page))
+        path = "".join(re.findall(r'href="(/rollouts\?after=[^"]*)"', page))
+    assert found == [made[:0:-1], made[:1]]
+    assert "There are no older rollouts." in visitor.get(f"/rollouts?after={made[0]}").text
 
 
 def test_an_empty_list_says_what_to_do_next(portal: Portal) -> None:

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cache
 
 from notbefore.core import budgets, errors, turns, windows
 from notbefore.core.budgets import Rule, Standing
@@ -265,6 +266,7 @@ class _Prediction:
         return crowd
 
 
+@cache
 def expected(kind: Kind) -> timedelta:
     """How long an operation of a kind is taken to last."""
     return EXPECTED.get(kind, timedelta(seconds=max(kind.traits.duration, 0)))

@@ -30,8 +30,8 @@ class Bar:
     lane: str
     type: str
     """Its colour."""
-    label: str
-    """All of it in words."""
+    label: object
+    """All of it in words, as a text or what becomes one when it is written."""
     begin: datetime
     not_before: datetime | None = None
     start: datetime | None = None
@@ -178,10 +178,11 @@ def _part(left: float, right: float, look: str) -> Part:
 def _folded(scale: _Scale, name: str, href: str, bars: list[Bar]) -> Lane:
     """How many there are at each time, in steps of equal width; neighbours that look the same are one."""
     counts = [0] * BUCKETS
+    step = (scale.end - scale.begin) / BUCKETS
     for bar in bars:
-        first = int(scale.at(bar.begin) / 100 * BUCKETS)
-        last = int(scale.at(bar.end or scale.end) / 100 * BUCKETS)
-        for bucket in range(min(first, BUCKETS - 1), min(last, BUCKETS - 1) + 1):
+        first = max((bar.begin - scale.begin) // step, 0)
+        last = BUCKETS - 1 if bar.end is None else min((bar.end - scale.begin) // step, BUCKETS - 1)
+        for bucket in range(min(first, BUCKETS - 1), max(last, 0) + 1):
             counts[bucket] += 1
     most = max(counts)
     levels = [0 if count == 0 else 1 + (4 * count - 1) // most if most > 4 else count for count in counts]

@@ -1,6 +1,7 @@
 """The start page: what is about to happen, and why it waits."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -100,7 +101,7 @@ def _bar(event: Mapping[str, Any], now: datetime) -> Bar:
         id=event["id"],
         lane=_lane(event["scope"]),
         type=event["type"],
-        label=_label(event),
+        label=_Label(event),
         begin=event["created_at"],
         not_before=event["not_before"],
         start=start,
@@ -112,8 +113,15 @@ def _bar(event: Mapping[str, Any], now: datetime) -> Bar:
     )
 
 
-def _label(event: Mapping[str, Any]) -> str:
-    names = ", ".join(event["resources"][:3]) + (" and others" if len(event["resources"]) > 3 else "")
-    when = f"NotBefore {utc(event['not_before'])}" if event["status"] == Status.SCHEDULED else ""
-    since = f"since {utc(event['started_at'])}" if event["status"] == Status.STARTED and event["started_at"] else ""
-    return f"{event['type']} of {names}: {', '.join(part for part in (event['status'], when or since) if part)}"
+@dataclass(frozen=True, slots=True)
+class _Label:
+    """Made when it is written: of a large fleet most bars are folded into others."""
+
+    event: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        event = self.event
+        names = ", ".join(event["resources"][:3]) + (" and others" if len(event["resources"]) > 3 else "")
+        when = f"NotBefore {utc(event['not_before'])}" if event["status"] == Status.SCHEDULED else ""
+        since = f"since {utc(event['started_at'])}" if event["status"] == Status.STARTED and event["started_at"] else ""
+        return f"{event['type']} of {names}: {', '.join(part for part in (event['status'], when or since) if part)}"

@@ -3,7 +3,7 @@
 import pytest
 from tests.store.samples import session_of
 
-from notbefore.store import events, fleet, journal, loading, operations, overview
+from notbefore.store import events, fleet, journal, loading, operations, overview, places
 from notbefore.store.contract import Store
 from notbefore.store.session import Flavour, Query
 
@@ -58,6 +58,10 @@ OFTEN = {
     "what is in the way in scopes": (events.IN_THE_WAY_IN, "INDEX events_scope"),
     "what has started on hosts": (operations.STARTED_ON, "operations_host"),
     "events of operations, in order": (events.OF_IN_ORDER, "INDEX events_operation"),
+    "live events that name VMs of scopes": (places._NAMING, "INDEX events_scope"),
+    "live events on a host": (places._ON_HOST, "INDEX events_operation"),
+    "standalone VMs": (places._standalone(False), "vms_scope (scope>? AND scope<?)"),
+    "standalone VMs that are seen": (places._standalone(True), "vms_scope (scope>? AND scope<?)"),
     "a moment in the journal": (journal._FIRST_SINCE, "INTEGER PRIMARY KEY"),
 }
 

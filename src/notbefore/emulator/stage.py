@@ -104,6 +104,11 @@ class Stage:
         found = (*self._past.values(), *self._draft.world.events.values())
         return sorted(found, key=lambda event: (event.created_at, event.id))
 
+    @property
+    def recent(self) -> list[Event]:
+        """Those that are live or were not long ago, oldest first."""
+        return sorted(self._draft.world.events.values(), key=lambda event: (event.created_at, event.id))
+
     def event(self, event_id: str) -> Event:
         return self._past.get(event_id.upper()) or self._draft.event(event_id)
 

@@ -242,6 +242,19 @@ def test_what_did_not_go_as_written_is_noted(page: Page) -> None:
     assert "it is too late to cancel it" in page.get().text
 
 
+def test_a_button_that_is_pressed_twice_does_it_once(page: Page) -> None:
+    page.emulator.post("/pause")
+    fields = {"form_token": token(page), "form_key": "one", "kind": "reboot"}
+    assert [page.visitor.send("/announce", fields).status for _ in range(2)] == [303, 303]
+    assert len(statuses(page)) == 1
+    wrong = {**fields, "form_key": "two", "notice": "soon"}
+    assert [page.visitor.send("/announce", wrong).status for _ in range(2)] == [400, 400]
+    page.visitor.send("/announce", {**fields, "form_key": ""})
+    page.visitor.send("/announce", {**fields, "form_key": ""})
+    assert len(statuses(page)) == 3
+    assert "is Scheduled." in page.get().text
+
+
 def token(page: Page) -> str:
     found = HIDDEN.search(page.get().html)
     assert found is not None

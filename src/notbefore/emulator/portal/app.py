@@ -18,15 +18,17 @@ from notbefore.core import errors
 from notbefore.emulator.control.driver import Driver
 from notbefore.emulator.portal import live, page
 from notbefore.emulator.portal.acting import FORMS
+from notbefore.emulator.portal.deeds import Deeds
 from notbefore.emulator.portal.page import Choice
 from notbefore.logs import log
 from notbefore.portal import cookies, forgery, forms
 from notbefore.portal.assets import PLACE, Assets
 from notbefore.portal.forms import Fields
 from notbefore.portal.heading import HEADERS
-from notbefore.portal.rendering import Rendering
+from notbefore.portal.rendering import Rendering, form_key
 
 HOME = "/"
+LONGEST_KEY = 64
 CHOSEN = {"scenario": 200, "resources": 2000, "vm": 100, "api-version": 20}
 """What the page's address may say, and how long each may be."""
 
@@ -39,6 +41,8 @@ class Visit:
     now: datetime
     at: str
     form_token: str
+    form_key: str
+    """Of all forms of this look: whichever is sent, another look follows."""
     said: str
     query: str
     """The choices, for the forms to lead back to."""
@@ -51,6 +55,7 @@ class Pages:
         self._driver = driver
         self._rendering = Rendering(Assets(), "notbefore.emulator.portal", now=driver.emulator.clock.now)
         self._form_token = secrets.token_hex(16)
+        self._deeds = Deeds()
         self.live = live.Live(driver.emulator)
         self._router = Router(
             [
@@ -103,7 +108,8 @@ class Pages:
         _, form = await forms.read(request)
         forgery.require_own(request.headers, form.get("form_token", ""), self._form_token)
         try:
-            said = await run_in_threadpool(FORMS[request.url.path], self._driver, form)
+            do = partial(FORMS[request.url.path], self._driver, form)
+            said = await self._deeds.once(form.get("form_key", "")[:LONGEST_KEY], do)
         except (errors.RefusedError, errors.NotFoundError, errors.ConflictError) as error:
             return await run_in_threadpool(self._page, request, form, error)
         answer = RedirectResponse(f"{HOME}{query}", 303)
@@ -138,6 +144,7 @@ class Pages:
             now=emulator.clock.now() - emulator.clock.ahead,
             at=HOME,
             form_token=self._form_token,
+            form_key=form_key(),
             said=cookies.said(request),
             query=_query(request),
         )

@@ -25,6 +25,8 @@ from notbefore.emulator.scenarios.format import Scenario
 from notbefore.wire import versions
 
 REQUESTS = 50
+LOOKED_BACK = 5000
+"""Requests among which the last poll of a VM is looked for."""
 HAPPENINGS = 30
 FIRST = "reboot"
 """What is chosen before anybody has."""
@@ -169,7 +171,7 @@ def _readable(found: Foreseen) -> str:
 def _callers(emulator: Emulator) -> dict[str, Any]:
     requests = emulator.requests.all
     last: dict[str | None, Requested] = {}
-    for request in reversed(requests):
+    for request in requests[: -LOOKED_BACK - 1 : -1]:
         if request.is_poll:
             last.setdefault(request.vm, request)
     # By the machine's clock: the emulator's may have been moved meanwhile.

@@ -38,7 +38,7 @@ def draw(emulator: Emulator, now: datetime) -> Drawn:
     """Both over the same time. To be asked while nothing changes."""
     player, timing = emulator.player, emulator.timing
     plan = list(_plan(rehearsed(player.scenario), player.began, timing)) if player is not None else []
-    events = emulator.stage.events[-MOST_EVENTS:]
+    events = emulator.stage.recent[-MOST_EVENTS:]
     real = [bar for event in events for bar in _bars(emulator, event)]
     if not plan and not real:
         return Drawn(so_far=None, written=None)

@@ -1,0 +1,39 @@
+"""What forms have done is done once."""
+
+import asyncio
+
+import pytest
+
+from notbefore.core import errors
+from notbefore.emulator.portal import deeds
+from notbefore.emulator.portal.deeds import Deeds
+
+
+def test_the_oldest_are_forgotten() -> None:
+    done: list[str] = []
+
+    def do() -> str:
+        done.append("it")
+        return f"done {len(done)}"
+
+    async def press() -> None:
+        found = Deeds()
+        assert await asyncio.gather(*(found.once("a", do) for _ in range(3))) == ["done 1"] * 3
+        for number in range(deeds.MOST):
+            await found.once(str(number), do)
+        assert await found.once("a", do) == f"done {deeds.MOST + 2}"
+
+    asyncio.run(press())
+
+
+def test_a_refusal_is_told_each_time() -> None:
+    def refuse() -> str:
+        raise errors.RefusedError("no")
+
+    async def press() -> None:
+        found = Deeds()
+        for _ in range(2):
+            with pytest.raises(errors.RefusedError):
+                await found.once("a", refuse)
+
+    asyncio.run(press())

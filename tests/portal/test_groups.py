@@ -85,6 +85,7 @@ def test_a_refused_policy_shows_the_form_again_with_the_sentence(
     answer = unchanged.visitor().post("/groups/web/policy", {**POLICY, **fields}, on="/groups/web", status=400)
     assert said in answer.text[answer.text.index("Refused:") :][:300]
     assert re.search(r"<details[^>]* open", answer.html)
+    assert answer.html.count(" autofocus>") == 1
     for value in {**POLICY, **fields}.values():
         assert value in unescape(answer.html)
     assert policy(unchanged, "web") == before

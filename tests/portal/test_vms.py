@@ -140,6 +140,7 @@ def test_a_refused_policy_shows_the_form_again_with_the_sentence(
     refused = answer.text[answer.text.index("Refused:") :]
     assert said in refused[:300]
     assert re.search(r"<details[^>]* open", answer.html)
+    assert answer.html.count(" autofocus>") == 1
     for name, value in fields.items():
         if name != "listening":
             assert value in unescape(answer.html)

@@ -1,5 +1,6 @@
 """What the page is told while it is open."""
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -93,6 +94,18 @@ def test_the_line_of_now_moves_on_while_something_is_to_come() -> None:
     before = live.position(emulator)
     until(lambda: live.position(emulator) != before)
     emulator.stop()
+
+
+def test_a_page_that_is_told_nothing_knows_that_we_are_there() -> None:
+    emulator = Emulator(as_vm="web-0", virtual=True)
+
+    async def listen() -> list[bytes]:
+        told = live.Live(emulator, alive=0).told(live.position(emulator))
+        found = [await anext(told) for _ in range(3)]
+        await told.aclose()
+        return found
+
+    assert asyncio.run(listen()) == [b"retry: 1000\n\n", b": alive\n\n", b": alive\n\n"]
 
 
 def test_not_everybody_is_followed_at_a_time(shared: Driven) -> None:

@@ -8,12 +8,16 @@ from dataclasses import dataclass
 from html import unescape
 
 import pytest
+import structlog
 from tests.acceptance.running import ask
 from tests.emulator.driven import Driven, driven
 from tests.portal.running import HIDDEN, Answer, Visitor
 
+from notbefore.emulator.control.listening import Control
+from notbefore.emulator.emulator import Emulator
 from notbefore.emulator.faults import table
-from notbefore.emulator.scenarios import catalogue
+from notbefore.emulator.scenarios import catalogue, rehearsing
+from notbefore.settings import Address
 from notbefore.wire import versions
 
 RAW = re.compile(r'aria-label="The document as it is sent">(.*?)</pre>', re.DOTALL)
@@ -97,6 +101,44 @@ def test_a_scenario_that_runs_goes_on_by_the_clock(page: Page) -> None:
     assert "goes on" in page.send("/resume").text
     assert "All is reset" in page.send("/reset").text
     assert "Nothing is announced." in page.get().text
+
+
+@pytest.mark.parametrize("name", catalogue.names())
+def test_what_every_scenario_is_going_to_be(page: Page, name: str) -> None:
+    found = page.get(f"?scenario={name}")
+    rehearsal = rehearsing.rehearse(catalogue.load(name))
+    bars = sum(len(life.event.resources) for life in rehearsal.lives) + len(rehearsal.troubles)
+    assert found.html.count('<a id="bar-plan-') == bars
+    assert found.html.count("<h1>") == 1
+
+
+def test_steps_between_events(page: Page) -> None:
+    begun = page.send("/play?scenario=second-impact", scenario="second-impact", resources="", how="step")
+    assert "waits for 'update' to be started" in begun.text
+    assert "waits for its next step at" in page.send("/step?scenario=second-impact").text
+    after = page.send("/step?scenario=second-impact")
+    assert "Next: frozen is over, in 9 s" in after.text
+    assert "Next: the scenario goes on with its next step, in 1 min 51 s" in page.send("/step").text
+
+
+def test_resources_that_a_scenario_cannot_have(page: Page) -> None:
+    found = page.get("?scenario=rolling-update&resources=one")
+    assert "give 3 names, not 1" in found.text
+    assert 'value="one"' in found.html
+
+
+def test_a_defect_is_told() -> None:
+    emulator = Emulator(as_vm="web-0")
+    emulator.start()
+    control = Control(emulator, Address(host="127.0.0.1", port=0))
+    control.start()
+    emulator.stage.entries.append(None)  # type: ignore[arg-type]
+    with structlog.testing.capture_logs() as logs:
+        found = Visitor(control.address.port).get("/", status=500)
+    assert "This is a defect: the emulator's log says more." in found.text
+    assert [line["action"] for line in logs] == ["emulator.page_failed"]
+    control.stop()
+    emulator.stop()
 
 
 def test_events_by_hand_are_approved_and_cancelled_in_the_guests_place(page: Page) -> None:

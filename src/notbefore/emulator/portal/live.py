@@ -44,8 +44,10 @@ def _tick(emulator: Emulator) -> int:
 
 
 class Live:
-    def __init__(self, emulator: Emulator) -> None:
+    def __init__(self, emulator: Emulator, alive: float = ALIVE_SECONDS) -> None:
+        """`alive` is for how many seconds a page is told nothing at all."""
         self._emulator = emulator
+        self._alive = alive
         self._followed = 0
         self._ending = asyncio.Event()
 
@@ -68,7 +70,7 @@ class Live:
                 if now != before:
                     before, quiet = now, 0.0
                     yield b"id: %b\ndata: changed\n\n" % now.encode()
-                elif quiet >= ALIVE_SECONDS:
+                elif quiet >= self._alive:
                     quiet = 0.0
                     yield b": alive\n\n"
                 quiet += LOOK_SECONDS

@@ -1,5 +1,7 @@
 """What can be measured of any page: findings of axe-core, its width, what was sent for it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import resources
 from typing import Any
 
@@ -9,10 +11,14 @@ AXE = resources.files("axe_playwright_python").joinpath("axe.min.js").read_text(
 GRAVE = ("serious", "critical")
 
 
-def findings(page: Page) -> list[str]:
-    """Those of axe-core that keep somebody out."""
-    page.evaluate(AXE)
-    found = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")
+def findings(page: Page, *rules: str) -> list[str]:
+    """Of all rules, or of those that are named: whatever keeps somebody out."""
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(AXE)
+    options: dict[str, Any] = {"resultTypes": ["violations"]}
+    if rules:
+        options["runOnly"] = rules
+    found = page.evaluate("options => axe.run(document, options)", options)
     return [
         f"{violation['impact']} {violation['id']}: {node['html']} {node['failureSummary']}"
         for violation in found["violations"]
@@ -26,15 +32,13 @@ def width(page: Page) -> int:
     return int(page.evaluate("document.documentElement.scrollWidth"))
 
 
-class Transfer:
-    """Bytes over the network for what is opened next, as if nobody had been here before."""
-
-    def __init__(self, page: Page) -> None:
-        self.received = 0
-        self._devtools = page.context.new_cdp_session(page)
-        self._devtools.on("Network.loadingFinished", self._finished)
-        self._devtools.send("Network.enable")
-        self._devtools.send("Network.setCacheDisabled", {"cacheDisabled": True})
-
-    def _finished(self, told: dict[str, Any]) -> None:
-        self.received += int(told["encodedDataLength"])
+@contextmanager
+def counted(page: Page) -> Iterator[list[int]]:
+    """The bytes that come over the network for each thing, as if nobody had been here before."""
+    received: list[int] = []
+    devtools = page.context.new_cdp_session(page)
+    devtools.on("Network.loadingFinished", lambda told: received.append(int(told["encodedDataLength"])))
+    devtools.send("Network.enable")
+    devtools.send("Network.setCacheDisabled", {"cacheDisabled": True})
+    yield received
+    devtools.detach()

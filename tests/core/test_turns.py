@@ -35,6 +35,21 @@ def test_no_scope_has_two_update_domains_in_one_turn(site: RollingSite) -> None:
     assert all(len(found) == 1 for found in domains.values())
 
 
+@pytest.mark.parametrize(
+    ("found", "domains"),
+    [
+        ({"group:web": 1, "group:api": 0}, (0, 1)),
+        # Its update domain keeps a standalone VM apart from nobody.
+        ({"group:web": 1, "vm:db": 0}, (1,)),
+        ({"vm:db": 0, "vm:batch": 2}, (0, 2)),
+        ({}, ()),
+    ],
+)
+def test_update_domains_of_a_host(found: dict[str, int], domains: tuple[int, ...]) -> None:
+    parts = [turns.Part(scope=scope, update_domain=domain, vms=1) for scope, domain in found.items()]
+    assert turns.update_domains(parts) == domains
+
+
 def test_a_selector_that_finds_nobody() -> None:
     with pytest.raises(errors.NotFoundError, match="no host is called 'rack-"):
         turns.chosen_hosts(Request(kind=Kind.HOST_UPDATE, hosts="rack-*"), ["a", "b"])

@@ -139,7 +139,7 @@ def _shown(visit: Visit, error: errors.NotbeforeError | None = None) -> Response
 def _told(rollout: View) -> View:
     return {
         **rollout,
-        "title": f"{KINDS[rollout['kind']]} of {rollout['hosts']}",
+        "title": f"{KINDS[rollout['kind']]} of {', '.join(rollout['hosts'].replace(',', ' ').split())}",
         "meter": progress.meter(rollout["progress"]),
         "stops": sum(rollout["progress"].values()),
     }

@@ -118,7 +118,8 @@ def test_whoever_has_some_scopes_sees_those_alone(unchanged: Portal) -> None:
     for visitor in (tenant, viewer):
         assert "/groups/web/policy" not in visitor.get("/groups/web").html
         visitor.post("/groups/web/policy", POLICY, status=403)
-    for place in ("/groups/pool", "/groups/nobody", "/groups/a%20b", "/groups/%00"):
+    for place in ("/groups/pool", "/groups/nobody", "/groups/a%20b", "/groups/%00", "/groups/a%20b/policy"):
         assert "There is no such group" in tenant.get(place, 404).text
     assert "There is no group 'pool'." in tenant.get("/groups/pool", 404).text
+    unchanged.visitor().post("/groups/nobody/policy", POLICY, on="/groups/web", status=404)
     assert viewer.get("/groups/web/policy", 303).location == "/groups/web#policy"

@@ -39,7 +39,7 @@ class EmulatedClock:
     def ahead(self) -> timedelta:
         """Of the machine's; negative: behind, as one that was paused."""
         with self._lock:
-            return self._now() - self._system.now()
+            return self._ahead if self._stands_at is None else self._stands_at - self._system.now()
 
     def pause(self) -> None:
         """It stands still from now on."""

@@ -36,7 +36,7 @@ class Page:
     def send(self, path: str, status: int = 303, **fields: object) -> Answer:
         """And the page that it leads to, or that refuses it."""
         found = self.visitor.post(path, fields, status=status)
-        return self.visitor.get(found.location) if status == 303 else found
+        return self.visitor.get(found.location.partition("#")[0]) if status == 303 else found
 
 
 @pytest.fixture(scope="module")
@@ -176,6 +176,26 @@ def test_what_is_filled_in_wrongly_is_told_and_kept(
     assert kept in refused.html
     # A page that follows what happens asks for itself again.
     assert page.visitor.get(path, status=303).location == "/"
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "pressed"),
+    [
+        ("/pause?vm=web-0", {}, "/?vm=web-0#go"),
+        ("/resume", {}, "/#go"),
+        ("/advance", {"by": "5m"}, "/#advance-5m"),
+        ("/advance", {"by": "5 m"}, "/"),
+        ("/fault-on", {"name": "latency"}, "/#switch-latency"),
+        ("/fault-off", {"name": "latency"}, "/#switch-latency"),
+        ("/reset", {}, "/"),
+    ],
+)
+def test_whoever_presses_a_button_is_led_back_to_it(
+    page: Page, path: str, fields: dict[str, object], pressed: str
+) -> None:
+    assert page.visitor.post(path, fields).location == pressed
+    found = pressed.partition("#")[2]
+    assert not found or page.get().html.count(f'<button id="{found}"') == 1
 
 
 def test_what_is_not_there_is_refused(page: Page) -> None:

@@ -45,6 +45,20 @@ def test_a_scenario_is_stepped_through_while_a_guest_acts(browsing: Browsing, em
     expect(events.get_by_text("Reboot of web-0 is gone")).to_be_visible()
 
 
+def test_by_the_keyboard(browsing: Browsing, emulator: Driven) -> None:
+    emulator.post("/pause")
+    emulator.post("/play", scenario="rolling-update")
+    page = browsing.page(emulator.control)
+    page.goto("/")
+    page.get_by_role("button", name="Step", exact=True).focus()
+    for _ in range(6):
+        expect(page.get_by_role("button", name="Step", exact=True)).to_be_focused()
+        with page.expect_navigation():
+            page.keyboard.press("Enter")
+    expect(page.get_by_text("Rolling update: all is played")).to_be_visible()
+    expect(page.get_by_role("heading", name="As it goes")).to_be_in_viewport()
+
+
 def test_without_scripts(browsing: Browsing, emulator: Driven) -> None:
     page = browsing.page(emulator.control, java_script_enabled=False)
     page.goto("/?scenario=two-events")

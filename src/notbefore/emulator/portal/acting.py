@@ -102,6 +102,23 @@ FORMS: Mapping[str, Callable[[Driver, Fields], str]] = {
 }
 
 
+PRESSED: Mapping[str, Callable[[Fields], str]] = {
+    "/step": lambda _: "step",
+    "/advance": lambda form: f"advance-{form.get('by', '')}",
+    "/pause": lambda _: "go",
+    "/resume": lambda _: "go",
+    "/fault-on": lambda form: f"switch-{form.get('name', '')}",
+    "/fault-off": lambda form: f"switch-{form.get('name', '')}",
+}
+"""Which button was pressed, by its id: whoever uses the keyboard goes on from there."""
+
+
+def pressed(path: str, form: Fields) -> str:
+    """As the end of an address."""
+    found = PRESSED[path](form) if path in PRESSED else ""
+    return f"#{found}" if found and found.replace("-", "").isalnum() and found.isascii() else ""
+
+
 def scenario(driver: Driver, name: str, resources: tuple[str, ...]) -> Scenario:
     """One to look at before it is played."""
     found = driver.own.get(name) or catalogue.load(name)

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from notbefore.control import answers, guarding
 from notbefore.core import errors
 from notbefore.emulator.control.driver import Driver
-from notbefore.emulator.portal import live, page
+from notbefore.emulator.portal import acting, live, page
 from notbefore.emulator.portal.acting import FORMS
 from notbefore.emulator.portal.deeds import Deeds
 from notbefore.emulator.portal.page import Choice
@@ -112,7 +112,7 @@ class Pages:
             said = await self._deeds.once(form.get("form_key", "")[:LONGEST_KEY], do)
         except (errors.RefusedError, errors.NotFoundError, errors.ConflictError) as error:
             return await run_in_threadpool(self._page, request, form, error)
-        answer = RedirectResponse(f"{HOME}{query}", 303)
+        answer = RedirectResponse(f"{HOME}{query}{acting.pressed(request.url.path, form)}", 303)
         cookies.say(answer, cookies.name("said", request), said)
         return answer
 

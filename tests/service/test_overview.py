@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.service import whole
 from tests.service.rig import START, Rig
 from tests.service.rolling import Failing, Rolling
 
@@ -16,6 +17,7 @@ from notbefore.core.roles import Access
 from notbefore.core.timing import Timing
 from notbefore.service import fleet, maintenance, overview, queries
 from notbefore.service.calls import Call, View
+from notbefore.store import loading
 from notbefore.store.contract import Store
 
 DAY = timedelta(days=1)
@@ -31,7 +33,7 @@ def now(rig: Rig, access: Access = ALL, **asked: Any) -> View:
 
 
 @pytest.mark.parametrize("seed", [2, 5, 8])
-def test_the_same_as_one_by_one(sqlite_store: Store, seed: int) -> None:
+def test_the_same_as_one_by_one(sqlite_store: Store, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(seed)
     rig = Rolling(sqlite_store, driver=Failing(Timing())).settle(_fleet(chance))
     kinds: set[str] = set()
@@ -41,6 +43,9 @@ def test_the_same_as_one_by_one(sqlite_store: Store, seed: int) -> None:
             found = now(rig, access)
             _require_same(rig, found, access)
             kinds |= {facts["kind"] for item in found["listed"] for facts in item["why"]["waiting_for"]}
+            with monkeypatch.context() as patched:
+                patched.setattr(loading, "load_to_explain", whole.load)
+                assert now(rig, access) == found
     assert {"approval"} < kinds
 
 
@@ -130,6 +135,14 @@ def test_a_bar_from_its_appearance_to_its_end(rig: Rig) -> None:
     assert (canceled["started_at"], canceled["ended_at"]) == (None, START)
     rig.clock.advance(days=1)
     assert now(rig)["bars"] == []
+
+
+def test_a_deletion_waits_for_an_earlier_one(rig: Rig) -> None:
+    for name in ("pool_0", "pool_1"):
+        rig.schedule(Kind.DELETION, name)
+        rig.clock.advance(seconds=5)
+    first, second = ([facts["kind"] for facts in item["why"]["waiting_for"]] for item in now(rig)["listed"])
+    assert (first, second) == (["approval"], ["approval", "earlier-deletion"])
 
 
 def test_pages_and_how_much_is_drawn(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,16 +4,15 @@ elsewhere only what the same groups are told."""
 from typing import Any
 
 import pytest
+from tests.service import whole
 from tests.service.rig import OPERATOR, Rig
 from tests.service.rolling import Rolling
 
-from notbefore.core.draft import World
 from notbefore.core.operations import Kind
 from notbefore.service import fleet, queries
 from notbefore.service.targeting import FEW
 from notbefore.store import loading
 from notbefore.store.contract import Store
-from notbefore.store.session import Session
 
 HOSTS = [f"h{number:02}" for number in range(FEW + 1)]
 LAST = f"g-{FEW}"
@@ -114,13 +113,6 @@ def test_what_others_are_told_elsewhere_explains_nothing(
         return told + [queries.explain_event(rig.service, event["id"]) for each in live for event in each["events"]]
 
     briefly = explained()
-    monkeypatch.setattr(loading, "load_to_explain", _load_everything)
+    monkeypatch.setattr(loading, "load_to_explain", whole.load)
     assert explained() == briefly
     assert any(facts["kind"] == "update-domain" for each in briefly for facts in each["waiting_for"])
-
-
-def _load_everything(session: Session, named: Any, told: Any) -> World:
-    world = loading.load_fleet(session)
-    for event in sorted(world.events.values(), key=lambda event: event.scope):
-        world.events[event.id] = world.events.pop(event.id)
-    return world

@@ -1,5 +1,6 @@
 """The timeline's geometry: nothing outside, nothing lost, folded where it would be too much."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from hypothesis import given
@@ -48,6 +49,19 @@ def test_what_never_started_is_gone() -> None:
 def test_what_takes_a_moment_is_seen() -> None:
     [lane] = drawn(bar(begin=0, start=0.001, end=0.002)).lanes
     assert all(part.width >= picture.LEAST_WIDTH for part in lane.shapes[0].parts)
+
+
+def test_what_is_over_ends_before_now() -> None:
+    [lane] = drawn(bar(begin=-0.003, start=-0.002, end=-0.001)).lanes
+    last = lane.shapes[0].parts[-1]
+    assert last.x + last.width <= 50
+    [early] = drawn(bar(begin=0, start=0, end=0.001)).lanes
+    assert early.shapes[0].parts[0].x == 50
+
+
+def test_a_tick_is_on_its_bar() -> None:
+    started_early = replace(bar(begin=-1, start=0, end=1), not_before=NOW + 9 * HOUR)
+    assert drawn(started_early).lanes[0].shapes[0].tick is None
 
 
 def test_bars_that_overlap_have_rows_of_their_own() -> None:

@@ -1,7 +1,7 @@
 """The timeline: bars in lanes over a scale of time, as numbers that a template only has to write down. Pure."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 MOST_LANES = 16
@@ -135,31 +135,43 @@ def draw(
         end=end,
         now=scale.at(now) if now is not None and begin <= now <= end else None,
         marks=_marks(scale),
-        lanes=[_lane(scale, name, href(name), lanes[name], unfolded=name in unfolded) for name in shown],
+        lanes=[_lane(scale, name, href(name), lanes[name], now, unfolded=name in unfolded) for name in shown],
         others=_folded(scale, "", "", others) if others else None,
         others_count=len(rest),
     )
 
 
-def _lane(scale: _Scale, name: str, href: str, bars: list[Bar], *, unfolded: bool) -> Lane:
+def _lane(scale: _Scale, name: str, href: str, bars: list[Bar], now: datetime | None, *, unfolded: bool) -> Lane:
     if len(bars) > (MOST_UNFOLDED if unfolded else MOST_BARS):
         return _folded(scale, name, href, bars)
     rows: list[float] = []
     shapes = []
     for bar in sorted(bars, key=lambda bar: (bar.begin, bar.id)):
-        parts = _parts(scale, bar)
-        row = next((row for row, edge in enumerate(rows) if edge + GAP <= parts[0].x), len(rows))
+        parts = _parts(scale, bar, now)
+        edge = parts[-1].x + parts[-1].width
+        row = next((row for row, last in enumerate(rows) if last + GAP <= parts[0].x), len(rows))
         if row == len(rows):
             rows.append(0.0)
-        rows[row] = parts[-1].x + parts[-1].width
-        tick = scale.at(bar.not_before) if bar.not_before and scale.begin <= bar.not_before <= scale.end else None
-        shapes.append(Shape(bar=bar, row=row, parts=parts, tick=tick))
+        rows[row] = edge
+        # Of what started early NotBefore is beyond the bar, and says nothing any more.
+        tick = scale.at(bar.not_before) if bar.not_before else -1.0
+        shapes.append(Shape(bar=bar, row=row, parts=parts, tick=tick if parts[0].x < tick <= edge else None))
     if len(rows) > MOST_ROWS and not unfolded:
         return _folded(scale, name, href, bars)
     return Lane(name=name, href=href, count=len(bars), rows=len(rows), shapes=shapes, unfolded=unfolded)
 
 
-def _parts(scale: _Scale, bar: Bar) -> tuple[Part, ...]:
+def _parts(scale: _Scale, bar: Bar, now: datetime | None) -> tuple[Part, ...]:
+    parts = _stretched(scale, bar)
+    if bar.end is None or now is None or bar.end > now:
+        return parts
+    # What is over does not reach beyond its end, be it stretched: it would seem to be still to come.
+    beyond = min(max(parts[-1].x + parts[-1].width - scale.at(bar.end), 0.0), parts[0].x)
+    return tuple(replace(part, x=round(part.x - beyond, 2)) for part in parts)
+
+
+def _stretched(scale: _Scale, bar: Bar) -> tuple[Part, ...]:
+    """Wide enough to be seen."""
     end = scale.end if bar.end is None else bar.end
     if bar.start is None:
         return (_part(scale.at(bar.begin), scale.at(end), "gone"),)

@@ -86,7 +86,8 @@ def test_every_answer_is_guarded(unchanged: Portal) -> None:
 
 def test_the_api_is_still_there(unchanged: Portal) -> None:
     visitor = Visitor(unchanged.port)
-    assert visitor.ask("GET", "/healthz").status == 200
+    for accept in ("*/*", "text/html"):
+        assert visitor.ask("GET", "/healthz", headers={"Accept": accept}).status == 200
     assert visitor.ask("GET", "/v1/vms").status == 401
     assert visitor.ask("GET", "/v1/nothing", headers={"Accept": "text/html"}).status == 401
     assert visitor.ask("GET", "/nothing").headers["content-type"] == "application/json"

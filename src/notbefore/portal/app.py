@@ -7,10 +7,10 @@ from functools import partial
 from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route, Router
+from starlette.routing import BaseRoute, Match, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from notbefore.control.tail import Tail
+from notbefore.control.routing import PREFIX
 from notbefore.core import errors
 from notbefore.core.roles import Need
 from notbefore.portal.assets import PLACE, Assets
@@ -68,17 +68,12 @@ def beside(
     house = House(
         service=service, rendering=rendering, plans=api.state.plans, polled=polled, guests_at=guests_at or GUESTS_AT
     )
-    return create(house, api.state.tail, api, once)
-
-
-def create(house: House, tail: Tail, behind: ASGIApp, once: Once | None = None) -> ASGIApp:
-    """`behind` answers whatever is not a page."""
     gate = Gate(house)
     routes: list[BaseRoute] = [_route(gate, declared) for declared in DECLARED]
     routes += SigningIn(gate, once).routes
-    routes.append(Route("/live", Live(gate, tail).answer, methods=["GET"]))
-    routes.append(Route(PLACE + "/{version}/{name}", partial(_file, house.rendering.assets), methods=["GET"]))
-    return Router(routes, redirect_slashes=False, default=_Otherwise(gate, behind))
+    routes.append(Route("/live", Live(gate, api.state.tail).answer, methods=["GET"]))
+    routes.append(Route(PLACE + "/{version}/{name}", partial(_file, rendering.assets), methods=["GET"]))
+    return Router(routes, redirect_slashes=False, default=_Otherwise(gate, api))
 
 
 def _route(gate: Gate, declared: Declared) -> Route:
@@ -96,18 +91,22 @@ async def _file(assets: Assets, request: Request) -> Response:
 class _Otherwise:
     """Paths that no page has: the API's, and for people who mistyped one a page that says so."""
 
-    def __init__(self, gate: Gate, behind: ASGIApp) -> None:
+    def __init__(self, gate: Gate, api: FastAPI) -> None:
         self._gate = gate
-        self._behind = behind
+        self._api = api
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         by_person = scope["method"] == "GET" and "text/html" in request.headers.get("accept", "")
-        if not by_person or scope["path"].startswith("/v1"):
-            await self._behind(scope, receive, send)
-            return
-        answer = await self._gate.answered(request, _missing)
-        await answer(scope, receive, send)
+        if by_person and not scope["path"].startswith(PREFIX) and not self._is_known(scope):
+            answer = await self._gate.answered(request, _missing)
+            await answer(scope, receive, send)
+        else:
+            await self._api(scope, receive, send)
+
+    def _is_known(self, scope: Scope) -> bool:
+        # Matching writes into the scope, which the API is to have as it came.
+        return any(route.matches(dict(scope))[0] is not Match.NONE for route in self._api.routes)
 
 
 async def _missing(request: Request) -> Response:

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser
-from tests.acceptance.running import Server, serving
+from tests.acceptance.running import Server, serving, until
 from tests.portal.browser import chromium
 from tests.portal.browser.chromium import Browsing
-from tests.portal.browser.populated import populated
+from tests.portal.browser.populated import live_events, populated
 
 
 def pytest_runtest_setup() -> None:
@@ -30,10 +30,17 @@ def browsing(browser: Browser) -> Iterator[Browsing]:
     assert found.faults == []
 
 
+@pytest.fixture
+def demo(settled: Server) -> Iterator[Server]:
+    """The demo fleet, with nothing going on before the test and after it."""
+    yield settled
+    until(lambda: not live_events(settled), what=lambda: f"nothing is left going on: {live_events(settled)}")
+
+
 @pytest.fixture(scope="package")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """For tests that leave nothing going on: a restart has 90 seconds of notice, and takes two."""
-    with serving(tmp_path_factory.mktemp("demo"), "--demo", "--speed", "10") as server:
+def settled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A restart takes four seconds, so that a page which is slow today sees it too."""
+    with serving(tmp_path_factory.mktemp("demo"), "--demo", "--speed", "4") as server:
         yield server
 
 

@@ -10,14 +10,11 @@ import pytest
 from playwright.sync_api import Page, expect
 from tests.acceptance.running import HOST, Server
 from tests.portal.browser.chromium import Browsing
+from tests.portal.browser.populated import live_events
 from tests.portal.browser.visiting import visiting
 
 FORM = 'form[action="/act"][method=post]'
 DEED = "/act?kind=restart&name=db"
-
-
-def live(server: Server) -> list[str]:
-    return [event["id"] for event in server.get("/v1/events")["items"] if event["ended_at"] is None]
 
 
 @pytest.mark.parametrize("forge", ["field => field.value = field.value.replace(/./, 'z')", "field => field.remove()"])
@@ -29,7 +26,7 @@ def test_a_form_without_the_right_token_is_refused(browsing: Browsing, demo: Ser
         page.get_by_role("button", name="Restart db").click()
     assert sent.value.status == 403
     expect(page.get_by_role("main")).to_contain_text("not sent from a page of this console")
-    assert live(demo) == []
+    assert live_events(demo) == []
 
 
 # Another port of the same host is the same site: the cookie comes along, and the form even has the right token.
@@ -48,7 +45,7 @@ def test_a_form_of_another_origin_is_refused(browsing: Browsing, demo: Server, h
         assert sent.value.status in (401, 403)
         cookie = sent.value.request.header_value("cookie")
         assert bool(cookie) == (host == HOST)
-    assert live(demo) == []
+    assert live_events(demo) == []
     _is_signed_in(page)
 
 

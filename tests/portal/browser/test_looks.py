@@ -8,6 +8,7 @@ from playwright.sync_api import Page, ViewportSize, expect
 from tests.acceptance.running import Server
 from tests.portal.browser import looking
 from tests.portal.browser.chromium import WIDE, Browsing
+from tests.portal.browser.populated import live_events
 from tests.portal.browser.visiting import visiting
 
 PICTURES = Path(__file__).parents[3] / "screenshots"
@@ -18,13 +19,11 @@ MOST = 100 * 1024
 
 def pages(server: Server) -> Mapping[str, str]:
     """Each under the name of its pictures."""
-    live = [each["id"] for each in server.get("/v1/events")["items"] if each["ended_at"] is None]
+    live = live_events(server)
     found = {
         "now": "/",
-        "now-7d": "/?span=7d",
         "fleet": "/fleet",
         "fleet-by-group": "/fleet?by=group",
-        "fleet-search": "/fleet?q=web",
         "vm": "/vms/web-0",
         "vm-alone": "/vms/db",
         "host": "/hosts/host-a",

@@ -11,7 +11,7 @@ from tests.portal.browser.chromium import Browsing
 def test_a_newcomer_restarts_web_0_understands_why_it_waits_and_sees_it_done(
     browsing: Browsing, tmp_path: Path
 ) -> None:
-    with serving(tmp_path, "--demo", "--speed", "5") as server:
+    with serving(tmp_path, "--demo", "--speed", "4") as server:
         printed = re.search(r"^  (http://\S+)$", server.output, re.MULTILINE)
         assert printed is not None
         page = browsing.page(server.operators)

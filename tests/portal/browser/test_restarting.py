@@ -1,7 +1,9 @@
 """A restart through the pages, from the announcement to its end, seen live on the start page."""
 
+from pathlib import Path
+
 from playwright.sync_api import Page, expect
-from tests.acceptance.running import Server
+from tests.acceptance.running import Server, serving
 from tests.portal.browser.chromium import Browsing
 from tests.portal.browser.populated import approve
 from tests.portal.browser.visiting import restart, visiting
@@ -65,3 +67,17 @@ def test_the_page_of_an_event_tells_its_whole_life_as_it_goes_on(browsing: Brows
     expect(state).to_contain_text("It is over: done")
     expect(page.locator("#approvals")).to_contain_text("approved by its guest db")
     assert page.url == f"http://{demo.operators}/events/{event}"
+
+
+def test_a_page_says_when_it_is_not_live_and_catches_up_afterwards(browsing: Browsing, tmp_path: Path) -> None:
+    with serving(tmp_path, "--demo") as server:
+        page = visiting(browsing, server)
+        page.goto("/")
+        connection = page.locator("#connection")
+        expect(connection).to_have_text("live")
+        server.kill()
+        expect(connection).to_contain_text("not live")
+        server.start()
+        server.schedule("restart", "db")
+        expect(page.get_by_role("link", name="Reboot of db").first).to_be_visible()
+        expect(connection).to_have_text("live")

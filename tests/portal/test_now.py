@@ -88,10 +88,10 @@ def test_one_scope_alone(portal: Portal) -> None:
 
 
 def test_a_lane_folds_and_unfolds(portal: Portal) -> None:
-    for name in ("pool_0", "pool_1", "pool_2", "pool_3", "pool_4"):
-        restart(portal, name)
+    restart(portal, "pool_0", "pool_1", "pool_2", "pool_3", "pool_4")
+    maintenance.schedule(portal.service, calls.SYSTEM, kind=Kind.HOST_UPDATE, names=["host-a", "host-b"])
     visitor = portal.visitor()
     assert 'href="/?unfold=pool">unfold' in visitor.get("/").html
     unfolded = visitor.get("/?span=1h&unfold=pool").html
-    assert unfolded.count('class="bar"') == 5
+    assert unfolded.count('class="bar"') == 7 + 3
     assert 'href="/?span=1h">fold' in unfolded

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 MOST_LANES = 16
 """Drawn one by one; the others are folded into one."""
-MOST_ROWS = 4
+MOST_ROWS = 6
 """Of a lane, unless it is unfolded."""
 MOST_BARS = 40
 MOST_UNFOLDED = 400

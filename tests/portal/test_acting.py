@@ -15,6 +15,7 @@ from notbefore.core.membership import VmSpec
 from notbefore.core.operations import TRAITS, Kind
 from notbefore.core.roles import TENANTS_KINDS, Need
 from notbefore.core.timing import Timing
+from notbefore.portal import deeds
 from notbefore.portal.outlook import MOST_EVENTS, MOST_OPERATIONS
 from notbefore.portal.pages import acting
 from notbefore.service import fleet, queries
@@ -58,7 +59,7 @@ def confirm(visitor: Visitor, status: int = 303, reason: str = "", **fields: str
 
 def test_somebody_comes_to_choose(unchanged: Portal) -> None:
     page = unchanged.visitor().get("/act")
-    assert OFFERED.findall(page.html) == [str(kind) for kind in acting.DEEDS] == [str(kind) for kind in Kind]
+    assert OFFERED.findall(page.html) == [str(kind) for kind in deeds.DEEDS] == [str(kind) for kind in Kind]
     assert "Nothing is chosen yet." in page.text
     assert not CONFIRM.search(page.html)
     assert {"web-0", "db", "host-a"} <= set(SUGGESTED.findall(page.html))
@@ -107,7 +108,7 @@ def test_each_kind_says_what_comes_of_it_and_can_be_confirmed(portal: Portal, ki
     events = [event["id"] for event in made["events"]]
     assert answer.location == (f"/events/{events[0]}" if len(events) == 1 else "/")
     then = visitor.get("/").text
-    verb = acting.DEEDS[kind].verb
+    verb = deeds.DEEDS[kind].verb
     if started:
         assert f"{verb} {name}: it has started. Nobody is waited for." in then
     else:
@@ -278,7 +279,7 @@ def test_much_at_once_is_told_in_short(portal: Portal) -> None:
 
 
 def test_every_kind_has_its_words() -> None:
-    assert set(acting.DEEDS) == set(TRAITS)
-    assert all(deed.verb and deed.meaning and deed.then.endswith(".") for deed in acting.DEEDS.values())
+    assert set(deeds.DEEDS) == set(TRAITS)
+    assert all(deed.verb and deed.meaning and deed.then.endswith(".") for deed in deeds.DEEDS.values())
     lost = {kind for kind in Kind if kind.traits.removes or not kind.traits.notice}
-    assert {kind for kind, deed in acting.DEEDS.items() if deed.warning} == lost
+    assert {kind for kind, deed in deeds.DEEDS.items() if deed.warning} == lost

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from notbefore.core import errors, roles
 from notbefore.core.fleet import NAME
 from notbefore.portal import wording
-from notbefore.portal.pages.acting import DEEDS, Deed
+from notbefore.portal.deeds import DEEDS, Deed
 from notbefore.portal.visiting import Visit
 from notbefore.service import history
 from notbefore.service.calls import View

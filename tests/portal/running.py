@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from html import unescape
 from http.cookies import SimpleCookie
 from pathlib import Path
+from ssl import SSLContext
 from urllib.parse import urlencode
 
 from tests.control.running import DEADLINE, serving
@@ -139,6 +140,7 @@ def running(
     heartbeat: float = HEARTBEAT_SECONDS,
     polled: app.Polled = lambda _: None,
     guests_at: str | None = None,
+    tls: SSLContext | None = None,
 ) -> Iterator[Portal]:
     """Nothing happens by itself: no ticker runs."""
     store = open_store(f"sqlite:///{directory / 'notbefore.db'}", migrate=True)
@@ -151,6 +153,6 @@ def running(
         demo.settle(service)
     tail, once = Tail(service, heartbeat=heartbeat), Once(token)
     served = app.beside(api.create(service, metrics, tail), service, once=once, polled=polled, guests_at=guests_at)
-    with serving(ControlServer(served, "127.0.0.1", 0, on_stop=tail.close)) as port:
+    with serving(ControlServer(served, "127.0.0.1", 0, on_stop=tail.close, tls=tls)) as port:
         yield Portal(service, port, token, once)
     store.close()

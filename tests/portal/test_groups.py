@@ -11,7 +11,7 @@ from notbefore.core.fleet import ScopeKind
 from notbefore.core.membership import VmSpec
 from notbefore.core.operations import Kind
 from notbefore.portal import subjects
-from notbefore.service import fleet, maintenance, queries
+from notbefore.service import concerning, fleet, maintenance, queries
 
 POLICY = {
     "listening": "auto",
@@ -46,6 +46,16 @@ def test_what_is_live_and_what_happened(portal: Portal) -> None:
     assert "Reboot of db" not in page.text
     assert '<input type="hidden" name="from" value="/groups/web">' in page.html
     assert "Reboot of web-1 was announced" in page.text
+
+
+def test_of_many_events_the_others_are_on_the_start_page(portal: Portal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(concerning, "MOST", 2)
+    maintenance.schedule(portal.service, OPERATOR, kind=Kind.RESTART, names=["web-0", "web-1", "web-2"])
+    visitor = portal.visitor()
+    page = visitor.get("/groups/web")
+    assert "There are more: these 2 are the most urgent. The start page has all." in page.text
+    assert '<a href="/?scope=group:web">The start page</a>' in page.html
+    assert visitor.get("/?scope=group:web").html.count('<li id="event-') == 3
 
 
 def test_the_policy_is_changed(portal: Portal) -> None:
@@ -118,7 +128,7 @@ def test_whoever_has_some_scopes_sees_those_alone(unchanged: Portal) -> None:
     for visitor in (tenant, viewer):
         assert "/groups/web/policy" not in visitor.get("/groups/web").html
         visitor.post("/groups/web/policy", POLICY, status=403)
-    for place in ("/groups/pool", "/groups/nobody", "/groups/a%20b", "/groups/%00", "/groups/a%20b/policy"):
+    for place in ("/groups/pool", "/groups/nobody", "/groups/a%20b", "/groups/a%20b/policy"):
         assert "There is no such group" in tenant.get(place, 404).text
     assert "There is no group 'pool'." in tenant.get("/groups/pool", 404).text
     unchanged.visitor().post("/groups/nobody/policy", POLICY, on="/groups/web", status=404)

@@ -109,9 +109,12 @@ def test_a_full_page_of_vms_ends_it_earlier(rig: Rig, monkeypatch: pytest.Monkey
     monkeypatch.setattr(grid, "MOST_VMS", 3)
     found = grid.by_host(rig.service)
     assert (list(told(found)), found["next"]) == (["host-a"], "host-a")
-    # One that is larger than a page is shown all the same.
-    found = grid.by_host(rig.service, after="host-a")
-    assert (list(told(found)), found["next"]) == (["host-b"], "host-b")
+    # Of one that is larger than a page, the first are shown, and the others counted.
+    for found in (grid.by_host(rig.service, after="host-a"), grid.by_group(rig.service)):
+        (row,) = found["rows"]
+        assert found["next"] in ("host-b", "group:pool")
+        assert (sum(len(cell["vms"]) for cell in row["cells"]), row["vms"] - row["left_out"]) == (3, 3)
+        assert row["left_out"] == {"host-b": 1, "pool": 2}[row["name"]]
 
 
 def test_a_crowded_cell_shows_what_is_urgent_and_counts_the_others(rig: Rig) -> None:

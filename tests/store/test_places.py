@@ -29,7 +29,7 @@ def full(store: Store) -> Store:
 
 def test_by_host_and_by_scope(full: Store) -> None:
     with full.read() as reader:
-        assert reader.places.on(["a", "b", "c"]) == [
+        assert reader.places.on(["a", "b", "c"], 9) == [
             ("Zed", "a", "vm:Zed", 0),
             ("a_1", "a", "vm:a_1", 0),
             ("db", "a", "vm:db", 0),
@@ -37,8 +37,10 @@ def test_by_host_and_by_scope(full: Store) -> None:
             ("webs", "a", "group:webs", 7),
             ("web-1", "b", "group:web", 1),
         ]
-        assert [place.vm for place in reader.places.on(["b"])] == ["web-1"]
-        assert [place.vm for place in reader.places.within(["group:web", "vm:db"])] == ["web-0", "web-1", "db"]
+        assert [place.vm for place in reader.places.on(["b"], 9)] == ["web-1"]
+        assert [place.vm for place in reader.places.on(["a", "b"], 2)] == ["Zed", "a_1"]
+        assert [place.vm for place in reader.places.within(["group:web", "vm:db"], 9)] == ["web-0", "web-1", "db"]
+        assert [place.vm for place in reader.places.within(["group:web", "vm:db"], 1)] == ["web-0"]
 
 
 @pytest.mark.parametrize(

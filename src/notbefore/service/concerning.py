@@ -13,14 +13,15 @@ MOST = 20
 
 def vm(service: Service, name: str, access: Access) -> View:
     with service.store.read() as reader:
+        # Of each kind one can wait for a VM, and one be under way: that is never more.
         found = reader.list_events(None, MOST + 1, live=True, vm=name, seen=access.scopes)
         return _explained(service, reader, _urgent(found), access)
 
 
 def group(service: Service, name: str, access: Access) -> View:
     with service.store.read() as reader:
-        found = reader.list_events(None, MOST + 1, live=True, scope=group_key(name), seen=access.scopes)
-        return _explained(service, reader, _urgent(found), access)
+        found = reader.overview.live(MOST + 1, scope=group_key(name), seen=access.scopes)
+        return _explained(service, reader, {life.id: life.operation for life in found}, access)
 
 
 def host(service: Service, name: str, access: Access) -> View:

@@ -22,7 +22,7 @@ ROWS = 25
 STANDALONE = 100
 """VMs without a group, of one page."""
 MOST_VMS = 3000
-"""Of one page: large hosts or groups make it shorter."""
+"""Of one page: large hosts or groups make it shorter; of one that is larger still, the first."""
 MOST_SHOWN = 12
 """In one cell; the others are counted."""
 MOST_DOMAINS = 20
@@ -36,6 +36,8 @@ class _Row:
     noun: str
     name: str
     facts: View = field(default_factory=dict)
+    members: int = 0
+    """All its VMs, also where more than a page can hold."""
     most_shown: int = MOST_SHOWN
     cells: dict[int, list[tuple[str, State]]] = field(default_factory=dict)
     """Names and states by update domain."""
@@ -47,11 +49,13 @@ class _Row:
         columns: dict[int, list[tuple[str, State]]] = {domain: [] for domain in domains}
         for domain, vms in sorted(self.cells.items()):
             columns[min(domain, domains[-1])] += vms
+        placed = sum(map(len, columns.values()))
         return {
             "noun": self.noun,
             "name": self.name,
             **self.facts,
-            "vms": sum(map(len, columns.values())),
+            "vms": max(self.members, placed),
+            "left_out": max(self.members - placed, 0),
             "cells": [_cell(vms, self.most_shown) for vms in columns.values()],
         }
 
@@ -61,9 +65,9 @@ def by_host(service: Service, *, after: str | None = None, rows: int = ROWS) -> 
     with service.store.read() as reader:
         found = reader.list_hosts(after, rows + 1)
         shown, more = _page(found, rows)
-        places = reader.places.on([host.name for host in shown])
+        places = reader.places.on([host.name for host, _ in shown], MOST_VMS)
         known = _states(service, reader, places)
-    made = [_Row("host", host.name, {"cordoned": host.cordoned}) for host in shown]
+    made = [_Row("host", host.name, {"cordoned": host.cordoned}, vms) for host, vms in shown]
     by_name = {row.name: row for row in made}
     for place in places:
         by_name[place.host].put(place, known[place.vm])
@@ -86,10 +90,10 @@ def by_group(
         if behind.startswith(GROUP_PREFIX):
             groups = reader.list_groups(behind.removeprefix(GROUP_PREFIX), rows + 1, seen)
             shown, more = _page(groups, rows)
-            made += [_Row("group", scope.name, {"kind": scope.kind.value}) for scope in shown]
-            further = shown[-1].key if more else None
+            made += [_Row("group", scope.name, {"kind": scope.kind.value}, vms) for scope, vms in shown]
+            further = shown[-1][0].key if more else None
             behind = STANDALONE_PREFIX
-        places = reader.places.within([GROUP_PREFIX + row.name for row in made])
+        places = reader.places.within([GROUP_PREFIX + row.name for row in made], MOST_VMS)
         by_key = {GROUP_PREFIX + row.name: row for row in made}
         if further is None:
             lone = reader.places.standalone(behind.removeprefix(STANDALONE_PREFIX), alone + 1, seen)
@@ -121,15 +125,15 @@ def _states(service: Service, reader: Reader, places: Collection[Place]) -> Mapp
     return {place.vm: states.state(named.get(place.vm), listening=listening[place.scope]) for place in places}
 
 
-def _page(found: list[tuple[T, int]], rows: int) -> tuple[list[T], bool]:
-    """As many as a page can hold, at least one; and whether there are more."""
-    shown: list[T] = []
+def _page(found: list[tuple[T, int]], rows: int) -> tuple[list[tuple[T, int]], bool]:
+    """As many as a page can hold, at least one, each with how many VMs it has; and whether there are more."""
+    shown: list[tuple[T, int]] = []
     vms = 0
     for thing, its in found[:rows]:
         vms += its
         if shown and vms > MOST_VMS:
             break
-        shown.append(thing)
+        shown.append((thing, its))
     return shown, len(shown) < len(found)
 
 

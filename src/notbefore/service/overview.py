@@ -7,7 +7,6 @@ from notbefore.core import approving, ending, planning
 from notbefore.core.draft import Draft
 from notbefore.core.operations import Status
 from notbefore.core.roles import Access, Need
-from notbefore.core.selecting import Selector
 from notbefore.service import queries, seeing, views
 from notbefore.service.calls import View
 from notbefore.service.context import Service, new_id
@@ -27,11 +26,10 @@ def now(
     the last first; their moments are not text. Those that ended have what live ones leave of `most`, and never less
     than a quarter of it; `more` says whether there are others.
     `listed` is a page of the live ones, the most urgent first, each with why it waits and what the caller may do; a
-    page beyond the last is the last. `position` is the journal's newest.
+    page beyond the last is the last.
     """
     seen = access.scopes
     with service.store.read() as reader:
-        last = reader.last_entry()
         overview = reader.overview
         counts = overview.counts(scope=scope, seen=seen)
         total = sum(counts.values())
@@ -45,10 +43,9 @@ def now(
     moment = service.clock.now()
     return {
         "now": moment,
-        "position": last[0] if last else 0,
         "counts": {str(status): counts.get(status, 0) for status in (Status.STARTED, Status.SCHEDULED)},
         "live": total,
-        "bars": [_bar(service, life, moment, seen) for life in (*live, *ended[:left])],
+        "bars": [_bar(service, life, moment) for life in (*live, *ended[:left])],
         "more": {"live": total > len(live), "ended": len(ended) > left},
         "listed": listed,
         "page": page,
@@ -56,7 +53,7 @@ def now(
     }
 
 
-def _bar(service: Service, life: Life, now: datetime, seen: Selector | None) -> View:
+def _bar(service: Service, life: Life, now: datetime) -> View:
     # An event that was cancelled alone never started, whatever became of its operation.
     started_at = None if life.status is Status.CANCELED else life.started_at
     expected_end = None
@@ -66,19 +63,15 @@ def _bar(service: Service, life: Life, now: datetime, seen: Selector | None) -> 
         )
     return {
         "id": life.id,
-        "operation": life.operation,
         "scope": life.scope,
         "resources": life.resources,
         "type": life.type,
-        "kind": life.kind,
         "status": life.status,
         "created_at": life.created_at,
         "not_before": life.not_before,
         "started_at": started_at,
         "ended_at": life.ended_at,
         "expected_end": expected_end,
-        "approved_by": life.approved_by if seen is None or not life.approved_by else seeing.author(life.approved_by),
-        "rollout": life.rollout if seen is None else None,
     }
 
 

@@ -28,20 +28,14 @@ class Life(NamedTuple):
     status: Status
     created_at: datetime
     not_before: datetime
-    approved_at: datetime | None
-    approved_by: str | None
-    implied: bool
     ended_at: datetime | None
     kind: Kind
-    host: str
     started_at: datetime | None
-    rollout: str | None
 
 
 _ROWS = select(
     *(_E.id, _E.operation, _E.scope, _E.resources, _E.type, _E.status, _E.created_at, _E.not_before),
-    *(_E.approved_at, _E.approved_by, _E.implied, _E.ended_at),
-    *(_O.kind, _O.host, _O.started_at, _O.rollout),
+    *(_E.ended_at, _O.kind, _O.started_at),
 ).join_from(schema.events, schema.operations, _O.id == _E.operation)
 _URGENT = (case((_E.status == Status.STARTED.value, 0), else_=1), _E.not_before, _E.created_at, _E.id)
 _COUNTS = select(_E.status, func.count()).where(_LIVE).group_by(_E.status)
@@ -134,11 +128,6 @@ def _life(row: Row) -> Life:
         moments.required(row[6]),
         moments.required(row[7]),
         moments.optional(row[8]),
-        row[9],
-        bool(row[10]),
-        moments.optional(row[11]),
-        _KINDS[row[12]],
-        row[13],
-        moments.optional(row[14]),
-        row[15],
+        _KINDS[row[9]],
+        moments.optional(row[10]),
     )

@@ -26,8 +26,8 @@ class Place(NamedTuple):
 
 
 _ROWS = select(_V.name, _V.host, _V.scope, _V.update_domain)
-_ON = Query(_ROWS.where(Among(_V.host, "names")).order_by(_V.host, _V.name))
-_WITHIN = Query(_ROWS.where(Among(_V.scope, "names")).order_by(_V.scope, _V.name))
+_ON = Query(_ROWS.where(Among(_V.host, "names")).order_by(_V.host, _V.name).limit(bindparam("limit")))
+_WITHIN = Query(_ROWS.where(Among(_V.scope, "names")).order_by(_V.scope, _V.name).limit(bindparam("limit")))
 _NAMING = Query(select(_E.status, _E.resources).where(Among(_E.scope, "names"), _E.ended_at.is_(None)))
 _ON_HOST = Query(
     select(_E.id, _E.operation)
@@ -51,13 +51,13 @@ class Places:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def on(self, hosts: Collection[str]) -> list[Place]:
-        """The VMs of these hosts, by host and name."""
-        return _places(self._session.rows(_ON, names=list(hosts)))
+    def on(self, hosts: Collection[str], limit: int) -> list[Place]:
+        """The first VMs of these hosts, by host and name."""
+        return _places(self._session.rows(_ON, names=list(hosts), limit=limit))
 
-    def within(self, scopes: Collection[str]) -> list[Place]:
-        """The VMs of these scopes, by scope and name."""
-        return _places(self._session.rows(_WITHIN, names=list(scopes)))
+    def within(self, scopes: Collection[str], limit: int) -> list[Place]:
+        """The first VMs of these scopes, by scope and name."""
+        return _places(self._session.rows(_WITHIN, names=list(scopes), limit=limit))
 
     def standalone(self, after: str, limit: int, seen: Selector | None = None) -> list[Place]:
         """VMs without a group, by name, beyond the name `after`."""

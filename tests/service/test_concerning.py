@@ -1,0 +1,59 @@
+"""What is live about one VM, host or group: of many, the most urgent."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from tests.service.rig import OPERATOR, Rig
+
+from notbefore.core import roles
+from notbefore.core.fleet import ScopeKind
+from notbefore.core.membership import VmSpec
+from notbefore.core.operations import Kind
+from notbefore.service import concerning, fleet, maintenance
+from notbefore.service.calls import View
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """What the databases do differently is settled in tests/store."""
+    return f"sqlite:///{tmp_path / 'notbefore.db'}"
+
+
+@pytest.fixture
+def crowded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Rig:
+    """Announced last and started first: what has the longest notice comes first in the lists."""
+    monkeypatch.setattr(concerning, "MOST", 2)
+    fleet.add_group(rig.service, OPERATOR, name="new", kind=ScopeKind.AVAILABILITY_SET, policy={"listening": "always"})
+    for number in range(4):
+        spec = VmSpec(name=f"new-{number}", host="host-d", group="new")
+        fleet.add_vm(rig.service, OPERATOR, spec)
+        rig.schedule(Kind.RESTART, f"new-{number}", notice=timedelta(minutes=100 - 10 * number))
+        rig.clock.advance(seconds=1)
+    return rig
+
+
+def shown(found: View) -> list[str]:
+    return [name for item in found["items"] for name in item["resources"]]
+
+
+def test_of_a_group_and_of_a_host(crowded: Rig) -> None:
+    for found in (
+        concerning.group(crowded.service, "new", roles.EVERYTHING),
+        concerning.host(crowded.service, "host-d", roles.EVERYTHING),
+    ):
+        assert (shown(found), found["more"]) == (["new-3", "new-2"], True)
+
+
+def test_what_has_started_is_first(crowded: Rig) -> None:
+    found = concerning.group(crowded.service, "new", roles.EVERYTHING)
+    maintenance.approve(crowded.service, OPERATOR, found["items"][1]["id"])
+    crowded.tick()
+    assert shown(concerning.group(crowded.service, "new", roles.EVERYTHING)) == ["new-2", "new-3"]
+
+
+def test_of_a_vm(rig: Rig) -> None:
+    rig.schedule(Kind.RESTART, "db", notice=timedelta(minutes=60))
+    rig.schedule(Kind.REDEPLOY, "db", notice=timedelta(minutes=30))
+    found = concerning.vm(rig.service, "db", roles.EVERYTHING)
+    assert ([item["type"] for item in found["items"]], found["more"]) == (["Redeploy", "Reboot"], False)

@@ -94,11 +94,12 @@ def test_another_update_domain_is_out_and_a_vm_is_busy() -> None:
         site.approve_all(operation)
     site.tick()
     said = site.explain(site.event(mine))
-    assert said.sentence == (
-        "It waits for approval by web (web-1), until 2026-03-01 12:15:00 UTC at the latest. "
-        f"Another update domain is out: it waits until event {site.event(out).id} on web (web-0) has ended. "
-        f"Operation {restart.id} acts on web-1: it waits until that has ended."
+    assert said.sentences == (
+        f"Another update domain is out: it waits until event {site.event(out).id} on web (web-0) has ended.",
+        f"Operation {restart.id} acts on web-1: it waits until that has ended.",
+        "It waits for approval by web (web-1), until 2026-03-01 12:15:00 UTC.",
     )
+    assert said.sentence == " ".join(said.sentences)
     assert said.until is None
     assert [fact["kind"] for fact in said.waiting_for] == ["approval", "update-domain", "vm-busy"]
     assert said.waiting_for[2] == {"kind": "vm-busy", "since": NOW, "operation": restart.id, "vm": "web-1"}
@@ -130,6 +131,23 @@ def test_no_host_can_take_it() -> None:
     assert (said.until, said.waiting_for) == (None, ({"kind": "target-host", "vm": "web-0"},))
 
 
+def test_what_somebody_must_act_on_is_said_first() -> None:
+    site = row(hosts="abc")
+    site.add_vm("web-3", "a", group="web")
+    out = site.schedule(Kind.RESTART, "web-1")
+    site.approve_all(out)
+    site.tick()
+    mine = site.schedule(Kind.LIVE_MIGRATION, "a")
+    site.set_policy("group:web", max_unavailable="1")
+    said = site.explain(site.event(mine))
+    assert said.sentences[:2] == (
+        "The budget can never be met: max_unavailable 1 of web allows 1 of its 4 VMs out at once. Change the budget.",
+        "No host can take web-0 and web-3: add or uncordon one that keeps their groups' domains apart.",
+    )
+    assert said.sentences[-1].startswith("It waits for approval by web (web-0 and web-3), until ")
+    assert "at the latest" not in said.sentence
+
+
 def test_a_sentence_is_said_once() -> None:
     site = row()
     site.add_vm("db", "b")
@@ -148,7 +166,7 @@ def test_what_is_being_carried_out() -> None:
     site.approve_all(operation)
     (task,) = site.tick()
     said = site.explain(site.event(operation))
-    assert said.sentence == "It has started at 2026-03-01 12:00:00 UTC and is in the driver's hands, try 1 of 3."
+    assert said.sentence == "It has started at 2026-03-01 12:00:00 UTC and is in the driver's hands."
     site.fail(task, "no power")
     said = site.explain(site.event(operation))
     pause = "The driver failed for web-0 (no power); try 2 of 3 is at 2026-03-01 12:00:02 UTC."
@@ -202,7 +220,7 @@ def test_a_failure_that_nobody_can_take_in() -> None:
     said = site.explain(site.events(operation)[0])
     assert said.sentence == (
         "It has started, but no host can take web-0 and web-3: add or uncordon one. "
-        "It has started at 2026-03-01 12:00:00 UTC and is in the driver's hands, try 1 of 3."
+        "It has started at 2026-03-01 12:00:00 UTC and is in the driver's hands."
     )
     assert [(each["kind"], each.get("vm") or each["vms"]) for each in said.waiting_for] == [
         ("target-host", "web-0"),

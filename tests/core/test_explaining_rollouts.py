@@ -62,7 +62,7 @@ def test_nobody_knows_how_long_a_driver_takes() -> None:
     site.tick()
     said = site.explain_rollout(rollout)
     assert said.sentence == (
-        "a is Started: It has started at 2026-03-01 12:00:00 UTC and is in the driver's hands, try 1 of 3. "
+        "a is Started: It has started at 2026-03-01 12:00:00 UTC and is in the driver's hands. "
         "b is Scheduled: It waits for approval by vm-b, until 2026-03-01 12:15:00 UTC at the latest."
     )
     assert said.until is None
@@ -167,7 +167,7 @@ def test_it_is_being_cancelled_and_then_over() -> None:
     said = site.explain_rollout(rollout)
     assert said.sentence == (
         "It was cancelled at 2026-03-01 12:00:01 UTC: what had started goes on to its end. "
-        "a is Started: It has started at 2026-03-01 12:00:00 UTC and is in the driver's hands, try 1 of 3."
+        "a is Started: It has started at 2026-03-01 12:00:00 UTC and is in the driver's hands."
     )
     assert (said.since, said.until, kinds(said)) == (NOW + SECOND, None, ["canceling", "operation"])
     site.wait(MINUTE)

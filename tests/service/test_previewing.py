@@ -77,6 +77,7 @@ def what_came(rig: Rig, operation: View, call: Call, made: set[str]) -> View:
         "events": [{**event, "id": None, "operation": None, "told": told(rig, event)} for event in operation["events"]],
         "latest": operation["started_at"] or explained["until"],
         "sentence": explained["sentence"],
+        "sentences": explained["sentences"],
         "waiting_for": [facts for facts in waiting if facts["kind"] == "target-host"] if started else waiting,
     }
 
@@ -86,6 +87,7 @@ def in_any_order(view: View) -> View:
     return {
         **view,
         "sentence": sorted(re.findall(r"[\w:-]+", view["sentence"])),
+        "sentences": len(view["sentences"]),
         "waiting_for": sorted(view["waiting_for"], key=json.dumps),
     }
 
@@ -118,7 +120,7 @@ def compare(rig: Rig, kind: Kind, names: list[str], call: Call, notice: timedelt
         earliest = expected.pop("earliest")
         if came["status"] == "Started":
             assert expected["sentence"].startswith(STARTED)
-            came["sentence"] = expected["sentence"]
+            came |= {name: expected[name] for name in ("sentence", "sentences")}
             assert earliest == came["started_at"]
         assert in_any_order(expected) == in_any_order(came)
         assert expected["latest"] is None or earliest <= expected["latest"]

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -198,7 +199,7 @@ def test_whose_reasons_are_whose(rig: Rig) -> None:
         ({"kind": "rollout", "rollout": "pool"}, "the platform"),
         ({"kind": "of-tomorrow", "db": "db"}, "the platform"),
     ):
-        found = Explanation(noun="event", id=own, sentence="pool", since=None, until=None, waiting_for=(facts,))
+        found = Explanation(noun="event", id=own, sentences=("pool",), since=None, until=None, waiting_for=(facts,))
         shown = seeing.explanation(draft, found, TENANT.scopes)
         assert shown.sentence.startswith(f"It waits for {said}"), shown.sentence
         assert not FOREIGN.search(str(shown)), shown
@@ -206,10 +207,16 @@ def test_whose_reasons_are_whose(rig: Rig) -> None:
         assert foreign not in str(shown)
         assert seeing.explanation(draft, found, None) is found
     waiting = [{"kind": "approval", "scope": scope} for scope in ("group:web", "vm:db", "group:pool", "vm:batch")]
-    found = Explanation(noun="event", id=own, sentence="", since=None, until=None, waiting_for=tuple(waiting))
+    found = Explanation(noun="event", id=own, sentences=(), since=None, until=None, waiting_for=tuple(waiting))
     shown = seeing.explanation(draft, found, selecting.of_scopes("web,vm:batch"))
-    assert shown.sentence == (
-        "It waits for your approval (web); for somebody else's approval; for your approval (batch)."
+    assert shown.sentences == (
+        "It waits for your approval (web).",
+        "It waits for somebody else's approval.",
+        "It waits for your approval (batch).",
     )
     assert [facts.get("scope") for facts in shown.waiting_for] == ["group:web", None, "vm:batch"]
+    ends = {"kind": "approval", "scope": "group:web", "until": START}
+    both = replace(found, waiting_for=(ends, {"kind": "budget", "scope": "group:pool"}))
+    shown = seeing.explanation(draft, both, TENANT.scopes)
+    assert shown.sentences[0] == "It waits for somebody else's group to have enough VMs left."
     assert set(ObstacleKind) - set(seeing.PHRASES) == {ObstacleKind.HOST_BUSY, ObstacleKind.ROLLOUT}

@@ -159,6 +159,9 @@ class Operations(Shown):
 
 class Explanation(Shown):
     sentence: str
+    """All of it in words."""
+    sentences: list[str]
+    """The same, one for each reason; what has no end stands first."""
     since: datetime | None
     until: datetime | None
     waiting_for: list[dict[str, Any]]
@@ -211,7 +214,7 @@ class TurnProgress(Shown):
     progress: Progress
 
 
-class Rollout(RolloutOptions):
+class ListedRollout(RolloutOptions):
     id: str
     status: RolloutStatus
     why: str
@@ -223,12 +226,15 @@ class Rollout(RolloutOptions):
     failures: int
     """Hosts that failed since it was started or resumed."""
     progress: Progress
-    by_turn: list[TurnProgress]
     gate_verdict: Verdict | None
     created_at: datetime
     ended_at: datetime | None
     by: str
     reason: str
+
+
+class Rollout(ListedRollout):
+    by_turn: list[TurnProgress]
 
 
 class RolloutHost(Shown):

@@ -69,8 +69,10 @@ _OPERATION_VIEW: Example = {
     "failures": {},
     "events": [_EVENT_VIEW],
 }
+_WAITS = "It waits for approval by web (web-0), until 2026-03-01 12:15:00 UTC at the latest."
 _EXPLANATION: Example = {
-    "sentence": "It waits for approval by web (web-0), until 2026-03-01 12:15:00 UTC at the latest.",
+    "sentence": _WAITS,
+    "sentences": [_WAITS],
     "since": _NOW,
     "until": _SOON,
     "waiting_for": [
@@ -150,6 +152,23 @@ ASKED: Mapping[str, Example] = {
 }
 """Bodies of requests, by model."""
 
+_LISTED_ROLLOUT = {
+    **_ROLLOUT_OPTIONS,
+    "id": _ROLLOUT,
+    "status": "Running",
+    "why": "",
+    "turn": 1,
+    "turns": 2,
+    "turn_began_at": _NOW,
+    "failures": 0,
+    "progress": {"waiting": 20, "under_way": 2, "done": 7, "failed": 0, "skipped": 1},
+    "gate_verdict": {"green": True, "said": "200", "at": _NOW},
+    "created_at": _NOW,
+    "ended_at": None,
+    "by": "operator:admin",
+    "reason": "firmware",
+}
+
 ANSWERED: Mapping[str, Example] = {
     "Error": {"error": {"code": "not_found", "message": "there is no VM 'web-9'", "facts": {"vm": "web-9"}}},
     "Removed": {"removed": "web-0"},
@@ -176,16 +195,9 @@ ANSWERED: Mapping[str, Example] = {
     "EventExplanation": {"event": _EVENT, **_EXPLANATION},
     "OperationExplanation": {"operation": _OPERATION, **_EXPLANATION},
     "RolloutExplanation": {"rollout": _ROLLOUT, **_EXPLANATION},
+    "ListedRollout": _LISTED_ROLLOUT,
     "Rollout": {
-        **_ROLLOUT_OPTIONS,
-        "id": _ROLLOUT,
-        "status": "Running",
-        "why": "",
-        "turn": 1,
-        "turns": 2,
-        "turn_began_at": _NOW,
-        "failures": 0,
-        "progress": {"waiting": 20, "under_way": 2, "done": 7, "failed": 0, "skipped": 1},
+        **_LISTED_ROLLOUT,
         "by_turn": [
             {
                 "turn": 1,
@@ -198,11 +210,6 @@ ANSWERED: Mapping[str, Example] = {
                 "progress": {"waiting": 15, "under_way": 0, "done": 0, "failed": 0, "skipped": 0},
             },
         ],
-        "gate_verdict": {"green": True, "said": "200", "at": _NOW},
-        "created_at": _NOW,
-        "ended_at": None,
-        "by": "operator:admin",
-        "reason": "firmware",
     },
     "RolloutHost": {
         "host": "rack1-01",

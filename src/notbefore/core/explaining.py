@@ -20,12 +20,17 @@ class Explanation:
     noun: str
     """`event`, `operation` or `rollout`."""
     id: str
-    sentence: str
+    sentences: tuple[str, ...]
+    """One for each reason; what has no end stands first."""
     since: datetime | None
     """Since when it is so."""
     until: datetime | None
     """When the wait is over at the latest, be it for a try of the driver; None: nobody knows, or it does not wait."""
     waiting_for: tuple[Mapping[str, object], ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        return " ".join(self.sentences)
 
 
 def explain_event(draft: Draft, event: Event, expiry_from: datetime) -> Explanation:
@@ -44,7 +49,7 @@ def explain_operation(draft: Draft, operation: Operation, expiry_from: datetime)
     return Explanation(
         noun="operation",
         id=operation.id,
-        sentence=f"It is over: {operation.status} at {moment_told(operation.ended_at)}.",
+        sentences=(f"It is over: {operation.status} at {moment_told(operation.ended_at)}.",),
         since=operation.ended_at,
         until=None,
     )
@@ -54,7 +59,7 @@ def _of_scheduled(draft: Draft, operation: Operation, found: list[Obstacle]) -> 
     return Explanation(
         noun="operation",
         id=operation.id,
-        sentence=" ".join(sentences(draft, found)) or "Nothing is in the way: it starts now.",
+        sentences=tuple(sentences(draft, found)) or ("Nothing is in the way: it starts now.",),
         since=operation.created_at,
         until=_start_at_the_latest(draft, operation, found),
         waiting_for=tuple(facts(draft, obstacle) for obstacle in found),
@@ -104,7 +109,8 @@ def _with_end(explanation: Explanation, until: datetime) -> Explanation:
 
 def _with_driver_facts(explanation: Explanation, said: str, more: Mapping[str, object]) -> Explanation:
     waiting = ({**facts, **more} if facts["kind"] == "driver" else facts for facts in explanation.waiting_for)
-    return replace(explanation, sentence=f"{explanation.sentence} {said}", waiting_for=tuple(waiting))
+    *others, of_driver = explanation.sentences
+    return replace(explanation, sentences=(*others, f"{of_driver} {said}"), waiting_for=tuple(waiting))
 
 
 def _of_started(draft: Draft, operation: Operation) -> Explanation:
@@ -132,7 +138,7 @@ def _of_started(draft: Draft, operation: Operation) -> Explanation:
     return Explanation(
         noun="operation",
         id=operation.id,
-        sentence=" ".join(said),
+        sentences=tuple(said),
         since=operation.started_at,
         until=None,
         waiting_for=tuple(waiting),
@@ -144,7 +150,8 @@ def _driven(draft: Draft, operation: Operation) -> str:
     number = f"try {operation.attempt + 1} of {draft.timing.retries.tries}"
     if not operation.failures:
         # Also after a failed try: a VM that is served since, while another was turned away by its new host's failure.
-        return f"It has started at {moment_told(operation.started_at)} and is in the driver's hands, {number}."
+        again = f", {number}" if operation.attempt else ""
+        return f"It has started at {moment_told(operation.started_at)} and is in the driver's hands{again}."
     because = names(f"{name} ({reason})" for name, reason in operation.failures.items())
     pausing = operation.due_at is not None and operation.due_at > draft.now
     now = f"{number} is at {moment_told(operation.due_at)}" if pausing else f"it is asked again, {number}"
@@ -152,15 +159,33 @@ def _driven(draft: Draft, operation: Operation) -> str:
 
 
 def sentences(draft: Draft, found: list[Obstacle]) -> list[str]:
-    awaited = [obstacle for obstacle in found if obstacle.kind is ObstacleKind.APPROVAL]
+    """First what has no end, and of that what does not end by itself: somebody must act."""
+    together = {
+        kind: [obstacle for obstacle in found if obstacle.kind is kind]
+        for kind in (ObstacleKind.APPROVAL, ObstacleKind.TARGET_HOST)
+    }
     said: dict[str, None] = {}
-    if awaited:
-        who = names(_who(draft, obstacle.event or "") for obstacle in awaited)
-        said[f"It waits for approval by {who}, until {moment_told(awaited[0].until)} at the latest."] = None
-    for obstacle in found:
-        if obstacle.kind is not ObstacleKind.APPROVAL:
+    for obstacle in sorted(found, key=lambda each: (each.until is not None, bool(each.event or each.operation))):
+        if obstacle.kind not in together:
             said[_sentence(draft, obstacle) + _held_up(draft, obstacle)] = None
+        elif alike := together[obstacle.kind]:
+            together[obstacle.kind] = []
+            homeless = obstacle.kind is ObstacleKind.TARGET_HOST
+            said[_homeless(alike) if homeless else _approval(draft, alike, found)] = None
     return list(said)
+
+
+def _approval(draft: Draft, awaited: list[Obstacle], found: list[Obstacle]) -> str:
+    who = names(_who(draft, obstacle.event or "") for obstacle in awaited)
+    until = awaited[0].until
+    last = until is not None and all(each.until is not None and each.until <= until for each in found)
+    return f"It waits for approval by {who}, until {moment_told(until)}{' at the latest' if last else ''}."
+
+
+def _homeless(found: list[Obstacle]) -> str:
+    vms = [obstacle.vm or "" for obstacle in found]
+    whose = "its group's" if len(vms) == 1 else "their groups'"
+    return f"No host can take {names(vms)}: add or uncordon one that keeps {whose} domains apart."
 
 
 def _sentence(draft: Draft, obstacle: Obstacle) -> str:
@@ -178,9 +203,6 @@ def _sentence(draft: Draft, obstacle: Obstacle) -> str:
         ObstacleKind.VM_BUSY: _busy(draft, obstacle),
         ObstacleKind.EARLIER_DELETION: (
             f"The deletion of {other}, announced earlier, is not approved yet: it waits for that until {until}."
-        ),
-        ObstacleKind.TARGET_HOST: (
-            f"No host can take {obstacle.vm}: add or uncordon one that keeps its group's domains apart."
         ),
         ObstacleKind.BUDGET: _budget(draft, obstacle),
         ObstacleKind.WINDOW: _window(draft, obstacle),

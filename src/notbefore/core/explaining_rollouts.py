@@ -65,7 +65,7 @@ def explain(
     return Explanation(
         noun="rollout",
         id=rollout.id,
-        sentence=" ".join(found.sentences),
+        sentences=tuple(found.sentences),
         since=found.since,
         until=found.until,
         waiting_for=tuple(found.facts),

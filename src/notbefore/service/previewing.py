@@ -99,6 +99,7 @@ def _operation(outcome: Outcome, key: str) -> View:
         "earliest": views.moment(earliest),
         "latest": views.moment(found.until),
         "sentence": explained["sentence"],
+        "sentences": explained["sentences"],
         "waiting_for": [_without_made_up(outcome, facts) for facts in explained["waiting_for"]],
     }
 
@@ -106,10 +107,10 @@ def _operation(outcome: Outcome, key: str) -> View:
 def _of_started(operation: Operation, found: Explanation) -> Explanation:
     """It is in the driver's hands then, but for those who have nowhere to go."""
     waiting = tuple(facts for facts in found.waiting_for if facts["kind"] == ObstacleKind.TARGET_HOST)
-    said = "It starts at once: nobody is waited for."
+    said = ["It starts at once: nobody is waited for."]
     if waiting:
-        said += f" But no host can take {names(str(facts['vm']) for facts in waiting)}: add or uncordon one."
-    return replace(found, sentence=said, until=operation.started_at, waiting_for=waiting)
+        said.append(f"But no host can take {names(str(facts['vm']) for facts in waiting)}: add or uncordon one.")
+    return replace(found, sentences=tuple(said), until=operation.started_at, waiting_for=waiting)
 
 
 def _without_made_up(outcome: Outcome, facts: View) -> View:

@@ -108,7 +108,7 @@ def explanation(draft: Draft, found: Explanation, seen: Selector | None) -> Expl
         return found
     said: dict[str, None] = {}
     told: dict[object, Mapping[str, object]] = {}
-    for number, facts in enumerate(found.waiting_for):
+    for number, facts in enumerate(sorted(found.waiting_for, key=lambda each: "until" in each)):
         own = _is_own(draft, facts, seen)
         kept = {key: facts[key] for key in ("kind", "until", "since") if key in facts}
         if own:
@@ -119,7 +119,8 @@ def explanation(draft: Draft, found: Explanation, seen: Selector | None) -> Expl
             phrase += f" until {until:%Y-%m-%d %H:%M:%S} UTC"
         said[phrase] = None
         told[number if own else phrase] = kept
-    return replace(found, sentence=f"It waits for {'; for '.join(said)}.", waiting_for=tuple(told.values()))
+    sentences = tuple(f"It waits for {phrase}." for phrase in said)
+    return replace(found, sentences=sentences, waiting_for=tuple(told.values()))
 
 
 def _is_own(draft: Draft, facts: Mapping[str, object], seen: Selector) -> bool:

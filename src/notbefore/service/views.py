@@ -141,6 +141,7 @@ def explanation(explanation: Explanation) -> View:
     return {
         explanation.noun: explanation.id,
         "sentence": explanation.sentence,
+        "sentences": list(explanation.sentences),
         "since": moment(explanation.since),
         "until": moment(explanation.until),
         "waiting_for": plain(explanation.waiting_for),

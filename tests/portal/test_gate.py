@@ -1,13 +1,18 @@
 """What the gate keeps out, and how it says so."""
 
 import re
+import socket
+from time import monotonic
 
 import pytest
+from tests.control.running import DEADLINE
 from tests.portal.running import Portal, Visitor
 
 from notbefore.control import guarding
+from notbefore.core.draft import World
 from notbefore.portal import forms
 from notbefore.portal.app import DECLARED, PLACES
+from notbefore.service.context import Session
 
 
 def test_nobody_sees_a_page_without_signing_in(unchanged: Portal) -> None:
@@ -104,3 +109,58 @@ def test_files_are_kept_for_as_long_as_they_stay_the_same(unchanged: Portal) -> 
     other = stranger.ask("GET", "/static/000000000000/portal.css")
     assert (other.status, other.headers["cache-control"]) == (200, "no-store")
     assert stranger.ask("GET", "/static/000000000000/base.html").status == 404
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/?scope=%00", "/rollouts/%00", "/tokens?after=%1f", "/subscriptions/%00", "/fleet?q=%00", "/history?vm=%00"],
+)
+def test_control_characters_are_refused(unchanged: Portal, path: str) -> None:
+    assert "control characters" in unchanged.visitor().get(path, 400).text
+
+
+def test_an_origin_that_is_none_is_somebody_elses(unchanged: Portal) -> None:
+    for headers in ({"Origin": "http://["}, {"Origin": ""}):
+        assert Visitor(unchanged.port).send("/sign-in", {"token": unchanged.token}, headers).status == 403
+
+
+def test_a_search_that_is_too_long(unchanged: Portal) -> None:
+    assert "too long" in unchanged.visitor().get("/fleet?q=" + "*e" * 200, 400).text
+
+
+def test_a_form_holds_its_key_to_one_thing(portal: Portal) -> None:
+    visitor = portal.visitor()
+    token = re.search(r'name="form_token" value="([^"]*)"', visitor.get("/").html)
+    assert token
+    fields = {"form_token": token[1], "form_key": "once", "kind": "restart", "name": "web-0"}
+    assert visitor.send("/act", fields).status == 303
+    other = visitor.send("/act", {**fields, "name": "db"}, {"Referer": "http://["})
+    assert other.status == 409
+    for key in ("x" * 300, "ä", "a b"):
+        assert visitor.send("/act", {**fields, "form_key": key}).status == 400
+
+
+def test_an_export_that_is_not_read_is_under_way(portal: Portal, monkeypatch: pytest.MonkeyPatch) -> None:
+    portal.service.transact(_fill)
+    monkeypatch.setattr(guarding, "MOST_OF_ONE", 1)
+    visitor = portal.visitor_as("tenant", "web")
+    cookies = "; ".join(f"{name}={value}" for name, value in visitor.cookies.items())
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(DEADLINE)
+        connection.connect(("127.0.0.1", portal.port))
+        head = f"Host: 127.0.0.1:{portal.port}\r\nCookie: {cookies}\r\n\r\n"
+        connection.sendall(f"GET /history/export?format=jsonl HTTP/1.1\r\n{head}".encode())
+        assert connection.recv(100).startswith(b"HTTP/1.1 200")
+        assert "under way" in visitor.get("/", 503).text
+    until = monotonic() + DEADLINE
+    while visitor.ask("GET", "/").status != 200:
+        assert monotonic() < until
+
+
+def _fill(session: Session) -> None:
+    """More than what lies between a server and a reader who does not read."""
+    draft = session.draft(World())
+    for _ in range(8000):
+        draft.note("command.unchanged", scope="group:web", asked="x" * 1000)
+    session.keep(draft)

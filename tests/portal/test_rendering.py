@@ -53,3 +53,9 @@ def test_marks_of_a_picture_differ(hours: float, texts: list[str]) -> None:
     midnight = datetime(2026, 1, 31, tzinfo=UTC)
     drawn = picture.draw([], begin=midnight, end=midnight + timedelta(hours=hours))
     assert [rendering.mark(mark.at, drawn) for mark in drawn.marks[:3]] == texts
+
+
+@pytest.mark.parametrize("text", ["0000-00-00 00:00:00 UTC", "2026-02-30 12:00:00 UTC", "2026-01-31 23:59:60 UTC"])
+def test_what_only_looks_like_a_time_is_left_alone(text: str) -> None:
+    """A driver may say anything."""
+    assert rendering.told(f"web-0 (failed at {text})") == f"web-0 (failed at {text})"

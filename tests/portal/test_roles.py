@@ -23,6 +23,7 @@ EXPECTED = {
     "POST /act": OPERATORS,
     "GET /events/{id}": EVERYBODY,
     "GET /events/{id}/cancel": OPERATORS,
+    "GET /events/{id}/approve": EVERYBODY,
     "POST /events/{id}/approve": OPERATORS,
     "POST /events/{id}/cancel": OPERATORS,
     "GET /operations/{id}": EVERYBODY,

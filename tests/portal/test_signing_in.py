@@ -91,3 +91,11 @@ def test_the_api_is_still_there(unchanged: Portal) -> None:
     assert visitor.ask("GET", "/v1/vms").status == 401
     assert visitor.ask("GET", "/v1/nothing", headers={"Accept": "text/html"}).status == 401
     assert visitor.ask("GET", "/nothing").headers["content-type"] == "application/json"
+
+
+def test_signing_in_anew_ends_what_was_before(portal: Portal) -> None:
+    visitor = portal.visitor()
+    kept = dict(visitor.cookies)
+    visitor.send("/sign-in", {"token": portal.token})
+    assert "admin" in visitor.get("/").text
+    assert Visitor(portal.port, kept).get("/", 303)

@@ -46,6 +46,16 @@ def line(position: int, entry: Entry, seen: Selector | None = None) -> Line:
     return Line(position, entry, b"id: %d\nevent: %s\ndata: %s\n\n" % (position, entry.action.encode(), data))
 
 
+async def happens(changed: asyncio.Event, seconds: float) -> bool:
+    """Whether it does within that time."""
+    try:
+        async with asyncio.timeout(max(seconds, 0)):
+            await changed.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
 class Tail:
     """Its thread runs while somebody follows."""
 
@@ -103,6 +113,12 @@ class Tail:
         with self._service.store.read() as reader:
             return [line(found, entry) for found, entry in reader.journal(after=position, limit=PAGE)]
 
+    def newest(self) -> int:
+        """The position where the journal ends."""
+        with self._service.store.read() as reader:
+            last = reader.last_entry()
+        return last[0] if last else 0
+
     def _run(self) -> None:
         while self._goes_on():
             self._grown.clear()
@@ -125,9 +141,7 @@ class Tail:
     def _catch_up(self) -> bool:
         """Whether there was more."""
         if self._known is None:
-            with self._service.store.read() as reader:
-                last = reader.last_entry()
-            self._known = (last[0] if last else 0, [])
+            self._known = (self.newest(), [])
             return True
         since, lines = self._known
         found = self.read(since + len(lines))

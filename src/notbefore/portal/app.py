@@ -71,21 +71,30 @@ def beside(
     gate = Gate(house)
     routes: list[BaseRoute] = [_route(gate, declared) for declared in DECLARED]
     routes += SigningIn(gate, once).routes
-    routes.append(Route("/live", Live(gate, api.state.tail).answer, methods=["GET"]))
-    routes.append(Route(PLACE + "/{version}/{name}", partial(_file, rendering.assets), methods=["GET"]))
+    routes.append(Route("/live", Live(gate, api.state.tail), methods=["GET"]))
+    routes.append(Route(PLACE + "/{version}/{name}", partial(_file, gate, rendering.assets), methods=["GET"]))
     return Router(routes, redirect_slashes=False, default=_Otherwise(gate, api))
 
 
 def _route(gate: Gate, declared: Declared) -> Route:
+    return Route(declared.path, _Page(gate, declared), methods=[declared.method])
+
+
+class _Page:
+    def __init__(self, gate: Gate, declared: Declared) -> None:
+        self._gate = gate
+        self._declared = declared
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._gate.visited(self._declared, Request(scope, receive), send)
+
+
+async def _file(gate: Gate, assets: Assets, request: Request) -> Response:
     async def answer(request: Request) -> Response:
-        return await gate.visited(declared, request)
+        found = assets.answer(request.path_params["version"], request.path_params["name"])
+        return found or await _missing(request)
 
-    return Route(declared.path, answer, methods=[declared.method])
-
-
-async def _file(assets: Assets, request: Request) -> Response:
-    found = assets.answer(request.path_params["version"], request.path_params["name"])
-    return found or Response(status_code=404)
+    return await gate.answered(request, answer)
 
 
 class _Otherwise:

@@ -22,10 +22,18 @@ def require_own(headers: Headers, given: str, expected: str) -> None:
         raise errors.ForbiddenError(REFUSED)
 
 
+def netloc(address: str) -> str:
+    """Host and port; empty where there is neither."""
+    try:
+        return urlsplit(address).netloc.lower()
+    except ValueError:
+        return ""
+
+
 def require_same_origin(headers: Headers) -> None:
     """Where the browser says from where it was sent; every current one does."""
     site = headers.get("sec-fetch-site", "same-origin")
     origin = headers.get("origin")
-    elsewhere = origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower()
+    elsewhere = origin is not None and netloc(origin) != headers.get("host", "").lower()
     if site not in ("same-origin", "none") or elsewhere:
         raise errors.ForbiddenError(REFUSED)

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Awaitable, Callable
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from http import HTTPStatus
 from urllib.parse import quote, urlsplit
@@ -10,6 +10,7 @@ from urllib.parse import quote, urlsplit
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.types import Send
 
 from notbefore.control import answers, guarding
 from notbefore.core import errors
@@ -21,14 +22,24 @@ from notbefore.portal.visiting import House, Visit, local
 from notbefore.service import sessions
 from notbefore.service.tokens import Caller
 
+SENT_BEFORE = "this form was sent before, with other values: open its page again"
+
 
 class Gate:
     def __init__(self, house: House) -> None:
         self.house = house
         self._under_way = guarding.UnderWay()
 
-    async def visited(self, declared: Declared, request: Request) -> Response:
-        return await self.answered(request, partial(self._visited, declared))
+    async def visited(self, declared: Declared, request: Request, send: Send) -> None:
+        await self.sent(request, send, partial(self._visited, declared))
+
+    async def sent(
+        self, request: Request, send: Send, answer: Callable[[ExitStack, Request], Awaitable[Response]]
+    ) -> None:
+        """What is put on the stack is held until the answer is sent, however slowly it is read."""
+        with ExitStack() as held:
+            found = await self.answered(request, partial(answer, held))
+            await found(request.scope, request.receive, send)
 
     async def answered(self, request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
         """What a page says, or why there is none; always with our headers."""
@@ -62,38 +73,40 @@ class Gate:
         text = self.house.rendering.page("error.html", code=status, message=message, visit=None, back="")
         return HTMLResponse(text, status)
 
-    async def _visited(self, declared: Declared, request: Request) -> Response:
+    async def _visited(self, declared: Declared, held: ExitStack, request: Request) -> Response:
         caller = await self.caller(request)
-        with self._under_way.counted(caller.id):
-            caller.access.require(declared.needs)
-            token = forgery.token_of(self.secret(request))
-            body, form = b"", forms.NO_FIELDS
-            if declared.method == "POST":
-                body, form = await forms.read(request)
-                forgery.require_own(request.headers, form.get("form_token", ""), token)
-            visit = Visit(
-                house=self.house,
-                caller=caller,
-                path=request.path_params,
-                query=request.query_params,
-                form=form,
-                at=_target(request),
-                origin=request.client.host if request.client else "",
-                digest=hashlib.sha256(b"\0".join((request.url.path.encode(), body))).hexdigest(),
-                form_token=token,
-                position=await run_in_threadpool(self._position),
-                cookie=cookies.name("said", request),
-                is_allowed=partial(self.is_allowed, self.secret(request), caller),
-                said=cookies.said(request),
-            )
-            try:
-                async with self.house.plans.taken() if declared.in_turn else nullcontext():
-                    return await run_in_threadpool(declared.answer, visit)
-            except errors.UnauthorizedError:
-                raise
-            except errors.NotbeforeError as error:
-                code = self._logged(request, error)
-                return visit.page("error.html", code, code=code, message=error.message, back=_back(request))
+        held.enter_context(self._under_way.counted(caller.id))
+        caller.access.require(declared.needs)
+        token = forgery.token_of(self.secret(request))
+        body, form = b"", forms.NO_FIELDS
+        if declared.method == "POST":
+            body, form = await forms.read(request)
+            forgery.require_own(request.headers, form.get("form_token", ""), token)
+        forms.require_sound(request.path_params.values(), request.query_params.values(), form.values())
+        visit = Visit(
+            house=self.house,
+            caller=caller,
+            path=request.path_params,
+            query=request.query_params,
+            form=form,
+            at=_target(request),
+            origin=request.client.host if request.client else "",
+            digest=hashlib.sha256(b"\0".join((request.url.path.encode(), body))).hexdigest(),
+            form_token=token,
+            position=await run_in_threadpool(self._position),
+            cookie=cookies.name("said", request),
+            is_allowed=partial(self.is_allowed, self.secret(request), caller),
+            said=cookies.said(request),
+        )
+        try:
+            async with self.house.plans.taken() if declared.in_turn else nullcontext():
+                return await run_in_threadpool(declared.answer, visit)
+        except errors.UnauthorizedError:
+            raise
+        except errors.NotbeforeError as error:
+            code = self._logged(request, error)
+            message = SENT_BEFORE if error.facts.get("key") else error.message
+            return visit.page("error.html", code, code=code, message=message, back=_back(request))
 
     def _position(self) -> int:
         with self.house.service.store.read() as reader:
@@ -129,9 +142,10 @@ class Gate:
 
 def _back(request: Request) -> str:
     """The page of ours that a refused form was on."""
-    came = urlsplit(request.headers.get("referer", ""))
-    if request.method != "POST" or came.netloc != request.headers.get("host"):
+    referer = request.headers.get("referer", "")
+    if request.method != "POST" or not referer or forgery.netloc(referer) != request.headers.get("host", "").lower():
         return ""
+    came = urlsplit(referer)
     return local(came.path + (f"?{came.query}" if came.query else ""))
 
 

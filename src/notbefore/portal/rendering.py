@@ -9,6 +9,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from notbefore import __version__
+from notbefore.portal import words
 from notbefore.portal.assets import Assets
 from notbefore.portal.picture import MOST_MARKS, Picture
 
@@ -40,6 +41,7 @@ class Rendering:
             "mark": mark,
             "moment": moment,
             "relative": relative,
+            "several": words.several,
             "span": span,
             "told": told,
             "utc": utc,
@@ -108,12 +110,15 @@ def mark(at: datetime, drawn: Picture) -> str:
 def told(sentence: str) -> Markup:
     """A sentence of the service's: its times as times, what it names by id as links."""
     text = str(escape(sentence))
-    text = MOMENT.sub(lambda found: str(moment(_parsed(found[0]))), text)
+    text = MOMENT.sub(lambda found: _timed(found[0]), text)
     return Markup(NAMED.sub(_linked, text))  # noqa: S704 - escaped above
 
 
-def _parsed(text: str) -> datetime:
-    return datetime.strptime(text, "%Y-%m-%d %H:%M:%S UTC").replace(tzinfo=UTC)
+def _timed(text: str) -> str:
+    try:
+        return str(moment(datetime.strptime(text, "%Y-%m-%d %H:%M:%S UTC").replace(tzinfo=UTC)))
+    except ValueError:
+        return text  # Somebody else's words, such as a driver's, that only look like a time.
 
 
 def _linked(found: re.Match[str]) -> str:

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from starlette.datastructures import ImmutableMultiDict
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from notbefore.control.asking import KEY
 from notbefore.control.models import require_reason
 from notbefore.control.turns import Turns
 from notbefore.core import errors
@@ -94,12 +95,18 @@ class Visit:
         return Call(
             actor=self.caller.actor,
             token_id=self.caller.id,
-            key=self.form.get("form_key") or None,
+            key=self._key(),
             digest=self.digest,
             origin=self.origin,
             reason=reason,
             access=self.access,
         )
+
+    def _key(self) -> str | None:
+        key = self.form.get("form_key")
+        if key and not KEY.fullmatch(key):
+            raise errors.RefusedError("the form's key cannot be read: open the page again")
+        return key or None
 
     def asked(self, model: type[M], values: Mapping[str, Any]) -> M:
         """What the API would take in the same words."""

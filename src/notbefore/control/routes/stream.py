@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from notbefore.control.asking import AskedOf, ServiceOf, StillAllowed
 from notbefore.control.routing import Word, needs, router
-from notbefore.control.tail import Line, Tail, line
+from notbefore.control.tail import Line, Tail, happens, line
 from notbefore.core import errors
 from notbefore.core.journal import OF_TOKENS, Entry
 from notbefore.core.roles import Need
@@ -61,7 +61,7 @@ class EventStream(StreamingResponse):
             if lines is None:
                 lines = await run_in_threadpool(self._tail.read, self._position)
             quiet = min(said + self._tail.heartbeat - monotonic(), self._tail.seconds_until(self._caller.expires_at))
-            if not lines and await _happens(changed, quiet):
+            if not lines and await happens(changed, quiet):
                 continue
             if not await run_in_threadpool(self._is_allowed):
                 return
@@ -78,15 +78,6 @@ class EventStream(StreamingResponse):
         return b"".join(
             line(each.position, each.entry, self._seen).text for each in mine if each.entry.scope in self._seen
         )
-
-
-async def _happens(changed: asyncio.Event, seconds: float) -> bool:
-    try:
-        async with asyncio.timeout(max(seconds, 0)):
-            await changed.wait()
-    except TimeoutError:
-        return False
-    return True
 
 
 @routes.get("/stream", status_code=200, response_class=EventStream)

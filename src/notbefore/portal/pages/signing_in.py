@@ -47,18 +47,25 @@ class SigningIn:
         bearer = self._once.take(once) if self._once else None
         if bearer is None:
             return self._page(request, "This link has been used already: each signs in once.", 401)
-        secret, _ = await run_in_threadpool(sessions.begin, self._gate.house.service, bearer, _origin(request))
-        return self._kept(self._onward("/"), request, secret)
+        return self._kept(self._onward("/"), request, await self._begin(request, bearer))
 
     async def _sign_in(self, request: Request) -> Response:
         _, form = await forms.read(request)
         forgery.require_same_origin(request.headers)
         bearer = form.get("token", "").strip()
         try:
-            secret, _ = await run_in_threadpool(sessions.begin, self._gate.house.service, bearer, _origin(request))
+            secret = await self._begin(request, bearer)
         except errors.UnauthorizedError as error:
             return self._page(request, error.message if "expired" in error.message else WRONG, 401)
         return self._kept(RedirectResponse(local(form.get("next", "/")), 303), request, secret)
+
+    async def _begin(self, request: Request, bearer: str) -> str:
+        """In place of the session that this browser had."""
+        service, origin = self._gate.house.service, _origin(request)
+        secret, _ = await run_in_threadpool(sessions.begin, service, bearer, origin)
+        if before := self._gate.secret(request):
+            await run_in_threadpool(sessions.end, service, before, origin)
+        return secret
 
     async def _sign_out(self, request: Request) -> Response:
         _, form = await forms.read(request)

@@ -68,7 +68,7 @@ def test_a_rollout_from_its_start_to_its_cancelling(nb: Run, site: Control) -> N
     assert nb("rollout", "list").out.splitlines()[1].split()[:4] == [found[1], "reboot", "host-*", "Running"]
     paused = nb("rollout", "pause", found[1], "--reason", "lunch").out
     assert re.search(r"^why +paused by operator:admin: lunch$", paused, re.MULTILINE)
-    assert "It is paused: paused by operator:admin: lunch." in nb("rollout", "explain", found[1]).out
+    assert "It was paused by operator:admin: lunch." in nb("rollout", "explain", found[1]).out
     assert nb("rollout", "explain", found[1], "--json").json["waiting_for"][0]["kind"] == "paused"
     assert re.search(r"^status +Running$", nb("rollout", "resume", found[1], "--retry").out, re.MULTILINE)
     assert nb("rollout", "cancel", found[1], "--json").json["status"] == "Canceling"
@@ -87,7 +87,7 @@ def test_hosts_of_a_rollout(nb: Run, site: Control) -> None:
     (stop,) = nb("rollout", "hosts", rollout, "--status", "under-way", "--json").json
     assert stop["host"] == "host-a"
     assert nb("rollout", "hosts", rollout, "--status", "failed").out == "It has no such hosts.\n"
-    assert "host-a is Scheduled: It waits for approval by" in nb("rollout", "explain", rollout).out
+    assert "host-a is Scheduled: it waits for approval by" in nb("rollout", "explain", rollout).out
 
 
 def test_a_plan_for_people_and_for_machines(nb: Run) -> None:

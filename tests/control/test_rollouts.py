@@ -50,6 +50,7 @@ def test_a_rollout_is_started_and_shown(fleet: Control) -> None:
     assert fleet.get(f"/v1/rollouts/{rollout['id']}") == rollout
     (entry,) = fleet.get(f"/v1/history?rollout={rollout['id']}")["items"]
     assert (entry["action"], entry["reason"]) == ("rollout.started", "new kernel")
+    fleet.post(f"/v1/rollouts/{rollout['id']}/cancel")
 
 
 def test_lists_page_and_filter(fleet: Control) -> None:
@@ -64,7 +65,7 @@ def test_lists_page_and_filter(fleet: Control) -> None:
     fleet.post(f"/v1/rollouts/{over}/cancel")
     rollouts.roll(fleet.service, [])
     ended = fleet.get("/v1/rollouts?live=false")
-    documented.Page[documented.Rollout].model_validate(ended)
+    documented.Page[documented.ListedRollout].model_validate(ended)
     assert ids & {each["id"] for each in ended["items"]} == {over}
     assert ids & {each["id"] for each in fleet.get("/v1/rollouts?live=true")["items"]} == {live}
     fleet.post(f"/v1/rollouts/{live}/cancel")
@@ -91,7 +92,7 @@ def test_why_it_waits(fleet: Control, started: Any) -> None:
     explanation = fleet.get(f"/v1/rollouts/{started['id']}/explanation")
     documented.RolloutExplanation.model_validate(explanation)
     assert explanation["rollout"] == started["id"]
-    assert "host-a is Scheduled: It waits for approval by" in explanation["sentence"]
+    assert "host-a is Scheduled: it waits for approval by" in explanation["sentence"]
     assert explanation["waiting_for"][0]["kind"] == "operation"
 
 

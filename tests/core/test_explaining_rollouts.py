@@ -40,7 +40,7 @@ def test_it_waits_for_approval_and_others_for_the_batch() -> None:
     site.roll()
     said = site.explain_rollout(rollout)
     assert said.sentence == (
-        "a is Scheduled: It waits for approval by vm-a, until 2026-03-01 12:15:00 UTC at the latest. "
+        "a is Scheduled: it waits for approval by vm-a, until 2026-03-01 12:15:00 UTC at the latest. "
         "Others of turn 1 wait: the batch is 1."
     )
     assert (said.since, said.until) == (NOW, NOW + NOTICE)
@@ -62,8 +62,8 @@ def test_nobody_knows_how_long_a_driver_takes() -> None:
     site.tick()
     said = site.explain_rollout(rollout)
     assert said.sentence == (
-        "a is Started: It has started at 2026-03-01 12:00:00 UTC and is in the driver's hands. "
-        "b is Scheduled: It waits for approval by vm-b, until 2026-03-01 12:15:00 UTC at the latest."
+        "a is Started: it has started at 2026-03-01 12:00:00 UTC and is in the driver's hands. "
+        "b is Scheduled: it waits for approval by vm-b, until 2026-03-01 12:15:00 UTC at the latest."
     )
     assert said.until is None
 
@@ -131,8 +131,8 @@ def test_it_is_paused_and_its_operations_wait_for_that() -> None:
     site.wait(DAY)
     said = site.explain_rollout(rollout)
     assert said.sentence == (
-        "It is paused: paused by op: alarms. Since 2026-03-01 12:01:00 UTC nothing of it starts, until it is resumed. "
-        f"a is Scheduled: Its rollout {rollout.id} is paused (paused by op: alarms.): it waits until that is resumed."
+        "It was paused by op: alarms. Since 2026-03-01 12:01:00 UTC nothing of it starts, until it is resumed. "
+        "a is Scheduled."
     )
     assert (said.since, said.until) == (NOW + MINUTE, None)
     assert said.waiting_for[0] == {"kind": "paused", "why": "paused by op: alarms.", "since": NOW + MINUTE}
@@ -167,7 +167,7 @@ def test_it_is_being_cancelled_and_then_over() -> None:
     said = site.explain_rollout(rollout)
     assert said.sentence == (
         "It was cancelled at 2026-03-01 12:00:01 UTC: what had started goes on to its end. "
-        "a is Started: It has started at 2026-03-01 12:00:00 UTC and is in the driver's hands."
+        "a is Started: it has started at 2026-03-01 12:00:00 UTC and is in the driver's hands."
     )
     assert (said.since, said.until, kinds(said)) == (NOW + SECOND, None, ["canceling", "operation"])
     site.wait(MINUTE)
@@ -185,7 +185,7 @@ def test_another_update_domain_is_announced_or_out() -> None:
     said = site.explain_rollout(rollout)
     event = site.event(other)
     assert said.sentence == (
-        "a waits for its turn: Another update domain is announced: "
+        "a waits for its turn: another update domain is announced: "
         f"it waits until event {event.id} on web (web-1) has ended."
     )
     assert (said.since, said.until) == (NOW, None)
@@ -204,7 +204,7 @@ def test_another_update_domain_is_announced_or_out() -> None:
     site.approve_all(other)
     site.tick()
     said = site.explain_rollout(rollout)
-    assert said.sentence.startswith("a waits for its turn: Another update domain is out: it waits until event")
+    assert said.sentence.startswith("a waits for its turn: another update domain is out: it waits until event")
     assert said.waiting_for[0]["since"] == NOW + SECOND
 
 
@@ -223,7 +223,7 @@ def test_a_budget_and_other_maintenance_of_the_host() -> None:
         f"it waits until event {site.event(direct).id} has ended."
     )
     assert said.sentence == (
-        f"a {budget} b waits for its turn: Operation {direct.id} of its host is not over: it waits for that. "
+        f"a {budget} b waits for its turn: operation {direct.id} of its host is not over: it waits for that. "
         f"b {budget} c {budget}"
     )
     assert [(fact["host"], fact["kind"]) for fact in said.waiting_for] == [
@@ -264,13 +264,13 @@ def test_a_budget_that_can_no_longer_be_met() -> None:
     site.approve_all(site.on("a"))
     said = site.explain_rollout(rollout)
     assert said.sentence == (
-        "a is Scheduled: The budget can never be met: max_unavailable 1 of web allows 1 of its 2 VMs out at once. "
+        "a is Scheduled: the budget can never be met: max_unavailable 1 of web allows 1 of its 2 VMs out at once. "
         "Change the budget."
     )
     site.cancel(site.on("a").id)
     site.stops[rollout.id, "a"] = replace(site.stop(rollout, "a"), status=StopStatus.WAITING)
     said = site.explain_rollout(rollout)
-    assert said.sentence.startswith("a waits for its turn: The budget can never be met")
+    assert said.sentence.startswith("a waits for its turn: the budget can never be met")
 
 
 def test_the_window_of_the_rollout_and_of_a_group() -> None:
@@ -284,7 +284,7 @@ def test_the_window_of_the_rollout_and_of_a_group() -> None:
     said = site.explain_rollout(rollout)
     opens = NOW.replace(hour=22, minute=30)
     assert said.sentence == (
-        "a is Scheduled: It is outside the window of web (daily 22:00-23:00 UTC): "
+        "a is Scheduled: it is outside the window of web (daily 22:00-23:00 UTC): "
         "it waits for it, until 2026-03-01 22:30:00 UTC. It is outside the window of its rollout "
         "(daily 22:30-04:00 UTC; sat 01:00-02:00 UTC): it waits for it, until 2026-03-01 22:30:00 UTC."
     )
@@ -349,7 +349,7 @@ def test_what_waits_for_a_paused_rollout_says_so() -> None:
     first, second = site.begin(hosts="a"), site.begin(hosts="b")
     site.roll()
     waiting = (
-        "b waits for its turn: Another update domain is announced: "
+        "b waits for its turn: another update domain is announced: "
         f"it waits until event {site.event(site.on('a')).id} on web (web-0) has ended."
     )
     assert site.explain_rollout(second).sentence == waiting

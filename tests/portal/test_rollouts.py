@@ -127,6 +127,13 @@ def test_a_budget_that_cannot_be_met_is_told(portal: Portal) -> None:
     assert "the budget of group pool can never be met" in refused.text
 
 
+def test_what_start_would_refuse_has_no_plan(admin: Visitor, started: str) -> None:
+    refused = admin.get(plan_url(hosts="host-c"), status=409)
+    assert "is going to update host host-c already" in refused.text
+    assert f'href="/rollouts/{started}"' in refused.html
+    assert "Start this rollout" not in refused.text
+
+
 def test_many_hosts_are_drawn_turn_by_turn(tmp_path: Path) -> None:
     hosts = [f"rack-{number:02}" for number in range(20)]
     document = {
@@ -197,7 +204,7 @@ def test_it_is_watched_by_update_domain(portal: Portal) -> None:
     assert "Progress by update domain" in page.text
     assert "Update domain 0 turn 1 0 of 2 done, 1 under way, 1 skipped" in page.text
     assert "Update domain 1 turn 2 0 of 1 done" in page.text
-    assert "host-a is Scheduled: It waits for approval by" in page.text
+    assert "host-a is Scheduled: it waits for approval by" in page.text
     (operation,) = queries.operations(site.service, live=True, rollout=started)["items"]
     for event in operation["events"]:
         assert f'href="/events/{event["id"]}"' in page.html
@@ -227,7 +234,9 @@ def test_it_is_paused_resumed_and_cancelled(site: Portal, admin: Visitor, starte
     assert admin.post(f"{at}/pause", {"reason": "lunch"}, on=f"{at}/pause").location == at
     page = admin.get(at)
     assert "The rollout is paused" in page.text
-    assert "It is paused: paused by operator:admin: lunch." in page.text
+    assert "It was paused by admin: lunch." in page.text
+    assert page.text.count("paused by") == 1
+    assert "How it goes about it" in page.text
     assert f'action="{at}/pause"' not in page.html
     twice = admin.post(f"{at}/pause", on=at, status=409)
     assert "only a running rollout can be paused" in twice.text
@@ -238,8 +247,11 @@ def test_it_is_paused_resumed_and_cancelled(site: Portal, admin: Visitor, starte
     admin.post(f"{at}/cancel", {"reason": "enough"}, on=f"{at}/cancel")
     rollouts.roll(site.service, [])
     over = admin.get(at)
-    assert "It is over: Canceled" in over.text
-    assert "Pause" not in re.sub(r"Pauses? (between|at)", "", over.text)
+    assert "How it ended It is over: Canceled" in over.text
+    assert "What is in the way" not in over.text
+    facts = over.html[over.html.index('id="facts" data-live') :]
+    assert "not yet" not in facts
+    assert "Pause" not in re.sub(r"Pauses? (between|after)", "", over.text)
     assert 'id="operations"' not in over.html
 
 
@@ -278,9 +290,18 @@ def test_the_list_has_the_live_ones_first(admin: Visitor, started: str) -> None:
     page = admin.get("/rollouts")
     live, _, ended = page.html.partition('id="ended"')
     assert f'id="rollout-{started}"' in live
-    assert "It waits for approval by" in page.text
+    assert "it waits for approval by" in page.text
     assert "0 of 4 done, 1 under way, 1 skipped" in page.text
     assert started not in ended
+
+
+def test_few_of_the_list_say_why_they_wait(portal: Portal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "EXPLAINED", 1)
+    for host in ("host-a", "host-b"):
+        begun(portal, host)
+    page = portal.visitor().get("/rollouts")
+    assert page.html.count('<li id="rollout-') == 2
+    assert page.html.count('<p class="why">') == 1
 
 
 def test_those_that_are_over_are_paged_newest_first(portal: Portal, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -321,7 +342,7 @@ def test_viewers_look_and_change_nothing(site: Portal, started: str) -> None:
     assert "What is in the way" in page.text
     assert f'action="{at}' not in page.html
     assert f'href="{at}/cancel"' not in page.html
-    planned = viewer.get(plan_url(hosts="host-a"))
+    planned = viewer.get(plan_url(hosts="host-a", kind="reboot"))
     assert "Start this rollout" not in planned.text
     assert "To start it you need a token of the platform" in planned.text
     viewer.get(f"{at}/cancel", status=403)

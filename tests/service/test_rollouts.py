@@ -131,6 +131,19 @@ def test_progress_is_told_by_turn_and_update_domain(rig: Rolling) -> None:
     assert progress(found)[1:] == [(2, [1], {"done": 2}), (3, [0, 2], {"done": 2})]
 
 
+def test_a_list_counts_as_each_of_them_does(rig: Rolling) -> None:
+    rig.start(hosts="a,b,spare", batch=2)
+    rig.pass_time(minutes=20)
+    rig.start("reboot", hosts="c")
+    listed = rollouts.page(rig.service)["items"]
+    assert [sum(each["progress"].values()) for each in listed] == [1, 3]
+    for each in listed:
+        shown = rig.show(each["id"])
+        del shown["by_turn"]
+        assert each == shown
+    assert rollouts.page(rig.service, live=False)["items"] == []
+
+
 def test_update_domains_are_those_of_the_beginning(rig: Rolling) -> None:
     """Hosts that a rollout has emptied are still of the update domain in which they had their turn."""
     found = rig.start("migrate", hosts="b")
@@ -384,6 +397,14 @@ def test_a_budget_that_can_never_be_met_is_refused(rig: Rolling) -> None:
             ask(rig.service, request())
         assert raised.value.facts["group"] == "api"
     assert rollouts.page(rig.service)["items"] == []
+
+
+def test_hosts_that_another_is_going_to_see_to_are_refused(rig: Rolling) -> None:
+    found = rig.start(hosts="a,b")
+    for ask in (rollouts.plan, lambda service, asked: rollouts.start(service, OPERATOR, asked)):
+        with pytest.raises(errors.ConflictError, match=f"rollout {found} is going to update host b already"):
+            ask(rig.service, request(hosts="b,c"))
+        ask(rig.service, request(kind="reboot", hosts="b"))
 
 
 def test_a_budget_that_becomes_impossible_holds_it(rig: Rolling) -> None:

@@ -3,7 +3,7 @@
 import pytest
 from tests.store.samples import session_of
 
-from notbefore.store import events, fleet, journal, loading, operations, overview, places
+from notbefore.store import events, fleet, journal, loading, operations, overview, places, rollouts
 from notbefore.store.contract import Store
 from notbefore.store.session import Flavour, Query
 
@@ -62,6 +62,7 @@ OFTEN = {
     "live events on a host": (places._ON_HOST, "INDEX events_operation"),
     "standalone VMs": (places._standalone(False), "vms_scope (scope>? AND scope<?)"),
     "standalone VMs that are seen": (places._standalone(True), "vms_scope (scope>? AND scope<?)"),
+    "hosts of rollouts, counted": (rollouts._COUNTS, "COVERING INDEX stops_turn (rollout=?)"),
     "a moment in the journal": (journal._FIRST_SINCE, "INTEGER PRIMARY KEY"),
 }
 

@@ -7,6 +7,8 @@ from datetime import datetime
 from notbefore.core import explaining, rolling
 from notbefore.core.draft import Draft, names
 from notbefore.core.explaining import Explanation, moment_told
+from notbefore.core.obstacles import ObstacleKind, obstacles
+from notbefore.core.operations import Operation, Status
 from notbefore.core.rollouts import BEFORE_THE_FIRST, Rollout, RolloutStatus, Stop
 
 SAID = 3
@@ -39,8 +41,7 @@ def explain(
     match rollout.status:
         case RolloutStatus.PAUSED:
             found.add(
-                f"It is paused: {rollout.why.rstrip('.')}. "
-                f"Since {moment_told(rollout.since)} nothing of it starts, until it is resumed.",
+                f"It {_paused(rollout)}. Since {moment_told(rollout.since)} nothing of it starts, until it is resumed.",
                 kind="paused",
                 why=rollout.why,
                 since=rollout.since,
@@ -57,7 +58,7 @@ def explain(
             found.since = rollout.opened_at
         case _:
             found.sentences.append(f"It is over: {rollout.status} at {moment_told(rollout.ended_at)}.")
-    _operations(draft, live, more, expiry_from, found)
+    _operations(draft, rollout, live, more, expiry_from, found)
     if rollout.status is RolloutStatus.RUNNING and rollout.opened_at is not None:
         _hosts(draft, rollout, len(live) + more, waiting, found)
     if not found.sentences:
@@ -97,7 +98,14 @@ def _before_turn(draft: Draft, rollout: Rollout, found: _Found) -> None:
         )
 
 
-def _operations(draft: Draft, live: Sequence[str], more: int, expiry_from: datetime, found: _Found) -> None:
+def _paused(rollout: Rollout) -> str:
+    why = rollout.why.rstrip(".")
+    return f"was {why}" if why.startswith(rolling.PAUSED_BY) else f"is paused: {why}"
+
+
+def _operations(
+    draft: Draft, rollout: Rollout, live: Sequence[str], more: int, expiry_from: datetime, found: _Found
+) -> None:
     ends: list[datetime | None] = [None] * more
     for number, operation_id in enumerate(live):
         operation = draft.operation(operation_id)
@@ -115,12 +123,27 @@ def _operations(draft: Draft, live: Sequence[str], more: int, expiry_from: datet
             }
         )
         if number < SAID:
-            found.sentences.append(f"{operation.host} is {operation.status}: {why.sentence}")
+            found.sentences.append(_of_host(draft, rollout, operation, why, expiry_from))
     known = [end for end in ends if end is not None]
     if known and len(known) == len(ends):
         found.until = max(known)
     if len(live) > SAID:
         found.sentences.append(f"More hosts are under way: {len(live) + more - SAID}.")
+
+
+def _of_host(draft: Draft, rollout: Rollout, operation: Operation, why: Explanation, expiry_from: datetime) -> str:
+    """Without the rollout's own pause, which is told of all of it."""
+    said = list(why.sentences)
+    if rollout.status is RolloutStatus.PAUSED and operation.status is Status.SCHEDULED:
+        others = (each for each in obstacles(draft, operation, expiry_from) if each.kind is not ObstacleKind.ROLLOUT)
+        said = explaining.sentences(draft, list(others))
+    told = f"{operation.host} is {operation.status}"
+    return f"{told}: {_within(' '.join(said))}" if said else f"{told}."
+
+
+def _within(sentence: str) -> str:
+    """After a colon; no sentence of an explanation begins with a name."""
+    return sentence[0].lower() + sentence[1:]
 
 
 def _hosts(draft: Draft, rollout: Rollout, under_way: int, waiting: Sequence[Stop], found: _Found) -> None:
@@ -137,7 +160,7 @@ def _hosts(draft: Draft, rollout: Rollout, under_way: int, waiting: Sequence[Sto
     for host, sentence, facts in hindered:
         found.facts.append({**facts, "host": host})
         if len(found.sentences) < 2 * SAID:
-            found.sentences.append(f"{host} waits for its turn: {sentence}")
+            found.sentences.append(f"{host} waits for its turn: {_within(sentence)}")
     if not hindered and waiting:
         found.sentences.append(f"Next: {names([stop.host for stop in waiting[:SAID]])}.")
 

@@ -30,6 +30,8 @@ OTHERWISE = {
     Status.CANCELED: "its operation was cancelled",
 }
 NO_VMS = "it has no VMs: there is nobody to tell"
+PAUSED_BY = "paused by "
+"""So begins why a rollout is paused that somebody has paused."""
 RULES = {Rule.UPDATE_DOMAIN: ObstacleKind.UPDATE_DOMAIN, Rule.BUDGET: ObstacleKind.BUDGET}
 
 
@@ -238,15 +240,27 @@ def _holding(draft: Draft, part: turns.Part, rule: Rule) -> Event:
     return min(found, key=lambda event: (event.created_at, event.id))
 
 
+def can_be_paused(status: RolloutStatus) -> bool:
+    return status is RolloutStatus.RUNNING
+
+
+def can_be_resumed(status: RolloutStatus) -> bool:
+    return status is RolloutStatus.PAUSED
+
+
+def can_be_cancelled(status: RolloutStatus) -> bool:
+    return status in (RolloutStatus.RUNNING, RolloutStatus.PAUSED)
+
+
 def pause(draft: Draft, rollout: Rollout, why: str) -> None:
-    if rollout.status is not RolloutStatus.RUNNING:
+    if not can_be_paused(rollout.status):
         raise _conflict(rollout, "only a running rollout can be paused")
     draft.put_rollout(replace(rollout, status=RolloutStatus.PAUSED, since=draft.now, why=why, due_at=None))
     draft.note("rollout.paused", rollout=rollout.id, why=why)
 
 
 def resume(draft: Draft, rollout: Rollout) -> None:
-    if rollout.status is not RolloutStatus.PAUSED:
+    if not can_be_resumed(rollout.status):
         raise _conflict(rollout, "only a paused rollout can be resumed")
     draft.put_rollout(
         replace(
@@ -267,7 +281,7 @@ def resume(draft: Draft, rollout: Rollout) -> None:
 
 def cancel(draft: Draft, rollout: Rollout) -> None:
     """What is only Scheduled is cancelled; what has started goes on to its end."""
-    if not rollout.status.live or rollout.status is RolloutStatus.CANCELING:
+    if not can_be_cancelled(rollout.status):
         raise _conflict(rollout, "only one that is running or paused can be cancelled")
     draft.note("rollout.canceling", rollout=rollout.id)
     draft.put_rollout(replace(rollout, status=RolloutStatus.CANCELING, since=draft.now, why="", due_at=draft.now))

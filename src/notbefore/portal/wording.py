@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from notbefore.core import draft
+from notbefore.core import draft, rolling
 from notbefore.portal import rendering, words
 
 Entry = Mapping[str, Any]
@@ -164,6 +164,12 @@ def _rollout_started(entry: Entry) -> str:
     return f"A rollout began: {kind} of {hosts}, in {'1 turn' if turns == 1 else f'{turns} turns'}."
 
 
+def _rollout_paused(entry: Entry) -> str:
+    """Who did it, and their reason, stand beside it."""
+    why = _data(entry, "why")
+    return f"The rollout was paused{f': {why}' if why and not why.startswith(rolling.PAUSED_BY) else ''}."
+
+
 def _gate(color: str) -> Sentence:
     def say(entry: Entry) -> str:
         said = _data(entry, "said")
@@ -218,7 +224,7 @@ WORDS: Mapping[str, Words] = {
     ),
     "event.postponed": Words("Postponed", lambda entry: f"NotBefore was moved to {_time(entry, 'to')}."),
     "event.resource_dropped": Words(
-        "VM dropped", _of("{vm} has left its host: the event does not concern it any more.")
+        "A VM has left it", _of("{vm} has left its host: the event does not concern it any more.")
     ),
     "event.started": Words("Started", _of("The event of {scope} started.")),
     "event.completed": Words("Completed", _of("The event of {scope} is over: what it announced is done.")),
@@ -239,7 +245,7 @@ WORDS: Mapping[str, Words] = {
     "rollout.gate_green": Words("Gate green", _gate("green")),
     "rollout.gate_red": Words("Gate red", _gate("red")),
     "rollout.host_skipped": Words("Host skipped", _with("The rollout skipped {host}", "why")),
-    "rollout.paused": Words("Paused", _with("The rollout was paused", "why")),
+    "rollout.paused": Words("Paused", _rollout_paused),
     "rollout.resumed": Words("Resumed", _plain("The rollout was resumed.")),
     "rollout.canceling": Words(
         "Being cancelled", _plain("The rollout was cancelled: what has started there comes to its end.")

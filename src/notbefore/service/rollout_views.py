@@ -11,6 +11,11 @@ NAMES = {kind: name for name, kind in KINDS.items()}
 
 
 def rollout(rollout: Rollout, tally: Sequence[Tally]) -> View:
+    return {**listed(rollout, tally), "by_turn": _by_turn(tally)}
+
+
+def listed(rollout: Rollout, tally: Sequence[Tally]) -> View:
+    """As one of many: it does not say whose turn is when."""
     verdict = rollout.verdict
     return {
         "id": rollout.id,
@@ -24,7 +29,6 @@ def rollout(rollout: Rollout, tally: Sequence[Tally]) -> View:
         "turn_began_at": moment(rollout.opened_at),
         "failures": rollout.failures,
         "progress": _progress(tally),
-        "by_turn": _by_turn(tally),
         "gate_verdict": verdict and {"green": verdict.green, "said": verdict.said, "at": moment(verdict.at)},
         "created_at": moment(rollout.created_at),
         "ended_at": moment(rollout.ended_at),

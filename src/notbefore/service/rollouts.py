@@ -38,9 +38,12 @@ class Answer:
 
 
 def plan(service: Service, request: Request) -> View:
-    """What it would come to; nothing is done."""
+    """What it would come to; nothing is done. What could not be started is refused here too."""
     _require_gate(service, request)
-    return views.plan(planning.plan(_fleet(service), request), request)
+    fleet = _fleet(service)
+    with service.store.read() as reader:
+        _require_alone(reader, request, turns.chosen_hosts(request, fleet.world.hosts))
+    return views.plan(planning.plan(fleet, request), request)
 
 
 def start(service: Service, call: Call, request: Request) -> View:
@@ -78,9 +81,11 @@ def page(
     live: bool | None = None,
     status: RolloutStatus | None = None,
 ) -> View:
+    """Without what is told by turn: hosts are only counted here."""
     with service.store.read() as reader:
         found = reader.rollouts.page(after, limit, live, descending=descending, status=status)
-        items = [_view(reader, rollout) for rollout in found]
+        counts = reader.rollouts.counts([rollout.id for rollout in found])
+    items = [views.listed(rollout, counts[rollout.id]) for rollout in found]
     return {"items": items, "next": items[-1]["id"] if len(items) == limit else None}
 
 
@@ -116,7 +121,7 @@ def explain(service: Service, rollout_id: str) -> View:
 
 
 def pause(service: Service, call: Call, rollout_id: str) -> View:
-    why = f"paused by {call.actor}" + (f": {call.reason}" if call.reason else "")
+    why = f"{rolling.PAUSED_BY}{call.actor}" + (f": {call.reason}" if call.reason else "")
     return _change(service, call, rollout_id, lambda draft, rollout: rolling.pause(draft, rollout, why))
 
 

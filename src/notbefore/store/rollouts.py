@@ -57,6 +57,11 @@ _TALLY = Query(
     .where(_S.rollout == bindparam("rollout"))
     .group_by(_S.turn, _S.status, _S.update_domains)
 )
+_COUNTS = Query(
+    select(_S.rollout, _S.status, _S.turn, func.count())
+    .where(Among(_S.rollout, "names"))
+    .group_by(_S.rollout, _S.status, _S.turn)
+)
 _AWAITED = Query(
     select(_S.rollout, _S.host)
     .where(
@@ -178,6 +183,13 @@ class Rollouts:
             Tally(turn=turn, status=StopStatus(status), update_domains=_domains(domains), hosts=count)
             for turn, status, domains, count in rows
         ]
+
+    def counts(self, rollouts: Collection[str]) -> dict[str, list[Tally]]:
+        """How many hosts of each of them are where, without their update domains: an index tells."""
+        found: dict[str, list[Tally]] = {rollout: [] for rollout in rollouts}
+        for rollout, status, turn, count in self._session.rows(_COUNTS, names=list(rollouts)) if rollouts else ():
+            found[rollout].append(Tally(turn=turn, status=StopStatus(status), update_domains=(), hosts=count))
+        return found
 
     def awaited(self, kind: Kind, hosts: Collection[str]) -> tuple[str, str] | None:
         """A rollout of this kind that goes on, and one of these hosts that it has still to see to."""

@@ -16,7 +16,7 @@ from notbefore.service import rollouts
 routes = router("rollouts")
 
 
-@routes.get("/rollouts", responses=says(documented.Page[documented.Rollout]))
+@routes.get("/rollouts", responses=says(documented.Page[documented.ListedRollout]))
 @needs(Need.OVERSEE)
 def list_rollouts(
     service: ServiceOf,

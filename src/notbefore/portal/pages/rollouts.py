@@ -1,5 +1,6 @@
 """/rollouts: which there are, and one of them: how far it is, what is in the way, pause, resume, cancel."""
 
+import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 from urllib.parse import urlencode
@@ -7,9 +8,9 @@ from urllib.parse import urlencode
 from starlette.responses import Response
 
 from notbefore.control import models
-from notbefore.core import errors
+from notbefore.core import errors, rolling
 from notbefore.core.roles import Need
-from notbefore.core.rollouts import StopStatus
+from notbefore.core.rollouts import RolloutStatus, StopStatus
 from notbefore.portal import progress
 from notbefore.portal.paths import Pages
 from notbefore.portal.visiting import Visit
@@ -17,10 +18,15 @@ from notbefore.service import queries, rollouts
 from notbefore.service.calls import View
 
 MOST_LIVE = 20
+EXPLAINED = 5
+"""Of those that are live; the others say what is in the way on their own page."""
 SHOWN = 25
 HOSTS_SHOWN = 50
 OPERATIONS_SHOWN = 10
 KINDS = {"update": "Update", "migrate": "Live migration", "reboot": "Reboot"}
+
+ACTOR = re.compile(rf"\b({rolling.PAUSED_BY})\w+:")
+"""Whoever paused a rollout, with what kind of actor that is."""
 
 pages = Pages()
 
@@ -34,7 +40,7 @@ class Verb(NamedTuple):
     button: str
     refuse: str
     said: str
-    from_statuses: tuple[str, ...]
+    is_possible: Callable[[RolloutStatus], bool]
 
 
 def _resume(visit: Visit, rollout_id: str) -> View:
@@ -51,7 +57,7 @@ VERBS: Mapping[str, Verb] = {
         button="Pause the rollout",
         refuse="Let it go on",
         said="The rollout is paused: nothing of it starts until it is resumed.",
-        from_statuses=("Running",),
+        is_possible=rolling.can_be_paused,
     ),
     "resume": Verb(
         do=_resume,
@@ -60,7 +66,7 @@ VERBS: Mapping[str, Verb] = {
         button="Resume the rollout",
         refuse="Leave it paused",
         said="The rollout goes on.",
-        from_statuses=("Paused",),
+        is_possible=rolling.can_be_resumed,
     ),
     "cancel": Verb(
         do=lambda visit, rollout_id: rollouts.cancel(visit.service, visit.call(), rollout_id),
@@ -70,7 +76,7 @@ VERBS: Mapping[str, Verb] = {
         button="Cancel the rollout",
         refuse="Keep it",
         said="The rollout is cancelled: what has started goes on to its end.",
-        from_statuses=("Running", "Paused"),
+        is_possible=rolling.can_be_cancelled,
     ),
 }
 
@@ -82,7 +88,10 @@ def show_all(visit: Visit) -> Response:
     ended = rollouts.page(visit.service, live=False, after=after, limit=SHOWN)
     return visit.page(
         "rollouts.html",
-        live=[{**_told(found), "why_it_waits": _why(visit, found["id"])} for found in live],
+        live=[
+            {**_told(found), "why_it_waits": _why(visit, found["id"]) if number < EXPLAINED else ""}
+            for number, found in enumerate(live)
+        ],
         ended=[_told(found) for found in ended["items"]],
         after=after,
         next_url=f"/rollouts?{urlencode({'after': ended['next']})}" if ended["next"] else None,
@@ -98,7 +107,13 @@ def show(visit: Visit) -> Response:
 def ask(visit: Visit) -> Response:
     verb = _verb(visit)
     rollout = rollouts.show(visit.service, visit.path["rollout_id"])
-    return visit.page("rollout_verb.html", rollout=_told(rollout), verb=verb, name=visit.path["verb"])
+    return visit.page(
+        "rollout_verb.html",
+        rollout=_told(rollout),
+        verb=verb,
+        name=visit.path["verb"],
+        possible=verb.is_possible(RolloutStatus(rollout["status"])),
+    )
 
 
 @pages.post("/rollouts/{rollout_id}/{verb}", needs=Need.MANAGE)
@@ -132,7 +147,7 @@ def _shown(visit: Visit, error: errors.NotbeforeError | None = None) -> Response
         chosen=status,
         after=after,
         next_url=f"/rollouts/{rollout['id']}?{urlencode(more)}#hosts" if hosts["next"] else None,
-        verbs=[name for name, verb in VERBS.items() if rollout["status"] in verb.from_statuses],
+        verbs=[name for name, verb in VERBS.items() if verb.is_possible(RolloutStatus(rollout["status"]))],
     )
 
 
@@ -146,7 +161,7 @@ def _told(rollout: View) -> View:
 
 
 def _why(visit: Visit, rollout_id: str) -> str:
-    return str(rollouts.explain(visit.service, rollout_id)["sentence"])
+    return ACTOR.sub(r"\1", rollouts.explain(visit.service, rollout_id)["sentence"])
 
 
 def _status(visit: Visit) -> StopStatus | None:

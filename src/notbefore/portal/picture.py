@@ -19,7 +19,7 @@ STEPS = (
     *(timedelta(minutes=minutes) for minutes in (1, 2, 5, 10, 15, 30)),
     *(timedelta(hours=hours) for hours in (1, 2, 3, 6, 12, 24, 48, 168, 720)),
 )
-FEWEST_MARKS, MOST_MARKS = 4, 9
+MOST_MARKS = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

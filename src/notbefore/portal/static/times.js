@@ -57,15 +57,23 @@ export function localise(root) {
       put(element, local(Date.parse(element.dateTime)));
     }
   }
-  for (const element of root.querySelectorAll("[data-mark]")) {
-    const date = new Date(element.dataset.mark);
-    if (element.textContent.split(":").length > 2) {
-      put(element, exact.format(date));
-      continue;
-    }
-    const midnight = date.getHours() === 0 && date.getMinutes() === 0;
-    put(element, midnight || element.textContent.includes(" ") ? day.format(date) : short.format(date));
+  for (const scale of root.querySelectorAll("svg.marks")) {
+    const marks = [...scale.querySelectorAll("[data-mark]")];
+    const days = marks.every((mark) => mark.textContent.includes(" "));
+    for (const mark of marks) remark(mark, days);
   }
+}
+
+// A date stands at the viewer's own midnight; where marks are days apart, others say their time as well.
+function remark(mark, days) {
+  const date = new Date(mark.dataset.mark);
+  const title = document.createElementNS(mark.namespaceURI, "title");
+  title.textContent = mark.dataset.mark.replace("T", " ").replace("Z", " UTC");
+  const midnight = date.getHours() === 0 && date.getMinutes() === 0;
+  if (mark.textContent.split(":").length > 2) put(mark, exact.format(date));
+  else if (midnight) put(mark, day.format(date));
+  else put(mark, days ? `${day.format(date)} ${short.format(date)}` : short.format(date));
+  mark.append(title);
 }
 
 localise(document);

@@ -106,13 +106,14 @@ def test_each_kind_says_what_comes_of_it_and_can_be_confirmed(portal: Portal, ki
     assert [event["type"] for event in made["events"]] == [told["EventType"] for told in exactly(page)]
     assert [event["resources"] for event in made["events"]] == [told["Resources"] for told in exactly(page)]
     events = [event["id"] for event in made["events"]]
-    assert answer.location == (f"/events/{events[0]}" if len(events) == 1 else "/")
-    then = visitor.get("/").text
+    assert answer.location == (f"/events/{events[0]}" if len(events) == 1 else f"/operations/{made['id']}")
+    then = visitor.get(answer.location).text
     verb = deeds.DEEDS[kind].verb
     if started:
         assert f"{verb} {name}: it has started. Nobody is waited for." in then
     else:
-        assert f"{verb} {name}: it is announced. It waits for approval by " in then
+        assert f"{verb} {name}: it is announced." in then
+        assert then.count("It waits for approval by ") == 1
 
 
 def test_a_deletion_that_nobody_is_told_of(portal: Portal) -> None:
@@ -121,8 +122,13 @@ def test_a_deletion_that_nobody_is_told_of(portal: Portal) -> None:
     assert "No guest is told: a deletion is announced only in groups that ask for it" in page.text
     assert exactly(page) == []
     assert "Until it has started it can be cancelled" not in page.text
-    assert confirm(visitor, kind="deletion", name="db").location == "/"
-    assert "Delete db: it has started. Nobody is waited for." in visitor.get("/").text
+    then = confirm(visitor, kind="deletion", name="db").location
+    (made,) = live(portal)
+    assert then == f"/operations/{made['id']}"
+    said = visitor.get(then).text
+    assert "Delete db: it has started. Nobody is waited for." in said
+    assert "Deletion of db" in said
+    assert "It has none: no guest is told of it" in said
 
 
 def test_who_does_not_listen_is_not_waited_for(portal: Portal) -> None:
@@ -209,6 +215,11 @@ def test_pressing_twice_does_it_once(portal: Portal) -> None:
     assert first.status == second.status == 303
     assert first.location == second.location
     assert len(live(portal)) == 1
+    again = visitor.get(asking(kind="restart", name="web-0"))
+    assert "It is announced already, and is Scheduled" in again.text
+    assert f'<a href="{first.location}">see how it stands</a>' in again.html
+    assert "Refused" not in again.text
+    assert "has a restart that is Scheduled already" in visitor.get(asking(kind="restart", name="db, web-0")).text
     assert "has a restart that is Scheduled already" in confirm(visitor, 409, kind="restart", name="web-0").text
     assert len(live(portal)) == 1
 

@@ -1,12 +1,13 @@
 """The start page: what is about to happen, why it waits, and who may do what about it."""
 
 import re
+from pathlib import Path
 
 import pytest
-from tests.portal.running import Portal
+from tests.portal.running import Portal, running
 
 from notbefore.core.operations import Kind
-from notbefore.service import calls, maintenance
+from notbefore.service import calls, fleet, maintenance
 from notbefore.service.calls import Call
 
 
@@ -25,21 +26,62 @@ def test_an_empty_page_says_what_to_do_next(unchanged: Portal) -> None:
 def test_what_waits_is_drawn_and_listed_with_why(portal: Portal) -> None:
     [event] = restart(portal, "web-0")
     page = portal.visitor().get("/")
-    assert "1 event is live: 1 is Scheduled." in page.text
+    assert "1 event is Scheduled." in page.text
     assert "Reboot of web-0" in page.text
     assert "It waits for approval by web (web-0)" in page.text
     assert "Nobody has approved" in page.text
     assert f'id="bar-{event}"' in page.html
     assert f'action="/events/{event}/approve"' in page.html
-    assert f'href="/events/{event}/cancel"' in page.html
+    assert f'href="/events/{event}/cancel?from=/"' in page.html
+    assert "NotBefore now" in page.text
 
 
 def test_who_has_approved_is_told(portal: Portal) -> None:
     [event] = restart(portal, "web-0")
     maintenance.approve(portal.service, Call(actor="operator:ann"), event)
     page = portal.visitor().get("/")
-    assert "Approved by ann operator" in page.text
+    assert "Approved by ann" in page.text
     assert "/approve" not in page.html
+
+
+def test_how_much_is_live(portal: Portal) -> None:
+    restart(portal, "web-0", "db")
+    visitor = portal.visitor()
+    assert "2 events are Scheduled." in visitor.get("/").text
+    maintenance.schedule(portal.service, calls.SYSTEM, kind=Kind.HARDWARE_FAILURE, names=["host-c"])
+    text = visitor.get("/").text
+    assert re.search(r"(\d+) events are live: (1 is|\d+ are) Started, 2 are Scheduled\.", text), text
+    assert text.count("Nobody has approved") == 2
+
+
+def test_of_many_reasons_the_one_to_act_on_is_told(portal: Portal) -> None:
+    [operation] = maintenance.schedule(portal.service, calls.SYSTEM, kind=Kind.LIVE_MIGRATION, names=["host-b"])[
+        "operations"
+    ]
+    [pool] = [each["id"] for each in operation["events"] if each["scope"] == "group:pool"]
+    fleet.set_policy(portal.service, calls.SYSTEM, "group:pool", {"max_unavailable": "1"})
+    visitor = portal.visitor()
+    card = visitor.get("/").html.partition(f'id="event-{pool}"')[2].partition("</li>")[0]
+    why = re.search(r'<p class="why">(.*?)</p>', card)
+    assert why
+    assert why[1].startswith("The budget can never be met")
+    assert re.search(rf'<a href="/events/{pool}">and \d more reasons?<', why[1])
+    assert "at the latest" not in why[1]
+    state = visitor.get(f"/events/{pool}").html.partition('id="state"')[2].partition("</section>")[0]
+    reasons = re.findall(r"<li>(.*?)</li>", state)
+    assert reasons[0].startswith("The budget can never be met")
+    assert len(reasons) > 1
+    assert "at the latest" not in state
+    assert visitor.get(f"/operations/{operation['id']}").html.count("<li>The budget can never be met") == 1
+
+
+def test_an_empty_fleet_says_what_to_do_first(tmp_path: Path) -> None:
+    with running(tmp_path, fleet=False) as portal:
+        visitor = portal.visitor()
+        for path in ("/", "/act", "/fleet"):
+            page = visitor.get(path).text
+            assert page.count("notbefore fleet apply FILE") == 1, path
+            assert "Restart a VM to see" not in page
 
 
 def test_viewers_have_no_buttons(portal: Portal) -> None:
@@ -53,7 +95,7 @@ def test_viewers_have_no_buttons(portal: Portal) -> None:
 def test_tenants_see_their_own_alone(portal: Portal) -> None:
     restart(portal, "web-0", "db")
     page = portal.visitor_as("tenant", "web").get("/")
-    assert "1 event is live" in page.text
+    assert "1 event is Scheduled." in page.text
     assert "db" not in page.text
     assert page.html.count("/approve") == 1
     assert "/cancel" not in page.html

@@ -103,7 +103,7 @@ def _roughly(ahead: timedelta) -> str:
 
 
 def _waits(operation: View) -> list[str]:
-    said = [operation["sentence"]]
+    said = list(operation["sentences"])
     awaited = _awaited(operation)
     if operation["status"] == "Scheduled" and awaited:
         vms = words.several(name for event in awaited for name in event["resources"])

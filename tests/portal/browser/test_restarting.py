@@ -44,8 +44,8 @@ def test_the_start_page_follows_a_restart_to_its_end_without_being_loaded_again(
     assert loaded == []
     # A screen reader says each of these once, and no countdown.
     assert page.evaluate("window.heard") == [
-        "1 event is live: 1 is Scheduled.",
-        "1 event is live: 1 is Started.",
+        "1 event is Scheduled.",
+        "1 event is Started.",
         "Nothing is about to happen.",
     ]
 
@@ -61,7 +61,7 @@ def test_the_page_of_an_event_tells_its_whole_life_as_it_goes_on(browsing: Brows
     event = restart(page, "db")
     state = page.locator("#state")
     expect(page.get_by_role("status").first).to_contain_text("it is announced")
-    expect(state).to_contain_text("Why it waits: It waits for approval by db")
+    expect(state).to_contain_text("It waits for approval by db")
     approve(demo, "db")
     expect(state).to_contain_text("It is happening now")
     expect(state).to_contain_text("It is over: done")

@@ -36,7 +36,7 @@ def show(visit: Visit) -> Response:
         )
     except (errors.RefusedError, errors.ConflictError, errors.NotFoundError) as error:
         # The page itself is in order: it tells that this would be refused.
-        return _shown(visit, given, refused=error.message)
+        return _shown(visit, given, refused=error.message, already=_already(visit, given, error))
     return _shown(visit, given, preview=_told(visit, asked, preview))
 
 
@@ -50,9 +50,26 @@ def act(visit: Visit) -> Response:
         )["operations"]
     except (errors.RefusedError, errors.ConflictError, errors.NotFoundError) as error:
         return _shown(visit, given, refused=error.message, status=status_of(error))
-    events = [event["id"] for operation in made for event in operation["events"]]
-    path = f"/events/{events[0]}" if len(events) == 1 else "/"
-    return visit.go(path, said=_done(visit, DEEDS[asked.kind], asked.names, made))
+    path = _page_of(made[0]) if len(made) == 1 else "/"
+    return visit.go(path, said=_done(DEEDS[asked.kind], asked.names, made))
+
+
+def _page_of(operation: View) -> str:
+    events = operation["events"]
+    return f"/events/{events[0]['id']}" if len(events) == 1 else f"/operations/{operation['id']}"
+
+
+def _already(visit: Visit, given: dict[str, str], error: errors.NotbeforeError) -> View | None:
+    """The same, where it is announced: somebody who confirmed it and went back here has done nothing wrong."""
+    known = error.facts.get("operation")
+    if known is None:
+        return None
+    try:
+        operation = queries.operation(visit.service, str(known), visit.seen)
+    except errors.NotFoundError:
+        return None
+    same = operation["kind"] == given["kind"] and given["name"] in (*operation["vms"], operation["host"])
+    return {"status": operation["status"], "path": _page_of(operation)} if same else None
 
 
 def _asked(visit: Visit, given: dict[str, str]) -> models.NewOperation:
@@ -98,7 +115,13 @@ def _told(visit: Visit, asked: models.NewOperation, preview: View) -> View:
 
 
 def _shown(
-    visit: Visit, given: dict[str, str], *, preview: View | None = None, refused: str = "", status: int = 200
+    visit: Visit,
+    given: dict[str, str],
+    *,
+    preview: View | None = None,
+    refused: str = "",
+    already: View | None = None,
+    status: int = 200,
 ) -> Response:
     deeds = [deed for deed in DEEDS.values() if visit.may(roles.need_of(deed.kind))]
     deed = next((deed for deed in deeds if deed.kind == given["kind"]), None)
@@ -113,6 +136,8 @@ def _shown(
         suggestions=_suggestions(visit, deed),
         preview=preview,
         refused=refused,
+        already=already,
+        empty=not queries.vms(visit.service, limit=1, seen=visit.seen)["items"],
         timing=visit.service.timing,
     )
 
@@ -130,12 +155,11 @@ def _suggestions(visit: Visit, deed: Deed | None) -> list[tuple[str, str]]:
     return found
 
 
-def _done(visit: Visit, deed: Deed, names: list[str], made: list[View]) -> str:
+def _done(deed: Deed, names: list[str], made: list[View]) -> str:
     what = f"{deed.verb} {words.several(names)}"
     if len(made) > 1:
         return f"{what}: {len(made)} operations are made."
     (operation,) = made
     if operation["status"] == "Started":
         return f"{what}: it has started. Nobody is waited for."
-    why = queries.explain_operation(visit.service, operation["id"], visit.seen)["sentence"]
-    return f"{what}: it is announced. {why}"
+    return f"{what}: it is announced."

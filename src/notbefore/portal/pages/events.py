@@ -8,6 +8,7 @@ from typing import Any
 from starlette.responses import Response
 
 from notbefore.core import errors
+from notbefore.core.operations import Kind
 from notbefore.core.roles import Need
 from notbefore.portal import lifeline, rendering, wording, words
 from notbefore.portal.lifeline import Moments
@@ -60,6 +61,12 @@ def cancel(visit: Visit) -> Response:
     return visit.go(_back(visit), said=f"Cancelled: {what}.")
 
 
+@pages.get("/events/{id}/approve", needs=Need.SEE)
+def to_event(visit: Visit) -> Response:
+    """The address of an approval that was refused, asked for again."""
+    return visit.go(f"/events/{_id(visit).upper()}")
+
+
 @pages.get("/operations/{id}", needs=Need.SEE)
 def show_operation(visit: Visit) -> Response:
     """Most have one event, and that says it all."""
@@ -77,6 +84,9 @@ def show_operation(visit: Visit) -> Response:
         why=why,
         heading=f"{what[:1].upper()}{what[1:]}",
         approvals=[_approval(each) for each in operation["events"]],
+        needs_approval=_needs_approval(operation),
+        may_cancel=bool(operation["events"])
+        and lives.life(visit.service, operation["events"][0]["id"], visit.access)["may_cancel"],
     )
 
 
@@ -122,6 +132,7 @@ def _shared(found: View) -> dict[str, Any]:
         "told": found["told"] and json.dumps(found["told"], indent=2),
         "heading": title(found["event"]),
         "kind": words.kind_of(found["operation"]["kind"]),
+        "needs_approval": _needs_approval(found["operation"]),
     }
 
 
@@ -144,6 +155,11 @@ def _curl(visit: Visit, event: View) -> str:
 def _approval(event: View) -> View:
     by = event["approved_by"]
     return {**event, "approved": bool(by), "said": words.approved_by(by)}
+
+
+def _needs_approval(operation: View) -> bool:
+    """A failure has started when it is announced."""
+    return bool(Kind(operation["kind"]).traits.notice)
 
 
 def _moments(found: View) -> Moments:

@@ -11,11 +11,12 @@ from starlette.responses import Response
 from notbefore.core import errors
 from notbefore.core.operations import Status
 from notbefore.core.roles import Need
+from notbefore.portal import words
 from notbefore.portal.paths import Pages
 from notbefore.portal.picture import MOST_LANES, Bar, draw
 from notbefore.portal.rendering import utc
 from notbefore.portal.visiting import Visit
-from notbefore.service import overview
+from notbefore.service import overview, queries
 
 SPANS: Final[Mapping[str, tuple[str, timedelta]]] = {
     "1h": ("1 h", timedelta(hours=1)),
@@ -49,9 +50,11 @@ def show(visit: Visit) -> Response:
         most_lanes=MANY_LANES if chosen.many else MOST_LANES,
         href=_lane_page,
     )
-    spans = [(key, words, chosen.but(span=key)) for key, (words, _) in SPANS.items()]
-    words = SPANS[chosen.span][0]
-    return visit.page("now.html", found=found, drawn=drawn, chosen=chosen, spans=spans, spans_words=words)
+    spans = [(key, said, chosen.but(span=key)) for key, (said, _) in SPANS.items()]
+    empty = not found["bars"] and not queries.vms(visit.service, limit=1, seen=visit.seen)["items"]
+    return visit.page(
+        "now.html", found=found, drawn=drawn, chosen=chosen, spans=spans, spans_words=SPANS[chosen.span][0], empty=empty
+    )
 
 
 class _Chosen:
@@ -121,7 +124,7 @@ class _Label:
 
     def __str__(self) -> str:
         event = self.event
-        names = ", ".join(event["resources"][:3]) + (" and others" if len(event["resources"]) > 3 else "")
+        names = words.several(event["resources"])
         when = f"NotBefore {utc(event['not_before'])}" if event["status"] == Status.SCHEDULED else ""
         since = f"since {utc(event['started_at'])}" if event["status"] == Status.STARTED and event["started_at"] else ""
         return f"{event['type']} of {names}: {', '.join(part for part in (event['status'], when or since) if part)}"

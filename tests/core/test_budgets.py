@@ -84,5 +84,12 @@ def test_planned_maintenance_that_no_budget_allows_is_refused() -> None:
     with pytest.raises(errors.ConflictError, match="the budget of group web can never be met: 2 of its 4 VMs are on"):
         site.schedule(Kind.HOST_UPDATE, "a")
     assert site.schedule(Kind.HOST_UPDATE, "b")
+    site.set_policy("group:web", min_available=4)
+    with pytest.raises(errors.ConflictError) as refused:
+        site.schedule(Kind.HOST_UPDATE, "c")
+    assert refused.value.message == (
+        "the budget of group web can never be met: 1 of its 4 VMs is on host c, but min_available 4 allows 0 out at "
+        "once: change it"
+    )
     assert site.schedule(Kind.RESTART, "web-0")
     assert site.schedule(Kind.HARDWARE_FAILURE, "a")

@@ -1,10 +1,12 @@
 """The page of a group: facts, its VMs, policy, what is live, what happened."""
 
 import re
+from datetime import UTC, datetime, timedelta
 from html import unescape
+from pathlib import Path
 
 import pytest
-from tests.portal.running import Portal
+from tests.portal.running import Portal, running
 from tests.service.rig import OPERATOR
 
 from notbefore.core.fleet import ScopeKind
@@ -12,6 +14,7 @@ from notbefore.core.membership import VmSpec
 from notbefore.core.operations import Kind
 from notbefore.portal import subjects
 from notbefore.service import concerning, fleet, maintenance, queries
+from notbefore.service.guests import Guests
 
 POLICY = {
     "listening": "auto",
@@ -82,9 +85,12 @@ def test_the_policy_is_changed(portal: Portal) -> None:
     ("fields", "said"),
     [
         ({"terminate_notice_minutes": "30"}, "terminate notice must be from 5 to 15 minutes"),
-        ({"terminate_notice_minutes": "soon"}, "terminate_notice_minutes"),
-        ({"max_unavailable": "lots"}, "max_unavailable cannot be 'lots'"),
-        ({"min_available": "-1"}, "min_available"),
+        ({"terminate_notice_minutes": "soon"}, "“Minutes' notice of a deletion” in the form: input should be"),
+        (
+            {"max_unavailable": "lots"},
+            "“VMs out at once for planned maintenance, at most” cannot be 'lots'",
+        ),
+        ({"min_available": "-1"}, "“VMs that planned maintenance leaves, at least”"),
         ({"windows": "at night"}, "'at night'"),
     ],
 )
@@ -111,6 +117,23 @@ def test_many_vms_are_shown_page_by_page(portal: Portal) -> None:
     assert re.findall(r'<tr id="vm-([^"]+)"', second.html) == ["pool_x095"]
     assert "VMs 101 " in second.text
     assert "There are no more." in visitor.get("/groups/pool?after=zzz").text
+
+
+def test_when_it_was_last_heard_goes_with_what_its_vms_say(tmp_path: Path) -> None:
+    polled = {"web-0": datetime.now(UTC) - timedelta(minutes=3), "web-2": datetime.now(UTC) - timedelta(minutes=2)}
+    with running(tmp_path, polled=polled.get) as portal:
+        visitor = portal.visitor()
+        Guests(portal.service).heard({"group:web": datetime.now(UTC) - timedelta(minutes=9)})
+        page = visitor.get("/groups/web")
+        assert re.search(r"Last heard 20\S+ \S+ UTC \( 2 min\b[^)]* ago \)", page.text)
+        assert ' data-look-every="10">' in page.html
+        assert re.search(r"<time [^>]*data-countdown>2 min\b[^<]* ago</time>", page.html)
+        assert re.search(
+            r"its group was last heard 20\S+ \S+ UTC \( 2 min\b[^)]* ago \)", visitor.get("/vms/web-1").text
+        )
+        host = visitor.get("/hosts/host-a")
+        assert re.search(r"It has 3 VMs; the last poll from there was 20\S+ \S+ UTC \( 3 min\b[^)]* ago \)", host.text)
+        assert "last poll" not in visitor.get("/hosts/host-b").text
 
 
 def test_an_empty_group_says_what_to_do_next(portal: Portal) -> None:

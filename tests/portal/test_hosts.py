@@ -27,7 +27,7 @@ def test_what_is_live_there_whoever_it_concerns(portal: Portal) -> None:
     maintenance.schedule(portal.service, OPERATOR, kind=Kind.HOST_UPDATE, names=["host-b"])
     maintenance.schedule(portal.service, OPERATOR, kind=Kind.RESTART, names=["web-0"])
     page = portal.visitor().get("/hosts/host-b")
-    for names in ("web-1", "pool_2, pool_3", "db"):
+    for names in ("web-1", "pool_2 and pool_3", "db"):
         assert f"Freeze of {names} Scheduled NotBefore in 1" in page.text
     assert "web-0" not in page.text
     assert page.html.count('<input type="hidden" name="from" value="/hosts/host-b">') == 3

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 from tests.acceptance.running import Server, ask, serving
 from tests.portal.running import Answer
 
-POLLED = re.compile(r"Last polled 20\S+ \S+ UTC \((now|\d+ s ago)\)")
+POLLED = re.compile(r"Last polled 20\S+ \S+ UTC \( (now|\d+ s ago) \)")
 
 
 def test_the_page_of_a_vm_tells_when_it_last_polled(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from tests.portal.running import Portal, running
 from tests.service.rig import OPERATOR
 
 from notbefore.core.operations import Kind
+from notbefore.core.timing import Timing
 from notbefore.service import documents, fleet, history, maintenance, queries
 from notbefore.service.guests import Guests
 
@@ -81,15 +82,38 @@ def test_when_it_last_polled(tmp_path: Path) -> None:
     polled = {"web-0": datetime.now(UTC) - timedelta(minutes=3)}
     with running(tmp_path, polled=polled.get) as portal:
         visitor = portal.visitor()
-        assert "nobody of its group has polled" in visitor.get("/vms/web-1").text
+        assert "nobody of its group has polled" in visitor.get("/vms/pool_1").text
         assert "Last polled never" in visitor.get("/vms/db").text
         heard = datetime.now(UTC) - timedelta(minutes=1)
         Guests(portal.service).heard({"group:web": heard, "vm:db": heard})
-        assert re.search(r"Last polled 20\S+ \S+ UTC \(3 min\b[^)]* ago\)", visitor.get("/vms/web-0").text)
+        assert re.search(r"Last polled 20\S+ \S+ UTC \( 3 min\b[^)]* ago \)", visitor.get("/vms/web-0").text)
         other = visitor.get("/vms/web-1").text
-        assert re.search(r"Last polled its group was last heard 20\S+ \S+ UTC Listens", other)
+        assert re.search(r"Last polled its group was last heard 20\S+ \S+ UTC \( 1 min [^)]*\) Listens", other)
         assert "known as long as one process of the service answers it" in other
-        assert re.search(r"Last polled it was last heard 20\S+ \S+ UTC Listens", visitor.get("/vms/db").text)
+        assert re.search(
+            r"Last polled it was last heard 20\S+ \S+ UTC \( 1 min [^)]*\) Listens", visitor.get("/vms/db").text
+        )
+
+
+def test_a_service_that_runs_faster_says_so_on_every_page_and_writes_spans_in_full(tmp_path: Path) -> None:
+    with running(tmp_path, timing=Timing(speed=60)) as portal:
+        visitor = portal.visitor()
+        for path in ("/", "/fleet", "/vms/db"):
+            page = visitor.get(path).text
+            assert "60 times as fast as it says" in page[page.rindex("notbefore ") :]
+        assert "until it has been silent for 1 d" in visitor.get("/vms/db").text
+
+
+def test_the_service_of_usual_speed_says_nothing_of_it(unchanged: Portal) -> None:
+    assert "times as fast" not in unchanged.visitor().get("/vms/db").text
+
+
+def test_the_newest_of_its_history_is_shown_last(portal: Portal) -> None:
+    for listening in ("never", "always") * 4:
+        fleet.set_vm_policy(portal.service, OPERATOR, "db", {"listening": listening})
+    page = portal.visitor().get("/vms/db").html
+    assert page.count('<li id="entry-') == 6
+    assert page.index('id="facts"') < page.index('id="policy"') < page.index('id="lately"')
 
 
 def test_the_policy_is_changed(portal: Portal) -> None:
@@ -125,8 +149,8 @@ def test_the_policy_is_changed(portal: Portal) -> None:
     ("fields", "said"),
     [
         ({"listening": "sometimes"}, "listening"),
-        ({"max_user_operations": "many"}, "max_user_operations"),
-        ({"max_user_operations": "0"}, "max_user_operations"),
+        ({"max_user_operations": "many"}, "“Users' operations at once, at most”"),
+        ({"max_user_operations": "0"}, "“Users' operations at once, at most”"),
         ({"windows": "whenever"}, "'whenever'"),
         ({"reason": "a\u202eb"}, "a reason is at most"),
     ],

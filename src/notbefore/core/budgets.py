@@ -80,9 +80,11 @@ def require_possible(scope: str, policy: Policy, *, members: int, vms: int, host
     most = allowed(policy, members)
     if most is not None and vms > most:
         name = scope.partition(":")[2]
+        several = vms > 1
         raise errors.ConflictError(
-            f"the budget of group {name} can never be met: {vms} of its {members} VMs are on host {host} and go "
-            f"together, but {told(policy, members)} allows {most} out at once: change it, or spread the group",
+            f"the budget of group {name} can never be met: {vms} of its {members} VMs {'are' if several else 'is'} on "
+            f"host {host}{' and go together' if several else ''}, but {told(policy, members)} allows {most} out at "
+            f"once: change it{', or spread the group' if several else ''}",
             group=name,
             host=host,
             vms=vms,

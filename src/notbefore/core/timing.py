@@ -9,6 +9,8 @@ STARTED_SHOWN = timedelta(seconds=2)
 ENDED_APPROVABLE = timedelta(hours=1)
 """How long an ended event still answers 200 to an approval."""
 
+SILENCE = timedelta(hours=24)
+"""After this long without a request, a scope no longer listens."""
 
 LONGEST_PAUSE = timedelta(hours=1)
 """Between two tries of a driver."""
@@ -43,7 +45,7 @@ class Timing:
     @property
     def silence(self) -> timedelta:
         """After this long without a request, a scope no longer listens."""
-        return self.shortened(timedelta(hours=24))
+        return self.shortened(SILENCE)
 
     @property
     def startup_grace(self) -> timedelta:

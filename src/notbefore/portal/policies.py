@@ -1,32 +1,56 @@
-"""A policy as a form: what stands in its fields, and what they ask for."""
+"""A policy as a form: what stands in its fields, what they ask for, and what is wrong with them."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from notbefore.control import models
+from notbefore.core import errors
 from notbefore.core.fleet import Listening
-from notbefore.portal import rendering
+from notbefore.core.timing import SILENCE
+from notbefore.portal import forms, rendering
 from notbefore.portal.visiting import Visit
 from notbefore.service.calls import View
 
 OF_ALL = ("listening", "auto_approve", "max_user_operations", "windows")
 OF_GROUPS = ("terminate_notice_minutes", "max_unavailable", "min_available")
 """What a standalone VM cannot have."""
+LABELS: Mapping[str, str] = {
+    "auto_approve": "Users' restarts and redeploys are approved by themselves",
+    "max_user_operations": "Users' operations at once, at most",
+    "terminate_notice_minutes": "Minutes' notice of a deletion",
+    "max_unavailable": "VMs out at once for planned maintenance, at most",
+    "min_available": "VMs that planned maintenance leaves, at least",
+}
+_NAMES = re.compile(rf"\b({'|'.join(LABELS)})\b")
 
 Fields = dict[str, str]
 
 
-def listening(visit: Visit) -> Mapping[str, str]:
-    """What each choice means."""
-    silence = rendering.span(visit.service.timing.silence)
+LISTENING: Mapping[str, str] = {
+    Listening.AUTO: f"while it asks: from a first poll on, until it has been silent for {rendering.span(SILENCE)}",
+    Listening.ALWAYS: "always: it is waited for, whether it asks or not",
+    Listening.NEVER: "never: nobody there is waited for",
+}
+"""What each choice means; in full hours, as notices are, whatever the speed."""
+
+
+def form(policy: View | None, sent: Fields | None, error: errors.NotbeforeError | None) -> dict[str, Any]:
+    """What a page needs that shows the policy and its form, again where what was sent is refused."""
     return {
-        Listening.AUTO: f"while it asks: from a first poll on, until it has been silent for {silence}",
-        Listening.ALWAYS: "always: it is waited for, whether it asks or not",
-        Listening.NEVER: "never: nobody there is waited for",
+        "given": sent or (_fields(policy) if policy else {}),
+        "error": refusal(error.message) if error else "",
+        "listening": LISTENING,
+        "labels": LABELS,
     }
 
 
-def fields(policy: View) -> Fields:
+def refusal(message: str) -> str:
+    """The API's sentence, with the names that fields have in the form."""
+    return _NAMES.sub(lambda found: f"“{LABELS[found[1]]}”", message).replace("leave it out", "leave it empty")
+
+
+def _fields(policy: View) -> Fields:
     """As the form shows it."""
     minutes = policy["terminate_notice_minutes"]
     return {
@@ -49,25 +73,13 @@ def asked(visit: Visit, sent: Fields, *, grouped: bool) -> dict[str, Any]:
     values: dict[str, Any] = {
         "listening": sent["listening"],
         "auto_approve": bool(sent["auto_approve"]),
-        "max_user_operations": _number(sent["max_user_operations"]),
+        "max_user_operations": forms.number(sent["max_user_operations"]),
         "windows": [line.strip() for line in sent["windows"].splitlines() if line.strip()],
     }
     if grouped:
-        values |= {name: _number(sent[name]) for name in OF_GROUPS}
+        values |= {name: forms.number(sent[name]) for name in OF_GROUPS}
     return visit.asked(models.PolicyChange, values).given()
 
 
 def _text(value: object) -> str:
     return "" if value is None else str(value)
-
-
-def _number(text: str) -> int | float | str | None:
-    """None where nothing stands; what is no number stays as it is, and is refused in words."""
-    if not text:
-        return None
-    for read in (int, float):
-        try:
-            return read(text)
-        except ValueError:
-            continue
-    return text

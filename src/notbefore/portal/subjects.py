@@ -1,6 +1,7 @@
 """What the pages of one VM, host and group share: what happened, what can be done, and what if there is none."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -8,13 +9,13 @@ from starlette.responses import Response
 
 from notbefore.core import errors, roles
 from notbefore.core.fleet import NAME
-from notbefore.portal import wording
+from notbefore.portal import rendering, wording
 from notbefore.portal.deeds import DEEDS, Deed
 from notbefore.portal.visiting import Visit
 from notbefore.service import history
 from notbefore.service.calls import View
 
-LATELY = 20
+LATELY = 6
 VMS = 100
 """Of one page."""
 
@@ -51,6 +52,12 @@ def missing(visit: Visit, noun: str, error: errors.NotFoundError) -> Response:
 def deeds(visit: Visit, noun: str) -> list[Deed]:
     """What whoever looks may do to a VM or a host."""
     return [deed for deed in DEEDS.values() if deed.noun == noun and visit.may(roles.need_of(deed.kind))]
+
+
+def heard(visit: Visit, names: Iterable[str], last_heard: str | None) -> datetime | None:
+    """The newest poll of any of these VMs, of which the store hears only now and then."""
+    polls = [at for name in names if (at := visit.house.polled(name))]
+    return max([*polls, *([rendering.read(last_heard)] if last_heard else [])], default=None)
 
 
 def lately(visit: Visit, *about: Mapping[str, Any]) -> list[View]:

@@ -110,6 +110,13 @@ def by_group(
     return _grid(made, further)
 
 
+def names(service: Service, *, host: str | None = None, scope: str | None = None) -> list[str]:
+    """The VMs of a host, or of a scope: as many as a page can hold."""
+    with service.store.read() as reader:
+        found = reader.places.within([scope], MOST_VMS) if scope else reader.places.on([host or ""], MOST_VMS)
+    return [place.vm for place in found]
+
+
 def with_states(service: Service, vms: Collection[View]) -> list[View]:
     """VMs as operators see them, each with its state."""
     with service.store.read() as reader:

@@ -27,6 +27,7 @@ def show(visit: Visit) -> Response:
     return visit.page(
         "host.html",
         host=host,
+        heard=subjects.heard(visit, grid.names(visit.service, host=name), None),
         vms=grid.with_states(visit.service, vms["items"]),
         first=after is None,
         next_url=f"/hosts/{name}?{urlencode({'after': vms['next']})}#vms" if vms["next"] else None,

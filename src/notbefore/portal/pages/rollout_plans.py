@@ -12,7 +12,7 @@ from notbefore.control.answers import status_of
 from notbefore.core import errors
 from notbefore.core.roles import Need
 from notbefore.core.rollouts import KINDS
-from notbefore.portal import planned
+from notbefore.portal import forms, planned
 from notbefore.portal.paths import Pages
 from notbefore.portal.visiting import Visit
 from notbefore.service import rollouts
@@ -72,27 +72,17 @@ def _asked(visit: Visit, given: Mapping[str, str]) -> models.NewRollout:
     values: dict[str, Any] = {
         "kind": given["kind"],
         "hosts": given["hosts"],
-        "batch": _number(given["batch"] or BLANK["batch"]),
-        "pause_minutes": _number(given["pause_minutes"] or BLANK["pause_minutes"]),
+        "batch": forms.number(given["batch"] or BLANK["batch"]),
+        "pause_minutes": forms.number(given["pause_minutes"] or BLANK["pause_minutes"]),
         "gate": given["gate"] or None,
-        "max_failures": _number(given["max_failures"] or BLANK["max_failures"]),
+        "max_failures": forms.number(given["max_failures"] or BLANK["max_failures"]),
         "windows": [line.strip() for line in given["windows"].splitlines() if line.strip()],
-        "notice_minutes": _number(given["notice_minutes"]) if given["notice_minutes"] else None,
+        "notice_minutes": forms.number(given["notice_minutes"]),
         "reason": given["reason"],
     }
     if not values["hosts"]:
         raise errors.RefusedError("say which hosts: names with commas between them, such as rack1-*,!rack1-07")
     return visit.asked(models.NewRollout, values)
-
-
-def _number(text: str) -> int | float | str:
-    """What is no number stays as it is: the model says what it should be."""
-    for read in (int, float):
-        try:
-            return read(text)
-        except ValueError:
-            continue
-    return text
 
 
 def _page(

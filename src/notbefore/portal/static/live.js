@@ -6,6 +6,7 @@ const LEAST_PAUSE = 400; // ms between two looks
 const SHARE = 4; // a look that took long is followed by a pause so many times as long
 const LOOK_AGAIN = 3000; // ms after a look that failed
 const LONGEST_BACKOFF = 30_000;
+const QUIET = 5000; // ms between two things that are said to screen readers
 const UNHEARD = 3000; // ms without a connection, after which the page says so at its top
 
 const LIVE = "live";
@@ -14,7 +15,7 @@ const AT_TIMES = "up to date now and then";
 const status = document.getElementById("connection");
 const warning = document.getElementById("unheard");
 let from = document.body.dataset.liveFrom;
-let source, unheard, wanted = false, looking = false, backoff = 1000;
+let told = -QUIET, telling, source, unheard, wanted = false, looking = false, backoff = 1000;
 
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 
@@ -75,6 +76,21 @@ function refocus(region, focused) {
   near.focus({ preventScroll: true });
 }
 
+// Screen readers hear what a text says now, after a pause however quickly it changes.
+function tell() {
+  clearTimeout(telling);
+  const said = [...document.querySelectorAll("[data-says]")].map((region) => [region, text(region.dataset.says)]);
+  if (said.every(([region, words]) => region.textContent === words)) return;
+  const wait = told + QUIET - performance.now();
+  if (wait > 0) telling = setTimeout(tell, wait);
+  else {
+    told = performance.now();
+    for (const [region, words] of said) if (region.textContent !== words) region.textContent = words;
+  }
+}
+
+const text = (id) => document.getElementById(id).textContent.trim();
+
 async function look() {
   const began = performance.now();
   const answer = await fetch(location.href, { headers: { Accept: "text/html" }, credentials: "same-origin" });
@@ -95,6 +111,7 @@ async function look() {
     found = true;
   }
   if (found) document.title = page.title;
+  tell();
   from = page.body.dataset.liveFrom ?? from;
   document.dispatchEvent(new CustomEvent("looked"));
   await pause(Math.max(LEAST_PAUSE, took * SHARE));

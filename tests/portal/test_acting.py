@@ -116,6 +116,15 @@ def test_each_kind_says_what_comes_of_it_and_can_be_confirmed(portal: Portal, ki
         assert then.count("It waits for approval by ") == 1
 
 
+def test_nothing_is_promised_of_what_ends_at_no_known_time(portal: Portal) -> None:
+    for host in queries.hosts(portal.service)["items"]:
+        fleet.set_host(portal.service, SYSTEM, host["name"], cordoned=True)
+    said = outcome(portal.visitor().get(asking(kind="degraded-hardware", name="host-b")))
+    assert "No host can take db, pool_2, pool_3 and web-1: add or uncordon one" in said
+    assert "Nobody knows until when it must wait" in said
+    assert "at the latest" not in said
+
+
 def test_a_deletion_that_nobody_is_told_of(portal: Portal) -> None:
     visitor = portal.visitor()
     page = visitor.get(asking(kind="deletion", name="db"))
@@ -270,6 +279,7 @@ def test_who_only_looks_does_not_act(portal: Portal) -> None:
 def test_a_fast_service_says_how_fast(tmp_path: Path) -> None:
     with running(tmp_path, timing=Timing(speed=60)) as portal:
         page = portal.visitor().get(asking(kind="restart", name="web-0"))
+        assert "beside each choice. This service runs 60 times" in portal.visitor().get("/act").text
         assert "runs 60 times as fast as it says: an hour of notice takes 1 min." in page.text
         assert re.search(r"at the latest, 1[56] s from now", page.text)
 

@@ -79,3 +79,18 @@ def test_an_empty_fleet_says_what_to_do_next(tmp_path_factory: pytest.TempPathFa
         assert "The fleet is empty. Say which hosts and VMs there are" in portal.visitor().get("/fleet").text
         tenant = portal.visitor_as("tenant", "web-*")
         assert "As soon as there are VMs in web-*, they are shown here." in tenant.get("/fleet").text
+
+
+@pytest.mark.parametrize("path", ["/fleet", "/groups/web", "/hosts/host-a", "/tokens"])
+def test_a_table_that_scrolls_is_no_second_landmark_of_the_same_name(unchanged: Portal, path: str) -> None:
+    html = unchanged.visitor().get(path).html
+    assert 'class="wide"' in html
+    landmarks = re.findall(r'<(?:section|div)\b[^>]*aria-labelledby="[^"]+"[^>]*>', html)
+    named = [re.findall(r'aria-labelledby="([^"]+)"', tag)[0] for tag in landmarks if 'role="group"' not in tag]
+    assert len(named) == len(set(named))
+
+
+def test_one_that_is_larger_than_a_page_says_so(unchanged: Portal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grid, "MOST_VMS", 3)
+    page = unchanged.visitor().get("/fleet?by=group").text
+    assert "pool placement group 5 VMs, of which the first 3 are looked at here" in page

@@ -90,9 +90,6 @@ def _item(service: Service, draft: Draft, shown: Draft, event_id: str, access: A
     return {
         **views.event_of(told, seen),
         "started_at": views.moment(told.started_at),
-        "by": told.by,
-        "reason": told.reason,
-        "rollout": told.rollout,
         "why": queries.explained(service, draft, event, access.scopes),
         "may_approve": approving.is_open(event) and access.may(Need.OPERATE),
         "may_cancel": ending.may_be_canceled(operation) and access.may_cancel(operation, draft.events_of(operation.id)),

@@ -1,7 +1,6 @@
 """/fleet: where VMs are and how they are, by host or by group; and finding one by a part of its name."""
 
 import re
-from collections.abc import Mapping
 from urllib.parse import urlencode
 
 from starlette.responses import Response
@@ -9,23 +8,16 @@ from starlette.responses import Response
 from notbefore.core import errors
 from notbefore.core.fleet import NAME
 from notbefore.core.roles import Need
-from notbefore.core.states import State
 from notbefore.portal.paths import Pages
+from notbefore.portal.signs import MEANINGS, SIGNS
 from notbefore.portal.visiting import Visit
 from notbefore.service import finding, grid
 from notbefore.service.calls import View
 
-SIGNS: Mapping[str, str] = {State.FINE: "✓", State.SCHEDULED: "◷", State.STARTED: "►", State.NOT_LISTENING: "⊘"}
-"""So that colours are not alone to say it."""
-MEANINGS: Mapping[str, str] = {
-    State.FINE: "nothing is planned",
-    State.SCHEDULED: "something will be done to it",
-    State.STARTED: "something is being done to it",
-    State.NOT_LISTENING: "nothing is planned, and nobody there asks for events",
-}
-
 AFTER = re.compile(rf"(?:(?:group|vm):)?{NAME.pattern}")
 """A host's name or a scope's key, behind which a page begins."""
+
+LONGEST = 200
 
 pages = Pages()
 
@@ -33,6 +25,8 @@ pages = Pages()
 @pages.get("/fleet", needs=Need.SEE)
 def show(visit: Visit) -> Response:
     wanted = visit.query.get("q", "").strip()
+    if len(wanted) > LONGEST:
+        return _page(visit, status=400, wanted=wanted[:LONGEST], error="this is too long: a part of a name is enough")
     if wanted:
         return _found(visit, wanted)
     by = "host" if visit.may(Need.OVERSEE) and visit.query.get("by") != "group" else "group"

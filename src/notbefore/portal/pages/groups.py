@@ -9,9 +9,9 @@ from notbefore.core import errors
 from notbefore.core.fleet import group_key
 from notbefore.core.roles import Need
 from notbefore.portal import policies, subjects
-from notbefore.portal.pages.fleet import SIGNS
 from notbefore.portal.paths import Pages
 from notbefore.portal.policies import Fields
+from notbefore.portal.signs import SIGNS
 from notbefore.portal.visiting import Visit
 from notbefore.service import concerning, fleet, grid, queries
 

@@ -7,8 +7,8 @@ from starlette.responses import Response
 from notbefore.core import errors
 from notbefore.core.roles import Need
 from notbefore.portal import subjects
-from notbefore.portal.pages.fleet import SIGNS
 from notbefore.portal.paths import Pages
+from notbefore.portal.signs import SIGNS
 from notbefore.portal.visiting import Visit
 from notbefore.service import concerning, fleet, grid, queries
 

@@ -8,9 +8,9 @@ from notbefore.core import errors
 from notbefore.core.operations import Kind
 from notbefore.core.roles import Need
 from notbefore.portal import policies, subjects
-from notbefore.portal.pages.fleet import MEANINGS, SIGNS
 from notbefore.portal.paths import Pages
 from notbefore.portal.policies import Fields
+from notbefore.portal.signs import MEANINGS, SIGNS
 from notbefore.portal.visiting import Visit
 from notbefore.service import concerning, documents, fleet, grid, queries
 

@@ -75,6 +75,10 @@ MISTYPED = [
         ("rollout", "start", "--kind", "update", "--hosts", "elsewhere"),
         "there is no host 'elsewhere': see `notbefore host list`",
     ),
+    (
+        ("rollout", "start", "--kind", "update", "--hosts", "else*"),
+        "no host is called 'else*': see `notbefore host list`",
+    ),
     (("group", "show", "wep"), "there is no group 'wep': did you mean web?"),
     (("host", "show", "elsewhere"), "there is no host 'elsewhere': see `notbefore host list`"),
     (("event", "show", "none"), "there is no event 'none': see `notbefore event list --all`"),

@@ -99,7 +99,7 @@ def test_a_plan_for_people_and_for_machines(nb: Run) -> None:
     assert re.search(r"^web +2 +at most 1 +\d+ s +max_unavailable 50% allows 1$", said, re.MULTILINE)
     assert "\n2 standalone VMs are out too.\n" in said
     assert "\nWithout VMs, and so skipped: host-c.\n" in said
-    assert "Nobody approves early" in said.splitlines()[-1]
+    assert "Assumed: nobody approves early" in said.splitlines()[-1]
     plan = nb(*planning, "--json").json
     assert [stop["vms"] for stop in plan["stops"]] == [["batch", "web-0"], ["db", "web-1"]]
     assert nb("rollout", "list", "--json").json == []

@@ -118,7 +118,7 @@ def test_cancelling_asks_first(portal: Portal) -> None:
     assert len(operation["events"]) == 3
     event = operation["events"][0]["id"]
     asked = visitor.get(f"/events/{event}/cancel?from=/")
-    assert "The whole operation is cancelled: host update on host-b, with all its 3 events." in asked.text
+    assert "The whole operation is cancelled: host update on host-b, with its 3 events." in asked.text
     assert queries.operation(portal.service, operation["id"])["status"] == "Scheduled"
     sent = {"from": "/", "reason": "not today"}
     answer = visitor.post(f"/events/{event}/cancel", sent, on=f"/events/{event}/cancel?from=/")

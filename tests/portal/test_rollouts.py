@@ -69,7 +69,7 @@ def test_a_plan_is_shown_before_anything_happens(site: Portal, admin: Visitor) -
     assert "Update domain 0 turn 1" in page.text
     assert "Without VMs, and so skipped: host-d" in page.text
     assert re.search(r"pool 5 at most 2 \d+ s update domains", page.text)
-    assert "Nobody approves early" in page.text
+    assert "Assumed: nobody approves early" in page.text
     assert 'value="new kernel"' in page.html
     assert rollouts.page(site.service)["items"] == []
     assert "data-live" not in page.html.partition("<main")[2]
@@ -87,7 +87,7 @@ def test_without_fields_there_is_a_form_and_no_plan(admin: Visitor) -> None:
     ("fields", "status", "said"),
     [
         ({"hosts": ""}, 400, "say which hosts"),
-        ({"hosts": "rack*"}, 404, "no host is called 'rack*'"),
+        ({"hosts": "rack*"}, 404, "no host is called 'rack*' What, and where"),
         ({"batch": "many"}, 400, "batch in the form: input should be a valid integer"),
         ({"batch": "0"}, 400, "batch in the form: input should be greater than or equal to 1"),
         ({"notice_minutes": "1"}, 400, "the notice must be at least 15 minutes"),
@@ -132,6 +132,17 @@ def test_what_start_would_refuse_has_no_plan(admin: Visitor, started: str) -> No
     assert "is going to update host host-c already" in refused.text
     assert f'href="/rollouts/{started}"' in refused.html
     assert "Start this rollout" not in refused.text
+
+
+def test_a_budget_is_told_in_words(portal: Portal) -> None:
+    visitor = portal.visitor()
+    for budget, said in {
+        "2": "at most 2 of its VMs out at once",
+        "50%": "at most 50% of its VMs out at once: 2 out at once",
+    }.items():
+        fleet.set_group(portal.service, OPERATOR, "pool", {"max_unavailable": budget})
+        assert said in visitor.get(plan_url()).text
+    assert "max_unavailable" not in visitor.get(plan_url()).text.partition("The plan")[2]
 
 
 def test_many_hosts_are_drawn_turn_by_turn(tmp_path: Path) -> None:
@@ -263,7 +274,7 @@ def test_hosts_that_failed_have_another_try(portal: Portal) -> None:
     page = admin.get(at)
     assert "Paused" in page.text
     assert "1 failed" in page.text
-    assert "Retry failed hosts" in page.text
+    assert "Retry failed hosts…" in page.text
     assert 'name="retry" value="yes" checked' in admin.get(f"{at}/resume").html
     admin.post(f"{at}/resume", {"retry": "yes"}, on=f"{at}/resume")
     assert rollouts.show(site.service, started)["progress"]["failed"] == 0

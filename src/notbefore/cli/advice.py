@@ -8,6 +8,7 @@ LISTS = {"vm": "vms", "host": "hosts", "group": "groups"}
 COMMANDS = {
     "vm": "vm list",
     "host": "host list",
+    "hosts": "host list",
     "group": "group list",
     "event": "event list --all",
     "operation": "operation list --all",

@@ -258,7 +258,7 @@ ANSWERED: Mapping[str, Example] = {
             }
         ],
         "empty": [],
-        "assumes": "Nobody approves early, every gate is green, and nothing fails.",
+        "assumes": "Assumed: nobody approves early, every gate is green, and nothing fails.",
     },
     "Entry": {
         "seq": 1234,

@@ -25,11 +25,9 @@ def chosen_hosts(request: Request, hosts: Iterable[str]) -> list[str]:
     known = set(hosts)
     chosen = sorted(name for name in known if name in selector)
     if missing := [name for name in selector.named if name not in known]:
-        raise errors.NotFoundError(f"there is no host {missing[0]!r}: see `notbefore host list`", host=missing[0])
+        raise errors.NotFoundError(f"there is no host {missing[0]!r}", host=missing[0])
     if not chosen:
-        raise errors.NotFoundError(
-            f"no host is called {selector.text!r}: see `notbefore host list`", hosts=selector.text
-        )
+        raise errors.NotFoundError(f"no host is called {selector.text!r}", hosts=selector.text)
     if len(chosen) > MOST_HOSTS:
         raise errors.RefusedError(f"{len(chosen)} hosts are too many for one rollout: at most {MOST_HOSTS}")
     return chosen

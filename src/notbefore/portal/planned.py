@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from notbefore.core.rollouts import KINDS
-from notbefore.portal import picture, progress, rendering
+from notbefore.portal import picture, progress, rendering, words
 from notbefore.service.calls import View
 
 MOST_GROUPS = 20
@@ -35,12 +35,21 @@ def told(plan: View) -> dict[str, Any]:
         "turns": list(_turns(plan, same=same)),
         "stops": stops[:MOST_HOSTS],
         "more_stops": len(stops) - MOST_HOSTS,
-        "groups": groups[:MOST_GROUPS],
+        "groups": [{**group, "decides": _decides(group)} for group in groups[:MOST_GROUPS]],
         "more_groups": len(groups) - MOST_GROUPS,
         "alone": len(plan["groups"]) - len(groups),
         "empty": plan["empty"],
         "assumes": plan["assumes"],
     }
+
+
+def _decides(group: View) -> str:
+    """The budget in words; empty without one."""
+    rule, _, value = (group["budget"] or "").partition(" ")
+    if not rule:
+        return ""
+    said = words.POLICY[rule].format(value)
+    return said if value == str(group["allowed"]) else f"{said}: {group['allowed']} out at once"
 
 
 def _turns(plan: View, *, same: bool) -> Iterator[View]:

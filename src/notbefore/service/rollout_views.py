@@ -135,6 +135,6 @@ def _planned_group(group: PlannedGroup) -> View:
 
 def _assumes(kind: Kind) -> str:
     return (
-        "Nobody approves early, every gate is green, nothing fails, and each host takes "
-        f"{expected(kind).total_seconds():g} s at speed 1; hosts go as others end."
+        "Assumed: nobody approves early, every gate is green, nothing fails, each host takes "
+        f"{expected(kind).total_seconds():g} s at speed 1, and hosts go as others end."
     )

@@ -123,6 +123,7 @@ def test_nothing_is_promised_of_what_ends_at_no_known_time(portal: Portal) -> No
     assert "No host can take db, pool_2, pool_3 and web-1: add or uncordon one" in said
     assert "Nobody knows until when it must wait" in said
     assert "at the latest" not in said
+    assert "starts all the same" not in said
 
 
 def test_a_deletion_that_nobody_is_told_of(portal: Portal) -> None:

@@ -109,9 +109,10 @@ def _waits(operation: View) -> list[str]:
         vms = words.several(name for event in awaited for name in event["resources"])
         said.append(
             f"Until then nothing happens to {vms}: this is the time to prepare. A guest that reads its events approves "
-            "when it is ready, or you approve in its place on the event's page. Without approval it starts all the "
-            "same when its time has come."
+            "when it is ready, or you approve in its place on the event's page."
         )
+        if operation["latest"] is not None:
+            said[-1] += " Without approval it starts all the same when its time has come."
     return said
 
 

@@ -76,7 +76,8 @@ def test_faults_and_requests(emulator: Driven, run: Run) -> None:
 
 
 def test_scenarios(emulator: Driven, run: Run, tmp_path: Path) -> None:
-    assert "scenario     rolling-update, waits for 'first' to be gone" in run("emulator", "play", "rolling-update").out
+    played = run("emulator", "play", "rolling-update").out
+    assert "scenario     rolling-update, waits for Freeze of web-0 to be gone" in played
     run("emulator", "play", "two-events")
     assert "scenario     two-events, all is played\n" in run("emulator", "advance", "1h").out
     file = tmp_path / "mine.toml"

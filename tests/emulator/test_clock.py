@@ -42,3 +42,28 @@ def test_a_real_clock_goes_on_from_where_it_was_moved_to() -> None:
     first = clock.now()
     assert timedelta(days=1) <= first - system.now() + timedelta(seconds=1)
     assert clock.now() >= first
+
+
+def test_a_clock_that_is_behind_catches_up() -> None:
+    clock, system = EmulatedClock(), SystemClock()
+    for go_on in (clock.pause, clock.resume):
+        clock.pause()
+        while (machine := system.now()) <= clock.now():
+            pass
+        go_on()
+        assert clock.now() < system.now()
+        clock.catch_up()
+        assert clock.now() >= machine
+        assert clock.ahead <= timedelta(0)
+
+
+def test_a_clock_that_is_ahead_or_virtual_has_nothing_to_catch_up_with() -> None:
+    clock = EmulatedClock()
+    clock.not_below(clock.now() + timedelta(days=1))
+    before = clock.now()
+    clock.catch_up()
+    assert before <= clock.now() < before + timedelta(hours=1)
+    virtual = EmulatedClock(virtual=True)
+    began = virtual.now()
+    virtual.catch_up()
+    assert virtual.now() == began

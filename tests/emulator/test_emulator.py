@@ -275,3 +275,13 @@ def test_an_advance_past_too_many_things_stops_and_says_where(monkeypatch: pytes
         with pytest.raises(errors.RefusedError, match="more than 200 things happen until then: it is"):
             emulator.advance(timedelta(days=300))
         assert ask(emulator.address).status_code == 200
+
+
+def test_a_clock_that_is_behind_is_set_right_when_all_begins_anew() -> None:
+    with running(virtual=False) as emulator:
+        for begin in (lambda: emulator.play(catalogue.load("reboot")), emulator.reset):
+            emulator.pause()
+            emulator.resume()
+            assert emulator.clock.ahead < timedelta(0)
+            begin()
+            assert emulator.clock.ahead == timedelta(0)

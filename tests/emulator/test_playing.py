@@ -108,7 +108,7 @@ def test_an_announcement_says_what_the_step_says() -> None:
 def test_it_waits_until_an_event_has_come_so_far_or_further(until: str, approved: bool, seen: int) -> None:
     play = Play(f'{UPDATE}[[step]]\nwait_for = "update"\nuntil = "{until}"\n[[step]]\nfault = "reset"\n')
     play.to(START + 5 * MINUTE)
-    assert (play.player.due, play.player.waiting_for) == (None, f"'update' to be {until}")
+    assert (play.player.due, play.player.waiting_for) == (None, f"Freeze of web-0 to be {until}")
     if approved:
         play.approve(play.events[0])
     play.to(START + seen * MINUTE - timedelta(seconds=1))
@@ -123,7 +123,7 @@ def test_it_waits_at_most_so_long() -> None:
         f'{UPDATE}[[step]]\nwait_for = "update"\nuntil = "approved"\nat_most = "2m"\n[[step]]\ncancel = "update"\n'
     )
     play.to(START)
-    assert play.player.waiting_for == "'update' to be approved, until 12:02:00 at the latest"
+    assert play.player.waiting_for == "Freeze of web-0 to be approved, until 12:02:00 at the latest"
     play.to(START + 2 * MINUTE)
     assert (play.events, play.player.done) == ([], True)
 

@@ -67,3 +67,12 @@ def test_what_was_under_way_when_all_was_forgotten_is_forgotten_too() -> None:
     assert len(requests) == 0
     requests.record(requested())
     assert len(requests.polls) == 1
+
+
+def test_the_latest_with_their_places() -> None:
+    requests = Requests()
+    assert requests.latest(2) == []
+    for number in range(4):
+        requests.record(requested(str(number)))
+    assert [(place, asked.target) for place, asked in requests.latest(2)] == [(3, "3"), (2, "2")]
+    assert [place for place, _ in requests.latest(9)] == [3, 2, 1, 0]

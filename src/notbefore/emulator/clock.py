@@ -30,6 +30,16 @@ class EmulatedClock:
             else:
                 self._ahead = max(self._ahead, moment - self._system.now())
 
+    def catch_up(self) -> None:
+        """Move on to the machine's time if it is behind; one that never goes by itself has no part in that."""
+        with self._lock:
+            if self.virtual:
+                return
+            if self._stands_at is not None:
+                self._stands_at = max(self._stands_at, self._system.now())
+            else:
+                self._ahead = max(self._ahead, timedelta(0))
+
     @property
     def stands(self) -> bool:
         """Whether only those who move it on do so."""

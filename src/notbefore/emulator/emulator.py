@@ -80,8 +80,10 @@ class Emulator:
     # What people do
 
     def play(self, scenario: Scenario) -> Player:
-        """Start afresh with a scenario; callers are the VM that it says."""
+        """Start afresh with a scenario; callers are the VM that it says. A clock that is behind catches up."""
         with self._changed:
+            # Lest a NotBefore be past already by the clocks of guests.
+            self.clock.catch_up()
             now = self.clock.now()
             self.faults.switch_off()
             self._clear_stage({vm.name: vm.update_domain for vm in scenario.vms}, now, scenario)
@@ -178,8 +180,9 @@ class Emulator:
         self.change(lambda _: self.faults.switch_off(name))
 
     def reset(self) -> None:
-        """No events, no scenario, no faults, no requests; the VMs stay."""
+        """No events, no scenario, no faults, no requests; the VMs stay. A clock that is behind catches up."""
         with self._changed:
+            self.clock.catch_up()
             self.player = None
             self.faults.switch_off()
             self._clear_stage({vm.name: vm.update_domain for vm in self.stage.vms}, self.clock.now())

@@ -130,7 +130,7 @@ class Player:
 
     @property
     def waiting_for(self) -> str:
-        """`'maintenance' to be approved, until 10:20:00 at the latest`"""
+        """`Freeze of web-0 to be approved, until 10:20:00 at the latest`"""
         return "nothing: all is played" if self._waiting is None else self._waiting.what
 
     def play(self, now: datetime) -> None:
@@ -237,7 +237,8 @@ class Player:
             self.notes.append(Note(self._now, step, f"{act.wait_for!r} {hopeless}"))
             return
         until = None if act.at_most is None else self._moment + self._timing.shortened(act.at_most)
-        what = f"{act.wait_for!r} to be {act.until}" + (f", until {until:%H:%M:%S} at the latest" if until else "")
+        what = f"{event.type} of {', '.join(event.resources)} to be {act.until}"
+        what += f", until {until:%H:%M:%S} at the latest" if until else ""
         yield Waiting(what, until, lambda: _has_come(self._stage.event(event.id), act.until))
 
     def _worded(self, act: Act, refusal: errors.NotbeforeError) -> str:

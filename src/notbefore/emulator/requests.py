@@ -1,5 +1,6 @@
 """What guests have asked: every request with its answer, for tests to look at."""
 
+import itertools
 import math
 import threading
 from collections import deque
@@ -89,6 +90,12 @@ class Requests(Sequence[Requested]):
     def all(self) -> tuple[Requested, ...]:
         with self._changed:
             return tuple(self._kept)
+
+    def latest(self, most: int) -> list[tuple[int, Requested]]:
+        """At most so many, newest first, each with its place in the order; the rest is not even looked at."""
+        with self._changed:
+            places = range(len(self._kept) - 1, -1, -1)
+            return list(zip(places, itertools.islice(reversed(self._kept), most), strict=False))
 
     @property
     def polls(self) -> tuple[Requested, ...]:

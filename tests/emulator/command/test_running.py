@@ -113,7 +113,7 @@ def test_an_idle_emulator_is_driven_and_tells_what_happens(tmp_path: Path) -> No
         assert said[-1] == "Terminate of web-0 is cancelled and gone"
         assert emulator.post("/play", scenario="rolling-update")["as"] == "web-0"
         (*_, last) = up_to(told, "scenario.waits")
-        assert last["said"] == "the scenario waits for 'first' to be gone"
+        assert last["said"] == "the scenario waits for Freeze of web-0 to be gone"
         emulator.post("/reset")
         (*_, last) = up_to(told, "emulator.reset")
         end(process, signal.SIGINT)

@@ -102,7 +102,7 @@ def test_faults_are_switched_on_met_and_switched_off(emulator: Driven) -> None:
 def test_a_scenario_of_the_catalogue_and_one_of_ones_own(emulator: Driven) -> None:
     state = emulator.post("/play", scenario="rolling-update", resources=["a", "b", "c"], seed=7)
     assert (state["as"], state["scenario"]["name"], state["scenario"]["seed"]) == ("a", "rolling-update", 7)
-    assert state["scenario"]["waiting_for"] == "'first' to be gone"
+    assert state["scenario"]["waiting_for"] == "Freeze of a to be gone"
     assert [vm["update_domain"] for vm in state["vms"]] == [0, 1, 2]
     shown = emulator.get("/scenarios/spot-eviction")
     state = emulator.post("/play", scenario=shown["toml"], source="mine.toml", resources=["app_3"])

@@ -5,7 +5,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from html import unescape
+from time import monotonic
 
 import pytest
 import structlog
@@ -42,7 +44,11 @@ class Page:
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Page]:
     with driven() as found:
-        yield Page(found, Visitor(int(found.control.rpartition(":")[2])))
+        yield opened(found)
+
+
+def opened(emulator: Driven) -> Page:
+    return Page(emulator, Visitor(int(emulator.control.rpartition(":")[2])))
 
 
 @pytest.fixture
@@ -114,7 +120,7 @@ def test_what_every_scenario_is_going_to_be(page: Page, name: str) -> None:
 
 def test_steps_between_events(page: Page) -> None:
     begun = page.send("/play?scenario=second-impact", scenario="second-impact", resources="", how="step")
-    assert "waits for 'update' to be started" in begun.text
+    assert "waits for Freeze of web-0 to be started" in begun.text
     assert "waits for its next step at" in page.send("/step?scenario=second-impact").text
     after = page.send("/step?scenario=second-impact")
     assert "Next: frozen is over, in 9 s" in after.text
@@ -187,7 +193,11 @@ def test_what_is_filled_in_wrongly_is_told_and_kept(
         ("/advance", {"by": "5 m"}, "/"),
         ("/fault-on", {"name": "latency"}, "/#switch-latency"),
         ("/fault-off", {"name": "latency"}, "/#switch-latency"),
-        ("/reset", {}, "/"),
+        ("/play", {"scenario": "reboot", "how": "play"}, "/#run"),
+        ("/play?scenario=reboot", {"scenario": "reboot", "how": "step"}, "/?scenario=reboot#by-step"),
+        ("/reset", {}, "/#reset"),
+        ("/announce", {"kind": "freeze"}, "/#events"),
+        ("/endpoint", {"vm": "web-0"}, "/"),
     ],
 )
 def test_whoever_presses_a_button_is_led_back_to_it(
@@ -195,7 +205,7 @@ def test_whoever_presses_a_button_is_led_back_to_it(
 ) -> None:
     assert page.visitor.post(path, fields).location == pressed
     found = pressed.partition("#")[2]
-    assert not found or page.get().html.count(f'<button id="{found}"') == 1
+    assert not found or page.get().html.count(f' id="{found}"') == 1
 
 
 def test_what_is_not_there_is_refused(page: Page) -> None:
@@ -267,11 +277,16 @@ def test_who_has_called(page: Page) -> None:
     assert f"POST /metadata/scheduledevents 2020-07-01 200 {made['id'][:8]}" in found
     assert "GET /metadata/scheduledevents – 400" in found
     assert re.search(r"web-0 polled (now|\d+ s ago)", found)
-    for _ in range(60):
+    for _ in range(20):
         page.emulator.poll()
     many = page.get()
-    assert many.html.count('<tr id="request-') == 50
-    assert "The last 50 of 63 requests" in many.text
+    assert re.findall(r'<tr id="request-(\d+)"', many.html) == [str(place) for place in range(22, 2, -1)]
+    assert "The last 20 of 23 requests" in many.text
+
+
+def test_those_who_call_push_no_button_away(page: Page) -> None:
+    found = page.get().html
+    assert found.index('id="faults"') < found.index('id="callers"')
 
 
 def test_a_scenario_of_ones_own_can_be_played_again(page: Page) -> None:
@@ -315,6 +330,56 @@ def test_a_button_that_is_pressed_twice_does_it_once(page: Page) -> None:
     page.visitor.send("/announce", {**fields, "form_key": ""})
     assert len(statuses(page)) == 3
     assert "is Scheduled." in page.get().text
+
+
+def test_other_buttons_of_the_same_look_are_carried_out(page: Page) -> None:
+    look = {"form_token": token(page), "form_key": "of-this-look"}
+    for path, fields in (
+        ("/fault-on", {"name": "latency"}),
+        ("/fault-on", {"name": "frozen"}),
+        ("/announce", {"kind": "reboot"}),
+        ("/announce", {"kind": "freeze"}),
+        ("/pause", {}),
+    ):
+        assert page.visitor.send(path, {**look, **fields}).status == 303
+    state = page.emulator.get("/state")
+    assert [each["name"] for each in state["faults"]] == ["latency", "frozen"]
+    assert (len(state["events"]), state["paused"]) == (2, True)
+
+
+def test_an_address_that_says_too_much(page: Page) -> None:
+    names = ",".join(f"v{number}" for number in range(9000))
+    began = monotonic()
+    found = page.get(f"?scenario=reboot&resources={names}").html
+    assert f'value="{names[:2000]}"' in found
+    assert names[:2001] not in found
+    assert monotonic() - began < 3
+
+
+def test_who_starts_afresh_has_a_clock_that_is_not_behind() -> None:
+    with driven() as found:
+        page = opened(found)
+        page.emulator.post("/pause")
+        machine = datetime.now(UTC)
+        assert clock_of(page) < machine
+        page.send("/play", scenario="reboot", resources="", how="step")
+        assert clock_of(page) >= machine
+        machine = datetime.now(UTC)
+        assert clock_of(page) < machine
+        page.send("/reset")
+        assert clock_of(page) >= machine
+
+
+def test_a_clock_that_is_ahead_never_goes_back(page: Page) -> None:
+    page.emulator.post("/advance", by="1h")
+    ahead = clock_of(page)
+    assert "The clock stays ahead of this machine's" in page.send("/reset").text
+    page.send("/play", scenario="reboot", how="play")
+    assert clock_of(page) >= ahead
+
+
+def clock_of(page: Page) -> datetime:
+    return datetime.fromisoformat(page.emulator.get("/state")["now"])
 
 
 def token(page: Page) -> str:
@@ -375,7 +440,10 @@ def test_every_answer_keeps_others_out(page: Page) -> None:
     style = re.search(r'href="(/static/[^"]+/portal\.css)"', html)
     assert style is not None
     assert "immutable" in page.visitor.get(style[1]).headers["cache-control"]
-    assert page.visitor.ask("GET", "/static/x/none.css").status == 404
+    for path, status in ((style[1], 200), ("/static/x/none.css", 404)):
+        headers = page.visitor.get(path, status=status).headers
+        assert headers["content-security-policy"].startswith("default-src 'none'")
+        assert headers["x-content-type-options"] == "nosniff"
     assert page.visitor.ask("HEAD", "/").body == b""
 
 

@@ -1,6 +1,7 @@
 """What the forms of the page do, each in one function; what was done is told in a sentence."""
 
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 
 from notbefore.core import errors
 from notbefore.emulator.control import models
@@ -11,6 +12,7 @@ from notbefore.portal import forms
 from notbefore.portal.forms import Fields
 
 STEP_BY_STEP = "step"
+A_SECOND = timedelta(seconds=1)
 
 
 def play(driver: Driver, form: Fields) -> str:
@@ -50,7 +52,10 @@ def resume(driver: Driver, _: Fields) -> str:
 
 def reset(driver: Driver, _: Fields) -> str:
     driver.emulator.reset()
-    return "All is reset: no scenario, no events, no faults, no requests. The VMs stay."
+    said = "All is reset: no scenario, no events, no faults, no requests. The VMs stay."
+    if driver.emulator.clock.ahead < A_SECOND:
+        return said
+    return f"{said} The clock stays ahead of this machine's: only a new start of the emulator sets it back."
 
 
 def announce(driver: Driver, form: Fields) -> str:
@@ -103,14 +108,19 @@ FORMS: Mapping[str, Callable[[Driver, Fields], str]] = {
 
 
 PRESSED: Mapping[str, Callable[[Fields], str]] = {
+    "/play": lambda form: "by-step" if form.get("how") == STEP_BY_STEP else "run",
     "/step": lambda _: "step",
     "/advance": lambda form: f"advance-{form.get('by', '')}",
     "/pause": lambda _: "go",
     "/resume": lambda _: "go",
+    "/reset": lambda _: "reset",
+    "/announce": lambda _: "events",
+    "/approve": lambda _: "events",
+    "/cancel": lambda _: "events",
     "/fault-on": lambda form: f"switch-{form.get('name', '')}",
     "/fault-off": lambda form: f"switch-{form.get('name', '')}",
 }
-"""Which button was pressed, by its id: whoever uses the keyboard goes on from there."""
+"""Which button was pressed, by its id, or where it was: whoever uses the keyboard goes on from there."""
 
 
 def pressed(path: str, form: Fields) -> str:

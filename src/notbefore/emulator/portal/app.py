@@ -1,5 +1,6 @@
 """The page's application: its one page, what its forms do, its files, and an answer whatever goes wrong."""
 
+import hashlib
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -28,7 +29,6 @@ from notbefore.portal.heading import HEADERS
 from notbefore.portal.rendering import Rendering, form_key
 
 HOME = "/"
-LONGEST_KEY = 64
 CHOSEN = {"scenario": 200, "resources": 2000, "vm": 100, "api-version": 20}
 """What the page's address may say, and how long each may be."""
 
@@ -42,7 +42,7 @@ class Visit:
     at: str
     form_token: str
     form_key: str
-    """Of all forms of this look: whichever is sent, another look follows."""
+    """Of all forms of this look; each is carried out once as it is filled in."""
     said: str
     query: str
     """The choices, for the forms to lead back to."""
@@ -105,11 +105,12 @@ class Pages:
         if request.method != "POST":
             # Somebody has asked again for the page that refused a form.
             return RedirectResponse(f"{HOME}{query}", 303)
-        _, form = await forms.read(request)
+        body, form = await forms.read(request)
         forgery.require_own(request.headers, form.get("form_token", ""), self._form_token)
         try:
             do = partial(FORMS[request.url.path], self._driver, form)
-            said = await self._deeds.once(form.get("form_key", "")[:LONGEST_KEY], do)
+            key = form.get("form_key") and f"{request.url.path} {hashlib.sha256(body).hexdigest()}"
+            said = await self._deeds.once(key or "", do)
         except (errors.RefusedError, errors.NotFoundError, errors.ConflictError) as error:
             return await run_in_threadpool(self._page, request, form, error)
         answer = RedirectResponse(f"{HOME}{query}{acting.pressed(request.url.path, form)}", 303)
@@ -131,13 +132,13 @@ class Pages:
     def _page(
         self, request: Request, form: Fields | None = None, refusal: errors.NotbeforeError | None = None
     ) -> Response:
-        emulator, chosen = self._driver.emulator, request.query_params
-        given = form or chosen
+        emulator = self._driver.emulator
+        given = form or forms.NO_FIELDS
         choice = Choice(
-            scenario=given.get("scenario", chosen.get("scenario", "")),
-            resources=chosen.get("resources", ""),
-            vm=chosen.get("vm", ""),
-            version=chosen.get("api-version", ""),
+            scenario=given.get("scenario", _chosen(request, "scenario")),
+            resources=_chosen(request, "resources"),
+            vm=_chosen(request, "vm"),
+            version=_chosen(request, "api-version"),
         )
         visit = Visit(
             position=live.position(emulator),
@@ -165,6 +166,10 @@ class Pages:
         )
 
 
+def _chosen(request: Request, name: str) -> str:
+    return request.query_params.get(name, "")[: CHOSEN[name]]
+
+
 def _query(request: Request) -> str:
-    found = {name: text for name in CHOSEN if (text := request.query_params.get(name, "")[: CHOSEN[name]])}
+    found = {name: text for name in CHOSEN if (text := _chosen(request, name))}
     return f"?{urlencode(found)}" if found else ""

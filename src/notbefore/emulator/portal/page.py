@@ -24,7 +24,7 @@ from notbefore.emulator.scenarios import catalogue
 from notbefore.emulator.scenarios.format import Scenario
 from notbefore.wire import versions
 
-REQUESTS = 50
+REQUESTS = 20
 LOOKED_BACK = 5000
 """Requests among which the last poll of a VM is looked for."""
 HAPPENINGS = 30
@@ -169,9 +169,9 @@ def _readable(found: Foreseen) -> str:
 
 
 def _callers(emulator: Emulator) -> dict[str, Any]:
-    requests = emulator.requests.all
+    latest = emulator.requests.latest(LOOKED_BACK)
     last: dict[str | None, Requested] = {}
-    for request in requests[: -LOOKED_BACK - 1 : -1]:
+    for _, request in latest:
         if request.is_poll:
             last.setdefault(request.vm, request)
     # By the machine's clock: the emulator's may have been moved meanwhile.
@@ -179,6 +179,6 @@ def _callers(emulator: Emulator) -> dict[str, Any]:
     at = {vm: now + timedelta(seconds=poll.monotonic) for vm, poll in last.items()}
     return {
         "pollers": [Poller(vm=vm.name, at=at.get(vm.name)) for vm in emulator.stage.vms],
-        "requests": [*enumerate(requests)][: -REQUESTS - 1 : -1],
-        "request_count": len(requests),
+        "requests": latest[:REQUESTS],
+        "request_count": latest[0][0] + 1 if latest else 0,
     }

@@ -102,6 +102,8 @@ def test_a_service_that_runs_faster_says_so_on_every_page_and_writes_spans_in_fu
             page = visitor.get(path).text
             assert "60 times as fast as it says" in page[page.rindex("notbefore ") :]
         assert "until it has been silent for 1 d" in visitor.get("/vms/db").text
+        fleet.set_vm_policy(portal.service, OPERATOR, "db", {"listening": "never"})
+        assert "in the last 1 d, or the policy says so" in visitor.get("/act?kind=restart&name=db").text
 
 
 def test_the_service_of_usual_speed_says_nothing_of_it(unchanged: Portal) -> None:

@@ -10,6 +10,7 @@ from notbefore.control import models
 from notbefore.control.answers import status_of
 from notbefore.core import errors, roles
 from notbefore.core.roles import Need
+from notbefore.core.timing import SILENCE
 from notbefore.portal import outlook, words
 from notbefore.portal.deeds import DEEDS, Deed
 from notbefore.portal.paths import Pages
@@ -37,7 +38,7 @@ def show(visit: Visit) -> Response:
     except (errors.RefusedError, errors.ConflictError, errors.NotFoundError) as error:
         # The page itself is in order: it tells that this would be refused.
         return _shown(visit, given, refused=error.message, already=_already(visit, given, error))
-    return _shown(visit, given, preview=_told(visit, asked, preview))
+    return _shown(visit, given, preview=_told(asked, preview))
 
 
 @pages.post("/act", needs=Need.OPERATE)
@@ -97,14 +98,13 @@ def _notice(asked: models.NewOperation) -> timedelta | None:
     return None if asked.notice_minutes is None else timedelta(minutes=asked.notice_minutes)
 
 
-def _told(visit: Visit, asked: models.NewOperation, preview: View) -> View:
-    silence = visit.service.timing.silence
+def _told(asked: models.NewOperation, preview: View) -> View:
     operations = preview["operations"]
     shown = operations[: outlook.MOST_OPERATIONS]
     return {
         "at": preview["at"],
         "outlooks": [
-            outlook.of(operation, name, preview["at"], silence)
+            outlook.of(operation, name, preview["at"], SILENCE)
             for name, operation in zip(asked.names, shown, strict=False)
         ],
         "more": len(operations) - len(shown),

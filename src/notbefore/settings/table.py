@@ -92,7 +92,7 @@ OF_DEMO = replace(DEMO, help="The demo's, which is kept in DATA/demo.")
 
 CONTROL = Setting(
     name="control",
-    help="Where operators are answered.",
+    help="Where operators are answered: REST API, metrics, and the portal for browsers.",
     read=values.control_address,
     metavar="HOST:PORT",
     default="127.0.0.1:8255",
@@ -332,7 +332,7 @@ EMULATE = (
         name="emulator_control",
         flag_of="control",
         field="control",
-        help="Where the emulator is driven; else 127.0.0.1:8255, or a free port beside --port 0.",
+        help="Where the emulator is driven, over REST and by its page in a browser; else 127.0.0.1:8255, or a free port beside --port 0.",
         read=values.control_address,
         metavar="HOST:PORT",
         in_file=False,

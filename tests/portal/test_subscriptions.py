@@ -161,7 +161,9 @@ def test_what_waits_is_shown_with_what_went_wrong(portal: Portal) -> None:
     page = visitor.get("/subscriptions/pager")
     assert "It is tried again: entry 3 was not taken, try 3: it answered 503" in page.text
     assert re.findall(r'<tr id="delivery-(\d+)">', page.html) == ["3", "5"]
-    assert "3 event 0F9619FF 3 20" in page.text
+    assert "State failing" in page.text
+    assert re.search(r"3 [A-Z]\w+: [\w ]+ event 0F9619FF 3 20", page.text)
+    assert "after entry 3" in page.text
     assert f'href="/events/{LANE}"' in page.html
     assert re.findall(r'<tr id="delivery-(\d+)">', visitor.get("/subscriptions/pager?after=3").html) == ["5"]
     assert "Nothing waits behind entry 5." in visitor.get("/subscriptions/pager?after=5").text

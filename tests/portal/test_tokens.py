@@ -32,7 +32,7 @@ def test_a_token_is_made_and_shown_once(portal: Portal) -> None:
     assert secret not in str(visitor.cookies)
     listed = visitor.get("/tokens")
     assert secret not in listed.html
-    assert "deploy-bot platform all valid 20" in listed.text
+    assert "deploy-bot Revoke deploy-bot … platform all valid 20" in listed.text
     [entry] = history.page(portal.service, action="token.created", by="operator:admin")["items"]
     assert (entry["data"]["name"], entry["reason"]) == ("deploy-bot", "for CI")
 
@@ -81,7 +81,7 @@ def test_a_tenants_token(portal: Portal) -> None:
     visitor = portal.visitor()
     asked = {**ASKED, "name": "shop", "role": "tenant", "scopes": "web,vm:db", "expires_in": ""}
     shown(visitor.post("/tokens", asked, on="/tokens", status=201))
-    assert "shop tenant web,vm:db valid never never" in visitor.get("/tokens").text
+    assert "shop Revoke shop … tenant web,vm:db valid never never" in visitor.get("/tokens").text
 
 
 def test_revoking_asks_first(portal: Portal) -> None:

@@ -366,6 +366,8 @@ class NewSubscription(Subscription):
 
 class Delivery(Shown):
     position: int
+    action: str | None
+    """What the entry is of; null when it is no longer in the history."""
     lane: str
     """The event, or else the operation, whose entries are told in order."""
     attempts: int

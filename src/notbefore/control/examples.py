@@ -291,6 +291,7 @@ ANSWERED: Mapping[str, Example] = {
     "NewSubscription": {**_SUBSCRIPTION, "secret": "..."},
     "Delivery": {
         "position": 1235,
+        "action": "event.started",
         "lane": _EVENT,
         "attempts": 2,
         "tried_since": _NOW,

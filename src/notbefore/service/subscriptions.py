@@ -175,7 +175,7 @@ def deliveries(service: Service, wanted: str, *, after: int = 0, limit: int = 10
     """What it has still to be told, as far as it was taken from the journal."""
     with service.store.read() as reader:
         found = reader.subscriptions.pending(_named(reader, wanted).id, after, limit)
-    items = [_delivery(each) for each in found]
+        items = [_delivery(each, _action(reader, each.position)) for each in found]
     return {"items": items, "next": items[-1]["position"] if len(items) == limit else None}
 
 
@@ -205,9 +205,16 @@ def _view(reader: Reader, subscription: Subscription) -> View:
     return found
 
 
-def _delivery(delivery: Delivery) -> View:
+def _action(reader: Reader, position: int) -> str | None:
+    """What the entry is of; None: it is removed from the history."""
+    found = reader.journal(after=position - 1, limit=1)
+    return found[0][1].action if found and found[0][0] == position else None
+
+
+def _delivery(delivery: Delivery, action: str | None) -> View:
     return {
         "position": delivery.position,
+        "action": action,
         "lane": delivery.lane,
         "attempts": delivery.attempt,
         "tried_since": views.moment(delivery.tried_since),

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from notbefore.control import exporting
 from notbefore.control.historical import Position, Wanted
 from notbefore.core import errors
+from notbefore.core.fleet import NAME
 from notbefore.core.journal import OF_TOKENS
 from notbefore.core.roles import Need
 from notbefore.portal import wording
@@ -22,6 +23,8 @@ ABOUT = ("vm", "scope", "host", "event", "operation", "rollout", "by")
 """What can be filtered for by a name or an id, beside the kind and the time."""
 TIMES = ("since", "until")
 NAMES = ("action", *ABOUT, *TIMES)
+BARE: Mapping[str, tuple[str, ...]] = {"scope": ("group", "vm"), "by": ("", "operator", "tenant", "vm")}
+"""What a name without a kind is taken for, in this order."""
 LOCAL = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(:\d{2}(\.\d+)?)?")
 """As a browser's field for a time gives it: without a zone."""
 OF_SCOPES = frozenset({"event", "vm", "group", "scope", "command"})
@@ -53,7 +56,7 @@ def show(visit: Visit) -> Response:
         },
     }
     try:
-        asked = visit.asked(Asked, {**_in_utc(given), **_kept(visit, "after")})
+        asked = visit.asked(Asked, {**_in_utc(_meant(visit, given)), **_kept(visit, "after")})
         filters = asked.filters(visit.access)
         found = history.page(
             visit.service, after=asked.after, limit=SHOWN, newest_first=True, seen=visit.seen, **filters
@@ -67,7 +70,7 @@ def show(visit: Visit) -> Response:
 
 @pages.get("/history/export", needs=Need.SEE)
 def export(visit: Visit) -> Response:
-    asked = visit.asked(Export, {**_in_utc(_given(visit)), **_kept(visit, "format")})
+    asked = visit.asked(Export, {**_in_utc(_meant(visit, _given(visit))), **_kept(visit, "format")})
     filters = asked.filters(visit.access)
     found = history.everything(visit.service, seen=visit.seen, **filters)
     return exporting.streamed(asked.format, found, visit.is_allowed)
@@ -76,6 +79,22 @@ def export(visit: Visit) -> Response:
 def _given(visit: Visit) -> dict[str, str]:
     """What is filled in; an empty field asks for nothing."""
     return {name: visit.query[name].strip() for name in NAMES if visit.query.get(name, "").strip()}
+
+
+def _meant(visit: Visit, given: Mapping[str, str]) -> dict[str, str]:
+    """Scopes and actors by their bare names, too: the first kind of those of which there is something."""
+    return {name: _qualified(visit, name, value) for name, value in given.items()}
+
+
+def _qualified(visit: Visit, name: str, value: str) -> str:
+    if name not in BARE or not NAME.fullmatch(value):
+        return value
+    for noun in BARE[name]:
+        wanted = f"{noun}:{value}" if noun else value
+        filters: dict[str, Any] = {name: wanted}
+        if history.page(visit.service, limit=1, seen=visit.seen, **filters)["items"]:
+            return wanted
+    return value
 
 
 def _kept(visit: Visit, name: str) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """/subscriptions: who is told what happens, by webhook."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from starlette.responses import Response
@@ -10,6 +10,8 @@ from notbefore.control.answers import status_of
 from notbefore.core import errors
 from notbefore.core.operations import Status
 from notbefore.core.roles import Need
+from notbefore.core.subscriptions import State
+from notbefore.portal import wording
 from notbefore.portal.paths import Pages
 from notbefore.portal.visiting import Visit
 from notbefore.service import subscriptions
@@ -17,6 +19,13 @@ from notbefore.service.calls import View
 
 SHOWN = 50
 BLANK: Mapping[str, Any] = {"name": "", "url": "", "types": "", "groups": "", "statuses": (), "reason": ""}
+
+TITLES = {
+    action: f"{wording.NOUNS[noun]}: {title[:1].lower()}{title[1:]}"
+    for noun, actions in wording.kinds().items()
+    for action, title in actions.items()
+}
+"""What an entry is of, as the history's filter calls it."""
 
 pages = Pages()
 
@@ -93,7 +102,7 @@ def back(visit: Visit) -> Response:
 @pages.get("/subscriptions/{name}/remove", needs=Need.MANAGE)
 def confirm(visit: Visit) -> Response:
     found = subscriptions.show(visit.service, visit.path["name"])
-    return visit.page("subscription_remove.html", subscription=found)
+    return visit.page("subscription_remove.html", subscription=_told(found))
 
 
 @pages.post("/subscriptions/{name}/remove", needs=Need.MANAGE)
@@ -107,7 +116,7 @@ def _listed(visit: Visit, given: Mapping[str, Any], error: errors.NotbeforeError
     return visit.page(
         "subscriptions.html",
         status=status_of(error) if error else 200,
-        subscriptions=found["items"],
+        subscriptions=[_told(each) for each in found["items"]],
         given=given,
         error=error.message if error else None,
         statuses=list(Status),
@@ -129,8 +138,9 @@ def _shown(
     return visit.page(
         "subscription.html",
         status=status_of(refused) if refused else 200,
-        subscription=found,
-        deliveries=waiting["items"],
+        subscription=_told(found),
+        deliveries=_in_order(waiting["items"]),
+        titles=TITLES,
         after=after,
         next_url=f"{_place(found['name'])}?after={waiting['next']}" if waiting["next"] else None,
         given=given or _as_given(found),
@@ -140,6 +150,21 @@ def _shown(
         replay_after=visit.form.get("after", found["position"]),
         statuses=list(Status),
     )
+
+
+def _told(found: View) -> View:
+    failing = found["why"] and found["status"] == State.ACTIVE
+    return {**found, "state": "failing" if failing else found["status"]}
+
+
+def _in_order(waiting: Sequence[View]) -> list[View]:
+    """With the entry that must be taken before; of one lane, only the first is tried."""
+    last: dict[str, int] = {}
+    found = []
+    for each in waiting:
+        found.append({**each, "behind": last.get(each["lane"])})
+        last[each["lane"]] = each["position"]
+    return found
 
 
 def _given(visit: Visit) -> dict[str, Any]:
@@ -166,7 +191,7 @@ def _wanted(visit: Visit, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _number(text: str) -> int | str:
     """What is no number is refused in the API's words."""
-    return int(text) if text.strip().isdecimal() and text.isascii() else text
+    return int(text) if text.strip().isdecimal() and text.isascii() and len(text) < 30 else text[:30]
 
 
 def _position(text: str) -> int:

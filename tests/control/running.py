@@ -122,7 +122,8 @@ def serving(server: ControlServer) -> Iterator[int]:
         finally:
             asyncio.run_coroutine_threadsafe(server.stop(), loop).result(DEADLINE)
     finally:
+        # There, as another loop may run in this thread: a browser's.
+        asyncio.run_coroutine_threadsafe(loop.shutdown_default_executor(), loop).result(DEADLINE)
         loop.call_soon_threadsafe(loop.stop)
         thread.join(DEADLINE)
-        loop.run_until_complete(loop.shutdown_default_executor())
         loop.close()

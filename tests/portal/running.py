@@ -113,7 +113,12 @@ class Portal:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.operators}"
+
+    @property
+    def operators(self) -> str:
+        """Where it is."""
+        return f"127.0.0.1:{self.port}"
 
     def visitor(self, token: str = "") -> Visitor:
         """Somebody who has signed in; by default the administrator."""

@@ -4,7 +4,7 @@ import re
 
 import pytest
 from tests.portal.running import Portal
-from tests.portal.test_live import CHANGED, following, position, restart, until
+from tests.portal.test_live import CHANGED, following, position, restart
 
 from notbefore.core.journal import OF_TOKENS
 from notbefore.core.roles import Role
@@ -20,8 +20,8 @@ def test_who_signs_in_is_told_to_administrators_alone(portal: Portal, role: Role
             [(_, entry)] = reader.journal(after=signed_in - 1)
         assert entry.action.startswith(OF_TOKENS)
         # One loop tells both: when the administrator knows, the other has been passed over.
-        until(own, CHANGED)
+        own.until(CHANGED)
         restart(portal, "db")
-        told = re.search(rb"id: (\d+)\ndata: changed", until(others, CHANGED + b"\n"))
+        told = re.search(rb"id: (\d+)\ndata: changed", others.until(CHANGED + b"\n"))
         assert told is not None
         assert int(told[1]) > signed_in

@@ -7,7 +7,9 @@ from playwright.sync_api import Browser
 from tests.acceptance.running import Server, serving, until
 from tests.portal.browser import chromium
 from tests.portal.browser.chromium import Browsing
-from tests.portal.browser.populated import live_events, populated
+from tests.portal.browser.going_on import live_events
+from tests.portal.browser.populated import populated
+from tests.portal.running import Portal
 
 
 def pytest_runtest_setup() -> None:
@@ -45,7 +47,7 @@ def settled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="package")
-def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """For tests that only look."""
-    with populated(tmp_path_factory.mktemp("busy")) as server:
-        yield server
+def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Portal]:
+    """For tests that only look: in this process, as every worker makes one of its own."""
+    with populated(tmp_path_factory.mktemp("busy")) as portal:
+        yield portal

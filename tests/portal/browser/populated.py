@@ -1,73 +1,93 @@
-"""A demo fleet in which much is going on: past, present and to come."""
+"""A demo fleet in which much is going on: past, present and to come. Nothing moves on while pages are looked at."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
-from tests.acceptance.running import Server, serving, until
+from tests.emulator.faulty import MovingClock
+from tests.portal.running import Portal, running
+from tests.service.rolling import request
 
-FAST, SLOW = "500", "0.1"
-"""What is past is over soon; what is going on stays as it is while pages are looked at: a restart takes 150 seconds."""
-ADDRESSES = {"web-0": "127.1.0.10", "db": "127.1.0.30"}
+from notbefore.core.driving import Finished
+from notbefore.core.operations import Kind
+from notbefore.service import maintenance, queries, rollouts, subscriptions, tokens
+from notbefore.service.calls import Call
+from notbefore.service.ticking import Report, tick
+
+OPERATOR = Call(actor="operator:admin")
 
 
 @contextmanager
-def populated(home: Path) -> Iterator[Server]:
-    with serving(home, "--demo", "--speed", FAST, "--allow-private-targets") as server:
-        _past(server)
-        server.terminate()
-        server.flags[server.flags.index(FAST)] = SLOW
-        server.start()
-        _tokens_and_subscriptions(server)
-        _present(server)
-        yield server
+def populated(home: Path) -> Iterator[Portal]:
+    clock = MovingClock()
+    clock.moved = -timedelta(hours=3)
+
+    def polled(vm: str) -> datetime | None:
+        return clock.now() - timedelta(seconds=20) if vm.startswith("web") else None
+
+    with running(home, clock=clock, polled=polled) as portal:
+        _past(portal, clock)
+        clock.moved = timedelta(0)
+        _tokens_and_subscriptions(portal)
+        _present(portal)
+        yield portal
 
 
-def approve(server: Server, vm: str) -> str:
-    """As the guest itself, whatever it is told of itself; gives the event's id."""
-    source = ADDRESSES[vm]
-    found = [
-        event["EventId"]
-        for event in server.document(source)["Events"]
-        if vm in event["Resources"] and event["EventStatus"] == "Scheduled"
+def schedule(portal: Portal, kind: Kind, name: str, **more: Any) -> Mapping[str, Any]:
+    """Its operation."""
+    [made] = maintenance.schedule(portal.service, OPERATOR, kind=kind, names=[name], **more)["operations"]
+    return dict(made)
+
+
+def approve(portal: Portal, operation: Mapping[str, Any]) -> None:
+    for event in operation["events"]:
+        maintenance.approve(portal.service, OPERATOR, event["id"])
+
+
+def finish(portal: Portal) -> None:
+    """Whatever may start is carried out."""
+    reports = [
+        Report(operation=task.operation, attempt=task.attempt, outcome=Finished(done=task.vms, failures={}))
+        for task in tick(portal.service)
     ]
-    assert found, f"{vm} is told of nothing"
-    said = server.approve(found[0], source=source)
-    assert said.status == 200, said
-    return str(found[0])
+    tick(portal.service, reports)
 
 
-def live_events(server: Server) -> list[str]:
-    """Their ids."""
-    return [event["id"] for event in server.get("/v1/events")["items"] if event["ended_at"] is None]
+def live_events(portal: Portal) -> list[Mapping[str, Any]]:
+    return list(queries.events(portal.service, live=True)["items"])
 
 
-def _past(server: Server) -> None:
-    server.schedule("restart", "db", reason="a new kernel")
-    server.schedule("host-update", "host-b")
-    cancelled = server.schedule("redeploy", "web-2", reason="chosen by mistake", notice_minutes=600)
-    server.post(f"/v1/operations/{cancelled['id']}/cancel", {})
-    approve(server, "db")
-    until(lambda: not live_events(server))
+def _past(portal: Portal, clock: MovingClock) -> None:
+    approve(portal, schedule(portal, Kind.RESTART, "db", reason="a new kernel"))
+    approve(portal, schedule(portal, Kind.HOST_UPDATE, "host-b"))
+    cancelled = schedule(portal, Kind.REDEPLOY, "web-2", reason="chosen by mistake", notice=timedelta(hours=10))
+    maintenance.cancel_operation(portal.service, OPERATOR, cancelled["id"])
+    # One waits for the other, and then for its NotBefore.
+    for _ in range(4):
+        finish(portal)
+        clock.moved += timedelta(minutes=20)
+    assert live_events(portal) == []
 
 
-def _tokens_and_subscriptions(server: Server) -> None:
-    server.post("/v1/tokens", {"name": "shop", "role": "tenant", "scopes": "web", "expires_in": "90d"})
-    server.post("/v1/tokens", {"name": "dashboards", "role": "viewer"})
-    server.post(
-        "/v1/subscriptions", {"name": "pager", "url": "http://127.0.0.1:9/hook", "types": ["notbefore.event.*"]}
+def _tokens_and_subscriptions(portal: Portal) -> None:
+    tokens.create(portal.service, OPERATOR, name="shop", role="tenant", scopes="web", expires_in=timedelta(days=90))
+    tokens.create(portal.service, OPERATOR, name="dashboards", role="viewer")
+    subscriptions.create(
+        portal.service, OPERATOR, name="pager", url="https://hooks.example.com/pager", types=["notbefore.event.*"]
     )
 
 
-def _present(server: Server) -> None:
+def _present(portal: Portal) -> None:
     """Events of each type, and a rollout; the restart of db has been started."""
-    server.post("/v1/rollouts", {"kind": "update", "hosts": "host-a,host-b,host-c", "reason": "firmware 4.2"})
-    server.schedule("restart", "db")
-    approve(server, "db")
-    server.schedule("restart", "web-0", reason="a new kernel")
-    server.schedule("redeploy", "web-2")
-    server.schedule("deletion", "pool_4")
-    server.schedule("eviction", "batch", notice_minutes=10)
-    server.schedule("degraded-hardware", "host-c", notice_minutes=120)
-    until(lambda: any(event["status"] == "Started" for event in server.get("/v1/events")["items"]))
-    until(lambda: server.get("/v1/rollouts")["items"][0]["progress"]["under_way"])
+    rollouts.start(portal.service, OPERATOR, request(hosts="host-a,host-b"))
+    rollouts.roll(portal.service, [])
+    approve(portal, schedule(portal, Kind.RESTART, "db"))
+    tick(portal.service)
+    schedule(portal, Kind.RESTART, "web-0", reason="a new kernel")
+    schedule(portal, Kind.REDEPLOY, "web-2")
+    schedule(portal, Kind.DELETION, "pool_4")
+    schedule(portal, Kind.EVICTION, "batch", notice=timedelta(minutes=10))
+    schedule(portal, Kind.DEGRADED_HARDWARE, "host-c", notice=timedelta(hours=2))
+    assert {event["status"] for event in live_events(portal)} == {"Scheduled", "Started"}

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 from tests.acceptance.running import HOST, Server
 from tests.portal.browser.chromium import Browsing
-from tests.portal.browser.populated import live_events
+from tests.portal.browser.going_on import live_events
 from tests.portal.browser.visiting import visiting
 
 FORM = 'form[action="/act"][method=post]'

@@ -3,18 +3,21 @@
 import re
 
 from playwright.sync_api import Page, expect
-from tests.acceptance.running import Server
 from tests.portal.browser.chromium import Browsing
+from tests.portal.browser.populated import live_events
 from tests.portal.browser.visiting import visiting
+from tests.portal.running import Portal
+
+from notbefore.service import rollouts
 
 OTHERS = re.compile(r"pool|\bdb\b|\bbatch\b")
 """What no page of web's tenant may have in it, shown or not."""
 EXAMPLE = re.compile(r'placeholder="[^"]*"')
 
 
-def test_a_tenant_sees_its_own_groups_alone(browsing: Browsing, busy: Server) -> None:
-    token = busy.post("/v1/tokens", {"name": "of-web", "role": "tenant", "scopes": "web"})["token"]
-    others = [event["id"] for event in busy.get("/v1/events")["items"] if event["scope"] != "group:web"]
+def test_a_tenant_sees_its_own_groups_alone(browsing: Browsing, busy: Portal) -> None:
+    token = busy.token_of("tenant", "web", "of-web")
+    others = [event["id"] for event in live_events(busy) if event["scope"] != "group:web"]
     page = visiting(browsing, busy, token)
     for path in ("/", "/fleet", "/act", "/history", "/vms/web-0", "/groups/web"):
         says(page, path, 200)
@@ -41,10 +44,10 @@ def test_a_tenant_sees_its_own_groups_alone(browsing: Browsing, busy: Server) ->
     expect(page.get_by_role("button", name="Restart db")).to_have_count(0)
 
 
-def test_a_viewer_is_offered_nothing_to_do(browsing: Browsing, busy: Server) -> None:
-    token = busy.post("/v1/tokens", {"name": "onlooker", "role": "viewer"})["token"]
-    event = next(each["id"] for each in busy.get("/v1/events")["items"] if each["status"] == "Scheduled")
-    rollout = busy.get("/v1/rollouts")["items"][0]["id"]
+def test_a_viewer_is_offered_nothing_to_do(browsing: Browsing, busy: Portal) -> None:
+    token = busy.token_of("viewer", name="onlooker")
+    event = next(each["id"] for each in live_events(busy) if each["status"] == "Scheduled")
+    [rollout] = [each["id"] for each in rollouts.page(busy.service, live=True)["items"]]
     page = visiting(browsing, busy, token)
     for path in ("/", f"/events/{event}", "/vms/web-0", "/hosts/host-a", "/groups/web", f"/rollouts/{rollout}"):
         says(page, path, 200)

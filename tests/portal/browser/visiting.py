@@ -1,7 +1,7 @@
 """Somebody who is signed in, without the page for it."""
 
 from http.cookies import SimpleCookie
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlencode
 
 from playwright.sync_api import BrowserContext, Page
@@ -9,14 +9,23 @@ from tests.acceptance.running import Server, ask
 from tests.portal.browser.chromium import Browsing
 
 
-def visiting(browsing: Browsing, server: Server, token: str = "", **options: Any) -> Page:
+class Signs(Protocol):
+    """A server, whether a program of its own or in this one."""
+
+    @property
+    def operators(self) -> str: ...
+    @property
+    def token(self) -> str: ...
+
+
+def visiting(browsing: Browsing, server: Signs, token: str = "", **options: Any) -> Page:
     """A page of whoever has the token; without one, of the administrator."""
     context = browsing.context(server.operators, **options)
     sign_in(context, server, token or server.token)
     return context.new_page()
 
 
-def sign_in(context: BrowserContext, server: Server, token: str) -> None:
+def sign_in(context: BrowserContext, server: Signs, token: str) -> None:
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     said = ask(server.operators, "POST", "/sign-in", urlencode({"token": token}).encode(), form)
     assert said.status == 303, said

@@ -53,6 +53,12 @@ function patchChildren(before, wanted) {
   let here = before.firstChild;
   for (const child of wanted) {
     const same = child.id ? known.get(child.id) : here && !here.id && here.nodeName === child.nodeName ? here : null;
+    // Nor is anything moved for the blanks beside what is gone.
+    while (same && here !== same && here?.nodeType === Node.TEXT_NODE) {
+      const next = here.nextSibling;
+      here.remove();
+      here = next;
+    }
     if (!same) {
       before.insertBefore(child, here);
     } else {

@@ -22,6 +22,8 @@ BEAT_SECONDS = 0.1
 SCHEDULED_A_BEAT = 3
 """One of them is cancelled a second later, the others are approved, start and end: eleven changes for a beat."""
 WAITING_BEATS = 10
+LEAST_CHANGES = 50.0
+"""Events that change in a second: with fewer the browser's measurement says nothing."""
 WATCH = """
 window.tasks = []; window.looks = [];
 const seen = (list) => list.getEntries().forEach((each) => tasks.push([each.startTime, each.duration]));
@@ -46,7 +48,8 @@ def measure(
             page.fill("input[name=token]", token)
             page.press("input[name=token]", "Enter")
             page.wait_for_selector("#list .events")
-            page.wait_for_function("document.getElementById('connection')?.textContent === 'live'")
+            # A function: an expression would be evaluated, which the page's policy forbids.
+            page.wait_for_function("() => document.getElementById('connection')?.textContent === 'live'")
             return _watched(page, Changing(server, token, vms), database, what, seconds)
         finally:
             browser.close()
@@ -67,6 +70,10 @@ def _watched(page: Page, changing: "Changing", database: Path, what: str, second
     answers = [(duration, size) for start, duration, size in fetched if start >= begin]
     if not looks or not answers or changing.failed:
         raise SystemExit(f"bench: the page was not refreshed while events changed ({changing.failed or 'no reason'})")
+    if changes < LEAST_CHANGES:
+        raise SystemExit(
+            f"bench: {changes:.0f} events a second changed, which is too few: {LEAST_CHANGES:.0f} are wanted"
+        )
     each = f"{median(took for took, _ in answers):.0f} ms and {median(size for _, size in answers) / 1024:.0f} KiB each"
     return [
         report.within(

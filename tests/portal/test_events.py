@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import timedelta
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -14,6 +15,9 @@ from notbefore.core.driving import Finished
 from notbefore.core.operations import Kind
 from notbefore.core.roles import Role, access
 from notbefore.core.timing import Retries, Timing
+from notbefore.portal import rendering
+from notbefore.portal.lifeline import Moments
+from notbefore.portal.pages import events
 from notbefore.service import calls, lives, maintenance, queries
 from notbefore.service.calls import Call, View
 from notbefore.service.guests import Guests
@@ -318,3 +322,17 @@ def test_how_long_it_takes_is_told_when_it_is_over(portal: Portal) -> None:
     maintenance.cancel_event(portal.service, calls.SYSTEM, event)
     assert "Nothing was done to web-0" in (text := portal.visitor().get(f"/events/{event}").text)
     assert "from the announcement to the end" in text
+
+
+def test_the_parts_of_what_it_took_add_up() -> None:
+    """As they are shown: 0.8 s and 2.6 s are 3 s in all."""
+    at = ManualClock().now()
+    moments = Moments(
+        status="Completed",
+        announced=at,
+        not_before=at,
+        started=at + timedelta(seconds=0.8),
+        ended=at + timedelta(seconds=3.4),
+    )
+    took = events._took(moments)
+    assert [rendering.span(took[part]) for part in ("all", "notice", "work")] == ["3 s", "1 s", "2 s"]

@@ -189,5 +189,6 @@ def _took(moments: Moments) -> dict[str, timedelta]:
     if moments.approved is not None:
         found["approval"] = max(moments.approved - moments.announced, timedelta(0))
     if moments.started is not None:
-        found["work"] = moments.ended - moments.started
+        # In whole seconds, as they are shown: so they add up.
+        found["work"] = timedelta(seconds=round(found["all"].total_seconds()) - round(found["notice"].total_seconds()))
     return found

@@ -447,6 +447,17 @@ def test_every_answer_keeps_others_out(page: Page) -> None:
     assert page.visitor.ask("HEAD", "/").body == b""
 
 
+@pytest.mark.parametrize(
+    ("method", "path"), [("POST", "/"), ("PUT", "/reset"), ("POST", "/live"), ("DELETE", "/static/x/portal.css")]
+)
+def test_another_method_is_refused(page: Page, method: str, path: str) -> None:
+    said = page.visitor.ask(method, path)
+    assert said.status == 405
+    assert f"{method} is not what {path} is for" in said.text
+    assert "GET" in said.headers["allow"]
+    assert said.headers["content-security-policy"].startswith("default-src 'none'")
+
+
 def test_nothing_of_the_service_is_needed() -> None:
     absent = ("sqlalchemy", "alembic", "psycopg", "httpx", "prometheus_client")
     said = subprocess.run(

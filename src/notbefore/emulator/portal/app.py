@@ -9,6 +9,7 @@ from functools import partial
 from urllib.parse import urlencode
 
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route, Router
@@ -80,7 +81,13 @@ class Pages:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._router(scope, receive, send)
+        try:
+            await self._router(scope, receive, send)
+        except HTTPException as refusal:
+            # The router's: this path has another method.
+            answer = self._failure(refusal.status_code, f"{scope['method']} is not what {scope['path']} is for")
+            answer.headers.update({**HEADERS, **(refusal.headers or {})})
+            await answer(scope, receive, send)
 
     async def _answered(self, answer: Callable[[Request], Awaitable[Response]], request: Request) -> Response:
         try:

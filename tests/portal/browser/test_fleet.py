@@ -1,9 +1,13 @@
 """The pages of the fleet keep themselves up to date, and leave alone what somebody types there."""
 
+import re
+
 from playwright.sync_api import expect
 from tests.acceptance.running import Server
 from tests.portal.browser.chromium import Browsing
 from tests.portal.browser.visiting import visiting
+
+POLLED = re.compile(r"Last polled\s*(now|\d+ s ago|\d\d:\d\d:\d\d)")
 
 
 def test_a_vm_changes_its_state_in_the_grid_and_nothing_is_loaded_again(browsing: Browsing, demo: Server) -> None:
@@ -43,3 +47,15 @@ def test_another_version_of_the_document_is_chosen(browsing: Browsing, demo: Ser
     page.get_by_role("button", name="Show").click()
     page.wait_for_url("**/vms/web-0?api-version=2017-03-01#document")
     expect(page.get_by_label("The document in api-version 2017-03-01")).to_contain_text("DocumentIncarnation")
+
+
+def test_what_the_endpoint_hears_of_a_vm_is_on_its_page(browsing: Browsing, demo: Server) -> None:
+    page = visiting(browsing, demo)
+    facts = page.get_by_role("main")
+    page.goto("/vms/pool_3")
+    expect(facts).to_contain_text("nobody of its group has polled")
+    demo.document("127.1.0.23")
+    page.goto("/vms/pool_3")
+    expect(facts).to_contain_text(POLLED)
+    page.goto("/vms/batch")
+    expect(facts).not_to_contain_text(POLLED)

@@ -135,8 +135,12 @@ def look(page: Page, name: str, path: str, status: int = 200) -> None:
         answer = page.goto(path)
     assert answer is not None
     assert answer.status == status, page.inner_text("body")
-    assert len(received) >= 4, f"the page, its stylesheet and its scripts: {received}"
-    assert sum(received.values()) <= MOST, received
+    named = page.eval_on_selector_all("link[rel=stylesheet], script[src]", "all => all.map((it) => it.href || it.src)")
+    assert {answer.url, *named} <= set(received)
+    assert len(received) >= (4 if len(named) > 1 else 2), f"the page, its stylesheet and its scripts: {received}"
+    # Without a window nobody needs the icon, but people's browsers fetch it.
+    icon = page.request.get(page.locator("link[rel=icon]").get_attribute("href") or "")
+    assert sum(received.values()) + len(icon.body()) <= MOST, received
     examine(page, name)
 
 

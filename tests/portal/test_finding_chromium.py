@@ -1,11 +1,9 @@
 """Tests in a browser are skipped with a line where there is none, and fail where all must be tested."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from tests.portal.browser import chromium
+from tests.portal.browser import chromium, conftest
 
 
 @pytest.fixture
@@ -34,10 +32,6 @@ def test_where_all_must_be_tested_its_absence_is_an_error(nowhere: Path, monkeyp
 
 
 @pytest.mark.usefixtures("nowhere")
-def test_one_line_says_so_for_all_of_them() -> None:
-    some = [str(Path(chromium.__file__).with_name(name)) for name in ("test_times.py", "test_tokens.py")]
-    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", *some]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert ended.returncode == 0, ended.stdout
-    assert ended.stdout.count("Chromium is not here") == 1
-    assert " passed" not in ended.stdout
+def test_they_are_skipped_before_any_fixture_is_made() -> None:
+    with pytest.raises(pytest.skip.Exception, match="Chromium is not here"):
+        conftest.pytest_runtest_setup()

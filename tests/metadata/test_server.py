@@ -6,7 +6,7 @@ import socket
 import stat
 import subprocess
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -134,7 +134,9 @@ def answered(client: Client) -> Client:
 
 
 def refused(client: Client) -> bool:
-    client.send(request())
+    """It is answered when it connects, and may be closed before it has asked."""
+    with suppress(BrokenPipeError):
+        client.send(request())
     reply = client.reply()
     return (reply.status, reply["Retry-After"], reply["Connection"]) == (503, "5", "close") and client.is_closed()
 

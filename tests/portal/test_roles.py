@@ -5,17 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.control.test_roles import ADMINS, EVERYBODY, MANAGERS, OPERATORS, OVERSEERS, ROLES
 from tests.portal.running import Portal, Visitor, running
 
 from notbefore.portal.app import DECLARED
-
-ROLES = {"viewer": None, "viewer of web": "web", "tenant": "web", "platform": None, "admin": None}
-
-EVERYBODY = frozenset(ROLES)
-OVERSEERS = EVERYBODY - {"viewer of web", "tenant"}
-OPERATORS = EVERYBODY - {"viewer", "viewer of web"}
-MANAGERS = frozenset({"platform", "admin"})
-ADMINS = frozenset({"admin"})
 
 EXPECTED = {
     "GET /": EVERYBODY,

@@ -260,6 +260,7 @@ def _without_name(said: Said, path: str) -> tuple[int, bytes]:
 
 
 def test_the_history_says_who_from_where_and_why(control: Control, secrets: dict[str, str]) -> None:
+    control.post_fleet(FLEET)
     control.post("/v1/hosts", {"name": "host-r"})
     why = {"Notbefore-Reason": "Gr%C3%BC%C3%9Fe%20%26%20Strom"}
     assert control.ask("DELETE", "/v1/hosts/host-r", headers=why).status == 200

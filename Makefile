@@ -1,7 +1,7 @@
 # `make serve` and `make test` set up whatever they need; a second run finds it there.
 
 ENVIRONMENT := .venv/.installed
-PURE := */notbefore/core/*,*/notbefore/wire/*,*/notbefore/agent/rules/*
+PURE := */forenotice/core/*,*/forenotice/wire/*,*/forenotice/agent/rules/*
 
 .DEFAULT_GOAL := help
 .PHONY: help serve test check bench soak wheel clean
@@ -10,7 +10,7 @@ help: ## say what can be made
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1	\2/p' Makefile
 
 serve: $(ENVIRONMENT) ## run the service with a small demonstration fleet (ARGS='--speed 10' adds flags)
-	@.venv/bin/notbefore serve --demo $(ARGS)
+	@.venv/bin/forenotice serve --demo $(ARGS)
 
 test: $(ENVIRONMENT) ## run all tests but the long ones, and hold coverage to its floors
 	@scripts/system-packages test

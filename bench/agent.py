@@ -35,16 +35,16 @@ while True:
 
 
 def measure(effort: Effort) -> list[report.Row]:
-    with TemporaryDirectory(prefix="notbefore-bench-") as directory:
+    with TemporaryDirectory(prefix="forenotice-bench-") as directory:
         data = Path(directory)
         fleets.make(data, fleets.one_group(1))
         seconds = effort.idle_seconds
-        with servers.notbefore(data, "--as", "vm-0", "--wait-cap", "0") as server:
+        with servers.forenotice(data, "--as", "vm-0", "--wait-cap", "0") as server:
             with _plain(server) as plain:
                 plain_percent, plain_resident = _observed(plain, seconds)
             with _agent(data, server) as agent:
                 percent, resident = _observed(agent, seconds)
-        with servers.notbefore(data, "--as", "vm-0") as server, _agent(data, server) as agent:
+        with servers.forenotice(data, "--as", "vm-0") as server, _agent(data, server) as agent:
             waiting, _ = _observed(agent, seconds)
     return [
         report.within(
@@ -85,7 +85,7 @@ def _agent(data: Path, server: Server) -> Iterator[int]:
     config = data / "agent.toml"
     config.write_text(CONFIG)
     flags = ("--config", str(config), "--state", str(data / "agent"), "--log-level", "error")
-    with _running(sys.executable, "-m", "notbefore", "agent", "run", *flags, endpoint=_url(server)) as pid:
+    with _running(sys.executable, "-m", "forenotice", "agent", "run", *flags, endpoint=_url(server)) as pid:
         yield pid
 
 
@@ -103,7 +103,7 @@ def _url(server: Server) -> str:
 
 @contextmanager
 def _running(*command: str, endpoint: str = "") -> Iterator[int]:
-    environment = {**os.environ, "NOTBEFORE_ENDPOINT": endpoint}
+    environment = {**os.environ, "FORENOTICE_ENDPOINT": endpoint}
     process = subprocess.Popen(command, env=environment)
     try:
         yield process.pid

@@ -10,9 +10,9 @@ from tempfile import TemporaryDirectory
 
 from bench import fleets, guests, report, servers
 from bench.effort import Effort
-from notbefore.core.operations import Kind
-from notbefore.service import maintenance
-from notbefore.service.calls import SYSTEM
+from forenotice.core.operations import Kind
+from forenotice.service import maintenance
+from forenotice.service.calls import SYSTEM
 
 AT_ONCE = 64
 TURNS = 5
@@ -21,7 +21,7 @@ TURNS = 5
 
 def measure(effort: Effort) -> list[report.Row]:
     per_turn = effort.approvals // TURNS
-    with TemporaryDirectory(prefix="notbefore-bench-") as directory:
+    with TemporaryDirectory(prefix="forenotice-bench-") as directory:
         data = Path(directory)
         hosts = -(-per_turn * (1 + 2 * TURNS) // (fleets.PER_HOST - 1))
         fleets.make(data, fleets.standalone(hosts * fleets.PER_HOST, fleets.PER_HOST))
@@ -29,7 +29,7 @@ def measure(effort: Effort) -> list[report.Row]:
         # On each host somebody never approves, so that approvals alone are measured and nothing starts.
         vms = (number for number in range(hosts * fleets.PER_HOST) if number % fleets.PER_HOST)
         plain, alone, together = [], [], []
-        with servers.notbefore(data, address=fleets.address(0)) as server:
+        with servers.forenotice(data, address=fleets.address(0)) as server:
             # A write-ahead log that still grows takes longer to sync than one that has come round.
             _approvals(server.port, events, list(islice(vms, per_turn)), at_once=AT_ONCE)
             for _ in range(TURNS):

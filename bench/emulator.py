@@ -11,16 +11,16 @@ from statistics import median
 
 from bench import guests, report, servers
 from bench.effort import Effort
-from notbefore.core.operations import Kind
-from notbefore.emulator.announcing import Announcement
-from notbefore.emulator.emulator import Emulator
+from forenotice.core.operations import Kind
+from forenotice.emulator.announcing import Announcement
+from forenotice.emulator.emulator import Emulator
 
 START_SECONDS = 0.5
 FIXTURE_SECONDS = 0.05
 DAY_SECONDS = 1.0
 EVENTS = 1_000
 DAY = timedelta(days=1)
-PROGRAM = str(Path(sys.executable).with_name("notbefore"))
+PROGRAM = str(Path(sys.executable).with_name("forenotice"))
 FIRST_IMPORT = """
 import time
 begin = time.perf_counter()
@@ -39,11 +39,11 @@ def measure(effort: Effort) -> list[report.Row]:
             taken[way].append(way())
     seconds = {way: median(times) for way, times in taken.items()}
     plain = seconds[_plain_start]
-    others = f"{seconds[_python]:.2f} s python -c pass, {seconds[_version]:.2f} s notbefore --version"
+    others = f"{seconds[_python]:.2f} s python -c pass, {seconds[_version]:.2f} s forenotice --version"
     return [
         replace(
             report.within(
-                "notbefore emulate, from its start to the first answer",
+                "forenotice emulate, from its start to the first answer",
                 seconds[_start],
                 START_SECONDS,
                 "{:.2f} s",

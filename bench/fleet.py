@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from bench import fleets, guests, machine, report, servers
 from bench.effort import Effort
 from bench.servers import Server
-from notbefore.core.reconciling import FleetSpec
+from forenotice.core.reconciling import FleetSpec
 
 AT_ONCE = 64
 EXTRA_MIB = 150
@@ -20,7 +20,7 @@ Load = Callable[[Server], float]
 
 
 def measure(effort: Effort) -> list[report.Row]:
-    with TemporaryDirectory(prefix="notbefore-bench-") as directory:
+    with TemporaryDirectory(prefix="forenotice-bench-") as directory:
         none, small, large = (Path(directory) / name for name in ("none", "small", "large"))
         fleets.make(none, FleetSpec())
         fleets.make(small, fleets.small())
@@ -50,8 +50,8 @@ def _polls(small: Path, large: Path, sources: list[str], effort: Effort) -> list
     what = f"server's CPU per poll from {effort.sources:,} addresses, {effort.vms:,} VMs against {fleets.PER_SCOPE}"
     # Whoever calls is known by address in the large fleet, and is the default in the small one.
     with (
-        servers.notbefore(large, address=sources[0]) as many,
-        servers.notbefore(small, "--as", "vm-1", address=sources[0]) as few,
+        servers.forenotice(large, address=sources[0]) as many,
+        servers.forenotice(small, "--as", "vm-1", address=sources[0]) as few,
     ):
         return [
             _compare(f"{what}, keep-alive", kept, many, few, effort),
@@ -69,11 +69,11 @@ def _compare(what: str, load: Load, many: Server, few: Server, effort: Effort) -
 def _start(none: Path, large: Path, address: str, effort: Effort) -> list[report.Row]:
     seconds, resident, resident_empty = [], [], []
     for _ in range(effort.runs):
-        with servers.notbefore(large, address=address) as server:
+        with servers.forenotice(large, address=address) as server:
             seconds.append(server.first_answer_seconds)
             servers.await_control(server)
             resident.append(server.resident_bytes() / machine.MIB)
-        with servers.notbefore(none, answers=404) as server:
+        with servers.forenotice(none, answers=404) as server:
             servers.await_control(server)
             resident_empty.append(server.resident_bytes() / machine.MIB)
     with_none = median(resident_empty)

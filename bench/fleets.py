@@ -4,17 +4,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from notbefore.clock import SystemClock
-from notbefore.core.documents import Document
-from notbefore.core.fleet import Listening, Policy, ScopeKind
-from notbefore.core.membership import VmSpec
-from notbefore.core.reconciling import FleetSpec, GroupSpec, HostSpec
-from notbefore.core.timing import Timing
-from notbefore.service import fleet
-from notbefore.service.calls import SYSTEM
-from notbefore.service.context import Service
-from notbefore.service.publishing import Members
-from notbefore.store.opening import open_store
+from forenotice.clock import SystemClock
+from forenotice.core.documents import Document
+from forenotice.core.fleet import Listening, Policy, ScopeKind
+from forenotice.core.membership import VmSpec
+from forenotice.core.reconciling import FleetSpec, GroupSpec, HostSpec
+from forenotice.core.timing import Timing
+from forenotice.service import fleet
+from forenotice.service.calls import SYSTEM
+from forenotice.service.context import Service
+from forenotice.service.publishing import Members
+from forenotice.store.opening import open_store
 
 ASKING = Policy(listening=Listening.ALWAYS)
 """Every scope is asked for its approval."""
@@ -37,7 +37,7 @@ class Nobody:
 
 
 def database(data: Path) -> Path:
-    return data / "notbefore.db"
+    return data / "forenotice.db"
 
 
 @contextmanager

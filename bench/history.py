@@ -14,13 +14,13 @@ from tests.postgres import PostgresServer
 
 from bench import report
 from bench.effort import Effort
-from notbefore.core.draft import Draft, World
-from notbefore.core.operations import Event, EventType, Kind, Operation, Source, Status
-from notbefore.core.selecting import of_scopes
-from notbefore.core.timing import Timing
-from notbefore.service.context import new_id
-from notbefore.store.contract import Reader, Store
-from notbefore.store.opening import open_store
+from forenotice.core.draft import Draft, World
+from forenotice.core.operations import Event, EventType, Kind, Operation, Source, Status
+from forenotice.core.selecting import of_scopes
+from forenotice.core.timing import Timing
+from forenotice.service.context import new_id
+from forenotice.store.contract import Reader, Store
+from forenotice.store.opening import open_store
 
 LIMIT_MS = 20.0
 PAGE = 100
@@ -38,8 +38,8 @@ TURNS = 15
 
 def measure(effort: Effort) -> list[report.Row]:
     rows: list[report.Row] = []
-    with TemporaryDirectory(prefix="notbefore-bench-") as directory:
-        rows += _measure_on("SQLite", f"sqlite:///{Path(directory) / 'notbefore.db'}", effort.entries)
+    with TemporaryDirectory(prefix="forenotice-bench-") as directory:
+        rows += _measure_on("SQLite", f"sqlite:///{Path(directory) / 'forenotice.db'}", effort.entries)
     with _postgresql() as url:
         rows += _measure_on("PostgreSQL", url, effort.entries)
     return rows
@@ -47,7 +47,7 @@ def measure(effort: Effort) -> list[report.Row]:
 
 @contextmanager
 def _postgresql() -> Iterator[str]:
-    with TemporaryDirectory(prefix="nb-pg-") as root:
+    with TemporaryDirectory(prefix="forenotice-pg-") as root:
         server = PostgresServer(Path(root))
         server.start()
         with server.guarded():

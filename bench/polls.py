@@ -26,10 +26,10 @@ class Run:
 
 
 def measure(effort: Effort) -> list[report.Row]:
-    with TemporaryDirectory(prefix="notbefore-bench-") as directory:
+    with TemporaryDirectory(prefix="forenotice-bench-") as directory:
         data = Path(directory)
         fleets.make(data, fleets.small())
-        with servers.notbefore(data) as ours:
+        with servers.forenotice(data) as ours:
             body = guests.ask(ours.port, "127.0.0.1")[1].partition(b"\r\n\r\n")[2]
             with servers.nginx(body) as theirs:
                 return [

@@ -13,12 +13,12 @@ from tests.portal.running import Visitor
 from bench import browsing, fleets, report, rollouts, servers
 from bench.effort import Effort
 from bench.servers import Server
-from notbefore.core.draft import Draft, World
-from notbefore.core.operations import Event, Kind, Operation, Status
-from notbefore.core.timing import Timing
-from notbefore.service import maintenance, queries, tokens
-from notbefore.service.calls import SYSTEM
-from notbefore.service.context import Service, new_id
+from forenotice.core.draft import Draft, World
+from forenotice.core.operations import Event, Kind, Operation, Status
+from forenotice.core.timing import Timing
+from forenotice.service import maintenance, queries, tokens
+from forenotice.service.calls import SYSTEM
+from forenotice.service.context import Service, new_id
 
 ANSWER_MS = 150.0
 TURNS = 50
@@ -41,7 +41,7 @@ class Timed:
 
 
 def measure(effort: Effort) -> list[report.Row]:
-    with TemporaryDirectory(prefix="notbefore-bench-") as directory:
+    with TemporaryDirectory(prefix="forenotice-bench-") as directory:
         data = Path(directory)
         spec = rollouts.fleet(effort.rollout_hosts)
         fleets.make(data, spec)
@@ -53,7 +53,7 @@ def measure(effort: Effort) -> list[report.Row]:
             _remember(service, effort.ended_events)
             admin = tokens.create(service, SYSTEM, name="admin")["token"]
             tenant = tokens.create(service, SYSTEM, name="tenant", role="tenant", scopes=TENANT)["token"]
-        with servers.notbefore(data, address=fleets.address(0)) as server:
+        with servers.forenotice(data, address=fleets.address(0)) as server:
             servers.await_control(server)
             rows = _answering(server, what, admin, tenant)
             free = [name for name in vms if name not in taken]

@@ -15,13 +15,13 @@ from tempfile import TemporaryDirectory
 
 from bench import fleets, report
 from bench.effort import Effort
-from notbefore.core.fleet import Policy, ScopeKind
-from notbefore.core.membership import VmSpec
-from notbefore.core.reconciling import FleetSpec, GroupSpec, HostSpec
-from notbefore.core.rollouts import KINDS, Options, Request
-from notbefore.service import queries, rollouts
-from notbefore.service.calls import SYSTEM
-from notbefore.service.context import Service
+from forenotice.core.fleet import Policy, ScopeKind
+from forenotice.core.membership import VmSpec
+from forenotice.core.reconciling import FleetSpec, GroupSpec, HostSpec
+from forenotice.core.rollouts import KINDS, Options, Request
+from forenotice.service import queries, rollouts
+from forenotice.service.calls import SYSTEM
+from forenotice.service.context import Service
 
 PLAN_SECONDS = 20.0
 PLAN_MIB = 1024.0
@@ -40,7 +40,7 @@ EXPLAINED = 50
 
 def measure(effort: Effort) -> list[report.Row]:
     rows: list[report.Row] = []
-    with TemporaryDirectory(prefix="notbefore-bench-") as directory:
+    with TemporaryDirectory(prefix="forenotice-bench-") as directory:
         data = Path(directory) / "fleet"
         spec = fleet(effort.rollout_hosts)
         fleets.make(data, spec)

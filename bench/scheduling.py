@@ -11,9 +11,9 @@ from typing import Any
 
 from bench import fleets, report
 from bench.effort import Effort
-from notbefore.core.operations import Kind
-from notbefore.service import maintenance
-from notbefore.service.calls import SYSTEM
+from forenotice.core.operations import Kind
+from forenotice.service import maintenance
+from forenotice.service.calls import SYSTEM
 
 FACTOR = 3.0
 TABLES = {
@@ -32,7 +32,7 @@ Rows = dict[str, list[tuple[Any, ...]]]
 
 
 def measure(effort: Effort) -> list[report.Row]:
-    with TemporaryDirectory(prefix="notbefore-bench-") as directory:
+    with TemporaryDirectory(prefix="forenotice-bench-") as directory:
         fresh = Path(directory) / "fresh"
         fleets.make(fresh, fleets.groups(effort.hosts * fleets.PER_HOST))
         scheduled, inserted = [], []

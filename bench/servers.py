@@ -39,15 +39,15 @@ class Server:
 
 
 @contextmanager
-def notbefore(data: Path, *flags: str, address: str = "127.0.0.1", answers: int = 200) -> Iterator[Server]:
+def forenotice(data: Path, *flags: str, address: str = "127.0.0.1", answers: int = 200) -> Iterator[Server]:
     """Ours, on the fleet in a data directory; it is there once the guest at `address` is answered so."""
     port, control = free_port(), free_port()
     command = [
-        *(sys.executable, "-m", "notbefore", "serve", "--data", str(data)),
+        *(sys.executable, "-m", "forenotice", "serve", "--data", str(data)),
         *("--metadata", f"127.0.0.1:{port}", "--control", f"127.0.0.1:{control}"),
         *("--guest-rate", RATE, "--log-level", "error", *flags),
     ]
-    with running("notbefore", command, port, control, address, answers) as server:
+    with running("forenotice", command, port, control, address, answers) as server:
         yield server
 
 
@@ -68,7 +68,7 @@ def await_control(server: Server) -> None:
 def nginx(body: bytes) -> Iterator[Server]:
     """It serves these bytes where a guest polls."""
     port = free_port()
-    with TemporaryDirectory(prefix="notbefore-bench-") as directory:
+    with TemporaryDirectory(prefix="forenotice-bench-") as directory:
         prefix = Path(directory)
         page = prefix / "html" / guests.PATH.lstrip("/")
         page.parent.mkdir(parents=True)
@@ -91,7 +91,7 @@ def program(name: str) -> str:
 def running(name: str, command: list[str], port: int, control: int, address: str, answers: int) -> Iterator[Server]:
     pinned = [program("taskset"), "--cpu-list", str(machine.SERVER_CORE), *command]
     # Compiled modules are kept, as they are for everyone else.
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("NOTBEFORE_", "PYTHON"))}
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("FORENOTICE_", "PYTHON"))}
     begin = time.perf_counter()
     process = subprocess.Popen(pinned, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     try:

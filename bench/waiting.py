@@ -18,11 +18,11 @@ _ETAG = re.compile(rb"ETag: (\S+)\r\n")
 
 
 def measure(effort: Effort) -> list[report.Row]:
-    with TemporaryDirectory(prefix="notbefore-bench-") as directory:
+    with TemporaryDirectory(prefix="forenotice-bench-") as directory:
         data = Path(directory)
         fleets.make(data, fleets.one_group(effort.waiters))
         sources = [fleets.address(number) for number in range(effort.waiters)]
-        with servers.notbefore(data, address=sources[0]) as server:
+        with servers.forenotice(data, address=sources[0]) as server:
             servers.await_control(server)
             idle = _cpu_share(server, effort.waiting_seconds)
             with guests.connected(server.port, sources) as connections:

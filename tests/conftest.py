@@ -7,7 +7,7 @@ import coverage
 import pytest
 import structlog
 
-from notbefore import logs
+from forenotice import logs
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     # This process is measured. What it starts is not: that would be a third slower, and lost when it is killed.

@@ -16,8 +16,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from notbefore.store import revisions, schema
-from notbefore.store.opening import open_store
+from forenotice.store import revisions, schema
+from forenotice.store.opening import open_store
 
 _NUMBERS = itertools.count(1)
 

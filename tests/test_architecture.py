@@ -37,8 +37,8 @@ FORBIDDEN = {
 }
 
 # What the agent decides is pure: it sees events, and nothing else of the world.
-RULES = "notbefore/agent/rules/"
-SEEN_BY_RULES = ("notbefore.agent.rules", "notbefore.client.events")
+RULES = "forenotice/agent/rules/"
+SEEN_BY_RULES = ("forenotice.agent.rules", "forenotice.client.events")
 WORLDLY = frozenset({"io", "os", "pathlib", "queue", "random", "socket", "sqlite3", "subprocess", "threading", "time"})
 
 # What runs inside a guest keeps to what every system has, but for the modules that are named for it.
@@ -75,7 +75,7 @@ NAMELESS = frozenset({"utils", "util", "helpers", "misc"})
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    path: Path  # relative to the sources, `notbefore/core/fleet.py`
+    path: Path  # relative to the sources, `forenotice/core/fleet.py`
     text: str
 
     @property
@@ -84,11 +84,11 @@ class Module:
 
     @property
     def place(self) -> str:
-        return self.path.relative_to("notbefore").as_posix()
+        return self.path.relative_to("forenotice").as_posix()
 
     @property
     def room(self) -> str:
-        return self.path.relative_to("notbefore").with_suffix("").parts[0]
+        return self.path.relative_to("forenotice").with_suffix("").parts[0]
 
     @property
     def tree(self) -> ast.Module:
@@ -96,7 +96,7 @@ class Module:
 
 
 def read(sources: Path) -> list[Module]:
-    return [Module(path.relative_to(sources), path.read_text()) for path in sorted(sources.glob("notbefore/**/*.py"))]
+    return [Module(path.relative_to(sources), path.read_text()) for path in sorted(sources.glob("forenotice/**/*.py"))]
 
 
 def imported(module: Module) -> Iterator[tuple[int, str, str]]:
@@ -116,7 +116,7 @@ def imported(module: Module) -> Iterator[tuple[int, str, str]]:
 def broken_rings(module: Module) -> Iterator[str]:
     for line, name, _ in imported(module):
         top, _, rest = name.partition(".")
-        if top == "notbefore":
+        if top == "forenotice":
             room = rest.partition(".")[0]
             allowed = SEALED[module.room][0] if module.room in SEALED else None
             outward = room not in allowed if allowed is not None else room in FORBIDDEN.get(module.room, ())
@@ -148,7 +148,7 @@ def used(module: Module) -> Iterator[tuple[int, str]]:
 def misused_time(module: Module) -> Iterator[str]:
     for line, name in used(module):
         if name in CLOCK_READERS and module.room != "clock":
-            yield f"{line}: only notbefore.clock reads the system's clock, this uses {name}"
+            yield f"{line}: only forenotice.clock reads the system's clock, this uses {name}"
         if name == "time.sleep" and module.place not in SLEEPERS:
             yield f"{line}: wait for an event with a timeout rather than with time.sleep"
 
@@ -158,7 +158,7 @@ def impure_rules(module: Module) -> Iterator[str]:
         return
     for line, name, _ in imported(module):
         top = name.partition(".")[0]
-        if top in WORLDLY or (top == "notbefore" and not name.startswith(SEEN_BY_RULES)):
+        if top in WORLDLY or (top == "forenotice" and not name.startswith(SEEN_BY_RULES)):
             yield f"{line}: the agent's rules may not import {name}"
 
 
@@ -197,56 +197,56 @@ def test_the_sources_keep_to_the_architecture() -> None:
 BAD = [
     ("core/a.py", "import sqlalchemy\n", "1: core may not import the third party sqlalchemy"),
     ("core/a.py", "import msgspec.json\n", "1: core may not import the third party msgspec.json"),
-    ("core/a.py", "from notbefore.wire import dates\n", "1: core may not import notbefore.wire.dates"),
-    ("core/a.py", "from notbefore import clock\n", "1: core may not import notbefore.clock"),
-    ("core/a.py", "import os\n\ndef f():\n    from ..store import x\n", "4: core may not import notbefore.store.x"),
-    ("core/deep/a.py", "from ...service import x\n", "1: core may not import notbefore.service.x"),
-    ("core/a.py", "import notbefore.cli.main\n", "1: core may not import notbefore.cli.main"),
+    ("core/a.py", "from forenotice.wire import dates\n", "1: core may not import forenotice.wire.dates"),
+    ("core/a.py", "from forenotice import clock\n", "1: core may not import forenotice.clock"),
+    ("core/a.py", "import os\n\ndef f():\n    from ..store import x\n", "4: core may not import forenotice.store.x"),
+    ("core/deep/a.py", "from ...service import x\n", "1: core may not import forenotice.service.x"),
+    ("core/a.py", "import forenotice.cli.main\n", "1: core may not import forenotice.cli.main"),
     ("wire/a.py", "import httptools\n", "1: wire may not import the third party httptools"),
-    ("wire/a.py", "from notbefore import store\n", "1: wire may not import notbefore.store"),
-    ("store/a.py", "import notbefore.service\n", "1: store may not import notbefore.service"),
-    ("store/a.py", "from notbefore.control import app\n", "1: store may not import notbefore.control.app"),
-    ("drivers/a.py", "from notbefore import store\n", "1: drivers may not import notbefore.store"),
-    ("service/a.py", "from notbefore import metadata\n", "1: service may not import notbefore.metadata"),
-    ("service/a.py", "from notbefore.cli import main\n", "1: service may not import notbefore.cli.main"),
-    ("metadata/a.py", "from notbefore import store\n", "1: metadata may not import notbefore.store"),
-    ("metadata/a.py", "from notbefore import control\n", "1: metadata may not import notbefore.control"),
-    ("emulator/a.py", "from notbefore import store\n", "1: emulator may not import notbefore.store"),
-    ("conformance/a.py", "from notbefore import cli\n", "1: conformance may not import notbefore.cli"),
-    ("control/a.py", "from notbefore import metadata\n", "1: control may not import notbefore.metadata"),
+    ("wire/a.py", "from forenotice import store\n", "1: wire may not import forenotice.store"),
+    ("store/a.py", "import forenotice.service\n", "1: store may not import forenotice.service"),
+    ("store/a.py", "from forenotice.control import app\n", "1: store may not import forenotice.control.app"),
+    ("drivers/a.py", "from forenotice import store\n", "1: drivers may not import forenotice.store"),
+    ("service/a.py", "from forenotice import metadata\n", "1: service may not import forenotice.metadata"),
+    ("service/a.py", "from forenotice.cli import main\n", "1: service may not import forenotice.cli.main"),
+    ("metadata/a.py", "from forenotice import store\n", "1: metadata may not import forenotice.store"),
+    ("metadata/a.py", "from forenotice import control\n", "1: metadata may not import forenotice.control"),
+    ("emulator/a.py", "from forenotice import store\n", "1: emulator may not import forenotice.store"),
+    ("conformance/a.py", "from forenotice import cli\n", "1: conformance may not import forenotice.cli"),
+    ("control/a.py", "from forenotice import metadata\n", "1: control may not import forenotice.metadata"),
     ("client/a.py", "import requests\n", "1: client may not import the third party requests"),
-    ("client/a.py", "from notbefore import service\n", "1: client may not import notbefore.service"),
+    ("client/a.py", "from forenotice import service\n", "1: client may not import forenotice.service"),
     ("agent/a.py", "import typer\n", "1: agent may not import the third party typer"),
-    ("agent/a.py", "from notbefore import service\n", "1: agent may not import notbefore.service"),
+    ("agent/a.py", "from forenotice import service\n", "1: agent may not import forenotice.service"),
     ("agent/a.py", "import fcntl\n", "1: only agent/posix/ may use fcntl"),
     ("agent/a.py", "import os\nos.killpg(1, 2)\n", "2: only agent/posix/ may use os.killpg"),
     ("client/a.py", "from socket import AF_UNIX\nx = AF_UNIX\n", "2: only agent/posix/ may use socket.AF_UNIX"),
     ("agent/rules/a.py", "import time\n", "1: the agent's rules may not import time"),
     (
         "agent/rules/a.py",
-        "from notbefore.agent import journal\n",
-        "1: the agent's rules may not import notbefore.agent.journal",
+        "from forenotice.agent import journal\n",
+        "1: the agent's rules may not import forenotice.agent.journal",
     ),
-    ("client.py", "from notbefore import settings\n", "1: client may not import notbefore.settings"),
+    ("client.py", "from forenotice import settings\n", "1: client may not import forenotice.settings"),
     (
         "service/a.py",
         "from datetime import UTC, datetime\nx = datetime.now(UTC)\n",
-        "2: only notbefore.clock reads the system's clock, this uses datetime.datetime.now",
+        "2: only forenotice.clock reads the system's clock, this uses datetime.datetime.now",
     ),
     (
         "cli/a.py",
         "import datetime as dt\nx = dt.datetime.utcnow()\n",
-        "2: only notbefore.clock reads the system's clock, this uses datetime.datetime.utcnow",
+        "2: only forenotice.clock reads the system's clock, this uses datetime.datetime.utcnow",
     ),
     (
         "cli/a.py",
         "import time\n\ndef f(now=time.time): ...\n",
-        "3: only notbefore.clock reads the system's clock, this uses time.time",
+        "3: only forenotice.clock reads the system's clock, this uses time.time",
     ),
     (
         "cli/a.py",
         "from time import time as now\nx = now()\n",
-        "2: only notbefore.clock reads the system's clock, this uses time.time",
+        "2: only forenotice.clock reads the system's clock, this uses time.time",
     ),
     ("cli/a.py", "import time\ntime.sleep(1)\n", "2: wait for an event with a timeout rather than with time.sleep"),
     (
@@ -262,7 +262,7 @@ BAD = [
 
 
 def plant(sources: Path, place: str, text: str) -> None:
-    path = sources / "notbefore" / place
+    path = sources / "forenotice" / place
     path.parent.mkdir(parents=True)
     path.write_text(text)
 
@@ -270,7 +270,7 @@ def plant(sources: Path, place: str, text: str) -> None:
 @pytest.mark.parametrize(("place", "text", "said"), BAD)
 def test_the_checker_shows_what_is_broken_and_where(tmp_path: Path, place: str, text: str, said: str) -> None:
     plant(tmp_path, place, text)
-    assert findings(tmp_path) == [f"src/notbefore/{place}:{said}"]
+    assert findings(tmp_path) == [f"src/forenotice/{place}:{said}"]
 
 
 @pytest.mark.parametrize(
@@ -280,15 +280,15 @@ def test_the_checker_shows_what_is_broken_and_where(tmp_path: Path, place: str, 
             "core/a.py",
             "from __future__ import annotations\nimport dataclasses\nfrom . import fleet\nfrom .fleet import Vm\n",
         ),
-        ("core/a.py", "from notbefore.core import errors\nfrom datetime import datetime\nx = datetime.min\n"),
-        ("wire/a.py", "import msgspec\nfrom notbefore.core import documents\nfrom notbefore.wire import dates\n"),
-        ("store/a.py", "import sqlalchemy\nfrom notbefore import clock\nfrom notbefore.core import fleet\n"),
-        ("service/a.py", "from notbefore import store\nimport structlog\n"),
-        ("metadata/a.py", "import httptools, uvloop\nfrom notbefore import service, wire\n"),
-        ("client/a.py", "import urllib.request\nimport msgspec\nfrom notbefore import __version__\n"),
-        ("cli/a.py", "from notbefore import control, metadata, service, store\n"),
+        ("core/a.py", "from forenotice.core import errors\nfrom datetime import datetime\nx = datetime.min\n"),
+        ("wire/a.py", "import msgspec\nfrom forenotice.core import documents\nfrom forenotice.wire import dates\n"),
+        ("store/a.py", "import sqlalchemy\nfrom forenotice import clock\nfrom forenotice.core import fleet\n"),
+        ("service/a.py", "from forenotice import store\nimport structlog\n"),
+        ("metadata/a.py", "import httptools, uvloop\nfrom forenotice import service, wire\n"),
+        ("client/a.py", "import urllib.request\nimport msgspec\nfrom forenotice import __version__\n"),
+        ("cli/a.py", "from forenotice import control, metadata, service, store\n"),
         ("agent/posix/a.py", "import fcntl, os\nos.killpg(1, 2)\n"),
-        ("agent/rules/a.py", "import dataclasses\nfrom notbefore.agent.rules import saga\n"),
+        ("agent/rules/a.py", "import dataclasses\nfrom forenotice.agent.rules import saga\n"),
         ("clock.py", "import time\nfrom datetime import UTC, datetime\nx = datetime.now(UTC), time.time()\n"),
         ("cli/a.py", "import time\nx = time.monotonic()\ny = event.time.sleep\n" + "z = 1\n" * 397),
     ],

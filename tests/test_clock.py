@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from notbefore.clock import SystemClock
+from forenotice.clock import SystemClock
 
 
 def test_time_is_aware_and_never_falls() -> None:

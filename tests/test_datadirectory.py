@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from notbefore import datadirectory
-from notbefore.core import errors
+from forenotice import datadirectory
+from forenotice.core import errors
 
 
 def test_one_service_at_a_time(tmp_path: Path) -> None:
     directory = tmp_path / "a" / "b"
-    with datadirectory.held(directory), pytest.raises(errors.ConflictError, match="another `notbefore serve`"):
+    with datadirectory.held(directory), pytest.raises(errors.ConflictError, match="another `forenotice serve`"):
         datadirectory.held(directory).__enter__()
     with datadirectory.held(directory):
         assert directory.stat().st_mode & 0o777 == 0o700

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from notbefore import garbage
+from forenotice import garbage
 
 
 @pytest.fixture(autouse=True)

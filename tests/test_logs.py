@@ -7,8 +7,8 @@ import sys
 SCRIPT = """
 import logging
 import structlog
-from notbefore import logs
-from notbefore.settings.values import LogFormat, LogLevel
+from forenotice import logs
+from forenotice.settings.values import LogFormat, LogLevel
 
 logs.configure(LogLevel.INFO, LogFormat.JSON)
 log = structlog.get_logger()
@@ -25,8 +25,8 @@ except ValueError:
 
 CONSOLE = """
 import structlog
-from notbefore import logs
-from notbefore.settings.values import LogFormat, LogLevel
+from forenotice import logs
+from forenotice.settings.values import LogFormat, LogLevel
 
 logs.configure(LogLevel.INFO, LogFormat.CONSOLE)
 
@@ -34,7 +34,7 @@ def fail(token):
     raise ValueError("no good")
 
 try:
-    fail("nb_" + "secret")
+    fail("fn_" + "secret")
 except ValueError:
     structlog.get_logger().exception("It failed", action="test.failed")
 """
@@ -43,7 +43,7 @@ except ValueError:
 def test_tracebacks_tell_no_local_variables() -> None:
     done = subprocess.run([sys.executable, "-c", CONSOLE], capture_output=True, text=True, check=True, timeout=30)
     assert "ValueError: no good" in done.stderr
-    assert "nb_secret" not in done.stderr
+    assert "fn_secret" not in done.stderr
 
 
 def test_ours_and_those_of_libraries_look_alike() -> None:

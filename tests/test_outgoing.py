@@ -9,9 +9,9 @@ import pytest
 from tests.agent.handlers import sink
 from tests.cli.stranger import stranger
 
-from notbefore import outgoing
-from notbefore.core import errors
-from notbefore.outgoing import Outgoing, OutgoingError
+from forenotice import outgoing
+from forenotice.core import errors
+from forenotice.outgoing import Outgoing, OutgoingError
 
 PRIVATE = (
     "127.0.0.1",

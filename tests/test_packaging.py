@@ -13,15 +13,15 @@ import pytest
 from tests.agent.handlers.work import work
 from tests.wheel import Installed
 
-from notbefore.agent.config import file, handlers
-from notbefore.agent.handlers import kubernetes, making
-from notbefore.agent.rules.handling import Phase
+from forenotice.agent.config import file, handlers
+from forenotice.agent.handlers import kubernetes, making
+from forenotice.agent.rules.handling import Phase
 
 ROOT = Path(__file__).parents[1]
 PACKAGING = ROOT / "packaging"
 EXAMPLES = sorted((PACKAGING / "agent").glob("*.toml"))
 
-OURS = {"h11", "msgspec", "notbefore", "rich", "typer"}
+OURS = {"h11", "msgspec", "forenotice", "rich", "typer"}
 THEIRS = {
     *("annotated-doc", "annotated-types", "markdown-it-py", "mdurl", "pydantic", "pydantic-core"),
     *("pygments", "shellingham", "typing-extensions", "typing-inspection"),
@@ -116,7 +116,7 @@ def test_the_wheel_brings_what_a_guest_needs_and_no_more(installed: Installed) -
 
 
 def test_the_wheel_holds_units_and_examples(installed: Installed) -> None:
-    share = installed.vm / "share" / "notbefore"
+    share = installed.vm / "share" / "forenotice"
     found = {str(path.relative_to(share)): path.read_bytes() for path in share.rglob("*") if path.is_file()}
     shipped = [*PACKAGING.glob("*.service"), *EXAMPLES]
     assert found == {str(path.relative_to(PACKAGING)): path.read_bytes() for path in shipped}

@@ -40,6 +40,21 @@ def private_places(root: Path) -> list[str]:
     ]
 
 
+FORMER_NAME = re.compile("not" + "before", re.IGNORECASE)
+PROTOCOL_WORDS = re.compile("NotBefore|EVENT_NOTBEFORE")
+"""What the document calls it, and what the handlers of another agent expect in their environment."""
+
+
+def former_names(root: Path) -> list[str]:
+    places = [
+        f"{path.relative_to(root)}:{number}: {line.strip()}"
+        for path in files(root)
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
+        if FORMER_NAME.search(PROTOCOL_WORDS.sub("", line))
+    ]
+    return places + [str(path.relative_to(root)) for path in files(root) if FORMER_NAME.search(path.name)]
+
+
 def targets() -> set[str]:
     return set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
@@ -53,8 +68,8 @@ def test_no_file_names_a_registry_or_a_place_of_its_makers() -> None:
     "line",
     [
         "--extra-index" + "-url=https://example.org/simple",
-        "see https://pypi" + ".org/project/notbefore",
-        "cd /home" + "/someone/notbefore",
+        "see https://pypi" + ".org/project/forenotice",
+        "cd /home" + "/someone/forenotice",
         "DATA=/root" + "/data",
         f"cd {ROOT}",
     ],
@@ -63,9 +78,21 @@ def test_private_places_are_found(tmp_path: Path, line: str) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "notes.md").write_text(f"first\n{line}\n")
     (tmp_path / "fine.md").write_text(
-        "curl http://127.0.0.1:8254/metadata/scheduledevents, ~/.local/share/notbefore, wire/root/\n"
+        "curl http://127.0.0.1:8254/metadata/scheduledevents, ~/.local/share/forenotice, wire/root/\n"
     )
     assert [said.rpartition(": ")[0] for said in private_places(tmp_path)] == ["docs/notes.md:2"]
+
+
+def test_the_former_name_is_only_where_an_old_database_is_found() -> None:
+    (place,) = former_names(ROOT)
+    assert place.startswith("src/forenotice/settings/loading.py:")
+    assert "FORMER_DATABASE = " in place
+
+
+def test_former_names_are_found(tmp_path: Path) -> None:
+    name = "Not" + "before"
+    (tmp_path / f"{name}.md").write_text(f"NotBefore and EVENT_NOTBEFORE\nX-{name}-VM\n")
+    assert [place.partition(" ")[0] for place in former_names(tmp_path)] == [f"{name}.md:2:", f"{name}.md"]
 
 
 def test_the_readme_starts_with_the_two_commands_and_names_only_targets_that_exist() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from notbefore import signing
-from notbefore.clock import SystemClock
+from forenotice import signing
+from forenotice.clock import SystemClock
 
 PAGE = Path(__file__).parents[1] / "docs" / "push.md"
 SECRET = "a secret of some length"
@@ -29,7 +29,7 @@ def documented(secret: str, headers: dict[str, str], body: bytes, late: timedelt
     names: dict[str, Any] = {}
     code = found[1].replace("time.time()", f"(time.time() + {late.total_seconds()})")
     exec(code, names)
-    return bool(names["is_from_notbefore"](secret, headers, body))
+    return bool(names["is_from_forenotice"](secret, headers, body))
 
 
 @pytest.mark.parametrize("check", [ours, documented])

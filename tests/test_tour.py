@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from notbefore import settings, tour
-from notbefore.settings import Address
+from forenotice import settings, tour
+from forenotice.settings import Address
 
 
 def lines(at: Address | Path, **flags: object) -> tuple[list[str], str]:
@@ -31,13 +31,13 @@ def test_the_link_where_there_is_a_certificate() -> None:
 def test_one_restarts_oneself() -> None:
     typed, text = lines(Address(host="127.0.0.1", port=8254), **{"as": "db"})
     assert "You are db; as another VM" in text
-    assert typed[1].endswith("notbefore vm restart db")
+    assert typed[1].endswith("forenotice vm restart db")
 
 
 def test_a_listener_of_one_vm() -> None:
     typed, text = lines(Address(host="127.0.0.1", port=8254), metadata=["127.0.0.1:8254=pool_1"])
     assert "You are pool_1.\n" in text
-    assert typed[1].endswith("notbefore vm restart pool_1")
+    assert typed[1].endswith("forenotice vm restart pool_1")
 
 
 def test_through_a_socket() -> None:
@@ -47,7 +47,7 @@ def test_through_a_socket() -> None:
     assert all(line.startswith("curl --unix-socket '/run/a b.sock' -H Metadata:true") for line in asked)
     assert all("'http://localhost/metadata/" in line for line in asked)
     assert "--interface" not in text
-    assert "notbefore guest" not in text
+    assert "forenotice guest" not in text
 
 
 def test_how_to_start_afresh() -> None:

@@ -4,9 +4,9 @@ import configparser
 import shlex
 from pathlib import Path
 
-from notbefore.settings import table
+from forenotice.settings import table
 
-UNIT = Path(__file__).parents[1] / "packaging" / "notbefore.service"
+UNIT = Path(__file__).parents[1] / "packaging" / "forenotice.service"
 
 
 def section(name: str) -> dict[str, list[str]]:
@@ -30,12 +30,12 @@ def test_it_is_a_unit_file() -> None:
 def test_it_starts_serve_with_settings_that_exist() -> None:
     service = section("Service")
     program, command, *arguments = shlex.split(service["ExecStart"][0])
-    assert (Path(program).name, command) == ("notbefore", "serve")
+    assert (Path(program).name, command) == ("forenotice", "serve")
     flags = {row.flag for row in table.SERVE}
     assert {argument for argument in arguments if argument.startswith("--")} <= flags
     variables = {row.variable for row in table.SERVE}
     assert {line.partition("=")[0] for line in service["Environment"]} <= variables
-    assert f"NOTBEFORE_DATA=/var/lib/{service['StateDirectory'][0]}" in service["Environment"]
+    assert f"FORENOTICE_DATA=/var/lib/{service['StateDirectory'][0]}" in service["Environment"]
 
 
 def test_it_may_do_one_privileged_thing() -> None:

@@ -1,4 +1,4 @@
-"""Real `notbefore agent run` processes, and what their handlers leave behind."""
+"""Real `forenotice agent run` processes, and what their handlers leave behind."""
 
 import json
 import os
@@ -27,7 +27,7 @@ class Agent:
         self.diary = home / "diary"
         """Where handlers of tests write what they do."""
         self.configure(config)
-        self.env = environment(home, NOTBEFORE_ENDPOINT=endpoint, DIARY=str(self.diary), **env)
+        self.env = environment(home, FORENOTICE_ENDPOINT=endpoint, DIARY=str(self.diary), **env)
         self._log = home / "agent.stderr"
         self._log.touch()
         self._seen = 0
@@ -48,7 +48,7 @@ class Agent:
         """Without waiting for it."""
         assert self.process is None
         self._seen = self._log.stat().st_size
-        command = [*self.before, str(PROGRAMS / "notbefore"), "agent", "run", *self.flags, "--log-format", "json"]
+        command = [*self.before, str(PROGRAMS / "forenotice"), "agent", "run", *self.flags, "--log-format", "json"]
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
                 command, env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log
@@ -152,7 +152,7 @@ class Agent:
 
     def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """`agent status` or `agent check` of this agent."""
-        return run("notbefore", "agent", *arguments, *self.flags, env=self.env)
+        return run("forenotice", "agent", *arguments, *self.flags, env=self.env)
 
     def page(self, path: str) -> Said:
         """Of its listener, wherever that is now."""
@@ -210,10 +210,10 @@ def _descendants(process: int) -> Iterator[int]:
                 yield from _descendants(int(child))
 
 
-NOTE = '"$NOTBEFORE_PHASE $NOTBEFORE_HANDLER $NOTBEFORE_ATTEMPT"'
+NOTE = '"$FORENOTICE_PHASE $FORENOTICE_HANDLER $FORENOTICE_ATTEMPT"'
 DIARY = (
     f'echo {NOTE} >> "$DIARY.begun";'
-    ' while [ -e "$DIARY.hold-$NOTBEFORE_PHASE" ]; do sleep 0.05; done;'
+    ' while [ -e "$DIARY.hold-$FORENOTICE_PHASE" ]; do sleep 0.05; done;'
     f' echo {NOTE} >> "$DIARY"'
 )
 PHASES = ("prepare", "on_started", "recover", "undo")

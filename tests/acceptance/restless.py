@@ -3,9 +3,9 @@
 import os
 import sys
 
-from notbefore import settings
-from notbefore.agent.running import Agent
-from notbefore.client import Pace
+from forenotice import settings
+from forenotice.agent.running import Agent
+from forenotice.client import Pace
 
 RESTLESS = Pace(interval=0, pauses=(0,), longest_retry_after=0, timeout=5, first_timeout=5, at_once=0)
 

@@ -1,4 +1,4 @@
-"""Real `notbefore` processes, and what operators and guests ask of them."""
+"""Real `forenotice` processes, and what operators and guests ask of them."""
 
 import http.client
 import itertools
@@ -41,14 +41,14 @@ def until(question: Callable[[], T], seconds: float = DEADLINE, what: str | Call
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    """A user's own, without anything that this machine has set for notbefore or for proxies."""
+    """A user's own, without anything that this machine has set for forenotice or for proxies."""
     kept = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith("NOTBEFORE_") and not name.lower().endswith("_proxy")
+        if not name.startswith("FORENOTICE_") and not name.lower().endswith("_proxy")
     }
     path = f"{PROGRAMS}:{kept.get('PATH', '')}:/usr/sbin:/sbin"
-    return {**kept, "PATH": path, "HOME": str(home), "NOTBEFORE_ENDPOINT": NOBODY, **more}
+    return {**kept, "PATH": path, "HOME": str(home), "FORENOTICE_ENDPOINT": NOBODY, **more}
 
 
 def run(*command: str, env: Mapping[str, str], seconds: float = DEADLINE) -> subprocess.CompletedProcess[str]:
@@ -92,11 +92,11 @@ def ask(
 
 
 class Server:
-    """One `notbefore serve` after another, on the same directory and the same ports."""
+    """One `forenotice serve` after another, on the same directory and the same ports."""
 
     def __init__(self, home: Path, *flags: str, before: Sequence[str] = ()) -> None:
         self.home = home
-        self.data = home / ".local" / "share" / "notbefore"
+        self.data = home / ".local" / "share" / "forenotice"
         self.env = environment(home)
         self.flags = list(flags)
         self.guests = self.operators = f"{HOST}:0"
@@ -115,7 +115,7 @@ class Server:
         assert self.process is None
         self._seen = self._log.stat().st_size
         where = ("--metadata", self.guests, "--control", self.operators, "--log-format", "json")
-        command = [*self._before, str(PROGRAMS / "notbefore"), "serve", *where, *self.flags]
+        command = [*self._before, str(PROGRAMS / "forenotice"), "serve", *where, *self.flags]
         with self._log.open("ab") as log, self._output.open("wb") as output:
             self.process = subprocess.Popen(command, env=self.env, stdin=subprocess.DEVNULL, stdout=output, stderr=log)
 
@@ -221,7 +221,7 @@ class Server:
             after = page["next"]
 
     def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return run("notbefore", *arguments, env={**self.env, "NOTBEFORE_CONTROL": f"http://{self.operators}"})
+        return run("forenotice", *arguments, env={**self.env, "FORENOTICE_CONTROL": f"http://{self.operators}"})
 
     # Guests
 

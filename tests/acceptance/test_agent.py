@@ -49,23 +49,23 @@ def what_handlers_are_told(home: Path, fleet: Fleet) -> None:
     def told(phase: str) -> tuple[dict[str, str], dict[str, Any]]:
         lines = (guest.home / f"diary.{phase}").read_text().splitlines()
         document = json.loads((guest.home / f"diary.{phase}.json").read_text())
-        return dict(line.split("=", 1) for line in lines if line.startswith(("NOTBEFORE_", "EVENT_"))), document
+        return dict(line.split("=", 1) for line in lines if line.startswith(("FORENOTICE_", "EVENT_"))), document
 
     variables, document = told("prepare")
     not_before = datetime.fromisoformat(event["not_before"])
     expected = {
-        "NOTBEFORE_PHASE": "prepare",
-        "NOTBEFORE_HANDLER": "facts",
-        "NOTBEFORE_ATTEMPT": "1",
-        "NOTBEFORE_NAME": vm.name,
-        "NOTBEFORE_EVENT_ID": event_id,
-        "NOTBEFORE_EVENT_TYPE": "Reboot",
-        "NOTBEFORE_EVENT_STATUS": "Scheduled",
-        "NOTBEFORE_EVENT_SOURCE": "User",
-        "NOTBEFORE_EVENT_DESCRIPTION": event["description"],
-        "NOTBEFORE_RESOURCES": vm.name,
-        "NOTBEFORE_DURATION": "-1",
-        "NOTBEFORE_NOT_BEFORE": not_before.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "FORENOTICE_PHASE": "prepare",
+        "FORENOTICE_HANDLER": "facts",
+        "FORENOTICE_ATTEMPT": "1",
+        "FORENOTICE_NAME": vm.name,
+        "FORENOTICE_EVENT_ID": event_id,
+        "FORENOTICE_EVENT_TYPE": "Reboot",
+        "FORENOTICE_EVENT_STATUS": "Scheduled",
+        "FORENOTICE_EVENT_SOURCE": "User",
+        "FORENOTICE_EVENT_DESCRIPTION": event["description"],
+        "FORENOTICE_RESOURCES": vm.name,
+        "FORENOTICE_DURATION": "-1",
+        "FORENOTICE_NOT_BEFORE": not_before.strftime("%Y-%m-%dT%H:%M:%SZ"),
         "EVENT_ID": event_id,
         "EVENT_TYPE": "Reboot",
         "EVENT_NOTBEFORE": not_before.strftime("%a, %d %b %Y %H:%M:%S GMT"),
@@ -73,12 +73,12 @@ def what_handlers_are_told(home: Path, fleet: Fleet) -> None:
     }
     assert {name: variables[name] for name in expected} == expected
     # Its own time is up before the event's is.
-    assert 15 <= int(variables["NOTBEFORE_SECONDS_LEFT"]) <= 20
-    assert datetime.fromisoformat(variables["NOTBEFORE_DEADLINE"]) < not_before
+    assert 15 <= int(variables["FORENOTICE_SECONDS_LEFT"]) <= 20
+    assert datetime.fromisoformat(variables["FORENOTICE_DEADLINE"]) < not_before
     assert (document["phase"], document["event"]["EventId"], document["name"]) == ("prepare", event_id, vm.name)
     variables, document = told("recover")
-    assert (variables["NOTBEFORE_PHASE"], variables["NOTBEFORE_EVENT_STATUS"]) == ("recover", "Started")
-    assert (variables["NOTBEFORE_EVENT_ID"], variables["NOTBEFORE_NOT_BEFORE"]) == (event_id, "")
+    assert (variables["FORENOTICE_PHASE"], variables["FORENOTICE_EVENT_STATUS"]) == ("recover", "Started")
+    assert (variables["FORENOTICE_EVENT_ID"], variables["FORENOTICE_NOT_BEFORE"]) == (event_id, "")
     assert document["phase"] == "recover"
 
 
@@ -157,7 +157,7 @@ def without_notice(home: Path, fleet: Fleet) -> None:
 def a_clock_that_is_wrong(home: Path, fleet: Fleet) -> None:
     """Deadlines are the endpoint's: this VM's own clock is an hour late."""
     vm = fleet.alone()
-    script = 'echo "$NOTBEFORE_SECONDS_LEFT" > "$DIARY"'
+    script = 'echo "$FORENOTICE_SECONDS_LEFT" > "$DIARY"'
     with meddler(vm.place) as between:
         between.ahead = timedelta(hours=1)
         with agent(home, between.url, command("tell", {"prepare": script})) as guest:

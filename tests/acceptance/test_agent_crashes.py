@@ -9,7 +9,7 @@ from tests.acceptance.guests import Fleet, Vm
 from tests.acceptance.meddling import meddler
 from tests.acceptance.running import until
 
-from notbefore.agent.rules.saga import State
+from forenotice.agent.rules.saga import State
 
 WHOLE = ("prepare drain 1", "on_started drain 1", "recover drain 1")
 NEVER = '[approve]\nwhen = "never"\n'

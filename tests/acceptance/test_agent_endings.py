@@ -120,7 +120,7 @@ def failing_for_good(home: Path, fleet: Fleet) -> None:
 
 def failing_at_first(home: Path, fleet: Fleet) -> None:
     vm = fleet.alone()
-    scripts = {"prepare": '[ "$NOTBEFORE_ATTEMPT" = 2 ]', "recover": '[ "$NOTBEFORE_ATTEMPT" = 2 ]'}
+    scripts = {"prepare": '[ "$FORENOTICE_ATTEMPT" = 2 ]', "recover": '[ "$FORENOTICE_ATTEMPT" = 2 ]'}
     with agent(home, vm.endpoint, command("drain", scripts)) as guest:
         event_id = vm.restart()
         guest.until_logged("step.failed", phase="prepare")
@@ -168,7 +168,7 @@ def stubborn_beyond_its_timeout(home: Path, fleet: Fleet) -> None:
 def hanging_until_the_deadline(home: Path, fleet: Fleet) -> None:
     """However long its timeout is, it has no more time than there is; and then nothing is approved."""
     vm = fleet.alone()
-    stop = 'trap \'echo "stopped with $NOTBEFORE_SECONDS_LEFT" >> "$DIARY"; exit 0\' TERM'
+    stop = 'trap \'echo "stopped with $FORENOTICE_SECONDS_LEFT" >> "$DIARY"; exit 0\' TERM'
     with agent(home, vm.endpoint, command("slow", {"prepare": f"{stop}; while :; do sleep 0.1; done"})) as guest:
         guest.until_logged("agent.named")
         event_id = vm.restart_soon()

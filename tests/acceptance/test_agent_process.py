@@ -46,7 +46,7 @@ def a_broken_configuration(home: Path, fleet: Fleet) -> None:
         guest.signal(signal.SIGHUP)
         until(lambda: len(guest.logged("agent.reload_failed")) == 2)
         assert guest.terminate() == 0
-        refused = run("notbefore", "agent", "run", *guest.flags, env=guest.env)
+        refused = run("forenotice", "agent", "run", *guest.flags, env=guest.env)
         assert (refused.returncode, "cannot be read" in refused.stderr) == (2, True)
         assert "Traceback" not in refused.stderr
 
@@ -93,9 +93,9 @@ def a_second_one(home: Path, fleet: Fleet) -> None:
     vm = fleet.alone()
     with agent(home, vm.endpoint, diary()) as guest:
         guest.until_logged("agent.named")
-        second = run("notbefore", "agent", "run", *guest.flags, env=guest.env)
+        second = run("forenotice", "agent", "run", *guest.flags, env=guest.env)
         assert second.returncode == 1
-        assert second.stderr == f"notbefore: another agent runs on the state directory {guest.state}\n"
+        assert second.stderr == f"forenotice: another agent runs on the state directory {guest.state}\n"
         vm.restart()
         guest.until_done(*WHOLE)
 

@@ -22,7 +22,7 @@ def readiness(guest: Agent) -> int:
 
 
 def metric(guest: Agent, sample: str) -> float:
-    found = re.search(rf"^notbefore_agent_{re.escape(sample)} (\S+)$", guest.page("/metrics").body.decode(), re.M)
+    found = re.search(rf"^forenotice_agent_{re.escape(sample)} (\S+)$", guest.page("/metrics").body.decode(), re.M)
     assert found, sample
     return float(found[1])
 

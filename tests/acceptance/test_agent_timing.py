@@ -13,7 +13,7 @@ from tests.acceptance.running import HOST, Server, serving, until
 
 FROZEN = 1.5
 CHECKPOINT = command("checkpoint", {"prepare": 'sleep 1; echo saved >> "$DIARY"'})
-TELL = command("tell", {"recover": 'echo "$NOTBEFORE_PAUSE_SECONDS" > "$DIARY.pause"'})
+TELL = command("tell", {"recover": 'echo "$FORENOTICE_PAUSE_SECONDS" > "$DIARY.pause"'})
 
 
 def seconds_until_started(server: Server, name: str) -> float:

@@ -37,7 +37,7 @@ def light_and_without_heavy_modules(home: Path, fleet: Fleet) -> None:
         assert guest.page("/metrics").status == 200
         assert resident(guest.pid) < MOST
         loaded = set(IMPORTED.findall(guest.errors))
-    assert {"h11", "msgspec", "notbefore.agent.loop"} <= loaded
+    assert {"h11", "msgspec", "forenotice.agent.loop"} <= loaded
     assert loaded.isdisjoint(UNWANTED)
 
 
@@ -108,7 +108,7 @@ def no_heavier_after_10_000_polls(home: Path, _: Fleet) -> None:
     (home / "agent.toml").write_text('name = "me"\n' + command("nothing", {"recover": "true"}, types=["Terminate"]))
     endpoint = Faulty()
     endpoint.start()
-    env = environment(home, NOTBEFORE_ENDPOINT=endpoint.url)
+    env = environment(home, FORENOTICE_ENDPOINT=endpoint.url)
     start = [sys.executable, "-m", "tests.acceptance.restless", str(home / "agent.toml"), str(home / "state")]
     with (home / "log").open("wb") as log, subprocess.Popen(start, env=env, stderr=log) as process:
         try:

@@ -1,4 +1,4 @@
-"""Drivers that act, through `notbefore serve`: what is asked for outside, what is told, what is left after a crash."""
+"""Drivers that act, through `forenotice serve`: what is asked for outside, what is told, what is left after a crash."""
 
 import threading
 from pathlib import Path
@@ -9,7 +9,7 @@ from tests.drivers.receiver import SECRET, Asked, Said, receiving
 
 ACT = """#!/bin/sh
 # Waits where it is told to, and fails for one VM.
-echo "$NOTBEFORE_OPERATION $NOTBEFORE_ATTEMPT $1 $2" >> "$PLACE/log"
+echo "$FORENOTICE_OPERATION $FORENOTICE_ATTEMPT $1 $2" >> "$PLACE/log"
 for _ in $(seq 200); do
     [ "$1" = web-0 ] && [ ! -e "$PLACE/go" ] || break
     sleep 0.1

@@ -78,9 +78,9 @@ def as_vm(name: str, *, age: float = 0, secret: str = SECRET) -> tuple[str, ...]
     """What a proxy in our own style sends."""
     at = str(int(time.time() - age))
     headers = {
-        "X-Notbefore-VM": name,
-        "X-Notbefore-Time": at,
-        "X-Notbefore-Signature": signed(f"{name}\n{at}", secret),
+        "X-Forenotice-VM": name,
+        "X-Forenotice-Time": at,
+        "X-Forenotice-Signature": signed(f"{name}\n{at}", secret),
     }
     return ("--interface", PROXY, *(word for item in headers.items() for word in ("-H", ": ".join(item))))
 

@@ -20,7 +20,7 @@ class Inside:
         enter = ["nsenter", f"--target={server.process.pid}", "--net"]
         self._enter = enter if os.geteuid() == 0 else [*enter, "--user", "--preserve-credentials"]
         # Nothing but the namespace leads to the endpoint: its clients go by their own default.
-        self._env = {name: value for name, value in server.env.items() if name != "NOTBEFORE_ENDPOINT"}
+        self._env = {name: value for name, value in server.env.items() if name != "FORENOTICE_ENDPOINT"}
         leads = self.run("ip", "-o", "route", "show", "table", "all").splitlines()
         assert [line for line in leads if " dev lo " not in f"{line} "] == [], "not a namespace of its own"
 
@@ -40,10 +40,10 @@ def test_guests_need_to_be_told_nothing(tmp_path: Path) -> None:
     server.start()
     try:
         inside = Inside(server)
-        inside.run("notbefore", "vm", "restart", "web-0")
-        (event,) = json.loads(inside.run("notbefore", "guest", "events", "--json"))["Events"]
+        inside.run("forenotice", "vm", "restart", "web-0")
+        (event,) = json.loads(inside.run("forenotice", "guest", "events", "--json"))["Events"]
         assert event["EventType"] == "Reboot"
-        assert inside.run("notbefore", "guest", "approve", event["EventId"]) == f"Approved {event['EventId']}.\n"
+        assert inside.run("forenotice", "guest", "approve", event["EventId"]) == f"Approved {event['EventId']}.\n"
         url = f"http://{ENDPOINT}/metadata/scheduledevents?api-version=2020-07-01"
         until(
             lambda: not json.loads(inside.run("curl", "-sS", "-H", "Metadata:true", url))["Events"],

@@ -30,8 +30,8 @@ def test_a_full_disk(small_disk: tuple[str, ...], tmp_path: Path) -> None:
 
 def test_a_lost_postgresql(postgres_server: PostgresServer, postgres_url: str, tmp_path: Path) -> None:
     flags = ("--database", postgres_url)
-    assert run("notbefore", "migrate", *flags, env=environment(tmp_path)).returncode == 0
-    made = run("notbefore", "token", "create", "ada", "--offline", *flags, env=environment(tmp_path))
+    assert run("forenotice", "migrate", *flags, env=environment(tmp_path)).returncode == 0
+    made = run("forenotice", "token", "create", "ada", "--offline", *flags, env=environment(tmp_path))
     with serving(tmp_path, "--speed", "20", "--guest-rate", "off", *flags) as server:
         server.token = made.stdout.strip()
         event_id = _settle(server)

@@ -21,13 +21,13 @@ NOWHERE = ("--metadata", f"{HOST}:0", "--control", f"{HOST}:0")
 
 def refused(home: Path, *flags: str, code: int = 1) -> str:
     """The one sentence with which `serve` does not start."""
-    done = run("notbefore", "serve", *NOWHERE, *flags, env=environment(home))
+    done = run("forenotice", "serve", *NOWHERE, *flags, env=environment(home))
     assert done.returncode == code, done
     assert done.stdout == ""
     (sentence,) = (line for line in done.stderr.splitlines() if not line.startswith('{"action": "token.first"'))
-    assert sentence.startswith("notbefore: ")
+    assert sentence.startswith("forenotice: ")
     assert "defect" not in sentence
-    return sentence.removeprefix("notbefore: ")
+    return sentence.removeprefix("forenotice: ")
 
 
 @pytest.fixture(scope="module")
@@ -39,16 +39,16 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def test_a_second_one_on_the_same_data_is_refused(running: Server) -> None:
     said = refused(running.home, "--demo")
     assert said == (
-        f"another `notbefore serve` uses the data directory {running.data / 'demo'}: "
+        f"another `forenotice serve` uses the data directory {running.data / 'demo'}: "
         "stop it, or give another with --data"
     )
     assert running.document()["Events"] == []
 
 
 def test_a_second_one_on_the_same_file_is_refused(running: Server, tmp_path: Path) -> None:
-    file = running.data / "demo" / "notbefore.db"
+    file = running.data / "demo" / "forenotice.db"
     said = refused(tmp_path, "--database", f"sqlite:///{file}")
-    assert said.startswith(f"another `notbefore serve` uses the data directory {file.parent}: stop it")
+    assert said.startswith(f"another `forenotice serve` uses the data directory {file.parent}: stop it")
 
 
 def test_a_port_in_use_is_one_sentence(running: Server, tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_a_backup_of_a_running_one_serves(running: Server, tmp_path: Path) -> No
     again = running.cli("backup", "--demo", str(copy))
     assert (again.returncode, again.stderr) == (
         1,
-        f"notbefore: {copy} exists already: give the name of a new file\n",
+        f"forenotice: {copy} exists already: give the name of a new file\n",
     )
     with serving(tmp_path, "--database", f"sqlite:///{copy}", "--as", "db") as restored:
         restored.token = running.token
@@ -81,7 +81,7 @@ def test_the_token_file_is_its_owners_alone(running: Server) -> None:
 
 
 def test_the_database_is_its_owners_alone(running: Server) -> None:
-    files = list(running.token_file.parent.glob("notbefore.db*"))
+    files = list(running.token_file.parent.glob("forenotice.db*"))
     assert len(files) == 3
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
 
@@ -94,7 +94,7 @@ def test_a_vm_that_does_not_exist_is_warned_of(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def sound(running: Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file = tmp_path_factory.mktemp("sound") / "notbefore.db"
+    file = tmp_path_factory.mktemp("sound") / "forenotice.db"
     assert running.cli("backup", "--demo", str(file)).returncode == 0
     return file
 
@@ -102,7 +102,7 @@ def sound(running: Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def database(sound: Path, tmp_path: Path) -> Path:
     """A data directory with a sound database that nobody uses; gives the file."""
-    file = tmp_path / ".local" / "share" / "notbefore" / "notbefore.db"
+    file = tmp_path / ".local" / "share" / "forenotice" / "forenotice.db"
     file.parent.mkdir(parents=True)
     shutil.copy(sound, file)
     return file
@@ -147,7 +147,7 @@ def _execute(file: Path, statement: str) -> None:
         (_overwrite_the_middle, r"damaged.*restore"),
         (_cut_off, r"damaged.*restore"),
         (_replace_by_text, r"damaged or no database.*restore a backup, or name another"),
-        (_make_newer, r"made by a newer notbefore.*9999.*use that version"),
+        (_make_newer, r"made by a newer forenotice.*9999.*use that version"),
         (_make_a_strangers, r"belongs to another program: name another file"),
     ],
 )
@@ -159,7 +159,7 @@ def test_a_database_that_is_not_fit_is_refused_and_left_alone(
     assert re.search(advice, refused(tmp_path))
     assert _sha(database) == before
     assert {path.name for path in database.parent.iterdir()} <= {
-        *("notbefore.db", "notbefore.db-wal", "notbefore.db-shm", "lock")
+        *("forenotice.db", "forenotice.db-wal", "forenotice.db-shm", "lock")
     }
 
 
@@ -181,7 +181,7 @@ def test_a_clock_far_behind_the_journal_is_refused(database: Path, tmp_path: Pat
         (["--metadata", "8254"], 2, r"--metadata: '8254' is not a listener: give HOST:PORT or unix:PATH"),
         (["--as", "no such"], 2, r"--as: 'no such' is not a VM name: give 1 to 64 letters"),
         (["--guest-rate", "-1"], 2, r"--guest-rate: '-1' is not a rate"),
-        (["--no-such-flag"], 2, r"No such option: --no-such-flag.*see `notbefore serve -h`"),
+        (["--no-such-flag"], 2, r"No such option: --no-such-flag.*see `forenotice serve -h`"),
         (["--config", "{home}/none.toml"], 2, r"the settings file .*none.toml cannot be read: No such file"),
         (
             ["--database", "mysql://secret@host/name"],
@@ -201,7 +201,7 @@ def test_a_clock_far_behind_the_journal_is_refused(database: Path, tmp_path: Pat
 )
 def test_bad_flags_are_one_sentence(tmp_path: Path, flags: list[str], code: int, said: str) -> None:
     sentence = refused(tmp_path, *(flag.format(home=tmp_path) for flag in flags), code=code)
-    assert not list(tmp_path.rglob("notbefore.db"))
+    assert not list(tmp_path.rglob("forenotice.db"))
     assert re.search(said, sentence), sentence
     assert "secret@" not in sentence
 
@@ -223,7 +223,7 @@ def test_sigterm_first_lets_answers_out(tmp_path: Path) -> None:
             answers["command"] = server.control("POST", "/v1/hosts", {"name": "late"})
 
         asking = [threading.Thread(target=call) for call in (wait, approve, command)]
-        with closing(sqlite3.connect(server.data / "demo" / "notbefore.db", isolation_level=None)) as other:
+        with closing(sqlite3.connect(server.data / "demo" / "forenotice.db", isolation_level=None)) as other:
             # While another program writes, nothing can be kept, so approval and command are pending.
             other.execute("BEGIN IMMEDIATE")
             for thread in asking:
@@ -251,7 +251,7 @@ def test_sigterm_first_lets_answers_out(tmp_path: Path) -> None:
 
 def _counted(server: Server, kind: str) -> int:
     metrics = ask(server.operators, "GET", "/metrics").body.decode()
-    found = re.search(rf'^notbefore_guest_requests_total{{kind="{kind}"}} (\d+)', metrics, re.MULTILINE)
+    found = re.search(rf'^forenotice_guest_requests_total{{kind="{kind}"}} (\d+)', metrics, re.MULTILINE)
     assert found is not None
     return int(found[1])
 
@@ -272,7 +272,7 @@ def test_secrets_are_never_logged(tmp_path: Path) -> None:
         for token in (made, made + "x", "wrong-token-entirely"):
             ask(server.operators, "GET", "/v1/hosts", headers={"Authorization": f"Bearer {token}"})
         for proof in ("0" * 64, "not-even-hex"):
-            said = server.poll("127.34.4.1", X_Notbefore_VM="db", X_Notbefore_Time="1", X_Notbefore_Signature=proof)
+            said = server.poll("127.34.4.1", X_Forenotice_VM="db", X_Forenotice_Time="1", X_Forenotice_Signature=proof)
             assert said.status == 403
         assert server.terminate() == 0
     logged = server.errors + server.output

@@ -7,7 +7,7 @@ import pytest
 from tests.acceptance.running import HOST, environment, run, serving
 from tests.control import certificates
 
-from notbefore.cli.main import main
+from forenotice.cli.main import main
 
 
 def test_a_tenant_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -21,11 +21,11 @@ def test_a_tenant_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     flags = ("--demo", "--control-certificate", str(made.file), "--control-key", str(made.key))
     with serving(tmp_path, *flags) as server:
         assert f"operators at https://{server.operators}." in server.output
-        monkeypatch.setenv("NOTBEFORE_CONTROL", f"https://{server.operators}")
-        monkeypatch.setenv("NOTBEFORE_CONTROL_CA", str(made.ca))
-        monkeypatch.setenv("NOTBEFORE_TOKEN", server.token)
+        monkeypatch.setenv("FORENOTICE_CONTROL", f"https://{server.operators}")
+        monkeypatch.setenv("FORENOTICE_CONTROL_CA", str(made.ca))
+        monkeypatch.setenv("FORENOTICE_TOKEN", server.token)
         tenant = said("token", "create", "shop", "--role", "tenant", "--scopes", "web", "--expires", "90d").strip()
-        monkeypatch.setenv("NOTBEFORE_TOKEN", tenant)
+        monkeypatch.setenv("FORENOTICE_TOKEN", tenant)
         said("vm", "restart", "web-0", "--reason", "Grüße: neuer Kern")
         assert main(("host", "list")) == 1
         assert "this needs the role viewer of all scopes, platform or admin" in capsys.readouterr().err
@@ -36,7 +36,7 @@ def test_a_tenant_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
 
 def test_without_tls_it_listens_on_this_machine_only(tmp_path: Path) -> None:
     where = ("--control", "0.0.0.0:0", "--metadata", f"{HOST}:0", "--data", str(tmp_path))
-    refused = run("notbefore", "serve", *where, env=environment(tmp_path))
+    refused = run("forenotice", "serve", *where, env=environment(tmp_path))
     assert refused.returncode == 1
     assert "--control-certificate and --control-key, or --control-without-tls" in refused.stderr
     assert refused.stderr.count("\n") == 1

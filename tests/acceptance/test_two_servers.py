@@ -1,4 +1,4 @@
-"""Two `notbefore serve` on one PostgreSQL: one sees what the other does, and together they do everything once."""
+"""Two `forenotice serve` on one PostgreSQL: one sees what the other does, and together they do everything once."""
 
 import re
 import time
@@ -30,14 +30,14 @@ def address(number: int) -> str:
 def pair(postgres_url: str, tmp_path: Path) -> Iterator[tuple[Server, Server]]:
     env = environment(tmp_path)
     where = ("--database", postgres_url)
-    refused = run("notbefore", "serve", *where, env=env)
+    refused = run("forenotice", "serve", *where, env=env)
     assert (refused.returncode, refused.stdout) == (1, "")
     assert refused.stderr.count("\n") == 1
     assert "has no tables yet" in refused.stderr
-    advice = re.search(r"run `(notbefore migrate .*)`", refused.stderr)
+    advice = re.search(r"run `(forenotice migrate .*)`", refused.stderr)
     assert advice is not None
     assert run("bash", "-c", advice[1], env=env).stdout == "The database is up to date.\n"
-    made = run("notbefore", "token", "create", "ada", "--offline", *where, env=env)
+    made = run("forenotice", "token", "create", "ada", "--offline", *where, env=env)
     flags = ("--speed", "10", "--guest-rate", "off", *where)
     with serving(tmp_path, *flags) as one, serving(tmp_path, *flags) as two:
         for server in (one, two):

@@ -8,9 +8,9 @@ import pytest
 from tests.agent.rules.builders import event
 from tests.client.scripted import Asked, answer, scripted
 
-from notbefore.agent.approving import Approver
-from notbefore.agent.messages import Answered
-from notbefore.client import Pace
+from forenotice.agent.approving import Approver
+from forenotice.agent.messages import Answered
+from forenotice.client import Pace
 
 PACE = Pace(first_timeout=0.2)
 NOBODY = "http://127.0.0.1:1"

@@ -2,9 +2,9 @@
 
 import msgspec
 
-from notbefore.agent.config.handlers import Command, File
-from notbefore.agent.crew import JOINED, Crew
-from notbefore.settings.spans import Span
+from forenotice.agent.config.handlers import Command, File
+from forenotice.agent.crew import JOINED, Crew
+from forenotice.settings.spans import Span
 
 DRAIN = Command(name="drain", prepare=("true",))
 FLAG = File(name="flag", path="/run/flag")

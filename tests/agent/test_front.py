@@ -10,15 +10,15 @@ import pytest
 from tests.acceptance.running import Said, ask, until
 from tests.agent.rules.builders import T0
 
-from notbefore.agent.config.file import READY_PATH, Config
-from notbefore.agent.config.file import Peers as PeersConfig
-from notbefore.agent.front import Front, Sources
-from notbefore.agent.health import Standing
-from notbefore.agent.log import Log
-from notbefore.agent.metrics import Metrics
-from notbefore.agent.peers import HEADER, Seal
-from notbefore.clock import MachineClock
-from notbefore.settings import LogFormat, LogLevel
+from forenotice.agent.config.file import READY_PATH, Config
+from forenotice.agent.config.file import Peers as PeersConfig
+from forenotice.agent.front import Front, Sources
+from forenotice.agent.health import Standing
+from forenotice.agent.log import Log
+from forenotice.agent.metrics import Metrics
+from forenotice.agent.peers import HEADER, Seal
+from forenotice.clock import MachineClock
+from forenotice.settings import LogFormat, LogLevel
 
 FINE = Standing(polling_ok=True, polling_why="", ready=True, ready_why="")
 

@@ -5,9 +5,9 @@ import json
 import pytest
 from tests.acceptance.running import ask
 
-from notbefore.agent import health
-from notbefore.agent.health import Standing
-from notbefore.agent.listener import Listener, Request
+from forenotice.agent import health
+from forenotice.agent.health import Standing
+from forenotice.agent.listener import Listener, Request
 
 FINE = Standing(polling_ok=True, polling_why="polled 1 s ago", ready=True, ready_why="nothing is going on")
 PREPARING = Standing(polling_ok=True, polling_why="polled 1 s ago", ready=False, ready_why="preparing for a Reboot")

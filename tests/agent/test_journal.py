@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from tests.agent.rules.builders import T0, Story, after, event
 
-from notbefore.agent.journal import KEPT, Journal, JournalError
-from notbefore.agent.rules import advancing
-from notbefore.agent.rules.handling import Phase
-from notbefore.agent.rules.saga import Pause, Saga, State
+from forenotice.agent.journal import KEPT, Journal, JournalError
+from forenotice.agent.rules import advancing
+from forenotice.agent.rules.handling import Phase
+from forenotice.agent.rules.saga import Pause, Saga, State
 
 
 def a_rich_saga() -> Saga:

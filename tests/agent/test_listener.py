@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from tests.acceptance.running import until
 
-from notbefore.agent.listener import Limits, Listener, Reply, Request
-from notbefore.wire import dates
+from forenotice.agent.listener import Limits, Listener, Reply, Request
+from forenotice.wire import dates
 
 HOST = "127.0.0.1"
 SECONDS = 10.0
@@ -316,7 +316,7 @@ def test_a_port_that_is_taken_is_an_oserror_and_may_be_tried_again() -> None:
 
 FEW = """
 import os, resource, sys
-from notbefore.agent.listener import Limits, Listener, Reply
+from forenotice.agent.listener import Limits, Listener, Reply
 listener = Listener("127.0.0.1", 0, {("GET", "/text"): lambda _: Reply.text("fine")}, limits=Limits(connections=64))
 listener.start()
 resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 4,) * 2)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from notbefore.agent.journal import JournalError
-from notbefore.agent.locking import Lock, is_running
-from notbefore.core import errors
+from forenotice.agent.journal import JournalError
+from forenotice.agent.locking import Lock, is_running
+from forenotice.core import errors
 
 
 def test_a_place_that_cannot_be_used(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_one_agent_at_a_time(tmp_path: Path) -> None:
 
 def test_the_lock_goes_with_its_process(tmp_path: Path) -> None:
     program = (
-        "import os, sys; from pathlib import Path; from notbefore.agent.locking import Lock;"
+        "import os, sys; from pathlib import Path; from forenotice.agent.locking import Lock;"
         " lock = Lock(Path(sys.argv[1])); os._exit(9)"
     )
     assert subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False).returncode == 9
@@ -75,7 +75,7 @@ def test_a_lock_that_can_only_be_read_is_none(tmp_path: Path) -> None:
     unshare = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
     script = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && shift && exec "$@"'
     program = (
-        "import sys; from pathlib import Path; from notbefore.agent import journal, locking;"
+        "import sys; from pathlib import Path; from forenotice.agent import journal, locking;"
         " print(locking.is_running(Path(sys.argv[1]))); locking.Lock(Path(sys.argv[1]))"
     )
     ran = [sys.executable, "-c", program, str(tmp_path)]

@@ -7,10 +7,10 @@ import threading
 import time
 from typing import Any
 
-from notbefore.agent.log import Log, Outlet
-from notbefore.agent.rules.saga import State
-from notbefore.clock import MachineClock
-from notbefore.settings import LogFormat, LogLevel
+from forenotice.agent.log import Log, Outlet
+from forenotice.agent.rules.saga import State
+from forenotice.clock import MachineClock
+from forenotice.settings import LogFormat, LogLevel
 
 
 def lines(stream: io.StringIO) -> list[dict[str, object]]:

@@ -12,24 +12,24 @@ from pathlib import Path
 import msgspec
 from tests.agent.rules.builders import ME, event
 
-from notbefore.agent.approving import Approver
-from notbefore.agent.config import values
-from notbefore.agent.config.file import Config
-from notbefore.agent.front import Front, Sources
-from notbefore.agent.handlers.interface import Handler, Outcome, Work
-from notbefore.agent.health import Standing
-from notbefore.agent.log import Log
-from notbefore.agent.loop import Loop, Surroundings
-from notbefore.agent.memory import Memory
-from notbefore.agent.messages import Heard, Message, Named, Polled, Quit, Reload
-from notbefore.agent.metrics import Metrics
-from notbefore.agent.polling import Polling
-from notbefore.agent.rules.saga import Progress, State
-from notbefore.agent.sampling import Sampler
-from notbefore.agent.working import Job, Workers
-from notbefore.client import Client, Document, Event, News
-from notbefore.clock import MachineClock
-from notbefore.settings import LogFormat, LogLevel
+from forenotice.agent.approving import Approver
+from forenotice.agent.config import values
+from forenotice.agent.config.file import Config
+from forenotice.agent.front import Front, Sources
+from forenotice.agent.handlers.interface import Handler, Outcome, Work
+from forenotice.agent.health import Standing
+from forenotice.agent.log import Log
+from forenotice.agent.loop import Loop, Surroundings
+from forenotice.agent.memory import Memory
+from forenotice.agent.messages import Heard, Message, Named, Polled, Quit, Reload
+from forenotice.agent.metrics import Metrics
+from forenotice.agent.polling import Polling
+from forenotice.agent.rules.saga import Progress, State
+from forenotice.agent.sampling import Sampler
+from forenotice.agent.working import Job, Workers
+from forenotice.client import Client, Document, Event, News
+from forenotice.clock import MachineClock
+from forenotice.settings import LogFormat, LogLevel
 
 NOBODY = "http://127.0.0.1:1"
 FINE = Standing(polling_ok=True, polling_why="", ready=True, ready_why="")
@@ -239,7 +239,7 @@ def test_a_freeze_without_a_pause_is_told_too(tmp_path: Path) -> None:
     live_through(bench, near_freeze())
     (told,) = measured(bench)
     assert told["seconds"] == 0 or told.get("by") == "own clock", "this machine may be too busy for us"
-    assert "\nnotbefore_agent_freeze_measured_seconds " in bench.loop._metrics.render()
+    assert "\nforenotice_agent_freeze_measured_seconds " in bench.loop._metrics.render()
 
 
 def test_a_freeze_that_was_not_watched_from_its_start_is_not_said_to_be_without_a_pause(tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ def test_a_freeze_that_was_not_watched_from_its_start_is_not_said_to_be_without_
     (told,) = measured(again)
     assert "seconds" not in told
     assert told["announced_seconds"] == 9
-    assert "\nnotbefore_agent_freeze_measured_seconds " not in again.loop._metrics.render()
+    assert "\nforenotice_agent_freeze_measured_seconds " not in again.loop._metrics.render()
 
 
 def test_a_freeze_whose_start_this_run_did_not_wait_for_is_not_said_to_be_without_a_pause(tmp_path: Path) -> None:

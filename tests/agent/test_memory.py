@@ -10,16 +10,16 @@ import pytest
 from tests.agent.rules.builders import T0, after, event
 from tests.agent.test_journal import full_disk
 
-from notbefore.agent import memory as memories
-from notbefore.agent.journal import KEPT
-from notbefore.agent.locking import Lock
-from notbefore.agent.log import Log
-from notbefore.agent.memory import Memory
-from notbefore.agent.metrics import Metrics
-from notbefore.agent.rules import advancing
-from notbefore.agent.rules.saga import Saga, State
-from notbefore.clock import MachineClock
-from notbefore.settings import LogFormat, LogLevel
+from forenotice.agent import memory as memories
+from forenotice.agent.journal import KEPT
+from forenotice.agent.locking import Lock
+from forenotice.agent.log import Log
+from forenotice.agent.memory import Memory
+from forenotice.agent.metrics import Metrics
+from forenotice.agent.rules import advancing
+from forenotice.agent.rules.saga import Saga, State
+from forenotice.clock import MachineClock
+from forenotice.settings import LogFormat, LogLevel
 
 
 def memory(directory: Path, log: io.StringIO | None = None, lock: Callable[[], None] = lambda: None) -> Memory:

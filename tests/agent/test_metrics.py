@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from notbefore import __version__
-from notbefore.agent.listener import Request
-from notbefore.agent.metrics import FAMILIES, PREFIX, Approval, Exchange, Metrics, Poll
-from notbefore.agent.rules.handling import Phase
-from notbefore.agent.rules.saga import State
+from forenotice import __version__
+from forenotice.agent.listener import Request
+from forenotice.agent.metrics import FAMILIES, PREFIX, Approval, Exchange, Metrics, Poll
+from forenotice.agent.rules.handling import Phase
+from forenotice.agent.rules.saga import State
 
 NOTHING: Mapping[str, str] = {}
 

@@ -17,12 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.acceptance.running import ask, until
 
-from notbefore.agent import peers
-from notbefore.agent.config import file
-from notbefore.agent.config.file import READY_PATH
-from notbefore.agent.listener import Listener, Reply, Request
-from notbefore.agent.metrics import Exchange
-from notbefore.agent.peers import WINDOW, Order, Pace, Peers, Seal
+from forenotice.agent import peers
+from forenotice.agent.config import file
+from forenotice.agent.config.file import READY_PATH
+from forenotice.agent.listener import Listener, Reply, Request
+from forenotice.agent.metrics import Exchange
+from forenotice.agent.peers import WINDOW, Order, Pace, Peers, Seal
 
 HOST = "127.0.0.1"
 EVENT = "C7061BAC-AFDC-4513-B24B-AA5F13A16123"

@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from tests.client.samples import document
 from tests.client.scripted import Asked, Script, answer, scripted
 
-from notbefore.agent import polling
-from notbefore.agent.log import Log
-from notbefore.agent.messages import Named, Polled
-from notbefore.agent.metrics import Metrics
-from notbefore.agent.polling import Polling
-from notbefore.client import Client, EndpointError, News, Pace
-from notbefore.clock import MachineClock
-from notbefore.settings import LogFormat, LogLevel
+from forenotice.agent import polling
+from forenotice.agent.log import Log
+from forenotice.agent.messages import Named, Polled
+from forenotice.agent.metrics import Metrics
+from forenotice.agent.polling import Polling
+from forenotice.client import Client, EndpointError, News, Pace
+from forenotice.clock import MachineClock
+from forenotice.settings import LogFormat, LogLevel
 
 EMPTY = answer(body=document())
 Inbox = queue.SimpleQueue[Polled | Named]

@@ -6,17 +6,17 @@ from pathlib import Path
 
 from tests.agent.rules.builders import T0, Story, event
 
-from notbefore.agent.log import Log
-from notbefore.agent.memory import Memory
-from notbefore.agent.metrics import Metrics
-from notbefore.agent.polling import Polling
-from notbefore.agent.posix.notify import SILENT
-from notbefore.agent.reporting import HANGS, Reporter
-from notbefore.agent.rules import advancing
-from notbefore.agent.rules.handling import Phase
-from notbefore.client import Client
-from notbefore.clock import MachineClock
-from notbefore.settings import LogFormat, LogLevel
+from forenotice.agent.log import Log
+from forenotice.agent.memory import Memory
+from forenotice.agent.metrics import Metrics
+from forenotice.agent.polling import Polling
+from forenotice.agent.posix.notify import SILENT
+from forenotice.agent.reporting import HANGS, Reporter
+from forenotice.agent.rules import advancing
+from forenotice.agent.rules.handling import Phase
+from forenotice.client import Client
+from forenotice.clock import MachineClock
+from forenotice.settings import LogFormat, LogLevel
 
 
 def test_what_a_handler_said_is_for_the_status_and_not_for_the_world(tmp_path: Path) -> None:

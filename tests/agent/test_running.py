@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from notbefore import settings
-from notbefore.agent import running
-from notbefore.agent.locking import Lock
-from notbefore.core import errors
+from forenotice import settings
+from forenotice.agent import running
+from forenotice.agent.locking import Lock
+from forenotice.core import errors
 
 
 def test_a_state_directory_given_by_a_flag_may_be_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

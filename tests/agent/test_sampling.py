@@ -13,12 +13,12 @@ from datetime import UTC, datetime
 import pytest
 from tests.acceptance.running import until
 
-from notbefore.agent.rules import pausing
-from notbefore.agent.sampling import Sampler
+from forenotice.agent.rules import pausing
+from forenotice.agent.sampling import Sampler
 
 CHILD = """
 import dataclasses, json, sys
-from notbefore.agent.sampling import Sampler
+from forenotice.agent.sampling import Sampler
 sampler = Sampler()
 sampler.begin()
 print("begun", flush=True)

@@ -1,4 +1,4 @@
-"""The file that `notbefore agent status` reads."""
+"""The file that `forenotice agent status` reads."""
 
 import subprocess
 import sys
@@ -10,13 +10,13 @@ import pytest
 from tests.agent.rules.builders import T0, Story, event
 from tests.agent.test_journal import a_rich_saga
 
-from notbefore.agent import status
-from notbefore.agent.locking import Lock
-from notbefore.agent.rules.handling import Phase
-from notbefore.agent.rules.saga import State
-from notbefore.agent.status import Status
-from notbefore.clock import MachineClock
-from notbefore.core import errors
+from forenotice.agent import status
+from forenotice.agent.locking import Lock
+from forenotice.agent.rules.handling import Phase
+from forenotice.agent.rules.saga import State
+from forenotice.agent.status import Status
+from forenotice.clock import MachineClock
+from forenotice.core import errors
 
 
 def a_status(**more: object) -> Status:
@@ -65,7 +65,7 @@ def test_half_of_it_is_never_there(tmp_path: Path) -> None:
     """A disk that fills up takes some of what is written, and says nothing until more is."""
     status.write(tmp_path, a_status())
     program = (
-        "import resource, sys; from pathlib import Path; from notbefore.agent import status;"
+        "import resource, sys; from pathlib import Path; from forenotice.agent import status;"
         " directory = Path(sys.argv[1]); found, _ = status.read(directory);"
         " resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)); status.write(directory, found)"
     )

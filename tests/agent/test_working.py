@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from tests.agent.rules.builders import T0, event
 
-from notbefore.agent import working
-from notbefore.agent.handlers.interface import GRACE, Outcome, Work
-from notbefore.agent.rules.handling import Phase
-from notbefore.agent.working import Ended, Job, Workers
+from forenotice.agent import working
+from forenotice.agent.handlers.interface import GRACE, Outcome, Work
+from forenotice.agent.rules.handling import Phase
+from forenotice.agent.working import Ended, Job, Workers
 
 JOB = Job("E1", Phase.PREPARE, "drain", 1)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.control.running import Control, running
 
-from notbefore.cli.main import main
+from forenotice.cli.main import main
 
 VARIABLES = ("CONTROL", "TOKEN", "DATA", "DATABASE", "CONFIG", "ENDPOINT", "NAME", "DEMO", "SPEED", "METADATA")
 
@@ -32,7 +32,7 @@ Run = Callable[..., Ran]
 def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nothing of the person who runs the tests reaches a command."""
     for name in VARIABLES:
-        monkeypatch.delenv(f"NOTBEFORE_{name}", raising=False)
+        monkeypatch.delenv(f"FORENOTICE_{name}", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
 
 
@@ -61,8 +61,8 @@ def module_control(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Control
 @pytest.fixture
 def cli(run: Run, module_control: Control, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Commands against a control plane that lives as long as the module."""
-    monkeypatch.setenv("NOTBEFORE_CONTROL", module_control.url)
-    monkeypatch.setenv("NOTBEFORE_TOKEN", module_control.token)
+    monkeypatch.setenv("FORENOTICE_CONTROL", module_control.url)
+    monkeypatch.setenv("FORENOTICE_TOKEN", module_control.token)
     return run
 
 
@@ -70,8 +70,8 @@ def cli(run: Run, module_control: Control, monkeypatch: pytest.MonkeyPatch) -> R
 def fresh(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
     """Commands against a control plane of their own, with a small fleet."""
     with running(tmp_path) as control:
-        monkeypatch.setenv("NOTBEFORE_CONTROL", control.url)
-        monkeypatch.setenv("NOTBEFORE_TOKEN", control.token)
+        monkeypatch.setenv("FORENOTICE_CONTROL", control.url)
+        monkeypatch.setenv("FORENOTICE_TOKEN", control.token)
         for host in ("host-a", "host-b"):
             assert run("host", "add", host).code == 0
         assert run("group", "add", "web", "--listening", "always").code == 0

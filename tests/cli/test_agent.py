@@ -1,4 +1,4 @@
-"""`notbefore agent check`, beside what it says of handlers."""
+"""`forenotice agent check`, beside what it says of handlers."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from notbefore.cli.agent import app
+from forenotice.cli.agent import app
 
 
 @pytest.mark.parametrize(

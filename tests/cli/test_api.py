@@ -16,7 +16,7 @@ def test_nobody_listens(run: Run) -> None:
     ran = run("vm", "list", "--control-url", "http://127.0.0.1:9", "--token", "t")
     assert ran.code == 1
     assert ran.err == (
-        "notbefore: cannot reach the control plane at http://127.0.0.1:9: is `notbefore serve` running?\n"
+        "forenotice: cannot reach the control plane at http://127.0.0.1:9: is `forenotice serve` running?\n"
     )
 
 
@@ -29,10 +29,10 @@ def test_no_token(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_wrong_token(run: Run, module_control: Control) -> None:
-    ran = run("vm", "list", "--control-url", module_control.url, "--token", "nb_wrong")
+    ran = run("vm", "list", "--control-url", module_control.url, "--token", "fn_wrong")
     assert (ran.code, ran.err) == (
         1,
-        "notbefore: A valid bearer token is needed: give another with --token or in NOTBEFORE_TOKEN\n",
+        "forenotice: A valid bearer token is needed: give another with --token or in FORENOTICE_TOKEN\n",
     )
 
 
@@ -41,24 +41,24 @@ def test_the_token_that_fits_is_found_in_the_data_directory(run: Run, module_con
     (tmp_path / "demo" / "admin.token").write_text(module_control.token + "\n")
     where = ("--control-url", module_control.url, "--data", str(tmp_path))
     assert run("vm", "list", *where).code == 0
-    (tmp_path / "admin.token").write_text("nb_of-another-service\n")
+    (tmp_path / "admin.token").write_text("fn_of-another-service\n")
     assert run("vm", "list", *where).code == 0
-    (tmp_path / "demo" / "admin.token").write_text("nb_old\n")
+    (tmp_path / "demo" / "admin.token").write_text("fn_old\n")
     assert run("vm", "list", *where).code == 1
 
 
 @pytest.mark.parametrize("url", ["http://192.0.2.1:8255", "https://control.example", "http://127.0.0.1.example"])
 def test_a_token_from_a_file_stays_on_this_machine(run: Run, tmp_path: Path, url: str) -> None:
-    (tmp_path / "admin.token").write_text("nb_secret\n")
+    (tmp_path / "admin.token").write_text("fn_secret\n")
     ran = run("vm", "list", "--control-url", url, "--data", str(tmp_path))
     assert ran.code == 1
-    assert ran.err == f"notbefore: tokens from files are sent to this machine only: for {url} give --token\n"
+    assert ran.err == f"forenotice: tokens from files are sent to this machine only: for {url} give --token\n"
 
 
 def test_no_token_crosses_a_network_in_the_clear(run: Run) -> None:
     where = ("--token", "t", "--control-url", "http://192.0.2.1:8255")
     refused = run("vm", "list", *where).err
-    assert refused.startswith("notbefore: the token would reach http://192.0.2.1:8255 unencrypted: give an address")
+    assert refused.startswith("forenotice: the token would reach http://192.0.2.1:8255 unencrypted: give an address")
     assert "--control-without-tls" in refused
 
 
@@ -70,10 +70,10 @@ def test_no_proxy_is_asked(run: Run, module_control: Control, monkeypatch: pytes
 
 STRANGERS = [
     (answer("200 OK", b"<html>"), "answered 200 OK, but not as a control plane does"),
-    (answer("200 OK", b"[]"), "as a control plane does: is --control-url right, and `notbefore serve` running there?"),
+    (answer("200 OK", b"[]"), "as a control plane does: is --control-url right, and `forenotice serve` running there?"),
     (answer("502 Bad Gateway", b"<html>"), "answered 502 Bad Gateway, but not as a control plane does"),
     (answer("400 Bad Request", b'{"error": "text"}'), "answered 400 Bad Request"),
-    (answer("500 Oops", b"[1]"), "does: what `notbefore serve` says over there may tell why; try again"),
+    (answer("500 Oops", b"[1]"), "does: what `forenotice serve` says over there may tell why; try again"),
     (answer("503 Away", b'{"error": {"code": "unavailable", "message": "the disk is full"}}'), "the disk is full"),
     (b"", "did not finish its answer (RemoteDisconnected): try again"),
     (b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{", "did not finish its answer (IncompleteRead): try again"),
@@ -147,4 +147,4 @@ def test_a_defect_ends_in_a_sentence_too(run: Run) -> None:
     with stranger(answer("200 OK", b'{"unexpected": true}')) as server:
         ran = run("host", "show", "a", "--control-url", server.url, "--token", "t")
     assert ran.code == 1
-    assert ran.err == "notbefore: this is a defect in notbefore, please report it (KeyError: 'name')\n"
+    assert ran.err == "forenotice: this is a defect in forenotice, please report it (KeyError: 'name')\n"

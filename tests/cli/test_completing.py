@@ -8,15 +8,15 @@ import pytest
 from tests.cli.conftest import Run
 from tests.control.running import Control
 
-from notbefore.cli import catalogue
+from forenotice.cli import catalogue
 
 
 def completed(shell: str, *words: str, **variables: str) -> list[str]:
     """As the shell's script asks for it, with the last word unfinished."""
-    asked = {"_NOTBEFORE_COMPLETE": f"complete_{shell}", "COMP_CWORD": str(len(words))}
-    line = " ".join(("notbefore", *words))
+    asked = {"_FORENOTICE_COMPLETE": f"complete_{shell}", "COMP_CWORD": str(len(words))}
+    line = " ".join(("forenotice", *words))
     ran = subprocess.run(
-        [sys.executable, "-m", "notbefore"],
+        [sys.executable, "-m", "forenotice"],
         env=os.environ | asked | {"COMP_WORDS": line, "_TYPER_COMPLETE_ARGS": line} | variables,
         capture_output=True,
         text=True,
@@ -54,13 +54,13 @@ def test_names_of_the_server(cli: Run) -> None:
 
 
 def test_no_server_no_names_and_no_noise(alone: None) -> None:
-    assert completed("bash", "vm", "show", "", NOTBEFORE_CONTROL="http://127.0.0.1:9", NOTBEFORE_TOKEN="t") == []
+    assert completed("bash", "vm", "show", "", FORENOTICE_CONTROL="http://127.0.0.1:9", FORENOTICE_TOKEN="t") == []
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_what_a_shell_loads(alone: None, shell: str) -> None:
-    said = " ".join(completed(shell, _NOTBEFORE_COMPLETE=f"source_{shell}"))
-    assert "_NOTBEFORE_COMPLETE=complete_" in said
+    said = " ".join(completed(shell, _FORENOTICE_COMPLETE=f"source_{shell}"))
+    assert "_FORENOTICE_COMPLETE=complete_" in said
 
 
 MISTYPED = [
@@ -73,15 +73,15 @@ MISTYPED = [
     ),
     (
         ("rollout", "start", "--kind", "update", "--hosts", "elsewhere"),
-        "there is no host 'elsewhere': see `notbefore host list`",
+        "there is no host 'elsewhere': see `forenotice host list`",
     ),
     (
         ("rollout", "start", "--kind", "update", "--hosts", "else*"),
-        "no host is called 'else*': see `notbefore host list`",
+        "no host is called 'else*': see `forenotice host list`",
     ),
     (("group", "show", "wep"), "there is no group 'wep': did you mean web?"),
-    (("host", "show", "elsewhere"), "there is no host 'elsewhere': see `notbefore host list`"),
-    (("event", "show", "none"), "there is no event 'none': see `notbefore event list --all`"),
+    (("host", "show", "elsewhere"), "there is no host 'elsewhere': see `forenotice host list`"),
+    (("event", "show", "none"), "there is no event 'none': see `forenotice event list --all`"),
 ]
 
 
@@ -94,4 +94,4 @@ def test_what_was_meant(cli: Run, module_control: Control, arguments: tuple[str,
         ("vms", {"name": "web-0", "host": "rack1-a", "group": "web"}),
     ):
         module_control.ask("POST", f"/v1/{path}", body)
-    assert cli(*arguments).err == f"notbefore: {said}\n"
+    assert cli(*arguments).err == f"forenotice: {said}\n"

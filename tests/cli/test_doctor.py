@@ -1,4 +1,4 @@
-"""`notbefore guest doctor`: what it finds, what it says about it, and when it fails."""
+"""`forenotice guest doctor`: what it finds, what it says about it, and when it fails."""
 
 import json
 import re
@@ -12,13 +12,13 @@ from tests.client.samples import EVENT, OTHER, document
 from tests.client.scripted import Asked, answer, scripted
 from tests.metadata.running import running
 
-from notbefore.cli.doctor import Check, Doctor, Verdict, proxy
-from notbefore.cli.main import main
-from notbefore.client import Client
-from notbefore.clock import SystemClock
-from notbefore.metadata.options import Options
-from notbefore.settings import Address, Listener
-from notbefore.wire import dates
+from forenotice.cli.doctor import Check, Doctor, Verdict, proxy
+from forenotice.cli.main import main
+from forenotice.client import Client
+from forenotice.clock import SystemClock
+from forenotice.metadata.options import Options
+from forenotice.settings import Address, Listener
+from forenotice.wire import dates
 
 WEB_0 = Listener(at=Address(host="127.0.0.1", port=0), vm="web-0")
 NEWEST = b'{"error":"Bad request. api-version","newest-versions":["2031-01-01","2020-07-01"]}'
@@ -81,7 +81,7 @@ def test_an_emulator_is_told_from_the_real_thing() -> None:
     assert found["header"].said == "a request without `Metadata: true` gets 200, not 400"
     host = socket.gethostname().partition(".")[0]
     assert found["name"].said == f"{host} (host name), no event is announced now"
-    assert "NOTBEFORE_NAME" in found["name"].advice
+    assert "FORENOTICE_NAME" in found["name"].advice
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`notbefore emulator`: each command against an emulator with its control."""
+"""`forenotice emulator`: each command against an emulator with its control."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ def shared() -> Iterator[Driven]:
 
 @pytest.fixture
 def emulator(shared: Driven, run: Run, monkeypatch: pytest.MonkeyPatch) -> Driven:
-    monkeypatch.setenv("NOTBEFORE_CONTROL", shared.control_url)
+    monkeypatch.setenv("FORENOTICE_CONTROL", shared.control_url)
     shared.post("/play", scenario="reboot", resources=["web-0"])
     shared.post("/reset")
     return shared
@@ -94,11 +94,11 @@ BAD = [
     (
         ("event", "explode"),
         1,
-        "notbefore: EVENT: 'explode' is no event: give reboot, freeze, preempt",
+        "forenotice: EVENT: 'explode' is no event: give reboot, freeze, preempt",
     ),
-    (("event", "reboot", "--notice", "soon"), 1, "notbefore: --notice: 'soon' is not a duration"),
-    (("advance", "soon"), 1, "notbefore: TIME: 'soon' is not a duration"),
-    (("fault", "latency", "--on", "puts"), 1, "notbefore: --on: "),
+    (("event", "reboot", "--notice", "soon"), 1, "forenotice: --notice: 'soon' is not a duration"),
+    (("advance", "soon"), 1, "forenotice: TIME: 'soon' is not a duration"),
+    (("fault", "latency", "--on", "puts"), 1, "forenotice: --on: "),
     (("fault", "eror-503"), 1, "did you mean error-503?"),
     (("fault",), 2, "which fault?"),
     (("play", "rebot"), 1, "did you mean 'reboot'?"),
@@ -132,7 +132,7 @@ def test_mistakes_are_one_sentence(
 def test_no_emulator_is_there(run: Run, module_control: Control) -> None:
     ran = run("emulator", "state", "--control-url", "127.0.0.1:9")
     assert ran.code == 1
-    assert "is `notbefore emulate` running?" in ran.err
+    assert "is `forenotice emulate` running?" in ran.err
     ran = run("emulator", "state", "--control-url", module_control.url)
     assert ran.code == 1
-    assert "is --control-url right, and `notbefore emulate` running there?" in ran.err
+    assert "is --control-url right, and `forenotice emulate` running there?" in ran.err

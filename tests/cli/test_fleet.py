@@ -1,4 +1,4 @@
-"""`notbefore host|vm|group|fleet`, against a control plane that really runs."""
+"""`forenotice host|vm|group|fleet`, against a control plane that really runs."""
 
 import json
 import re
@@ -74,7 +74,7 @@ def test_groups_and_policies(fresh: Run) -> None:
     shown = fresh("vm", "show", "db").out
     assert re.search(r"^listens now +no$", shown, re.MULTILINE)
     assert re.search(r"^listening +never$", shown, re.MULTILINE)
-    assert "notbefore group policy web" in fresh("vm", "policy", "web-0").err
+    assert "forenotice group policy web" in fresh("vm", "policy", "web-0").err
     assert fresh("group", "remove", "pool").out == "Group pool is forgotten.\n"
     assert fresh("group", "remove", "web", "--json").code == 1
 
@@ -128,7 +128,7 @@ def test_refusals_say_why_in_one_sentence(cli: Run, arguments: tuple[str, ...], 
     cli("group", "add", "web")
     ran = cli(*arguments)
     assert ran.code == 1
-    assert ran.err.startswith("notbefore: ")
+    assert ran.err.startswith("forenotice: ")
     assert ran.err.count("\n") == 1
     assert said in ran.err
 
@@ -157,7 +157,7 @@ TYPED = [
 def test_what_is_typed_wrongly_is_usage(run: Run, arguments: tuple[str, ...], said: str) -> None:
     ran = run(*arguments, "--token", "t", "--control-url", "http://127.0.0.1:9")
     assert ran.code == 2
-    assert ran.err.startswith("notbefore: ")
+    assert ran.err.startswith("forenotice: ")
     assert ran.err.count("\n") == 1
     assert said in ran.err
 

@@ -1,4 +1,4 @@
-"""`notbefore guest`, inside a VM."""
+"""`forenotice guest`, inside a VM."""
 
 import json
 from typing import Any
@@ -66,7 +66,7 @@ def test_only_what_is_about_this_vm(run: Run, monkeypatch: pytest.MonkeyPatch) -
     other = EVENT | {"EventId": "another", "Resources": ["other"]}
     with stranger(document(EVENT, other)) as server:
         raw = events(run, server, "--mine", "--json", "--name", "westno_1")
-        monkeypatch.setenv("NOTBEFORE_NAME", "nobody")
+        monkeypatch.setenv("FORENOTICE_NAME", "nobody")
         ran = events(run, server, "--mine")
     assert raw.json == {"DocumentIncarnation": 2, "Events": [EVENT]}
     assert ran.out == "Nothing is announced to this VM (incarnation 2).\n"
@@ -92,7 +92,7 @@ def test_nothing_that_steers_a_terminal_is_printed(run: Run) -> None:
 def test_no_proxy_is_asked(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     with stranger(document()) as server:
-        monkeypatch.setenv("NOTBEFORE_ENDPOINT", server.url)
+        monkeypatch.setenv("FORENOTICE_ENDPOINT", server.url)
         assert run("guest", "events").code == 0
 
 
@@ -140,4 +140,4 @@ def test_approving(run: Run) -> None:
 def test_a_refused_approval_is_seen(run: Run) -> None:
     with stranger(answer("400 Bad Request", b'{"error": "no such event"}')) as server:
         ran = run("guest", "approve", "id-1", "--endpoint", server.url)
-    assert (ran.code, ran.err) == (1, f"notbefore: {server.url} answered 400: no such event\n")
+    assert (ran.code, ran.err) == (1, f"forenotice: {server.url} answered 400: no such event\n")

@@ -69,7 +69,7 @@ def test_what_goes_wrong_leaves_no_file(cli: Run, tmp_path: Path) -> None:
     assert cli("history", "--format", "csv", "-o", str(file), "--vm", "\x00").code == 1
     assert not file.exists()
     said = cli("history", "--format", "csv", "-o", str(tmp_path / "none" / "file"))
-    assert said.err == f"notbefore: {tmp_path / 'none' / 'file'} cannot be written: No such file or directory\n"
+    assert said.err == f"forenotice: {tmp_path / 'none' / 'file'} cannot be written: No such file or directory\n"
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_what_goes_wrong_leaves_no_file(cli: Run, tmp_path: Path) -> None:
 def test_usage(cli: Run, arguments: tuple[str, ...], said: str) -> None:
     ran = cli("history", *arguments)
     assert ran.code == 2
-    assert ran.err.startswith(f"notbefore: {said}")
+    assert ran.err.startswith(f"forenotice: {said}")
 
 
 def test_pruning(cli: Run) -> None:

@@ -15,9 +15,9 @@ from tests.cli.stranger import answer, stranger
 from tests.control.running import Control
 from typer.core import TyperGroup
 
-from notbefore import __version__
-from notbefore.cli import catalogue
-from notbefore.settings import table
+from forenotice import __version__
+from forenotice.cli import catalogue
+from forenotice.settings import table
 
 COMMANDS = """
 serve
@@ -71,9 +71,9 @@ def test_the_catalogue_says_what_the_commands_say_of_themselves(name: str) -> No
 def test_only_the_command_that_is_run_is_loaded() -> None:
     code = """
 import sys
-from notbefore.cli.main import main
+from forenotice.cli.main import main
 assert main(["vm", "-h"]) == 0
-others = ("notbefore.agent", "notbefore.client", "notbefore.emulator")
+others = ("forenotice.agent", "forenotice.client", "forenotice.emulator")
 print([name for name in sys.modules if name.startswith(others)])
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
@@ -85,7 +85,7 @@ def test_every_command_helps_and_speaks_json(run: Run, path: tuple[str, ...]) ->
     for flag in ("-h", "--help"):
         ran = run(*path, flag)
         assert ran.code == 0
-        assert ran.out.startswith(f"Usage: notbefore {' '.join(path)}")
+        assert ran.out.startswith(f"Usage: forenotice {' '.join(path)}")
     assert ("--json" in ran.out) is (path not in {("serve",), ("agent", "run")})
 
 
@@ -115,22 +115,22 @@ def test_help_offers_what_there_is_to_choose(run: Run) -> None:
         assert "--yes" in offered(*path)
     assert "7 days if left out" in offered("host", "degrade")
     assert "the minimum if left out" in offered("host", "update")
-    assert offered("vm", "restart").startswith("Usage: notbefore vm restart [OPTIONS] {VM}... ")
-    assert offered("fleet", "export").startswith("Usage: notbefore fleet export [OPTIONS] [FILE] ")
+    assert offered("vm", "restart").startswith("Usage: forenotice vm restart [OPTIONS] {VM}... ")
+    assert offered("fleet", "export").startswith("Usage: forenotice fleet export [OPTIONS] [FILE] ")
     for path in (("backup",), ("token", "list")):
         assert "The demo's, which is kept in DATA/demo." in offered(*path)
 
 
 def test_the_version(run: Run) -> None:
-    assert run("--version").out == f"notbefore {__version__}\n"
+    assert run("--version").out == f"forenotice {__version__}\n"
 
 
 USAGE = [
-    (("frob",), "No such command 'frob'; see `notbefore -h`"),
-    (("vm", "frob"), "No such command 'frob'; see `notbefore vm -h`"),
+    (("frob",), "No such command 'frob'; see `forenotice -h`"),
+    (("vm", "frob"), "No such command 'frob'; see `forenotice vm -h`"),
     (("vm", "list", "--frob"), "No such option: --frob"),
-    (("vm", "restart"), "Missing argument 'VM'; see `notbefore vm restart -h`"),
-    (("vm", "add", "x"), "Missing option '--host'; see `notbefore vm add -h`"),
+    (("vm", "restart"), "Missing argument 'VM'; see `forenotice vm restart -h`"),
+    (("vm", "add", "x"), "Missing option '--host'; see `forenotice vm add -h`"),
     (("vm", "add", "x", "--host", "h", "--update-domain", "one"), "Invalid value for '--update-domain'"),
     (("vm", "policy", "x", "--listening", "maybe"), "Invalid value for '--listening'"),
     (("history", "--limit", "0"), "Invalid value for '--limit'"),
@@ -146,7 +146,7 @@ USAGE = [
 def test_usage_is_one_sentence_and_code_2(run: Run, arguments: tuple[str, ...], said: str) -> None:
     ran = run(*arguments)
     assert ran.code == 2
-    assert ran.err.startswith(f"notbefore: {said}")
+    assert ran.err.startswith(f"forenotice: {said}")
     assert ran.err.count("\n") == 1
 
 
@@ -158,9 +158,9 @@ def test_a_noun_alone_shows_its_verbs(run: Run, arguments: tuple[str, ...]) -> N
 
 
 def program(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("NOTBEFORE_")}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("FORENOTICE_")}
     return subprocess.run(
-        [sys.executable, "-m", "notbefore", *arguments],
+        [sys.executable, "-m", "forenotice", *arguments],
         env=environment | variables,
         capture_output=True,
         text=True,
@@ -171,25 +171,25 @@ def program(*arguments: str, **variables: str) -> subprocess.CompletedProcess[st
 
 
 def test_the_program_itself() -> None:
-    ran = program("vm", "list", NOTBEFORE_SPEED="ignored here", NOTBEFORE_TOKEN="t", NOTBEFORE_CONTROL="127.0.0.1:9")
+    ran = program("vm", "list", FORENOTICE_SPEED="ignored here", FORENOTICE_TOKEN="t", FORENOTICE_CONTROL="127.0.0.1:9")
     assert (ran.returncode, ran.stdout) == (1, "")
-    assert ran.stderr.startswith("notbefore: cannot reach the control plane at http://127.0.0.1:9")
-    assert program("serve", NOTBEFORE_SPEED="fast").returncode == 2
+    assert ran.stderr.startswith("forenotice: cannot reach the control plane at http://127.0.0.1:9")
+    assert program("serve", FORENOTICE_SPEED="fast").returncode == 2
 
 
 def test_inside_a_guest_no_server_package_is_imported() -> None:
     code = """
 import sys
-from notbefore.cli.main import main
+from forenotice.cli.main import main
 assert main(["guest", "events"]) == 0
 heavy = {"fastapi", "sqlalchemy", "uvloop", "uvicorn", "starlette", "structlog", "httptools", "psycopg",
-         "prometheus_client", "alembic", "notbefore.service", "notbefore.store", "notbefore.control"}
+         "prometheus_client", "alembic", "forenotice.service", "forenotice.store", "forenotice.control"}
 print(sorted(heavy & set(sys.modules)))
 """
     with stranger(answer("200 OK", b'{"DocumentIncarnation":1,"Events":[]}')) as server:
         ran = subprocess.run(
             [sys.executable, "-c", code],
-            env=os.environ | {"NOTBEFORE_ENDPOINT": server.url},
+            env=os.environ | {"FORENOTICE_ENDPOINT": server.url},
             capture_output=True,
             text=True,
             timeout=60,
@@ -199,11 +199,11 @@ print(sorted(heavy & set(sys.modules)))
 
 
 def test_a_reader_that_leaves_early_is_no_reason_for_a_traceback(module_control: Control) -> None:
-    environment = os.environ | {"NOTBEFORE_CONTROL": module_control.url, "NOTBEFORE_TOKEN": module_control.token}
+    environment = os.environ | {"FORENOTICE_CONTROL": module_control.url, "FORENOTICE_TOKEN": module_control.token}
     reading, writing = os.pipe()
     os.close(reading)
     ran = subprocess.run(
-        [sys.executable, "-m", "notbefore", "history", "--json"],
+        [sys.executable, "-m", "forenotice", "history", "--json"],
         env=environment,
         stdout=writing,
         stderr=subprocess.PIPE,
@@ -219,7 +219,7 @@ def on_a_terminal(typed: bytes, *arguments: str, **variables: str) -> tuple[int,
     ours, theirs = pty.openpty()
     os.write(ours, typed)
     process = subprocess.Popen(
-        [sys.executable, "-m", "notbefore", *arguments],
+        [sys.executable, "-m", "forenotice", *arguments],
         env=os.environ | {"TERM": "xterm-256color", "COLUMNS": "100"} | variables,
         stdin=theirs,
         stdout=theirs,

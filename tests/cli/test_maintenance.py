@@ -13,7 +13,7 @@ def test_a_restart_says_what_comes_and_where_to_look(fresh: Run) -> None:
         said[0],
     )
     event = said[1].split()[1]
-    assert said[2].strip() == f"why it waits: notbefore event explain {event}"
+    assert said[2].strip() == f"why it waits: forenotice event explain {event}"
 
     listed = fresh("event", "list").out
     assert event in listed
@@ -76,18 +76,18 @@ def test_operations(fresh: Run) -> None:
     assert fresh("operation", "list", "--rollout", "none", "--all").out == "There are no operations that fit.\n"
     assert fresh("operation", "list", "--status", "canceled", "--json").json[0]["id"] == made["id"]
     assert fresh("operation", "show", "none").err.endswith(
-        "there is no operation 'none': see `notbefore operation list --all`\n"
+        "there is no operation 'none': see `forenotice operation list --all`\n"
     )
 
 
 def test_what_starts_at_once_says_so(fresh: Run) -> None:
     said = fresh("host", "fail", "host-b").out
     assert "Redeploy of db is Started." in said
-    assert "notbefore event explain" in said
+    assert "forenotice event explain" in said
     deleted = fresh("vm", "delete", "web-0", "--yes").out.splitlines()
     assert deleted[0] == "Deletion of web-0 is Started; nobody needs to be told."
     (said,) = deleted[1:]
-    assert said.startswith("  what it does: notbefore operation explain ")
+    assert said.startswith("  what it does: forenotice operation explain ")
     assert fresh(*said.split()[-3:]).out.startswith("It has started at ")
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from notbefore.cli import narrating
+from forenotice.cli import narrating
 
 MOMENT = "2026-01-31T12:00:00Z"
 ENTRY: dict[str, Any] = {

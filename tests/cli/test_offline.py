@@ -10,8 +10,8 @@ import pytest
 from tests.cli.conftest import Run
 from tests.control.running import running
 
-from notbefore.cli import offline, times
-from notbefore.core import errors
+from forenotice.cli import offline, times
+from forenotice.core import errors
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def data(tmp_path: Path, run: Run) -> Path:
 def test_a_lost_token_is_replaced(run: Run, data: Path) -> None:
     where = ("--offline", "--data", str(data))
     token = run("token", "create", "me", *where).out.strip()
-    assert token.startswith("nb_")
+    assert token.startswith("fn_")
     [listed] = run("token", "list", *where, "--json").json
     assert (listed["name"], listed["role"], listed["last_used_at"]) == ("me", "admin", None)
     with running(data) as control:
@@ -41,12 +41,12 @@ def test_tokens_over_the_api(cli: Run) -> None:
     assert (without.code, "--role viewer, tenant, platform, admin" in without.err) == (2, True)
     role = ("--role", "viewer")
     made = cli("token", "create", "ci", *role, "--json").json
-    assert made["token"].startswith("nb_")
+    assert made["token"].startswith("fn_")
     listed = cli("token", "list").out
     assert made["id"] in listed
     assert made["token"] not in listed
     key = ("--idempotency-key", "k")
-    assert cli("token", "create", "again", *role, *key).out.startswith("nb_")
+    assert cli("token", "create", "again", *role, *key).out.startswith("fn_")
     assert "was shown when this was first asked for" in cli("token", "create", "again", *role, *key).out
     assert "there is already a token 'again'" in cli("token", "create", "again", *role).err
     assert cli("token", "revoke", made["id"], "--yes", "--json").json["revoked_at"]
@@ -82,8 +82,8 @@ def test_backup(run: Run, data: Path, tmp_path: Path) -> None:
     with closing(sqlite3.connect(copy)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     again = run("backup", str(copy), "--data", str(data))
-    assert (again.code, again.err) == (1, f"notbefore: {copy} exists already: give the name of a new file\n")
-    assert stat.S_IMODE(copy.stat().st_mode) == stat.S_IMODE((data / "notbefore.db").stat().st_mode) == 0o600
+    assert (again.code, again.err) == (1, f"forenotice: {copy} exists already: give the name of a new file\n")
+    assert stat.S_IMODE(copy.stat().st_mode) == stat.S_IMODE((data / "forenotice.db").stat().st_mode) == 0o600
     other = tmp_path / "other.db"
     assert run("backup", str(other), "--data", str(data), "--json").json == {"file": str(other)}
 
@@ -92,22 +92,22 @@ def test_a_database_that_is_not_there_is_not_made(run: Run, tmp_path: Path) -> N
     for arguments in (("backup", str(tmp_path / "copy.db")), ("token", "create", "me", "--offline")):
         ran = run(*arguments, "--data", str(tmp_path))
         assert ran.code == 1
-        assert f"there is no database {tmp_path}/notbefore.db" in ran.err
+        assert f"there is no database {tmp_path}/forenotice.db" in ran.err
     assert list(tmp_path.iterdir()) == []
 
 
 def test_migrate_says_when_it_cannot(run: Run, tmp_path: Path) -> None:
     assert run("migrate", "--data", str(tmp_path), "--json").json == {"migrated": True}
     assert run("migrate", "--data", str(tmp_path / "none")).code == 1
-    (tmp_path / "notbefore.db").write_bytes(b"not a database at all" * 100)
+    (tmp_path / "forenotice.db").write_bytes(b"not a database at all" * 100)
     ran = run("migrate", "--data", str(tmp_path))
     assert ran.code == 1
     assert ran.err.count("\n") == 1
 
 
 def test_missing_server_packages_are_named() -> None:
-    advice = r"fastapi is not installed: pip install 'notbefore\[server\]'"
+    advice = r"fastapi is not installed: pip install 'forenotice\[server\]'"
     with pytest.raises(errors.RefusedError, match=advice), offline.server_packages():
         raise ModuleNotFoundError("No module named 'fastapi'", name="fastapi")
     with pytest.raises(ModuleNotFoundError), offline.server_packages():
-        raise ModuleNotFoundError("No module named 'notbefore.gone'", name="notbefore.gone")
+        raise ModuleNotFoundError("No module named 'forenotice.gone'", name="forenotice.gone")

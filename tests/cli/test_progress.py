@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import Run
 
-from notbefore.cli import progress
+from forenotice.cli import progress
 
 
 class Terminal(io.StringIO):

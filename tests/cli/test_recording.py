@@ -1,4 +1,4 @@
-"""`notbefore record` and `notbefore replay` as people and programs use them."""
+"""`forenotice record` and `forenotice replay` as people and programs use them."""
 
 import json
 import os
@@ -18,10 +18,10 @@ from tests.acceptance.running import until
 from tests.cli.conftest import Run
 from tests.cli.test_main import on_a_terminal
 
-from notbefore.cli.main import main
-from notbefore.core.operations import Kind
-from notbefore.emulator.announcing import Announcement
-from notbefore.emulator.emulator import Emulator
+from forenotice.cli.main import main
+from forenotice.core.operations import Kind
+from forenotice.emulator.announcing import Announcement
+from forenotice.emulator.emulator import Emulator
 
 QUICKLY = ("--every", "10ms")
 
@@ -102,7 +102,7 @@ def test_people_see_each_change(emulator: Emulator, tmp_path: Path) -> None:
 def replaying(file: Path, *more: str) -> Iterator[tuple["subprocess.Popen[str]", dict[str, Any]]]:
     """Its first line says where it is."""
     started = subprocess.Popen(
-        [sys.executable, "-m", "notbefore", "replay", str(file), "--port", "0", *more],
+        [sys.executable, "-m", "forenotice", "replay", str(file), "--port", "0", *more],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -161,7 +161,7 @@ def test_people_are_told_what_to_try(recording: Path, capfd: pytest.CaptureFixtu
     thread.join()
     text = "".join(said)
     assert text.startswith(
-        f"notbefore replays {recording} at http://127.0.0.1:{port}, 60 times as fast. You are web-0.\n"
+        f"forenotice replays {recording} at http://127.0.0.1:{port}, 60 times as fast. You are web-0.\n"
     )
     assert text.endswith("incarnation 2: Reboot of web-0 Scheduled\n")
 

@@ -1,4 +1,4 @@
-"""`notbefore rollout`, against a control plane that really runs."""
+"""`forenotice rollout`, against a control plane that really runs."""
 
 import json
 import os
@@ -13,10 +13,10 @@ from tests.cli.conftest import Ran, Run
 from tests.control.conftest import settled
 from tests.control.running import Control
 
-from notbefore.cli import planned
-from notbefore.cli.main import main
-from notbefore.service import rollouts
-from notbefore.service.roller import Roller
+from forenotice.cli import planned
+from forenotice.cli.main import main
+from forenotice.service import rollouts
+from forenotice.service.roller import Roller
 
 
 @pytest.fixture(scope="module")
@@ -25,26 +25,26 @@ def site(module_control: Control) -> Control:
 
 
 @pytest.fixture
-def nb(cli: Run, site: Control) -> Iterator[Run]:
+def operator(cli: Run, site: Control) -> Iterator[Run]:
     yield cli
     for rollout in cli("rollout", "list", "--json").json:
         cli("rollout", "cancel", rollout["id"])
     rollouts.roll(site.service, [])
 
 
-def start(nb: Run, *options: str) -> str:
-    return str(nb("rollout", "start", "--hosts", "host-*", "--kind", "update", *options, "--json").json["id"])
+def start(operator: Run, *options: str) -> str:
+    return str(operator("rollout", "start", "--hosts", "host-*", "--kind", "update", *options, "--json").json["id"])
 
 
-def test_a_rollout_from_its_start_to_its_cancelling(nb: Run, site: Control) -> None:
+def test_a_rollout_from_its_start_to_its_cancelling(operator: Run, site: Control) -> None:
     options = ("--batch", "2", "--pause", "10m", "--gate", "https://shop.example.com/", "--max-failures", "3")
     more = ("--window", "daily 00:00-24:00 UTC", "--notice", "1h", "--reason", "new kernel")
-    said = nb("rollout", "start", "--hosts", "host-*", "--kind", "reboot", *options, *more).out
+    said = operator("rollout", "start", "--hosts", "host-*", "--kind", "reboot", *options, *more).out
     found = re.match(
-        r"Rollout (\S+): reboot of 3 hosts, in 2 turns\.\n  why it waits: notbefore rollout explain \1\n", said
+        r"Rollout (\S+): reboot of 3 hosts, in 2 turns\.\n  why it waits: forenotice rollout explain \1\n", said
     )
     assert found
-    shown = nb("rollout", "show", found[1]).out
+    shown = operator("rollout", "show", found[1]).out
     for line in (
         *(
             "kind +reboot",
@@ -65,48 +65,50 @@ def test_a_rollout_from_its_start_to_its_cancelling(nb: Run, site: Control) -> N
     ):
         assert re.search(rf"^{line}$", shown, re.MULTILINE), line
     assert "gate said" not in shown
-    assert nb("rollout", "list").out.splitlines()[1].split()[:4] == [found[1], "reboot", "host-*", "Running"]
-    paused = nb("rollout", "pause", found[1], "--reason", "lunch").out
+    assert operator("rollout", "list").out.splitlines()[1].split()[:4] == [found[1], "reboot", "host-*", "Running"]
+    paused = operator("rollout", "pause", found[1], "--reason", "lunch").out
     assert re.search(r"^why +paused by operator:admin: lunch$", paused, re.MULTILINE)
-    assert "It was paused by operator:admin: lunch." in nb("rollout", "explain", found[1]).out
-    assert nb("rollout", "explain", found[1], "--json").json["waiting_for"][0]["kind"] == "paused"
-    assert re.search(r"^status +Running$", nb("rollout", "resume", found[1], "--retry").out, re.MULTILINE)
-    assert nb("rollout", "cancel", found[1], "--json").json["status"] == "Canceling"
+    assert "It was paused by operator:admin: lunch." in operator("rollout", "explain", found[1]).out
+    assert operator("rollout", "explain", found[1], "--json").json["waiting_for"][0]["kind"] == "paused"
+    assert re.search(r"^status +Running$", operator("rollout", "resume", found[1], "--retry").out, re.MULTILINE)
+    assert operator("rollout", "cancel", found[1], "--json").json["status"] == "Canceling"
     rollouts.roll(site.service, [])
-    assert nb("rollout", "list").out.startswith("No rollout is under way; --all shows")
-    assert "Canceled" in nb("rollout", "list", "--all").out
-    assert "is Canceled: only a running rollout can be paused" in nb("rollout", "pause", found[1]).err
+    assert operator("rollout", "list").out.startswith("No rollout is under way; --all shows")
+    assert "Canceled" in operator("rollout", "list", "--all").out
+    assert "is Canceled: only a running rollout can be paused" in operator("rollout", "pause", found[1]).err
 
 
-def test_hosts_of_a_rollout(nb: Run, site: Control) -> None:
-    rollout = start(nb)
-    assert not re.search(r"^(pause|notice) ", nb("rollout", "show", rollout).out, re.MULTILINE)
+def test_hosts_of_a_rollout(operator: Run, site: Control) -> None:
+    rollout = start(operator)
+    assert not re.search(r"^(pause|notice) ", operator("rollout", "show", rollout).out, re.MULTILINE)
     rollouts.roll(site.service, [])
-    listed = [line.split()[:3] for line in nb("rollout", "hosts", rollout).out.splitlines()]
+    listed = [line.split()[:3] for line in operator("rollout", "hosts", rollout).out.splitlines()]
     assert listed[:2] == [["host", "turn", "status"], ["host-a", "1", "Under"]]
-    (stop,) = nb("rollout", "hosts", rollout, "--status", "under-way", "--json").json
+    (stop,) = operator("rollout", "hosts", rollout, "--status", "under-way", "--json").json
     assert stop["host"] == "host-a"
-    assert nb("rollout", "hosts", rollout, "--status", "failed").out == "It has no such hosts.\n"
-    assert "host-a is Scheduled: it waits for approval by" in nb("rollout", "explain", rollout).out
+    assert operator("rollout", "hosts", rollout, "--status", "failed").out == "It has no such hosts.\n"
+    assert "host-a is Scheduled: it waits for approval by" in operator("rollout", "explain", rollout).out
 
 
-def test_a_plan_for_people_and_for_machines(nb: Run) -> None:
-    nb("group", "policy", "web", "--max-unavailable", "50%")
+def test_a_plan_for_people_and_for_machines(operator: Run) -> None:
+    operator("group", "policy", "web", "--max-unavailable", "50%")
     planning = ("rollout", "start", "--hosts", "*", "--kind", "update", "--plan")
-    said = nb(*planning).out
+    said = operator(*planning).out
     assert re.match(r"Update of 2 hosts in 2 turns, over in \d+ min \d+ s if it is started now\. Nothing is done", said)
     assert re.search(r"^1 +(\d{4}-\S+ \S+ UTC +){3}host-a +batch, web-0$", said, re.MULTILINE)
     assert re.search(r"^web +2 +at most 1 +\d+ s +max_unavailable 50% allows 1$", said, re.MULTILINE)
     assert "\n2 standalone VMs are out too.\n" in said
     assert "\nWithout VMs, and so skipped: host-c.\n" in said
     assert "Assumed: nobody approves early" in said.splitlines()[-1]
-    plan = nb(*planning, "--json").json
+    plan = operator(*planning, "--json").json
     assert [stop["vms"] for stop in plan["stops"]] == [["batch", "web-0"], ["db", "web-1"]]
-    assert nb("rollout", "list", "--json").json == []
-    nb("group", "policy", "web", "--max-unavailable", "10%")
-    assert "the budget of group web can never be met" in nb(*planning).err
-    nb("group", "policy", "web", "--max-unavailable", "off")
-    assert nb("rollout", "start", "--hosts", "host-c", "--kind", "update", "--plan").out.startswith("Nothing would be")
+    assert operator("rollout", "list", "--json").json == []
+    operator("group", "policy", "web", "--max-unavailable", "10%")
+    assert "the budget of group web can never be met" in operator(*planning).err
+    operator("group", "policy", "web", "--max-unavailable", "off")
+    assert operator("rollout", "start", "--hosts", "host-c", "--kind", "update", "--plan").out.startswith(
+        "Nothing would be"
+    )
 
 
 def test_many_names_are_cut() -> None:
@@ -114,7 +116,7 @@ def test_many_names_are_cut() -> None:
     assert planned.cut([str(number) for number in range(15)]) == "0, 1, 2 and 12 more"
 
 
-def test_waiting_for_the_end(nb: Run, site: Control, capsys: pytest.CaptureFixture[str]) -> None:
+def test_waiting_for_the_end(operator: Run, site: Control, capsys: pytest.CaptureFixture[str]) -> None:
     roller = Roller(site.service)
     roller.start()
     try:
@@ -126,11 +128,11 @@ def test_waiting_for_the_end(nb: Run, site: Control, capsys: pytest.CaptureFixtu
         roller.stop()
 
 
-def test_who_no_longer_waits_still_has_the_id(nb: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_who_no_longer_waits_still_has_the_id(operator: Run, capsys: pytest.CaptureFixture[str]) -> None:
     starting = ("rollout", "start", "--hosts", "host-a", "--kind", "update")
     assert main((*starting, "--wait-limit", "0.1s", "--json")) == 1
     rollout = json.loads(capsys.readouterr().out)["id"]
-    nb("rollout", "pause", rollout)
+    operator("rollout", "pause", rollout)
     assert main(("rollout", "resume", rollout, "--retry", "--wait-limit", "0.1s")) == 1
     said = capsys.readouterr()
     assert said.out == f"Rollout {rollout} goes on, and hosts that failed have another try.\n"
@@ -140,7 +142,7 @@ def test_who_no_longer_waits_still_has_the_id(nb: Run, capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("verb", "ended"), [("pause", "Paused: paused by operator:admin: wait"), ("cancel", "Canceled")]
 )
-def test_waiting_ends_when_it_goes_no_further(nb: Run, site: Control, verb: str, ended: str) -> None:
+def test_waiting_ends_when_it_goes_no_further(operator: Run, site: Control, verb: str, ended: str) -> None:
     with waiting(site) as process:
         until(lambda: site.get("/v1/rollouts?live=true")["items"] != [])
         (rollout,) = site.get("/v1/rollouts?live=true")["items"]
@@ -153,8 +155,8 @@ def test_waiting_ends_when_it_goes_no_further(nb: Run, site: Control, verb: str,
 
 def waiting(site: Control) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "notbefore", "rollout", "start", "--hosts", "host-a", "--kind", "update", "--wait"],
-        env=os.environ | {"NOTBEFORE_CONTROL": site.url, "NOTBEFORE_TOKEN": site.token},
+        [sys.executable, "-m", "forenotice", "rollout", "start", "--hosts", "host-a", "--kind", "update", "--wait"],
+        env=os.environ | {"FORENOTICE_CONTROL": site.url, "FORENOTICE_TOKEN": site.token},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -175,4 +177,4 @@ TYPED = [
 def test_what_is_typed_wrongly_is_usage(run: Run, options: tuple[str, ...], said: str) -> None:
     ran: Ran = run("rollout", "start", *options, "--token", "t", "--control-url", "http://127.0.0.1:9")
     assert ran.code == 2
-    assert ran.err.startswith(f"notbefore: {said}")
+    assert ran.err.startswith(f"forenotice: {said}")

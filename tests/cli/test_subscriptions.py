@@ -9,31 +9,31 @@ from tests.control.running import Control
 from tests.delivery.receiving import receiving
 from tests.delivery.telling import Teller
 
-from notbefore.cli.main import main
-from notbefore.outgoing import Outgoing
+from forenotice.cli.main import main
+from forenotice.outgoing import Outgoing
 
-URL = "https://hooks.example.com/notbefore"
+URL = "https://hooks.example.com/forenotice"
 
 
 def test_a_subscription_from_its_making_to_its_end(cli: Run, tmp_path: Path) -> None:
-    assert "add one with `notbefore subscription add`" in cli("subscription", "list").out
+    assert "add one with `forenotice subscription add`" in cli("subscription", "list").out
     for group in ("web-1", "db"):
         cli("group", "add", group)
     secret = cli("subscription", "add", "pager", URL, "--type", "event.*", "--status", "Failed").out
-    assert re.fullmatch(r"nbs_[A-Za-z0-9_-]{43}\n", secret)
+    assert re.fullmatch(r"fns_[A-Za-z0-9_-]{43}\n", secret)
     file = tmp_path / "secret"
     file.write_text("one that I have already\n")
     said = cli("subscription", "add", "chat", URL, "--groups", "web-*", "--secret-file", str(file)).out
     assert re.fullmatch(r"chat is told from entry \d+ on.\n", said)
     shown = cli("subscription", "show", "pager").out
-    assert re.search(r"^types +notbefore\.event\.\*$", shown, re.MULTILINE)
+    assert re.search(r"^types +forenotice\.event\.\*$", shown, re.MULTILINE)
     assert re.search(r"^statuses +Failed$", shown, re.MULTILINE)
     assert secret.strip() not in shown
     assert cli("subscription", "show", "pager", "--json").json["deliveries"] == []
     assert [each["name"] for each in cli("subscription", "list", "--json").json] == ["chat", "pager"]
     assert re.search(rf"^chat +active +0 +\d+ +{URL}$", cli("subscription", "list").out, re.MULTILINE)
     changed = cli("subscription", "set", "pager", "--url", URL + "2", "--groups", "db", "--json").json
-    assert (changed["url"], changed["groups"], changed["types"]) == (URL + "2", "db", ["notbefore.event.*"])
+    assert (changed["url"], changed["groups"], changed["types"]) == (URL + "2", "db", ["forenotice.event.*"])
     assert "give at least one option" in cli("subscription", "set", "pager").err
     assert re.search(r"^position +1$", cli("subscription", "replay", "pager", "--after", "1").out, re.MULTILINE)
     assert re.search(r"^status +active$", cli("subscription", "resume", "pager").out, re.MULTILINE)
@@ -50,7 +50,7 @@ def test_a_receiver_is_tried(cli: Run, module_control: Control) -> None:
         refused = cli("subscription", "test", "pager")
         assert (refused.code, refused.err) == (
             1,
-            "notbefore: the receiver of pager did not take it: it answered 500\n",
+            "forenotice: the receiver of pager did not take it: it answered 500\n",
         )
         assert cli("subscription", "test", "pager", "--json").json["status"] == 500
         with Teller(module_control.service.store).delivering():
@@ -68,9 +68,9 @@ def test_groups_may_come_later(cli: Run, capsys: pytest.CaptureFixture[str]) -> 
     # Not with the secret, which somebody may keep as it is printed.
     assert main(("subscription", "add", "early", URL, "--groups", "shop,shop-9,shpo-*,vm:nobody,!web-1")) == 0
     said = capsys.readouterr()
-    assert re.fullmatch(r"nbs_\S+\n", said.out)
+    assert re.fullmatch(r"fns_\S+\n", said.out)
     assert said.err.splitlines() == [
-        f"notbefore: there is no {key} yet: nothing of it is told until there is one"
+        f"forenotice: there is no {key} yet: nothing of it is told until there is one"
         for key in ("group shop-9", "group shpo-*", "vm nobody")
     ]
     assert cli("subscription", "set", "early", "--groups", "sh*").code == 0
@@ -85,6 +85,6 @@ def test_what_is_wrong_is_told(cli: Run, tmp_path: Path) -> None:
     mistyped = cli("subscription", "add", "pager", URL, "--type", "evnt.started")
     assert (mistyped.code, mistyped.err) == (
         1,
-        "notbefore: nothing is ever of the type notbefore.evnt.started: did you mean notbefore.event.started?\n",
+        "forenotice: nothing is ever of the type forenotice.evnt.started: did you mean forenotice.event.started?\n",
     )
     assert "there is no subscription 'nobody'" in cli("subscription", "show", "nobody").err

@@ -13,11 +13,11 @@ import pytest
 from tests.acceptance.running import Server, serving, until
 from tests.cli.conftest import alone
 
-from notbefore.cli import waiting
-from notbefore.cli.api import Api
-from notbefore.cli.main import main
-from notbefore.cli.waiting import Awaited, Patience, Seen, UnfinishedError
-from notbefore.core import errors
+from forenotice.cli import waiting
+from forenotice.cli.api import Api
+from forenotice.cli.main import main
+from forenotice.cli.waiting import Awaited, Patience, Seen, UnfinishedError
+from forenotice.core import errors
 
 __all__ = ["alone"]
 
@@ -41,8 +41,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def here(server: Server, alone: None, monkeypatch: pytest.MonkeyPatch) -> Server:
-    monkeypatch.setenv("NOTBEFORE_CONTROL", f"http://{server.operators}")
-    monkeypatch.setenv("NOTBEFORE_TOKEN", server.token)
+    monkeypatch.setenv("FORENOTICE_CONTROL", f"http://{server.operators}")
+    monkeypatch.setenv("FORENOTICE_TOKEN", server.token)
     return server
 
 
@@ -69,7 +69,7 @@ def test_what_was_cancelled_has_failed_and_by_whom(here: Server, capsys: pytest.
     said = capsys.readouterr()
     [operation] = json.loads(said.out)["operations"]
     assert operation["status"] == "Canceled"
-    assert said.err.splitlines()[-1] == "notbefore: Restart of db is Canceled: by operator:admin"
+    assert said.err.splitlines()[-1] == "forenotice: Restart of db is Canceled: by operator:admin"
 
 
 def test_what_was_seen_last_is_printed_also_when_the_time_is_over(
@@ -111,7 +111,7 @@ def test_a_limit_that_is_none_is_refused_before_anything_is_done(
 
 def test_control_c_leaves_it_as_it_is(here: Server) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "notbefore", "vm", "restart", "db", "--notice", "2d", "--wait", "--json"],
+        [sys.executable, "-m", "forenotice", "vm", "restart", "db", "--notice", "2d", "--wait", "--json"],
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -121,7 +121,7 @@ def test_control_c_leaves_it_as_it_is(here: Server) -> None:
     process.send_signal(signal.SIGINT)
     shown, said = process.communicate(timeout=30)
     assert json.loads(shown)["operations"][0]["status"] == "Scheduled"
-    assert said == "No longer waiting; it goes on without this command. `notbefore watch` shows how.\n"
+    assert said == "No longer waiting; it goes on without this command. `forenotice watch` shows how.\n"
     assert process.returncode == 130
     here.post(f"/v1/events/{live(here, 'db')['id']}/cancel")
 

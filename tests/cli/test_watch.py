@@ -1,4 +1,4 @@
-"""`notbefore watch`: one frame, a terminal that is left clean, lines of JSON, and a server that goes away."""
+"""`forenotice watch`: one frame, a terminal that is left clean, lines of JSON, and a server that goes away."""
 
 import fcntl
 import json
@@ -22,12 +22,12 @@ from tests.cli.conftest import Run
 from tests.cli.stranger import answer, stranger
 from tests.control.running import Control, running, serving
 
-from notbefore import settings
-from notbefore.cli.api import AnswerError, Api
-from notbefore.cli.live import frame, scene
-from notbefore.cli.live.scene import Looker, Scene
-from notbefore.control import app
-from notbefore.control.server import ControlServer
+from forenotice import settings
+from forenotice.cli.api import AnswerError, Api
+from forenotice.cli.live import frame, scene
+from forenotice.cli.live.scene import Looker, Scene
+from forenotice.control import app
+from forenotice.control.server import ControlServer
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -37,7 +37,7 @@ def on_a_terminal(*arguments: str, columns: int = 100, rows: int = 24) -> Iterat
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     process = subprocess.Popen(
-        [sys.executable, "-m", "notbefore", *arguments],
+        [sys.executable, "-m", "forenotice", *arguments],
         env=os.environ | {"TERM": "xterm-256color"},
         stdin=theirs,
         stdout=theirs,
@@ -98,7 +98,7 @@ def test_a_rollout_under_way(fresh: Run) -> None:
 
 def test_json_is_a_line_for_each_change(fresh: Run) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "notbefore", "watch", "--json"], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "forenotice", "watch", "--json"], stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     assert json.loads(process.stdout.readline())["events"] == []
@@ -113,12 +113,12 @@ def test_without_a_server_there_is_no_frame(run: Run) -> None:
     ran = run("watch", "--once", "--control-url", "http://127.0.0.1:9", "--token", "t")
     assert (ran.code, ran.err) == (
         1,
-        "notbefore: cannot reach the control plane at http://127.0.0.1:9: is `notbefore serve` running?\n",
+        "forenotice: cannot reach the control plane at http://127.0.0.1:9: is `forenotice serve` running?\n",
     )
 
 
 def api(url: str, token: str) -> Api:
-    return Api(settings.load_operator({}, {"NOTBEFORE_CONTROL": url, "NOTBEFORE_TOKEN": token}))
+    return Api(settings.load_operator({}, {"FORENOTICE_CONTROL": url, "FORENOTICE_TOKEN": token}))
 
 
 def test_a_server_that_restarts_is_found_again(alone: None, tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_many_rollouts_leave_room_for_events() -> None:
     shown = Scene(rollouts=(ROLLOUT,) * 30, events=(EVENT,) * 30, entries=(ENTRY,) * 12, known=True)
     said = drawn(shown, height=24).splitlines()
     assert len(said) <= 24
-    assert "and 27 others: notbefore rollout list" in said
+    assert "and 27 others: forenotice rollout list" in said
     assert len([line for line in said if line.startswith("Scheduled")]) > 5
     assert len([line for line in said if "vm.added" in line]) == 3
 
@@ -241,7 +241,7 @@ def test_what_does_not_fit_is_counted() -> None:
     shown = Scene(events=(EVENT,) * 30, entries=(ENTRY,) * 12, more_events=True, known=True)
     said = drawn(shown, height=14).splitlines()
     assert len(said) <= 14
-    assert "and 25 or more others: notbefore event list" in said
+    assert "and 25 or more others: forenotice event list" in said
     assert len(drawn(Scene(events=(EVENT,), entries=(ENTRY,) * 12, known=True), height=14).splitlines()) <= 14
 
 
@@ -272,7 +272,7 @@ def test_what_is_due_or_under_way_has_no_countdown() -> None:
 
 
 def test_before_the_first_answer() -> None:
-    assert drawn(Scene()).splitlines() == ["notbefore http://server  12:00:00 UTC", "asking ..."]
+    assert drawn(Scene()).splitlines() == ["forenotice http://server  12:00:00 UTC", "asking ..."]
 
 
 def test_a_reason_is_asked_for_once_in_a_while() -> None:

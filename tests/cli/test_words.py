@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notbefore.cli import times, toml
-from notbefore.cli.output import Output, cell
-from notbefore.core import errors
+from forenotice.cli import times, toml
+from forenotice.cli.output import Output, cell
+from forenotice.core import errors
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
-from notbefore.client import AsyncClient, Change, Client, Document, Event, News, Pace
+from forenotice.client import AsyncClient, Change, Client, Document, Event, News, Pace
 
 T = TypeVar("T")
 

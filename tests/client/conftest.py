@@ -7,8 +7,8 @@ from tests.client.both import Make, make_async, make_sync
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing listens there, so that no test ever asks the usual address."""
-    monkeypatch.setenv("NOTBEFORE_ENDPOINT", "http://127.0.0.1:9")
-    monkeypatch.delenv("NOTBEFORE_NAME", raising=False)
+    monkeypatch.setenv("FORENOTICE_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.delenv("FORENOTICE_NAME", raising=False)
 
 
 @pytest.fixture(params=[make_sync, make_async], ids=["sync", "async"])

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from notbefore import AsyncClient, Client, News, Pace
+from forenotice import AsyncClient, Client, News, Pace
 
 SETTLED = 2_000
 RESTLESS = Pace(interval=0, pauses=(0,), longest_retry_after=0, timeout=5, first_timeout=5, at_once=0)

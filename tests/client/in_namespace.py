@@ -7,9 +7,9 @@ from pathlib import Path
 
 from tests.metadata.running import EVENT_ID, running
 
-from notbefore import Client
-from notbefore.metadata.options import Options
-from notbefore.settings import Address, Listener
+from forenotice import Client
+from forenotice.metadata.options import Options
+from forenotice.settings import Address, Listener
 
 USUAL = "169.254.169.254"
 BY_DHCP = "168.63.129.16"
@@ -25,7 +25,7 @@ def main() -> None:
         _run("ip", "address", "add", f"{address}/32", "dev", "lo")
     with running(listeners=[Listener(at=Address(host=USUAL, port=80))], options=WEB_0), Client() as client:
         assert (client.document().events[0].id, client.endpoint, client.me) == (EVENT_ID, f"http://{USUAL}", "web-0")
-        said = _run(sys.executable, "-m", "notbefore", "guest", "doctor", "--json")
+        said = _run(sys.executable, "-m", "forenotice", "guest", "doctor", "--json")
         assert "answers (the usual address)" in said, said
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "dhclient.leases").write_text("lease {\n  option unknown-245 a8:3f:81:10;\n}\n")

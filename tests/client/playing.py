@@ -6,11 +6,11 @@ from typing import Generic, TypeVar
 
 from tests.client.both import QUICK
 
-from notbefore.client import Pace
-from notbefore.client.exchange import Answer, ProtocolError
-from notbefore.client.finding import Candidate
-from notbefore.client.flow import Ask, Flow, Outcome, Pause, Stream, resume
-from notbefore.client.session import Session
+from forenotice.client import Pace
+from forenotice.client.exchange import Answer, ProtocolError
+from forenotice.client.finding import Candidate
+from forenotice.client.flow import Ask, Flow, Outcome, Pause, Stream, resume
+from forenotice.client.session import Session
 
 R = TypeVar("R")
 T = TypeVar("T")

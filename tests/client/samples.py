@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from notbefore.client.exchange import Answer
+from forenotice.client.exchange import Answer
 
 EVENT: dict[str, Any] = {
     "EventId": "C7061BAC-AFDC-4513-B24B-AA5F13A16123",

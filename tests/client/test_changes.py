@@ -7,8 +7,8 @@ import pytest
 from tests.client.playing import Failing, Played, play, session
 from tests.client.samples import EVENT, OTHER, STARTED, document, said
 
-from notbefore.client import Change
-from notbefore.client.exchange import Answer
+from forenotice.client import Change
+from forenotice.client.exchange import Answer
 
 SCHEDULED = said(document(EVENT))
 RUNNING = said(document(STARTED, incarnation=3))
@@ -142,7 +142,7 @@ def test_a_guess_that_leaves_nothing_out_is_not_asked_about_again(monkeypatch: p
 
 
 def test_faults_are_logged_on_change_and_on_doubling(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "notbefore.client")
+    caplog.set_level(logging.INFO, "forenotice.client")
     refused, busy = ConnectionRefusedError(111, "Connection refused"), said(status=503)
     watch(*[refused] * 9, *[busy] * 2, OVER, OVER, refused)
     assert [

@@ -16,10 +16,10 @@ from tests.client.both import QUICK, Awaiting, Either, Make
 from tests.client.samples import EVENT, OTHER, STARTED, document
 from tests.client.scripted import Asked, Script, Scripted, answer, scripted
 
-import notbefore
-from notbefore import AsyncClient, Client, EndpointError, Pace, RefusedError
-from notbefore import client as client_room
-from notbefore.client import Change
+import forenotice
+from forenotice import AsyncClient, Client, EndpointError, Pace, RefusedError
+from forenotice import client as client_room
+from forenotice.client import Change
 
 SOON = 5.0
 
@@ -61,7 +61,7 @@ def test_the_life_of_a_guest(make: Make, server: Scripted) -> None:
         assert client.me == "WestNO_1"
         assert client.ahead == 0
         first, second = islice(client.watch(), 2)
-        assert isinstance(first, notbefore.Appeared)
+        assert isinstance(first, forenotice.Appeared)
         assert {first.event.type, second.event.type} == {"Freeze", "Reboot"}
         news = list(islice(client.follow(), 3))
     assert [each.changed for each in news] == [True, False, False]
@@ -176,8 +176,8 @@ def test_what_cannot_be_the_name_of_a_host(make: Make, host: str) -> None:
 
 
 def test_the_variable_says_where(make: Make, server: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NOTBEFORE_ENDPOINT", server.url)
-    monkeypatch.setenv("NOTBEFORE_NAME", "other")
+    monkeypatch.setenv("FORENOTICE_ENDPOINT", server.url)
+    monkeypatch.setenv("FORENOTICE_NAME", "other")
     with make(None) as client:
         (event,) = client.events(mine=True)
     assert event.type == "Reboot"
@@ -372,16 +372,16 @@ def test_an_attempt_to_connect_is_given_up(make: Make) -> None:
 
 LIGHT = """
 import sys
-import notbefore
-assert not [name for name in sys.modules if name.startswith("notbefore.")], "notbefore alone"
-assert notbefore.Client.__name__ == "Client"
+import forenotice
+assert not [name for name in sys.modules if name.startswith("forenotice.")], "forenotice alone"
+assert forenotice.Client.__name__ == "Client"
 heavy = {"asyncio", "email", "http.client", "logging", "ssl", "typer", "rich", "urllib.request", "structlog"}
 print(*sorted(heavy & set(sys.modules)))
 try:
-    notbefore.Nothing
+    forenotice.Nothing
 except AttributeError as error:
     print(error)
-print(notbefore.AsyncClient.__name__, notbefore.RefusedError.__name__, *sorted(heavy & set(sys.modules)))
+print(forenotice.AsyncClient.__name__, forenotice.RefusedError.__name__, *sorted(heavy & set(sys.modules)))
 """
 
 
@@ -389,13 +389,13 @@ def test_only_what_is_used_is_loaded() -> None:
     ran = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True, check=True)
     first, second, third = ran.stdout.splitlines()
     assert first == ""
-    assert second == "module 'notbefore' has no attribute 'Nothing'"
+    assert second == "module 'forenotice' has no attribute 'Nothing'"
     assert third.startswith("AsyncClient RefusedError asyncio")
 
 
-@pytest.mark.parametrize("name", [name for name in notbefore.__all__ if name != "__version__"])
+@pytest.mark.parametrize("name", [name for name in forenotice.__all__ if name != "__version__"])
 def test_every_name_is_there(name: str) -> None:
-    assert getattr(notbefore, name) is getattr(client_room, name, RefusedError)
+    assert getattr(forenotice, name) is getattr(client_room, name, RefusedError)
 
 
 def test_both_have_the_same_methods() -> None:

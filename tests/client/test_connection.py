@@ -11,7 +11,7 @@ from time import monotonic
 import pytest
 from tests.client.scripted import Asked, Script, answer, scripted
 
-from notbefore.client.connection import Answer, Connection, ProtocolError
+from forenotice.client.connection import Answer, Connection, ProtocolError
 
 SOON = 5.0
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.client.samples import EVENT, STARTED, document
 
-from notbefore.client.documents import decode
-from notbefore.client.events import Document, Event
-from notbefore.clock import SystemClock
-from notbefore.wire import dates
+from forenotice.client.documents import decode
+from forenotice.client.events import Document, Event
+from forenotice.clock import SystemClock
+from forenotice.wire import dates
 
 CAPTURES = Path(__file__).parents[1] / "wire" / "captures.jsonl"
 NOT_BEFORE = datetime(2022, 4, 11, 22, 26, 58, tzinfo=UTC)

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from tests.client.playing import Failing, hosts, in_turn, perform, play, session
 from tests.client.samples import EVENT, document, said
 
-from notbefore.client import EndpointError, finding
-from notbefore.client.exchange import Answer
-from notbefore.client.finding import in_lease
-from notbefore.core.errors import RefusedError
+from forenotice.client import EndpointError, finding
+from forenotice.client.exchange import Answer
+from forenotice.client.finding import in_lease
+from forenotice.core.errors import RefusedError
 
 DHCLIENT = """lease {
   interface "eth0";
@@ -34,7 +34,7 @@ STRANGER = said(b"<html>", status=404)
 @pytest.fixture(autouse=True)
 def found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody says where it is; these tests ask nobody."""
-    monkeypatch.delenv("NOTBEFORE_ENDPOINT")
+    monkeypatch.delenv("FORENOTICE_ENDPOINT")
 
 
 @pytest.fixture
@@ -93,10 +93,10 @@ def test_the_order_of_places(lease: list[str], monkeypatch: pytest.MonkeyPatch) 
     assert hosts(finding.candidates(lease)) == [USUAL, *BY_DHCP]
     assert hosts(finding.candidates([])) == [USUAL]
     assert finding.given(None, {}) is None
-    named = finding.given(None, {"NOTBEFORE_ENDPOINT": "http://10.0.0.1:8254"})
+    named = finding.given(None, {"FORENOTICE_ENDPOINT": "http://10.0.0.1:8254"})
     assert named is not None
-    assert (named.url, named.how) == ("http://10.0.0.1:8254", "NOTBEFORE_ENDPOINT")
-    given_ = finding.given("10.0.0.2", {"NOTBEFORE_ENDPOINT": "http://10.0.0.1:8254"})
+    assert (named.url, named.how) == ("http://10.0.0.1:8254", "FORENOTICE_ENDPOINT")
+    given_ = finding.given("10.0.0.2", {"FORENOTICE_ENDPOINT": "http://10.0.0.1:8254"})
     assert given_ is not None
     assert (given_.url, given_.how) == ("http://10.0.0.2", "given")
 
@@ -121,7 +121,7 @@ def test_endpoints(url: str, place: tuple[str, int]) -> None:
 def test_what_is_given_is_the_only_place(lease: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     failing = [NOBODY] * 20
     assert set(play(session("http://10.0.0.1", leases=lease).follow(), *failing).places) == {("10.0.0.1", 80)}
-    monkeypatch.setenv("NOTBEFORE_ENDPOINT", "http://10.0.0.2")
+    monkeypatch.setenv("FORENOTICE_ENDPOINT", "http://10.0.0.2")
     assert set(play(session(None, leases=lease).follow(), *failing).places) == {("10.0.0.2", 80)}
 
 

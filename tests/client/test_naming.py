@@ -6,17 +6,17 @@ import pytest
 from tests.client.playing import Failing, in_turn, perform, session
 from tests.client.samples import EVENT, OTHER, document, said
 
-from notbefore.client import EndpointError
-from notbefore.client.exchange import Answer
-from notbefore.client.naming import Name
+from forenotice.client import EndpointError
+from forenotice.client.exchange import Answer
+from forenotice.client.naming import Name
 
 HOST = socket.gethostname().partition(".")[0]
 
 
 def test_what_is_given_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NOTBEFORE_NAME", "by-variable")
+    monkeypatch.setenv("FORENOTICE_NAME", "by-variable")
     assert perform(session(name="given-to-us").naming.find(), in_turn()) == Name("given-to-us", "given")
-    assert perform(session().naming.find(), in_turn()) == Name("by-variable", "NOTBEFORE_NAME")
+    assert perform(session().naming.find(), in_turn()) == Name("by-variable", "FORENOTICE_NAME")
 
 
 def test_the_endpoint_is_asked_once() -> None:

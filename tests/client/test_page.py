@@ -24,8 +24,8 @@ def test_an_approval_that_fails_ends_nothing(
         return answer(body=document() if approvals else document(EVENT))
 
     with scripted(script) as server:
-        monkeypatch.setenv("NOTBEFORE_ENDPOINT", server.url)
-        monkeypatch.setenv("NOTBEFORE_NAME", "WestNO_0")
+        monkeypatch.setenv("FORENOTICE_ENDPOINT", server.url)
+        monkeypatch.setenv("FORENOTICE_NAME", "WestNO_0")
         exec(compile(example, str(PAGE), "exec"), {"__name__": "__main__"})
     assert len(approvals) == 1
     assert "answered 503" in capsys.readouterr().out

@@ -7,14 +7,14 @@ import pytest
 from tests.client.playing import Failing, in_turn, perform, play, session
 from tests.client.samples import EVENT, STARTED, document, said
 
-from notbefore.client import EndpointError, Pace
-from notbefore.client.endpoint import API_VERSION
-from notbefore.client.events import NOTHING
-from notbefore.client.exchange import Answer, ProtocolError
-from notbefore.client.flow import Ask
-from notbefore.clock import SystemClock
-from notbefore.core.errors import RefusedError
-from notbefore.wire import dates, versions
+from forenotice.client import EndpointError, Pace
+from forenotice.client.endpoint import API_VERSION
+from forenotice.client.events import NOTHING
+from forenotice.client.exchange import Answer, ProtocolError
+from forenotice.client.flow import Ask
+from forenotice.clock import SystemClock
+from forenotice.core.errors import RefusedError
+from forenotice.wire import dates, versions
 
 USUAL = Pace()
 EMPTY = document()

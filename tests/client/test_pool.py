@@ -4,7 +4,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from notbefore.client.pool import KEPT, Pool
+from forenotice.client.pool import KEPT, Pool
 
 
 class Made:

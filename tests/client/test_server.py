@@ -10,10 +10,10 @@ import pytest
 from tests.client.both import Make
 from tests.metadata.running import EVENT, Running, running, until
 
-from notbefore.client import Appeared, Gone, Pace, Started
-from notbefore.core.operations import Event, Status
-from notbefore.metadata.options import Options
-from notbefore.settings import Address, Listener
+from forenotice.client import Appeared, Gone, Pace, Started
+from forenotice.core.operations import Event, Status
+from forenotice.metadata.options import Options
+from forenotice.settings import Address, Listener
 
 RUNNING = replace(EVENT, status=Status.STARTED)
 PACE = Pace(interval=0.02, pauses=(0.02,))

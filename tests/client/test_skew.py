@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from notbefore.client import skew
+from forenotice.client import skew
 
 NOW = datetime(2026, 5, 4, 12, 0, 0, 500_000, tzinfo=UTC)
 

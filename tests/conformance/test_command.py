@@ -1,4 +1,4 @@
-"""`notbefore conformance` as people use it."""
+"""`forenotice conformance` as people use it."""
 
 import io
 import os
@@ -13,11 +13,11 @@ from tests.acceptance.running import until
 from tests.conformance.test_judging import closed_port
 from tests.conformance.wrong_server import Mistake, WrongServer, serving
 
-from notbefore.cli import conformance, consent
-from notbefore.cli.main import main
-from notbefore.cli.output import Output
-from notbefore.conformance.report import Finding, Report, Verdict
-from notbefore.core import errors
+from forenotice.cli import conformance, consent
+from forenotice.cli.main import main
+from forenotice.cli.output import Output
+from forenotice.conformance.report import Finding, Report, Verdict
+from forenotice.core import errors
 
 USAGE = [
     ((), "name the endpoint to judge, such as http://169.254.169.254"),
@@ -44,7 +44,7 @@ def test_usage_is_one_sentence_and_code_2(
         assert main(("conformance", *arguments)) == 2
     told = capsys.readouterr()
     assert told.out == ""
-    assert told.err.startswith(f"notbefore: {said}")
+    assert told.err.startswith(f"forenotice: {said}")
     assert told.err.count("\n") == 1
 
 
@@ -58,7 +58,7 @@ def test_a_line_for_each_clause_and_an_exit_code(capsys: pytest.CaptureFixture[s
     (instance,) = (line for line in lines if " instance.header " in line)
     told = "without `Metadata: true` is refused with 400"
     assert header == f"fail           header.required          A GET {told}: expected 400, saw 200"
-    assert instance.endswith(f"A request {told}: only notbefore promises it; expected 400, saw 200")
+    assert instance.endswith(f"A request {told}: only forenotice promises it; expected 400, saw 200")
     assert summary.startswith(f"{wrong.url}: ")
     assert summary.endswith(" not applicable")
     assert b'failures="1"' in junit.read_bytes()
@@ -67,7 +67,7 @@ def test_a_line_for_each_clause_and_an_exit_code(capsys: pytest.CaptureFixture[s
 def test_a_junit_file_that_cannot_be_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with closed_port() as url:
         assert main(("conformance", url, "--junit", str(tmp_path))) == 1
-    assert capsys.readouterr().err == f"notbefore: --junit: {tmp_path} cannot be written: Is a directory\n"
+    assert capsys.readouterr().err == f"forenotice: --junit: {tmp_path} cannot be written: Is a directory\n"
 
 
 def test_what_is_in_a_junit_file_stays_until_there_is_something_new(tmp_path: Path) -> None:
@@ -85,20 +85,20 @@ def test_a_report_is_shown_although_its_file_cannot_be_written(capsys: pytest.Ca
         assert main(("conformance", wrong.url, "--api-version", "2020-07-01", "--junit", "/dev/full")) == 1
     told = capsys.readouterr()
     assert " pass, " in told.out
-    assert told.err == "notbefore: --junit: /dev/full cannot be written: No space left on device\n"
+    assert told.err == "forenotice: --junit: /dev/full cannot be written: No space left on device\n"
 
 
 def test_a_program_that_is_not_there_is_missed_before_anything_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
     with closed_port() as url:
         assert main(("conformance", url, "--provoke", "/no/such now")) == 1
-    assert capsys.readouterr().err == "notbefore: --provoke: there is no program '/no/such'\n"
+    assert capsys.readouterr().err == "forenotice: --provoke: there is no program '/no/such'\n"
 
 
 @pytest.mark.parametrize("asked", ["/metadata/scheduledevents?api-version=2020-07-01", "/Metadata/instance", "/"])
 def test_what_a_client_asks_for_may_be_pasted(asked: str, capsys: pytest.CaptureFixture[str]) -> None:
     with closed_port() as url:
         assert main(("conformance", url + asked)) == 1
-    assert capsys.readouterr().err == f"notbefore: {url} cannot be judged: connection refused\n"
+    assert capsys.readouterr().err == f"forenotice: {url} cannot be judged: connection refused\n"
 
 
 def test_who_is_told_to_end_ends_the_command_first(tmp_path: Path) -> None:
@@ -108,14 +108,14 @@ def test_who_is_told_to_end_ends_the_command_first(tmp_path: Path) -> None:
     with serving(WrongServer(Mistake.NEVER_APPEARS, Mistake.NO_WAIT)) as wrong:
         provoke = f"sh -c 'exec >{running}; sleep 0.1; echo; exec sleep 1000'"
         arguments = ["conformance", wrong.url, "--api-version", "2020-07-01", "--provoke", provoke]
-        process = subprocess.Popen([sys.executable, "-m", "notbefore", *arguments], stderr=subprocess.PIPE)
+        process = subprocess.Popen([sys.executable, "-m", "forenotice", *arguments], stderr=subprocess.PIPE)
         # Without blocking: nothing is read while nobody writes, or while whoever wrote has not ended.
         with open(os.open(running, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as held:
             until(lambda: held.read(1) == b"\n")
             process.send_signal(signal.SIGTERM)
             _, told = process.communicate(timeout=60)
             until(lambda: held.read() == b"", 10, "the command is still there")
-    assert told.decode().splitlines()[1:] == ["notbefore: it was interrupted: nothing is reported"]
+    assert told.decode().splitlines()[1:] == ["forenotice: it was interrupted: nothing is reported"]
     assert process.returncode == 1
 
 
@@ -132,7 +132,7 @@ def test_who_cannot_show_marks_is_shown_others(monkeypatch: pytest.MonkeyPatch) 
 def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
     with closed_port() as url:
         assert main(("conformance", url)) == 1
-    assert capsys.readouterr().err == f"notbefore: {url} cannot be judged: connection refused\n"
+    assert capsys.readouterr().err == f"forenotice: {url} cannot be judged: connection refused\n"
 
 
 @pytest.mark.parametrize(
@@ -162,9 +162,9 @@ def test_somebody_is_asked(said: str, monkeypatch: pytest.MonkeyPatch, capsys: p
 def test_progress_is_shown_to_somebody_who_waits() -> None:
     ours, theirs = pty.openpty()
     with closed_port() as url:
-        command = [sys.executable, "-m", "notbefore", "conformance", url]
+        command = [sys.executable, "-m", "forenotice", "conformance", url]
         subprocess.run(command, stdout=subprocess.DEVNULL, stderr=theirs, timeout=60, check=False)
     shown = os.read(ours, 65536).decode()
     os.close(theirs)
     os.close(ours)
-    assert shown.startswith("\r\x1b[Kwaiting for the first answer\r\x1b[Knotbefore: ")
+    assert shown.startswith("\r\x1b[Kwaiting for the first answer\r\x1b[Kforenotice: ")

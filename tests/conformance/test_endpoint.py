@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 from tests.acceptance.running import Server, serving
 
-from notbefore.wire import versions
+from forenotice.wire import versions
 
 PAGE = Path(__file__).parents[2] / "docs" / "conformance.md"
 SPEED = "60"
@@ -18,7 +18,7 @@ SPEED = "60"
 def documented() -> list[str]:
     """The command of the page that its snippets' test does not run, because it takes its time."""
     (line,) = (
-        line for line in PAGE.read_text().splitlines() if line.startswith("    notbefore") and "--provoke" in line
+        line for line in PAGE.read_text().splitlines() if line.startswith("    forenotice") and "--provoke" in line
     )
     return shlex.split(line)
 
@@ -32,7 +32,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 def test_our_own_endpoint_keeps_every_clause_in_every_version(server: Server, tmp_path: Path) -> None:
     junit = tmp_path / "junit.xml"
     program, *arguments = (word.replace("127.0.0.1:8254", server.guests) for word in documented())
-    assert (program, arguments[arguments.index("--speed") + 1]) == ("notbefore", SPEED)
+    assert (program, arguments[arguments.index("--speed") + 1]) == ("forenotice", SPEED)
     done = server.cli(*arguments, "--strict", "--json", "--junit", str(junit))
     report = json.loads(done.stdout)
     assert [finding for finding in report["findings"] if finding["verdict"] == "fail"] == []

@@ -12,18 +12,18 @@ from tests.conformance.test_wrong_server import PACE, Case, having, judged, livi
 from tests.conformance.wrong_server import Mistake, WrongServer, serving
 from tests.metadata.running import running
 
-from notbefore.client.finding import parse
-from notbefore.conformance.endpoint import gates, judging, provoking
-from notbefore.conformance.endpoint.asking import Asker, Heard
-from notbefore.conformance.endpoint.documents import Documents
-from notbefore.conformance.endpoint.judging import Options
-from notbefore.conformance.endpoint.pace import Pace
-from notbefore.conformance.endpoint.questions import get
-from notbefore.conformance.endpoint.sheet import Sheet
-from notbefore.conformance.report import Finding, Verdict
-from notbefore.core import errors
-from notbefore.metadata.options import Options as MetadataOptions
-from notbefore.wire import versions
+from forenotice.client.finding import parse
+from forenotice.conformance.endpoint import gates, judging, provoking
+from forenotice.conformance.endpoint.asking import Asker, Heard
+from forenotice.conformance.endpoint.documents import Documents
+from forenotice.conformance.endpoint.judging import Options
+from forenotice.conformance.endpoint.pace import Pace
+from forenotice.conformance.endpoint.questions import get
+from forenotice.conformance.endpoint.sheet import Sheet
+from forenotice.conformance.report import Finding, Verdict
+from forenotice.core import errors
+from forenotice.metadata.options import Options as MetadataOptions
+from forenotice.wire import versions
 
 NEWEST = versions.NEWEST
 
@@ -70,11 +70,11 @@ def test_an_endpoint_that_hesitates_at_first_is_none_the_worse() -> None:
 def test_what_only_we_promise_does_not_fail_others() -> None:
     report = judged(WrongServer(Mistake.NO_WAIT, Mistake.NO_ALLOW, Mistake.UNKNOWN_ACCEPTED), Case(""), strict=False)
     assert having(report, Verdict.FAILED) == set()
-    told = {finding.clause: finding.told for finding in report.findings if "only notbefore" in finding.told}
+    told = {finding.clause: finding.told for finding in report.findings if "only forenotice" in finding.told}
     assert told == {
-        "endpoint.allow": "only notbefore promises it; expected GET, POST, saw none",
-        "wait.held": "only notbefore promises it; expected 304 when the time is up, saw 304 at once",
-        "approval.unknown-id": "only notbefore promises it; expected 400, saw 200",
+        "endpoint.allow": "only forenotice promises it; expected GET, POST, saw none",
+        "wait.held": "only forenotice promises it; expected 304 when the time is up, saw 304 at once",
+        "approval.unknown-id": "only forenotice promises it; expected 400, saw 200",
     }
 
 

@@ -2,7 +2,7 @@
 
 from xml.etree import ElementTree
 
-from notbefore.conformance.report import Finding, Report, Verdict
+from forenotice.conformance.report import Finding, Report, Verdict
 
 PASSED, FAILED, NOT_APPLICABLE = Verdict
 

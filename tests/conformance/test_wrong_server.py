@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 
 from tests.conformance.wrong_server import Mistake, WrongServer, serving
 
-from notbefore.client.finding import parse
-from notbefore.conformance.endpoint import clauses, judging
-from notbefore.conformance.endpoint.judging import Options
-from notbefore.conformance.endpoint.pace import Pace
-from notbefore.conformance.report import Report, Verdict
-from notbefore.wire import versions
+from forenotice.client.finding import parse
+from forenotice.conformance.endpoint import clauses, judging
+from forenotice.conformance.endpoint.judging import Options
+from forenotice.conformance.endpoint.pace import Pace
+from forenotice.conformance.report import Report, Verdict
+from forenotice.wire import versions
 
 PACE = Pace(burst=1, wait=0.8, appears=0.5, starts=0.5, ends=3, settles=0.02, moves=0, prompt=1, between=0.02)
 AT_ONCE = 16

@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from notbefore.cli.offline import Nobody
-from notbefore.clock import SystemClock
-from notbefore.control import app
-from notbefore.control.metrics import Metrics
-from notbefore.control.server import ControlServer
-from notbefore.control.tail import HEARTBEAT_SECONDS, Tail
-from notbefore.core.timing import Timing
-from notbefore.service import calls, tokens
-from notbefore.service.context import Service
-from notbefore.store.opening import open_store
+from forenotice.cli.offline import Nobody
+from forenotice.clock import SystemClock
+from forenotice.control import app
+from forenotice.control.metrics import Metrics
+from forenotice.control.server import ControlServer
+from forenotice.control.tail import HEARTBEAT_SECONDS, Tail
+from forenotice.core.timing import Timing
+from forenotice.service import calls, tokens
+from forenotice.service.context import Service
+from forenotice.store.opening import open_store
 
 DEADLINE = 20
 
@@ -94,7 +94,7 @@ class Control:
 
 @contextmanager
 def running(directory: Path, *, heartbeat: float = HEARTBEAT_SECONDS) -> Iterator[Control]:
-    store = open_store(f"sqlite:///{directory / 'notbefore.db'}", migrate=True)
+    store = open_store(f"sqlite:///{directory / 'forenotice.db'}", migrate=True)
     counts: dict[str, int] = {}
 
     def live() -> Mapping[tuple[str, str], int]:

@@ -10,7 +10,7 @@ from ipaddress import ip_address
 import pytest
 from tests.control.running import Control
 
-from notbefore.control import bounds, guarding
+from forenotice.control import bounds, guarding
 
 POLL = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 

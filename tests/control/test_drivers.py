@@ -2,8 +2,8 @@
 
 from tests.control.running import Control
 
-from notbefore.control import documented
-from notbefore.service import ticking
+from forenotice.control import documented
+from forenotice.service import ticking
 
 
 def test_a_result_is_taken_once_and_refused_with_the_state(fleet: Control) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.control.running import Control, Said
 
-from notbefore.control import documented
+from forenotice.control import documented
 
 
 def test_a_host_from_its_first_day_to_its_last(control: Control) -> None:

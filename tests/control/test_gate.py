@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from tests.control.running import Control
 
-from notbefore.control import answers
-from notbefore.core import errors
-from notbefore.service import calls, tokens
+from forenotice.control import answers
+from forenotice.core import errors
+from forenotice.service import calls, tokens
 
 
 @pytest.mark.parametrize("path", ["/v1", "/v1/hosts", "/v1/none", "/v1/openapi.json"])
-@pytest.mark.parametrize("header", [None, "Basic YTpi", "Bearer", "Bearer ", "Bearer nb_wrong", "nb_x", "Bearer \xff"])
+@pytest.mark.parametrize("header", [None, "Basic YTpi", "Bearer", "Bearer ", "Bearer fn_wrong", "fn_x", "Bearer \xff"])
 def test_nothing_without_a_token(unchanged: Control, path: str, header: str | None) -> None:
     said = unchanged.ask("GET", path, token=None, headers={"Authorization": header} if header else {})
     assert said.status == 401
@@ -190,7 +190,7 @@ def test_a_client_that_leaves_early_changes_nothing(unchanged: Control) -> None:
 def test_the_store_away_is_503(control: Control, tmp_path: Path) -> None:
     control.get("/v1/hosts")
     control.service.store.close()
-    for file in tmp_path.glob("notbefore.db*"):
+    for file in tmp_path.glob("forenotice.db*"):
         file.unlink()
     shutil.rmtree(tmp_path)
     for path in ("/v1/hosts", "/readyz"):
@@ -203,7 +203,7 @@ def test_the_store_away_is_503(control: Control, tmp_path: Path) -> None:
     assert control.ask("GET", "/healthz", token=None).status == 200
     metrics = control.ask("GET", "/metrics", token=None)
     assert metrics.status == 200
-    assert b"notbefore_store_up 0.0" in metrics.body
+    assert b"forenotice_store_up 0.0" in metrics.body
 
 
 def test_a_defect_of_ours_is_an_honest_500(control: Control, capsys: pytest.CaptureFixture[str]) -> None:
@@ -225,10 +225,10 @@ def test_a_defect_of_ours_is_an_honest_500(control: Control, capsys: pytest.Capt
         (errors.ConflictError(), 409),
         (errors.UnavailableError(), 503),
         (errors.UnsoundError(), 503),
-        (errors.NotbeforeError(), 500),
+        (errors.ForenoticeError(), 500),
     ],
 )
-def test_every_error_has_its_status(error: errors.NotbeforeError, status: int) -> None:
+def test_every_error_has_its_status(error: errors.ForenoticeError, status: int) -> None:
     answer = answers.refusal(error)
     assert answer.status_code == status
     assert json.loads(bytes(answer.body))["error"]["code"] == error.code

@@ -13,10 +13,10 @@ from urllib.parse import quote
 import pytest
 from tests.control.running import Control, running
 
-from notbefore.control import documented, exporting
-from notbefore.core import errors
-from notbefore.service import history
-from notbefore.store.contract import Reader
+from forenotice.control import documented, exporting
+from forenotice.core import errors
+from forenotice.service import history
+from forenotice.store.contract import Reader
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ class Journalled:
         self.tried.add(endpoint)
         method, path = endpoint.format(**names).split()
         why = f"because of {len(self.tried)}"
-        headers = {"Notbefore-Reason": quote(why), **(TOML if isinstance(body, bytes) else {})}
+        headers = {"Forenotice-Reason": quote(why), **(TOML if isinstance(body, bytes) else {})}
         said = self.control.ask(method, path, body, headers=headers)
         assert said.status in (200, 201), (endpoint, said.body)
         found = self.control.get("/v1/history?limit=1000&newest_first=true")["items"]

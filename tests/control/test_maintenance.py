@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from tests.control.running import Control
 
-from notbefore.control import documented
+from forenotice.control import documented
 
 
 def test_a_restart_is_announced_explained_approved_and_journalled(fleet: Control) -> None:

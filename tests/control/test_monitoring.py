@@ -9,8 +9,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.control.running import Control, serving
 
-from notbefore.control.server import ControlServer
-from notbefore.core import errors
+from forenotice.control.server import ControlServer
+from forenotice.core import errors
 
 
 def samples(control: Control) -> dict[tuple[str, ...], float]:
@@ -31,27 +31,27 @@ def test_health_needs_no_token(control: Control) -> None:
 
 def test_metrics_tell_what_happened(fleet: Control) -> None:
     before = samples(fleet)
-    assert before[("notbefore_polls_total",)] == 0
+    assert before[("forenotice_polls_total",)] == 0
     fleet.guests.update(polls=7, rejected=2, connections_open=5, waiting=3)
     [restart] = fleet.post("/v1/operations", {"kind": "restart", "names": ["web-0"]})["operations"]
     fleet.post("/v1/operations", {"kind": "hardware-failure", "names": ["host-b"]})
     fleet.post(f"/v1/events/{restart['events'][0]['id']}/approve")
     fleet.metrics.tick_lag(0.3)
     after = samples(fleet)
-    assert after[("notbefore_store_up",)] == 1
-    assert after[("notbefore_polls_total",)] == 7
-    assert after[("notbefore_guest_requests_total", "rejected")] == 2
-    assert after[("notbefore_guest_connections",)] == 5
-    assert after[("notbefore_guest_waits",)] == 3
-    assert after[("notbefore_events", "Scheduled", "Reboot")] == 1
-    assert after[("notbefore_events", "Started", "Redeploy")] == 2
-    assert after[("notbefore_events", "Started", "Preempt")] == 0
-    assert after[("notbefore_document_changes_total",)] > before[("notbefore_document_changes_total",)]
-    assert after[("notbefore_approvals_total",)] - before[("notbefore_approvals_total",)] == 1
-    assert after[("notbefore_approval_latency_seconds_count",)] == 1
-    assert after[("notbefore_lead_time_seconds_count", "Redeploy")] == 2
-    assert after[("notbefore_lead_time_seconds_count", "Freeze")] == 0
-    assert after[("notbefore_tick_lag_seconds_sum",)] == pytest.approx(0.3)
+    assert after[("forenotice_store_up",)] == 1
+    assert after[("forenotice_polls_total",)] == 7
+    assert after[("forenotice_guest_requests_total", "rejected")] == 2
+    assert after[("forenotice_guest_connections",)] == 5
+    assert after[("forenotice_guest_waits",)] == 3
+    assert after[("forenotice_events", "Scheduled", "Reboot")] == 1
+    assert after[("forenotice_events", "Started", "Redeploy")] == 2
+    assert after[("forenotice_events", "Started", "Preempt")] == 0
+    assert after[("forenotice_document_changes_total",)] > before[("forenotice_document_changes_total",)]
+    assert after[("forenotice_approvals_total",)] - before[("forenotice_approvals_total",)] == 1
+    assert after[("forenotice_approval_latency_seconds_count",)] == 1
+    assert after[("forenotice_lead_time_seconds_count", "Redeploy")] == 2
+    assert after[("forenotice_lead_time_seconds_count", "Freeze")] == 0
+    assert after[("forenotice_tick_lag_seconds_sum",)] == pytest.approx(0.3)
 
 
 def test_no_ids_or_names_in_labels(fleet: Control) -> None:

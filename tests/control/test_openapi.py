@@ -20,18 +20,18 @@ from hypothesis import strategies as st
 from schemathesis.generation import GenerationMode
 from schemathesis.specs.openapi import checks
 
-from notbefore.cli.offline import Nobody
-from notbefore.clock import SystemClock
-from notbefore.control import answers, app, documented, examples, models
-from notbefore.control.metrics import Metrics
-from notbefore.control.routes import history
-from notbefore.core import errors
-from notbefore.core.operations import Kind
-from notbefore.core.rollouts import Options, Request
-from notbefore.core.timing import Timing
-from notbefore.service import calls, fleet, fleetfile, maintenance, rollouts, subscriptions, tokens
-from notbefore.service.context import Service
-from notbefore.store.opening import open_store
+from forenotice.cli.offline import Nobody
+from forenotice.clock import SystemClock
+from forenotice.control import answers, app, documented, examples, models
+from forenotice.control.metrics import Metrics
+from forenotice.control.routes import history
+from forenotice.core import errors
+from forenotice.core.operations import Kind
+from forenotice.core.rollouts import Options, Request
+from forenotice.core.timing import Timing
+from forenotice.service import calls, fleet, fleetfile, maintenance, rollouts, subscriptions, tokens
+from forenotice.service.context import Service
+from forenotice.store.opening import open_store
 
 EXAMPLES = 50
 MANY = 500
@@ -82,7 +82,7 @@ def _service(path: Path) -> Service:
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Known]:
-    path = tmp_path_factory.mktemp("openapi") / "notbefore.db"
+    path = tmp_path_factory.mktemp("openapi") / "forenotice.db"
     service = _service(path)
     token = tokens.create(service, calls.SYSTEM, name="admin")
     call = calls.Call(actor="operator:admin", token_id=token["id"])
@@ -91,7 +91,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Known]:
     [operation] = made["operations"]
     asked = Request(kind=Kind.HOST_UPDATE, hosts="*", options=Options(notice=timedelta(hours=1)))
     rollout = rollouts.start(service, call, asked)
-    subscriptions.create(service, call, name="pager", url="https://hooks.example.com/notbefore")
+    subscriptions.create(service, call, name="pager", url="https://hooks.example.com/forenotice")
     service.store.close()
     return (
         path,
@@ -137,7 +137,7 @@ def schema() -> Any:
 def api(template: tuple[Path, Known], schema: Any, tmp_path: Path) -> Iterator[Api]:
     """A database for each test, so that it finds the same whatever ran before."""
     path, known = template
-    service = _service(Path(shutil.copy(path, tmp_path / "notbefore.db")))
+    service = _service(Path(shutil.copy(path, tmp_path / "forenotice.db")))
     schema.app = app.create(service, Metrics(events=dict, guests=dict))
     yield Api(schema, known)
     service.store.close()
@@ -147,7 +147,7 @@ def _without_reason(described: dict[str, Any]) -> None:
     """No schema can tell what is percent-encoded UTF-8 of printable characters."""
     for methods in described["paths"].values():
         for operation in methods.values():
-            kept = [each for each in operation.get("parameters", []) if each["name"] != "notbefore-reason"]
+            kept = [each for each in operation.get("parameters", []) if each["name"] != "forenotice-reason"]
             operation["parameters"] = kept
 
 
@@ -229,7 +229,7 @@ def test_examples_are_what_the_models_take() -> None:
 
 
 def test_every_code_is_listed_with_its_status() -> None:
-    kinds: list[type[errors.NotbeforeError]] = [errors.NotbeforeError, *errors.NotbeforeError.__subclasses__()]
+    kinds: list[type[errors.ForenoticeError]] = [errors.ForenoticeError, *errors.ForenoticeError.__subclasses__()]
     raised = [kind for kind in kinds if kind.__module__ == errors.__name__]
     raised += [answers.TooLargeError, answers.TooSlowError]
     listed = {kind.code: answers.status_of(kind()) for kind in raised} | {"method_not_allowed": 405}
@@ -270,7 +270,7 @@ def test_every_answer_is_as_described(api: Api, label: str) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("label", [label for label in LABELS if label not in LEFT_OUT])
 def test_every_answer_is_as_described_however_long_one_asks(api: Api, label: str) -> None:
-    _provoke(api, label, int(os.environ.get("NOTBEFORE_SOAK_EXAMPLES", MANY)))
+    _provoke(api, label, int(os.environ.get("FORENOTICE_SOAK_EXAMPLES", MANY)))
 
 
 def test_conflicts_tell_the_state_that_conflicts() -> None:

@@ -13,11 +13,11 @@ from fastapi import FastAPI
 from starlette.routing import Route
 from tests.control.running import DEADLINE, Control, Said, running, serving
 
-from notbefore.control import routes as package
-from notbefore.control.auth import Gate
-from notbefore.control.routing import need_of
-from notbefore.control.server import ControlServer
-from notbefore.service import calls, tokens
+from forenotice.control import routes as package
+from forenotice.control.auth import Gate
+from forenotice.control.routing import need_of
+from forenotice.control.server import ControlServer
+from forenotice.service import calls, tokens
 
 ROLES = {"viewer": None, "viewer of web": "web", "tenant": "web", "platform": None, "admin": None}
 
@@ -203,7 +203,7 @@ host = "other-host"
 
 def test_a_tenant_is_never_told_of_anybody_else(control: Control, secrets: dict[str, str]) -> None:
     control.post_fleet(FLEET)
-    why = {"Notbefore-Reason": "other%20is%20ill"}
+    why = {"Forenotice-Reason": "other%20is%20ill"}
     updates = {"kind": "host-update", "names": ["host-a", "other-host"]}
     made = control.ask("POST", "/v1/operations", updates, headers=why).json["operations"]
     foreign = [event["id"] for each in made for event in each["events"] if event["scope"] != "group:web"]
@@ -262,7 +262,7 @@ def _without_name(said: Said, path: str) -> tuple[int, bytes]:
 def test_the_history_says_who_from_where_and_why(control: Control, secrets: dict[str, str]) -> None:
     control.post_fleet(FLEET)
     control.post("/v1/hosts", {"name": "host-r"})
-    why = {"Notbefore-Reason": "Gr%C3%BC%C3%9Fe%20%26%20Strom"}
+    why = {"Forenotice-Reason": "Gr%C3%BC%C3%9Fe%20%26%20Strom"}
     assert control.ask("DELETE", "/v1/hosts/host-r", headers=why).status == 200
     [added, removed] = control.get("/v1/history?host=host-r")["items"]
     assert (added["by"], added["origin"], added["reason"]) == ("operator:admin", "127.0.0.1", "")
@@ -279,7 +279,7 @@ def test_the_history_says_who_from_where_and_why(control: Control, secrets: dict
 )
 def test_a_reason_that_cannot_be(unchanged: Control, reason: str) -> None:
     """The same rule in the header as in the body."""
-    headers = {"Notbefore-Reason": quote(reason)}
+    headers = {"Forenotice-Reason": quote(reason)}
     in_header = unchanged.ask("POST", "/v1/hosts", {"name": "host-q"}, headers=headers)
     in_body = unchanged.ask("POST", "/v1/operations", {"kind": "restart", "names": ["x"], "reason": reason})
     for said in (in_header, in_body):
@@ -290,8 +290,8 @@ def test_a_reason_that_cannot_be(unchanged: Control, reason: str) -> None:
 
 @pytest.mark.parametrize("reason", ["%FF", "\xfc"])
 def test_a_reason_that_is_not_encoded_as_it_should(unchanged: Control, reason: str) -> None:
-    said = unchanged.ask("POST", "/v1/hosts", {"name": "host-q"}, headers={"Notbefore-Reason": reason})
-    assert (said.status, said.message) == (400, "Notbefore-Reason must be percent-encoded UTF-8")
+    said = unchanged.ask("POST", "/v1/hosts", {"name": "host-q"}, headers={"Forenotice-Reason": reason})
+    assert (said.status, said.message) == (400, "Forenotice-Reason must be percent-encoded UTF-8")
 
 
 def test_tokens_over_the_api(control: Control) -> None:

@@ -9,8 +9,8 @@ import pytest
 from tests.control.conftest import settled
 from tests.control.running import Control
 
-from notbefore.control import documented, turns
-from notbefore.service import rollouts
+from forenotice.control import documented, turns
+from forenotice.service import rollouts
 
 NEW = {"kind": "update", "hosts": "host-*"}
 OPTIONS = {

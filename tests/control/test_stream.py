@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from tests.control.running import Control, running
 
-from notbefore.control import tail
-from notbefore.core.draft import World
-from notbefore.service import tokens
-from notbefore.service.calls import SYSTEM
-from notbefore.service.context import Session
+from forenotice.control import tail
+from forenotice.core.draft import World
+from forenotice.service import tokens
+from forenotice.service.calls import SYSTEM
+from forenotice.service.context import Session
 
 
 @dataclass

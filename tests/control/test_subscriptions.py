@@ -6,7 +6,7 @@ import pytest
 from tests.control.running import Control
 from tests.delivery.receiving import receiving
 
-from notbefore.outgoing import Outgoing
+from forenotice.outgoing import Outgoing
 
 URL = "https://hooks.example.com/secret-path"
 
@@ -16,7 +16,7 @@ def test_a_subscription_is_made_listed_changed_and_removed(control: Control) -> 
     made = control.post("/v1/subscriptions", asked)
     secret = made.pop("secret")
     assert len(secret) > 40
-    assert made["types"] == ["notbefore.event.*"]
+    assert made["types"] == ["forenotice.event.*"]
     assert (made["status"], made["pending"], made["by"]) == ("active", 0, "operator:admin")
     assert control.get("/v1/subscriptions/pager") == control.get(f"/v1/subscriptions/{made['id']}") == made
     assert control.get("/v1/subscriptions") == {"items": [made], "next": None}
@@ -25,7 +25,7 @@ def test_a_subscription_is_made_listed_changed_and_removed(control: Control) -> 
     page = control.get("/v1/subscriptions?limit=1")
     assert [each["name"] for each in page["items"]] == [page["next"]] == ["chat"]
     changed = control.ask("PATCH", "/v1/subscriptions/pager", {"groups": "", "url": URL + "2"}).json
-    assert (changed["groups"], changed["url"], changed["types"]) == ("", URL + "2", ["notbefore.event.*"])
+    assert (changed["groups"], changed["url"], changed["types"]) == ("", URL + "2", ["forenotice.event.*"])
     assert control.ask("DELETE", "/v1/subscriptions/pager").json == {"removed": "pager"}
     assert control.ask("GET", "/v1/subscriptions/pager").message == "there is no subscription 'pager'"
     history = control.ask("GET", "/v1/history?action=subscription.").body.decode()
@@ -98,7 +98,7 @@ def test_a_receiver_can_be_tried(control: Control) -> None:
     with receiving() as receiver:
         receiver.secret = control.post("/v1/subscriptions", {"name": "pager", "url": receiver.url})["secret"]
         assert control.post("/v1/subscriptions/pager/test") == {"taken": True, "status": 204, "error": ""}
-        assert receiver.taken[0]["type"] == "notbefore.subscription.test"
+        assert receiver.taken[0]["type"] == "forenotice.subscription.test"
         receiver.secret = "another one altogether"
         said = control.post("/v1/subscriptions/pager/test")
         assert said == {"taken": False, "status": 401, "error": "it answered 401"}

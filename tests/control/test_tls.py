@@ -13,11 +13,11 @@ from tests.control import certificates
 from tests.control.certificates import Certificate
 from tests.control.running import serving
 
-from notbefore.cli.main import main
-from notbefore.control import tls
-from notbefore.control.answers import Answer
-from notbefore.control.server import ControlServer
-from notbefore.core import errors
+from forenotice.cli.main import main
+from forenotice.control import tls
+from forenotice.control.answers import Answer
+from forenotice.control.server import ControlServer
+from forenotice.core import errors
 
 
 @pytest.fixture(scope="module")
@@ -67,16 +67,16 @@ def test_old_versions_are_refused(port: int, certificate: Certificate) -> None:
 def test_commands_speak_it(
     port: int, certificate: Certificate, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("NOTBEFORE_TOKEN", "t")
+    monkeypatch.setenv("FORENOTICE_TOKEN", "t")
     where = ("vm", "list", "--control-url", f"https://localhost:{port}")
     assert main((*where, "--control-ca", str(certificate.ca))) == 0
-    monkeypatch.setenv("NOTBEFORE_CONTROL_CA", str(certificate.ca))
+    monkeypatch.setenv("FORENOTICE_CONTROL_CA", str(certificate.ca))
     assert main(where) == 0
-    monkeypatch.delenv("NOTBEFORE_CONTROL_CA")
+    monkeypatch.delenv("FORENOTICE_CONTROL_CA")
     capsys.readouterr()
     assert main(where) == 1
     said = capsys.readouterr().err
-    assert said.startswith(f"notbefore: the certificate of https://localhost:{port} is not trusted (")
+    assert said.startswith(f"forenotice: the certificate of https://localhost:{port} is not trusted (")
     assert "--control-ca" in said
     assert main(("vm", "list", "--control-url", f"http://localhost:{port}")) == 1
     assert "or with https:// if it has a certificate" in capsys.readouterr().err

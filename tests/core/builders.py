@@ -9,17 +9,17 @@ from typing import Any
 from tests.core.invariants import Watch
 from tests.core.invariants_of_rollouts import RolloutWatch
 
-from notbefore.core import approving, budgets, driving, ending, explaining, listening, membership, scheduling, starting
-from notbefore.core.approving import Approval
-from notbefore.core.draft import Changes, Draft, World
-from notbefore.core.driving import Finished, Outcome, Task
-from notbefore.core.explaining import Explanation
-from notbefore.core.fleet import Host, Listening, Policy, Scope, ScopeKind, Vm, group_key, standalone_key
-from notbefore.core.journal import Entry
-from notbefore.core.membership import VmSpec
-from notbefore.core.operations import Event, Kind, Operation, Source, Status
-from notbefore.core.rollouts import Stop, StopStatus
-from notbefore.core.timing import Timing
+from forenotice.core import approving, budgets, driving, ending, explaining, listening, membership, scheduling, starting
+from forenotice.core.approving import Approval
+from forenotice.core.draft import Changes, Draft, World
+from forenotice.core.driving import Finished, Outcome, Task
+from forenotice.core.explaining import Explanation
+from forenotice.core.fleet import Host, Listening, Policy, Scope, ScopeKind, Vm, group_key, standalone_key
+from forenotice.core.journal import Entry
+from forenotice.core.membership import VmSpec
+from forenotice.core.operations import Event, Kind, Operation, Source, Status
+from forenotice.core.rollouts import Stop, StopStatus
+from forenotice.core.timing import Timing
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

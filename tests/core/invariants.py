@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import groupby
 
-from notbefore.core import documents, windows
-from notbefore.core.draft import Changes, World
-from notbefore.core.operations import Event, EventType, Kind, Operation, Status
-from notbefore.core.timing import Timing
+from forenotice.core import documents, windows
+from forenotice.core.draft import Changes, World
+from forenotice.core.operations import Event, EventType, Kind, Operation, Status
+from forenotice.core.timing import Timing
 
 # As PROTOCOL.md has them, not as the code has them.
 NOTICE = {

@@ -6,13 +6,13 @@ from datetime import datetime
 from fractions import Fraction
 from itertools import chain
 
-from notbefore.core import windows
-from notbefore.core.draft import Changes, World
-from notbefore.core.fleet import Policy
-from notbefore.core.operations import Event, Kind, Operation, Status
-from notbefore.core.rollouts import Rollout, RolloutStatus, Stop, StopStatus
-from notbefore.core.timing import Timing
-from notbefore.core.windows import Window
+from forenotice.core import windows
+from forenotice.core.draft import Changes, World
+from forenotice.core.fleet import Policy
+from forenotice.core.operations import Event, Kind, Operation, Status
+from forenotice.core.rollouts import Rollout, RolloutStatus, Stop, StopStatus
+from forenotice.core.timing import Timing
+from forenotice.core.windows import Window
 
 PLANNED = {Kind.HOST_UPDATE, Kind.HOST_REBOOT, Kind.LIVE_MIGRATION, Kind.DEGRADED_HARDWARE}
 ENDS = {"event.completed", "event.canceled", "event.failed"}

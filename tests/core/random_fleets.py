@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from tests.core.builders import ALWAYS
 from tests.core.rolling_site import RollingSite
 
-from notbefore.core.fleet import Policy
-from notbefore.core.windows import Window, parse_all
+from forenotice.core.fleet import Policy
+from forenotice.core.windows import Window, parse_all
 
 HOSTS = "abcdef"
 WINDOWS: list[tuple[Window, ...]] = [

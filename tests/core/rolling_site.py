@@ -7,13 +7,13 @@ from typing import Any
 
 from tests.core.builders import MINUTE, Site, success
 
-from notbefore.core import explaining, explaining_rollouts, planning, rolling, turns
-from notbefore.core.driving import NotYet, Outcome, Task
-from notbefore.core.explaining import Explanation
-from notbefore.core.operations import Kind, Operation
-from notbefore.core.planning import Plan
-from notbefore.core.rolling import Ask, Go
-from notbefore.core.rollouts import Options, Request, Rollout, RolloutStatus, Stop, StopStatus, Verdict
+from forenotice.core import explaining, explaining_rollouts, planning, rolling, turns
+from forenotice.core.driving import NotYet, Outcome, Task
+from forenotice.core.explaining import Explanation
+from forenotice.core.operations import Kind, Operation
+from forenotice.core.planning import Plan
+from forenotice.core.rolling import Ask, Go
+from forenotice.core.rollouts import Options, Request, Rollout, RolloutStatus, Stop, StopStatus, Verdict
 
 Gate = Callable[[Ask], bool]
 

@@ -5,10 +5,10 @@ from datetime import timedelta
 import pytest
 from tests.core.builders import HOUR, MINUTE, SECOND, Site, is_nothing, row
 
-from notbefore.core import approving, errors
-from notbefore.core.approving import Approval
-from notbefore.core.fleet import Listening
-from notbefore.core.operations import Kind, Status
+from forenotice.core import approving, errors
+from forenotice.core.approving import Approval
+from forenotice.core.fleet import Listening
+from forenotice.core.operations import Kind, Status
 
 
 def pair() -> Site:

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 from tests.core.builders import row
 from tests.core.invariants_of_rollouts import most_out
 
-from notbefore.core import budgets, errors
-from notbefore.core.budgets import Rule, Standing
-from notbefore.core.fleet import Policy
-from notbefore.core.operations import Kind
+from forenotice.core import budgets, errors
+from forenotice.core.budgets import Rule, Standing
+from forenotice.core.fleet import Policy
+from forenotice.core.operations import Kind
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from datetime import timedelta
 import pytest
 from tests.core.builders import NOW, Site, row
 
-from notbefore.core import delay
-from notbefore.core.operations import Kind, Operation, Status
-from notbefore.core.windows import parse_all
+from forenotice.core import delay
+from forenotice.core.operations import Kind, Operation, Status
+from forenotice.core.windows import parse_all
 
 LATE = timedelta(seconds=4, milliseconds=300)
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from tests.core.builders import NOW, SECOND
 
-from notbefore.core import documents
-from notbefore.core.fleet import Scope, ScopeKind
-from notbefore.core.operations import Event, EventType, Source, Status
+from forenotice.core import documents
+from forenotice.core.fleet import Scope, ScopeKind
+from forenotice.core.operations import Event, EventType, Source, Status
 
 EVENT = Event(
     id="B",

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 from tests.core.builders import Site, row
 
-from notbefore.core import draft as drafts
-from notbefore.core import errors
-from notbefore.core.draft import Draft
-from notbefore.core.operations import Kind, Status
+from forenotice.core import draft as drafts
+from forenotice.core import errors
+from forenotice.core.draft import Draft
+from forenotice.core.operations import Kind, Status
 
 
 @pytest.mark.parametrize(

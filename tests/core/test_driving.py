@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.builders import CLAIM, MINUTE, SECOND, Site, failure, is_nothing, row, success
 
-from notbefore.core import driving
-from notbefore.core.driving import Finished, NotYet, Task
-from notbefore.core.fleet import Policy
-from notbefore.core.operations import Kind, Operation, Status
-from notbefore.core.timing import LONGEST_PAUSE, Retries, Timing
+from forenotice.core import driving
+from forenotice.core.driving import Finished, NotYet, Task
+from forenotice.core.fleet import Policy
+from forenotice.core.operations import Kind, Operation, Status
+from forenotice.core.timing import LONGEST_PAUSE, Retries, Timing
 
 
 def alone(*, hosts: str = "ab", timing: Timing | None = None) -> Site:

@@ -3,10 +3,10 @@
 import pytest
 from tests.core.builders import ALWAYS, HOUR, MINUTE, SECOND, Site, row, success
 
-from notbefore.core import ending, errors
-from notbefore.core.driving import Finished
-from notbefore.core.fleet import Policy, ScopeKind
-from notbefore.core.operations import Kind, Operation, Status
+from forenotice.core import ending, errors
+from forenotice.core.driving import Finished
+from forenotice.core.fleet import Policy, ScopeKind
+from forenotice.core.operations import Kind, Operation, Status
 
 
 def shared() -> Site:

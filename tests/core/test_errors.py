@@ -1,6 +1,6 @@
 """Errors: a class docstring is the default message, facts are attributes."""
 
-from notbefore.core import errors
+from forenotice.core import errors
 
 
 def test_the_docstring_is_the_default_message() -> None:
@@ -15,6 +15,6 @@ def test_a_message_with_facts() -> None:
 
 def test_every_branch_has_a_code_and_words_of_its_own() -> None:
     # Shells may have more of their own.
-    branches = [kind for kind in errors.NotbeforeError.__subclasses__() if kind.__module__ == errors.__name__]
+    branches = [kind for kind in errors.ForenoticeError.__subclasses__() if kind.__module__ == errors.__name__]
     assert len({branch.code for branch in branches}) == len(branches)
     assert all(branch().message for branch in branches)

@@ -5,10 +5,10 @@ from datetime import timedelta
 
 from tests.core.builders import DAY, MINUTE, NOW, SECOND, Site, row
 
-from notbefore.core import explaining
-from notbefore.core.driving import Standing
-from notbefore.core.fleet import Listening, ScopeKind
-from notbefore.core.operations import Kind, Status
+from forenotice.core import explaining
+from forenotice.core.driving import Standing
+from forenotice.core.fleet import Listening, ScopeKind
+from forenotice.core.operations import Kind, Status
 
 
 def test_for_whom_and_until_when() -> None:

@@ -7,12 +7,12 @@ from typing import Any
 from tests.core.builders import DAY, HOUR, MINUTE, NOW, SECOND
 from tests.core.rolling_site import NOTICE, UPDATE, RollingSite, rolling_row
 
-from notbefore.core import explaining_rollouts
-from notbefore.core.explaining import Explanation
-from notbefore.core.operations import Kind
-from notbefore.core.rolling import GATE_AGAIN
-from notbefore.core.rollouts import Options, Rollout, StopStatus
-from notbefore.core.windows import parse_all
+from forenotice.core import explaining_rollouts
+from forenotice.core.explaining import Explanation
+from forenotice.core.operations import Kind
+from forenotice.core.rolling import GATE_AGAIN
+from forenotice.core.rollouts import Options, Rollout, StopStatus
+from forenotice.core.windows import parse_all
 
 
 def kinds(said: Explanation) -> list[object]:

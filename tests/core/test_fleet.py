@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from notbefore.core import errors, fleet, windows
-from notbefore.core.fleet import Policy, Scope, ScopeKind, Vm
+from forenotice.core import errors, fleet, windows
+from forenotice.core.fleet import Policy, Scope, ScopeKind, Vm
 
 MINUTE = timedelta(minutes=1)
 

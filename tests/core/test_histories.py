@@ -12,13 +12,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.core.builders import CLAIM, DAY, HOUR, SECOND, Site, failure, is_nothing, success
 from tests.core.invariants import MOVING, USERS
 
-from notbefore.core import errors, explaining
-from notbefore.core.driving import Finished, NotYet, Outcome, Task
-from notbefore.core.fleet import Listening, Policy, ScopeKind
-from notbefore.core.listening import is_listening
-from notbefore.core.obstacles import ObstacleKind, obstacles
-from notbefore.core.operations import Kind, Operation, Status
-from notbefore.core.timing import ENDED_APPROVABLE
+from forenotice.core import errors, explaining
+from forenotice.core.driving import Finished, NotYet, Outcome, Task
+from forenotice.core.fleet import Listening, Policy, ScopeKind
+from forenotice.core.listening import is_listening
+from forenotice.core.obstacles import ObstacleKind, obstacles
+from forenotice.core.operations import Kind, Operation, Status
+from forenotice.core.timing import ENDED_APPROVABLE
 
 FIVE, SEVEN, FIFTEEN, TWENTY = (timedelta(minutes=minutes) for minutes in (5, 7, 15, 20))
 POLICIES = st.fixed_dictionaries(

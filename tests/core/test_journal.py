@@ -4,10 +4,10 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-import notbefore
-from notbefore.core.journal import ACTIONS
-from notbefore.core.operations import Status
-from notbefore.core.rollouts import RolloutStatus
+import forenotice
+from forenotice.core.journal import ACTIONS
+from forenotice.core.operations import Status
+from forenotice.core.rollouts import RolloutStatus
 
 ROOMS = ("core", "service", "delivery")
 STATUSES: Mapping[str, Sequence[Status | RolloutStatus]] = {
@@ -19,7 +19,7 @@ STATUSES: Mapping[str, Sequence[Status | RolloutStatus]] = {
 
 
 def noted() -> Iterator[str]:
-    source = Path(notbefore.__file__).parent
+    source = Path(forenotice.__file__).parent
     for room in ROOMS:
         for path in sorted((source / room).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text())):

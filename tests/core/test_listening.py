@@ -5,10 +5,10 @@ from datetime import timedelta
 import pytest
 from tests.core.builders import DAY, HOUR, MINUTE, NOW, SECOND, Site, row
 
-from notbefore.core import listening
-from notbefore.core.fleet import Listening, Policy, Scope, ScopeKind
-from notbefore.core.operations import Kind, Status
-from notbefore.core.timing import Timing
+from forenotice.core import listening
+from forenotice.core.fleet import Listening, Policy, Scope, ScopeKind
+from forenotice.core.operations import Kind, Status
+from forenotice.core.timing import Timing
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@ from collections.abc import Callable
 import pytest
 from tests.core.builders import MINUTE, NOW, SECOND, Site, is_nothing, row
 
-from notbefore.core import errors, membership
-from notbefore.core.driving import NotYet
-from notbefore.core.fleet import Facts, Host, Listening, Policy, ScopeKind
-from notbefore.core.operations import Kind, Status
-from notbefore.core.windows import parse_all
+from forenotice.core import errors, membership
+from forenotice.core.driving import NotYet
+from forenotice.core.fleet import Facts, Host, Listening, Policy, ScopeKind
+from forenotice.core.operations import Kind, Status
+from forenotice.core.windows import parse_all
 
 GIVEN_ID = "8A506C35-679A-4F78-9D76-0000000000FF"
 

@@ -5,9 +5,9 @@ from datetime import timedelta
 import pytest
 from tests.core.builders import DAY, MINUTE, SECOND, Site, row
 
-from notbefore.core.fleet import Listening, Policy, ScopeKind
-from notbefore.core.obstacles import Obstacle, ObstacleKind, obstacles
-from notbefore.core.operations import Kind, Operation, Status
+from forenotice.core.fleet import Listening, Policy, ScopeKind
+from forenotice.core.obstacles import Obstacle, ObstacleKind, obstacles
+from forenotice.core.operations import Kind, Operation, Status
 
 
 def in_the_way(site: Site, operation: Operation) -> list[Obstacle]:

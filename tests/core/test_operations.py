@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from tests.core import invariants
 
-from notbefore.core.operations import DEGRADED_NOTICE, Kind, Status
+from forenotice.core.operations import DEGRADED_NOTICE, Kind, Status
 
 HOST = "Host server is undergoing maintenance."
 FAILURE = "Virtual machine has encountered a failure."

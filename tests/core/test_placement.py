@@ -3,9 +3,9 @@
 import pytest
 from tests.core.builders import Site, row
 
-from notbefore.core import errors, placement
-from notbefore.core.driving import Finished
-from notbefore.core.operations import Kind, Status
+from forenotice.core import errors, placement
+from forenotice.core.driving import Finished
+from forenotice.core.operations import Kind, Status
 
 
 def chosen(site: Site, kind: Kind, name: str) -> dict[str, str]:

@@ -14,13 +14,13 @@ from tests.core.invariants_of_rollouts import most_out
 from tests.core.random_fleets import WINDOWS, sites
 from tests.core.rolling_site import NOTICE, UPDATE, RollingSite, rolling_row
 
-from notbefore.core import errors, windows
-from notbefore.core.draft import Draft, World
-from notbefore.core.fleet import Host, Policy, Scope, ScopeKind, Vm
-from notbefore.core.operations import Kind
-from notbefore.core.planning import Plan, PlannedGroup, expected, plan
-from notbefore.core.rollouts import Options, Request, RolloutStatus, StopStatus
-from notbefore.core.timing import Timing
+from forenotice.core import errors, windows
+from forenotice.core.draft import Draft, World
+from forenotice.core.fleet import Host, Policy, Scope, ScopeKind, Vm
+from forenotice.core.operations import Kind
+from forenotice.core.planning import Plan, PlannedGroup, expected, plan
+from forenotice.core.rollouts import Options, Request, RolloutStatus, StopStatus
+from forenotice.core.timing import Timing
 
 DIRECT = [Kind.HOST_UPDATE, Kind.HOST_REBOOT, Kind.LIVE_MIGRATION, Kind.DEGRADED_HARDWARE, Kind.HARDWARE_FAILURE]
 STAYING = [Kind.HOST_UPDATE, Kind.HOST_REBOOT]

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from tests.core.builders import MINUTE, Site
 
-from notbefore.core import errors, membership
-from notbefore.core.fleet import Listening, Policy, ScopeKind
-from notbefore.core.membership import VmSpec
-from notbefore.core.operations import Kind
-from notbefore.core.reconciling import Difference, FleetSpec, GroupSpec, HostSpec, reconcile
+from forenotice.core import errors, membership
+from forenotice.core.fleet import Listening, Policy, ScopeKind
+from forenotice.core.membership import VmSpec
+from forenotice.core.operations import Kind
+from forenotice.core.reconciling import Difference, FleetSpec, GroupSpec, HostSpec, reconcile
 
 WEB = GroupSpec(kind=ScopeKind.AVAILABILITY_SET)
 
@@ -120,7 +120,7 @@ def test_a_host_stays_cordoned_unless_told_otherwise() -> None:
     ],
 )
 def test_what_is_refused_is_named(wanted: FleetSpec, said: str) -> None:
-    with pytest.raises(errors.NotbeforeError, match=said):
+    with pytest.raises(errors.ForenoticeError, match=said):
         apply(founded(), wanted)
 
 

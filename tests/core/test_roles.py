@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from notbefore.core import errors, roles
-from notbefore.core.operations import Event, EventType, Kind, Operation, Source, Status
-from notbefore.core.roles import Access, Need, Role
+from forenotice.core import errors, roles
+from forenotice.core.operations import Event, EventType, Kind, Operation, Source, Status
+from forenotice.core.roles import Access, Need, Role
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
 

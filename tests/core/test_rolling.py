@@ -8,12 +8,12 @@ import pytest
 from tests.core.builders import DAY, HOUR, MINUTE, NOW, SECOND
 from tests.core.rolling_site import NOTICE, UPDATE, RollingSite, rolling_row
 
-from notbefore.core import errors, rolling
-from notbefore.core.fleet import Listening, Policy
-from notbefore.core.operations import Kind, Status
-from notbefore.core.rolling import GATE_AGAIN, GATE_LEASE, Ask
-from notbefore.core.rollouts import BEFORE_THE_FIRST, Options, Rollout, RolloutStatus, Stop, StopStatus, Verdict
-from notbefore.core.windows import parse_all
+from forenotice.core import errors, rolling
+from forenotice.core.fleet import Listening, Policy
+from forenotice.core.operations import Kind, Status
+from forenotice.core.rolling import GATE_AGAIN, GATE_LEASE, Ask
+from forenotice.core.rollouts import BEFORE_THE_FIRST, Options, Rollout, RolloutStatus, Stop, StopStatus, Verdict
+from forenotice.core.windows import parse_all
 
 
 def statuses(site: RollingSite, rollout: Rollout) -> dict[str, str]:

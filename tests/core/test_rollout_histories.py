@@ -14,10 +14,10 @@ from tests.core.random_fleets import WINDOWS, policies, sites
 from tests.core.rolling_site import RollingSite
 from tests.core.test_histories import POLICIES, SETTINGS, Histories
 
-from notbefore.core.fleet import Policy
-from notbefore.core.obstacles import Obstacle, ObstacleKind, obstacles
-from notbefore.core.operations import Status
-from notbefore.core.rollouts import KINDS, Options, RolloutStatus
+from forenotice.core.fleet import Policy
+from forenotice.core.obstacles import Obstacle, ObstacleKind, obstacles
+from forenotice.core.operations import Status
+from forenotice.core.rollouts import KINDS, Options, RolloutStatus
 
 OPTIONS = st.builds(
     Options,

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from tests.core.builders import MINUTE, SECOND
 
-from notbefore.core import errors
-from notbefore.core.operations import Kind
-from notbefore.core.rollouts import KINDS, MOST_AT_ONCE, Options, Request, RolloutStatus, require_sound
-from notbefore.core.windows import parse_all
+from forenotice.core import errors
+from forenotice.core.operations import Kind
+from forenotice.core.rollouts import KINDS, MOST_AT_ONCE, Options, Request, RolloutStatus, require_sound
+from forenotice.core.windows import parse_all
 
 
 @pytest.mark.parametrize("kind", KINDS.values())

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from tests.core.builders import ALWAYS, DAY, MINUTE, NOW, SECOND, Site, row
 
-from notbefore.core import errors, scheduling
-from notbefore.core.driving import NotYet
-from notbefore.core.fleet import Listening, Policy, ScopeKind
-from notbefore.core.operations import Kind, Status
+from forenotice.core import errors, scheduling
+from forenotice.core.driving import NotYet
+from forenotice.core.fleet import Listening, Policy, ScopeKind
+from forenotice.core.operations import Kind, Status
 
 SILENT = Policy(listening=Listening.NEVER)
 

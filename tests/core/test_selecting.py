@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notbefore.core import errors, selecting
+from forenotice.core import errors, selecting
 
 HOSTS = ("rack1-01", "rack1-07", "rack2-01", "Rack1-09", "spare")
 

@@ -2,9 +2,9 @@
 
 from tests.core.builders import DAY, MINUTE, SECOND, Site, row
 
-from notbefore.core import starting
-from notbefore.core.fleet import Listening
-from notbefore.core.operations import Kind, Status
+from forenotice.core import starting
+from forenotice.core.fleet import Listening
+from forenotice.core.operations import Kind, Status
 
 
 def test_a_start_shows_in_every_scope_at_once() -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from notbefore.core.operations import Status
-from notbefore.core.states import State, furthest, state
+from forenotice.core.operations import Status
+from forenotice.core.states import State, furthest, state
 
 
 @pytest.mark.parametrize(

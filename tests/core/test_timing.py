@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from notbefore.core import timing
-from notbefore.core.timing import Timing
+from forenotice.core import timing
+from forenotice.core.timing import Timing
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 

@@ -5,10 +5,10 @@ from hypothesis import given, settings
 from tests.core.random_fleets import sites
 from tests.core.rolling_site import RollingSite, rolling_row
 
-from notbefore.core import errors, rollouts, turns
-from notbefore.core.operations import Kind
-from notbefore.core.rollouts import Options, Request
-from notbefore.core.windows import parse_all
+from forenotice.core import errors, rollouts, turns
+from forenotice.core.operations import Kind
+from forenotice.core.rollouts import Options, Request
+from forenotice.core.windows import parse_all
 
 
 def test_hosts_go_by_update_domain() -> None:

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 from tests.core.builders import MINUTE, SECOND, Site, failure, is_nothing, row, success
 
-from notbefore.core import errors
-from notbefore.core.driving import UNSAID, Finished
-from notbefore.core.fleet import Listening, Policy
-from notbefore.core.listening import would_wake
-from notbefore.core.operations import Kind, Status
-from notbefore.core.timing import Retries
+from forenotice.core import errors
+from forenotice.core.driving import UNSAID, Finished
+from forenotice.core.fleet import Listening, Policy
+from forenotice.core.listening import would_wake
+from forenotice.core.operations import Kind, Status
+from forenotice.core.timing import Retries
 
 
 def exhaust(site: Site, operation_id: str) -> None:

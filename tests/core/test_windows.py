@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from notbefore.core import errors, windows
-from notbefore.core.windows import Window
+from forenotice.core import errors, windows
+from forenotice.core.windows import Window
 
 MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from tests.delivery.telling import Teller
 
-from notbefore.store.opening import open_store
+from forenotice.store.opening import open_store
 
 
 @pytest.fixture
 def teller(tmp_path: Path) -> Iterator[Teller]:
-    store = open_store(f"sqlite:///{tmp_path / 'notbefore.db'}", migrate=True)
+    store = open_store(f"sqlite:///{tmp_path / 'forenotice.db'}", migrate=True)
     yield Teller(store)
     store.close()

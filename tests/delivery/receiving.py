@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from time import monotonic
 from typing import Any
 
-from notbefore import signing
-from notbefore.clock import SystemClock
+from forenotice import signing
+from forenotice.clock import SystemClock
 
 DEADLINE = 10.0
 

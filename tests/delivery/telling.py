@@ -8,16 +8,16 @@ from typing import Any
 
 from tests.delivery.receiving import DEADLINE, Receiver
 
-from notbefore.cli.offline import Nobody
-from notbefore.clock import SystemClock
-from notbefore.core.timing import Timing
-from notbefore.delivery.pauses import Pauses
-from notbefore.delivery.worker import Worker
-from notbefore.outgoing import Outgoing
-from notbefore.service import subscriptions
-from notbefore.service.calls import SYSTEM
-from notbefore.service.context import Service, Session
-from notbefore.store.contract import Store
+from forenotice.cli.offline import Nobody
+from forenotice.clock import SystemClock
+from forenotice.core.timing import Timing
+from forenotice.delivery.pauses import Pauses
+from forenotice.delivery.worker import Worker
+from forenotice.outgoing import Outgoing
+from forenotice.service import subscriptions
+from forenotice.service.calls import SYSTEM
+from forenotice.service.context import Service, Session
+from forenotice.store.contract import Store
 
 SHORT = Pauses(first=timedelta(milliseconds=2), longest=timedelta(milliseconds=20))
 

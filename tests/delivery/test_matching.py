@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 import pytest
 from tests.store.test_subscriptions import PAGER
 
-from notbefore.core import errors
-from notbefore.core.journal import Entry
-from notbefore.core.operations import Status
-from notbefore.delivery import matching
-from notbefore.delivery.matching import Wanted
+from forenotice.core import errors
+from forenotice.core.journal import Entry
+from forenotice.core.operations import Status
+from forenotice.delivery import matching
+from forenotice.delivery.matching import Wanted
 
 AT = datetime(2026, 1, 5, tzinfo=UTC)
 EVERYTHING = replace(PAGER, types=(), groups="", statuses=())
@@ -31,7 +31,7 @@ ADDED = entry("host.added", host="a")
     [
         ({}, [STARTED, APPROVED, HELD, ADDED]),
         ({"types": ["event.*"]}, [STARTED, APPROVED]),
-        ({"types": ["notbefore.event.started", "host.*"]}, [STARTED, ADDED]),
+        ({"types": ["forenotice.event.started", "host.*"]}, [STARTED, ADDED]),
         ({"types": ["*"]}, [STARTED, APPROVED, HELD, ADDED]),
         ({"groups": "web-*"}, [STARTED]),
         ({"groups": "web-*,vm:db"}, [STARTED, APPROVED]),
@@ -76,9 +76,9 @@ def test_what_is_no_type_is_refused(pattern: str) -> None:
 @pytest.mark.parametrize(
     ("pattern", "said"),
     [
-        ("event.begun", "notbefore.event.begun: did you mean notbefore.event."),
-        ("hots.*", r"notbefore.hots.\*: did you mean notbefore.host.\*\?"),
-        ("*.nonsense", r"there are .*notbefore.driver.\*, notbefore.event.\*, "),
+        ("event.begun", "forenotice.event.begun: did you mean forenotice.event."),
+        ("hots.*", r"forenotice.hots.\*: did you mean forenotice.host.\*\?"),
+        ("*.nonsense", r"there are .*forenotice.driver.\*, forenotice.event.\*, "),
     ],
 )
 def test_what_nothing_is_ever_of_is_refused(pattern: str, said: str) -> None:

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from notbefore.delivery import pauses
-from notbefore.delivery.pauses import Pauses
+from forenotice.delivery import pauses
+from forenotice.delivery.pauses import Pauses
 
 NOW = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
 

@@ -17,13 +17,13 @@ from cloudevents.core.formats.json import JSONFormat
 from tests.delivery.receiving import receiving
 from tests.delivery.telling import SHORT, Teller
 
-from notbefore.core import errors
-from notbefore.delivery.worker import Worker
-from notbefore.outgoing import Outgoing, Reply
-from notbefore.service import subscriptions
-from notbefore.service.calls import SYSTEM
-from notbefore.store.contract import Reader, Store
-from notbefore.store.opening import open_store
+from forenotice.core import errors
+from forenotice.delivery.worker import Worker
+from forenotice.outgoing import Outgoing, Reply
+from forenotice.service import subscriptions
+from forenotice.service.calls import SYSTEM
+from forenotice.store.contract import Reader, Store
+from forenotice.store.opening import open_store
 
 Answer = tuple[int, dict[str, str]]
 
@@ -53,13 +53,13 @@ def test_what_happens_is_told_within_a_second_as_a_signed_cloud_event(teller: Te
         teller.happen(("event.started", {"event": "E", "scope": "group:web", "operation": "o", "note": "naïve"}))
         receiver.until(lambda receiver: receiver.taken, seconds=1)
         teller.until(pending=0)
-    (event,) = [event for event in receiver.taken if event["type"] == "notbefore.event.started"]
+    (event,) = [event for event in receiver.taken if event["type"] == "forenotice.event.started"]
     position = teller.positions(event="E")[0]
     assert event == {
         "specversion": "1.0",
         "id": str(position),
         "source": event["source"],
-        "type": "notbefore.event.started",
+        "type": "forenotice.event.started",
         "subject": "E",
         "time": event["data"]["entry"]["at"],
         "datacontenttype": "application/json",
@@ -278,7 +278,7 @@ def test_what_is_no_longer_in_the_journal_holds_nothing_back(teller: Teller, tmp
             teller.approve("A", "A")
             teller.until(pending=2)
         first, second = teller.positions(event="A")
-        with sqlite3.connect(tmp_path / "notbefore.db") as database:
+        with sqlite3.connect(tmp_path / "forenotice.db") as database:
             database.execute("DELETE FROM journal WHERE position = ?", (first,))
         database.close()
         subscriptions.change(teller.service, SYSTEM, "pager", {"url": receiver.url})
@@ -313,7 +313,7 @@ def test_a_receiver_can_read_it_with_the_package(teller: Teller) -> None:
         receiver.until(lambda receiver: receiver.taken)
     message = HTTPMessage(headers=receiver.headers[0], body=json.dumps(receiver.taken[0]).encode())
     event = from_structured(message, JSONFormat())
-    assert (event.get_type(), event.get_subject()) == ("notbefore.event.approved", "A")
+    assert (event.get_type(), event.get_subject()) == ("forenotice.event.approved", "A")
 
 
 def test_a_private_target_is_refused_when_it_is_given(teller: Teller) -> None:

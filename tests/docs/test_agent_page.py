@@ -9,11 +9,11 @@ import msgspec
 import pytest
 from tests.agent.handlers.work import work
 
-from notbefore.agent import metrics
-from notbefore.agent.config import complaints, file
-from notbefore.agent.config.handlers import Common
-from notbefore.agent.config.values import When
-from notbefore.agent.handlers import facts
+from forenotice.agent import metrics
+from forenotice.agent.config import complaints, file
+from forenotice.agent.config.handlers import Common
+from forenotice.agent.config.values import When
+from forenotice.agent.handlers import facts
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "agent.md").read_text()
@@ -69,7 +69,7 @@ def test_a_table_has_the_keys_of_its_part(heading: str) -> None:
 
 def test_it_has_the_variables_and_facts() -> None:
     text = section("`command`")
-    assert set(re.findall(r"`((?:NOTBEFORE|EVENT)_[A-Z_]+)`", text)) == set(facts.NAMES)
+    assert set(re.findall(r"`((?:FORENOTICE|EVENT)_[A-Z_]+)`", text)) == set(facts.NAMES)
     shown = re.search(r"^```json\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     assert shown is not None
     told, found = json.loads(shown[1]), json.loads(facts.encoded(work()))

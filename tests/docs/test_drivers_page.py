@@ -13,13 +13,13 @@ import msgspec
 from tests.acceptance.running import until
 from tests.docs.test_snippets import ROOT, blocks
 
-from notbefore.clock import SystemClock
-from notbefore.core.driving import Finished, Task
-from notbefore.core.operations import Kind
-from notbefore.drivers import file, webhook
-from notbefore.drivers.letterbox import Letterbox
-from notbefore.drivers.webhook import WebhookDriver
-from notbefore.outgoing import Outgoing
+from forenotice.clock import SystemClock
+from forenotice.core.driving import Finished, Task
+from forenotice.core.operations import Kind
+from forenotice.drivers import file, webhook
+from forenotice.drivers.letterbox import Letterbox
+from forenotice.drivers.webhook import WebhookDriver
+from forenotice.outgoing import Outgoing
 
 PAGE = ROOT / "docs" / "drivers.md"
 SECRET = "a secret of sixteen or more"
@@ -54,7 +54,7 @@ def test_the_page_names_every_kind_every_placeholder_and_every_variable() -> Non
     page = PAGE.read_text()
     assert [kind for kind in Kind if f"`{kind}`" not in page] == []
     known = file.Action(run=("x",)).known(Kind.REDEPLOY)
-    assert [name for name in known if f"`{{{name}}}`" not in page or f"`NOTBEFORE_{name.upper()}`" not in page] == []
+    assert [name for name in known if f"`{{{name}}}`" not in page or f"`FORENOTICE_{name.upper()}`" not in page] == []
 
 
 def test_the_body_is_what_is_sent() -> None:
@@ -70,7 +70,7 @@ def receiving(folder: Path) -> Iterator[str]:
         port = free.getsockname()[1]
     (folder / "driver.secret").write_text(SECRET + "\n")
     (text,) = of("python")
-    text = text.replace("/etc/notbefore", str(folder)).replace("8300", str(port))
+    text = text.replace("/etc/forenotice", str(folder)).replace("8300", str(port))
     started = subprocess.Popen([sys.executable, "-c", text], stderr=subprocess.DEVNULL)
     try:
         until(lambda: _listens(port))

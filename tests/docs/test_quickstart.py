@@ -18,7 +18,7 @@ PAGE = (ROOT / "docs" / "quickstart-vm.md").read_text()
 FENCE = re.compile(r"^```(\w+)\n(?:# ([^\n]*)\n)?(.*?)^```", re.MULTILINE | re.DOTALL)
 ENTER = {"cd /tmp/vm && . bin/activate": "vm/bin/activate", ". .venv/bin/activate": "clone/.venv/bin/python"}
 """What makes a terminal what it is, and what must be there for it."""
-AGENT = "notbefore agent run --config agent.toml"
+AGENT = "forenotice agent run --config agent.toml"
 
 
 @dataclass
@@ -34,15 +34,15 @@ class Desk:
 
     def type(self, where: str, line: str) -> None:
         in_vm = where.startswith("terminal 2")
-        home = {**environment(self.log.parent), "NOTBEFORE_LOG_FORMAT": "console"}
+        home = {**environment(self.log.parent), "FORENOTICE_LOG_FORMAT": "console"}
         # The page gives it in agent.toml.
-        del home["NOTBEFORE_ENDPOINT"]
+        del home["FORENOTICE_ENDPOINT"]
         programs = self.place.vm / "bin" if in_vm else PROGRAMS
         env = {
             **home,
             "PATH": f"{programs}:{home['PATH']}",
-            "NOTBEFORE_CONTROL": f"http://{self.server.operators}",
-            "NOTBEFORE_TOKEN": self.server.token,
+            "FORENOTICE_CONTROL": f"http://{self.server.operators}",
+            "FORENOTICE_TOKEN": self.server.token,
         }
         folder = self.place.vm if in_vm else self.place.clone
         line = self.here(line)
@@ -130,19 +130,19 @@ def follow(lines: Sequence[str], log: Path) -> None:
 
 def as_root(lines: Sequence[str], desk: Desk, system: Path) -> None:
     venv, pip, *rest, start = lines
-    assert venv == INSTALL[1].replace("/tmp/vm", "/opt/notbefore")
-    assert pip == "/opt/notbefore/bin/pip install notbefore-*.whl"
-    assert list(desk.place.clone.glob("dist/notbefore-*.whl"))
+    assert venv == INSTALL[1].replace("/tmp/vm", "/opt/forenotice")
+    assert pip == "/opt/forenotice/bin/pip install forenotice-*.whl"
+    assert list(desk.place.clone.glob("dist/forenotice-*.whl"))
     for folder in ("usr/bin", "etc/systemd/system"):
         (system / folder).mkdir(parents=True)
     for line in rest:
-        if line == "notbefore agent check":
+        if line == "forenotice agent check":
             # That of the example; nginx need not be here.
-            line = f"{line} --config /etc/notbefore/agent.toml | grep -F 'agent.toml is well-formed.'"
-        line = re.sub(r"/(usr|etc)/", rf"{system}/\1/", line).replace("/opt/notbefore", str(desk.place.vm))
+            line = f"{line} --config /etc/forenotice/agent.toml | grep -F 'agent.toml is well-formed.'"
+        line = re.sub(r"/(usr|etc)/", rf"{system}/\1/", line).replace("/opt/forenotice", str(desk.place.vm))
         desk.type("", line)
-    assert shutil.which("notbefore", path=str(system / "usr" / "bin"))
+    assert shutil.which("forenotice", path=str(system / "usr" / "bin"))
     unit = re.fullmatch(r"systemctl enable --now (\S+)", start)
     assert unit is not None
-    exec_start = "ExecStart=/usr/bin/notbefore agent run --config /etc/notbefore/agent.toml\n"
+    exec_start = "ExecStart=/usr/bin/forenotice agent run --config /etc/forenotice/agent.toml\n"
     assert exec_start in (system / "etc" / "systemd" / "system" / f"{unit[1]}.service").read_text()

@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 from tests.acceptance.running import environment, run, serving, until
 
-from notbefore.emulator.scenarios import catalogue
+from forenotice.emulator.scenarios import catalogue
 
 ROOT = Path(__file__).parents[2]
 STORIES = {"quickstart-vm.md", "testing.md", "drivers.md"}
@@ -35,12 +35,12 @@ ID = re.compile(r"\b(ID|ROLLOUT)\b")
 NEWEST_EVENT = """
 with_id() {
     # Where a machine is slow, the event that the page speaks of may just be over.
-    notbefore $EVENTS --json | python -c 'import json, sys; [print(one["id"]) for one in json.load(sys.stdin)]' >> .ids
+    forenotice $EVENTS --json | python -c 'import json, sys; [print(one["id"]) for one in json.load(sys.stdin)]' >> .ids
     eval "${1//ID/$(tail -n 1 .ids)}"
 }
 with_rollout() {
     [ -e .rollout ] ||
-        notbefore rollout list --json | python -c 'import json, sys; print(json.load(sys.stdin)[0]["id"])' > .rollout
+        forenotice rollout list --json | python -c 'import json, sys; print(json.load(sys.stdin)[0]["id"])' > .rollout
     eval "${1//ROLLOUT/$(< .rollout)}"
 }
 """
@@ -64,7 +64,7 @@ class Place:
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Place]:
     with serving(tmp_path, "--demo", "--speed", "20") as started:
-        env = {**started.env, "NOTBEFORE_DATA": str(started.data), "NOTBEFORE_TOKEN": started.token}
+        env = {**started.env, "FORENOTICE_DATA": str(started.data), "FORENOTICE_TOKEN": started.token}
         yield Place(started.guests, started.operators, {**env, "EVENTS": "event list"})
 
 
@@ -72,7 +72,7 @@ def server(tmp_path: Path) -> Iterator[Place]:
 def emulator(tmp_path: Path) -> Iterator[Place]:
     env = environment(tmp_path)
     ready = tmp_path / "emulator.json"
-    with emulating("notbefore emulate", {**env, "NOTBEFORE_READY_FILE": str(ready)}, tmp_path, ready) as found:
+    with emulating("forenotice emulate", {**env, "FORENOTICE_READY_FILE": str(ready)}, tmp_path, ready) as found:
         guests, operators = (found[name].removeprefix("http://") for name in ("endpoint", "control"))
         yield Place(guests, operators, {**env, "EVENTS": "emulator events"})
 
@@ -107,7 +107,7 @@ def run_shell(text: str, server: Place, folder: Path) -> None:
     text = "\n".join([NEWEST_EVENT, *lines])
     text = text.replace("127.0.0.1:8254", server.guests).replace("127.0.0.1:8255", server.operators)
     text = text.replace("-s ", "-fs ").replace("curl -H", "curl -fsS -H")
-    env = {**server.env, "NOTBEFORE_CONTROL": f"http://{server.operators}"}
+    env = {**server.env, "FORENOTICE_CONTROL": f"http://{server.operators}"}
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", text],
         cwd=folder,
@@ -122,7 +122,7 @@ def run_shell(text: str, server: Place, folder: Path) -> None:
 
 def run_python(text: str, server: Place) -> None:
     """As inside a guest of the demo."""
-    env = {**server.env, "NOTBEFORE_ENDPOINT": f"http://{server.guests}"}
+    env = {**server.env, "FORENOTICE_ENDPOINT": f"http://{server.guests}"}
     done = run(sys.executable, "-W", "error", "-c", text, env=env, seconds=60)
     assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
     assert done.stderr == ""
@@ -148,27 +148,27 @@ def test_commands_that_set_something_up(command: str, tmp_path: Path, request: p
     places = {
         "169.254.169.254:80": "127.0.0.1:0",
         "127.0.0.1:8255": "127.0.0.1:0",
-        "/var/lib/notbefore": str(tmp_path / "data"),
-        "/etc/notbefore/proxy.secret": str(secret),
+        "/var/lib/forenotice": str(tmp_path / "data"),
+        "/etc/forenotice/proxy.secret": str(secret),
     }
     for written, here in places.items():
         command = command.replace(written, here)
-    if "postgresql://notbefore@db/notbefore" in command:
+    if "postgresql://forenotice@db/forenotice" in command:
         url = request.getfixturevalue("postgres_url")
-        command = command.replace("postgresql://notbefore@db/notbefore", url)
+        command = command.replace("postgresql://forenotice@db/forenotice", url)
         if "migrate" not in command:
-            assert run("notbefore", "migrate", "--database", url, env=env).returncode == 0
+            assert run("forenotice", "migrate", "--database", url, env=env).returncode == 0
     if command.startswith("pip install"):
-        extra = re.fullmatch(r"pip install 'notbefore\[(\w+)\]'", command)
+        extra = re.fullmatch(r"pip install 'forenotice\[(\w+)\]'", command)
         assert extra is not None
         assert extra[1] in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    elif command.startswith(("notbefore serve", "make serve")):
-        serves(command, {**env, "NOTBEFORE_METADATA": "127.0.0.1:0", "NOTBEFORE_CONTROL": "127.0.0.1:0"}, tmp_path)
-    elif command.startswith("notbefore emulate") and "--list" not in command and "--show" not in command:
+    elif command.startswith(("forenotice serve", "make serve")):
+        serves(command, {**env, "FORENOTICE_METADATA": "127.0.0.1:0", "FORENOTICE_CONTROL": "127.0.0.1:0"}, tmp_path)
+    elif command.startswith("forenotice emulate") and "--list" not in command and "--show" not in command:
         (tmp_path / "my-scenario.toml").write_text(catalogue.load("reboot").text.content)
         ready = tmp_path / "ready.json"
         emulates = re.sub(r"--port \d+", "--port 0", command)
-        with emulating(emulates, {**env, "NOTBEFORE_READY_FILE": str(ready)}, tmp_path, ready):
+        with emulating(emulates, {**env, "FORENOTICE_READY_FILE": str(ready)}, tmp_path, ready):
             pass
     else:
         done = run("bash", "-c", command, env=env)
@@ -202,7 +202,7 @@ def emulating(command: str, env: Mapping[str, str], folder: Path, ready: Path) -
     started = subprocess.Popen(
         shlex.split(command),
         cwd=folder,
-        env={"NOTBEFORE_EMULATOR_PORT": "0", **env},
+        env={"FORENOTICE_EMULATOR_PORT": "0", **env},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
     )

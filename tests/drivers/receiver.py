@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from notbefore import signing
-from notbefore.clock import SystemClock
+from forenotice import signing
+from forenotice.clock import SystemClock
 
 SECRET = "a secret of sixteen or more"
 

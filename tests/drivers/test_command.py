@@ -11,11 +11,11 @@ import msgspec
 import pytest
 from tests.acceptance.running import until
 
-from notbefore.core.driving import Finished, NotYet, Outcome, Task
-from notbefore.core.operations import Kind
-from notbefore.drivers import file
-from notbefore.drivers.command import CommandDriver
-from notbefore.settings.spans import Span
+from forenotice.core.driving import Finished, NotYet, Outcome, Task
+from forenotice.core.operations import Kind
+from forenotice.drivers import file
+from forenotice.drivers.command import CommandDriver
+from forenotice.settings.spans import Span
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 MOVE = Task(
@@ -59,23 +59,23 @@ def test_a_program_gets_the_facts_as_words() -> None:
 
 
 def test_and_as_variables_and_little_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NOTBEFORE_TOKEN", "secret")
+    monkeypatch.setenv("FORENOTICE_TOKEN", "secret")
     monkeypatch.setenv("SECRET", "secret")
     monkeypatch.setenv("PASSED", "too")
     found = dict(word.partition("=")[::2] for word in output(sh("env")).split(" / "))
-    ours = {name: value for name, value in found.items() if name.startswith("NOTBEFORE_")}
+    ours = {name: value for name, value in found.items() if name.startswith("FORENOTICE_")}
     assert ours == {
-        "NOTBEFORE_OPERATION": "o-1",
-        "NOTBEFORE_KIND": "live-migration",
-        "NOTBEFORE_HOST": "host-a",
-        "NOTBEFORE_ATTEMPT": "2",
-        "NOTBEFORE_VMS": "web-0",
-        "NOTBEFORE_TARGETS": "web-0=host-b",
-        "NOTBEFORE_EVENTS": "E-1",
-        "NOTBEFORE_VM": "web-0",
-        "NOTBEFORE_VM_ID": "1234",
-        "NOTBEFORE_TARGET": "host-b",
-        "NOTBEFORE_EVENT": "E-1",
+        "FORENOTICE_OPERATION": "o-1",
+        "FORENOTICE_KIND": "live-migration",
+        "FORENOTICE_HOST": "host-a",
+        "FORENOTICE_ATTEMPT": "2",
+        "FORENOTICE_VMS": "web-0",
+        "FORENOTICE_TARGETS": "web-0=host-b",
+        "FORENOTICE_EVENTS": "E-1",
+        "FORENOTICE_VM": "web-0",
+        "FORENOTICE_VM_ID": "1234",
+        "FORENOTICE_TARGET": "host-b",
+        "FORENOTICE_EVENT": "E-1",
     }
     assert found["PASSED"] == "too"
     # The shell adds some of its own.
@@ -84,7 +84,7 @@ def test_and_as_variables_and_little_else(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_once_for_all_vms_of_a_host() -> None:
     both = replace(MOVE, vms=("web-0", "db"))
-    text = "echo $NOTBEFORE_VMS: $NOTBEFORE_TARGETS, $NOTBEFORE_EVENTS; env | grep -c '^NOTBEFORE_VM='; true"
+    text = "echo $FORENOTICE_VMS: $FORENOTICE_TARGETS, $FORENOTICE_EVENTS; env | grep -c '^FORENOTICE_VM='; true"
     outcome = sh(text, both, each="host")
     assert isinstance(outcome, Finished)
     assert outcome.done == ("web-0", "db")

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from notbefore.core.operations import Kind
-from notbefore.core.timing import Retries
-from notbefore.drivers import file, opening
-from notbefore.drivers.command import CommandDriver
-from notbefore.drivers.simulated import SimulatedDriver
-from notbefore.drivers.webhook import WebhookDriver
+from forenotice.core.operations import Kind
+from forenotice.core.timing import Retries
+from forenotice.drivers import file, opening
+from forenotice.drivers.command import CommandDriver
+from forenotice.drivers.simulated import SimulatedDriver
+from forenotice.drivers.webhook import WebhookDriver
 
 COMMAND = """
 driver = "command"
@@ -104,8 +104,8 @@ WEBHOOK = 'driver = "webhook"\nurl = "https://127.0.0.1/"\nsecret_file = "FOLDER
         ('pause = "soon"' + COMMAND, "'soon' is not a duration: give one such as \"30s\""),
         ('time_limit = "0s"' + COMMAND, "time_limit is no time at all"),
         (
-            'pass = ["HOME", "NOTBEFORE_TOKEN"]' + COMMAND,
-            "pass: NOTBEFORE_TOKEN is the service's own",
+            'pass = ["HOME", "FORENOTICE_TOKEN"]' + COMMAND,
+            "pass: FORENOTICE_TOKEN is the service's own",
         ),
         (WEBHOOK.replace("https://127.0.0.1/", "hypervisors"), "that is not a URL"),
         (WEBHOOK, "secret_file: FOLDER/secret cannot be read: No such file or directory"),

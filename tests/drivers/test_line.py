@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 import structlog
 from tests.acceptance.running import until
 
-from notbefore.clock import SystemClock
-from notbefore.core.driving import Finished, NotYet, Outcome, Task
-from notbefore.core.operations import Kind
-from notbefore.drivers.line import Line
-from notbefore.drivers.terms import Terms
+from forenotice.clock import SystemClock
+from forenotice.core.driving import Finished, NotYet, Outcome, Task
+from forenotice.core.operations import Kind
+from forenotice.drivers.line import Line
+from forenotice.drivers.terms import Terms
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 

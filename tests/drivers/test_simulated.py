@@ -4,10 +4,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from notbefore.core.driving import Finished, NotYet, Task
-from notbefore.core.operations import Kind
-from notbefore.core.timing import Timing
-from notbefore.drivers.simulated import SimulatedDriver
+from forenotice.core.driving import Finished, NotYet, Task
+from forenotice.core.operations import Kind
+from forenotice.core.timing import Timing
+from forenotice.drivers.simulated import SimulatedDriver
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 

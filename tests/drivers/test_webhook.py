@@ -12,13 +12,13 @@ from tests.acceptance.running import until
 from tests.drivers import receiver
 from tests.drivers.receiver import SECRET, Asked, Said, receiving
 
-from notbefore.clock import SystemClock
-from notbefore.core.driving import Finished, NotYet, Outcome, Task
-from notbefore.core.operations import Kind
-from notbefore.drivers.letterbox import Letterbox
-from notbefore.drivers.webhook import Receiver as At
-from notbefore.drivers.webhook import WebhookDriver
-from notbefore.outgoing import Outgoing
+from forenotice.clock import SystemClock
+from forenotice.core.driving import Finished, NotYet, Outcome, Task
+from forenotice.core.operations import Kind
+from forenotice.drivers.letterbox import Letterbox
+from forenotice.drivers.webhook import Receiver as At
+from forenotice.drivers.webhook import WebhookDriver
+from forenotice.outgoing import Outgoing
 
 START = datetime(2026, 1, 5, 12, 30, tzinfo=UTC)
 TASK = Task(

@@ -8,9 +8,9 @@ from typing import Any
 
 from tests.acceptance.running import NEWEST, Said, ask
 
-from notbefore.emulator.control.listening import Control
-from notbefore.emulator.emulator import Emulator
-from notbefore.settings import Address
+from forenotice.emulator.control.listening import Control
+from forenotice.emulator.emulator import Emulator
+from forenotice.settings import Address
 
 ANY = Address(host="127.0.0.1", port=0)
 TARGET = f"/metadata/scheduledevents?api-version={NEWEST}"

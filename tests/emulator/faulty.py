@@ -7,14 +7,14 @@ from datetime import datetime, timedelta
 
 from tests.metadata.running import FLEET, UNLIMITED, Running
 
-from notbefore.clock import SystemClock
-from notbefore.core.timing import Timing
-from notbefore.emulator.connection import EmulatedConnection
-from notbefore.emulator.faults.active import Active, Faults
-from notbefore.emulator.requests import Requests
-from notbefore.metadata.options import Options
-from notbefore.metadata.server import MetadataServer
-from notbefore.settings import Address, Listener
+from forenotice.clock import SystemClock
+from forenotice.core.timing import Timing
+from forenotice.emulator.connection import EmulatedConnection
+from forenotice.emulator.faults.active import Active, Faults
+from forenotice.emulator.requests import Requests
+from forenotice.metadata.options import Options
+from forenotice.metadata.server import MetadataServer
+from forenotice.settings import Address, Listener
 
 SHORT = timedelta(milliseconds=50)
 FOR_WEB_0 = Listener(at=Address(host="127.0.0.1", port=0), vm="web-0")

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.client.both import QUICK
 
-from notbefore import Appeared, Client, EndpointError, Pace, RefusedError
+from forenotice import Appeared, Client, EndpointError, Pace, RefusedError
 
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 INTERVAL = 0.02

@@ -2,8 +2,8 @@
 
 from datetime import timedelta
 
-from notbefore.clock import SystemClock
-from notbefore.emulator.clock import EmulatedClock
+from forenotice.clock import SystemClock
+from forenotice.emulator.clock import EmulatedClock
 
 
 def test_a_virtual_clock_stands_until_it_is_moved() -> None:

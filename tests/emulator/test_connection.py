@@ -10,9 +10,9 @@ import pytest
 from tests.emulator.faulty import SHORT, Faulty, faulty
 from tests.metadata.running import APPROVAL, DEADLINE, EVENT_ID, PATH, Client, request
 
-from notbefore.core import errors
-from notbefore.metadata.options import Options
-from notbefore.settings import Address, Listener
+from forenotice.core import errors
+from forenotice.metadata.options import Options
+from forenotice.settings import Address, Listener
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ import pytest
 import requests
 from tests.acceptance.running import until
 
-from notbefore.core import errors
-from notbefore.core.operations import Event, Kind, Status
-from notbefore.emulator.announcing import Announcement
-from notbefore.emulator.emulator import Emulator
-from notbefore.emulator.scenarios import catalogue, reading
-from notbefore.settings import Address
+from forenotice.core import errors
+from forenotice.core.operations import Event, Kind, Status
+from forenotice.emulator.announcing import Announcement
+from forenotice.emulator.emulator import Emulator
+from forenotice.emulator.scenarios import catalogue, reading
+from forenotice.settings import Address
 
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 
@@ -269,7 +269,7 @@ def test_a_long_advance_lets_others_have_their_turn_and_can_be_ended() -> None:
 
 
 def test_an_advance_past_too_many_things_stops_and_says_where(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("notbefore.emulator.emulator.MOST_SLICES", 2)
+    monkeypatch.setattr("forenotice.emulator.emulator.MOST_SLICES", 2)
     with running() as emulator:
         emulator.play(reading.read(FOREVER, "forever.toml", name="forever"))
         with pytest.raises(errors.RefusedError, match="more than 200 things happen until then: it is"):

@@ -3,7 +3,7 @@
 import socket
 from time import monotonic
 
-from notbefore.emulator.emulator import Emulator
+from forenotice.emulator.emulator import Emulator
 
 
 def test_half_a_request_does_not_hold_up_the_end() -> None:

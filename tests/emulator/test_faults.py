@@ -10,8 +10,8 @@ import pytest
 from tests.emulator.faulty import SHORT, Faulty, faulty
 from tests.metadata.running import APPROVAL, EVENT, NOON, Reply, request, until
 
-from notbefore.core.operations import Status
-from notbefore.wire import dates
+from forenotice.core.operations import Status
+from forenotice.wire import dates
 
 TRUE = b'{"DocumentIncarnation":2,"Events":[{"EventId":"C7061BAC'
 LATER = replace(EVENT, status=Status.STARTED)

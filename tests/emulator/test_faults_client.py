@@ -9,10 +9,10 @@ from tests.client.both import QUICK, Make, make_async, make_sync
 from tests.emulator.faulty import SHORT, Faulty, faulty
 from tests.metadata.running import EVENT, EVENT_ID, NOON
 
-from notbefore.client import News
-from notbefore.client.errors import EndpointError
-from notbefore.core.operations import Status
-from notbefore.emulator.faults import table
+from forenotice.client import News
+from forenotice.client.errors import EndpointError
+from forenotice.core.operations import Status
+from forenotice.emulator.faults import table
 
 STARTED = replace(EVENT, status=Status.STARTED)
 HASTY = replace(QUICK, timeout=0.03, wait=0)

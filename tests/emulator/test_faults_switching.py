@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from tests.emulator.faulty import SHORT, MovingClock
 
-from notbefore.core import errors
-from notbefore.emulator.faults import table
-from notbefore.emulator.faults.active import NOTHING, Faults
-from notbefore.emulator.faults.table import Fault, On
+from forenotice.core import errors
+from forenotice.emulator.faults import table
+from forenotice.emulator.faults.active import NOTHING, Faults
+from forenotice.emulator.faults.table import Fault, On
 
 PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
 MINUTE = timedelta(minutes=1)

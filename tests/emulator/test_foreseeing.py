@@ -7,13 +7,13 @@ from http.client import HTTPConnection, IncompleteRead
 import pytest
 from tests.acceptance.running import NEWEST
 
-from notbefore.core import errors
-from notbefore.core.operations import Kind
-from notbefore.emulator.announcing import Announcement
-from notbefore.emulator.emulator import Emulator
-from notbefore.emulator.faults import table
-from notbefore.emulator.faults.table import Fault, Holds
-from notbefore.wire import versions
+from forenotice.core import errors
+from forenotice.core.operations import Kind
+from forenotice.emulator.announcing import Announcement
+from forenotice.emulator.emulator import Emulator
+from forenotice.emulator.faults import table
+from forenotice.emulator.faults.table import Fault, Holds
+from forenotice.wire import versions
 
 
 @pytest.fixture(scope="module")

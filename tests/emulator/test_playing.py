@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from notbefore.core.fleet import Listening
-from notbefore.core.operations import Event, Status
-from notbefore.core.timing import Timing
-from notbefore.emulator.playing import Player
-from notbefore.emulator.scenarios import reading
-from notbefore.emulator.stage import Stage
+from forenotice.core.fleet import Listening
+from forenotice.core.operations import Event, Status
+from forenotice.core.timing import Timing
+from forenotice.emulator.playing import Player
+from forenotice.emulator.scenarios import reading
+from forenotice.emulator.stage import Stage
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

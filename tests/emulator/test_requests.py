@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from time import monotonic
 
-from notbefore.emulator.requests import Requested, Requests
+from forenotice.emulator.requests import Requested, Requests
 
 DEADLINE = 10.0
 

@@ -6,15 +6,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from notbefore.core import errors
-from notbefore.core.approving import Approval
-from notbefore.core.documents import Document
-from notbefore.core.fleet import Listening
-from notbefore.core.operations import Event, Kind, Operation, Source, Status
-from notbefore.core.timing import Timing
-from notbefore.emulator.announcing import Announcement
-from notbefore.emulator.stage import KEY, REMEMBERED, Stage
-from notbefore.service.publishing import Members
+from forenotice.core import errors
+from forenotice.core.approving import Approval
+from forenotice.core.documents import Document
+from forenotice.core.fleet import Listening
+from forenotice.core.operations import Event, Kind, Operation, Source, Status
+from forenotice.core.timing import Timing
+from forenotice.emulator.announcing import Announcement
+from forenotice.emulator.stage import KEY, REMEMBERED, Stage
+from forenotice.service.publishing import Members
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
@@ -43,7 +43,7 @@ def announce(there: Stage, kind: Kind = Kind.RESTART, *names: str, at: datetime 
     return there.announce(Announcement(kind=kind, resources=names or ("web-0",), **said), at)  # type: ignore[arg-type]
 
 
-def approve(there: Stage, event: Event, at: datetime, vm: str = "web-0") -> errors.NotbeforeError | None:
+def approve(there: Stage, event: Event, at: datetime, vm: str = "web-0") -> errors.ForenoticeError | None:
     (answer,) = there.approve_as_guests([Approval(vm=vm, scope=KEY, event_ids=(event.id,))], at)
     return answer
 

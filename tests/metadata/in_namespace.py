@@ -6,8 +6,8 @@ import urllib.request
 
 from tests.metadata.running import APPROVAL, EVENT_ID, PATH, running
 
-from notbefore.metadata.options import Options
-from notbefore.settings import Address, Listener
+from forenotice.metadata.options import Options
+from forenotice.settings import Address, Listener
 
 ENDPOINT = "169.254.169.254"
 URL = f"http://{ENDPOINT}{PATH}"

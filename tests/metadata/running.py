@@ -14,18 +14,18 @@ from typing import TypeVar
 
 import uvloop
 
-from notbefore.clock import SystemClock
-from notbefore.core import errors
-from notbefore.core.approving import Approval
-from notbefore.core.documents import Document
-from notbefore.core.fleet import Listening, Policy, Scope, ScopeKind, Vm
-from notbefore.core.operations import HOST_MAINTENANCE, Event, EventType, Source, Status
-from notbefore.core.timing import Timing
-from notbefore.metadata.board import Board, Publications
-from notbefore.metadata.options import Limits, Options
-from notbefore.metadata.server import MetadataServer
-from notbefore.service.publishing import Members
-from notbefore.settings import Address, Listener
+from forenotice.clock import SystemClock
+from forenotice.core import errors
+from forenotice.core.approving import Approval
+from forenotice.core.documents import Document
+from forenotice.core.fleet import Listening, Policy, Scope, ScopeKind, Vm
+from forenotice.core.operations import HOST_MAINTENANCE, Event, EventType, Source, Status
+from forenotice.core.timing import Timing
+from forenotice.metadata.board import Board, Publications
+from forenotice.metadata.options import Limits, Options
+from forenotice.metadata.server import MetadataServer
+from forenotice.service.publishing import Members
+from forenotice.settings import Address, Listener
 
 T = TypeVar("T")
 
@@ -89,7 +89,7 @@ class RecordingGuests:
     approvals: list[Approval] = field(default_factory=list)
     batches: list[int] = field(default_factory=list)
     heards: list[Mapping[str, datetime]] = field(default_factory=list)
-    outcome: Callable[[Approval], errors.NotbeforeError | None] = lambda _: None
+    outcome: Callable[[Approval], errors.ForenoticeError | None] = lambda _: None
     gate: threading.Event = field(default_factory=threading.Event)
     """The store answers while it is set."""
     entered: int = 0
@@ -98,7 +98,7 @@ class RecordingGuests:
     def __post_init__(self) -> None:
         self.gate.set()
 
-    def approve(self, approvals: Sequence[Approval]) -> list[errors.NotbeforeError | None]:
+    def approve(self, approvals: Sequence[Approval]) -> list[errors.ForenoticeError | None]:
         self._work()
         self.approvals += approvals
         self.batches.append(len(approvals))

@@ -20,10 +20,10 @@ from tests.metadata.running import (
     until,
 )
 
-from notbefore.core import errors
-from notbefore.core.approving import Approval
-from notbefore.metadata.options import Limits, Options
-from notbefore.service.publishing import Members
+from forenotice.core import errors
+from forenotice.core.approving import Approval
+from forenotice.metadata.options import Limits, Options
+from forenotice.service.publishing import Members
 
 OTHER = "F020BA2E-3BC0-4C40-A10B-86575A9EABD5"
 

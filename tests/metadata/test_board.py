@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from tests.metadata.running import DB, DB_VM, EVENT, FLEET, WEB, WEB_VMS
 
-from notbefore.core.documents import Document
-from notbefore.core.fleet import Facts, Scope, ScopeKind, Vm
-from notbefore.metadata.board import Board
-from notbefore.service.publishing import Members
+from forenotice.core.documents import Document
+from forenotice.core.fleet import Facts, Scope, ScopeKind, Vm
+from forenotice.metadata.board import Board
+from forenotice.service.publishing import Members
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 import requests
 from tests.metadata.running import APPROVAL, EVENT_ID, PATH, Running, running
 
-from notbefore.metadata.options import Options
+from forenotice.metadata.options import Options
 
 ROOT = Path(__file__).parents[2]
 LENGTH = f"Content-Length: {len(APPROVAL)}".encode()

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 import pytest
 from tests.metadata.running import APPROVAL, DB_ADDRESS, EVENT_ID, PATH, Running, request, running, until
 
-from notbefore.metadata.options import Options
-from notbefore.wire import dates, versions
+from forenotice.metadata.options import Options
+from forenotice.wire import dates, versions
 
 STRANGER = "127.9.9.9"
 BODY = (

@@ -22,7 +22,7 @@ from tests.metadata.running import (
     until,
 )
 
-from notbefore.metadata.options import Limits, Options
+from forenotice.metadata.options import Limits, Options
 
 POST = request(method="POST", body=APPROVAL)
 CHUNKED = request(method="POST", headers=("Metadata: true", "Transfer-Encoding: chunked"))

@@ -27,10 +27,10 @@ from tests.metadata.running import (
     until,
 )
 
-from notbefore.metadata import identity
-from notbefore.metadata.options import Options, Proxy
-from notbefore.service.publishing import Members
-from notbefore.settings import Address, Listener, ProxyStyle
+from forenotice.metadata import identity
+from forenotice.metadata.options import Options, Proxy
+from forenotice.service.publishing import Members
+from forenotice.settings import Address, Listener, ProxyStyle
 
 SECRET = b"a shared secret"
 PROXY_ADDRESS = "127.5.0.1"
@@ -46,14 +46,14 @@ def sign(message: str) -> str:
     return hmac.new(SECRET, message.encode(), hashlib.sha256).hexdigest()
 
 
-def notbefore_headers(name: str = "db", skew: float = 0, signature: str | None = None) -> tuple[str, ...]:
+def forenotice_headers(name: str = "db", skew: float = 0, signature: str | None = None) -> tuple[str, ...]:
     at = int(datetime.now(UTC).timestamp() + skew)
     proof = signature or sign(f"{name}\n{at}")
     return (
         "Metadata: true",
-        f"X-Notbefore-VM: {name}",
-        f"X-Notbefore-Time: {at}",
-        f"X-Notbefore-Signature: {proof}",
+        f"X-Forenotice-VM: {name}",
+        f"X-Forenotice-Time: {at}",
+        f"X-Forenotice-Signature: {proof}",
     )
 
 
@@ -69,7 +69,7 @@ def openstack_headers(vm_id: str = DB_VM.vm_id, signature: str | None = None) ->
 
 def timed(at: str) -> tuple[str, ...]:
     proof = sign(f"db\n{at}")
-    return ("Metadata: true", "X-Notbefore-VM: db", f"X-Notbefore-Time: {at}", f"X-Notbefore-Signature: {proof}")
+    return ("Metadata: true", "X-Forenotice-VM: db", f"X-Forenotice-Time: {at}", f"X-Forenotice-Signature: {proof}")
 
 
 def name_of(server: Running, source: str = PROXY_ADDRESS, headers: tuple[str, ...] = ("Metadata: true",)) -> str:
@@ -95,10 +95,10 @@ def test_by_listener_before_all_else(tmp_path: Path) -> None:
         Listener(at=tmp_path / "any.sock"),
         Listener(at=tmp_path / "nobody.sock", vm="nobody"),
     )
-    with running(options=proxy(ProxyStyle.NOTBEFORE), listeners=listeners) as server:
+    with running(options=proxy(ProxyStyle.FORENOTICE), listeners=listeners) as server:
         assert name_of(server, "127.1.0.22") == "db"
-        assert name_of(server, PROXY_ADDRESS, notbefore_headers("web-0")) == "db"
-        assert name_of(server, PROXY_ADDRESS, notbefore_headers("web-0", signature="0" * 64)) == "db"
+        assert name_of(server, PROXY_ADDRESS, forenotice_headers("web-0")) == "db"
+        assert name_of(server, PROXY_ADDRESS, forenotice_headers("web-0", signature="0" * 64)) == "db"
         names = []
         for path in ("web.sock", "any.sock", "nobody.sock"):
             with server.connect_unix(tmp_path / path) as client:
@@ -109,12 +109,12 @@ def test_by_listener_before_all_else(tmp_path: Path) -> None:
 
 
 def test_by_a_signed_name() -> None:
-    with running(options=proxy(ProxyStyle.NOTBEFORE)) as server:
-        assert name_of(server, headers=notbefore_headers()) == "db"
-        assert name_of(server, headers=notbefore_headers(skew=-50)) == "db"
-        assert name_of(server, headers=notbefore_headers(skew=50)) == "db"
-        assert name_of(server, headers=(*notbefore_headers(), "X-Forwarded-For: 10.0.0.4")) == "db"
-        assert name_of(server, headers=notbefore_headers("nobody")) == "404"
+    with running(options=proxy(ProxyStyle.FORENOTICE)) as server:
+        assert name_of(server, headers=forenotice_headers()) == "db"
+        assert name_of(server, headers=forenotice_headers(skew=-50)) == "db"
+        assert name_of(server, headers=forenotice_headers(skew=50)) == "db"
+        assert name_of(server, headers=(*forenotice_headers(), "X-Forwarded-For: 10.0.0.4")) == "db"
+        assert name_of(server, headers=forenotice_headers("nobody")) == "404"
 
 
 def test_by_a_signed_vm_id() -> None:
@@ -128,25 +128,25 @@ def test_by_a_signed_vm_id() -> None:
 @pytest.mark.parametrize(
     "made",
     [
-        lambda: notbefore_headers(skew=-62),
-        lambda: notbefore_headers(skew=65),
-        lambda: notbefore_headers(signature="0" * 64),
-        lambda: notbefore_headers(signature="\u00e9"),
-        lambda: notbefore_headers()[:-1],
-        lambda: ("Metadata: true", "X-Notbefore-VM: db"),
-        lambda: ("Metadata: true", "X-Notbefore-Signature: x"),
+        lambda: forenotice_headers(skew=-62),
+        lambda: forenotice_headers(skew=65),
+        lambda: forenotice_headers(signature="0" * 64),
+        lambda: forenotice_headers(signature="\u00e9"),
+        lambda: forenotice_headers()[:-1],
+        lambda: ("Metadata: true", "X-Forenotice-VM: db"),
+        lambda: ("Metadata: true", "X-Forenotice-Signature: x"),
         lambda: timed("x"),
         lambda: timed(""),
         lambda: timed("9" * 400),
         lambda: timed("9" * 5000),
         lambda: ("Metadata: true", "X-Forwarded-For: 10.0.0.4"),
-        lambda: (*notbefore_headers("web-0"), "X-Notbefore-VM: db"),
+        lambda: (*forenotice_headers("web-0"), "X-Forenotice-VM: db"),
         openstack_headers,
     ],
 )
 def test_a_failed_proof_is_refused_and_not_passed_on(made: Callable[[], tuple[str, ...]]) -> None:
     headers = made()
-    with running(options=proxy(ProxyStyle.NOTBEFORE)) as server:
+    with running(options=proxy(ProxyStyle.FORENOTICE)) as server:
         assert name_of(server, headers=headers) == "403"
         assert server.ask(PATH, method="POST", body=APPROVAL, source=PROXY_ADDRESS, headers=headers).status == 403
         assert server.guests.approvals == []
@@ -166,15 +166,15 @@ def test_a_failed_proof_of_the_other_style_too(headers: tuple[str, ...]) -> None
 
 
 def test_only_a_trusted_address_can_speak_for_others() -> None:
-    with running(options=proxy(ProxyStyle.NOTBEFORE)) as server:
-        assert name_of(server, "127.1.0.21", notbefore_headers()) == "web-0"
-        assert name_of(server, "127.6.0.1", notbefore_headers()) == "web-1"
-        forwarded = (*notbefore_headers(), "X-Forwarded-For: 10.0.0.4")
+    with running(options=proxy(ProxyStyle.FORENOTICE)) as server:
+        assert name_of(server, "127.1.0.21", forenotice_headers()) == "web-0"
+        assert name_of(server, "127.6.0.1", forenotice_headers()) == "web-1"
+        forwarded = (*forenotice_headers(), "X-Forwarded-For: 10.0.0.4")
         assert server.ask(source="127.1.0.21", headers=forwarded).status == 400
 
 
 def test_a_trusted_address_without_proof_is_a_caller_like_any_other() -> None:
-    with running(options=proxy(ProxyStyle.NOTBEFORE)) as server:
+    with running(options=proxy(ProxyStyle.FORENOTICE)) as server:
         assert name_of(server) == "web-1"
 
 
@@ -184,26 +184,26 @@ def said(server: Running, *headers: str) -> str:
 
 
 def test_a_trusted_proxy_is_told_what_its_proof_lacks() -> None:
-    options = replace(proxy(ProxyStyle.NOTBEFORE), default_vm=None)
+    options = replace(proxy(ProxyStyle.FORENOTICE), default_vm=None)
     with running(options=options) as server:
         lacking = "403 Forbidden. The proxy's proof of the VM lacks"
-        assert said(server, "X-Notbefore-VM: db") == f"{lacking} X-Notbefore-Time, X-Notbefore-Signature"
-        everything = "X-Notbefore-VM, X-Notbefore-Time, X-Notbefore-Signature"
+        assert said(server, "X-Forenotice-VM: db") == f"{lacking} X-Forenotice-Time, X-Forenotice-Signature"
+        everything = "X-Forenotice-VM, X-Forenotice-Time, X-Forenotice-Signature"
         assert said(server, "X-Forwarded-For: 10.0.0.4") == f"{lacking} {everything}"
         assert said(server) == (
             "404 Not found. No VM is known at the address of this request:"
             f" a proxy must prove for which it asks, by {everything}"
         )
-        assert said(server, *notbefore_headers(signature="0" * 64)[1:]).endswith("is stale or wrong")
-        assert said(server, *notbefore_headers("nobody")[1:]) == "404 Not found. There is no such VM"
+        assert said(server, *forenotice_headers(signature="0" * 64)[1:]).endswith("is stale or wrong")
+        assert said(server, *forenotice_headers("nobody")[1:]) == "404 Not found. There is no such VM"
     with running(options=replace(proxy(ProxyStyle.OPENSTACK), default_vm=None)) as server:
         assert said(server, f"X-Instance-ID: {DB_VM.vm_id}") == f"{lacking} X-Instance-ID-Signature"
 
 
 def test_what_is_remembered_of_others_does_not_hold_for_a_proxy() -> None:
     """The same bytes mean another VM on a proxy's connection, and nothing on anybody else's."""
-    with running(options=proxy(ProxyStyle.NOTBEFORE)) as server:
-        headers = (*notbefore_headers(), "Connection: close")
+    with running(options=proxy(ProxyStyle.FORENOTICE)) as server:
+        headers = (*forenotice_headers(), "Connection: close")
         for source, tag in (("127.1.0.21", '"2-webtag"'), (PROXY_ADDRESS, '"1-dbtag"')) * 2:
             with server.connect(source) as client:
                 client.send(request(headers=headers))

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from tests.metadata.running import DB, DB_ADDRESS, DB_VM, Running, request
 
-from notbefore.core.fleet import Facts
-from notbefore.service.publishing import Members
-from notbefore.wire import versions
+from forenotice.core.fleet import Facts
+from forenotice.service.publishing import Members
+from forenotice.wire import versions
 
 INSTANCE = "/metadata/instance?api-version=2021-02-01"
 NAME = "/metadata/instance/compute/name?api-version=2021-02-01&format=text"

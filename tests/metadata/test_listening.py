@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from tests.metadata.running import DB, DB_ADDRESS, DB_VM, EVENT, WEB, WEB_VMS, Running, auto, request, running, until
 
-from notbefore.core import errors
-from notbefore.core.timing import Timing
-from notbefore.metadata.options import Limits, Options
-from notbefore.service.publishing import Members
+from forenotice.core import errors
+from forenotice.core.timing import Timing
+from forenotice.metadata.options import Limits, Options
+from forenotice.service.publishing import Members
 
 LONG_AGO = datetime.now(UTC) - timedelta(hours=25)
 JUST_NOW = datetime.now(UTC) - timedelta(hours=1)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from tests.metadata.running import APPROVAL, PATH, WEB, WEB_VMS, Running, auto, request, running
 
-from notbefore.service.publishing import Members
+from forenotice.service.publishing import Members
 
 
 def is_recent(server: Running, vm: str) -> bool:

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from tests.metadata.running import ANYWHERE, APPROVAL, DB, EVENT, Client, Running, passed, request, running, until
 
-from notbefore.core import errors
-from notbefore.metadata.options import Limits, Options, Proxy
-from notbefore.settings import Address, Listener, ProxyStyle
+from forenotice.core import errors
+from forenotice.metadata.options import Limits, Options, Proxy
+from forenotice.settings import Address, Listener, ProxyStyle
 
 CLOSING = request(headers=("Metadata: true", "Connection: close"))
 
@@ -184,7 +184,7 @@ def test_connections_that_come_together_are_counted_too() -> None:
 
 
 def test_proxies_and_shared_sockets_hold_as_many_connections_as_there_are(tmp_path: Path) -> None:
-    proxy = Proxy(trusted=(ipaddress.ip_network("127.5.0.0/24"),), style=ProxyStyle.NOTBEFORE, secret=b"secret")
+    proxy = Proxy(trusted=(ipaddress.ip_network("127.5.0.0/24"),), style=ProxyStyle.FORENOTICE, secret=b"secret")
     listeners = (ANYWHERE, Listener(at=tmp_path / "any.sock"), Listener(at=tmp_path / "db.sock", vm="db"))
     options = Options(rate=None, limits=Limits(connections_each=1), proxy=proxy, default_vm="db")
     with running(options=options, listeners=listeners) as server, ExitStack() as stack:

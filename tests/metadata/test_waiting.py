@@ -21,8 +21,8 @@ from tests.metadata.running import (
     until,
 )
 
-from notbefore.metadata.options import Options
-from notbefore.service.publishing import Members
+from forenotice.metadata.options import Options
+from forenotice.service.publishing import Members
 
 TAG = '"2-webtag"'
 

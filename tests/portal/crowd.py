@@ -1,11 +1,11 @@
 """A fleet of many groups, for pages with much on them."""
 
-from notbefore.core.fleet import Listening, Policy, ScopeKind
-from notbefore.core.membership import VmSpec
-from notbefore.core.operations import Kind
-from notbefore.core.reconciling import FleetSpec, GroupSpec, HostSpec
-from notbefore.service import calls, fleet, maintenance
-from notbefore.service.context import Service
+from forenotice.core.fleet import Listening, Policy, ScopeKind
+from forenotice.core.membership import VmSpec
+from forenotice.core.operations import Kind
+from forenotice.core.reconciling import FleetSpec, GroupSpec, HostSpec
+from forenotice.service import calls, fleet, maintenance
+from forenotice.service.context import Service
 
 HEARD = Policy(listening=Listening.ALWAYS, max_user_operations=100)
 HOSTS = 10

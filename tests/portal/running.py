@@ -13,18 +13,18 @@ from urllib.parse import urlencode
 
 from tests.control.running import DEADLINE, serving
 
-from notbefore.cli.offline import Nobody
-from notbefore.clock import Clock, SystemClock
-from notbefore.control import app as api
-from notbefore.control.metrics import Metrics
-from notbefore.control.server import ControlServer
-from notbefore.control.tail import HEARTBEAT_SECONDS, Tail
-from notbefore.core.timing import Timing
-from notbefore.portal import app
-from notbefore.portal.once import Once
-from notbefore.service import calls, demo, tokens
-from notbefore.service.context import Service
-from notbefore.store.opening import open_store
+from forenotice.cli.offline import Nobody
+from forenotice.clock import Clock, SystemClock
+from forenotice.control import app as api
+from forenotice.control.metrics import Metrics
+from forenotice.control.server import ControlServer
+from forenotice.control.tail import HEARTBEAT_SECONDS, Tail
+from forenotice.core.timing import Timing
+from forenotice.portal import app
+from forenotice.portal.once import Once
+from forenotice.service import calls, demo, tokens
+from forenotice.service.context import Service
+from forenotice.store.opening import open_store
 
 HIDDEN = re.compile(r'name="form_token" value="([^"]*)"')
 KEY = re.compile(r'name="form_key" value="([^"]*)"')
@@ -148,7 +148,7 @@ def running(
     tls: SSLContext | None = None,
 ) -> Iterator[Portal]:
     """Nothing happens by itself: no ticker runs."""
-    store = open_store(f"sqlite:///{directory / 'notbefore.db'}", migrate=True)
+    store = open_store(f"sqlite:///{directory / 'forenotice.db'}", migrate=True)
     service = Service(
         store=store, clock=clock or SystemClock(), timing=timing or Timing(), publisher=Nobody(), telemetry=None
     )

@@ -10,16 +10,16 @@ from urllib.parse import urlencode
 import pytest
 from tests.portal.running import HIDDEN, KEY, Answer, Portal, Visitor, running
 
-from notbefore.core.fleet import Listening
-from notbefore.core.membership import VmSpec
-from notbefore.core.operations import TRAITS, Kind
-from notbefore.core.roles import TENANTS_KINDS, Need
-from notbefore.core.timing import Timing
-from notbefore.portal import deeds
-from notbefore.portal.outlook import MOST_EVENTS, MOST_OPERATIONS
-from notbefore.portal.pages import acting
-from notbefore.service import fleet, queries
-from notbefore.service.calls import SYSTEM
+from forenotice.core.fleet import Listening
+from forenotice.core.membership import VmSpec
+from forenotice.core.operations import TRAITS, Kind
+from forenotice.core.roles import TENANTS_KINDS, Need
+from forenotice.core.timing import Timing
+from forenotice.portal import deeds
+from forenotice.portal.outlook import MOST_EVENTS, MOST_OPERATIONS
+from forenotice.portal.pages import acting
+from forenotice.service import fleet, queries
+from forenotice.service.calls import SYSTEM
 
 EXACTLY = re.compile(r'(?s)<pre tabindex="0" aria-label="The event as JSON">(.*?)</pre>')
 OFFERED = re.compile(r'type="radio" id="kind-[a-z-]+" name="kind" value="([a-z-]+)"')

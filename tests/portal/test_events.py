@@ -10,18 +10,18 @@ import pytest
 from tests.portal.running import Answer, Portal, Visitor, running
 from tests.service.rig import ManualClock
 
-from notbefore.core.approving import Approval
-from notbefore.core.driving import Finished
-from notbefore.core.operations import Kind
-from notbefore.core.roles import Role, access
-from notbefore.core.timing import Retries, Timing
-from notbefore.portal import rendering
-from notbefore.portal.lifeline import Moments
-from notbefore.portal.pages import events
-from notbefore.service import calls, lives, maintenance, queries
-from notbefore.service.calls import Call, View
-from notbefore.service.guests import Guests
-from notbefore.service.ticking import Report, tick
+from forenotice.core.approving import Approval
+from forenotice.core.driving import Finished
+from forenotice.core.operations import Kind
+from forenotice.core.roles import Role, access
+from forenotice.core.timing import Retries, Timing
+from forenotice.portal import rendering
+from forenotice.portal.lifeline import Moments
+from forenotice.portal.pages import events
+from forenotice.service import calls, lives, maintenance, queries
+from forenotice.service.calls import Call, View
+from forenotice.service.guests import Guests
+from forenotice.service.ticking import Report, tick
 
 TENANT = Call(actor="tenant:shop", token_id="shop", access=access(Role.TENANT, "group:web"))
 

@@ -6,8 +6,8 @@ import pytest
 from tests.portal.running import Portal, running
 from tests.service.rig import OPERATOR
 
-from notbefore.core.operations import Kind
-from notbefore.service import fleet, grid, maintenance
+from forenotice.core.operations import Kind
+from forenotice.service import fleet, grid, maintenance
 
 
 def test_hosts_by_update_domain_with_the_states_of_their_vms(portal: Portal) -> None:

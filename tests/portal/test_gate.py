@@ -8,11 +8,11 @@ import pytest
 from tests.control.running import DEADLINE
 from tests.portal.running import Portal, Visitor
 
-from notbefore.control import guarding
-from notbefore.core.draft import World
-from notbefore.portal import forms
-from notbefore.portal.app import DECLARED, PLACES
-from notbefore.service.context import Session
+from forenotice.control import guarding
+from forenotice.core.draft import World
+from forenotice.portal import forms
+from forenotice.portal.app import DECLARED, PLACES
+from forenotice.service.context import Session
 
 
 def test_nobody_sees_a_page_without_signing_in(unchanged: Portal) -> None:

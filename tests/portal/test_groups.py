@@ -9,12 +9,12 @@ import pytest
 from tests.portal.running import Portal, running
 from tests.service.rig import OPERATOR
 
-from notbefore.core.fleet import ScopeKind
-from notbefore.core.membership import VmSpec
-from notbefore.core.operations import Kind
-from notbefore.portal import subjects
-from notbefore.service import concerning, fleet, maintenance, queries
-from notbefore.service.guests import Guests
+from forenotice.core.fleet import ScopeKind
+from forenotice.core.membership import VmSpec
+from forenotice.core.operations import Kind
+from forenotice.portal import subjects
+from forenotice.service import concerning, fleet, maintenance, queries
+from forenotice.service.guests import Guests
 
 POLICY = {
     "listening": "auto",
@@ -138,7 +138,7 @@ def test_when_it_was_last_heard_goes_with_what_its_vms_say(tmp_path: Path) -> No
 
 def test_an_empty_group_says_what_to_do_next(portal: Portal) -> None:
     fleet.add_group(portal.service, OPERATOR, name="new", kind=ScopeKind.AVAILABILITY_SET, policy={})
-    assert "It has no VM yet. Add one: notbefore vm add NAME --host HOST --group new" in (
+    assert "It has no VM yet. Add one: forenotice vm add NAME --host HOST --group new" in (
         portal.visitor().get("/groups/new").text
     )
 

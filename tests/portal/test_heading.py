@@ -10,7 +10,7 @@ from tests.control.running import DEADLINE
 from tests.emulator.driven import driven
 from tests.portal.running import Portal, Visitor, running
 
-from notbefore.control import tls
+from forenotice.control import tls
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "

@@ -12,12 +12,12 @@ import pytest
 from tests.portal.running import Answer, Portal, Visitor, running
 from tests.service.rig import START, ManualClock
 
-from notbefore.core.operations import Kind
-from notbefore.core.roles import Role, access
-from notbefore.portal.pages import history as page
-from notbefore.service import calls, fleet, history, maintenance, sessions, tokens
-from notbefore.service.calls import Call
-from notbefore.store.contract import Reader
+from forenotice.core.operations import Kind
+from forenotice.core.roles import Role, access
+from forenotice.portal.pages import history as page
+from forenotice.service import calls, fleet, history, maintenance, sessions, tokens
+from forenotice.service.calls import Call
+from forenotice.store.contract import Reader
 
 CARLA = Call(actor="operator:carla", token_id="c", origin="192.0.2.7", reason="<b>disk</b> swap")
 SHOP = Call(actor="tenant:shop", token_id="s", reason="ours", access=access(Role.TENANT, "group:web"))

@@ -6,8 +6,8 @@ import pytest
 from tests.portal.running import Portal
 from tests.service.rig import OPERATOR
 
-from notbefore.core.operations import Kind
-from notbefore.service import concerning, history, maintenance, queries
+from forenotice.core.operations import Kind
+from forenotice.service import concerning, history, maintenance, queries
 
 DEEDS = {"host-update", "host-reboot", "live-migration", "degraded-hardware", "hardware-failure"}
 

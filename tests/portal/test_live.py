@@ -12,11 +12,11 @@ import pytest
 from tests.control.running import DEADLINE
 from tests.portal.running import Portal, Visitor, running
 
-from notbefore.core.draft import World
-from notbefore.core.operations import Kind
-from notbefore.portal import live
-from notbefore.service import calls, maintenance, sessions
-from notbefore.service.context import Session
+from forenotice.core.draft import World
+from forenotice.core.operations import Kind
+from forenotice.portal import live
+from forenotice.service import calls, maintenance, sessions
+from forenotice.service.context import Session
 
 BEGIN = b"retry: 3000\n\n"
 CHANGED = b"data: changed"

@@ -6,8 +6,8 @@ import pytest
 from tests.portal.running import Portal
 from tests.portal.test_live import CHANGED, following, position, restart
 
-from notbefore.core.journal import OF_TOKENS
-from notbefore.core.roles import Role
+from forenotice.core.journal import OF_TOKENS
+from forenotice.core.roles import Role
 
 
 @pytest.mark.parametrize("role", [role for role in Role if role not in (Role.ADMIN, Role.TENANT)])

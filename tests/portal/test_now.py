@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from tests.portal.running import Portal, running
 
-from notbefore.core.operations import Kind
-from notbefore.service import calls, fleet, maintenance
-from notbefore.service.calls import Call
+from forenotice.core.operations import Kind
+from forenotice.service import calls, fleet, maintenance
+from forenotice.service.calls import Call
 
 
 def restart(portal: Portal, *names: str, call: Call = calls.SYSTEM) -> list[str]:
@@ -80,7 +80,7 @@ def test_an_empty_fleet_says_what_to_do_first(tmp_path: Path) -> None:
         visitor = portal.visitor()
         for path in ("/", "/act", "/fleet"):
             page = visitor.get(path).text
-            assert page.count("notbefore fleet apply FILE") == 1, path
+            assert page.count("forenotice fleet apply FILE") == 1, path
             assert "Restart a VM to see" not in page
 
 

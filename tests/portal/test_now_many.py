@@ -10,10 +10,10 @@ from tests.portal import crowd
 from tests.portal.running import Answer, Portal, Visitor, running
 from tests.service.rig import ManualClock
 
-from notbefore.core.operations import Kind
-from notbefore.portal.picture import MOST_LANES
-from notbefore.service import calls, maintenance
-from notbefore.service.overview import PAGE
+from forenotice.core.operations import Kind
+from forenotice.portal.picture import MOST_LANES
+from forenotice.service import calls, maintenance
+from forenotice.service.overview import PAGE
 
 GROUPS = 30
 ENDED = "g-00"

@@ -2,29 +2,29 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-from notbefore.portal.once import Once
+from forenotice.portal.once import Once
 
 
 def test_the_first_who_comes_with_it_gets_the_token() -> None:
-    once = Once("nb_x")
-    assert [once.take(once.secret), once.take(once.secret)] == ["nb_x", None]
+    once = Once("fn_x")
+    assert [once.take(once.secret), once.take(once.secret)] == ["fn_x", None]
 
 
 def test_a_wrong_one_gets_nothing_and_spoils_nothing() -> None:
-    once = Once("nb_x")
-    for wrong in ("", once.secret[:-1], once.secret + "x", Once("nb_x").secret, "ü"):
+    once = Once("fn_x")
+    for wrong in ("", once.secret[:-1], once.secret + "x", Once("fn_x").secret, "ü"):
         assert once.take(wrong) is None
-    assert once.take(once.secret) == "nb_x"
+    assert once.take(once.secret) == "fn_x"
 
 
 def test_of_many_at_once_one_gets_it() -> None:
-    once = Once("nb_x")
+    once = Once("fn_x")
     with ThreadPoolExecutor(16) as threads:
         taken = list(threads.map(once.take, [once.secret] * 200))
-    assert sorted(taken, key=str) == [None] * 199 + ["nb_x"]
+    assert sorted(taken, key=str) == [None] * 199 + ["fn_x"]
 
 
 def test_the_token_is_not_told_by_accident() -> None:
-    once = Once("nb_x")
-    assert "nb_x" not in repr(once)
+    once = Once("fn_x")
+    assert "fn_x" not in repr(once)
     assert len(once.secret) >= 43

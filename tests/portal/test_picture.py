@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notbefore.portal import picture
-from notbefore.portal.picture import Bar, draw
+from forenotice.portal import picture
+from forenotice.portal.picture import Bar, draw
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

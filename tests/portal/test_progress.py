@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from notbefore.portal import progress
+from forenotice.portal import progress
 
 
 def counts(**known: int) -> dict[str, int]:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from notbefore.portal import picture, rendering
+from forenotice.portal import picture, rendering
 
 NOW = datetime(2026, 1, 31, 12, 0, 0, 999_000, tzinfo=UTC)
 EVENT = "C7061BAC-AFDC-4513-B24B-AA5F13A16123"

@@ -8,7 +8,7 @@ import pytest
 from tests.control.test_roles import ADMINS, EVERYBODY, MANAGERS, OPERATORS, OVERSEERS, ROLES
 from tests.portal.running import Portal, Visitor, running
 
-from notbefore.portal.app import DECLARED
+from forenotice.portal.app import DECLARED
 
 EXPECTED = {
     "GET /": EVERYBODY,
@@ -74,7 +74,7 @@ def test_every_page_is_named_here() -> None:
 
 def test_every_page_has_a_module_of_its_own_noun() -> None:
     """A page that is written but not declared would answer nobody."""
-    pages = Path(__file__).parents[2] / "src/notbefore/portal/pages"
+    pages = Path(__file__).parents[2] / "src/forenotice/portal/pages"
     declared = sum(len(re.findall(r"^@pages\.(?:get|post)\(", path.read_text(), re.M)) for path in pages.glob("*.py"))
     assert declared == len(DECLARED)
 

@@ -13,11 +13,11 @@ import pytest
 from tests.portal.running import Portal, Visitor, running
 from tests.service.rolling import request
 
-from notbefore.control import turns
-from notbefore.core.operations import Kind
-from notbefore.portal.pages import rollouts as watching
-from notbefore.service import fleet, fleetfile, maintenance, queries, rollouts, ticking
-from notbefore.service.calls import SYSTEM, Call
+from forenotice.control import turns
+from forenotice.core.operations import Kind
+from forenotice.portal.pages import rollouts as watching
+from forenotice.service import fleet, fleetfile, maintenance, queries, rollouts, ticking
+from forenotice.service.calls import SYSTEM, Call
 
 NEW = {"kind": "update", "hosts": "host-*"}
 OPERATOR = Call(actor="operator:admin")

@@ -3,7 +3,7 @@
 import pytest
 from tests.portal.running import Portal, Visitor
 
-from notbefore.service import calls, tokens
+from forenotice.service import calls, tokens
 
 
 def test_a_token_signs_in(portal: Portal) -> None:
@@ -21,7 +21,7 @@ def test_a_token_signs_in(portal: Portal) -> None:
 
 def test_a_wrong_token_is_refused(portal: Portal) -> None:
     visitor = Visitor(portal.port)
-    said = visitor.send("/sign-in", {"token": "nb_wrong"})
+    said = visitor.send("/sign-in", {"token": "fn_wrong"})
     assert said.status == 401
     assert "not a valid token" in said.text
     assert visitor.cookies == {}

@@ -9,16 +9,16 @@ import pytest
 from tests.delivery.receiving import receiving
 from tests.portal.running import Portal
 
-from notbefore.core.subscriptions import State
-from notbefore.outgoing import Outgoing
-from notbefore.service import history, subscriptions
-from notbefore.service.calls import SYSTEM
-from notbefore.store.subscriptions import Delivery
+from forenotice.core.subscriptions import State
+from forenotice.outgoing import Outgoing
+from forenotice.service import history, subscriptions
+from forenotice.service.calls import SYSTEM
+from forenotice.store.subscriptions import Delivery
 
 URL = "https://hooks.example.com/in"
 ASKED = {"name": "pager", "url": URL, "types": "", "groups": "", "secret": "", "reason": ""}
 LANE = "0F9619FF-8B86-4011-B42D-00CF4FC964FF"
-SECRET = re.compile(r"nbs_[\w-]{43}")
+SECRET = re.compile(r"fns_[\w-]{43}")
 BUTTONS = ("Add the subscription", "Send a test message", "Replay", "Save the changes", "Remove", "Resume", "Try again")
 
 
@@ -61,7 +61,7 @@ def test_one_is_made_and_its_secret_shown_once(portal: Portal) -> None:
     assert "Copy it now. It is not shown again" in answer.text
     assert secret not in str(answer.headers)
     made = subscriptions.show(portal.service, "pager")
-    assert made["types"] == ["notbefore.event.*", "notbefore.rollout.paused"]
+    assert made["types"] == ["forenotice.event.*", "forenotice.rollout.paused"]
     assert (made["groups"], made["statuses"]) == ("web,vm:db", ["Started", "Failed"])
     listed, page = visitor.get("/subscriptions"), visitor.get("/subscriptions/pager")
     assert f"pager active 0 {URL}" in listed.text
@@ -116,7 +116,7 @@ def test_it_is_changed(portal: Portal) -> None:
     asked = {"url": URL + "2", "types": "event.started", "groups": "", "statuses": [], "secret": "", "reason": "moved"}
     assert visitor.post("/subscriptions/pager", asked, on="/subscriptions/pager").location == "/subscriptions/pager"
     changed = subscriptions.show(portal.service, "pager")
-    assert (changed["url"], changed["types"], changed["groups"]) == (URL + "2", ["notbefore.event.started"], "")
+    assert (changed["url"], changed["types"], changed["groups"]) == (URL + "2", ["forenotice.event.started"], "")
     [entry] = history.page(portal.service, action="subscription.changed")["items"]
     assert entry["reason"] == "moved"
     assert "secret" not in entry["data"]["fields"]

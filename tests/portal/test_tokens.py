@@ -5,10 +5,10 @@ import re
 import pytest
 from tests.portal.running import HIDDEN, KEY, Answer, Portal, Visitor
 
-from notbefore.service import calls, history, tokens
+from forenotice.service import calls, history, tokens
 
 ASKED = {"name": "deploy-bot", "role": "platform", "scopes": "", "expires_in": "90d", "reason": "for CI"}
-TOKEN = re.compile(r"nb_[\w-]{43}")
+TOKEN = re.compile(r"fn_[\w-]{43}")
 
 
 def shown(answer: Answer) -> str:

@@ -9,10 +9,10 @@ import pytest
 from tests.portal.running import Portal, running
 from tests.service.rig import OPERATOR
 
-from notbefore.core.operations import Kind
-from notbefore.core.timing import Timing
-from notbefore.service import documents, fleet, history, maintenance, queries
-from notbefore.service.guests import Guests
+from forenotice.core.operations import Kind
+from forenotice.core.timing import Timing
+from forenotice.service import documents, fleet, history, maintenance, queries
+from forenotice.service.guests import Guests
 
 POLICY = {"listening": "never", "auto_approve": "yes", "max_user_operations": "3", "windows": "", "reason": "asleep"}
 
@@ -100,7 +100,7 @@ def test_a_service_that_runs_faster_says_so_on_every_page_and_writes_spans_in_fu
         visitor = portal.visitor()
         for path in ("/", "/fleet", "/vms/db"):
             page = visitor.get(path).text
-            assert "60 times as fast as it says" in page[page.rindex("notbefore ") :]
+            assert "60 times as fast as it says" in page[page.rindex("forenotice ") :]
         assert "until it has been silent for 1 d" in visitor.get("/vms/db").text
         fleet.set_vm_policy(portal.service, OPERATOR, "db", {"listening": "never"})
         assert "in the last 1 d, or the policy says so" in visitor.get("/act?kind=restart&name=db").text

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from notbefore.core.journal import ACTIONS
-from notbefore.portal import wording, words
+from forenotice.core.journal import ACTIONS
+from forenotice.portal import wording, words
 
 NOTHING: dict[str, Any] = {
     **dict.fromkeys(("scope", "event", "operation", "host", "vm", "rollout")),

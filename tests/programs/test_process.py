@@ -12,8 +12,8 @@ import pytest
 from tests.acceptance.running import until
 from tests.agent.handlers.work import work
 
-from notbefore.agent.handlers.interface import Outcome, Work
-from notbefore.programs import process
+from forenotice.agent.handlers.interface import Outcome, Work
+from forenotice.programs import process
 
 QUICK = 0.3
 

@@ -1,6 +1,6 @@
 import pytest
 
-from notbefore.programs import words
+from forenotice.programs import words
 
 
 @pytest.mark.parametrize(

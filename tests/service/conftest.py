@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from tests.service.rig import Rig
 
-from notbefore.store.contract import Store
-from notbefore.store.opening import open_store
+from forenotice.store.contract import Store
+from forenotice.store.opening import open_store
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'notbefore.db'}"
+        return f"sqlite:///{tmp_path / 'forenotice.db'}"
     return str(request.getfixturevalue("postgres_url"))
 
 
@@ -33,6 +33,6 @@ def rig(store: Store) -> Rig:
 @pytest.fixture
 def sqlite_store(tmp_path: Path) -> Iterator[Store]:
     """For what does not depend on the database."""
-    opened = open_store(f"sqlite:///{tmp_path / 'notbefore.db'}", migrate=True)
+    opened = open_store(f"sqlite:///{tmp_path / 'forenotice.db'}", migrate=True)
     yield opened
     opened.close()

@@ -5,19 +5,19 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from notbefore.core.approving import Approval
-from notbefore.core.documents import Document
-from notbefore.core.driving import Task
-from notbefore.core.operations import Kind
-from notbefore.core.timing import Timing
-from notbefore.drivers.interface import Driver
-from notbefore.drivers.simulated import SimulatedDriver
-from notbefore.service import demo, history, maintenance, queries, ticking, upkeep
-from notbefore.service.calls import Call
-from notbefore.service.context import Service
-from notbefore.service.guests import Guests
-from notbefore.service.publishing import Members
-from notbefore.store.contract import Store
+from forenotice.core.approving import Approval
+from forenotice.core.documents import Document
+from forenotice.core.driving import Task
+from forenotice.core.operations import Kind
+from forenotice.core.timing import Timing
+from forenotice.drivers.interface import Driver
+from forenotice.drivers.simulated import SimulatedDriver
+from forenotice.service import demo, history, maintenance, queries, ticking, upkeep
+from forenotice.service.calls import Call
+from forenotice.service.context import Service
+from forenotice.service.guests import Guests
+from forenotice.service.publishing import Members
+from forenotice.store.contract import Store
 
 START = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
 OPERATOR = Call(actor="ada", token_id="t1")

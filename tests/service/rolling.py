@@ -7,12 +7,12 @@ from typing import Any
 from tests.acceptance.checker import check
 from tests.service.rig import OPERATOR, Rig
 
-from notbefore.core.driving import Finished, Outcome, Task
-from notbefore.core.rolling import Ask
-from notbefore.core.rollouts import KINDS, Options, Request
-from notbefore.drivers.simulated import SimulatedDriver
-from notbefore.service import fleet, fleetfile, history, rollouts, ticking, upkeep
-from notbefore.service.calls import SYSTEM, Call
+from forenotice.core.driving import Finished, Outcome, Task
+from forenotice.core.rolling import Ask
+from forenotice.core.rollouts import KINDS, Options, Request
+from forenotice.drivers.simulated import SimulatedDriver
+from forenotice.service import fleet, fleetfile, history, rollouts, ticking, upkeep
+from forenotice.service.calls import SYSTEM, Call
 
 
 class Failing(SimulatedDriver):

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 from tests.service.rig import OPERATOR, Rig
 
-from notbefore.core import errors
-from notbefore.core.driving import Finished, Task
-from notbefore.core.operations import Kind
-from notbefore.service import answering, queries, ticking, upkeep
-from notbefore.service.calls import Call
-from notbefore.store.contract import Store
+from forenotice.core import errors
+from forenotice.core.driving import Finished, Task
+from forenotice.core.operations import Kind
+from forenotice.service import answering, queries, ticking, upkeep
+from forenotice.service.calls import Call
+from forenotice.store.contract import Store
 
 
 @pytest.fixture

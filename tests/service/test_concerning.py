@@ -6,18 +6,18 @@ from pathlib import Path
 import pytest
 from tests.service.rig import OPERATOR, Rig
 
-from notbefore.core import roles
-from notbefore.core.fleet import ScopeKind
-from notbefore.core.membership import VmSpec
-from notbefore.core.operations import Kind
-from notbefore.service import concerning, fleet, maintenance
-from notbefore.service.calls import View
+from forenotice.core import roles
+from forenotice.core.fleet import ScopeKind
+from forenotice.core.membership import VmSpec
+from forenotice.core.operations import Kind
+from forenotice.service import concerning, fleet, maintenance
+from forenotice.service.calls import View
 
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     """What the databases do differently is settled in tests/store."""
-    return f"sqlite:///{tmp_path / 'notbefore.db'}"
+    return f"sqlite:///{tmp_path / 'forenotice.db'}"
 
 
 @pytest.fixture

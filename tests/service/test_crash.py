@@ -10,12 +10,12 @@ from typing import cast
 import pytest
 from tests.service.rig import OPERATOR, START, ManualClock, Rig
 
-from notbefore.core import errors
-from notbefore.core.operations import Kind
-from notbefore.service import calls, context, fleet, maintenance, queries, ticking, upkeep, views
-from notbefore.service.following import Follower
-from notbefore.store.contract import Store, Transaction
-from notbefore.store.opening import open_store
+from forenotice.core import errors
+from forenotice.core.operations import Kind
+from forenotice.service import calls, context, fleet, maintenance, queries, ticking, upkeep, views
+from forenotice.service.following import Follower
+from forenotice.store.contract import Store, Transaction
+from forenotice.store.opening import open_store
 
 
 def test_what_had_started_goes_on_under_the_same_id(store: Store) -> None:

@@ -4,11 +4,11 @@ import pytest
 from tests.metadata.running import running
 from tests.service.rig import OPERATOR, Rig
 
-from notbefore.core import errors, selecting
-from notbefore.core.operations import Kind
-from notbefore.service import documents, maintenance
-from notbefore.service.context import read_members
-from notbefore.wire import versions
+from forenotice.core import errors, selecting
+from forenotice.core.operations import Kind
+from forenotice.service import documents, maintenance
+from forenotice.service.context import read_members
+from forenotice.wire import versions
 
 ADDRESSES = {"web-0": "127.1.0.10", "web-2": "127.1.0.12", "pool_4": "127.1.0.24", "db": "127.1.0.30"}
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from tests.service.rig import OPERATOR, Rig
 
-from notbefore.core import errors
-from notbefore.core.fleet import Facts, ScopeKind
-from notbefore.core.membership import VmSpec
-from notbefore.core.operations import Kind
-from notbefore.service import fleet, fleetfile, history, maintenance, queries
+from forenotice.core import errors
+from forenotice.core.fleet import Facts, ScopeKind
+from forenotice.core.membership import VmSpec
+from forenotice.core.operations import Kind
+from forenotice.service import fleet, fleetfile, history, maintenance, queries
 
 FLEET = b"""
 [hosts.rack1]
@@ -102,7 +102,7 @@ def test_a_scope_keeps_its_incarnation_while_its_vm_is_elsewhere(rig: Rig) -> No
 )
 def test_a_vm_that_does_not_fit_is_refused_and_nothing_changes(rig: Rig, spec: dict[str, Any], sentence: str) -> None:
     before = history.page(rig.service, limit=1000)["items"]
-    with pytest.raises(errors.NotbeforeError, match=sentence):
+    with pytest.raises(errors.ForenoticeError, match=sentence):
         fleet.add_vm(rig.service, OPERATOR, VmSpec(**spec))
     assert history.page(rig.service, limit=1000)["items"] == before
 
@@ -198,7 +198,7 @@ def test_what_was_exported_can_be_applied(rig: Rig) -> None:
     ],
 )
 def test_a_file_that_does_not_fit_is_refused(rig: Rig, data: bytes, file_format: str, sentence: str) -> None:
-    with pytest.raises(errors.NotbeforeError, match=sentence):
+    with pytest.raises(errors.ForenoticeError, match=sentence):
         fleet.apply(rig.service, OPERATOR, fleetfile.parse(data, file_format), prune=False, dry_run=False)
 
 

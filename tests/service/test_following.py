@@ -8,12 +8,12 @@ import pytest
 from tests.postgres import PostgresServer
 from tests.service.rig import OPERATOR, Rig
 
-from notbefore.clock import SystemClock
-from notbefore.core import errors
-from notbefore.core.fleet import ScopeKind
-from notbefore.service import fleet
-from notbefore.service.following import Follower
-from notbefore.store.opening import open_store
+from forenotice.clock import SystemClock
+from forenotice.core import errors
+from forenotice.core.fleet import ScopeKind
+from forenotice.service import fleet
+from forenotice.service.following import Follower
+from forenotice.store.opening import open_store
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

@@ -9,10 +9,10 @@ import pytest
 from tests.agent.handlers.sink import sink
 from tests.cli.stranger import answer, stranger
 
-from notbefore.core import errors
-from notbefore.outgoing import Outgoing
-from notbefore.service import gates
-from notbefore.service.gates import Gates, Verdict
+from forenotice.core import errors
+from forenotice.outgoing import Outgoing
+from forenotice.service import gates
+from forenotice.service.gates import Gates, Verdict
 
 FACTS = {"rollout": "r-1", "turn": "3"}
 
@@ -42,14 +42,14 @@ def test_a_command_is_red_with_the_end_of_what_it_said() -> None:
 
 
 def test_a_command_is_told_the_rollout_and_not_the_services_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NOTBEFORE_DATABASE", "postgresql://me:secret@db/n")
+    monkeypatch.setenv("FORENOTICE_DATABASE", "postgresql://me:secret@db/n")
     monkeypatch.setenv("PLACE", "here")
     told = commands(
         env="import json, os; print(json.dumps({n: v for n, v in os.environ.items() if n[:4] in ('NOTB', 'PLAC')}))"
     )
     assert json.loads(told.check("env", FACTS).said) == {
-        "NOTBEFORE_ROLLOUT": "r-1",
-        "NOTBEFORE_TURN": "3",
+        "FORENOTICE_ROLLOUT": "r-1",
+        "FORENOTICE_TURN": "3",
         "PLACE": "here",
     }
 
@@ -139,7 +139,7 @@ def test_a_url_is_told_the_rollout() -> None:
         assert commands().check(f"{receiver.at}/health?of=shop", FACTS).green
     (heard,) = receiver.heard
     assert (heard.method, heard.target) == ("GET", "/health?of=shop")
-    assert (heard.headers["Notbefore-Rollout"], heard.headers["Notbefore-Turn"]) == ("r-1", "3")
+    assert (heard.headers["Forenotice-Rollout"], heard.headers["Forenotice-Turn"]) == ("r-1", "3")
 
 
 def test_a_url_that_does_not_answer_is_red() -> None:

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from tests.service.rig import OPERATOR, Rig
 
-from notbefore.core import errors, selecting
-from notbefore.core.fleet import ScopeKind
-from notbefore.core.membership import VmSpec
-from notbefore.core.operations import Kind
-from notbefore.service import finding, fleet, grid, maintenance, queries
-from notbefore.service.calls import View
+from forenotice.core import errors, selecting
+from forenotice.core.fleet import ScopeKind
+from forenotice.core.membership import VmSpec
+from forenotice.core.operations import Kind
+from forenotice.service import finding, fleet, grid, maintenance, queries
+from forenotice.service.calls import View
 
 WEB = selecting.of_scopes("web,vm:db")
 
@@ -19,7 +19,7 @@ WEB = selecting.of_scopes("web,vm:db")
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     """What the databases do differently is settled in tests/store/test_places.py."""
-    return f"sqlite:///{tmp_path / 'notbefore.db'}"
+    return f"sqlite:///{tmp_path / 'forenotice.db'}"
 
 
 def told(found: View) -> dict[str, Any]:

@@ -5,10 +5,10 @@ from datetime import timedelta
 import pytest
 from tests.service.rig import OPERATOR, START, Rig
 
-from notbefore.core import errors
-from notbefore.core.operations import Kind
-from notbefore.service import history, pruning, queries
-from notbefore.service.calls import Call
+from forenotice.core import errors
+from forenotice.core.operations import Kind
+from forenotice.service import history, pruning, queries
+from forenotice.service.calls import Call
 
 DAY = timedelta(days=1)
 
@@ -103,7 +103,7 @@ def test_the_same_key_prunes_once(rig: Rig) -> None:
 
 def test_what_takes_too_long_is_gone_on_with(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.clock.advance(days=3)
-    monkeypatch.setattr("notbefore.store.pruning.ENTRIES", 5)
+    monkeypatch.setattr("forenotice.store.pruning.ENTRIES", 5)
     monkeypatch.setattr(pruning, "PATIENCE_SECONDS", 0.0)
     foretold = pruning.prune(rig.service, OPERATOR, before=START + DAY, dry_run=True)
     first = pruning.prune(rig.service, OPERATOR, before=START + DAY)

@@ -5,11 +5,11 @@ from datetime import datetime, timedelta
 import pytest
 from tests.service.rig import OPERATOR, START, Rig
 
-from notbefore.core import errors
-from notbefore.core.driving import Finished, NotYet, Outcome, Task
-from notbefore.core.operations import Kind, Status
-from notbefore.service import fleet, history, maintenance, queries
-from notbefore.store.contract import Store
+from forenotice.core import errors
+from forenotice.core.driving import Finished, NotYet, Outcome, Task
+from forenotice.core.operations import Kind, Status
+from forenotice.service import fleet, history, maintenance, queries
+from forenotice.store.contract import Store
 
 
 def test_a_restart_is_told_approved_and_carried_out(rig: Rig) -> None:

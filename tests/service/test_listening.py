@@ -2,10 +2,10 @@
 
 from tests.service.rig import OPERATOR, Rig
 
-from notbefore.core.membership import VmSpec
-from notbefore.core.operations import Kind
-from notbefore.service import fleet, queries, upkeep
-from notbefore.store.contract import Store
+from forenotice.core.membership import VmSpec
+from forenotice.core.operations import Kind
+from forenotice.service import fleet, queries, upkeep
+from forenotice.store.contract import Store
 
 
 def listen_by_polling(rig: Rig, key: str) -> None:

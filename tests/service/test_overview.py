@@ -11,14 +11,14 @@ from tests.service import whole
 from tests.service.rig import START, Rig
 from tests.service.rolling import Failing, Rolling
 
-from notbefore.core import errors, roles
-from notbefore.core.operations import Kind
-from notbefore.core.roles import Access
-from notbefore.core.timing import Timing
-from notbefore.service import fleet, maintenance, overview, queries
-from notbefore.service.calls import Call, View
-from notbefore.store import loading
-from notbefore.store.contract import Store
+from forenotice.core import errors, roles
+from forenotice.core.operations import Kind
+from forenotice.core.roles import Access
+from forenotice.core.timing import Timing
+from forenotice.service import fleet, maintenance, overview, queries
+from forenotice.service.calls import Call, View
+from forenotice.store import loading
+from forenotice.store.contract import Store
 
 DAY = timedelta(days=1)
 HOSTS = [f"h{number}" for number in range(6)]
@@ -98,7 +98,7 @@ def _do_something(rig: Rolling, chance: random.Random) -> None:
                 fleet.set_host(rig.service, call, chance.choice(HOSTS), cordoned=chance.random() < 0.7)
             case _:
                 rig.schedule(kind, name, call=call)
-    except errors.NotbeforeError:
+    except errors.ForenoticeError:
         # Such as another deletion of the same VM.
         rig.pass_time(seconds=5)
 
@@ -106,7 +106,7 @@ def _do_something(rig: Rolling, chance: random.Random) -> None:
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     """What the databases do differently is settled in tests/store/test_overview.py."""
-    return f"sqlite:///{tmp_path / 'notbefore.db'}"
+    return f"sqlite:///{tmp_path / 'forenotice.db'}"
 
 
 def test_a_bar_from_its_appearance_to_its_end(rig: Rig) -> None:

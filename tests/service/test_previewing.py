@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from tests.service.rig import OPERATOR, START, Rig
 
-from notbefore.core import errors, roles
-from notbefore.core.fleet import Listening
-from notbefore.core.operations import Kind
-from notbefore.service import fleet, history, maintenance, previewing, queries
-from notbefore.service.calls import Call, View
-from notbefore.service.context import read_members
-from notbefore.store.contract import Store
-from notbefore.wire import document, versions
+from forenotice.core import errors, roles
+from forenotice.core.fleet import Listening
+from forenotice.core.operations import Kind
+from forenotice.service import fleet, history, maintenance, previewing, queries
+from forenotice.service.calls import Call, View
+from forenotice.service.context import read_members
+from forenotice.store.contract import Store
+from forenotice.wire import document, versions
 
 TENANT = Call(actor="tenant:shop", token_id="t2", access=roles.access("tenant", "web"))
 HOSTS = ["host-a", "host-b", "host-c", "host-d"]
@@ -59,7 +59,7 @@ def previewed(rig: Rig, kind: Kind, *names: str, call: Call = OPERATOR, **more: 
 
 
 def refusal(ask: Callable[[], object]) -> str:
-    with pytest.raises(errors.NotbeforeError) as refused:
+    with pytest.raises(errors.ForenoticeError) as refused:
         ask()
     return f"{type(refused.value).__name__}: {refused.value.message}"
 
@@ -105,7 +105,7 @@ def compare(rig: Rig, kind: Kind, names: list[str], call: Call, notice: timedelt
     cordoned = {each["name"] for each in queries.hosts(rig.service, cordoned=True)["items"]}
     try:
         shown = previewed(rig, kind, *names, call=call, notice=notice)
-    except errors.NotbeforeError as error:
+    except errors.ForenoticeError as error:
         refused = f"{type(error).__name__}: {error.message}"
     else:
         refused = ""

@@ -11,12 +11,12 @@ from tests.service.rig import OPERATOR
 from tests.service.rolling import Rolling, request
 from tests.service.test_ticker import Flaky, wait_for
 
-from notbefore.clock import SystemClock
-from notbefore.outgoing import Outgoing
-from notbefore.service import maintenance, queries, rollouts
-from notbefore.service.gates import Gates, Verdict
-from notbefore.service.roller import Roller
-from notbefore.store.contract import Store
+from forenotice.clock import SystemClock
+from forenotice.outgoing import Outgoing
+from forenotice.service import maintenance, queries, rollouts
+from forenotice.service.gates import Gates, Verdict
+from forenotice.service.roller import Roller
+from forenotice.store.contract import Store
 
 
 @contextmanager

@@ -10,16 +10,16 @@ import pytest
 from tests.service.rig import OPERATOR
 from tests.service.rolling import Failing, Rolling, request
 
-from notbefore.core import errors
-from notbefore.core.operations import Kind
-from notbefore.core.rollouts import Request, StopStatus
-from notbefore.core.timing import Timing
-from notbefore.core.windows import parse
-from notbefore.service import fleet, fleetfile, maintenance, queries, rollouts, upkeep
-from notbefore.service.calls import Call
-from notbefore.service.gates import Gates
-from notbefore.store.contract import Store
-from notbefore.store.opening import open_store
+from forenotice.core import errors
+from forenotice.core.operations import Kind
+from forenotice.core.rollouts import Request, StopStatus
+from forenotice.core.timing import Timing
+from forenotice.core.windows import parse
+from forenotice.service import fleet, fleetfile, maintenance, queries, rollouts, upkeep
+from forenotice.service.calls import Call
+from forenotice.service.gates import Gates
+from forenotice.store.contract import Store
+from forenotice.store.opening import open_store
 
 HOSTS = "abcdef"
 ASKED = {"listening": "always"}
@@ -54,7 +54,7 @@ SPEED = 60
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'notbefore.db'}"
+        return f"sqlite:///{tmp_path / 'forenotice.db'}"
     return str(request.getfixturevalue("migrated_postgres_url"))
 
 
@@ -431,9 +431,9 @@ def test_a_budget_that_becomes_impossible_holds_it(rig: Rolling) -> None:
 def test_nonsense_is_refused(rig: Rolling, asked: Request, words: str) -> None:
     fleet.set_group(rig.service, OPERATOR, "web", {"windows": ["tue 10:00-11:00 UTC"]})
     before = rig.journal
-    with pytest.raises(errors.NotbeforeError, match=words):
+    with pytest.raises(errors.ForenoticeError, match=words):
         rollouts.plan(rig.service, asked)
-    with pytest.raises(errors.NotbeforeError, match=words):
+    with pytest.raises(errors.ForenoticeError, match=words):
         rollouts.start(rig.service, OPERATOR, asked)
     assert rig.journal == before
 

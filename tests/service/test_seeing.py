@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 from tests.service.rig import OPERATOR, START, Rig
 
-from notbefore.core import errors, roles, selecting
-from notbefore.core.draft import Draft
-from notbefore.core.driving import Finished, Outcome, Task
-from notbefore.core.explaining import Explanation
-from notbefore.core.fleet import Listening
-from notbefore.core.obstacles import ObstacleKind
-from notbefore.core.operations import Kind
-from notbefore.core.selecting import Selector
-from notbefore.service import fleet, history, maintenance, queries, seeing
-from notbefore.service.calls import Call, View
-from notbefore.store.contract import Store
+from forenotice.core import errors, roles, selecting
+from forenotice.core.draft import Draft
+from forenotice.core.driving import Finished, Outcome, Task
+from forenotice.core.explaining import Explanation
+from forenotice.core.fleet import Listening
+from forenotice.core.obstacles import ObstacleKind
+from forenotice.core.operations import Kind
+from forenotice.core.selecting import Selector
+from forenotice.service import fleet, history, maintenance, queries, seeing
+from forenotice.service.calls import Call, View
+from forenotice.store.contract import Store
 
 TENANT = roles.access("tenant", "web")
 MINE = Call(actor="tenant:shop", token_id="t2", origin="192.0.2.7", reason="new kernel", access=TENANT)
@@ -32,7 +32,7 @@ FOREIGN = re.compile(r"\b(pool\w*|db|batch|host-z|10\.9\.8\.7|sick|burn\w*)\b")
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     """What the databases do differently is settled in tests/store/test_seen.py."""
-    return f"sqlite:///{tmp_path / 'notbefore.db'}"
+    return f"sqlite:///{tmp_path / 'forenotice.db'}"
 
 
 class Burning:

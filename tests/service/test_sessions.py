@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from tests.service.rig import OPERATOR, START, Rig
 
-from notbefore.core import errors
-from notbefore.service import history, sessions, tokens
+from forenotice.core import errors
+from forenotice.service import history, sessions, tokens
 
 HERE = "127.0.0.7"
 
@@ -42,7 +42,7 @@ def test_only_digests_are_kept(rig: Rig) -> None:
         sessions.resume(rig.service, tokens.digest_of(secret))
 
 
-@pytest.mark.parametrize("bearer", ["", "nb_wrong", "nb_wröng\x00"])
+@pytest.mark.parametrize("bearer", ["", "fn_wrong", "fn_wröng\x00"])
 def test_no_session_without_a_token(rig: Rig, bearer: str) -> None:
     token(rig)
     with pytest.raises(errors.UnauthorizedError):

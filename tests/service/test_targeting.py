@@ -8,11 +8,11 @@ from tests.service import whole
 from tests.service.rig import OPERATOR, Rig
 from tests.service.rolling import Rolling
 
-from notbefore.core.operations import Kind
-from notbefore.service import fleet, queries
-from notbefore.service.targeting import FEW
-from notbefore.store import loading
-from notbefore.store.contract import Store
+from forenotice.core.operations import Kind
+from forenotice.service import fleet, queries
+from forenotice.service.targeting import FEW
+from forenotice.store import loading
+from forenotice.store.contract import Store
 
 HOSTS = [f"h{number:02}" for number in range(FEW + 1)]
 LAST = f"g-{FEW}"

@@ -11,17 +11,17 @@ import pytest
 import structlog
 from tests.service.rig import OPERATOR, Rig
 
-from notbefore.clock import SystemClock
-from notbefore.core import errors
-from notbefore.core.driving import Finished, NotYet, Outcome, Task
-from notbefore.core.operations import Kind
-from notbefore.core.timing import Timing
-from notbefore.drivers.letterbox import Letterbox
-from notbefore.drivers.simulated import SimulatedDriver
-from notbefore.drivers.terms import Terms
-from notbefore.service import answering, history, maintenance, queries, ticking
-from notbefore.service.ticker import Ticker
-from notbefore.store.contract import Store
+from forenotice.clock import SystemClock
+from forenotice.core import errors
+from forenotice.core.driving import Finished, NotYet, Outcome, Task
+from forenotice.core.operations import Kind
+from forenotice.core.timing import Timing
+from forenotice.drivers.letterbox import Letterbox
+from forenotice.drivers.simulated import SimulatedDriver
+from forenotice.drivers.terms import Terms
+from forenotice.service import answering, history, maintenance, queries, ticking
+from forenotice.service.ticker import Ticker
+from forenotice.store.contract import Store
 
 PATIENCE = 20
 

@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 from tests.service.rig import OPERATOR, Rig
 
-from notbefore.core import errors, roles
-from notbefore.service import calls, history, tokens
+from forenotice.core import errors, roles
+from forenotice.service import calls, history, tokens
 
 
 def test_a_token_is_shown_once_and_kept_as_a_digest(rig: Rig) -> None:
@@ -33,7 +33,7 @@ def test_one_is_found_by_its_id(rig: Rig) -> None:
 def test_a_revoked_token_is_refused_at_once(rig: Rig) -> None:
     made = tokens.create(rig.service, OPERATOR, name="bot")
     assert tokens.revoke(rig.service, OPERATOR, made["id"])["revoked_at"] is not None
-    for secret in (made["token"], "nb_wrong", ""):
+    for secret in (made["token"], "fn_wrong", ""):
         with pytest.raises(errors.UnauthorizedError):
             tokens.authenticate(rig.service, secret)
     with pytest.raises(errors.NotFoundError):

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from notbefore.core.draft import World
-from notbefore.store import loading
-from notbefore.store.session import Session
+from forenotice.core.draft import World
+from forenotice.store import loading
+from forenotice.store.session import Session
 
 
 def load(session: Session, named: Any, told: Any) -> World:

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from notbefore import settings
-from notbefore.settings import Address, Listener, SettingError, table
-from notbefore.settings.values import Gate
+from forenotice import settings
+from forenotice.settings import Address, Listener, SettingError, loading, table
+from forenotice.settings.values import Gate
 
 
 def test_defaults_on_a_laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     found = settings.load({}, {})
-    assert found.data == tmp_path / ".local/share/notbefore"
-    assert found.database_url == f"sqlite:///{tmp_path}/.local/share/notbefore/notbefore.db"
+    assert found.data == tmp_path / ".local/share/forenotice"
+    assert found.database_url == f"sqlite:///{tmp_path}/.local/share/forenotice/forenotice.db"
     assert found.token_file == found.data / "admin.token"
     assert found.metadata == (Listener(at=Address(host="127.0.0.1", port=8254)),)
     assert found.control == Address(host="127.0.0.1", port=8255)
@@ -23,9 +23,18 @@ def test_defaults_on_a_laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 def test_a_demo_keeps_its_own_things_and_knows_every_caller() -> None:
     found = settings.load({"demo": True, "data": "/d"}, {})
-    assert found.database_url == "sqlite:////d/demo/notbefore.db"
+    assert found.database_url == "sqlite:////d/demo/forenotice.db"
     assert found.token_file == Path("/d/demo/admin.token")
     assert (found.as_vm, found.guest_rate, found.guest_burst) == ("web-0", None, None)
+
+
+def test_a_database_made_under_the_former_name_is_opened_as_it_is(tmp_path: Path) -> None:
+    former = tmp_path / loading.FORMER_DATABASE
+    former.touch()
+    found = settings.load({"data": str(tmp_path)}, {})
+    assert found.database_file == former
+    (tmp_path / "forenotice.db").touch()
+    assert found.database_file == tmp_path / "forenotice.db"
 
 
 def test_what_is_given_beats_the_demo() -> None:
@@ -36,7 +45,7 @@ def test_what_is_given_beats_the_demo() -> None:
 def test_flags_before_variables_before_file_before_defaults(tmp_path: Path) -> None:
     file = tmp_path / "n.toml"
     file.write_text('speed = 2\nwait_cap = 2\nfirst_answer_delay = 2.5\nmetadata = ["[::1]:2"]\n')
-    variables = {"NOTBEFORE_SPEED": "3", "NOTBEFORE_WAIT_CAP": "3", "NOTBEFORE_CONFIG": str(file)}
+    variables = {"FORENOTICE_SPEED": "3", "FORENOTICE_WAIT_CAP": "3", "FORENOTICE_CONFIG": str(file)}
     found = settings.load({"speed": "4"}, variables)
     assert (found.speed, found.wait_cap, found.first_answer_delay) == (4, 3, 2.5)
     assert found.metadata == (Listener(at=Address(host="::1", port=2)),)
@@ -44,7 +53,7 @@ def test_flags_before_variables_before_file_before_defaults(tmp_path: Path) -> N
 
 
 def test_an_empty_variable_counts_as_none() -> None:
-    assert settings.load({}, {"NOTBEFORE_SPEED": ""}).speed == 1
+    assert settings.load({}, {"FORENOTICE_SPEED": ""}).speed == 1
 
 
 def test_repeatable_settings_take_lists() -> None:
@@ -53,13 +62,13 @@ def test_repeatable_settings_take_lists() -> None:
         Listener(at=Path("/run/a.sock"), vm="web-0"),
     )
     assert settings.load({"metadata": ["127.0.0.1:1", "unix:/run/a.sock=web-0"]}, {}).metadata == wanted
-    assert settings.load({}, {"NOTBEFORE_METADATA": "127.0.0.1:1, unix:/run/a.sock=web-0"}).metadata == wanted
+    assert settings.load({}, {"FORENOTICE_METADATA": "127.0.0.1:1, unix:/run/a.sock=web-0"}).metadata == wanted
 
 
 def test_commands_stand_on_lines_of_their_own() -> None:
     wanted = (Gate(name="a", command=("/bin/a", "1,2")), Gate(name="b", command=("b",)))
     assert settings.load({"gate": ["a=/bin/a 1,2", "b=b"]}, {}).gate == wanted
-    assert settings.load({}, {"NOTBEFORE_GATE": "\na=/bin/a 1,2\n  \nb=b\n"}).gate == wanted
+    assert settings.load({}, {"FORENOTICE_GATE": "\na=/bin/a 1,2\n  \nb=b\n"}).gate == wanted
 
 
 def test_ports_chosen_by_the_system_may_repeat() -> None:
@@ -69,19 +78,19 @@ def test_ports_chosen_by_the_system_may_repeat() -> None:
 def test_a_file_may_hold_switches_and_the_settings_of_every_command(tmp_path: Path) -> None:
     file = tmp_path / "n.toml"
     file.write_text(
-        'demo = true\ncontrol_url = "https://nb.example/"\ntoken = "nb_x"\nendpoint = "http://[::1]:8254"\n'
+        'demo = true\ncontrol_url = "https://nb.example/"\ntoken = "fn_x"\nendpoint = "http://[::1]:8254"\n'
     )
     flags = {"config": str(file)}
     assert settings.load(flags, {}).demo is True
-    operator = settings.load_operator(flags, {"NOTBEFORE_DATA": "/d"})
-    assert (operator.control_url, operator.token) == ("https://nb.example", "nb_x")
+    operator = settings.load_operator(flags, {"FORENOTICE_DATA": "/d"})
+    assert (operator.control_url, operator.token) == ("https://nb.example", "fn_x")
     assert operator.token_files == (Path("/d/admin.token"), Path("/d/demo/admin.token"))
     assert settings.load_guest(flags, {}).endpoint == "http://[::1]:8254"
 
 
 def test_one_variable_says_where_control_is_to_both_sides() -> None:
     for value in ("127.0.0.1:9000", "http://127.0.0.1:9000", "http://127.0.0.1:9000/"):
-        variables = {"NOTBEFORE_CONTROL": value}
+        variables = {"FORENOTICE_CONTROL": value}
         assert settings.load({}, variables).control == Address(host="127.0.0.1", port=9000)
         assert settings.load_operator({}, variables).control_url == "http://127.0.0.1:9000"
 
@@ -90,7 +99,7 @@ GOOD = [
     ("metadata", "localhost:80", Listener(at=Address(host="localhost", port=80))),
     ("metadata", "unix:/run/x.sock", Listener(at=Path("/run/x.sock"))),
     ("metadata", "10.0.0.1:80=db", Listener(at=Address(host="10.0.0.1", port=80), vm="db")),
-    ("database", "postgresql://me@db/notbefore", "postgresql://me@db/notbefore"),
+    ("database", "postgresql://me@db/forenotice", "postgresql://me@db/forenotice"),
     ("guest_rate", "off", None),
     ("demo", "off", False),
     ("demo", "YES", True),
@@ -224,14 +233,14 @@ def test_a_file_that_is_not_there_or_not_text_is_refused(tmp_path: Path) -> None
         settings.load({"config": str(tmp_path / "none.toml")}, {})
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(SettingError, match="is not TOML"):
-        settings.load({}, {"NOTBEFORE_CONFIG": str(tmp_path / "binary.toml")})
+        settings.load({}, {"FORENOTICE_CONFIG": str(tmp_path / "binary.toml")})
 
 
 def test_an_emulator_listens_where_serve_does_or_wherever_there_is_room() -> None:
     found = settings.load_emulator({}, {})
     assert (str(found.guests_at), str(found.control_at)) == ("127.0.0.1:8254", "127.0.0.1:8255")
     assert (found.speed, found.as_vm, found.resources, found.seed, found.open_control) == (1, None, None, None, False)
-    free = settings.load_emulator({"emulator_port": "0", "resources": "a, b"}, {"NOTBEFORE_CONTROL": "https://ops"})
+    free = settings.load_emulator({"emulator_port": "0", "resources": "a, b"}, {"FORENOTICE_CONTROL": "https://ops"})
     assert (free.guests_at.port, free.control_at.port, free.resources) == (0, 0, ("a", "b"))
     given = {"emulator_metadata": "0.0.0.0:1", "emulator_port": "80", "emulator_control": "[::1]:0", "seed": "-3"}
     both = settings.load_emulator(given, {})

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from notbefore import settings
-from notbefore.settings import page, table
+from forenotice import settings
+from forenotice.settings import page, table
 
 DOCS = Path(__file__).parents[2] / "docs" / "settings.md"
 
@@ -16,7 +16,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "settings.md"
 def test_flag_variable_and_page_of_a_setting(row: table.Setting) -> None:
     assert re.fullmatch(r"--[a-z]+(-[a-z]+)*", row.flag)
     assert row.flag_of or row.flag[2:].replace("-", "_") == row.name
-    assert row.variable == "NOTBEFORE_" + (row.variable_of or row.name).upper()
+    assert row.variable == "FORENOTICE_" + (row.variable_of or row.name).upper()
     assert row.help.endswith(".")
     assert bool(row.metavar) is not row.is_switch
     for default in (row.default, row.demo):

@@ -6,20 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from notbefore.store.contract import Store
-from notbefore.store.opening import open_store
+from forenotice.store.contract import Store
+from forenotice.store.opening import open_store
 
 
 @pytest.fixture(scope="session")
 def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("template") / "notbefore.db"
+    path = tmp_path_factory.mktemp("template") / "forenotice.db"
     open_store(f"sqlite:///{path}", migrate=False).close()
     return path
 
 
 @pytest.fixture
 def sqlite_path(tmp_path: Path, sqlite_template: Path) -> Path:
-    return Path(shutil.copy(sqlite_template, tmp_path / "notbefore.db"))
+    return Path(shutil.copy(sqlite_template, tmp_path / "forenotice.db"))
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -4,13 +4,13 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from notbefore.core.draft import Changes
-from notbefore.core.fleet import Host, Scope, ScopeKind, Vm
-from notbefore.core.journal import Entry
-from notbefore.core.operations import Event, EventType, Kind, Operation, Source, Status
-from notbefore.store.contract import Reader, Store
-from notbefore.store.session import Session
-from notbefore.store.transaction import SqlReader
+from forenotice.core.draft import Changes
+from forenotice.core.fleet import Host, Scope, ScopeKind, Vm
+from forenotice.core.journal import Entry
+from forenotice.core.operations import Event, EventType, Kind, Operation, Source, Status
+from forenotice.store.contract import Reader, Store
+from forenotice.store.session import Session
+from forenotice.store.transaction import SqlReader
 
 T = TypeVar("T")
 Thing = Host | Scope | Vm | Operation | Event | Entry

@@ -2,9 +2,9 @@
 
 from tests.store.samples import MINUTE, NOW
 
-from notbefore.core.driving import Finished
-from notbefore.store.answers import Answer
-from notbefore.store.contract import Store
+from forenotice.core.driving import Finished
+from forenotice.store.answers import Answer
+from forenotice.store.contract import Store
 
 FIRST = Answer(operation="o1", attempt=1, outcome=Finished(done=("a",), failures={"b": "no"}), at=NOW)
 SECOND = Answer(operation="o1", attempt=2, outcome=Finished(done=("b",), failures={}), at=NOW + MINUTE)

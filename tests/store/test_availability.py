@@ -11,11 +11,11 @@ import sqlalchemy.exc
 from tests.postgres import PostgresServer
 from tests.store.samples import entry, host, keep, session_of
 
-from notbefore.core import errors
-from notbefore.store.contract import Store
-from notbefore.store.errors import translate, translated
-from notbefore.store.opening import open_store
-from notbefore.store.postgresql import WRITER_LOCK
+from forenotice.core import errors
+from forenotice.store.contract import Store
+from forenotice.store.errors import translate, translated
+from forenotice.store.opening import open_store
+from forenotice.store.postgresql import WRITER_LOCK
 
 
 @contextmanager

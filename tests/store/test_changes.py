@@ -10,8 +10,8 @@ import pytest
 from tests.postgres import PostgresServer
 from tests.store.samples import changes, entry, host, keep
 
-from notbefore.store.contract import Store
-from notbefore.store.opening import open_store
+from forenotice.store.contract import Store
+from forenotice.store.opening import open_store
 
 PATIENCE = 20
 

@@ -5,9 +5,9 @@ from datetime import timedelta
 import pytest
 from tests.store.samples import MINUTE, NOW, changes, host, keep, scope, vm
 
-from notbefore.core.fleet import Facts, Listening, Policy, ScopeKind
-from notbefore.core.windows import parse_all
-from notbefore.store.contract import Store
+from forenotice.core.fleet import Facts, Listening, Policy, ScopeKind
+from forenotice.core.windows import parse_all
+from forenotice.store.contract import Store
 
 WEB = scope(
     "group:web",

@@ -2,8 +2,8 @@
 
 from tests.store.samples import MINUTE, NOW
 
-from notbefore.store.contract import Store
-from notbefore.store.idempotency import Remembered
+from forenotice.store.contract import Store
+from forenotice.store.idempotency import Remembered
 
 
 def test_recalled_per_token_and_key(store: Store) -> None:

@@ -12,12 +12,12 @@ import pytest
 from sqlalchemy import delete, select
 from tests.store.samples import MINUTE, NOW, changes, entry, event, keep, operation, session_of
 
-from notbefore.core import errors
-from notbefore.core.selecting import of_scopes
-from notbefore.store import journal, schema
-from notbefore.store.contract import Reader, Store
-from notbefore.store.opening import open_store
-from notbefore.store.session import Query
+from forenotice.core import errors
+from forenotice.core.selecting import of_scopes
+from forenotice.store import journal, schema
+from forenotice.store.contract import Reader, Store
+from forenotice.store.opening import open_store
+from forenotice.store.session import Query
 
 
 def test_entries_come_back_in_order(store: Store) -> None:

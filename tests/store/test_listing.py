@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from tests.store.samples import NOW, event, host, keep, operation, scope, vm
 
-from notbefore.core import errors, selecting
-from notbefore.core.operations import EventType, Status
-from notbefore.store.contract import Reader, Store
-from notbefore.store.tokens import Token
+from forenotice.core import errors, selecting
+from forenotice.core.operations import EventType, Status
+from forenotice.store.contract import Reader, Store
+from forenotice.store.tokens import Token
 
 Page = Callable[[str | None, bool], list[str]]
 NAMES = ["a", "a-1", "a-10", "a_2", "b"]

@@ -9,11 +9,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.store.samples import MINUTE, NOW, Thing, changes, event, host, keep, operation, scope, vm
 
-from notbefore.core.draft import World
-from notbefore.core.fleet import ScopeKind, Vm
-from notbefore.core.operations import EventType, Kind, Status
-from notbefore.core.rollouts import Options, Rollout, RolloutStatus, Stop, StopStatus
-from notbefore.store.contract import Store
+from forenotice.core.draft import World
+from forenotice.core.fleet import ScopeKind, Vm
+from forenotice.core.operations import EventType, Kind, Status
+from forenotice.core.rollouts import Options, Rollout, RolloutStatus, Stop, StopStatus
+from forenotice.store.contract import Store
 
 # a: web-0, db; b: web-1, pool_0; c: pool_1 and cordoned; d: empty
 FLEET: tuple[Thing, ...] = (

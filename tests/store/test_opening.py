@@ -15,10 +15,10 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, make_url
 from tests.store.samples import entry, host, keep, session_of
 
-from notbefore.core import errors
-from notbefore.store import postgresql, revisions, schema, sqlite
-from notbefore.store.contract import Store
-from notbefore.store.opening import open_store
+from forenotice.core import errors
+from forenotice.store import postgresql, revisions, schema, sqlite
+from forenotice.store.contract import Store
+from forenotice.store.opening import open_store
 
 LATER = """
 from alembic import op
@@ -35,7 +35,7 @@ def upgrade() -> None:
 
 
 def later(folder: Path, then: str = "pass") -> revisions.Revisions:
-    """What a later notbefore will know."""
+    """What a later forenotice will know."""
     (folder / "later").mkdir(exist_ok=True)
     (folder / "later" / "0005_rack.py").write_text(LATER.format(then=then))
     ours = revisions.OURS
@@ -89,8 +89,8 @@ def test_revisions_are_those_of_the_migrations() -> None:
 def test_an_older_file_is_migrated_after_a_copy(sqlite_store: Store, sqlite_path: Path, tmp_path: Path) -> None:
     keep(sqlite_store, host("a"), entry("host.added"))
     sqlite_store.close()
-    copy = sqlite_path.with_name("notbefore.db.before-0005")
-    with pytest.raises(errors.UnsoundError, match="is at the older revision 0004: start `notbefore serve`"):
+    copy = sqlite_path.with_name("forenotice.db.before-0005")
+    with pytest.raises(errors.UnsoundError, match="is at the older revision 0004: run `forenotice serve`"):
         open_store(f"sqlite:///{sqlite_path}", migrate=False, known=later(tmp_path))
     assert not copy.exists()
     migrated = open_store(f"sqlite:///{sqlite_path}", migrate=True, known=later(tmp_path))
@@ -102,7 +102,7 @@ def test_an_older_file_is_migrated_after_a_copy(sqlite_store: Store, sqlite_path
         assert reader.load_fleet().hosts == {"a": host("a")}
     kept.close()
     open_store(f"sqlite:///{sqlite_path}", migrate=False, known=later(tmp_path)).close()
-    assert sorted(each.name for each in tmp_path.glob("notbefore.db*")) == ["notbefore.db", copy.name]
+    assert sorted(each.name for each in tmp_path.glob("forenotice.db*")) == ["forenotice.db", copy.name]
 
 
 def test_a_migration_that_fails_changes_nothing(sqlite_store: Store, sqlite_path: Path, tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_migration_that_fails_changes_nothing(sqlite_store: Store, sqlite_path
             open_store(f"sqlite:///{sqlite_path}", migrate=True, known=broken)
     assert columns(sqlite_path) == ["name", "cordoned"]
     copies = {each.name for each in tmp_path.glob("*.before-*")}
-    assert copies == {"notbefore.db.before-0005", "notbefore.db.before-0005.2"}
+    assert copies == {"forenotice.db.before-0005", "forenotice.db.before-0005.2"}
     again = open_store(f"sqlite:///{sqlite_path}", migrate=False)
     with again.read() as reader:
         assert reader.load_fleet().hosts == {"a": host("a")}
@@ -122,13 +122,13 @@ def test_a_migration_that_fails_changes_nothing(sqlite_store: Store, sqlite_path
 
 
 def test_postgresql_is_migrated_only_when_asked(postgres_url: str, tmp_path: Path) -> None:
-    with pytest.raises(errors.UnsoundError, match=r"has no tables yet: run `notbefore migrate --database postgresql:"):
+    with pytest.raises(errors.UnsoundError, match=r"has no tables yet: run `forenotice migrate --database postgresql:"):
         open_store(postgres_url, migrate=False)
     store = open_store(postgres_url, migrate=True)
     keep(store, host("a"))
     store.close()
     open_store(postgres_url.replace("postgresql:", "postgres:"), migrate=False).close()
-    with pytest.raises(errors.UnsoundError, match=r"is at the older revision 0004: run `notbefore migrate"):
+    with pytest.raises(errors.UnsoundError, match=r"is at the older revision 0004: run `forenotice migrate"):
         open_store(postgres_url, migrate=False, known=later(tmp_path))
     broken = later(tmp_path, then='op.execute("SELECT nonsense")')
     with pytest.raises(errors.UnsoundError, match="nonsense"):
@@ -141,7 +141,9 @@ def test_postgresql_is_migrated_only_when_asked(postgres_url: str, tmp_path: Pat
 def test_a_newer_database_is_refused(url: str, tmp_path: Path) -> None:
     open_store(url, migrate=True, known=later(tmp_path)).close()
     for migrate in (False, True):
-        with pytest.raises(errors.UnsoundError, match=r"newer notbefore \(its revision is 0005, this one knows 0004\)"):
+        with pytest.raises(
+            errors.UnsoundError, match=r"newer forenotice \(its revision is 0005, this one knows 0004\)"
+        ):
             open_store(url, migrate=migrate)
 
 
@@ -149,7 +151,7 @@ def test_a_newer_database_is_refused(url: str, tmp_path: Path) -> None:
     "content", [b"This is not a database, only text.\n" * 200, b"SQLite format 3\x00" + b"\x07" * 5000]
 )
 def test_what_is_no_database_is_refused_and_left_alone(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "notbefore.db"
+    path = tmp_path / "forenotice.db"
     path.write_bytes(content)
     with pytest.raises(errors.UnsoundError, match=r"damaged or no database .*restore a backup"):
         open_store(f"sqlite:///{path}", migrate=True)
@@ -187,7 +189,7 @@ def test_tables_of_another_program_are_refused(postgres_url: str) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["", "notbefore.db", "sqlite://", "sqlite:///:memory:", "mysql://x/y", "postgresql://host", "sqlite:/x", "://"],
+    ["", "forenotice.db", "sqlite://", "sqlite:///:memory:", "mysql://x/y", "postgresql://host", "sqlite:/x", "://"],
 )
 def test_other_urls_are_refused(url: str) -> None:
     with pytest.raises(errors.RefusedError, match=r"give sqlite:///PATH or postgresql://"):
@@ -196,7 +198,7 @@ def test_other_urls_are_refused(url: str) -> None:
 
 def test_a_folder_that_is_missing(tmp_path: Path) -> None:
     with pytest.raises(errors.RefusedError, match=r"there is no directory .*missing for the database"):
-        open_store(f"sqlite:///{tmp_path / 'missing' / 'notbefore.db'}", migrate=False)
+        open_store(f"sqlite:///{tmp_path / 'missing' / 'forenotice.db'}", migrate=False)
     with pytest.raises(errors.UnavailableError, match="cannot open the database"):
         open_store(f"sqlite:///{tmp_path}", migrate=False)
 
@@ -215,7 +217,7 @@ def test_what_the_url_says_wins() -> None:
 
 def test_alembic_stays_out_of_a_start_that_needs_none(sqlite_path: Path) -> None:
     code = (
-        "import sys; from notbefore.store.opening import open_store; "
+        "import sys; from forenotice.store.opening import open_store; "
         f"open_store('sqlite:///{sqlite_path}', migrate=False).close(); print('alembic' in sys.modules)"
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from tests.store.samples import MINUTE, NOW, changes, event, keep, operation, scope
 
-from notbefore.core import errors
-from notbefore.core.operations import Event, EventType, Kind, Operation, Source, Status
-from notbefore.store.contract import Store
+from forenotice.core import errors
+from forenotice.core.operations import Event, EventType, Kind, Operation, Source, Status
+from forenotice.store.contract import Store
 
 FULL_OPERATION = operation(
     "full",

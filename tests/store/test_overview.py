@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from tests.store.samples import MINUTE, NOW, Thing, event, keep, operation
 
-from notbefore.core.operations import Kind, Status
-from notbefore.core.selecting import Selector, of_scopes
-from notbefore.store.contract import Store
+from forenotice.core.operations import Kind, Status
+from forenotice.core.selecting import Selector, of_scopes
+from forenotice.store.contract import Store
 
 KEYS = ("group:web", "group:web-1", "group:db", "vm:web")
 

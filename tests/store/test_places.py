@@ -3,9 +3,9 @@
 import pytest
 from tests.store.samples import MINUTE, NOW, event, host, keep, operation, scope, vm
 
-from notbefore.core import selecting
-from notbefore.core.operations import Status
-from notbefore.store.contract import Store
+from forenotice.core import selecting
+from forenotice.core.operations import Status
+from forenotice.store.contract import Store
 
 
 @pytest.fixture

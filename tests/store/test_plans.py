@@ -3,9 +3,9 @@
 import pytest
 from tests.store.samples import session_of
 
-from notbefore.store import events, fleet, journal, loading, operations, overview, places, rollouts
-from notbefore.store.contract import Store
-from notbefore.store.session import Flavour, Query
+from forenotice.store import events, fleet, journal, loading, operations, overview, places, rollouts
+from forenotice.store.contract import Store
+from forenotice.store.session import Flavour, Query
 
 LIVE = frozenset({"live"})
 

@@ -8,10 +8,10 @@ import pytest
 from sqlalchemy import func, insert, select
 from tests.store.samples import MINUTE, NOW, entry, event, keep, operation, session_of
 
-from notbefore.core.operations import Status
-from notbefore.store import pruning, schema
-from notbefore.store.contract import Store
-from notbefore.store.session import Query
+from forenotice.core.operations import Status
+from forenotice.store import pruning, schema
+from forenotice.store.contract import Store
+from forenotice.store.session import Query
 
 DAY = timedelta(days=1)
 BEFORE = NOW + DAY

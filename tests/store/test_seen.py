@@ -3,9 +3,9 @@
 import pytest
 from tests.store.samples import NOW, Thing, entry, event, keep, operation, scope, vm
 
-from notbefore.core import errors
-from notbefore.core.selecting import Selector, of_scopes
-from notbefore.store.contract import Store
+from forenotice.core import errors
+from forenotice.core.selecting import Selector, of_scopes
+from forenotice.store.contract import Store
 
 NAMES = ("web", "web-1", "web-10", "web_1", "Web-1", "w.b", "db", "a-1", "a-2")
 KEYS = tuple(sorted(f"{noun}:{name}" for noun in ("group", "vm") for name in NAMES))

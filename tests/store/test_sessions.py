@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from tests.store.samples import MINUTE, NOW
 
-from notbefore.store.contract import Store
-from notbefore.store.sessions import SignIn
-from notbefore.store.tokens import Token
+from forenotice.store.contract import Store
+from forenotice.store.sessions import SignIn
+from forenotice.store.tokens import Token
 
 FIRST = SignIn(digest="d1", token="t1", created_at=NOW, expires_at=NOW + 10 * MINUTE)
 SECOND = replace(FIRST, digest="d0", created_at=NOW + MINUTE, expires_at=NOW + 11 * MINUTE)

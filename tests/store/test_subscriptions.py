@@ -3,9 +3,9 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from notbefore.core.subscriptions import State
-from notbefore.store.contract import Store
-from notbefore.store.subscriptions import Delivery, Subscription
+from forenotice.core.subscriptions import State
+from forenotice.store.contract import Store
+from forenotice.store.subscriptions import Delivery, Subscription
 
 NOW = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
 PAGER = Subscription(
@@ -13,7 +13,7 @@ PAGER = Subscription(
     name="pager",
     url="https://hooks.example.com/",
     secret="a-secret-of-some-length",
-    types=("notbefore.event.*",),
+    types=("forenotice.event.*",),
     groups="web-*",
     statuses=("Failed",),
     status=State.ACTIVE,

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from tests.store.samples import MINUTE, NOW
 
-from notbefore.store.contract import Store
-from notbefore.store.tokens import Token
+from forenotice.store.contract import Store
+from forenotice.store.tokens import Token
 
 ALICE = Token(id="t1", name="alice", role="admin", digest="d1", created_at=NOW)
 BOB = Token(id="t0", name="bob", role="viewer", digest="d2", created_at=NOW + MINUTE, last_used_at=NOW)

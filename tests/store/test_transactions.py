@@ -6,10 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from tests.store.samples import MINUTE, NOW, changes, entry, host, keep, operation, scope, session_of, vm
 
-from notbefore.core import errors
-from notbefore.store import meta
-from notbefore.store.contract import Store
-from notbefore.store.opening import open_store
+from forenotice.core import errors
+from forenotice.store import meta
+from forenotice.store.contract import Store
+from forenotice.store.opening import open_store
 
 PATIENCE = 20
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from notbefore.core.documents import Document
-from notbefore.core.fleet import ScopeKind
-from notbefore.core.operations import FAILURE, HOST_MAINTENANCE, USER_RESTART, Event, EventType, Source, Status
-from notbefore.wire import document, versions
+from forenotice.core.documents import Document
+from forenotice.core.fleet import ScopeKind
+from forenotice.core.operations import FAILURE, HOST_MAINTENANCE, USER_RESTART, Event, EventType, Source, Status
+from forenotice.wire import document, versions
 
 GOLDEN = Path(__file__).parent / "golden"
 NOON = datetime(2026, 3, 9, 12, 0, 0, tzinfo=UTC)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from notbefore.core import errors
-from notbefore.wire import approvals
+from forenotice.core import errors
+from forenotice.wire import approvals
 
 ONE = "F020BA2E-3BC0-4C40-A10B-86575A9EABD5"
 TWO = "C7061BAC-AFDC-4513-B24B-AA5F13A16123"

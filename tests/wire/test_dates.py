@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notbefore.wire import dates
+from forenotice.wire import dates
 
 MOMENT = datetime(2016, 9, 19, 18, 29, 47, tzinfo=UTC)
 MOMENTS = st.datetimes(timezones=st.just(UTC)).map(lambda moment: moment.replace(microsecond=0))

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.wire import samples
 
-from notbefore.core.documents import Document
-from notbefore.core.fleet import ScopeKind
-from notbefore.core.operations import Event, EventType, Source, Status
-from notbefore.wire import dates, document, versions
+from forenotice.core.documents import Document
+from forenotice.core.fleet import ScopeKind
+from forenotice.core.operations import Event, EventType, Source, Status
+from forenotice.wire import dates, document, versions
 
 CAPTURES = [json.loads(line) for line in (Path(__file__).parent / "captures.jsonl").read_text().splitlines()]
 ANY_VERSION = st.sampled_from(versions.ALL)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notbefore.wire import errors
+from forenotice.wire import errors
 
 SENTENCES = [value for name, value in vars(errors).items() if name.isupper()]
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notbefore.core import errors
-from notbefore.core.fleet import Facts, Scope, ScopeKind, Vm
-from notbefore.wire import instance
+from forenotice.core import errors
+from forenotice.core.fleet import Facts, Scope, ScopeKind, Vm
+from forenotice.wire import instance
 
 POOL = Scope(key="group:pool", kind=ScopeKind.PLACEMENT_GROUP, tag="t")
 WEB = Scope(key="group:web", kind=ScopeKind.AVAILABILITY_SET, tag="t")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from notbefore.core.operations import EventType
-from notbefore.wire import versions
+from forenotice.core.operations import EventType
+from forenotice.wire import versions
 
 
 def test_the_seven_are_there_oldest_first() -> None:

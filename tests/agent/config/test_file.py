@@ -5,10 +5,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from notbefore.agent.config import file, handlers, values
-from notbefore.agent.config.values import When
-from notbefore.agent.rules.handling import Match, Phase
-from notbefore.settings.spans import Span
+from forenotice.agent.config import file, handlers, values
+from forenotice.agent.config.values import When
+from forenotice.agent.rules.handling import Match, Phase
+from forenotice.settings.spans import Span
 
 KINDS = "command, webhook, systemd, file, haproxy, kubernetes, notify, python"
 COMMAND = '[[handler]]\nname = "drain"\ntype = "command"\nprepare = ["true"]\n'
@@ -32,7 +32,7 @@ def complaint(directory: Path, text: str) -> str:
 def test_an_empty_file_says_enough(tmp_path: Path) -> None:
     config = load(tmp_path, "")
     assert config == file.Config()
-    assert (config.state, config.approve.when, config.handlers) == ("/var/lib/notbefore-agent", "prepared", ())
+    assert (config.state, config.approve.when, config.handlers) == ("/var/lib/forenotice-agent", "prepared", ())
 
 
 def test_everything_that_may_be_said(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ BAD = [
         (f'endpoint = "{url}"', "endpoint: this is not a metadata endpoint: give one such as http://169.254.169.254")
         for url in ("ftp://x", "https://x", "http://x/path", "http://me:hunter2@x")
     ),
-    ('state = "here"', "'here' in state is not an absolute path: give one such as /var/lib/notbefore-agent"),
+    ('state = "here"', "'here' in state is not an absolute path: give one such as /var/lib/forenotice-agent"),
     (
         COMMAND + 'recover = [""]',
         'handler "drain": recover names no program: give one such as ["/usr/local/bin/drain", "now"]',
@@ -162,15 +162,15 @@ BAD = [
     (WEBHOOK + 'url = "http://a"\nphases = []', 'handler "hook": phases: this list must not be empty'),
     (
         WEBHOOK + 'url = "http://a"\nca_file = "ca.pem"',
-        "handler \"hook\": 'ca.pem' in ca_file is not an absolute path: give one such as /etc/notbefore/ca.pem",
+        "handler \"hook\": 'ca.pem' in ca_file is not an absolute path: give one such as /etc/forenotice/ca.pem",
     ),
     (
         WEBHOOK + 'url = "http://a"\nheader_files = { Authorization = "~/token" }',
-        "handler \"hook\": '~/token' in header_files is not an absolute path: give one such as /etc/notbefore/token",
+        "handler \"hook\": '~/token' in header_files is not an absolute path: give one such as /etc/forenotice/token",
     ),
     (
         WEBHOOK + 'url = "http://a"\nbody = "$EVENT_TPYE"',
-        re.compile(r'handler "hook": body: \$EVENT_TPYE is not known: the names are NOTBEFORE_PHASE, .*'),
+        re.compile(r'handler "hook": body: \$EVENT_TPYE is not known: the names are FORENOTICE_PHASE, .*'),
     ),
     (
         WEBHOOK + 'url = "http://a"\nbody = "5$"',
@@ -186,12 +186,12 @@ BAD = [
     ),
     (
         NOTIFY + 'urls_file = "urls"',
-        "handler \"tell\": 'urls' in urls_file is not an absolute path: give one such as /etc/notbefore/urls",
+        "handler \"tell\": 'urls' in urls_file is not an absolute path: give one such as /etc/forenotice/urls",
     ),
     (
         '[[handler]]\nname = "k"\ntype = "kubernetes"\nkubeconfig = "~/.kube/config"',
         "handler \"k\": '~/.kube/config' in kubeconfig is not an absolute path:"
-        " give one such as /etc/notbefore/kubeconfig",
+        " give one such as /etc/forenotice/kubeconfig",
     ),
     *(
         (
@@ -202,7 +202,7 @@ BAD = [
     ),
     (
         '[peers]\nsecret_file = "secret"',
-        "peers: 'secret' in secret_file is not an absolute path: give one such as /etc/notbefore/peers.secret",
+        "peers: 'secret' in secret_file is not an absolute path: give one such as /etc/forenotice/peers.secret",
     ),
     *(
         (
@@ -305,7 +305,7 @@ BAD = [
     ),
     (
         '[[handler]]\nname = "f"\ntype = "file"\npath = "flag"',
-        "handler \"f\": 'flag' in path is not an absolute path: give one such as /run/notbefore/drained",
+        "handler \"f\": 'flag' in path is not an absolute path: give one such as /run/forenotice/drained",
     ),
     ('[[handler]]\nname = "s"\ntype = "systemd"\nunits = []', 'handler "s": units: this list must not be empty'),
     (

@@ -3,9 +3,9 @@ from datetime import timedelta
 
 import pytest
 
-from notbefore.agent.config import values
-from notbefore.agent.config.values import When
-from notbefore.settings.spans import Span
+from forenotice.agent.config import values
+from forenotice.agent.config.values import When
+from forenotice.settings.spans import Span
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_a_span_has_an_end(text: str) -> None:
         ("at once", None),
         ("At once", None),
         ("NotBefore - 5m", timedelta(minutes=5)),
-        ("notbefore-90s", timedelta(seconds=90)),
+        ("forenotice-90s", timedelta(seconds=90)),
     ],
 )
 def test_times_to_begin(text: str, lead: timedelta | None) -> None:

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from tests.agent.handlers.work import work
 
-from notbefore.agent.config import handlers
-from notbefore.agent.handlers import facts
-from notbefore.agent.handlers.command import Command
-from notbefore.agent.handlers.interface import Outcome
-from notbefore.agent.rules.handling import Phase
+from forenotice.agent.config import handlers
+from forenotice.agent.handlers import facts
+from forenotice.agent.handlers.command import Command
+from forenotice.agent.handlers.interface import Outcome
+from forenotice.agent.rules.handling import Phase
 
 
 def command(**keys: Any) -> Command:

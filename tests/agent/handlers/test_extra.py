@@ -12,16 +12,16 @@ import pytest
 from tests.acceptance.running import environment, until
 from tests.agent.handlers.work import work
 
-from notbefore.agent.config.handlers import Kubernetes, Notify, Python
-from notbefore.agent.handlers.extra import ARGV, Extra
-from notbefore.agent.handlers.interface import Outcome
+from forenotice.agent.config.handlers import Kubernetes, Notify, Python
+from forenotice.agent.handlers.extra import ARGV, Extra
+from forenotice.agent.handlers.interface import Outcome
 
 HEAVY = ("aiohttp", "apprise", "asyncio", "kubernetes", "pydantic", "requests", "rich", "typer", "urllib3", "yaml")
 
 IN_THE_AGENT = """
 import json, sys
-from notbefore.agent.config.handlers import Kubernetes, Notify, Python
-from notbefore.agent.handlers.making import make
+from forenotice.agent.config.handlers import Kubernetes, Notify, Python
+from forenotice.agent.handlers.making import make
 from tests.agent.handlers.work import work
 
 configs = [Kubernetes(name="k"), Notify(name="n", urls=("nosuch://x",)), Python(name="p", entry_point="x:y")]
@@ -56,7 +56,7 @@ def test_an_extra_that_is_not_installed_is_named(
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(f"import sys\nsys.modules[{package!r}] = None\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-    said = f"{package} is missing: install notbefore[{extra}]"
+    said = f"{package} is missing: install forenotice[{extra}]"
     assert Extra(config).rehearse() == Outcome(ok=False, said=said)
 
 

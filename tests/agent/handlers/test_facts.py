@@ -4,28 +4,28 @@ from datetime import UTC, datetime
 
 from tests.agent.handlers.work import EVENT, STARTED, work
 
-from notbefore.agent.handlers import facts
-from notbefore.agent.rules.handling import Phase
-from notbefore.client.events import Event
+from forenotice.agent.handlers import facts
+from forenotice.agent.rules.handling import Phase
+from forenotice.client.events import Event
 
 
 def test_variables_tell_all_there_is_to_know() -> None:
     assert facts.environment(work(attempt=2, seconds_left=59.9)) == {
-        "NOTBEFORE_PHASE": "prepare",
-        "NOTBEFORE_HANDLER": "drain",
-        "NOTBEFORE_ATTEMPT": "2",
-        "NOTBEFORE_NAME": "web-1",
-        "NOTBEFORE_EVENT_ID": "C7061BAC-AFDC-4513-B24B-AA5F13A16123",
-        "NOTBEFORE_EVENT_TYPE": "Reboot",
-        "NOTBEFORE_EVENT_STATUS": "Scheduled",
-        "NOTBEFORE_EVENT_SOURCE": "Platform",
-        "NOTBEFORE_EVENT_DESCRIPTION": "Host server is undergoing maintenance.",
-        "NOTBEFORE_RESOURCES": "web-1 web-2",
-        "NOTBEFORE_DURATION": "-1",
-        "NOTBEFORE_NOT_BEFORE": "2022-04-11T22:26:58Z",
-        "NOTBEFORE_DEADLINE": "2022-04-11T22:26:58Z",
-        "NOTBEFORE_SECONDS_LEFT": "59",
-        "NOTBEFORE_PAUSE_SECONDS": "",
+        "FORENOTICE_PHASE": "prepare",
+        "FORENOTICE_HANDLER": "drain",
+        "FORENOTICE_ATTEMPT": "2",
+        "FORENOTICE_NAME": "web-1",
+        "FORENOTICE_EVENT_ID": "C7061BAC-AFDC-4513-B24B-AA5F13A16123",
+        "FORENOTICE_EVENT_TYPE": "Reboot",
+        "FORENOTICE_EVENT_STATUS": "Scheduled",
+        "FORENOTICE_EVENT_SOURCE": "Platform",
+        "FORENOTICE_EVENT_DESCRIPTION": "Host server is undergoing maintenance.",
+        "FORENOTICE_RESOURCES": "web-1 web-2",
+        "FORENOTICE_DURATION": "-1",
+        "FORENOTICE_NOT_BEFORE": "2022-04-11T22:26:58Z",
+        "FORENOTICE_DEADLINE": "2022-04-11T22:26:58Z",
+        "FORENOTICE_SECONDS_LEFT": "59",
+        "FORENOTICE_PAUSE_SECONDS": "",
         "EVENT_ID": "C7061BAC-AFDC-4513-B24B-AA5F13A16123",
         "EVENT_TYPE": "Reboot",
         "EVENT_STATUS": "Scheduled",
@@ -40,9 +40,9 @@ def test_variables_tell_all_there_is_to_know() -> None:
 
 def test_a_started_event_has_no_not_before_and_a_measured_pause_is_told() -> None:
     told = facts.environment(work(phase=Phase.RECOVER, event=STARTED, pause=4.25))
-    assert (told["NOTBEFORE_NOT_BEFORE"], told["EVENT_NOTBEFORE"]) == ("", "")
-    assert told["NOTBEFORE_PHASE"] == "recover"
-    assert told["NOTBEFORE_PAUSE_SECONDS"] == "4.250"
+    assert (told["FORENOTICE_NOT_BEFORE"], told["EVENT_NOTBEFORE"]) == ("", "")
+    assert told["FORENOTICE_PHASE"] == "recover"
+    assert told["FORENOTICE_PAUSE_SECONDS"] == "4.250"
 
 
 def test_json_says_the_event_in_the_words_of_the_protocol() -> None:
@@ -77,7 +77,7 @@ def test_a_description_from_outside_cannot_keep_a_program_from_starting() -> Non
         id="A", status="Scheduled", type="Freeze", description="nul \0, lone \ud800, \x1b[2J, long " + "é" * 200_000
     )
     told = facts.environment(work(event=event))
-    assert told["NOTBEFORE_EVENT_DESCRIPTION"].startswith("nul  , lone ?,  [2J, long éé")
+    assert told["FORENOTICE_EVENT_DESCRIPTION"].startswith("nul  , lone ?,  [2J, long éé")
     printed = subprocess.run(["/usr/bin/env"], env=told, capture_output=True, check=True).stdout.decode()
     assert f"\nEVENT_DESCRIPTION={told['EVENT_DESCRIPTION']}\n" in printed
 
@@ -85,7 +85,7 @@ def test_a_description_from_outside_cannot_keep_a_program_from_starting() -> Non
 def test_resources_are_cut_between_names() -> None:
     names = tuple(f"machine-{number}" for number in range(10_000))
     told = facts.environment(work(event=Event(id="A", status="Scheduled", type="Freeze", resources=names)))
-    given = told["NOTBEFORE_RESOURCES"].split(" ")
+    given = told["FORENOTICE_RESOURCES"].split(" ")
     assert 1000 < len(given) < 10_000
     assert given == list(names[: len(given)])
-    assert len(told["NOTBEFORE_RESOURCES"]) <= facts.LONGEST
+    assert len(told["FORENOTICE_RESOURCES"]) <= facts.LONGEST

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from tests.agent.handlers.work import work
 
-from notbefore.agent.config import handlers
-from notbefore.agent.handlers import facts
-from notbefore.agent.handlers.file import File
-from notbefore.agent.handlers.interface import Outcome
-from notbefore.agent.rules.handling import Phase
+from forenotice.agent.config import handlers
+from forenotice.agent.handlers import facts
+from forenotice.agent.handlers.file import File
+from forenotice.agent.handlers.interface import Outcome
+from forenotice.agent.rules.handling import Phase
 
 
 def flag(path: Path) -> File:
@@ -143,8 +143,8 @@ def test_a_rehearsal_looks_whether_it_may_write() -> None:
     if subprocess.run([*unshare, "true"], check=False, capture_output=True).returncode and not os.environ.get("CI"):
         pytest.skip("no mount namespaces here")
     program = """
-from notbefore.agent.config import handlers
-from notbefore.agent.handlers.file import File
+from forenotice.agent.config import handlers
+from forenotice.agent.handlers.file import File
 print(File(handlers.File(name="flag", path="/mnt/flag")).rehearse())
 """
     # Read-only also for root.

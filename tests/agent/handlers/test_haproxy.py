@@ -13,10 +13,10 @@ import pytest
 from tests.acceptance.running import HOST, until
 from tests.agent.handlers.work import work
 
-from notbefore.agent.config import handlers
-from notbefore.agent.handlers.haproxy import Haproxy
-from notbefore.agent.handlers.interface import Outcome
-from notbefore.agent.rules.handling import Phase
+from forenotice.agent.config import handlers
+from forenotice.agent.handlers.haproxy import Haproxy
+from forenotice.agent.handlers.interface import Outcome
+from forenotice.agent.rules.handling import Phase
 
 CONFIG = """
 global

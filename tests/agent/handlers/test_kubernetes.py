@@ -13,14 +13,14 @@ from tests.agent.handlers.apiserver import ApiServer, serving
 from tests.agent.handlers.cluster import Budget, Cluster, Fault, Pod
 from tests.agent.handlers.work import EVENT, work
 
-from notbefore.agent.config.handlers import Kubernetes
-from notbefore.agent.handlers import facts, kubernetes
-from notbefore.agent.handlers.extra import ARGV, Extra
-from notbefore.agent.handlers.interface import Outcome
-from notbefore.agent.handlers.kubernetes.cordon import MARK
-from notbefore.agent.handlers.kubernetes.patience import Patience
-from notbefore.agent.rules.handling import Phase
-from notbefore.settings.spans import Span
+from forenotice.agent.config.handlers import Kubernetes
+from forenotice.agent.handlers import facts, kubernetes
+from forenotice.agent.handlers.extra import ARGV, Extra
+from forenotice.agent.handlers.interface import Outcome
+from forenotice.agent.handlers.kubernetes.cordon import MARK
+from forenotice.agent.handlers.kubernetes.patience import Patience
+from forenotice.agent.rules.handling import Phase
+from forenotice.settings.spans import Span
 
 WEB = {"app": "web"}
 

@@ -1,5 +1,5 @@
-from notbefore.agent.config import handlers
-from notbefore.agent.handlers import making
+from forenotice.agent.config import handlers
+from forenotice.agent.handlers import making
 
 CONFIGS: list[handlers.Handler] = [
     handlers.Command(name="a", prepare=("true",)),

@@ -11,10 +11,10 @@ from tests.acceptance.running import HOST
 from tests.agent.handlers.sink import Sink, sink
 from tests.agent.handlers.work import work
 
-from notbefore.agent.config.handlers import Notify
-from notbefore.agent.handlers import facts, notify
-from notbefore.agent.handlers.extra import Extra
-from notbefore.agent.handlers.interface import Outcome
+from forenotice.agent.config.handlers import Notify
+from forenotice.agent.handlers import facts, notify
+from forenotice.agent.handlers.extra import Extra
+from forenotice.agent.handlers.interface import Outcome
 
 # Its plugins import what Python is about to remove.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -58,7 +58,7 @@ def test_a_sink_that_is_down_holds_nothing_up_by_default() -> None:
 
 
 def test_a_process_of_its_own_sends_the_templates_filled_in(server: Sink) -> None:
-    title, body = "$EVENT_TYPE in $$ of $NOTBEFORE_NAME", "$EVENT_DESCRIPTION ${NOTBEFORE_PHASE}"
+    title, body = "$EVENT_TYPE in $$ of $FORENOTICE_NAME", "$EVENT_DESCRIPTION ${FORENOTICE_PHASE}"
     handler = Extra(config(url(server, "hook"), title=title, body=body))
     assert handler.run(work()) == Outcome(ok=True, said="1 of 1 sinks took it")
     (heard,) = server.heard

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 from tests.agent.handlers.work import EVENT, work
 
-from notbefore.agent.config import file
-from notbefore.agent.config.handlers import Python
-from notbefore.agent.handlers import facts, python
-from notbefore.agent.handlers.extra import Extra
-from notbefore.agent.handlers.interface import Outcome
-from notbefore.agent.rules.handling import Phase
+from forenotice.agent.config import file
+from forenotice.agent.config.handlers import Python
+from forenotice.agent.handlers import facts, python
+from forenotice.agent.handlers.extra import Extra
+from forenotice.agent.handlers.interface import Outcome
+from forenotice.agent.rules.handling import Phase
 
 SOURCE = """
 import sys
@@ -103,7 +103,7 @@ def test_an_entry_point_is_found_by_its_name() -> None:
         ("their_taps:missing", "AttributeError: module 'their_taps' has no attribute 'missing'"),
         ("no_such_module:f", "ModuleNotFoundError: No module named 'no_such_module'"),
         ("lost", "ModuleNotFoundError: No module named 'no_such_module'"),
-        ("nowhere", "LookupError: there is no entry point 'nowhere' in the group notbefore.handlers: is its package "),
+        ("nowhere", "LookupError: there is no entry point 'nowhere' in the group forenotice.handlers: is its package "),
     ],
 )
 def test_an_exception_is_told_by_the_last_line_of_its_traceback(entry_point: str, said: str) -> None:

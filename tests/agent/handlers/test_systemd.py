@@ -11,10 +11,10 @@ from tests.agent.handlers.bus import Systemd as FakeSystemd
 from tests.agent.handlers.bus import fake_systemd
 from tests.agent.handlers.work import work
 
-from notbefore.agent.config import handlers
-from notbefore.agent.handlers.interface import Outcome
-from notbefore.agent.handlers.systemd import Systemd
-from notbefore.agent.rules.handling import Phase
+from forenotice.agent.config import handlers
+from forenotice.agent.handlers.interface import Outcome
+from forenotice.agent.handlers.systemd import Systemd
+from forenotice.agent.rules.handling import Phase
 
 UNITS = ("nginx.service", "db.service", "batch.timer")
 

@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from notbefore.agent.handlers import waiting
+from forenotice.agent.handlers import waiting
 
 
 def test_its_result_or_exception_is_what_comes_back() -> None:

@@ -12,12 +12,12 @@ import pytest
 from tests.agent.handlers.sink import Sink, certificate, sink
 from tests.agent.handlers.work import work
 
-from notbefore.agent.config import handlers
-from notbefore.agent.handlers import facts
-from notbefore.agent.handlers.interface import Outcome
-from notbefore.agent.handlers.webhook import Webhook
-from notbefore.agent.rules.handling import Phase
-from notbefore.client.events import Event
+from forenotice.agent.config import handlers
+from forenotice.agent.handlers import facts
+from forenotice.agent.handlers.interface import Outcome
+from forenotice.agent.handlers.webhook import Webhook
+from forenotice.agent.rules.handling import Phase
+from forenotice.client.events import Event
 
 SECRET = "hunter2"
 
@@ -38,14 +38,14 @@ def test_without_a_template_all_facts_are_sent_as_json(server: Sink) -> None:
     [heard] = server.heard
     assert (heard.method, heard.target) == ("POST", "/drain?to=other")
     assert heard.headers["Content-Type"] == "application/json"
-    assert heard.headers["User-Agent"].startswith("notbefore/")
+    assert heard.headers["User-Agent"].startswith("forenotice/")
     assert json.loads(heard.body) == json.loads(facts.encoded(work(attempt=2)))
 
 
 def test_a_template_in_json_stays_json_whatever_the_description_says(server: Sink) -> None:
     event = Event(id="A", status="Scheduled", type="Freeze", description='a "quoted" back\\slash\nand é')
-    text = "$EVENT_TYPE of ${NOTBEFORE_NAME}: $EVENT_DESCRIPTION"
-    body = f'{{"text": "{text}", "cost": "$$5", "left": $NOTBEFORE_SECONDS_LEFT}}'
+    text = "$EVENT_TYPE of ${FORENOTICE_NAME}: $EVENT_DESCRIPTION"
+    body = f'{{"text": "{text}", "cost": "$$5", "left": $FORENOTICE_SECONDS_LEFT}}'
     assert webhook(server.at, body=body).run(work(event=event, phase=Phase.RECOVER)).ok
     assert json.loads(server.heard[0].body) == {
         "text": 'Freeze of web-1: a "quoted" back\\slash and é',
@@ -203,8 +203,8 @@ def test_a_rehearsal_tells_that_a_host_has_no_address() -> None:
 def test_tls_is_loaded_only_by_those_who_need_it() -> None:
     program = """
 import sys
-from notbefore.agent.config import handlers
-from notbefore.agent.handlers import making
+from forenotice.agent.config import handlers
+from forenotice.agent.handlers import making
 making.make(handlers.Webhook(name="hook", url="http://localhost:1/")).rehearse()
 heavy = {"ssl", "http.client", "http.server", "urllib.request", "asyncio", "email", "shutil", "typer", "rich"}
 print(sorted(heavy & sys.modules.keys()))

@@ -5,9 +5,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from notbefore.agent.handlers.interface import Work
-from notbefore.agent.rules.handling import Phase
-from notbefore.client.events import Event
+from forenotice.agent.handlers.interface import Work
+from forenotice.agent.rules.handling import Phase
+from forenotice.client.events import Event
 
 EVENT = Event(
     id="C7061BAC-AFDC-4513-B24B-AA5F13A16123",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from notbefore.agent.posix import clocks
+from forenotice.agent.posix import clocks
 
 
 def test_the_clock_of_the_boot_is_never_behind_the_monotonic_one() -> None:

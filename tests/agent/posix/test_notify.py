@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from notbefore.agent.posix import notify
+from forenotice.agent.posix import notify
 
 
 class Manager:
@@ -53,7 +53,7 @@ class Manager:
 
 @pytest.fixture(params=["path", "abstract"])
 def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Manager]:
-    manager = Manager(str(tmp_path / "notify") if request.param == "path" else f"@notbefore-{uuid.uuid4()}")
+    manager = Manager(str(tmp_path / "notify") if request.param == "path" else f"@forenotice-{uuid.uuid4()}")
     yield manager
     manager.close()
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from notbefore.agent.config.file import STATE
-from notbefore.agent.handlers.interface import GRACE
+from forenotice.agent.config.file import STATE
+from forenotice.agent.handlers.interface import GRACE
 
-UNIT = Path(__file__).parents[3] / "packaging" / "notbefore-agent.service"
+UNIT = Path(__file__).parents[3] / "packaging" / "forenotice-agent.service"
 EXPOSURE = 35
 """In tenths, by systemd's own count; lower is safer."""
 
@@ -80,11 +80,11 @@ def test_the_walls_stay_as_tight_as_handlers_allow() -> None:
 def test_it_runs_the_agent_and_reloads_it() -> None:
     unit = settings()
     assert shlex.split(unit["ExecStart"][0]) == [
-        "/usr/bin/notbefore",
+        "/usr/bin/forenotice",
         "agent",
         "run",
         "--config",
-        "/etc/notbefore/agent.toml",
+        "/etc/forenotice/agent.toml",
     ]
     assert unit["ExecReload"] == ["/bin/kill -HUP $MAINPID"]
     assert f"/var/lib/{unit['StateDirectory'][0]}" == STATE

@@ -3,13 +3,13 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from notbefore.agent.rules import advancing
-from notbefore.agent.rules.advancing import Effect, View
-from notbefore.agent.rules.approval import Policy
-from notbefore.agent.rules.handling import Phase, Rule
-from notbefore.agent.rules.saga import Saga, State
-from notbefore.client.events import Event
-from notbefore.wire import dates
+from forenotice.agent.rules import advancing
+from forenotice.agent.rules.advancing import Effect, View
+from forenotice.agent.rules.approval import Policy
+from forenotice.agent.rules.handling import Phase, Rule
+from forenotice.agent.rules.saga import Saga, State
+from forenotice.client.events import Event
+from forenotice.wire import dates
 
 T0 = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 ME = "web-0"

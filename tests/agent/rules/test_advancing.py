@@ -6,11 +6,11 @@ from datetime import timedelta
 import pytest
 from tests.agent.rules.builders import T0, Story, after, event, rule, started
 
-from notbefore.agent.rules import advancing
-from notbefore.agent.rules.advancing import Approve, Begin, Displace, Stop
-from notbefore.agent.rules.approval import Policy
-from notbefore.agent.rules.handling import Match, Phase, Rule
-from notbefore.agent.rules.saga import Progress, State, busy_elsewhere, less_urgent, memo, owed
+from forenotice.agent.rules import advancing
+from forenotice.agent.rules.advancing import Approve, Begin, Displace, Stop
+from forenotice.agent.rules.approval import Policy
+from forenotice.agent.rules.handling import Match, Phase, Rule
+from forenotice.agent.rules.saga import Progress, State, busy_elsewhere, less_urgent, memo, owed
 
 PREPARE, ON_STARTED, RECOVER, UNDO = Phase
 PEERS = Policy(peer_timeout=timedelta(seconds=30))

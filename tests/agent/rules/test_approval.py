@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 import pytest
 from tests.agent.rules.builders import ME, T0, after, event
 
-from notbefore.agent.rules.approval import Policy, obstacle
-from notbefore.agent.rules.handling import Match
+from forenotice.agent.rules.approval import Policy, obstacle
+from forenotice.agent.rules.handling import Match
 
 PEERS = Policy(peer_timeout=timedelta(seconds=30))
 

@@ -12,12 +12,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.agent.rules.builders import ME, T0, after, event
 from tests.agent.rules.builders import rule as handler
 
-from notbefore.agent.rules import advancing
-from notbefore.agent.rules.advancing import Approve, Begin, Displace, Stop, View
-from notbefore.agent.rules.approval import Policy
-from notbefore.agent.rules.handling import Phase
-from notbefore.agent.rules.saga import Progress, Saga, State, busy_elsewhere, held_elsewhere, less_urgent, owed
-from notbefore.client.events import Event
+from forenotice.agent.rules import advancing
+from forenotice.agent.rules.advancing import Approve, Begin, Displace, Stop, View
+from forenotice.agent.rules.approval import Policy
+from forenotice.agent.rules.handling import Phase
+from forenotice.agent.rules.saga import Progress, Saga, State, busy_elsewhere, held_elsewhere, less_urgent, owed
+from forenotice.client.events import Event
 
 RULES = (
     handler("first", retries=1),

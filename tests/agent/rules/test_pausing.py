@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from notbefore.agent.rules import pausing
-from notbefore.agent.rules.pausing import TICK, Lapse, Reading, measure
-from notbefore.agent.rules.saga import Pause
+from forenotice.agent.rules import pausing
+from forenotice.agent.rules.pausing import TICK, Lapse, Reading, measure
+from forenotice.agent.rules.saga import Pause
 
 ROUNDING = 1e-6
 UNHURRIED = settings(deadline=None)

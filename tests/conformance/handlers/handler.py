@@ -9,8 +9,8 @@ import urllib.parse
 from typing import Any
 
 MISTAKE = sys.argv[1] if len(sys.argv) > 1 else ""
-URL = urllib.parse.urlsplit(os.environ["NOTBEFORE_URL"])
-ME = os.environ["NOTBEFORE_NAME"]
+URL = urllib.parse.urlsplit(os.environ["FORENOTICE_URL"])
+ME = os.environ["FORENOTICE_NAME"]
 PAUSE = {"polls-slowly": 4.0, "recovers-at-each-poll": 1.5}.get(MISTAKE, 0.25)
 newest = 0
 """Of the documents that were seen."""
@@ -70,17 +70,17 @@ def note(variable: str, line: str) -> None:
 
 
 def prepare(event_id: str) -> bool:
-    if os.environ.get("NOTBEFORE_FAIL"):
-        note("NOTBEFORE_PREPARED", f"failed {event_id}")
+    if os.environ.get("FORENOTICE_FAIL"):
+        note("FORENOTICE_PREPARED", f"failed {event_id}")
         return MISTAKE == "approves-after-failure"
-    if MISTAKE != "prepares-for-reboots-only" or os.environ["NOTBEFORE_SITUATION"] == "reboot":
-        note("NOTBEFORE_PREPARED", event_id)
+    if MISTAKE != "prepares-for-reboots-only" or os.environ["FORENOTICE_SITUATION"] == "reboot":
+        note("FORENOTICE_PREPARED", event_id)
     return True
 
 
 def recover(event_id: str) -> None:
     for _ in range({"never-recovers": 0, "recovers-twice": 2}.get(MISTAKE, 1)):
-        note("NOTBEFORE_RECOVERED", event_id)
+        note("FORENOTICE_RECOVERED", event_id)
 
 
 def handle(event_id: str) -> bool:

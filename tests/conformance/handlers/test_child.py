@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from tests.acceptance.running import until
 
-from notbefore.conformance.handlers.child import LAST_WORDS, MARK, Child
-from notbefore.core import errors
+from forenotice.conformance.handlers.child import LAST_WORDS, MARK, Child
+from forenotice.core import errors
 
 STUBBORN = """
 import os, signal, sys, time

@@ -1,4 +1,4 @@
-"""`notbefore conformance --client` as people use it. The handlers here end soon; real ones are elsewhere."""
+"""`forenotice conformance --client` as people use it. The handlers here end soon; real ones are elsewhere."""
 
 import json
 import os
@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from tests.acceptance.running import PROGRAMS, until
 
-from notbefore.cli.main import main
-from notbefore.conformance.handlers import running, situations
-from notbefore.conformance.handlers.judging import Options
-from notbefore.conformance.handlers.living import Handler
+from forenotice.cli.main import main
+from forenotice.conformance.handlers import running, situations
+from forenotice.conformance.handlers.judging import Options
+from forenotice.conformance.handlers.living import Handler
 
 WITHIN = timedelta(seconds=2)
 USAGE = [
@@ -37,7 +37,7 @@ def test_usage_is_one_sentence_and_code_2(
     arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(("conformance", *arguments)) == 2
-    assert capsys.readouterr().err.startswith(f"notbefore: {said}")
+    assert capsys.readouterr().err.startswith(f"forenotice: {said}")
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_usage_is_one_sentence_and_code_2(
 def test_what_is_refused(arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(("conformance", *arguments)) == 1
     told = capsys.readouterr()
-    assert (told.out, told.err) == ("", f"notbefore: {said}\n")
+    assert (told.out, told.err) == ("", f"forenotice: {said}\n")
 
 
 FOUND = """\
@@ -71,7 +71,7 @@ def short(tmp_path: Path) -> str:
     """A handler that says something and ends."""
     script = tmp_path / "short"
     script.write_text(
-        '#!/bin/sh\ntest "${1%/x}" = "$NOTBEFORE_SITUATION_DIR" && echo "$NOTBEFORE_NAME has x"\nexit 3\n'
+        '#!/bin/sh\ntest "${1%/x}" = "$FORENOTICE_SITUATION_DIR" && echo "$FORENOTICE_NAME has x"\nexit 3\n'
     )
     script.chmod(0o755)
     return f"{script} {{dir}}/x"
@@ -99,7 +99,7 @@ def test_json_has_every_finding(short: str, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_one_that_goes_wrong_ends_them_all() -> None:
-    argv = ["sh", "-c", 'test "$NOTBEFORE_SITUATION" = reboot && exit 3; exec sleep 60']
+    argv = ["sh", "-c", 'test "$FORENOTICE_SITUATION" = reboot && exit 3; exec sleep 60']
     handler = Handler(argv=argv, me="web-0", within=WITHIN)
     found = situations.find("web-0", WITHIN, ["reboot", "redeploy"])
     began = time.monotonic()
@@ -137,7 +137,7 @@ def test_a_namespace_that_is_not_permitted_is_refused_in_a_sentence() -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can become somebody who may not")
     nobody = ["setpriv", "--reuid", "65534", "--clear-groups", "--inh-caps=-all"]
-    probe = "from notbefore.conformance.handlers import namespace; namespace.enter()"
+    probe = "from forenotice.conformance.handlers import namespace; namespace.enter()"
     done = subprocess.run([*nobody, sys.executable, "-c", probe], capture_output=True, text=True, check=False)
     assert "not permitted here (operation not permitted): run this as root" in done.stderr
 
@@ -146,13 +146,13 @@ def test_whoever_ends_it_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
     pids = tmp_path / "pids"
     handler = f"sh -c 'echo $$ >> {pids}; exec sleep 60'"
-    command = [str(PROGRAMS / "notbefore"), "conformance", "--client", handler]
+    command = [str(PROGRAMS / "forenotice"), "conformance", "--client", handler]
     environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp")}
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as run:
         until(lambda: pids.exists() and pids.read_text().count("\n") >= 2)
         run.terminate()
         said = run.communicate(timeout=15)[1]
-    assert (run.returncode, said) == (1, b"notbefore: it was interrupted: nothing is reported\n")
+    assert (run.returncode, said) == (1, b"forenotice: it was interrupted: nothing is reported\n")
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids.read_text().split())
     assert list((tmp_path / "tmp").iterdir()) == []
     # Those that had not begun do not begin.

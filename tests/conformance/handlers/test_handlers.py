@@ -10,13 +10,13 @@ from pathlib import Path
 
 from tests.acceptance.running import PROGRAMS, environment
 
-from notbefore.conformance.handlers import running, scoreboard, situations
-from notbefore.conformance.handlers.judging import Options
-from notbefore.conformance.handlers.living import Handler
-from notbefore.conformance.report import Report, Verdict
+from forenotice.conformance.handlers import running, scoreboard, situations
+from forenotice.conformance.handlers.judging import Options
+from forenotice.conformance.handlers.living import Handler
+from forenotice.conformance.report import Report, Verdict
 
 HERE = Path(__file__).parent
-AGENT = [str(PROGRAMS / "notbefore"), "agent", "run", "--config", str(HERE / "agent.toml"), "--state", "{dir}/state"]
+AGENT = [str(PROGRAMS / "forenotice"), "agent", "run", "--config", str(HERE / "agent.toml"), "--state", "{dir}/state"]
 ME = "web-0"
 WITHIN = timedelta(seconds=2)
 

@@ -3,9 +3,9 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
-from notbefore.conformance.handlers import hooks
-from notbefore.conformance.handlers.hooks import HookFile, Preparation, Witness
-from notbefore.emulator.requests import Requested
+from forenotice.conformance.handlers import hooks
+from forenotice.conformance.handlers.hooks import HookFile, Preparation, Witness
+from forenotice.emulator.requests import Requested
 
 ID = "C7061BAC-AFDC-4513-B24B-AA5F13A16123"
 

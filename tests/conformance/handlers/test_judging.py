@@ -6,13 +6,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from notbefore.conformance.handlers import clauses, judging, situations
-from notbefore.conformance.handlers.evidence import Evidence, Life
-from notbefore.conformance.handlers.hooks import Lines
-from notbefore.conformance.handlers.judging import Habits, Options
-from notbefore.conformance.report import Verdict
-from notbefore.core.operations import Event, EventType, Source, Status
-from notbefore.emulator.requests import Requested
+from forenotice.conformance.handlers import clauses, judging, situations
+from forenotice.conformance.handlers.evidence import Evidence, Life
+from forenotice.conformance.handlers.hooks import Lines
+from forenotice.conformance.handlers.judging import Habits, Options
+from forenotice.conformance.report import Verdict
+from forenotice.core.operations import Event, EventType, Source, Status
+from forenotice.emulator.requests import Requested
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 ME = "web-0"
@@ -295,7 +295,7 @@ def test_not_approved_after_failure() -> None:
     again = replace(SEEN, approvals=[approval(ID, prepared=[failed, ID])], prepared=[failed, ID])
     assert judged(again, clauses.NOT_FAILED)[0] is PASSED
     silent = replace(SEEN, situation=SITUATIONS["failed-preparation"])
-    assert "NOTBEFORE_FAIL" in judged(silent, clauses.NOT_FAILED)[1]
+    assert "FORENOTICE_FAIL" in judged(silent, clauses.NOT_FAILED)[1]
 
 
 def test_recovered_once() -> None:

@@ -4,12 +4,12 @@ from datetime import timedelta
 
 import pytest
 
-from notbefore.conformance.handlers import situations
-from notbefore.conformance.handlers.situations import Situation
-from notbefore.emulator.faults import table
-from notbefore.emulator.scenarios import catalogue, rehearsing
-from notbefore.emulator.scenarios.format import Clear, Fault
-from notbefore.settings import SettingError
+from forenotice.conformance.handlers import situations
+from forenotice.conformance.handlers.situations import Situation
+from forenotice.emulator.faults import table
+from forenotice.emulator.scenarios import catalogue, rehearsing
+from forenotice.emulator.scenarios.format import Clear, Fault
+from forenotice.settings import SettingError
 
 TWO = timedelta(seconds=2)
 ALL = situations.find("web-0", TWO)

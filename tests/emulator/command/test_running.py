@@ -1,4 +1,4 @@
-"""`notbefore emulate` as a process: what it prints and writes, how it is refused, and how it ends."""
+"""`forenotice emulate` as a process: what it prints and writes, how it is refused, and how it ends."""
 
 import json
 import os
@@ -16,10 +16,10 @@ import pytest
 from tests.acceptance.running import DEADLINE, PROGRAMS, environment, run, until
 from tests.emulator.driven import Driven
 
-from notbefore.emulator.command import entry, foreground
-from notbefore.emulator.scenarios import catalogue
+from forenotice.emulator.command import entry, foreground
+from forenotice.emulator.scenarios import catalogue
 
-PROGRAM = str(PROGRAMS / "notbefore")
+PROGRAM = str(PROGRAMS / "forenotice")
 
 
 def spawn(home: Path, *arguments: str) -> subprocess.Popen[str]:
@@ -133,7 +133,7 @@ def test_people_are_told_where_who_what_and_how(tmp_path: Path) -> None:
     assert "├" in read
     assert "curl -H Metadata:true 'http://127.0.0.1:" in read
     assert re.search(r"in a browser at http://127\.0\.0\.1:\d+/ or with:", read)
-    assert " notbefore emulator event reboot" in read
+    assert " forenotice emulator event reboot" in read
     assert "Ctrl-C ends it." in read
 
 
@@ -215,7 +215,7 @@ def test_what_cannot_be_is_refused_before_anything_starts(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mistake.toml").write_text(MISTAKE)
-    for name in [name for name in os.environ if name.startswith("NOTBEFORE_")]:
+    for name in [name for name in os.environ if name.startswith("FORENOTICE_")]:
         monkeypatch.delenv(name)
     found = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     try:
@@ -225,7 +225,7 @@ def test_what_cannot_be_is_refused_before_anything_starts(
             signal.signal(number, handler)
     told = capsys.readouterr()
     assert told.out == ""
-    assert told.err.startswith("notbefore: ")
+    assert told.err.startswith("forenotice: ")
     assert said in told.err
     assert told.err.count("\n") == 1
 
@@ -262,11 +262,11 @@ def test_the_scenarios_are_listed_and_shown(capsys: pytest.CaptureFixture[str], 
 def test_little_is_loaded_before_the_first_answer() -> None:
     code = """
 import sys
-from notbefore.emulator.command import entry, running
-from notbefore.emulator.scenarios import catalogue
+from forenotice.emulator.command import entry, running
+from forenotice.emulator.scenarios import catalogue
 catalogue.load_any("reboot")
 heavy = {"typer", "rich", "fastapi", "pydantic", "starlette", "uvicorn", "structlog", "sqlalchemy", "urllib.request",
-         "http.client", "email", "difflib", "notbefore.emulator.scenarios.drawing", "notbefore.store"}
+         "http.client", "email", "difflib", "forenotice.emulator.scenarios.drawing", "forenotice.store"}
 print(sorted(heavy & set(sys.modules)))
 """
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=DEADLINE)

@@ -5,9 +5,9 @@ from datetime import timedelta
 
 import pytest
 
-from notbefore.emulator.command.telling import Teller
-from notbefore.emulator.emulator import Emulator
-from notbefore.emulator.scenarios import catalogue
+from forenotice.emulator.command.telling import Teller
+from forenotice.emulator.emulator import Emulator
+from forenotice.emulator.scenarios import catalogue
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from time import monotonic
 import pytest
 from tests.acceptance.running import DEADLINE, Said, ask, until
 
-from notbefore.core import errors
-from notbefore.emulator.control.listening import Control
-from notbefore.emulator.emulator import Emulator
-from notbefore.settings import Address
+from forenotice.core import errors
+from forenotice.emulator.control.listening import Control
+from forenotice.emulator.emulator import Emulator
+from forenotice.settings import Address
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from notbefore.core import errors
-from notbefore.emulator.portal import deeds
-from notbefore.emulator.portal.deeds import Deeds
+from forenotice.core import errors
+from forenotice.emulator.portal import deeds
+from forenotice.emulator.portal.deeds import Deeds
 
 
 def test_the_oldest_are_forgotten() -> None:

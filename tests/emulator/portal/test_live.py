@@ -11,12 +11,12 @@ import pytest
 from tests.acceptance.running import DEADLINE, until
 from tests.emulator.driven import Driven, driven
 
-from notbefore.core.operations import Kind
-from notbefore.emulator.announcing import Announcement
-from notbefore.emulator.control.listening import Control
-from notbefore.emulator.emulator import Emulator
-from notbefore.emulator.portal import live
-from notbefore.settings import Address
+from forenotice.core.operations import Kind
+from forenotice.emulator.announcing import Announcement
+from forenotice.emulator.control.listening import Control
+from forenotice.emulator.emulator import Emulator
+from forenotice.emulator.portal import live
+from forenotice.settings import Address
 
 
 @contextmanager

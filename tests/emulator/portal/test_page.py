@@ -15,12 +15,12 @@ from tests.acceptance.running import ask
 from tests.emulator.driven import Driven, driven
 from tests.portal.running import HIDDEN, Answer, Visitor
 
-from notbefore.emulator.control.listening import Control
-from notbefore.emulator.emulator import Emulator
-from notbefore.emulator.faults import table
-from notbefore.emulator.scenarios import catalogue, rehearsing
-from notbefore.settings import Address
-from notbefore.wire import versions
+from forenotice.emulator.control.listening import Control
+from forenotice.emulator.emulator import Emulator
+from forenotice.emulator.faults import table
+from forenotice.emulator.scenarios import catalogue, rehearsing
+from forenotice.settings import Address
+from forenotice.wire import versions
 
 RAW = re.compile(r'aria-label="The document as it is sent">(.*?)</pre>', re.DOTALL)
 
@@ -464,7 +464,7 @@ def test_nothing_of_the_service_is_needed() -> None:
         [
             sys.executable,
             "-c",
-            f"import sys; sys.modules |= dict.fromkeys({absent}); import notbefore.emulator.control.app",
+            f"import sys; sys.modules |= dict.fromkeys({absent}); import forenotice.emulator.control.app",
         ],
         capture_output=True,
         text=True,

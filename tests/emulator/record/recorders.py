@@ -11,10 +11,10 @@ from typing import Any
 
 from tests.acceptance.running import until
 
-from notbefore.client import finding
-from notbefore.client.pace import USUAL, Pace
-from notbefore.emulator.record.recorded import FORMAT, Heard, Start, Writer
-from notbefore.emulator.record.recording import Recorder
+from forenotice.client import finding
+from forenotice.client.pace import USUAL, Pace
+from forenotice.emulator.record.recorded import FORMAT, Heard, Start, Writer
+from forenotice.emulator.record.recording import Recorder
 
 NEWEST = "2020-07-01"
 NOON = datetime(2026, 3, 9, 12, 0, 0, tzinfo=UTC)

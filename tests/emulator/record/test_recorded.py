@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from tests.emulator.record.recorders import NOON, START, lines
 
-from notbefore.core import errors
-from notbefore.emulator.record import recorded
-from notbefore.emulator.record.recorded import Answer, End, Failure, Heard, Start, Writer
+from forenotice.core import errors
+from forenotice.emulator.record import recorded
+from forenotice.emulator.record.recorded import Answer, End, Failure, Heard, Start, Writer
 
 BODY = '{"DocumentIncarnation":1,"Events":[]}'
 ANSWER = Answer(at=1.0, took=0.1, status=200, body=BODY)
@@ -40,7 +40,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 
 DAMAGED = [
-    (b"", "holds nothing that was recorded: make one with `notbefore record`"),
+    (b"", "holds nothing that was recorded: make one with `forenotice record`"),
     (START_LINE, "holds nothing that was recorded"),
     (START_LINE[:-9], "line 1: expected a JSON object, one a line: "),
     (ANSWER_LINE, 'line 1: expected the start of a recording, {"line":"start","format":1,'),
@@ -60,7 +60,7 @@ DAMAGED = [
         START_LINE + ANSWER_LINE.replace(b'"body"', b'"base64":true,"body"'),
         "line 2: its body is not base64, as it says",
     ),
-    (START_LINE.replace(b":1", b":2"), "line 1: its format is 2, expected 1: a newer notbefore may have written it"),
+    (START_LINE.replace(b":1", b":2"), "line 1: its format is 2, expected 1: a newer forenotice may have written it"),
     (START_LINE.replace(b"00Z", b"00"), "line 1: it is no line of a recording: expected `datetime` with a timezone"),
     (START_LINE.replace(b"2026-03", b"9999-12"), "line 1: its moment cannot be meant, expected one such as 2026-01-31"),
 ]

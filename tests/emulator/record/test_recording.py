@@ -13,14 +13,14 @@ from tests.acceptance.running import NOBODY, until
 from tests.cli.stranger import answer, asked_header, stranger
 from tests.emulator.record.recorders import NEWEST, Working, lines, recording
 
-from notbefore.client.pace import USUAL
-from notbefore.core.operations import Kind
-from notbefore.emulator.announcing import Announcement
-from notbefore.emulator.emulator import Emulator
-from notbefore.emulator.faults import table
-from notbefore.emulator.record import recorded
-from notbefore.emulator.record.recorded import Answer, Failure, Heard
-from notbefore.emulator.record.replaying import SILENT
+from forenotice.client.pace import USUAL
+from forenotice.core.operations import Kind
+from forenotice.emulator.announcing import Announcement
+from forenotice.emulator.emulator import Emulator
+from forenotice.emulator.faults import table
+from forenotice.emulator.record import recorded
+from forenotice.emulator.record.recorded import Answer, Failure, Heard
+from forenotice.emulator.record.replaying import SILENT
 
 RESTART = Announcement(kind=Kind.RESTART, resources=("web-0",), takes=timedelta(minutes=5))
 _PAUSE = threading.Event()

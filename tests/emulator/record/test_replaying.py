@@ -14,18 +14,18 @@ from tests.acceptance.running import until
 from tests.client.both import QUICK
 from tests.emulator.record.recorders import NEWEST, NOON, START, recording
 
-from notbefore.client import Client, News, documents
-from notbefore.core.fleet import ScopeKind
-from notbefore.core.operations import Kind, Source
-from notbefore.core.timing import Timing
-from notbefore.emulator.announcing import Announcement
-from notbefore.emulator.emulator import Emulator
-from notbefore.emulator.record import recorded
-from notbefore.emulator.record.recorded import Answer, Failure, Heard, Recording
-from notbefore.emulator.record.replaying import Replay, Script, Step
-from notbefore.settings import Address
-from notbefore.wire import dates, versions
-from notbefore.wire import document as wire_document
+from forenotice.client import Client, News, documents
+from forenotice.core.fleet import ScopeKind
+from forenotice.core.operations import Kind, Source
+from forenotice.core.timing import Timing
+from forenotice.emulator.announcing import Announcement
+from forenotice.emulator.emulator import Emulator
+from forenotice.emulator.record import recorded
+from forenotice.emulator.record.recorded import Answer, Failure, Heard, Recording
+from forenotice.emulator.record.replaying import Replay, Script, Step
+from forenotice.settings import Address
+from forenotice.wire import dates, versions
+from forenotice.wire import document as wire_document
 
 ANY_PORT = Address(host="127.0.0.1", port=0)
 ID = "C7061BAC-AFDC-4513-B24B-AA5F13A16123"

@@ -1,4 +1,4 @@
-"""The scenarios that come with notbefore: their timing, and found by name."""
+"""The scenarios that come with forenotice: their timing, and found by name."""
 
 from datetime import timedelta
 from itertools import pairwise
@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from notbefore.core import errors
-from notbefore.emulator.scenarios import catalogue, rehearsing
-from notbefore.emulator.scenarios.format import Origin
-from notbefore.emulator.scenarios.rehearsing import Life
-from notbefore.emulator.scenarios.text import ScenarioError
+from forenotice.core import errors
+from forenotice.emulator.scenarios import catalogue, rehearsing
+from forenotice.emulator.scenarios.format import Origin
+from forenotice.emulator.scenarios.rehearsing import Life
+from forenotice.emulator.scenarios.text import ScenarioError
 
 MINUTE = timedelta(minutes=1)
 

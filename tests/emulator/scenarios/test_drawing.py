@@ -2,8 +2,8 @@
 
 from time import perf_counter
 
-from notbefore.emulator.scenarios import catalogue, drawing, reading
-from notbefore.emulator.scenarios.format import Scenario
+from forenotice.emulator.scenarios import catalogue, drawing, reading
+from forenotice.emulator.scenarios.format import Scenario
 
 
 def scenario(body: str) -> Scenario:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from notbefore.emulator.scenarios import reading
+from forenotice.emulator.scenarios import reading
 
 STEP = '[[step]]\nannounce = "restart"\n'
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from notbefore.emulator.scenarios import catalogue, drawing, reading, rehearsing
-from notbefore.emulator.scenarios.format import ACTS, NESTING, Act, Heading, Table
-from notbefore.emulator.scenarios.text import ScenarioError
+from forenotice.emulator.scenarios import catalogue, drawing, reading, rehearsing
+from forenotice.emulator.scenarios.format import ACTS, NESTING, Act, Heading, Table
+from forenotice.emulator.scenarios.text import ScenarioError
 
 PAGE = (Path(__file__).parents[3] / "docs" / "scenarios.md").read_text()
 EXAMPLES = re.findall(r"^```toml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)

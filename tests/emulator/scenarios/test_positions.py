@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from notbefore.emulator.scenarios import positions
-from notbefore.emulator.scenarios.positions import Path, Place
+from forenotice.emulator.scenarios import positions
+from forenotice.emulator.scenarios.positions import Path, Place
 
 SCALARS = (
     "1",

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from notbefore.core.fleet import Listening, ScopeKind
-from notbefore.core.operations import Kind
-from notbefore.emulator.scenarios import reading
-from notbefore.emulator.scenarios.format import (
+from forenotice.core.fleet import Listening, ScopeKind
+from forenotice.core.operations import Kind
+from forenotice.emulator.scenarios import reading
+from forenotice.emulator.scenarios.format import (
     Announce,
     Cancel,
     Choose,
@@ -22,8 +22,8 @@ from notbefore.emulator.scenarios.format import (
     Wait,
     WaitFor,
 )
-from notbefore.emulator.scenarios.text import ScenarioError
-from notbefore.settings.spans import Span
+from forenotice.emulator.scenarios.text import ScenarioError
+from forenotice.settings.spans import Span
 
 WHOLE = """\
 title = "Everything"

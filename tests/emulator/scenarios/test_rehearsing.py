@@ -4,14 +4,14 @@ from datetime import timedelta
 
 import pytest
 
-from notbefore.clock import SystemClock
-from notbefore.core.timing import Timing
-from notbefore.emulator.faults.active import Faults
-from notbefore.emulator.playing import Player
-from notbefore.emulator.scenarios import reading, rehearsing
-from notbefore.emulator.scenarios.rehearsing import Trouble
-from notbefore.emulator.scenarios.text import ScenarioError
-from notbefore.emulator.stage import Stage
+from forenotice.clock import SystemClock
+from forenotice.core.timing import Timing
+from forenotice.emulator.faults.active import Faults
+from forenotice.emulator.playing import Player
+from forenotice.emulator.scenarios import reading, rehearsing
+from forenotice.emulator.scenarios.rehearsing import Trouble
+from forenotice.emulator.scenarios.text import ScenarioError
+from forenotice.emulator.stage import Stage
 
 HEAD = 'title = "t"\nvms = ["a", { name = "b", update_domain = 1 }]\nresources = ["a"]\n'
 UPDATE = '[[step]]\nannounce = "host-update"\nid = "x"\nnotice = "15m"\ntakes = "10m"\n'

@@ -9,8 +9,8 @@ import pytest
 from tests.acceptance.running import until
 from tests.emulator.handling import approve, approving, get
 
-from notbefore.emulator import ScheduledEvents
-from notbefore.emulator.testing.announced import AnnouncedEvent
+from forenotice.emulator import ScheduledEvents
+from forenotice.emulator.testing.announced import AnnouncedEvent
 
 VIRTUAL = pytest.mark.scheduled_events(time="virtual")
 NAMED = r"<Reboot of web-0 \({status}, [0-9A-F-]{{36}}\)>"

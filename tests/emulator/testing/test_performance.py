@@ -7,9 +7,9 @@ import pytest
 from tests.client.both import QUICK
 from tests.emulator.handling import approving, get, polling
 
-from notbefore.core import errors
-from notbefore.emulator import ScheduledEvents
-from notbefore.emulator.testing.situation import TIMES, Situation
+from forenotice.core import errors
+from forenotice.emulator import ScheduledEvents
+from forenotice.emulator.testing.situation import TIMES, Situation
 
 NOT_TO_BE_APPROVED = ("hardware-failure", "vanishing-event")
 """Started at once, or gone too soon."""

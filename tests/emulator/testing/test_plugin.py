@@ -1,16 +1,16 @@
-"""pytest with notbefore installed: fixtures that need no import, for people who test their handler."""
+"""pytest with forenotice installed: fixtures that need no import, for people who test their handler."""
 
 from importlib.metadata import entry_points
 
 import pytest
 
-from notbefore.emulator.faults import table
-from notbefore.emulator.scenarios import catalogue
-from notbefore.emulator.testing import situation
+from forenotice.emulator.faults import table
+from forenotice.emulator.scenarios import catalogue
+from forenotice.emulator.testing import situation
 
 pytest_plugins = ("pytester",)
 
-PLUGIN = "notbefore.emulator.testing.plugin"
+PLUGIN = "forenotice.emulator.testing.plugin"
 OPTIONS = ("-p", PLUGIN, "-p", "no:cacheprovider", "--strict-markers", "-W", "error")
 
 
@@ -36,24 +36,24 @@ def test_all_is_imported_before_the_first_test_that_uses_it_and_else_nothing(
     pytester.makeconftest("""
         import sys
         def pytest_runtestloop(session):
-            print(sorted(name for name in sys.modules if name.startswith("notbefore")))
+            print(sorted(name for name in sys.modules if name.startswith("forenotice")))
     """)
     pytester.makepyfile(f"def test_one({argument}): pass")
     done = pytester.runpytest_subprocess(*OPTIONS, "-s")
     done.assert_outcomes(passed=1)
-    nothing = f"{['notbefore', 'notbefore.emulator', 'notbefore.emulator.testing', PLUGIN]}"
+    nothing = f"{['forenotice', 'forenotice.emulator', 'forenotice.emulator.testing', PLUGIN]}"
     assert (nothing in done.outlines) is not loaded
-    assert ("'notbefore.emulator.testing.scheduled_events'" in done.stdout.str()) is loaded
+    assert ("'forenotice.emulator.testing.scheduled_events'" in done.stdout.str()) is loaded
 
 
 def test_the_endpoint_is_found_and_then_forgotten(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NOTBEFORE_ENDPOINT", "http://127.0.0.1:9")
-    monkeypatch.setenv("NOTBEFORE_NAME", "somebody-else")
+    monkeypatch.setenv("FORENOTICE_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("FORENOTICE_NAME", "somebody-else")
     text = """
 import os, subprocess, sys
-from notbefore import Client
+from forenotice import Client
 
-CODE = "from notbefore import Client; print(Client().me, len(Client().events()))"
+CODE = "from forenotice import Client; print(Client().me, len(Client().events()))"
 
 def test_found(scheduled_events, monkeypatch):
     scheduled_events.reboot()
@@ -63,8 +63,8 @@ def test_found(scheduled_events, monkeypatch):
     assert subprocess.check_output([sys.executable, "-c", CODE], text=True) == "web-0 1\\n"
 
 def test_forgotten():
-    assert os.environ["NOTBEFORE_ENDPOINT"] == "http://127.0.0.1:9"
-    assert os.environ["NOTBEFORE_NAME"] == "somebody-else"
+    assert os.environ["FORENOTICE_ENDPOINT"] == "http://127.0.0.1:9"
+    assert os.environ["FORENOTICE_NAME"] == "somebody-else"
 """
     run(pytester, text).assert_outcomes(passed=2)
 
@@ -110,7 +110,7 @@ def test_what_is_not_installed_is_named(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_one(scheduled_events): pass")
     done = pytester.runpytest_subprocess(*OPTIONS)
     done.assert_outcomes(errors=1)
-    done.stdout.fnmatch_lines(["*uvloop*: scheduled_events needs notbefore[[]emulator[]]"])
+    done.stdout.fnmatch_lines(["*uvloop*: scheduled_events needs forenotice[[]emulator[]]"])
 
 
 def test_one_test_through_all_scenarios_and_faults(pytester: pytest.Pytester) -> None:
@@ -148,7 +148,7 @@ def test_a_situation_that_does_not_exist(pytester: pytest.Pytester) -> None:
 
 def test_a_failure_shows_what_was_asked_and_where_the_test_stands(pytester: pytest.Pytester) -> None:
     text = """
-from notbefore import Client
+from forenotice import Client
 
 def test_one(scheduled_events):
     event = scheduled_events.reboot()

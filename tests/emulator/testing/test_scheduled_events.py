@@ -17,10 +17,10 @@ from tests.acceptance.running import until
 from tests.client.both import QUICK
 from tests.emulator.handling import OPENER, approve, get, polling
 
-from notbefore import Client
-from notbefore.core import errors
-from notbefore.core.operations import Kind
-from notbefore.emulator import ScheduledEvents
+from forenotice import Client
+from forenotice.core import errors
+from forenotice.core.operations import Kind
+from forenotice.emulator import ScheduledEvents
 
 VIRTUAL = pytest.mark.scheduled_events(time="virtual")
 
@@ -282,7 +282,7 @@ def test_each_vm_speaks_for_itself(scheduled_events: ScheduledEvents) -> None:
 )
 def test_settings_that_make_no_sense(settings: dict[str, Any], said: str) -> None:
     before = left()
-    with pytest.raises(errors.NotbeforeError, match=said), ScheduledEvents(**settings):
+    with pytest.raises(errors.ForenoticeError, match=said), ScheduledEvents(**settings):
         raise AssertionError("not reached")
     assert left() == before
 

@@ -10,11 +10,11 @@ from tests.emulator.faulty import MovingClock
 from tests.portal.running import Portal, running
 from tests.service.rolling import request
 
-from notbefore.core.driving import Finished
-from notbefore.core.operations import Kind
-from notbefore.service import maintenance, queries, rollouts, subscriptions, tokens
-from notbefore.service.calls import Call
-from notbefore.service.ticking import Report, tick
+from forenotice.core.driving import Finished
+from forenotice.core.operations import Kind
+from forenotice.service import maintenance, queries, rollouts, subscriptions, tokens
+from forenotice.service.calls import Call
+from forenotice.service.ticking import Report, tick
 
 OPERATOR = Call(actor="operator:admin")
 
@@ -75,7 +75,7 @@ def _tokens_and_subscriptions(portal: Portal) -> None:
     tokens.create(portal.service, OPERATOR, name="shop", role="tenant", scopes="web", expires_in=timedelta(days=90))
     tokens.create(portal.service, OPERATOR, name="dashboards", role="viewer")
     subscriptions.create(
-        portal.service, OPERATOR, name="pager", url="https://hooks.example.com/pager", types=["notbefore.event.*"]
+        portal.service, OPERATOR, name="pager", url="https://hooks.example.com/pager", types=["forenotice.event.*"]
     )
 
 

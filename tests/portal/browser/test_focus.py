@@ -6,9 +6,9 @@ from tests.portal.browser.populated import approve, schedule
 from tests.portal.browser.visiting import visiting
 from tests.portal.running import Portal
 
-from notbefore.core.operations import Kind
-from notbefore.service import maintenance
-from notbefore.service.calls import SYSTEM
+from forenotice.core.operations import Kind
+from forenotice.service import maintenance
+from forenotice.service.calls import SYSTEM
 
 
 def announced(portal: Portal, name: str) -> str:

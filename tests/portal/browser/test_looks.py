@@ -13,8 +13,8 @@ from tests.portal.browser.populated import live_events
 from tests.portal.browser.visiting import visiting
 from tests.portal.running import Portal, running
 
-from notbefore.service import queries, rollouts, tokens
-from notbefore.service.overview import PAGE
+from forenotice.service import queries, rollouts, tokens
+from forenotice.service.overview import PAGE
 
 PICTURES = Path(__file__).parents[3] / "screenshots"
 NARROW: ViewportSize = {"width": 320, "height": 640}

@@ -8,7 +8,7 @@ from tests.portal.browser.populated import live_events
 from tests.portal.browser.visiting import visiting
 from tests.portal.running import Portal
 
-from notbefore.service import rollouts
+from forenotice.service import rollouts
 
 OTHERS = re.compile(r"pool|\bdb\b|\bbatch\b")
 """What no page of web's tenant may have in it, shown or not."""

@@ -20,7 +20,7 @@ def test_a_token_leads_to_the_page_that_was_asked_for_and_a_wrong_one_nowhere(br
     page.goto("/?span=6h")
     expect(page).to_have_url(SIGN_IN)
     expect(page.get_by_label("Token")).to_be_focused()
-    give(page, "nb_wrong")
+    give(page, "fn_wrong")
     expect(page.get_by_role("alert")).to_contain_text("not a valid token")
     page.goto("/")
     expect(page).to_have_url(SIGN_IN)

@@ -6,9 +6,9 @@ from tests.portal.browser.populated import schedule
 from tests.portal.browser.visiting import visiting
 from tests.portal.running import Portal
 
-from notbefore.core.operations import Kind
-from notbefore.service import fleet
-from notbefore.service.calls import SYSTEM
+from forenotice.core.operations import Kind
+from forenotice.service import fleet
+from forenotice.service.calls import SYSTEM
 
 HIDDEN = """
 Object.defineProperty(document, "hidden", { configurable: true, get: () => !window.shown });

@@ -36,6 +36,6 @@ def test_a_new_token_is_copied_by_a_button_and_works(browsing: Browsing, demo: S
 
 def test_without_scripts_there_is_no_button_that_would_do_nothing(browsing: Browsing, demo: Server) -> None:
     page = visiting(browsing, demo, java_script_enabled=False)
-    assert make(page, "by-hand").startswith("nb_")
+    assert make(page, "by-hand").startswith("fn_")
     expect(page.get_by_role("button", name="Copy")).to_be_hidden()
     expect(page.get_by_text("Select all of the field (Ctrl-A) and copy it (Ctrl-C).")).to_be_visible()

@@ -1,0 +1,23 @@
+"""The program `forenotice`, also as `python -m forenotice`."""
+
+import sys
+
+
+def main() -> int:
+    if sys.argv[1:3] == ["agent", "run"]:
+        # The agent stays small: it loads nothing of what the other commands need.
+        from forenotice.agent import entry
+
+        return entry.main(sys.argv[3:])
+    if sys.argv[1:2] == ["emulate"]:
+        # And the emulator starts quickly.
+        from forenotice.emulator.command import entry as emulator
+
+        return emulator.main(sys.argv[2:])
+    from forenotice.cli import main as commands
+
+    return commands.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""The facts about an event, as handlers are told them: as variables, and as one JSON object."""
+
+import math
+from collections.abc import Callable, Mapping
+from datetime import datetime
+
+import msgspec
+
+from forenotice.agent.handlers.interface import Work
+from forenotice.programs import words
+from forenotice.wire import dates
+
+plain = words.plain
+LONGEST = 16 * 1024
+"""Bytes of one variable; a kernel refuses to start a program with more than 128 KiB in one."""
+
+
+def document(work: Work) -> dict[str, object]:
+    """What is JSON on a command's stdin: `event` in the words of the protocol, exactly as it was listed."""
+    event = msgspec.to_builtins(work.event)
+    return {
+        "phase": work.phase.value,
+        "handler": work.handler,
+        "attempt": work.attempt,
+        "name": work.me,
+        "event": {key: value for key, value in event.items() if key != "ClockAhead"},
+        "not_before": _moment(work.event.deadline),
+        "deadline": _moment(work.deadline),
+        "seconds_left": round(work.seconds_left, 3),
+        "pause_seconds": work.pause,
+        "clock_ahead": work.event.ahead,
+    }
+
+
+def encoded(work: Work) -> bytes:
+    return msgspec.json.encode(document(work)) + b"\n"
+
+
+def environment(work: Work) -> dict[str, str]:
+    """The same as variables."""
+    return {name: plain(_bounded(tell(work))) for name, tell in _VARIABLES.items()}
+
+
+def _bounded(text: str) -> str:
+    return text[:LONGEST].encode(errors="replace")[:LONGEST].decode(errors="ignore")
+
+
+def _resources(work: Work) -> str:
+    """Cut between names if need be: the beginning of one could be another VM's."""
+    text = " ".join(work.event.resources)
+    return text if _bounded(text) == text else _bounded(text).rpartition(" ")[0]
+
+
+def _moment(moment: datetime | None) -> str | None:
+    return None if moment is None else dates.iso(moment)
+
+
+_VARIABLES: Mapping[str, Callable[[Work], str]] = {
+    "FORENOTICE_PHASE": lambda work: work.phase.value,
+    "FORENOTICE_HANDLER": lambda work: work.handler,
+    "FORENOTICE_ATTEMPT": lambda work: str(work.attempt),
+    "FORENOTICE_NAME": lambda work: work.me,
+    "FORENOTICE_EVENT_ID": lambda work: work.event.id,
+    "FORENOTICE_EVENT_TYPE": lambda work: work.event.type,
+    "FORENOTICE_EVENT_STATUS": lambda work: work.event.status,
+    "FORENOTICE_EVENT_SOURCE": lambda work: work.event.source,
+    "FORENOTICE_EVENT_DESCRIPTION": lambda work: work.event.description,
+    "FORENOTICE_RESOURCES": _resources,
+    "FORENOTICE_DURATION": lambda work: str(work.event.duration_seconds),
+    "FORENOTICE_NOT_BEFORE": lambda work: _moment(work.event.deadline) or "",
+    "FORENOTICE_DEADLINE": lambda work: _moment(work.deadline) or "",
+    "FORENOTICE_SECONDS_LEFT": lambda work: str(math.floor(work.seconds_left)),
+    "FORENOTICE_PAUSE_SECONDS": lambda work: "" if work.pause is None else f"{work.pause:.3f}",
+    # The names that azure-scheduledevents-manager gave them.
+    "EVENT_ID": lambda work: work.event.id,
+    "EVENT_TYPE": lambda work: work.event.type,
+    "EVENT_STATUS": lambda work: work.event.status,
+    "EVENT_SOURCE": lambda work: work.event.source,
+    "EVENT_DESCRIPTION": lambda work: work.event.description,
+    "EVENT_NOTBEFORE": lambda work: work.event.not_before_text,
+    "EVENT_RESOURCES": _resources,
+    "EVENT_RESOURCETYPE": lambda work: work.event.resource_type,
+    "EVENT_DURATION": lambda work: str(work.event.duration_seconds),
+}
+NAMES = tuple(_VARIABLES)
+"""Of all variables: what templates may use."""

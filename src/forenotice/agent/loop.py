@@ -1,0 +1,386 @@
+"""The agent's one loop: takes what has happened, looks at every saga, writes down and does what comes next."""
+
+import queue
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+
+from forenotice.agent.approving import Approver
+from forenotice.agent.config.file import Config
+from forenotice.agent.crew import Crew
+from forenotice.agent.front import Front
+from forenotice.agent.handlers.interface import GRACE, Work
+from forenotice.agent.log import Log
+from forenotice.agent.memory import Memory
+from forenotice.agent.messages import Answered, Heard, Memo, Message, Named, Polled, Quit, Reload
+from forenotice.agent.metrics import Approval, Metrics
+from forenotice.agent.polling import Polling
+from forenotice.agent.rules import advancing
+from forenotice.agent.rules.advancing import Approve, Begin, Displace, Effect, Stop, View
+from forenotice.agent.rules.handling import Phase
+from forenotice.agent.rules.saga import Saga, State, busy_elsewhere, held_elsewhere, less_urgent, memo, owed
+from forenotice.agent.sampling import Sampler
+from forenotice.agent.working import Ended, Job, Workers
+from forenotice.client.events import Document, Event
+from forenotice.clock import MachineClock
+
+BUSY_TURN, IDLE_TURN = 0.25, 2.0
+FREEZE_NEAR = 30.0
+"""Seconds before NotBefore from which on a pause is watched for."""
+NONE: Mapping[str, str] = {}
+WRITTEN_WITHIN = 10.0
+"""Seconds in which a handler's memo must have been written."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Surroundings:
+    """What the loop works with."""
+
+    memory: Memory
+    polling: Polling
+    approver: Approver
+    workers: Workers
+    front: Front
+    sampler: Sampler
+    clock: MachineClock
+    log: Log
+    metrics: Metrics
+
+
+class Loop:
+    def __init__(self, inbox: "queue.SimpleQueue[Message]", config: Config, around: Surroundings) -> None:
+        self._inbox = inbox
+        self._around = around
+        self._memory = around.memory
+        self._log = around.log
+        self._metrics = around.metrics
+        self._document: Document | None = None
+        self._asked_at: float | None = None
+        """When the endpoint was asked for it, or whether it still holds, by the monotonic clock."""
+        self._me = config.name
+        self._quitting = False
+        self._displaced: set[Job] = set()
+        """Told to leave the event that they prepare for, for the sake of one that comes earlier."""
+        self.configure(config)
+
+    @property
+    def me(self) -> str:
+        """This VM's name; empty as long as it is not known."""
+        return self._me
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The VMs that this agent acts for; none as long as its own is not known."""
+        return (self._me, *self._config.act_for) if self._me else ()
+
+    def configure(self, config: Config) -> None:
+        self._config = config
+        self._crew = Crew(config.handlers)
+
+    def run(self, *, reload: Callable[[], None], after_turn: Callable[[], None]) -> None:
+        """Until told to quit."""
+        self._memory.try_to_open()
+        while not self._quitting:
+            for message in self._received():
+                self._guard(reload if isinstance(message, Reload) else partial(self._take, message))
+            if not self._quitting:
+                self._guard(self._turn)
+                self._guard(after_turn)
+        self._finish()
+
+    def _guard(self, act: Callable[[], None]) -> None:
+        """A defect ends what it was met in, and no more: the agent goes on."""
+        try:
+            act()
+        except Exception as error:
+            place = traceback.extract_tb(error.__traceback__, limit=-1)[0]
+            reason = f"{type(error).__name__} in {place.name}, line {place.lineno}: {error}"
+            self._log.trouble("A defect was met", action="agent.defect", reason=reason)
+
+    def _received(self) -> list[Message]:
+        found: list[Message] = []
+        try:
+            found.append(self._inbox.get(timeout=BUSY_TURN if self._memory.live else IDLE_TURN))
+            while True:
+                found.append(self._inbox.get_nowait())
+        except queue.Empty:
+            return found
+
+    def _take(self, message: Message) -> None:
+        match message:
+            case Polled(news):
+                self._around.polling.heard(news)
+                if news.date is not None:
+                    self._around.sampler.dated(news.date, news.asked_at, news.answered_at)
+                self._document = news.document or self._document
+                if news.error is None:
+                    self._asked_at = news.asked_at
+            case Named(me):
+                if me != self._me:
+                    self._log.info("This VM's name is known", action="agent.named", name=me)
+                self._me = me
+            case Answered():
+                self._answered(message)
+            case Heard(event, name, ready_at):
+                self._memory.heard(event.upper(), name.lower(), ready_at)
+            case Memo(job):
+                message.written = self._memory.remind(job.saga, job.handler, message.text)
+                message.answered.set()
+            case Ended():
+                self._ended(message)
+            case Quit():
+                self._quitting = True
+
+    def _answered(self, answer: Answered) -> None:
+        self._around.approver.answered(answer)
+        if answer.error:
+            self._metrics.approved(Approval.REFUSED if answer.refused else Approval.ERROR)
+            self._log.trouble("An approval did not succeed", action="approval.failed", reason=answer.error)
+            return
+        self._metrics.approved(Approval.ACCEPTED)
+        self._log.over("Approvals succeed again", action="approval.failed")
+        saga = self._memory.sagas[answer.saga]
+        self._log.info("An event is approved", action="approval.done", event_id=saga.id, type=saga.event.type)
+        self._keep(advancing.approved(saga, self._now()))
+
+    def _ended(self, ended: Ended) -> None:
+        job, outcome = ended.job, ended.outcome
+        if not self._around.workers.finish(ended):
+            return
+        saga = self._memory.sagas[job.saga]
+        step = saga.step(job.phase, job.handler)
+        if step is None or (self._quitting and not outcome.ok):
+            # Ended by us: it stands as running in the journal, and is done again.
+            return
+        rule = next((rule for rule in self._crew_of(saga).rules if rule.name == job.handler), None)
+        if job in self._displaced and not outcome.ok:
+            after = advancing.interrupted(saga, step)
+        else:
+            after = advancing.ended(saga, step, rule, ok=outcome.ok, said=outcome.said, now=self._now())
+        self._displaced.discard(job)
+        self._keep(after)
+        self._metrics.stepped(job.handler, job.phase, ok=outcome.ok, seconds=ended.seconds)
+        say = self._log.info if outcome.ok else self._log.warning
+        say(
+            "A handler is done" if outcome.ok else "A handler failed",
+            action="step.done" if outcome.ok else "step.failed",
+            event_id=saga.id,
+            handler=job.handler,
+            phase=job.phase,
+            attempt=job.attempt,
+            said=outcome.said,
+        )
+
+    def _turn(self) -> None:
+        if not self._memory.open:
+            self._memory.try_to_open()
+        self._memory.write_what_is_left()
+        for ended in self._around.workers.give_up():
+            self._ended(ended)
+        if self._document is not None and self.names and self._settle_loss(self._document):
+            self._welcome(self._document)
+        for saga in sorted(self._memory.live, key=_urgency):
+            if saga.state.returning or self._document is not None:
+                self._guard(partial(self._look_at, saga))
+        self._watch_for_freezes()
+        self._tell_peers()
+
+    def _settle_loss(self, document: Document) -> bool:
+        """A new journal: what was prepared before it is recovered from, after whatever is going on just now."""
+        if not self._memory.is_new():
+            return True
+        first = None
+        if any(rule.always_recover for rule in self._crew.rules):
+            started = [event for event in document.events if event.started and self._is_mine(event)]
+            now = self._now()
+            first = advancing.appeared(started[0], now, self.names, lost=True) if started else advancing.after_loss(now)
+        return self._memory.mark_old(first)
+
+    def _welcome(self, document: Document) -> None:
+        for event in document.events:
+            known = self._memory.sagas.get(event.id.upper())
+            if not self._is_mine(event) or (known and not advancing.reopened(known)):
+                continue
+            now = self._now()
+            saga = advancing.again(known, event, now) if known else advancing.appeared(event, now, self.names)
+            if self._memory.begin(saga):
+                self._metrics.saw(event.type)
+                self._log.info(
+                    "An event has appeared",
+                    action="saga.seen",
+                    event_id=event.id,
+                    type=event.type,
+                    not_before=event.not_before_text,
+                    resources=event.resources,
+                )
+
+    def _look_at(self, saga: Saga) -> None:
+        crew, live = self._crew_of(saga), self._memory.live
+        view = View(
+            now=self._now(),
+            names=self.names or saga.names,
+            listed=self._listed(saga),
+            rules=crew.rules,
+            policy=self._config.policy,
+            peers=self._memory.peers.get(saga.id, {}),
+            busy=busy_elsewhere(saga, live),
+            held=held_elsewhere(saga, live),
+            less_urgent=less_urgent(saga, live),
+            owed=owed(saga, self._memory.sagas.values()),
+            may_approve=self._around.approver.may_send(saga.id),
+        )
+        after, effects = advancing.advance(self._measured(saga, view.listed), view)
+        preparing = [
+            effect.step.handler
+            for effect in effects
+            if isinstance(effect, Begin) and effect.step.phase is Phase.PREPARE
+        ]
+        forward = bool(preparing) or any(isinstance(effect, Approve) for effect in effects)
+        if self._keep(after, crew.written(preparing), forward=forward):
+            for effect in effects:
+                self._guard(partial(self._do, effect, after, crew))
+
+    def _keep(self, saga: Saga, configs: Mapping[str, str] = NONE, *, forward: bool = False) -> bool:
+        """Whether what comes next may be done."""
+        before = self._memory.sagas[saga.id].state
+        if not self._memory.keep(saga, configs, forward=forward):
+            return False
+        if saga.state is not before:
+            self._log.info(
+                "An event has moved on", action="saga.moved", event_id=saga.id, state=saga.state, why=saga.why
+            )
+        return True
+
+    def _do(self, effect: Effect, saga: Saga, crew: Crew) -> None:
+        match effect:
+            case Begin(step=step, deadline=deadline):
+                job = Job(saga.id, step.phase, step.handler, step.attempt)
+                work = Work(
+                    handler=step.handler,
+                    phase=step.phase,
+                    event=saga.event,
+                    me=self._me,
+                    attempt=step.attempt,
+                    deadline=deadline,
+                    seconds_left=(deadline - self._now()).total_seconds(),
+                    pause=saga.pause.seconds if saga.pause else None,
+                    memo=memo(saga, step.handler, self._memory.sagas.values()),
+                    remember=lambda text: self._remember(job, text),
+                    stop=threading.Event(),
+                )
+                try:
+                    self._around.workers.begin(job, crew.handler(step.handler), work)
+                except Exception as error:
+                    # No thread to be had, for one: it counts as a failure, and is tried again.
+                    self._inbox.put(self._around.workers.unbegun(job, error))
+            case Stop(phase=phase, handler=handler):
+                if (running := saga.step(phase, handler)) is not None:
+                    self._around.workers.stop(Job(saga.id, phase, handler, running.attempt))
+            case Displace(handler):
+                self._displace(handler, saga)
+            case Approve():
+                self._around.approver.send(saga.id, saga.event)
+
+    def _displace(self, handler: str, sake: Saga) -> None:
+        jobs = [
+            Job(saga.id, step.phase, step.handler, step.attempt)
+            for saga in self._memory.live
+            for step in saga.running
+            if saga.id != sake.id and step.handler == handler and step.phase is Phase.PREPARE
+        ]
+        self._displaced.update(jobs)
+        for job in jobs:
+            self._around.workers.stop(job)
+
+    def _remember(self, job: Job, text: str) -> None:
+        """In the handler's thread."""
+        memo = Memo(job, text)
+        self._inbox.put(memo)
+        if not memo.answered.wait(WRITTEN_WITHIN) or not memo.written:
+            raise OSError("the journal cannot be written")
+
+    def _measured(self, saga: Saga, listed: Event | None) -> Saga:
+        """With the pause that really was, once a freeze is over."""
+        if saga.event.type != "Freeze" or listed is not None or saga.state.returning:
+            return saga
+        whole = self._around.sampler.whole
+        pause = self._around.sampler.end()
+        if pause is None and saga.started_at is None:
+            return saga
+        announced = saga.event.duration_seconds
+        measured: dict[str, object] = {}
+        if pause or whole:
+            self._metrics.froze(pause.seconds if pause else 0.0, announced if announced >= 0 else None)
+            measured["seconds"] = round(pause.seconds, 3) if pause else 0
+        if pause:
+            measured |= {"resolution": pause.resolution, "by": pause.by}
+        self._log.info(
+            "A freeze is over",
+            action="freeze.measured",
+            event_id=saga.id,
+            announced_seconds=announced,
+            **measured,
+        )
+        return replace(saga, pause=pause)
+
+    def _watch_for_freezes(self) -> None:
+        near = [
+            saga
+            for saga in self._memory.live
+            if saga.event.type == "Freeze"
+            and not saga.state.returning
+            and (saga.event.started or saga.approving_at or saga.event.seconds_left < FREEZE_NEAR)
+        ]
+        self._around.polling.hurry(bool(near))
+        if not near:
+            self._around.sampler.end()
+            return
+        self._around.sampler.begin()
+        if self._asked_at is not None and not any(saga.event.started or saga.started_at for saga in near):
+            self._around.sampler.not_yet(self._asked_at)
+
+    def _tell_peers(self) -> None:
+        self._memory.forget_strangers()
+        shared = (saga for saga in self._memory.live if len(saga.event.resources) > 1)
+        self._around.front.tell({saga.id: (saga.event.resources, self._ready_at(saga)) for saga in shared})
+
+    def _ready_at(self, saga: Saga) -> datetime | None:
+        """As others may rely on it."""
+        ready = self._config.policy.approves and saga.state in (State.PREPARED, State.APPROVED, State.STARTED)
+        return saga.ready_at if ready else None
+
+    def _finish(self) -> None:
+        """Handlers are asked to end; what they do not get done is done again by the next agent."""
+        self._around.workers.stop_all()
+        deadline = time.monotonic() + GRACE + 1
+        while self._around.workers.busy and (left := deadline - time.monotonic()) > 0:
+            try:
+                self._guard(partial(self._take, self._inbox.get(timeout=left)))
+            except queue.Empty:
+                break
+        self._around.sampler.end()
+        self._memory.close()
+
+    def _crew_of(self, saga: Saga) -> Crew:
+        return self._crew.joined_by(self._memory.configs.get(saga.id, {}))
+
+    def _listed(self, saga: Saga) -> Event | None:
+        """By the names that it began under too: what this VM is called may only be guessed just now."""
+        names = {*self.names, *saga.names}
+        events = self._document.events if self._document else ()
+        mine = (event for event in events if event.id.upper() == saga.id and any(map(event.names, names)))
+        return next(mine, None)
+
+    def _is_mine(self, event: Event) -> bool:
+        return any(event.names(name) for name in self.names)
+
+    def _now(self) -> datetime:
+        return self._around.clock.now() + self._around.polling.ahead
+
+
+def _urgency(saga: Saga) -> datetime:
+    return saga.event.deadline or saga.seen_at

@@ -1,0 +1,62 @@
+"""What reaches the loop from other threads."""
+
+import threading
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from forenotice.agent.working import Ended, Job
+from forenotice.client import News
+
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    news: News
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """This VM's own name is known."""
+
+    me: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """An approval was answered; without an error it is durable."""
+
+    saga: str
+    error: str
+    refused: bool = False
+    """The endpoint will not have it, as far as it knows now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A peer is ready, or is not."""
+
+    event: str
+    name: str
+    ready_at: datetime | None
+
+
+@dataclass(slots=True)
+class Memo:
+    """A handler wants to be reminded; it waits until this is written."""
+
+    job: Job
+    text: str
+    written: bool = False
+    answered: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass(frozen=True, slots=True)
+class Reload:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Quit:
+    pass
+
+
+Message = Polled | Named | Answered | Heard | Memo | Ended | Reload | Quit

@@ -1,0 +1,65 @@
+"""Whether this agent may approve, or whom it waits for."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from forenotice.agent.rules.handling import EVENT_TYPES, Match
+from forenotice.client.events import Event, same_name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    approves: bool = True
+    at_once: tuple[Match, ...] = ()
+    """Events that need no preparation here."""
+    peer_timeout: timedelta | None = None
+    """How long the next VM in Resources waits for the one before it to approve; None: peers are not asked."""
+
+    def needs_nothing(self, event: Event) -> bool:
+        return any(match.fits(event) for match in self.at_once)
+
+
+def obstacle(
+    policy: Policy,
+    event: Event,
+    names: Sequence[str],
+    ready_at: datetime,
+    peers: Mapping[str, datetime],
+    now: datetime,
+) -> str:
+    """Why this agent does not approve now, although its own VM is ready; empty when it does.
+
+    `names` are the VMs that it acts for, `peers` since when others are ready, by lower-case name.
+    """
+    if not policy.approves:
+        return "ready; this agent is set never to approve"
+    if event.type not in EVENT_TYPES:
+        return f"not approved, as nobody here knows what {event.type!r} means"
+    others = _others(event, names)
+    if not others:
+        return ""
+    if policy.peer_timeout is None:
+        return f"ready; not approved, as the event is also about {_list(others)} and [peers] is not set"
+    missing = [name for name in others if name.lower() not in peers]
+    if missing:
+        return f"ready; waits until {_list(missing)} {'is' if len(missing) == 1 else 'are'} ready too"
+    turn = min(position for position, name in enumerate(event.resources) if name not in others)
+    # A clock that was ahead when it was asked does not make anybody wait for it.
+    since = min(now, max([ready_at, *(peers[name.lower()] for name in others)]))
+    if now < since + turn * policy.peer_timeout:
+        return f"all are ready; {event.resources[0]} approves first"
+    return ""
+
+
+def may_be_a_peers(policy: Policy, event: Event, names: Sequence[str]) -> bool:
+    """Whether others may approve this event once they are told that this VM is ready."""
+    return policy.approves and policy.peer_timeout is not None and bool(_others(event, names))
+
+
+def _others(event: Event, names: Sequence[str]) -> list[str]:
+    return [name for name in event.resources if not any(same_name(name, mine) for mine in names)]
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(names)

@@ -1,0 +1,106 @@
+"""What the agent is doing and why: a file in the state directory, for `forenotice agent status`."""
+
+import os
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import msgspec
+
+from forenotice.agent import locking
+from forenotice.agent.rules.saga import Pause, Saga
+from forenotice.clock import MachineClock
+from forenotice.core import errors
+
+FILE = "status.json"
+STALE = timedelta(seconds=30)
+"""A running agent has written it since, if it could."""
+
+
+class StepStatus(msgspec.Struct, frozen=True, kw_only=True):
+    phase: str
+    handler: str
+    progress: str
+    attempt: int
+    said: str
+
+
+class SagaStatus(msgspec.Struct, frozen=True, kw_only=True):
+    event_id: str
+    type: str
+    state: str
+    why: str
+    resources: tuple[str, ...]
+    not_before: datetime | None
+    seen_at: datetime
+    done_at: datetime | None
+    announced_seconds: int
+    pause: Pause | None
+    steps: tuple[StepStatus, ...]
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    pid: int
+    written_at: datetime
+    name: str
+    endpoint: str
+    polling: bool
+    polling_why: str
+    ready: bool
+    ready_why: str
+    journal: bool
+    """Whether the state directory can be written: else nothing is prepared or approved."""
+    sagas: tuple[SagaStatus, ...]
+    recent: tuple[SagaStatus, ...]
+
+
+def of_sagas(sagas: Sequence[Saga]) -> tuple[SagaStatus, ...]:
+    return tuple(
+        SagaStatus(
+            event_id=saga.id,
+            type=saga.event.type,
+            state=saga.state,
+            why=saga.why,
+            resources=saga.event.resources,
+            not_before=saga.event.deadline,
+            seen_at=saga.seen_at,
+            done_at=saga.done_at,
+            announced_seconds=saga.event.duration_seconds,
+            pause=saga.pause,
+            steps=tuple(
+                StepStatus(
+                    phase=step.phase,
+                    handler=step.handler,
+                    progress=step.progress,
+                    attempt=step.attempt,
+                    said=step.said,
+                )
+                for step in saga.steps
+            ),
+        )
+        for saga in sagas
+    )
+
+
+def write(directory: Path, status: Status) -> None:
+    """OSError when it cannot be written; a reader sees the old one or the new one."""
+    new = directory / f"{FILE}.new"
+    with open(new, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+        file.write(msgspec.json.encode(status) + b"\n")
+    new.replace(directory / FILE)
+
+
+def read(directory: Path) -> tuple[Status | None, bool | None]:
+    """What was last written, if anything was, and whether the agent runs; None when that cannot be told."""
+    running = locking.is_running(directory)
+    try:
+        found = msgspec.json.decode((directory / FILE).read_bytes(), type=Status)
+    except FileNotFoundError:
+        return None, running
+    except OSError as error:
+        raise errors.UnavailableError(f"the state directory {directory} cannot be read: {error.strerror}") from None
+    except msgspec.MsgspecError as error:
+        raise errors.UnavailableError(f"{directory / FILE} cannot be read: {error}") from None
+    if running is None and abs(MachineClock().now() - found.written_at) < STALE:
+        running = True
+    return found, running

@@ -1,0 +1,222 @@
+"""`forenotice agent`: the daemon in a VM, its configuration, and what it is doing."""
+
+import os
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import typer
+
+from forenotice import settings
+from forenotice.agent import peers, running, status
+from forenotice.agent.config.file import Config, ConfigError
+from forenotice.agent.config.handlers import Common
+from forenotice.agent.handlers import making
+from forenotice.agent.handlers.interface import Outcome
+from forenotice.agent.status import SagaStatus, Status
+from forenotice.cli import options, times
+from forenotice.cli.output import Output
+from forenotice.settings import table, values
+
+app = typer.Typer(help="The agent in a VM: prepares for what is announced, approves, recovers.", no_args_is_help=True)
+PLACE = [row for row in table.AGENT if row.attribute in ("config", "state")]
+
+
+class Agent:
+    """A command's view of the agent on this machine."""
+
+    def __init__(self, flags: Mapping[str, object], common: Mapping[str, Any]) -> None:
+        self.settings = settings.load_agent(flags, os.environ)
+        self.out = Output(json=common.get("json", False))
+
+    @property
+    def directory(self) -> Path:
+        return self.settings.state or Path(running.read(self.settings).state)
+
+
+def run(agent: Agent) -> None:
+    """Run the agent of this VM until SIGTERM."""
+    running.Agent(agent.settings).run()
+
+
+def check(agent: Agent) -> int:
+    """Check agent.toml and rehearse the handlers, changing nothing."""
+    config = running.read(agent.settings)
+    found = [(handler, _rehearsed(handler)) for handler in config.handlers]
+    problems = list(_problems(config))
+    ok = not problems and all(outcome.ok for _, outcome in found)
+    if agent.out.json:
+        rows = [{"handler": handler.name, "ok": outcome.ok, "said": outcome.said} for handler, outcome in found]
+        agent.out.data(
+            {
+                "ok": ok,
+                "config": str(agent.settings.config),
+                "problems": problems,
+                "warnings": list(_warnings(config)),
+                "handlers": rows,
+            }
+        )
+        return 0 if ok else 1
+    agent.out.line(f"{agent.settings.config} is well-formed.")
+    for problem in problems:
+        agent.out.line(problem, style="red")
+    for warning in _warnings(config):
+        agent.out.line(warning, style="yellow")
+    agent.out.table(
+        ("handler", "type", "stage", "events", "begins", "check", "what it would do"),
+        (
+            (
+                handler.name,
+                type(handler).__name__.lower(),
+                handler.stage,
+                handler.types or "all",
+                _begins(handler),
+                "ok" if outcome.ok else "problem",
+                outcome.said,
+            )
+            for handler, outcome in found
+        ),
+        none="There are no handlers: events are approved as they appear.",
+    )
+    return 0 if ok else 1
+
+
+def _rehearsed(handler: Any) -> Outcome:
+    try:
+        return making.make(handler).rehearse()
+    except Exception as error:
+        return Outcome(ok=False, said=f"{type(error).__name__}: {error}")
+
+
+def _problems(config: Config) -> Iterator[str]:
+    """Beside those of handlers."""
+    if not all(config.act_for):
+        yield "A name in act_for is empty: give the names of VMs."
+    if config.listen and (reason := _unusable(config.listen)):
+        yield f"Nothing can listen on {config.listen}: {reason}."
+    place = _nearest(Path(config.state))
+    if not place.is_dir():
+        yield f"The state directory {config.state} cannot be used: {place} is not a directory."
+    if config.peers is not None:
+        try:
+            peers.Seal.read(config.peers.secret_file)
+        except ConfigError as error:
+            yield error.message
+
+
+def _unusable(listen: str) -> str | None:
+    """Why its host is none of this machine's. The port may well be taken, by the agent that runs."""
+    host = values.address(listen).host
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as trial:
+            trial.bind(place)
+    except OSError as error:
+        return str(error.strerror or error)
+    return None
+
+
+def _nearest(path: Path) -> Path:
+    """The path itself, or what there is of those above it."""
+    return next(place for place in (path, *path.parents) if os.path.lexists(place))
+
+
+def _warnings(config: Config) -> Iterator[str]:
+    place = _nearest(Path(config.state))
+    if place.is_dir() and not os.access(place, os.W_OK | os.X_OK):
+        yield f"{place}, for the state directory, cannot be written by whoever runs this check."
+    if config.act_for:
+        yield f"It also acts for {', '.join(config.act_for)}."
+    if config.approve.when == "never":
+        yield "It never approves: events start at their NotBefore, or when somebody else approves."
+
+
+def _begins(handler: Common) -> str:
+    lead = handler.when.lead
+    return "at once" if lead is None else f"{times.span(lead)} before NotBefore"
+
+
+def show(agent: Agent) -> int:
+    """Show what the agent is doing and why."""
+    found, is_running = status.read(agent.directory)
+    out = agent.out
+    if out.json:
+        out.data({"running": is_running, "status": msgspec.to_builtins(found)})
+        return 0 if is_running else 1
+    if found is None:
+        out.line("The agent has not run yet." if not is_running else "The agent is starting.")
+        return 0 if is_running else 1
+    _show(found, is_running, out)
+    return 0 if is_running else 1
+
+
+def _show(found: Status, is_running: bool | None, out: Output) -> None:
+    at = out.moment(found.written_at.isoformat())
+    runs = {True: f"runs (process {found.pid})", False: "does not run", None: "is not known to run"}[is_running]
+    out.facts(
+        {
+            "agent": f"{runs}; this is from {at}",
+            "this VM": found.name or "not known yet",
+            "endpoint": found.endpoint,
+            "polling": "works" if found.polling else f"does not work: {found.polling_why}",
+            "ready": "yes" if found.ready else f"no: {found.ready_why}",
+            "journal": "" if found.journal else "cannot be written: nothing is prepared or approved",
+        }
+    )
+    for saga in found.sagas:
+        _show_saga(saga, out)
+    if found.recent:
+        _show_recent(found.recent, out)
+    elif not found.sagas:
+        out.line("No event has concerned this VM yet.")
+
+
+def _show_recent(recent: Sequence[SagaStatus], out: Output) -> None:
+    """Those that are over, the last one first."""
+    out.line("")
+    pauses = [_pause(saga) for saga in recent]
+    out.table(
+        ("over", "type", "event", "outcome", *(["stood still"] if any(pauses) else [])),
+        (
+            (
+                out.moment(saga.done_at.isoformat() if saga.done_at else None),
+                saga.type,
+                saga.event_id,
+                saga.why,
+                *([pause] if any(pauses) else []),
+            )
+            for saga, pause in zip(reversed(recent), reversed(pauses), strict=True)
+        ),
+        none="",
+    )
+
+
+def _show_saga(saga: SagaStatus, out: Output) -> None:
+    out.line("")
+    out.facts(
+        {
+            "event": saga.event_id,
+            "type": saga.type,
+            "state": saga.state,
+            "why": saga.why,
+            "not before": out.moment(saga.not_before.isoformat() if saga.not_before else None),
+            "resources": saga.resources,
+        }
+    )
+    for step in saga.steps:
+        attempt = f", attempt {step.attempt}" if step.attempt > 1 else ""
+        out.line(f"  {step.phase} {step.handler}: {step.progress}{attempt}{f': {step.said}' if step.said else ''}")
+
+
+def _pause(saga: SagaStatus) -> str:
+    if saga.pause is None:
+        return ""
+    announced = f" ({saga.announced_seconds} s announced)" if saga.announced_seconds >= 0 else ""
+    return f"{saga.pause.seconds:.1f} s{announced}"
+
+
+options.register(app, "run", run, rows=table.AGENT, shared=(), context=Agent)
+options.register(app, "check", check, rows=PLACE, context=Agent)
+options.register(app, "status", show, rows=PLACE, context=Agent)

@@ -1,0 +1,1 @@
+"""What `forenotice watch` shows: what it knows of the server, and how that looks."""

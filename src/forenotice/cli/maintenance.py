@@ -1,0 +1,104 @@
+"""Commands that schedule maintenance, and how an operation and its events are told to people."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from forenotice.cli import completing, times, waiting
+from forenotice.cli.api import View
+from forenotice.cli.output import Output
+from forenotice.cli.session import Session, Yes, command
+from forenotice.core.operations import Kind
+
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; it is kept in the history.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verb:
+    """A command that schedules one kind of operation for VMs or hosts."""
+
+    name: str
+    kind: Kind
+    help: str
+    question: str = ""
+    """What is asked first, where it cannot be taken back."""
+    notice: str = "the minimum"
+    """What is given when none is asked for; empty where it cannot be chosen."""
+
+
+def register(app: typer.Typer, verb: Verb) -> None:
+    noun, known = ("HOST", completing.HOSTS) if verb.kind.traits.of_host else ("VM", completing.VMS)
+    when = f"Time until NotBefore, such as 20, 2h or 7d; {verb.notice} if left out."
+
+    def run(
+        session: Session,
+        names: Annotated[list[str], typer.Argument(metavar=noun, show_default=False, autocompletion=known)],
+        notice: Annotated[str | None, typer.Option("--notice", metavar="MINUTES", help=when)] = None,
+        reason: Reason = "",
+        yes: Yes = False,
+        wait: waiting.Wait = False,
+        wait_limit: waiting.Limit = None,
+    ) -> None:
+        if verb.question:
+            session.confirm(f"{verb.question} {', '.join(names)}?", yes=yes)
+        body: dict[str, object] = {"kind": verb.kind.value, "names": names, "reason": reason}
+        if notice is not None:
+            body["notice_minutes"] = times.minutes(notice)
+        patience = waiting.asked(wait, wait_limit)
+        scheduled = session.api.post("operations", body=body)
+        if patience:
+            follow(session, scheduled["operations"], patience)
+        else:
+            show(session.out, scheduled)
+
+    run.__doc__ = verb.help
+    unused = {name for name, used in (("notice", verb.notice), ("yes", verb.question)) if not used}
+    command(app, verb.name, changes=True, without=unused)(run)
+
+
+def follow(session: Session, operations: Sequence[View], patience: waiting.Patience) -> None:
+    """Until they have ended, all of them in a good way."""
+    if not session.out.json:
+        show(session.out, {"operations": operations})
+    ended = waiting.until_over(
+        [waiting.operation(session.api, each) for each in operations],
+        patience,
+        lambda last: session.out.data({"operations": last}) if session.out.json else None,
+    )
+    waiting.require_good(ended)
+    if not session.out.json:
+        for seen in ended:
+            session.out.line(f"{seen.what} is {seen.status}.")
+
+
+def show(out: Output, scheduled: View) -> None:
+    if out.json:
+        out.data(scheduled)
+        return
+    for operation in scheduled["operations"]:
+        if not operation["events"]:
+            what = f"{operation['kind'].capitalize()} of {_names(operation['vms']) or operation['host']}"
+            out.line(f"{what} is {operation['status']}; nobody needs to be told.")
+            if not operation["ended_at"]:
+                out.line(f"  what it does: forenotice operation explain {operation['id']}", style="dim")
+        for event in operation["events"]:
+            announce(out, event)
+
+
+def announce(out: Output, event: View) -> None:
+    who = _names(event["resources"])
+    if event["status"] == "Scheduled":
+        out.line(f"{event['type']} of {who} is Scheduled, not before: {out.moment(event['not_before'])}")
+        out.line(f"  event {event['id']}")
+        out.line(f"  why it waits: forenotice event explain {event['id']}", style="dim")
+    else:
+        out.line(f"{event['type']} of {who} is {event['status']}.")
+        out.line(f"  event {event['id']}")
+        if event["status"] == "Started":
+            out.line(f"  what it does: forenotice event explain {event['id']}", style="dim")
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(names)

@@ -1,0 +1,71 @@
+"""Moments and spans as people read and write them."""
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from forenotice.cli.usage import UsageError
+
+UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
+LONGEST_DAYS = 366
+WRITTEN = {"": 60, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+
+
+def read(text: str) -> datetime:
+    """A moment as the API writes it."""
+    return datetime.fromisoformat(text).astimezone(UTC)
+
+
+def span(duration: timedelta) -> str:
+    """The two largest units: `14 min 58 s`."""
+    rest = round(abs(duration.total_seconds()))
+    parts: list[str] = []
+    for unit, seconds in UNITS:
+        count, rest = divmod(rest, seconds)
+        if count or parts:
+            parts.append(f"{count} {unit}" if count else "")
+        if len(parts) == 2:
+            break
+    return " ".join(part for part in parts if part) or "0 s"
+
+
+def utc(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def told(text: str | None, now: datetime) -> str:
+    """Relative and exact: `in 14 min 58 s (2026-01-01 12:00:00 UTC)`."""
+    return f"{relative(read(text), now)} ({utc(read(text))})" if text else ""
+
+
+def relative(moment: datetime, now: datetime) -> str:
+    if abs(moment - now) < timedelta(seconds=1):
+        return "now"
+    return f"in {span(moment - now)}" if moment > now else f"{span(now - moment)} ago"
+
+
+def minutes(text: str) -> float:
+    """A duration as one types it: `20`, `20m`, `2h`, `7d`; minutes where no unit is given."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d|)", text, re.ASCII)
+    if not found:
+        raise UsageError(f"{text!r} is not a duration: give minutes such as 20, or 90s, 2h, 7d")
+    asked = float(found[1]) * WRITTEN[found[2]] / 60
+    if asked > LONGEST_DAYS * 24 * 60:
+        raise UsageError(f"{text[:80]!r} is too long: give at most {LONGEST_DAYS}d")
+    return asked
+
+
+def moment(text: str) -> str:
+    """A moment as one types it, for the API: ISO 8601, UTC where no zone is given."""
+    try:
+        found = datetime.fromisoformat(text)
+        moment = (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise UsageError(f"{text!r} is not a time: give one such as 2026-01-31T12:00:00Z") from None
+    return moment.isoformat().replace("+00:00", "Z")
+
+
+def past(text: str, now: datetime) -> str:
+    """A moment as one types it, or how long ago it was: `90d`."""
+    if re.fullmatch(r"\d+(\.\d+)?\s*[a-z]+", text, re.ASCII):
+        return moment((now - timedelta(minutes=minutes(text))).isoformat())
+    return moment(text)

@@ -1,0 +1,203 @@
+"""One metadata service as a guest sees it: where it is, what it said last, and how long to wait for it."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+
+from forenotice import __version__
+from forenotice.client import documents, finding, refusals, skew
+from forenotice.client.errors import EndpointError
+from forenotice.client.events import Document
+from forenotice.client.exchange import Answer, ProtocolError
+from forenotice.client.finding import Candidate
+from forenotice.client.flow import Ask, Flow
+from forenotice.client.pace import Pace
+from forenotice.clock import MachineClock
+from forenotice.core import errors
+
+API_VERSION = "2020-07-01"
+TARGET = f"/metadata/scheduledevents?api-version={API_VERSION}"
+HEADERS: Mapping[str, str] = {"Metadata": "true", "User-Agent": f"forenotice/{__version__}"}
+PREFER = "Prefer"
+LONGEST_TAG = 1024
+AWAY = 6
+"""Failures in a row after which the endpoint is looked for once more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """A document as it came."""
+
+    body: bytes
+    tag: str
+    ahead: float
+    document: Document
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """What a poll brought."""
+
+    known: Known | None
+    """None: there was no document yet."""
+    date: datetime | None
+    waited: bool
+    """The server was asked to wait with its answer."""
+
+
+class Endpoint:
+    def __init__(self, given: Candidate | None, search: Callable[[], Sequence[Candidate]], pace: Pace) -> None:
+        self._given = self._chosen = given
+        self._search = search
+        self._pace = pace
+        self._timeouts = self._failures = 0
+        self.known: Known | None = None
+        self.ahead = 0.0
+        """Seconds by which its clock is ahead of this machine's."""
+
+    @property
+    def at(self) -> Candidate:
+        """Where it is, or else where it is looked for first."""
+        return self._chosen or finding.USUAL
+
+    # What a guest says
+
+    def poll(self, wait: int = 0) -> Flow[Heard]:
+        """EndpointError: it said nothing that can be used, which is not that there are no events."""
+        try:
+            heard = yield from self._poll(wait)
+        except EndpointError:
+            self._failures += 1
+            if self._failures >= AWAY:
+                self._chosen = self._given
+            raise
+        self._failures = 0
+        return heard
+
+    def approve(self, event_ids: Sequence[str]) -> Flow[None]:
+        body = msgspec.json.encode({"StartRequests": [{"EventId": event_id} for event_id in event_ids]})
+        answer = yield from self.ask("POST", TARGET, {"Content-Type": "application/json"}, body)
+        if answer.status == 400:
+            raise errors.RefusedError(refusals.refusal(self.at, answer).message)
+        if answer.status != 200:
+            raise refusals.refusal(self.at, answer)
+
+    def ask(
+        self, method: str, target: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
+    ) -> Flow[Answer]:
+        """An answer of whatever status, from an endpoint that is known to be one."""
+        if self._chosen is None:
+            yield from self.poll()
+        candidate = self.at
+        try:
+            return (yield from self._put(candidate, method, target, headers or {}, body))
+        except (OSError, ProtocolError) as error:
+            raise refusals.unreachable([(candidate, error)]) from None
+
+    # How it is done
+
+    def _poll(self, wait: int) -> Flow[Heard]:
+        headers: dict[str, str] = {}
+        # Others may ask meanwhile, and hear of another document.
+        known = self.known
+        candidate = self._chosen
+        asked_at = time.monotonic()
+        if candidate is None:
+            # No tag: that of one service means nothing to another.
+            candidate, answer = yield from self._go_round()
+        else:
+            headers = _condition(known, wait)
+            try:
+                answer = yield from self._put(candidate, "GET", TARGET, headers, None, wait if PREFER in headers else 0)
+            except (OSError, ProtocolError) as error:
+                raise refusals.unreachable([(candidate, error)]) from None
+        date = refusals.date(answer)
+        if date is not None:
+            self.ahead = skew.ahead(date, MachineClock().now(), time.monotonic() - asked_at, self.ahead)
+        found = self._read(candidate, answer, known if headers else None)
+        if answer.status != 304 or self.known is known:
+            self.known = found
+        return Heard(known=found, date=date, waited=PREFER in headers)
+
+    def _go_round(self) -> Flow[tuple[Candidate, Answer]]:
+        """The first that answers as a metadata service does; from then on it is the one."""
+        failures: list[tuple[Candidate, Exception]] = []
+        for candidate in self._search():
+            try:
+                answer = yield from self._put(candidate, "GET", TARGET, {}, None)
+            except (OSError, ProtocolError) as error:
+                failures.append((candidate, error))
+                continue
+            if _is_metadata_service(answer):
+                self._chosen = candidate
+                return candidate, answer
+            failures.append((candidate, refusals.refusal(candidate, answer)))
+        raise refusals.unreachable(failures)
+
+    def _put(
+        self,
+        candidate: Candidate,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        wait: int = 0,
+    ) -> Flow[Answer]:
+        patience = self._pace.first_timeout if self.known is None else self._pace.patience(self._timeouts) + wait
+        try:
+            answer: Answer = yield Ask(
+                host=candidate.host,
+                port=candidate.port,
+                method=method,
+                target=target,
+                headers={**HEADERS, **headers},
+                body=body,
+                timeout=patience,
+            )
+        except TimeoutError:
+            self._timeouts += 1
+            raise
+        self._timeouts = 0
+        return answer
+
+    def _read(self, candidate: Candidate, answer: Answer, named: Known | None) -> Known | None:
+        """What was `named` in the request is what a 304 confirms."""
+        known = named or self.known
+        tag = answer.headers.get("etag", "")
+        if len(tag) > LONGEST_TAG:
+            tag = ""
+        if answer.status == 304 and named is not None:
+            body, tag = named.body, named.tag
+        elif answer.status != 200:
+            raise refusals.refusal(candidate, answer)
+        elif not answer.body.strip():
+            # The real service does that at times: no news, and nothing is gone.
+            return self.known
+        else:
+            body = answer.body
+        if known is not None and (known.body, known.tag, known.ahead) == (body, tag, self.ahead):
+            return known
+        try:
+            return Known(body=body, tag=tag, ahead=self.ahead, document=documents.decode(body, self.ahead))
+        except ValueError as error:
+            raise refusals.no_document(candidate, error) from None
+
+
+def _condition(known: Known | None, wait: int) -> dict[str, str]:
+    if known is None or not known.tag:
+        return {}
+    condition = {"If-None-Match": known.tag}
+    return {**condition, PREFER: f"wait={wait}"} if wait else condition
+
+
+def _is_metadata_service(answer: Answer) -> bool:
+    """It gives a document, or nothing, or says in its own way what is wrong."""
+    if answer.status != 200:
+        return bool(refusals.said(answer))
+    try:
+        return not answer.body.strip() or bool(documents.decode(answer.body))
+    except ValueError:
+        return False

@@ -1,0 +1,141 @@
+"""What an event in a document must look like."""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from forenotice.client import moments
+from forenotice.core.operations import EventType
+from forenotice.wire import dates
+from forenotice.wire.versions import Version
+
+FACTS = ("EventType", "ResourceType", "Resources", "Description", "EventSource", "DurationInSeconds")
+STATUSES = ("Scheduled", "Started")
+_GUID = re.compile(r"[0-9A-F]{8}(?:-[0-9A-F]{4}){3}-[0-9A-F]{12}")
+
+Event = Mapping[str, Any]
+Wrong = tuple[str, object]
+"""What was expected, and what was seen."""
+INAPPLICABLE: Wrong = ("", "")
+
+
+def _types(event: Event, version: Version) -> Wrong | None:
+    kind = event.get("EventType")
+    return None if is_known(event, version) else (written(sorted(version.types)), json.dumps(kind))
+
+
+def _names(event: Event, version: Version) -> Wrong | None:
+    """What can be said without another version to hold it against."""
+    resources = event.get("Resources")
+    if not isinstance(resources, list) or version.underscore:
+        return INAPPLICABLE
+    wrong = [name for name in resources if str(name).startswith("_")]
+    return ("names without a leading underscore", written(wrong)) if wrong else None
+
+
+def _id(event: Event, _: Version) -> Wrong | None:
+    found = event.get("EventId")
+    return None if isinstance(found, str) and _GUID.fullmatch(found) else ("a GUID in upper case", json.dumps(found))
+
+
+def _status(event: Event, _: Version) -> Wrong | None:
+    status = event.get("EventStatus")
+    return None if status in STATUSES else (" or ".join(STATUSES), json.dumps(status))
+
+
+def _not_before(event: Event, version: Version) -> Wrong | None:
+    if event.get("EventStatus") != "Scheduled":
+        return INAPPLICABLE
+    text = event.get("NotBefore")
+    form = "RFC 1123 or ISO 8601" if version.iso_dates else "RFC 1123"
+    moment = _strictly(text)
+    if moment is not None and (version.iso_dates or dates.http(moment) == text):
+        return None
+    return (f"a time as {form} writes it", json.dumps(text))
+
+
+def _blank(event: Event, _: Version) -> Wrong | None:
+    if event.get("EventStatus") != "Started":
+        return INAPPLICABLE
+    text = event.get("NotBefore")
+    return None if text == "" else ('""', json.dumps(text))
+
+
+def _resource_type(event: Event, _: Version) -> Wrong | None:
+    found = event.get("ResourceType")
+    return None if found == "VirtualMachine" else ("VirtualMachine", json.dumps(found))
+
+
+def _resources(event: Event, _: Version) -> Wrong | None:
+    found = event.get("Resources")
+    sound = isinstance(found, list) and found and all(isinstance(name, str) and name for name in found)
+    return None if sound else ("a list of names", json.dumps(found))
+
+
+def _description(event: Event, _: Version) -> Wrong | None:
+    found = event.get("Description")
+    return None if isinstance(found, str) else ("text", json.dumps(found))
+
+
+def _source(event: Event, _: Version) -> Wrong | None:
+    found = event.get("EventSource")
+    return None if found in ("Platform", "User") else ("Platform or User", json.dumps(found))
+
+
+def _duration(event: Event, _: Version) -> Wrong | None:
+    found = event.get("DurationInSeconds")
+    return None if type(found) is int and found >= -1 else ("a whole number from -1 on", json.dumps(found))
+
+
+CHECKS: Mapping[str, Callable[[Event, Version], Wrong | None]] = {
+    "version.types": _types,
+    "version.names": _names,
+    "event.id": _id,
+    "event.status": _status,
+    "event.not-before": _not_before,
+    "event.blank": _blank,
+    "event.resource-type": _resource_type,
+    "event.resources": _resources,
+    "event.description": _description,
+    "event.source": _source,
+    "event.duration": _duration,
+}
+
+
+def facts(event: Event) -> dict[str, object]:
+    """What stays as it is while an event is listed, as far as it is there; NotBefore only while it is Scheduled."""
+    found = {key: event[key] for key in FACTS if key in event}
+    moment = not_before(event) if event.get("EventStatus") == "Scheduled" else None
+    return found if moment is None else {**found, "NotBefore": moment}
+
+
+def not_before(event: Event) -> datetime | None:
+    """None where it cannot be read as a time."""
+    text = event.get("NotBefore")
+    return moments.read(text) if isinstance(text, str) else None
+
+
+def known_type(event: Event) -> EventType | None:
+    kind = event.get("EventType")
+    return EventType(kind) if isinstance(kind, str) and kind in set(EventType) else None
+
+
+def same_id(event: Event, event_id: str) -> bool:
+    return str(event.get("EventId", "")).upper() == event_id.upper()
+
+
+def is_known(event: Event, version: Version) -> bool:
+    return known_type(event) in version.types
+
+
+def written(things: Iterable[object]) -> str:
+    return ", ".join(map(str, things)) or "none"
+
+
+def _strictly(text: object) -> datetime | None:
+    try:
+        return dates.parse(text) if isinstance(text, str) else None
+    except ValueError:
+        return None

@@ -1,0 +1,190 @@
+"""Following one event from its approval to its end, and approving it again meanwhile in every form."""
+
+from collections.abc import Sequence
+from itertools import cycle
+from time import monotonic
+
+from forenotice.conformance.endpoint import events
+from forenotice.conformance.endpoint.asking import Asker, pause
+from forenotice.conformance.endpoint.documents import Document, Documents
+from forenotice.conformance.endpoint.events import Event
+from forenotice.conformance.endpoint.repeats import ON_POST, Repeat
+from forenotice.conformance.endpoint.sheet import Sheet
+from forenotice.wire.versions import Version
+
+REPEATS = 3
+"""Approvals between two looks."""
+
+
+class Watch:
+    def __init__(
+        self,
+        asker: Asker,
+        sheet: Sheet,
+        documents: Documents,
+        versions: Sequence[Version],
+        pending: list[Repeat],
+        event: Event,
+        since: float,
+    ) -> None:
+        self._asker = asker
+        self._sheet = sheet
+        self._documents = documents
+        self._versions = versions
+        self._pending = pending
+        self._event = event
+        self.not_before = events.not_before(event)
+        self._others = cycle(versions)
+        self._waiting_since = since
+        """The event cannot have started before."""
+        self.has_started = False
+        self._in_time = False
+        self._unshown = [version for version in versions if events.is_known(event, version)]
+        """Versions in which it has not been seen Started."""
+        self._hidden: list[Version] = []
+        self.told = ""
+        """What it last was."""
+
+    @property
+    def event_id(self) -> str:
+        return str(self._event.get("EventId"))
+
+    def born_started(self) -> None:
+        why = "the event was Started from the beginning"
+        for version in self._versions:
+            for clause in ("approval.all-or-nothing", "header.required-on-post", "life.notice"):
+                self._sheet.skip(clause, version, why)
+        for clause in (
+            "approval.accepted",
+            "approval.takes-effect",
+            "approval.no-effect",
+            "approval.many",
+            "approval.version",
+        ):
+            self._sheet.skip(clause, None, why)
+
+    def until_started(self) -> bool:
+        """Whether an approval brought it on, rather than its time."""
+        deadline = monotonic() + self._asker.pace.starts
+        while not self.has_started and monotonic() < deadline:
+            if not self._look():
+                return True
+            # No approval but that one.
+            self._look_around()
+        return self._in_time
+
+    def until_gone(self) -> bool:
+        newest = self._documents.newest
+        seconds = self._asker.pace.ends
+        deadline = monotonic() + seconds
+        while listed := self._look():
+            if monotonic() >= deadline:
+                break
+            self._go_on()
+        if listed:
+            self._sheet.judge("life.gone", newest, False, f"gone within {seconds:g} s", self.told)
+            return False
+        self._judge_end()
+        return True
+
+    # One step
+
+    def _look(self) -> bool:
+        """Whether it is still listed; in a version that has not shown it as Started, if there is one."""
+        newest = self._documents.newest
+        version = self._unshown[0] if self.has_started and self._unshown else newest
+        document = self._documents.ask(version)
+        if document is not None and version is not newest and document.event(self.event_id) is None:
+            # Perhaps it is over, perhaps this version hides it.
+            self._unshown.remove(version)
+            self._hidden.append(version)
+            document = self._documents.ask(newest)
+        if document is None:
+            return True
+        event = self._follow(document)
+        if event is None:
+            self._gone_at = document.at
+            return False
+        status = event.get("EventStatus")
+        self.told = f"it is {status}"
+        if status == "Started":
+            self._in_time |= not self.has_started and (self.not_before is None or document.date < self.not_before)
+            self.has_started = True
+            self._show(document.version)
+        elif status == "Scheduled":
+            self._sheet.judge("life.forwards", None, not self.has_started, "Started or gone", "Scheduled again")
+            self._waiting_since = document.asked
+        return True
+
+    def _go_on(self) -> None:
+        """Approve it again in a few ways, once it has been seen Started in all versions."""
+        if self.has_started and self._unshown:
+            return
+        status = self._event.get("EventStatus")
+        fitting = [repeat for repeat in self._pending if repeat.fits(status)][:REPEATS]
+        for repeat in fitting:
+            if not self._repeat(repeat, even_if_gone=False):
+                break
+        if not fitting:
+            self._look_around()
+
+    def repeat_after_the_end(self) -> None:
+        """What there was no time for, where an event that is over may be approved, too."""
+        for repeat in [repeat for repeat in self._pending if repeat.fits("gone")]:
+            self._repeat(repeat, even_if_gone=True)
+
+    def _repeat(self, repeat: Repeat, *, even_if_gone: bool) -> bool:
+        """Whether it was judged: what is refused when the event has just ended says nothing."""
+        question = repeat.question(self.event_id)
+        if repeat.clause == ON_POST and (document := self._documents.ask(repeat.version)) is not None:
+            question = question.having(If_None_Match=document.tag or "*")
+        heard = self._asker.ask(question)
+        if heard.status != 200 and not even_if_gone and not self._is_listed():
+            return False
+        self._pending.remove(repeat)
+        if self._sheet.judge(repeat.clause, repeat.version, heard.status == 200, "200", heard):
+            self._sheet.judge("approval.empty", repeat.version, not heard.body, "no body", f"{len(heard.body)} bytes")
+        return True
+
+    def _is_listed(self) -> bool:
+        document = self._documents.ask(self._documents.newest)
+        return document is not None and document.event(self.event_id) is not None
+
+    def _look_around(self) -> None:
+        pause(self._asker.pace.between)
+        self._documents.ask(next(self._others))
+
+    def _show(self, version: Version) -> None:
+        if version in self._unshown:
+            self._unshown.remove(version)
+
+    def _follow(self, document: Document) -> Event | None:
+        found = document.event(self.event_id)
+        if found is None and document.events:
+            # Nothing else was announced before: this must be it.
+            found = document.events[0]
+            self._sheet.judge("life.same-id", None, False, self.event_id, found.get("EventId"))
+        if found is not None:
+            self._event = found
+        return found
+
+    # The end
+
+    def _judge_end(self) -> None:
+        judge = self._sheet.judge
+        judge("life.same-id", None, True, "", "")
+        if self.event_id not in self._documents.started:
+            judge("life.started", self._documents.newest, False, "Started", "gone without it")
+        listed = self._gone_at - self._waiting_since
+        shown = self._asker.pace.shown
+        judge("life.shown", None, listed >= shown, f"at least {shown:g} s", f"at most {listed:.1f} s")
+        for version in self._versions:
+            document = self._documents.ask(version)
+            if document is not None:
+                gone = document.event(self.event_id) is None
+                judge("life.gone", version, gone, "no longer listed", "still listed")
+            if version in self._unshown or version in self._hidden:
+                self._sheet.skip("life.started", version, "it was not listed when it was looked at")
+            elif not events.is_known(self._event, version):
+                kind = self._event.get("EventType")
+                self._sheet.skip("life.started", version, f"this version does not list {kind}")

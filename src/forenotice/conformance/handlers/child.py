@@ -1,0 +1,84 @@
+"""Somebody's handler as a process of ours: started, listened to, and ended with all that it started."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from forenotice.core import errors
+from forenotice.programs.group import Group
+
+KEPT = 4096
+"""Bytes of what it said last."""
+LAST_WORDS = 400
+"""Characters of that for the report."""
+GRACE = 5.0
+"""Seconds to end in, once it is asked to."""
+MARK = "FORENOTICE_SITUATION_DIR"
+"""The variable that nobody else has with the same value."""
+
+
+class Child:
+    def __init__(self, argv: Sequence[str], environment: Mapping[str, str]) -> None:
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - it is the user's own
+                argv,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise errors.RefusedError(f"--client: {argv[0]!r} cannot be run: {error.strerror}") from None
+        self._group = Group(self._process)
+        self._mark = f"{MARK}={environment[MARK]}".encode()
+        self._said = b""
+        self._listening = threading.Thread(target=self._listen, name="handler-output", daemon=True)
+        self._listening.start()
+
+    @property
+    def exit_code(self) -> int | None:
+        """None: it runs."""
+        return self._process.poll()
+
+    @property
+    def said(self) -> str:
+        """Last, on one line."""
+        return " ".join(self._said.decode(errors="replace").split())[-LAST_WORDS:]
+
+    def end(self, grace: float = GRACE) -> None:
+        self._group.ask_to_end()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(grace)
+        if self._group.alive:
+            self._group.kill()
+        self._process.wait()
+        _kill_all_with(self._mark)
+        # Whatever is left all the same may hold the pipe open for ever.
+        self._listening.join(grace)
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as pipe:
+            while said := os.read(pipe.fileno(), KEPT):
+                self._said = (self._said + said)[-KEPT:]
+
+
+def _kill_all_with(mark: bytes) -> None:
+    """Whatever has left the group, as daemons do, still has its variables. Linux only."""
+    if sys.platform != "linux":
+        return
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        # Whoever ends meanwhile, or is not ours to look at, is left alone.
+        with contextlib.suppress(OSError):
+            process = os.pidfd_open(int(name))
+            try:
+                if mark in Path(f"/proc/{name}/environ").read_bytes().split(b"\0"):
+                    signal.pidfd_send_signal(process, signal.SIGKILL)
+            finally:
+                os.close(process)

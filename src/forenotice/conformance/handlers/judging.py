@@ -1,0 +1,305 @@
+"""From what was seen of a handler to findings: a function for each clause."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from forenotice.conformance.handlers import clauses, hooks, situations
+from forenotice.conformance.handlers.clauses import Clause
+from forenotice.conformance.handlers.evidence import ANSWERED, Evidence, Life
+from forenotice.conformance.handlers.hooks import Preparation
+from forenotice.conformance.report import Finding, Verdict
+from forenotice.emulator.faults import table
+from forenotice.emulator.requests import Requested
+from forenotice.wire import versions
+
+BLINDING = frozenset(
+    fault.name
+    for fault in table.ALL
+    if isinstance(fault.effect, table.Changes) and fault.effect.document in situations.HIDING
+)
+TO_PREPARE = situations.TO_PREPARE.total_seconds()
+PLAIN = "reboot"
+"""The situation that is the same as under each fault, but for the fault."""
+ENDED_EARLY = "its process had ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Habits:
+    """What a handler does where nothing goes wrong: so it must where something does."""
+
+    approves: bool = False
+    prepares: bool = False
+    tells: bool = False
+    """Its hooks say something of preparing, somewhere."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    within: timedelta
+    """To notice in."""
+    must_approve: bool = False
+    habits: Habits = Habits()
+
+
+def habits(seen: Collection[Evidence]) -> Habits:
+    """Unless the plain situation was played, nothing is known of them but whether hooks speak."""
+    plain = [(evidence, life) for evidence in seen if evidence.situation.name == PLAIN for life in evidence.own]
+    return Habits(
+        approves=any(evidence.has_approved(life) for evidence, life in plain),
+        prepares=any(hooks.about(evidence.prepared, life.id) for evidence, life in plain),
+        tells=any(evidence.prepared for evidence in seen),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    expected: str
+    seen: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotJudged:
+    why: str
+
+
+Judgement = Passed | Failed | NotJudged
+Judge = Callable[[Evidence, Options], Judgement]
+
+
+def judge(evidence: Evidence, options: Options) -> list[Finding]:
+    found = dict(_judged(evidence, options))
+    return [_finding(clause, evidence.situation.name, found[clause.id]) for clause in clauses.ALL]
+
+
+def skipped(situation: str, why: str) -> list[Finding]:
+    """Of one that was not played."""
+    return [_finding(clause, situation, NotJudged(why)) for clause in clauses.ALL]
+
+
+def _judged(evidence: Evidence, options: Options) -> Iterator[tuple[str, Judgement]]:
+    heard = is_heard(evidence)
+    for clause, judge_it in JUDGES.items():
+        # Whoever never saw a document could do nothing else, and a process that ended at once could not even ask.
+        can_judge = heard or clause == clauses.RUNS.id or (clause == clauses.ANSWERED.id and evidence.exit_code is None)
+        yield clause, judge_it(evidence, options) if can_judge else NotJudged("it never saw a document")
+
+
+def _finding(clause: Clause, where: str, judgement: Judgement) -> Finding:
+    match judgement:
+        case Passed():
+            return Finding(clause=clause.id, says=clause.says, where=where, verdict=Verdict.PASSED)
+        case Failed(expected=expected, seen=seen):
+            return Finding(
+                clause=clause.id, says=clause.says, where=where, verdict=Verdict.FAILED, expected=expected, seen=seen
+            )
+        case NotJudged(why=why):
+            return Finding(clause=clause.id, says=clause.says, where=where, verdict=Verdict.NOT_APPLICABLE, why=why)
+
+
+# Its process, its polls
+
+
+def _runs(evidence: Evidence, _: Options) -> Judgement:
+    fault = evidence.situation.fault
+    if evidence.exit_code is not None:
+        said = f"; it said last: {evidence.said}" if evidence.said else ""
+        return Failed("a process that runs", f"that it ended with code {evidence.exit_code}{said}")
+    if fault and not any(fault in (request.fault or "").split("+") for request in evidence.requests):
+        return NotJudged("it asked nothing while the fault was on")
+    return Passed()
+
+
+def _is_answered(evidence: Evidence, _: Options) -> Judgement:
+    if is_heard(evidence):
+        return Passed()
+    expected = "a GET of /metadata/scheduledevents that is answered with a document"
+    listened = f"in the first {evidence.listened:g} s"
+    if not evidence.requests:
+        return Failed(expected, f"no request at all {listened}")
+    last = evidence.requests[-1]
+    return Failed(expected, f"{len(evidence.requests)} other requests {listened}, the last being {_told(last)}")
+
+
+def _goes_on(evidence: Evidence, _: Options) -> Judgement:
+    if evidence.goes_on:
+        return Passed()
+    return _unless_ended(evidence, Failed("polls also after the last event is gone", "none"))
+
+
+def _notices(evidence: Evidence, options: Options) -> Judgement:
+    allowed = evidence.situation.allowed(options.within).total_seconds()
+    judgement: Judgement = NotJudged("no event here is about it, and shown for long enough")
+    for life in evidence.own:
+        since = _could_be_seen(evidence, life)
+        seen = _seen_at(evidence, life)
+        if seen is not None and seen - since <= allowed:
+            judgement = Passed()
+        elif life.ended - since > allowed:
+            found = _unseen(evidence, life) if seen is None else f"one after {seen - since:.1f} s"
+            return _unless_ended(evidence, Failed(f"a poll answered with the event within {allowed:g} s", found))
+    return judgement
+
+
+# Its preparation and its approvals
+
+
+def _prepares(evidence: Evidence, options: Options) -> Judgement:
+    prepared = [life for life in evidence.own if hooks.about(evidence.prepared, life.id)]
+    missing = [life for life in evidence.own if life not in prepared and _had_time(evidence, options, life)]
+    if missing and evidence.situation.fault and options.habits.prepares:
+        return _unless_ended(evidence, Failed(f"a preparation, as in {PLAIN}", "none"))
+    return Passed() if prepared else NotJudged("its hooks say nothing of preparing")
+
+
+def _only_own(evidence: Evidence, _: Options) -> Judgement:
+    for life in evidence.others:
+        if any(evidence.approvals_of(life)):
+            names = ", ".join(life.event.resources)
+            return Failed("no approval of an event that is only about others", f"one of the event of {names}")
+    return Passed() if evidence.others else NotJudged("no event here is only about others")
+
+
+def _only_known(evidence: Evidence, _: Options) -> Judgement:
+    announced = {life.id for life in evidence.lives}
+    for request, _lines in evidence.approvals:
+        if unknown := set(request.event_ids) - announced:
+            return Failed("EventIds that were announced", f"an approval of {', '.join(sorted(unknown))}")
+        if not request.event_ids:
+            return Failed("approvals in the form of the protocol", _told(request))
+    return Passed() if evidence.approvals else NotJudged("it approved nothing")
+
+
+def _approves(evidence: Evidence, options: Options) -> Judgement:
+    if evidence.situation.fails:
+        return NotJudged("here it is not to approve")
+    missing = [life for life in evidence.own if _is_to_be_approved(evidence, options, life)]
+    if refused := [request for life in missing for request in evidence.refusals_of(life)]:
+        return _unless_ended(evidence, Failed("an approval that is answered 200", _told(refused[-1])))
+    if missing and options.must_approve:
+        return _unless_ended(evidence, Failed("an approval of the event", "none"))
+    if missing and evidence.situation.fault and options.habits.approves:
+        return _unless_ended(evidence, Failed(f"an approval of the event, as in {PLAIN}", "none"))
+    if missing:
+        return NotJudged("it did not approve, and need not")
+    if any(evidence.has_approved(life) for life in evidence.own):
+        return Passed()
+    return NotJudged("no event here is its alone to approve" if evidence.exit_code is None else ENDED_EARLY)
+
+
+def _is_prepared(evidence: Evidence, options: Options) -> Judgement:
+    if not options.habits.tells:
+        return NotJudged("its hooks say nothing of preparing")
+    judgement: Judgement = NotJudged("it approved nothing of its own")
+    for life in evidence.own:
+        for _request, lines in evidence.approvals_of(life):
+            if hooks.preparation(lines, life.id) is Preparation.NONE:
+                seen = "the approval first" if hooks.about(evidence.prepared, life.id) else "the approval alone"
+                return Failed("its preparation before its approval", seen)
+            judgement = Passed()
+    return judgement
+
+
+def _not_after_failure(evidence: Evidence, _: Options) -> Judgement:
+    failed = [life for life in evidence.own if any(map(hooks.has_failed, hooks.about(evidence.prepared, life.id)))]
+    for life in failed:
+        for _request, lines in evidence.approvals_of(life):
+            if hooks.preparation(lines, life.id) is Preparation.FAILED:
+                return Failed("no approval after a preparation that failed", "one")
+    if failed:
+        return Passed()
+    told_to = "its hooks do not say that they failed, as FORENOTICE_FAIL tells them to"
+    return NotJudged(told_to if evidence.situation.fails else "no preparation failed")
+
+
+# Its recovery
+
+
+def _recovers_once(evidence: Evidence, _: Options) -> Judgement:
+    judgement: Judgement = NotJudged("its hooks say nothing of preparing or recovering")
+    for life in evidence.own:
+        times = len(hooks.about(evidence.recovered, life.id))
+        prepared = hooks.preparation(evidence.prepared, life.id) is Preparation.DONE
+        if times > 1:
+            return Failed("one recovery", f"{times}")
+        if life.id in evidence.hasty:
+            return Failed("a recovery when the event is over", "one before that")
+        if times:
+            judgement = Passed()
+        elif prepared and life.is_survived:
+            return _unless_ended(evidence, Failed("a recovery after the event", "none"))
+    return judgement
+
+
+JUDGES: Mapping[str, Judge] = {
+    clauses.RUNS.id: _runs,
+    clauses.ANSWERED.id: _is_answered,
+    clauses.GOES_ON.id: _goes_on,
+    clauses.IN_TIME.id: _notices,
+    clauses.PREPARES.id: _prepares,
+    clauses.OWN.id: _only_own,
+    clauses.KNOWN.id: _only_known,
+    clauses.APPROVES.id: _approves,
+    clauses.PREPARED.id: _is_prepared,
+    clauses.NOT_FAILED.id: _not_after_failure,
+    clauses.ONCE.id: _recovers_once,
+}
+
+
+# What was seen
+
+
+def _unless_ended(evidence: Evidence, failed: Failed) -> Judgement:
+    """What a dead process does not do is told once."""
+    return failed if evidence.exit_code is None else NotJudged(ENDED_EARLY)
+
+
+def is_heard(evidence: Evidence) -> bool:
+    return any(poll.status in ANSWERED for poll in evidence.polls)
+
+
+def _could_be_seen(evidence: Evidence, life: Life) -> float:
+    """From when on: whoever starts later sees it later."""
+    return max(life.announced, evidence.polls[0].monotonic)
+
+
+def _seen_at(evidence: Evidence, life: Life) -> float | None:
+    """When a poll was first answered with the event."""
+    for poll in evidence.polls:
+        in_time = life.announced <= poll.answered < life.ended and poll.status == 200
+        if in_time and BLINDING.isdisjoint((poll.fault or "").split("+")) and _is_listed(life, poll):
+            return poll.answered
+    return None
+
+
+def _unseen(evidence: Evidence, life: Life) -> str:
+    last = evidence.polls[-1]
+    lists = "" if _is_listed(life, last) else f": api-version {last.api_version} does not list {life.event.type}"
+    return f"none before it was gone{lists}"
+
+
+def _is_listed(life: Life, poll: Requested) -> bool:
+    version = versions.lookup(poll.api_version or "")
+    return version is None or life.event.type in version.types
+
+
+def _is_to_be_approved(evidence: Evidence, options: Options, life: Life) -> bool:
+    """It has not, though it alone could, and had the time."""
+    is_its_alone = life.event.resources == (evidence.me,)
+    return is_its_alone and not evidence.has_approved(life) and _had_time(evidence, options, life)
+
+
+def _had_time(evidence: Evidence, options: Options, life: Life) -> bool:
+    """To prepare, and to approve."""
+    situation = evidence.situation
+    needed = (situation.allowed(options.within) + situation.again).total_seconds() + TO_PREPARE
+    return life.scheduled_until - _could_be_seen(evidence, life) >= needed
+
+
+def _told(request: Requested) -> str:
+    return f"{request.method} {request.target} that was answered {request.status or 'nothing'}"

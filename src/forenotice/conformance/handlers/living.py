@@ -1,0 +1,264 @@
+"""A handler lives through one situation: with an emulator, a folder and a process of its own."""
+
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from time import monotonic
+
+from forenotice.conformance.handlers import hooks, namespace, situations
+from forenotice.conformance.handlers.child import Child
+from forenotice.conformance.handlers.evidence import ANSWERED, Evidence, Life
+from forenotice.conformance.handlers.hooks import HookFile, Preparation, Witness
+from forenotice.conformance.handlers.situations import Situation
+from forenotice.core import errors
+from forenotice.core.operations import Event, Kind, Status
+from forenotice.emulator.announcing import Announcement
+from forenotice.emulator.emulator import ANY_PORT, Emulator
+from forenotice.settings import Address
+from forenotice.wire import versions
+
+LOOK = 0.05
+CROWDED = 3.0
+"""Seconds for which a handler that has not asked yet keeps others from being started."""
+SETTLING = 3.0
+"""Seconds to recover and to poll once more, beside those to notice in."""
+LINGERING = 1.0
+"""Seconds in which nothing more may happen, and more for those who poll more rarely."""
+FORMER_EVENTS = 5
+SPARE = 30.0
+"""Seconds for a machine that is busy."""
+PLACEHOLDER = "{dir}"
+ENDED = {f"event.{status.lower()}" for status in Status if not status.live}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handler:
+    argv: Sequence[str]
+    me: str
+    """The VM that it is on."""
+    within: timedelta
+    in_namespace: bool = False
+    to_ask: float = 20.0
+    """Seconds until its first poll must have been answered."""
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    starting: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(os.cpu_count() or 1))
+    """So many start at a time, lest they be slow only because of each other."""
+    stopping: threading.Event = field(default_factory=threading.Event)
+    """Somebody wants no more of this."""
+
+
+def live_through(situation: Situation, handler: Handler) -> Evidence:
+    at = ANY_PORT
+    if handler.in_namespace:
+        namespace.enter()
+        at = namespace.ENDPOINT
+    with tempfile.TemporaryDirectory(prefix="forenotice-conformance-") as folder:
+        trial = Trial(situation, handler, Path(folder))
+        with trial.emulating(at), trial.handling():
+            return trial.watch()
+
+
+class Trial:
+    def __init__(self, situation: Situation, handler: Handler, folder: Path) -> None:
+        self._situation = situation
+        self._handler = handler
+        self._folder = folder
+        self._prepared = HookFile(folder / "prepared")
+        self._recovered = HookFile(folder / "recovered")
+        self._witness = Witness(self._prepared)
+        self._emulator = Emulator(as_vm=handler.me, speed=situation.speed, requests=self._witness)
+        self._hasty: set[str] = set()
+        self._unapproved: list[Event] = []
+        """Events that are only about others, who would have approved them by now."""
+        self._child: Child | None = None
+
+    @contextmanager
+    def emulating(self, at: Address) -> Iterator[None]:
+        self._emulator.start(at)
+        try:
+            self._grow_older()
+            yield
+        finally:
+            self._emulator.stop()
+
+    @contextmanager
+    def handling(self) -> Iterator[None]:
+        with self._handler.starting:
+            if self._handler.stopping.is_set():
+                raise errors.ConflictError("the run was ended: start another one")
+            if self._situation.begins_first:
+                self._emulator.play(self._situation.scenario)
+            folder = str(self._folder)
+            argv = [word.replace(PLACEHOLDER, folder) for word in self._handler.argv]
+            self._child = Child(argv, self._environment())
+            try:
+                self._until(self._is_heard, CROWDED)
+            except BaseException:
+                self._child.end()
+                raise
+        try:
+            yield
+        finally:
+            self._child.end()
+
+    def _grow_older(self) -> None:
+        """No handler comes to a group in which nothing ever happened: there are numbers below the one it sees first."""
+        stage, other = self._emulator.stage, situations.neighbour(self._handler.me)
+        announcement = Announcement(kind=Kind.RESTART, resources=(other,))
+
+        def happen(now: datetime) -> None:
+            stage.add_vm(other, now)
+            for _ in range(FORMER_EVENTS):
+                stage.cancel(stage.announce(announcement, now).id, now)
+
+        self._emulator.change(happen)
+
+    def watch(self) -> Evidence:
+        situation = self._situation
+        to_notice = self._to_notice
+        goes_on = False
+        if self._until(self._is_heard, self._to_ask):
+            if not situation.begins_first:
+                self._emulator.play(situation.scenario)
+            self._until(self._is_over, 2 * situation.longest.total_seconds() + SPARE)
+            over = monotonic()
+            self._until(lambda: self._has_asked_since(over) and self._has_recovered(), to_notice + SETTLING)
+            self._until(lambda: False, LINGERING)
+            # Whoever does something at every poll has done it again by the second.
+            settled = monotonic()
+            self._until(lambda: self._has_asked_since(settled, times=2), 2 * self._handler.within.total_seconds())
+            # Only now: when all is over, whoever waited for that is just about to ask again.
+            goes_on = self._has_asked_since(over)
+        return self._evidence(goes_on)
+
+    # Looking
+
+    def _until(self, condition: Callable[[], bool], seconds: float) -> bool:
+        """Whether it comes to hold while the handler runs."""
+        deadline = monotonic() + seconds
+
+        def looked() -> bool:
+            self._look()
+            return condition()
+
+        while not self._emulator.wait_for(looked, LOOK):
+            for event in self._unapproved:
+                with suppress(errors.ConflictError):
+                    self._emulator.approve(event.id, event.resources[0])
+            gone = self._running.exit_code is not None or self._handler.stopping.is_set()
+            if gone or monotonic() >= deadline:
+                return False
+        return True
+
+    def _look(self) -> None:
+        """While nothing changes."""
+        live = self._emulator.stage.live
+        recovered = self._recovered.lines()
+        self._hasty.update(event.id for event in live if hooks.about(recovered, event.id))
+        # Not at once, lest a handler that would approve them find nothing to approve.
+        patience = self._handler.within
+        now = self._emulator.clock.now()
+        self._unapproved = [
+            event
+            for event in live
+            if self._handler.me not in event.resources
+            and not event.approved
+            and event.status is Status.SCHEDULED
+            and now - event.created_at > patience
+        ]
+
+    def _is_heard(self) -> bool:
+        return any(poll.status in ANSWERED for poll in self._witness.polls)
+
+    def _is_over(self) -> bool:
+        player = self._emulator.player
+        return player is not None and player.done and not self._emulator.stage.live
+
+    def _has_asked_since(self, moment: float, times: int = 1) -> bool:
+        # Whoever is held until there is news is polling.
+        return self._emulator.waiting > 0 or sum(poll.monotonic > moment for poll in self._witness.polls) >= times
+
+    def _has_recovered(self) -> bool:
+        prepared, recovered = self._prepared.lines(), self._recovered.lines()
+        return all(
+            hooks.about(recovered, life.id)
+            for life in self._lives()
+            if hooks.preparation(prepared, life.id) is Preparation.DONE and life.is_survived
+        )
+
+    @property
+    def _to_notice(self) -> float:
+        return self._situation.allowed(self._handler.within).total_seconds()
+
+    @property
+    def _to_ask(self) -> float:
+        return self._handler.to_ask + self._to_notice
+
+    @property
+    def _running(self) -> Child:
+        assert self._child is not None
+        return self._child
+
+    # What is given, and what is found
+
+    def _environment(self) -> dict[str, str]:
+        given = self._handler.environment
+        endpoint = f"http://{self._emulator.address}"
+        if self._emulator.address.port == namespace.ENDPOINT.port:
+            endpoint = f"http://{self._emulator.address.host}"
+        direct = ",".join(filter(None, (given.get("NO_PROXY") or given.get("no_proxy"), self._emulator.address.host)))
+        return {
+            **given,
+            "NO_PROXY": direct,
+            "no_proxy": direct,
+            "FORENOTICE_ENDPOINT": endpoint,
+            "FORENOTICE_URL": f"{endpoint}/metadata/scheduledevents?api-version={versions.NEWEST.name}",
+            "FORENOTICE_NAME": self._handler.me,
+            "FORENOTICE_SITUATION": self._situation.name,
+            "FORENOTICE_SITUATION_DIR": str(self._folder),
+            "FORENOTICE_PREPARED": str(self._prepared.path),
+            "FORENOTICE_RECOVERED": str(self._recovered.path),
+            **({"FORENOTICE_FAIL": "1"} if self._situation.fails else {}),
+        }
+
+    def _lives(self) -> list[Life]:
+        """So far."""
+        if self._emulator.player is None:
+            return []
+        now, ahead = monotonic(), self._emulator.clock.now().timestamp() - monotonic()
+        stage = self._emulator.stage
+        moments: dict[str, dict[str, float]] = {}
+        for entry in stage.entries:
+            if entry.event is not None:
+                known = "event.ended" if entry.action in ENDED else entry.action
+                moments.setdefault(entry.event, {}).setdefault(known, entry.at.timestamp() - ahead)
+        return [
+            Life(
+                event=stage.event(key),
+                announced=at["event.scheduled"],
+                scheduled_until=at.get("event.started", at.get("event.ended", now)),
+                ended=at.get("event.ended", now),
+            )
+            for key, at in moments.items()
+        ]
+
+    def _evidence(self, goes_on: bool) -> Evidence:
+        return Evidence(
+            situation=self._situation,
+            me=self._handler.me,
+            lives=self._emulator.look(self._lives),
+            requests=self._witness.all,
+            listened=self._to_ask,
+            approvals=tuple(self._witness.witnessed),
+            prepared=self._prepared.lines(),
+            recovered=self._recovered.lines(),
+            hasty=frozenset(self._hasty),
+            goes_on=goes_on,
+            exit_code=self._running.exit_code,
+            said=self._running.said,
+        )

@@ -1,0 +1,88 @@
+"""The gate of /v1: a valid token first, then what its role is granted, then a body of bounded size, then the routes."""
+
+from collections.abc import Iterable, Sequence
+
+from starlette.concurrency import run_in_threadpool
+from starlette.routing import BaseRoute, Match
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from forenotice.control import guarding
+from forenotice.control.asking import Asked, digest
+from forenotice.control.routing import PREFIX, need_of
+from forenotice.core import errors
+from forenotice.core.roles import Access, Need
+from forenotice.service import tokens
+from forenotice.service.context import Service
+from forenotice.service.tokens import Caller
+
+FLEET = "/v1/fleet"
+LARGEST = 4 * 1024 * 1024
+LARGEST_FLEET = 64 * 1024 * 1024
+
+
+class Gate:
+    """Lets nobody without a token learn anything, not even which paths exist."""
+
+    def __init__(self, app: ASGIApp, *, service: Service, routes: Sequence[BaseRoute]) -> None:
+        self._app = app
+        self._service = service
+        self._routes = routes
+        self._under_way = guarding.UnderWay()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await guarding.guarded(self._enter, scope, receive, send)
+
+    async def _enter(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path: str = scope["path"]
+        if path != PREFIX and not path.startswith(PREFIX + "/"):
+            await self._app(scope, receive, send)
+            return
+        bearer = _bearer(scope["headers"])
+        caller = await run_in_threadpool(tokens.authenticate, self._service, bearer)
+        with self._under_way.counted(caller.id):
+            self._admit(caller.access, scope)
+            await self._go_on(caller, scope, receive, send)
+
+    async def _go_on(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
+        path: str = scope["path"]
+        body = await guarding.read(scope["headers"], receive, LARGEST_FLEET if path == FLEET else LARGEST)
+        target = scope["raw_path"] + b"?" + scope["query_string"]
+        asked = Asked(
+            caller=caller,
+            body=body,
+            content_type=guarding.header(scope["headers"], b"content-type").decode("latin-1"),
+            digest=digest(scope["method"], target, body),
+            origin=scope["client"][0] if scope.get("client") else "",
+        )
+        scope = {**scope, "headers": _as_json(scope["headers"]), "state": {**scope.get("state", {}), "asked": asked}}
+        if path == FLEET:
+            # Its route takes the bytes as they are; nobody else needs to hold them.
+            body = b""
+        await self._app(scope, guarding.replay(body, receive), send)
+
+    def _admit(self, access: Access, scope: Scope) -> None:
+        """Before the body is read. What fits no route is left to the application, which says so."""
+        if found := _fitting(self._routes, scope):
+            access.require(need_of(found))
+        elif _fitting(scope["app"].routes, scope):
+            # The API's description is for everybody; nothing else is served that was not declared to the gate.
+            access.require(Need.SEE if scope["path"] == scope["app"].openapi_url else None)
+
+
+def _fitting(routes: Sequence[BaseRoute], scope: Scope) -> BaseRoute | None:
+    # Matching writes into the scope, which is not the gate's.
+    own = dict(scope)
+    return next((route for route in routes if route.matches(own)[0] is Match.FULL), None)
+
+
+def _bearer(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    given = [value for name, value in headers if name == b"authorization"]
+    scheme, _, token = given[0].decode("latin-1").partition(" ") if len(given) == 1 else ("", "", "")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise errors.UnauthorizedError("a token is needed: send the header Authorization: Bearer TOKEN")
+    return token.strip()
+
+
+def _as_json(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    # Whatever a client calls it (curl says it is a form), a body is JSON or it is refused.
+    return [*(header for header in headers if header[0] != b"content-type"), (b"content-type", b"application/json")]

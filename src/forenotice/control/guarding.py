@@ -1,0 +1,106 @@
+"""What the gates of all our REST APIs share: errors in one shape, and bodies bounded in size and time."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from forenotice.control import answers
+from forenotice.control.errors import refused, unexpected
+from forenotice.core import errors
+
+Headers = Iterable[tuple[bytes, bytes]]
+
+BODY_SECONDS = 30.0
+"""For a body as a whole, and longer only for what has come: a second for so many bytes."""
+BYTES_A_SECOND = 256 * 1024
+MOST_OF_ONE = 64
+"""Requests of one token under way at once, with those whose body is still to come: a quarter of all connections."""
+
+
+class UnderWay:
+    """Sees to it that one token does not take everything."""
+
+    def __init__(self) -> None:
+        self._requests: Counter[str] = Counter()
+
+    @contextmanager
+    def counted(self, token_id: str) -> Iterator[None]:
+        if self._requests[token_id] >= MOST_OF_ONE:
+            raise errors.UnavailableError(f"{MOST_OF_ONE} requests of this token are under way: wait for one to end")
+        self._requests[token_id] += 1
+        try:
+            yield
+        finally:
+            self._requests[token_id] -= 1
+            self._requests += Counter()
+
+
+async def guarded(enter: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    """Whatever a gate or what is behind it raises becomes an answer, unless one is under way."""
+    if scope["type"] != "http":
+        return
+    started = False
+
+    async def watched(message: Message) -> None:
+        nonlocal started
+        started = True
+        await send(message)
+
+    try:
+        await enter(scope, receive, watched)
+    except Exception as error:
+        # The framework wraps what comes too late for an answer of its own; the one under way is broken off.
+        cause = error.__cause__ if started and isinstance(error, RuntimeError) else error
+        if isinstance(cause, errors.ForenoticeError):
+            answer = refused(scope["method"], scope["path"], cause)
+        else:
+            answer = unexpected(scope["method"], scope["path"], error)
+        if not started:
+            await answer(scope, receive, send)
+
+
+def header(headers: Headers, wanted: bytes) -> bytes:
+    return next((value for name, value in headers if name == wanted), b"")
+
+
+async def read(headers: Headers, receive: Receive, largest: int) -> bytes:
+    """The whole body."""
+    length = header(headers, b"content-length")
+    if length.isdigit() and int(length) > largest:
+        raise _too_large(largest)
+    end = asyncio.get_running_loop().time() + BODY_SECONDS
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout_at(end) as limit:
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise errors.RefusedError("the request ended before its body did")
+                chunk: bytes = message.get("body", b"")
+                size += len(chunk)
+                if size > largest:
+                    raise _too_large(largest)
+                chunks.append(chunk)
+                if not message.get("more_body", False):
+                    return b"".join(chunks)
+                limit.reschedule(end + size / BYTES_A_SECOND)
+    except TimeoutError:
+        raise answers.TooSlowError("the body came too slowly: send it at once, or over a faster line") from None
+
+
+def replay(body: bytes, receive: Receive) -> Receive:
+    """For whoever comes after the one who has read it."""
+    pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        return pending.pop() if pending else await receive()
+
+    return replay
+
+
+def _too_large(largest: int) -> answers.TooLargeError:
+    return answers.TooLargeError(f"the body is too large: at most {largest // 1024 // 1024} MiB are read here")

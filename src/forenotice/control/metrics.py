@@ -1,0 +1,123 @@
+"""What is measured, for Prometheus: told by the service as it happens, or read when somebody asks."""
+
+from collections.abc import Callable, Iterator, Mapping
+
+import prometheus_client
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from forenotice import __version__
+from forenotice.core import errors
+from forenotice.core.operations import LIVE, EventType
+
+CONTENT_TYPE = prometheus_client.CONTENT_TYPE_LATEST
+
+MINUTE, HOUR, DAY = 60, 3600, 86400
+LEAD_BUCKETS = (1, 10, 30, MINUTE, 5 * MINUTE, 10 * MINUTE, 15 * MINUTE, 20 * MINUTE, HOUR, DAY, 7 * DAY)
+LATENCY_BUCKETS = (0.1, 0.5, 1, 2, 5, 10, 30, MINUTE, 5 * MINUTE, 10 * MINUTE, 15 * MINUTE, HOUR, DAY)
+LAG_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 15, MINUTE)
+
+EventCounts = Callable[[], Mapping[tuple[str, str], int]]
+"""Live events by type and status."""
+
+GuestCounts = Callable[[], Mapping[str, int]]
+"""What guests have asked for since the start, by kind, `polls` among them; and GUEST_GAUGES as they are now."""
+
+GUEST_GAUGES = {
+    "connections_open": ("forenotice_guest_connections", "Connections of guests that are open."),
+    "waiting": ("forenotice_guest_waits", "Guests in a long wait."),
+}
+
+
+class Metrics:
+    """Implements the service's Telemetry."""
+
+    def __init__(self, *, events: EventCounts, guests: GuestCounts) -> None:
+        self._registry = CollectorRegistry()
+        self._registry.register(_Asked(events, guests))
+        self._document_changes = Counter(
+            "forenotice_document_changes", "Documents that guests could see change.", registry=self._registry
+        )
+        self._approvals = Counter("forenotice_approvals", "Events that were approved.", registry=self._registry)
+        self._lead_time = Histogram(
+            "forenotice_lead_time_seconds",
+            "From an event's appearance to its start.",
+            ["type"],
+            buckets=LEAD_BUCKETS,
+            registry=self._registry,
+        )
+        for event_type in EventType:
+            self._lead_time.labels(event_type.value)
+        self._approval_latency = Histogram(
+            "forenotice_approval_latency_seconds",
+            "From an event's appearance to its approval.",
+            buckets=LATENCY_BUCKETS,
+            registry=self._registry,
+        )
+        self._tick_lag = Histogram(
+            "forenotice_tick_lag_seconds",
+            "From when something was due to when it was done.",
+            buckets=LAG_BUCKETS,
+            registry=self._registry,
+        )
+
+    def document_changes(self, count: int) -> None:
+        self._document_changes.inc(count)
+
+    def lead_time(self, event_type: str, seconds: float) -> None:
+        self._lead_time.labels(event_type).observe(seconds)
+
+    def approvals(self, count: int) -> None:
+        self._approvals.inc(count)
+
+    def approval_latency(self, seconds: float) -> None:
+        self._approval_latency.observe(seconds)
+
+    def tick_lag(self, seconds: float) -> None:
+        self._tick_lag.observe(seconds)
+
+    def render(self) -> bytes:
+        return prometheus_client.generate_latest(self._registry)
+
+
+class _Asked(Collector):
+    """What is read only when somebody asks."""
+
+    def __init__(self, events: EventCounts, guests: GuestCounts) -> None:
+        self._events = events
+        self._guests = guests
+
+    def describe(self) -> Iterator[GaugeMetricFamily]:
+        # Without this, registering would read everything once.
+        return iter(())
+
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        build = GaugeMetricFamily("forenotice_build_info", "The version that runs.", labels=["version"])
+        build.add_metric([__version__], 1)
+        yield build
+        guests = dict(self._guests())
+        yield CounterMetricFamily("forenotice_polls", "Polls of guests that were answered.", guests.pop("polls", 0))
+        for kind, (name, what) in GUEST_GAUGES.items():
+            yield GaugeMetricFamily(name, what, guests.pop(kind, 0))
+        requests = CounterMetricFamily("forenotice_guest_requests", "What else guests did, by kind.", labels=["kind"])
+        for kind, count in sorted(guests.items()):
+            requests.add_metric([kind], count)
+        yield requests
+        yield from self._live()
+
+    def _live(self) -> Iterator[GaugeMetricFamily]:
+        reachable = GaugeMetricFamily("forenotice_store_up", "Whether the store could be read.")
+        try:
+            counts = self._events()
+        except (errors.UnavailableError, errors.UnsoundError):
+            reachable.add_metric([], 0)
+            yield reachable
+            return
+        reachable.add_metric([], 1)
+        yield reachable
+        live = GaugeMetricFamily("forenotice_events", "Live events.", labels=["type", "status"])
+        for event_type in EventType:
+            for status in sorted(LIVE):
+                live.add_metric([event_type.value, status.value], counts.get((event_type.value, status.value), 0))
+        yield live

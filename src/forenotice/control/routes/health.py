@@ -1,0 +1,40 @@
+"""/healthz, /readyz and /metrics: for monitoring, without a token."""
+
+from typing import cast
+
+import structlog
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from forenotice.control.answers import Answer
+from forenotice.control.asking import ServiceOf
+from forenotice.control.metrics import CONTENT_TYPE, Metrics
+from forenotice.core import errors
+from forenotice.service import upkeep
+
+log = structlog.get_logger()
+
+routes = APIRouter(tags=["monitoring"], include_in_schema=False)
+
+
+@routes.get("/healthz")
+async def healthz() -> Answer:
+    return Answer({"status": "alive"})
+
+
+@routes.get("/readyz")
+def readyz(service: ServiceOf) -> Answer:
+    """Ready while the store can be read and written; otherwise 503, like every command."""
+    try:
+        upkeep.require_ready(service)
+    except (errors.UnavailableError, errors.UnsoundError) as error:
+        # Whoever asks without a token is not told where the store is.
+        log.warning("Not ready", action="control.unready", reason=error.message)
+        raise errors.UnavailableError from None
+    return Answer({"status": "ready"})
+
+
+@routes.get("/metrics")
+def metrics(request: Request) -> Response:
+    found = cast(Metrics, request.app.state.metrics)
+    return Response(found.render(), media_type=CONTENT_TYPE)

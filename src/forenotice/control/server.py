@@ -1,0 +1,116 @@
+"""Serves the control plane on a loop that already runs, whose signals belong to somebody else."""
+
+import asyncio
+import contextlib
+import os
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from forenotice.control.bounds import HEAD_SECONDS, BoundedProtocol
+from forenotice.core import errors
+
+BACKLOG = 512
+GRACE_SECONDS = 15
+"""Longer than the store waits for its turn, so that a command is answered even if with 503."""
+
+
+class ControlServer:
+    def __init__(
+        self,
+        app: ASGIApp,
+        host: str,
+        port: int,
+        *,
+        tls: ssl.SSLContext | None = None,
+        grace: int = GRACE_SECONDS,
+        on_stop: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`grace` is for how many seconds requests may go on when it stops; `on_stop` ends those that never end."""
+        self._host = host
+        self._port = port
+        self._on_stop = on_stop
+        config = uvicorn.Config(
+            app,
+            lifespan="off",
+            http=BoundedProtocol,
+            ws="none",
+            loop="none",
+            log_config=None,
+            # What a stranger sends wrongly is answered and no news; what goes wrong here is logged by the gate.
+            log_level="critical",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            backlog=BACKLOG,
+            timeout_graceful_shutdown=grace,
+            ssl_context_factory=(lambda *_: tls) if tls else None,
+        )
+        self._server = _Server(config)
+        self._running: asyncio.Task[None] | None = None
+
+    @property
+    def port(self) -> int:
+        """The one that was bound, which matters when 0 was asked for."""
+        return self._port
+
+    async def start(self, listening: socket.socket | None = None) -> None:
+        """Return once it answers, at a socket that listens already if one is given."""
+        listening = listening or await self._bind()
+        self._port = listening.getsockname()[1]
+        self._running = asyncio.create_task(self._server.serve([listening]), name="control")
+        ready = asyncio.create_task(self._server.ready.wait())
+        await asyncio.wait({self._running, ready}, return_when=asyncio.FIRST_COMPLETED)
+        ready.cancel()
+        if self._running.done():
+            await self._running
+
+    async def stop(self) -> None:
+        """Let running requests out, then return."""
+        if self._running is not None:
+            self._server.should_exit = True
+            self._on_stop()
+            await self._running
+
+    async def _bind(self) -> socket.socket:
+        try:
+            found = await asyncio.get_running_loop().getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+            family, _, _, _, address = found[0]
+            return socket.create_server(address[:2], family=family, backlog=BACKLOG)
+        except OSError as error:
+            # The loop adds the address to some of these texts; only a failed look-up has a negative number.
+            reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+            raise errors.RefusedError(
+                f"cannot listen on {self._host}:{self._port} ({str(reason).lower()}): give another --control"
+            ) from None
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """As always, but for how long a stranger may take to shake hands."""
+        await super().startup([])
+        tls = self.config.ssl
+        for listening in sockets or ():
+            server = await asyncio.get_running_loop().create_server(
+                self._protocol,
+                sock=listening,
+                backlog=BACKLOG,
+                ssl=tls,
+                ssl_handshake_timeout=HEAD_SECONDS if tls else None,
+            )
+            self.servers.append(server)
+        self.ready.set()
+
+    def _protocol(self) -> BoundedProtocol:
+        return BoundedProtocol(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield

@@ -1,0 +1,156 @@
+"""The newest of the journal, read once for all who follow it."""
+
+import asyncio
+import math
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+import structlog
+
+from forenotice.core import errors
+from forenotice.core.journal import Entry
+from forenotice.core.selecting import Selector
+from forenotice.service import seeing, views
+from forenotice.service.context import Service
+
+log = structlog.get_logger()
+
+MOST_FOLLOWERS = 64
+"""Operators' connections are 256, and some of them must be left for commands."""
+MOST_OF_ONE = 8
+"""Of one token."""
+PAGE = 200
+KEPT = 1000
+"""Entries in memory; whoever is further behind reads them from the store."""
+LONGEST_SLEEP = 1.0
+HEARTBEAT_SECONDS = 15.0
+
+_encode = msgspec.json.Encoder(enc_hook=str).encode
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """An entry, ready to be sent to those who see everything."""
+
+    position: int
+    entry: Entry
+    text: bytes
+
+
+def line(position: int, entry: Entry, seen: Selector | None = None) -> Line:
+    data = _encode(views.entry(position, seeing.entry(entry, seen)))
+    return Line(position, entry, b"id: %d\nevent: %s\ndata: %s\n\n" % (position, entry.action.encode(), data))
+
+
+async def happens(changed: asyncio.Event, seconds: float) -> bool:
+    """Whether it does within that time."""
+    try:
+        async with asyncio.timeout(max(seconds, 0)):
+            await changed.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+class Tail:
+    """Its thread runs while somebody follows."""
+
+    def __init__(self, service: Service, *, heartbeat: float = HEARTBEAT_SECONDS) -> None:
+        self.heartbeat = heartbeat
+        self.closed = False
+        self._service = service
+        self._grown = service.follow_growth()
+        self._lock = threading.Lock()
+        self._followers: dict[asyncio.Event, tuple[str, asyncio.AbstractEventLoop]] = {}
+        self._thread: threading.Thread | None = None
+        # All that is behind a position; replaced as a whole, so that the loop reads it without a lock.
+        self._known: tuple[int, list[Line]] | None = None
+
+    @contextmanager
+    def joined(self, token_id: str) -> Iterator[asyncio.Event]:
+        """Gives what is set whenever there is more. For coroutines."""
+        changed = asyncio.Event()
+        with self._lock:
+            if self.closed or len(self._followers) >= MOST_FOLLOWERS:
+                raise errors.UnavailableError(f"{MOST_FOLLOWERS} streams are open already: close one, or try again")
+            if sum(other == token_id for other, _ in self._followers.values()) >= MOST_OF_ONE:
+                raise errors.UnavailableError(f"{MOST_OF_ONE} streams of this token are open already: close one")
+            self._followers[changed] = token_id, asyncio.get_running_loop()
+            if self._thread is None:
+                self._known = None
+                self._thread = threading.Thread(target=self._run, name="tail", daemon=True)
+                self._thread.start()
+        try:
+            yield changed
+        finally:
+            with self._lock:
+                del self._followers[changed]
+            self._grown.set()
+
+    def close(self) -> None:
+        """All streams end."""
+        self.closed = True
+        self._tell()
+        self._grown.set()
+
+    def after(self, position: int) -> list[Line] | None:
+        """What follows a position, as far as one batch goes; None: that is no longer in memory, or not yet."""
+        known = self._known
+        if known is None or position < known[0]:
+            return None
+        begin = position - known[0]
+        return known[1][begin : begin + PAGE]
+
+    def seconds_until(self, moment: datetime | None) -> float:
+        return math.inf if moment is None else (moment - self._service.clock.now()).total_seconds()
+
+    def read(self, position: int) -> list[Line]:
+        """The same from the store."""
+        with self._service.store.read() as reader:
+            return [line(found, entry) for found, entry in reader.journal(after=position, limit=PAGE)]
+
+    def newest(self) -> int:
+        """The position where the journal ends."""
+        with self._service.store.read() as reader:
+            last = reader.last_entry()
+        return last[0] if last else 0
+
+    def _run(self) -> None:
+        while self._goes_on():
+            self._grown.clear()
+            try:
+                while self._catch_up():
+                    self._tell()
+            except errors.ForenoticeError as error:
+                log.warning("Cannot read the journal for streams", action="stream.unavailable", error=str(error))
+            except Exception:
+                log.exception("Reading the journal for streams failed", action="stream.failed")
+            self._grown.wait(LONGEST_SLEEP)
+
+    def _goes_on(self) -> bool:
+        with self._lock:
+            if self._followers and not self.closed:
+                return True
+            self._thread = None
+            return False
+
+    def _catch_up(self) -> bool:
+        """Whether there was more."""
+        if self._known is None:
+            self._known = (self.newest(), [])
+            return True
+        since, lines = self._known
+        found = self.read(since + len(lines))
+        kept = (lines + found)[-KEPT:]
+        if found:
+            self._known = (found[-1].position - len(kept), kept)
+        return bool(found)
+
+    def _tell(self) -> None:
+        with self._lock:
+            for changed, (_, loop) in self._followers.items():
+                loop.call_soon_threadsafe(changed.set)

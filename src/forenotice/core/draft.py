@@ -1,0 +1,349 @@
+"""What is known for a decision, and the changes decided so far."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from forenotice.core import documents, errors
+from forenotice.core.fleet import Host, Scope, Vm
+from forenotice.core.journal import Entry
+from forenotice.core.operations import LIVE, Event, Operation, Status
+from forenotice.core.rollouts import Rollout, Stop
+from forenotice.core.timing import Timing
+
+
+@dataclass(slots=True, kw_only=True)
+class World:
+    """What was loaded: with an operation all its events, with a scope its live events, with a host its VMs.
+
+    To explain, there is less of what concerns others: no more than may be in the way.
+    """
+
+    hosts: dict[str, Host] = field(default_factory=dict)
+    vms: dict[str, Vm] = field(default_factory=dict)
+    scopes: dict[str, Scope] = field(default_factory=dict)
+    operations: dict[str, Operation] = field(default_factory=dict)
+    events: dict[str, Event] = field(default_factory=dict)
+    occupancy: dict[str, int] = field(default_factory=dict)
+    """VMs on each host that could take more: neither cordoned nor to be updated or rebooted; loaded only for moves."""
+    awaiting: set[str] = field(default_factory=set)
+    """Hosts that are being emptied, or wait for their turn in a rollout; loaded only for moves."""
+    addresses: dict[str, str] = field(default_factory=dict)
+    """Which VM is known by an address or a vmId (in lower case); loaded for those that a command names."""
+    awaited_elsewhere: set[str] = field(default_factory=set)
+    """Operations that somebody must still approve whose event was not loaded; loaded only for approvals by guests."""
+    rollouts: dict[str, Rollout] = field(default_factory=dict)
+    """Those that loaded operations are a part of, and those that a command names."""
+    sizes: dict[str, int] = field(default_factory=dict)
+    """How many VMs each scope with a budget has, where not all of them were loaded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """What to write, in one transaction. None stands for removal."""
+
+    hosts: dict[str, Host | None]
+    vms: dict[str, Vm | None]
+    scopes: dict[str, Scope | None]
+    operations: dict[str, Operation]
+    events: dict[str, Event]
+    rollouts: dict[str, Rollout]
+    stops: dict[tuple[str, str], Stop]
+    entries: tuple[Entry, ...]
+    documents: tuple[documents.Document, ...]
+    """The documents that differ from before, ready for publication."""
+    members: tuple[str, ...]
+    """Keys of the scopes whose VMs or policy differ from before."""
+    woken: tuple[str, ...]
+    """Keys of the scopes in which something ended: what was held because of it may start."""
+    room_made: bool
+    """A host may take VMs that it could not before: what was held for want of a target may start."""
+
+
+class Draft:
+    """A world under change: reads see what was put, and `changes` tells the difference."""
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        now: datetime,
+        timing: Timing,
+        new_id: Callable[[], str],
+        by: str = "",
+        origin: str = "",
+        reason: str = "",
+        allowance: timedelta = timedelta(0),
+    ) -> None:
+        self.world = world
+        self.now = now
+        self.timing = timing
+        self.new_id = new_id
+        self.by = by
+        self.origin = origin
+        self.reason = reason
+        self.allowance = allowance
+        """How long after `now` the commit may come: notice counts from the commit."""
+        self._visible: dict[str, None] = {}
+        self._decide_afresh()
+        self._vms_on: dict[str, dict[str, None]] = {}
+        self._vms_in: dict[str, dict[str, None]] = {}
+        self._operations_on: dict[str, dict[str, None]] = {}
+        self._events_of: dict[str, dict[str, None]] = {}
+        self._events_in: dict[str, dict[str, None]] = {}
+        self._started_in: dict[str, dict[str, None]] = {}
+        for vm in world.vms.values():
+            self._index_vm(vm)
+        for operation in world.operations.values():
+            self._index_operation(operation)
+        for event in world.events.values():
+            self._index_event(event)
+
+    # What is known
+
+    def host(self, name: str) -> Host:
+        try:
+            return self.world.hosts[name]
+        except KeyError:
+            raise errors.NotFoundError(f"there is no host {name!r}", host=name) from None
+
+    def vm(self, name: str) -> Vm:
+        try:
+            return self.world.vms[name]
+        except KeyError:
+            raise errors.NotFoundError(f"there is no VM {name!r}", vm=name) from None
+
+    def scope(self, key: str) -> Scope:
+        try:
+            return self.world.scopes[key]
+        except KeyError:
+            noun, _, name = key.partition(":")
+            raise errors.NotFoundError(f"there is no {noun} {name!r}", **{noun: name}) from None
+
+    def operation(self, operation_id: str) -> Operation:
+        try:
+            return self.world.operations[operation_id]
+        except KeyError:
+            raise errors.NotFoundError(f"there is no operation {operation_id!r}", operation=operation_id) from None
+
+    def event(self, event_id: str) -> Event:
+        try:
+            return self.world.events[event_id.upper()]
+        except KeyError:
+            raise errors.NotFoundError(f"there is no event {event_id!r}", event=event_id) from None
+
+    def rollout(self, rollout_id: str) -> Rollout:
+        try:
+            return self.world.rollouts[rollout_id]
+        except KeyError:
+            raise errors.NotFoundError(f"there is no rollout {rollout_id!r}", rollout=rollout_id) from None
+
+    def size_of(self, scope: str) -> int:
+        """How many VMs it has."""
+        return self.world.sizes.get(scope, len(self._vms_in.get(scope, ())))
+
+    def vms_on(self, host: str) -> list[Vm]:
+        return [self.world.vms[name] for name in self._vms_on.get(host, ())]
+
+    def vms_in(self, scope: str) -> list[Vm]:
+        return [self.world.vms[name] for name in self._vms_in.get(scope, ())]
+
+    def live_operations_on(self, host: str) -> list[Operation]:
+        return [self.world.operations[key] for key in self._operations_on.get(host, ())]
+
+    def events_of(self, operation_id: str) -> list[Event]:
+        return [self.world.events[key] for key in self._events_of.get(operation_id, ())]
+
+    def live_events_of(self, operation_id: str) -> list[Event]:
+        return [event for event in self.events_of(operation_id) if event.status in LIVE]
+
+    def live_events_in(self, scope: str) -> list[Event]:
+        return [self.world.events[key] for key in self._events_in.get(scope, ())]
+
+    def started_events_in(self, scope: str) -> list[Event]:
+        return [self.world.events[key] for key in self._started_in.get(scope, ())]
+
+    def live_operations_naming(self, vm: Vm) -> list[Operation]:
+        """Of its host, and those that its scope was told of: one may be moving it here."""
+        known = {operation.id: operation for operation in self.live_operations_on(vm.host)}
+        for event in self.live_events_in(vm.scope):
+            if vm.name in event.resources:
+                known[event.operation] = self.operation(event.operation)
+        return [operation for operation in known.values() if vm.name in operation.vms]
+
+    # What is decided
+
+    def put_host(self, host: Host) -> None:
+        self.world.hosts[host.name] = self._hosts[host.name] = host
+
+    def remove_host(self, name: str) -> None:
+        del self.world.hosts[name]
+        self._hosts[name] = None
+
+    def put_vm(self, vm: Vm) -> None:
+        before = self.world.vms.get(vm.name)
+        if before is not None:
+            self._unindex_vm(before)
+            self._resize(before.scope, -1)
+        self._resize(vm.scope, 1)
+        if before is None or replace(before, host=vm.host) != vm:
+            self._members[vm.scope] = None
+        if before is not None and before.scope != vm.scope:
+            self._members[before.scope] = None
+        self.world.vms[vm.name] = self._vms[vm.name] = vm
+        self._index_vm(vm)
+
+    def remove_vm(self, name: str) -> None:
+        vm = self.world.vms.pop(name)
+        self._unindex_vm(vm)
+        self._resize(vm.scope, -1)
+        self._vms[name] = None
+        self._members[vm.scope] = None
+        for identity in vm.known_by:
+            self.world.addresses.pop(identity, None)
+
+    def put_scope(self, scope: Scope) -> None:
+        self.world.scopes[scope.key] = self._scopes[scope.key] = scope
+        self._members[scope.key] = None
+
+    def remove_scope(self, key: str) -> None:
+        self.world.scopes.pop(key, None)
+        self._scopes[key] = None
+        self._members[key] = None
+
+    def put_operation(self, operation: Operation) -> None:
+        before = self.world.operations.get(operation.id, operation)
+        if before.host != operation.host:
+            del self._operations_on[before.host][operation.id]
+        self.world.operations[operation.id] = self._operations[operation.id] = operation
+        self._index_operation(operation)
+
+    def put_event(self, event: Event) -> None:
+        """Keep an event; when guests can see the difference, its scope gets a new document."""
+        before = self.world.events.get(event.id)
+        self.world.events[event.id] = self._events[event.id] = event
+        self._index_event(event)
+        if before is None or documents.looks_different(before, event):
+            self._visible[event.scope] = None
+
+    def put_rollout(self, rollout: Rollout) -> None:
+        self.world.rollouts[rollout.id] = self._rollouts[rollout.id] = rollout
+
+    def put_stop(self, stop: Stop) -> None:
+        self._stops[stop.rollout, stop.host] = stop
+
+    def wake(self, scope: str) -> None:
+        self._woken[scope] = None
+
+    def make_room(self) -> None:
+        self._room_made = True
+
+    def note(
+        self,
+        action: str,
+        *,
+        scope: str | None = None,
+        event: str | None = None,
+        operation: str | None = None,
+        host: str | None = None,
+        vm: str | None = None,
+        rollout: str | None = None,
+        **data: object,
+    ) -> None:
+        self._entries.append(
+            Entry(
+                at=self.now,
+                action=action,
+                by=self.by,
+                origin=self.origin,
+                reason=self.reason,
+                scope=scope,
+                event=event,
+                operation=operation,
+                host=host,
+                vm=vm,
+                rollout=rollout,
+                data=data,
+            )
+        )
+
+    def changes(self, *, shown: bool = True) -> Changes:
+        """Everything decided since the last time. What is not `shown` now raises no incarnation until it is."""
+        changed = self._show() if shown else []
+        decided = Changes(
+            hosts=self._hosts,
+            vms=self._vms,
+            scopes=self._scopes,
+            operations=self._operations,
+            events=self._events,
+            rollouts=self._rollouts,
+            stops=self._stops,
+            entries=tuple(self._entries),
+            documents=tuple(changed),
+            members=tuple(self._members),
+            woken=tuple(self._woken),
+            room_made=self._room_made,
+        )
+        self._decide_afresh()
+        return decided
+
+    def _show(self) -> list[documents.Document]:
+        """The documents that look different, each with an incarnation that has grown by one."""
+        changed = []
+        for key in self._visible:
+            if scope := self.world.scopes.get(key):
+                raised = replace(scope, incarnation=scope.incarnation + 1)
+                self.world.scopes[key] = self._scopes[key] = raised
+                changed.append(documents.document(raised, self.live_events_in(key)))
+        self._visible.clear()
+        return changed
+
+    def _decide_afresh(self) -> None:
+        self._entries: list[Entry] = []
+        self._hosts: dict[str, Host | None] = {}
+        self._vms: dict[str, Vm | None] = {}
+        self._scopes: dict[str, Scope | None] = {}
+        self._operations: dict[str, Operation] = {}
+        self._events: dict[str, Event] = {}
+        self._rollouts: dict[str, Rollout] = {}
+        self._stops: dict[tuple[str, str], Stop] = {}
+        self._members: dict[str, None] = {}
+        self._woken: dict[str, None] = {}
+        self._room_made = False
+
+    def _index_vm(self, vm: Vm) -> None:
+        self._vms_on.setdefault(vm.host, {})[vm.name] = None
+        self._vms_in.setdefault(vm.scope, {})[vm.name] = None
+
+    def _resize(self, scope: str, by: int) -> None:
+        if scope in self.world.sizes:
+            self.world.sizes[scope] += by
+
+    def _unindex_vm(self, vm: Vm) -> None:
+        del self._vms_on[vm.host][vm.name]
+        del self._vms_in[vm.scope][vm.name]
+
+    def _index_operation(self, operation: Operation) -> None:
+        on_host = self._operations_on.setdefault(operation.host, {})
+        if operation.status in LIVE:
+            on_host[operation.id] = None
+        else:
+            on_host.pop(operation.id, None)
+
+    def _index_event(self, event: Event) -> None:
+        self._events_of.setdefault(event.operation, {})[event.id] = None
+        in_scope = self._events_in.setdefault(event.scope, {})
+        if event.status in LIVE:
+            in_scope[event.id] = None
+        else:
+            in_scope.pop(event.id, None)
+        if event.status is Status.STARTED:
+            self._started_in.setdefault(event.scope, {})[event.id] = None
+        elif event.scope in self._started_in:
+            self._started_in[event.scope].pop(event.id, None)
+
+
+def names(things: Iterable[str]) -> str:
+    """A list for a sentence: `a, b and c`."""
+    *most, last = list(things)
+    return f"{', '.join(most)} and {last}" if most else last

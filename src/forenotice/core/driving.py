@@ -1,0 +1,163 @@
+"""From Started to the end: what the driver is asked to do, and what its answer changes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from forenotice.core import ending, placement
+from forenotice.core.draft import Draft
+from forenotice.core.operations import Kind, Operation, Status
+from forenotice.core.starting import RECHECK
+from forenotice.core.timing import STARTED_SHOWN
+
+UNSAID = "the driver did not say what became of it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One driver call. After a crash the same operation may be asked for again."""
+
+    operation: str
+    kind: Kind
+    host: str
+    vms: tuple[str, ...]
+    targets: Mapping[str, str]
+    attempt: int
+    started_at: datetime
+    vm_ids: Mapping[str, str] = field(default_factory=dict)
+    """By VM, as are the events by which its scope was told."""
+    events: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotYet:
+    """Under way: ask again then, for those that are not done."""
+
+    again_at: datetime
+    done: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """Every VM of the task is either done or has failed for a reason."""
+
+    done: tuple[str, ...] = ()
+    failures: Mapping[str, str]
+    calls: tuple[Mapping[str, object], ...] = ()
+    """What each call to the outside came to, for the journal."""
+
+
+Outcome = NotYet | Finished
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """An operation's calls to the driver, as the process knows them that makes them."""
+
+    waiting: int
+    """For their turn, because enough others are under way."""
+    under_way: int
+    """In all."""
+    at_once: int
+    at_once_per_host: int | None
+    until: datetime | None = None
+    """When all of this try are over at the latest; None: some wait, or nobody knows."""
+
+
+def advance(draft: Draft, operation: Operation, process: str, claim_until: datetime) -> Task | None:
+    """The next step of a Started operation: end it, hold it, or claim it and say what the driver must do."""
+    started_at = operation.started_at or draft.now
+    remaining = _remaining(operation)
+    tried_enough = operation.attempt >= draft.timing.retries.tries
+    if not remaining or (tried_enough and asked_for(operation) == remaining):
+        # Counted from the commit, which has come after `started_at`.
+        shown_until = started_at + draft.allowance + STARTED_SHOWN
+        if draft.now < shown_until:
+            draft.put_operation(replace(operation, due_at=shown_until))
+        else:
+            ending.end(draft, operation, Status.FAILED if remaining else Status.COMPLETED)
+        return None
+    placed_before = asked_for(operation)
+    if operation.kind.traits.moves:
+        homeless = (name for name in remaining if name not in operation.targets)
+        operation = replace(operation, targets=placement.choose(draft, operation, homeless))
+    ready = asked_for(operation)
+    if not ready or (tried_enough and ready == placed_before):
+        draft.put_operation(replace(operation, due_at=draft.now + RECHECK, held=True))
+        return None
+    if tried_enough:
+        # A host was found for somebody: all that remain are tried afresh.
+        operation = replace(operation, attempt=0)
+    draft.put_operation(replace(operation, held=False, due_at=draft.now, claimed_by=process, claimed_until=claim_until))
+    return Task(
+        operation=operation.id,
+        kind=operation.kind,
+        host=operation.host,
+        vms=ready,
+        targets={name: operation.targets[name] for name in ready if name in operation.targets},
+        attempt=operation.attempt + 1,
+        started_at=started_at,
+        vm_ids={name: draft.vm(name).vm_id for name in ready},
+        events={name: event.id for event in draft.events_of(operation.id) for name in event.resources if name in ready},
+    )
+
+
+def report(draft: Draft, operation: Operation, process: str, attempt: int, outcome: Outcome) -> None:
+    """What the driver answered to a try. Too late an answer (ended, claimed anew or tried again) changes nothing."""
+    if operation.claimed_by == process:
+        answer(draft, operation, attempt, outcome)
+
+
+def answer(draft: Draft, operation: Operation, attempt: int, outcome: Outcome) -> None:
+    """What is known of a try, whoever has asked for it; of another try than the present one, nothing is learnt."""
+    if operation.status is not Status.STARTED or operation.attempt + 1 != attempt:
+        return
+    operation = replace(operation, claimed_by=None, claimed_until=None)
+    if isinstance(outcome, NotYet):
+        _record(draft, replace(operation, due_at=outcome.again_at), Finished(done=outcome.done, failures={}))
+    else:
+        unsaid = {name: UNSAID for name in asked_for(operation) if name not in outcome.done}
+        outcome = replace(outcome, failures=unsaid | dict(outcome.failures))
+        _record(draft, replace(operation, failures={}, due_at=draft.now), outcome)
+
+
+def concerns(operation: Operation, attempt: int, outcome: Finished) -> bool:
+    """Whether it tells what became of the present try: of all that are asked for, and of nobody else.
+
+    The number alone does not say: a VM for which a host was found later is asked for under the same.
+    """
+    present = operation.status is Status.STARTED and operation.attempt + 1 == attempt
+    return present and {*outcome.done, *outcome.failures} == set(asked_for(operation))
+
+
+def asked_for(operation: Operation) -> tuple[str, ...]:
+    """Those of the remaining VMs that the driver can be asked for."""
+    moves = operation.kind.traits.moves
+    return tuple(name for name in _remaining(operation) if not moves or name in operation.targets)
+
+
+def _remaining(operation: Operation) -> tuple[str, ...]:
+    return tuple(name for name in operation.vms if name not in operation.done)
+
+
+def _record(draft: Draft, operation: Operation, outcome: Finished) -> None:
+    attempt = operation.attempt + 1
+    operation = replace(operation, done=operation.done + outcome.done)
+    if outcome.failures:
+        again = draft.now + draft.timing.retries.pause_after(attempt)
+        operation = replace(operation, failures=outcome.failures, attempt=attempt, due_at=again)
+    draft.put_operation(operation)
+    if outcome.done or outcome.failures:
+        draft.note(
+            "driver.failed" if outcome.failures else "driver.finished",
+            operation=operation.id,
+            host=operation.host,
+            rollout=operation.rollout,
+            attempt=attempt,
+            done=list(outcome.done),
+            failures=dict(outcome.failures),
+            calls=list(outcome.calls),
+        )
+    if operation.kind.traits.moves:
+        for name in outcome.done:
+            ending.move(draft, name, operation)

@@ -1,0 +1,56 @@
+"""Everything that can go wrong, by who must act. The docstring of a class is its default message."""
+
+from collections.abc import Mapping
+
+
+class ForenoticeError(Exception):
+    """Something went wrong."""
+
+    code = "error"
+
+    def __init__(self, message: str | None = None, **facts: object) -> None:
+        self.message = message or type(self).__doc__ or ""
+        self.facts: Mapping[str, object] = facts
+        super().__init__(self.message)
+
+
+class RefusedError(ForenoticeError):
+    """The request is malformed: the caller must change it."""
+
+    code = "refused"
+
+
+class NotFoundError(ForenoticeError):
+    """There is no such thing."""
+
+    code = "not_found"
+
+
+class ConflictError(ForenoticeError):
+    """The request is well-formed but the present state does not allow it."""
+
+    code = "conflict"
+
+
+class UnauthorizedError(ForenoticeError):
+    """A valid bearer token is needed."""
+
+    code = "unauthorized"
+
+
+class ForbiddenError(ForenoticeError):
+    """Whoever asks is known, but may not do this."""
+
+    code = "forbidden"
+
+
+class UnavailableError(ForenoticeError):
+    """The store cannot be reached just now; try again."""
+
+    code = "unavailable"
+
+
+class UnsoundError(ForenoticeError):
+    """The database cannot be used as it is: an administrator must act."""
+
+    code = "unsound"

@@ -1,0 +1,300 @@
+"""Why an event or an operation waits: for whom, for what, since when, until when; in sentences and as facts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from forenotice.core import budgets, calendar, windows
+from forenotice.core.draft import Draft, names
+from forenotice.core.driving import Standing
+from forenotice.core.obstacles import Obstacle, ObstacleKind, obstacles
+from forenotice.core.operations import Event, Operation, Status
+from forenotice.core.rollouts import RolloutStatus
+
+NOT_HURRIED = frozenset({ObstacleKind.NOTICE, ObstacleKind.WINDOW})
+"""What nobody's approval, and no end of anything else, brings forward."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    noun: str
+    """`event`, `operation` or `rollout`."""
+    id: str
+    sentences: tuple[str, ...]
+    """One for each reason; what has no end stands first."""
+    since: datetime | None
+    """Since when it is so."""
+    until: datetime | None
+    """When the wait is over at the latest, be it for a try of the driver; None: nobody knows, or it does not wait."""
+    waiting_for: tuple[Mapping[str, object], ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        return " ".join(self.sentences)
+
+
+def explain_event(draft: Draft, event: Event, expiry_from: datetime) -> Explanation:
+    """What its operation waits for; an event that is over may have ended alone."""
+    operation = draft.operation(event.operation)
+    if event.status is Status.CANCELED:
+        operation = replace(operation, status=event.status, ended_at=event.ended_at)
+    return replace(explain_operation(draft, operation, expiry_from), noun="event", id=event.id)
+
+
+def explain_operation(draft: Draft, operation: Operation, expiry_from: datetime) -> Explanation:
+    if operation.status is Status.SCHEDULED:
+        return _of_scheduled(draft, operation, obstacles(draft, operation, expiry_from))
+    if operation.status is Status.STARTED:
+        return _of_started(draft, operation)
+    return Explanation(
+        noun="operation",
+        id=operation.id,
+        sentences=(f"It is over: {operation.status} at {moment_told(operation.ended_at)}.",),
+        since=operation.ended_at,
+        until=None,
+    )
+
+
+def _of_scheduled(draft: Draft, operation: Operation, found: list[Obstacle]) -> Explanation:
+    return Explanation(
+        noun="operation",
+        id=operation.id,
+        sentences=tuple(sentences(draft, found)) or ("Nothing is in the way: it starts now.",),
+        since=operation.created_at,
+        until=_start_at_the_latest(draft, operation, found),
+        waiting_for=tuple(facts(draft, obstacle) for obstacle in found),
+    )
+
+
+def _start_at_the_latest(draft: Draft, operation: Operation, found: list[Obstacle]) -> datetime | None:
+    ends = [obstacle.until for obstacle in found if obstacle.until is not None]
+    if len(ends) < len(found):
+        return None
+    latest = max(ends, default=draft.now)
+    if not operation.kind.traits.planned:
+        return latest
+    # A window that is open now may have closed by then.
+    return windows.next_open(calendar.demands(draft, operation.vms, operation.rollout).values(), latest)
+
+
+def start_at_the_earliest(draft: Draft, operation: Operation, expiry_from: datetime) -> datetime | None:
+    """If everybody approved now, and what ends at no known time ended now; None: never, as things are."""
+    if operation.status is not Status.SCHEDULED:
+        return operation.started_at
+    found = obstacles(draft, operation, expiry_from)
+    ends = [obstacle.until for obstacle in found if obstacle.kind in NOT_HURRIED]
+    return None if None in ends else max((end for end in ends if end is not None), default=draft.now)
+
+
+def with_standing(explanation: Explanation, standing: Standing) -> Explanation:
+    """With what only the process knows that calls the driver."""
+    if not any(facts["kind"] == "driver" for facts in explanation.waiting_for):
+        return explanation
+    if not standing.waiting:
+        return explanation if standing.until is None else _with_end(explanation, standing.until)
+    calls = "1 call" if standing.waiting == 1 else f"{standing.waiting} calls"
+    of_host = f", and at most {standing.at_once_per_host} for each host" if standing.at_once_per_host else ""
+    said = (
+        f"{calls} to the driver must wait: {standing.under_way} of at most {standing.at_once} are under way{of_host}."
+    )
+    more = {"calls_waiting": standing.waiting, "calls_under_way": standing.under_way, "at_once": standing.at_once}
+    return _with_driver_facts(explanation, said, more)
+
+
+def _with_end(explanation: Explanation, until: datetime) -> Explanation:
+    said = f"This try is over by {moment_told(until)} at the latest."
+    alone = len(explanation.waiting_for) == 1
+    return _with_driver_facts(replace(explanation, until=until if alone else None), said, {"until": until})
+
+
+def _with_driver_facts(explanation: Explanation, said: str, more: Mapping[str, object]) -> Explanation:
+    waiting = ({**facts, **more} if facts["kind"] == "driver" else facts for facts in explanation.waiting_for)
+    *others, of_driver = explanation.sentences
+    return replace(explanation, sentences=(*others, f"{of_driver} {said}"), waiting_for=tuple(waiting))
+
+
+def _of_started(draft: Draft, operation: Operation) -> Explanation:
+    remaining = [name for name in operation.vms if name not in operation.done]
+    homeless = [name for name in remaining if operation.kind.traits.moves and name not in operation.targets]
+    driven = [name for name in remaining if name not in homeless]
+    said: list[str] = []
+    waiting: list[Mapping[str, object]] = []
+    if homeless:
+        said.append(f"It has started, but no host can take {names(homeless)}: add or uncordon one.")
+        waiting += [{"kind": ObstacleKind.TARGET_HOST.value, "vm": name} for name in homeless]
+    if driven and operation.attempt < draft.timing.retries.tries:
+        said.append(_driven(draft, operation))
+        waiting.append(
+            {
+                "kind": "driver",
+                "vms": driven,
+                "attempt": operation.attempt + 1,
+                "since": operation.started_at,
+                "failures": dict(operation.failures),
+            }
+        )
+    if not waiting:
+        said.append(f"It has {'failed' if remaining else 'been carried out'} and ends in a moment.")
+    return Explanation(
+        noun="operation",
+        id=operation.id,
+        sentences=tuple(said),
+        since=operation.started_at,
+        until=None,
+        waiting_for=tuple(waiting),
+    )
+
+
+def _driven(draft: Draft, operation: Operation) -> str:
+    """What the driver is asked for: the first try, a later one, or after a pause. Its calls may stand in line."""
+    number = f"try {operation.attempt + 1} of {draft.timing.retries.tries}"
+    if not operation.failures:
+        # Also after a failed try: a VM that is served since, while another was turned away by its new host's failure.
+        again = f", {number}" if operation.attempt else ""
+        return f"It has started at {moment_told(operation.started_at)} and is in the driver's hands{again}."
+    because = names(f"{name} ({reason})" for name, reason in operation.failures.items())
+    pausing = operation.due_at is not None and operation.due_at > draft.now
+    now = f"{number} is at {moment_told(operation.due_at)}" if pausing else f"it is asked again, {number}"
+    return f"The driver failed for {because}; {now}."
+
+
+def sentences(draft: Draft, found: list[Obstacle]) -> list[str]:
+    """First what has no end, and of that what does not end by itself: somebody must act."""
+    together = {
+        kind: [obstacle for obstacle in found if obstacle.kind is kind]
+        for kind in (ObstacleKind.APPROVAL, ObstacleKind.TARGET_HOST)
+    }
+    said: dict[str, None] = {}
+    for obstacle in sorted(found, key=lambda each: (each.until is not None, bool(each.event or each.operation))):
+        if obstacle.kind not in together:
+            said[_sentence(draft, obstacle) + _held_up(draft, obstacle)] = None
+        elif alike := together[obstacle.kind]:
+            together[obstacle.kind] = []
+            homeless = obstacle.kind is ObstacleKind.TARGET_HOST
+            said[_homeless(alike) if homeless else _approval(draft, alike, found)] = None
+    return list(said)
+
+
+def _approval(draft: Draft, awaited: list[Obstacle], found: list[Obstacle]) -> str:
+    who = names(_who(draft, obstacle.event or "") for obstacle in awaited)
+    until = awaited[0].until
+    last = until is not None and all(each.until is not None and each.until <= until for each in found)
+    return f"It waits for approval by {who}, until {moment_told(until)}{' at the latest' if last else ''}."
+
+
+def _homeless(found: list[Obstacle]) -> str:
+    vms = [obstacle.vm or "" for obstacle in found]
+    whose = "its group's" if len(vms) == 1 else "their groups'"
+    return f"No host can take {names(vms)}: add or uncordon one that keeps {whose} domains apart."
+
+
+def _sentence(draft: Draft, obstacle: Obstacle) -> str:
+    until = moment_told(obstacle.until)
+    other = _who(draft, obstacle.event or "")
+    return {
+        ObstacleKind.NOTICE: f"Somebody does not listen, so it keeps its full notice, until {until}.",
+        ObstacleKind.START_UP: (
+            f"Its time has come, but guests may not have seen it since the service started: it waits until {until}."
+        ),
+        ObstacleKind.UPDATE_DOMAIN: (
+            f"Another update domain is {_out(draft, obstacle)}: "
+            f"it waits until event {obstacle.event} on {other} has ended."
+        ),
+        ObstacleKind.VM_BUSY: _busy(draft, obstacle),
+        ObstacleKind.EARLIER_DELETION: (
+            f"The deletion of {other}, announced earlier, is not approved yet: it waits for that until {until}."
+        ),
+        ObstacleKind.BUDGET: _budget(draft, obstacle),
+        ObstacleKind.WINDOW: _window(draft, obstacle),
+        ObstacleKind.ROLLOUT: _paused(draft, obstacle),
+        ObstacleKind.HOST_BUSY: f"Operation {obstacle.operation} of its host is not over: it waits for that.",
+    }[obstacle.kind]
+
+
+def _out(draft: Draft, obstacle: Obstacle) -> str:
+    event = draft.world.events.get(obstacle.event or "")
+    return "announced" if event and event.status is Status.SCHEDULED else "out"
+
+
+def _busy(draft: Draft, obstacle: Obstacle) -> str:
+    if obstacle.operation is None:
+        return ""
+    traits = draft.operation(obstacle.operation).kind.traits
+    leaves = traits.moves or traits.removes
+    what = "when it has left its host, this no longer names it" if leaves else "it waits until that has ended"
+    return f"Operation {obstacle.operation} acts on {obstacle.vm}: {what}."
+
+
+def _budget(draft: Draft, obstacle: Obstacle) -> str:
+    if obstacle.kind is not ObstacleKind.BUDGET:
+        return ""
+    scope = draft.scope(obstacle.scope or "")
+    members = draft.size_of(scope.key)
+    allows = f"{budgets.told(scope.policy, members)} of {scope.name} allows {budgets.allowed(scope.policy, members)}"
+    if obstacle.event is None:
+        return f"The budget can never be met: {allows} of its {members} VMs out at once. Change the budget."
+    return f"{allows} of its {members} VMs out at once: it waits until event {obstacle.event} has ended."
+
+
+def _window(draft: Draft, obstacle: Obstacle) -> str:
+    if obstacle.kind is not ObstacleKind.WINDOW:
+        return ""
+    if obstacle.scope is not None:
+        scope = draft.scope(obstacle.scope)
+        whose, hours = scope.name, scope.policy.windows
+    else:
+        whose, hours = "its rollout", draft.rollout(obstacle.rollout or "").options.windows
+    opens = f"until {moment_told(obstacle.until)}" if obstacle.until else "which never opens with the others"
+    return f"It is outside the window of {whose} ({'; '.join(map(str, hours))}): it waits for it, {opens}."
+
+
+def _paused(draft: Draft, obstacle: Obstacle) -> str:
+    if obstacle.kind is not ObstacleKind.ROLLOUT:
+        return ""
+    rollout = draft.rollout(obstacle.rollout or "")
+    return f"Its rollout {rollout.id} is paused ({rollout.why}): it waits until that is resumed."
+
+
+def _held_up(draft: Draft, obstacle: Obstacle) -> str:
+    """What somebody must do before the other thing can end."""
+    other = draft.operation(obstacle.operation) if obstacle.operation else None
+    if other is None or other.status is not Status.SCHEDULED or other.rollout is None:
+        return ""
+    paused = draft.rollout(other.rollout).status is RolloutStatus.PAUSED
+    return f" That is a part of rollout {other.rollout}, which is paused: resume or cancel it." if paused else ""
+
+
+def _who(draft: Draft, event_id: str) -> str:
+    """Those an event names, with their group where they have one."""
+    event = draft.world.events.get(event_id)
+    if event is None:
+        return ""
+    kind, _, name = event.scope.partition(":")
+    return f"{name} ({names(event.resources)})" if kind == "group" else name
+
+
+def facts(draft: Draft, obstacle: Obstacle) -> Mapping[str, object]:
+    known: dict[str, object] = {"kind": obstacle.kind.value}
+    for field in ("until", "scope", "event", "operation", "vm", "rollout"):
+        value = getattr(obstacle, field)
+        if value is not None:
+            known[field] = value
+    event = draft.world.events.get(obstacle.event or "")
+    if event is not None:
+        known["resources"] = list(event.resources)
+    if since := _since(draft, obstacle):
+        known["since"] = since
+    return known
+
+
+def _since(draft: Draft, obstacle: Obstacle) -> datetime | None:
+    """Since when the other thing is in the way."""
+    if obstacle.operation is not None:
+        other = draft.operation(obstacle.operation)
+        return other.started_at or other.created_at
+    event = draft.world.events.get(obstacle.event or "")
+    return None if event is None else event.created_at
+
+
+def moment_told(moment: datetime | None) -> str:
+    return "" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"

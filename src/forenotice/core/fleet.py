@@ -1,0 +1,205 @@
+"""The fleet: hosts, VMs, and the scopes whose VMs share one document."""
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from forenotice.core import errors
+from forenotice.core.windows import Window
+
+NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+VM_ID = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
+TERMINATE_NOTICE_MIN = timedelta(minutes=5)
+TERMINATE_NOTICE_MAX = timedelta(minutes=15)
+MAX_USER_OPERATIONS = 1_000_000
+MAX_BUDGET = 1_000_000
+MAX_UNAVAILABLE = re.compile(r"([1-9]\d{0,6})(%?)", re.ASCII)
+MAX_ADDRESSES = 64
+MAX_TAGS = 64
+STANDALONE_PREFIX = "vm:"
+GROUP_PREFIX = "group:"
+
+
+class ScopeKind(StrEnum):
+    STANDALONE = "standalone"
+    AVAILABILITY_SET = "availability-set"
+    PLACEMENT_GROUP = "placement-group"
+    CLOUD_SERVICE = "cloud-service"
+
+
+class Listening(StrEnum):
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What an operator has settled for a scope."""
+
+    listening: Listening = Listening.AUTO
+    auto_approve: bool = False
+    """Users' own restarts and redeploys need no approval."""
+    terminate_notice: timedelta | None = None
+    """Notice before a deletion; None: deletions are not announced. Groups only."""
+    max_user_operations: int | None = None
+    """How many users' operations may be live at once; None: any number."""
+    max_unavailable: str | None = None
+    """How many VMs planned maintenance may have out at once: a number or a percentage such as `25%`. Groups only."""
+    min_available: int | None = None
+    """How many VMs planned maintenance must leave. Groups only."""
+    windows: tuple[Window, ...] = ()
+    """When planned maintenance may start; without any, always."""
+
+
+DEFAULT_POLICY = Policy()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """A group, or one standalone VM: whose VMs share a document."""
+
+    key: str
+    """`group:NAME` or `vm:NAME`."""
+    kind: ScopeKind
+    tag: str
+    """Short and random: an ETag of a scope that once had this name never fits."""
+    incarnation: int = 1
+    policy: Policy = DEFAULT_POLICY
+    last_heard: datetime | None = None
+
+    @property
+    def name(self) -> str:
+        return self.key.partition(":")[2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    name: str
+    cordoned: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """Optional facts of a VM, shown in `/metadata/instance`."""
+
+    location: str = ""
+    resource_group: str = ""
+    subscription: str = ""
+    size: str = ""
+    os_type: str = ""
+    zone: str = ""
+    eviction_policy: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+NO_FACTS = Facts()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vm:
+    name: str
+    vm_id: str
+    host: str
+    scope: str
+    """The key of the scope it belongs to."""
+    update_domain: int = 0
+    fault_domain: int = 0
+    spot: bool = False
+    addresses: tuple[str, ...] = ()
+    facts: Facts = NO_FACTS
+
+    @property
+    def known_by(self) -> tuple[str, ...]:
+        """What callers may be known by, unique in the fleet."""
+        return (*self.addresses, self.vm_id.lower())
+
+    @property
+    def group(self) -> str | None:
+        return self.scope.removeprefix(GROUP_PREFIX) if self.scope.startswith(GROUP_PREFIX) else None
+
+
+def group_key(name: str) -> str:
+    return GROUP_PREFIX + name
+
+
+def standalone_key(name: str) -> str:
+    return STANDALONE_PREFIX + name
+
+
+def require_name(noun: str, name: str) -> str:
+    if not NAME.fullmatch(name):
+        raise errors.RefusedError(
+            f"{name[:80]!r} is not a {noun} name: 1 to 64 letters, digits, '.', '_' or '-'", name=name[:80]
+        )
+    return name
+
+
+def require_vm_id(vm_id: str) -> str:
+    if not VM_ID.fullmatch(vm_id):
+        raise errors.RefusedError(
+            f"{vm_id[:80]!r} is not a vmId: give a GUID such as 8a506c35-679a-4f78-9d76-1f2e3d4c5b6a", vm_id=vm_id[:80]
+        )
+    return vm_id
+
+
+def canonical_address(address: str) -> str:
+    """As callers are known: without a zone, and IPv4 as such also where it comes from an IPv6 socket."""
+    parsed = ipaddress.ip_address(address.partition("%")[0])
+    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
+    return str(mapped or parsed)
+
+
+def require_address(address: str) -> str:
+    try:
+        return canonical_address(address)
+    except ValueError:
+        raise errors.RefusedError(
+            f"{address[:80]!r} is not an IP address: give one such as 10.0.0.4 or fd00::4", address=address[:80]
+        ) from None
+
+
+def require_domain(noun: str, number: int) -> int:
+    if not 0 <= number <= 999:
+        raise errors.RefusedError(f"{noun} {number} is out of range: give a number from 0 to 999")
+    return number
+
+
+def require_max_unavailable(limit: str) -> str:
+    found = MAX_UNAVAILABLE.fullmatch(limit)
+    if found is None or int(found[1]) > (100 if found[2] else MAX_BUDGET):
+        raise errors.RefusedError(
+            f"max_unavailable cannot be {limit[:20]!r}: give a number from 1 to {MAX_BUDGET}, or a part from 1% to "
+            "100%; leave it out for no limit"
+        )
+    return limit
+
+
+def require_policy(kind: ScopeKind, policy: Policy) -> Policy:
+    notice = policy.terminate_notice
+    if notice is not None and kind is ScopeKind.STANDALONE:
+        raise errors.RefusedError("only a group can announce deletions: terminate notice is not for a standalone VM")
+    if notice is not None and not TERMINATE_NOTICE_MIN <= notice <= TERMINATE_NOTICE_MAX:
+        raise errors.RefusedError("terminate notice must be from 5 to 15 minutes")
+    limit = policy.max_user_operations
+    if limit is not None and not 1 <= limit <= MAX_USER_OPERATIONS:
+        raise errors.RefusedError(
+            f"max_user_operations must be from 1 to {MAX_USER_OPERATIONS}; leave it out for no limit"
+        )
+    _require_budget(kind, policy)
+    return policy
+
+
+def _require_budget(kind: ScopeKind, policy: Policy) -> None:
+    most, least = policy.max_unavailable, policy.min_available
+    if kind is ScopeKind.STANDALONE and (most, least) != (None, None):
+        raise errors.RefusedError(
+            "only a group has a budget: max_unavailable and min_available are not for a standalone VM"
+        )
+    if most is not None:
+        require_max_unavailable(most)
+    if least is not None and not 0 <= least <= MAX_BUDGET:
+        raise errors.RefusedError(f"min_available must be from 0 to {MAX_BUDGET}")

@@ -1,0 +1,282 @@
+"""Changes of the fleet: who exists, where, with whom. What a live event names stays put."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from forenotice.core import ending, errors, fleet, placement
+from forenotice.core.draft import Draft
+from forenotice.core.fleet import NO_FACTS, Facts, Host, Policy, Scope, ScopeKind, Vm
+from forenotice.core.listening import is_listening, withdraw_silence
+from forenotice.core.operations import Status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VmSpec:
+    """A VM as an operator describes it."""
+
+    name: str
+    host: str
+    group: str | None = None
+    update_domain: int = 0
+    fault_domain: int = 0
+    spot: bool = False
+    addresses: tuple[str, ...] = ()
+    vm_id: str | None = None
+    facts: Facts = NO_FACTS
+
+
+SETTABLE = frozenset(field.name for field in fields(VmSpec)) - {"name"}
+ROOTED = {
+    "host": "moved",
+    "group": "regrouped",
+    "update_domain": "given another update domain",
+    "spot": "made spot or regular",
+}
+"""What a live event relies on, and what it is to change it."""
+
+
+def add_host(draft: Draft, host: Host) -> Host:
+    fleet.require_name("host", host.name)
+    if host.name in draft.world.hosts:
+        known = draft.host(host.name)
+        raise errors.ConflictError(f"host {host.name} exists already", host=host.name, cordoned=known.cordoned)
+    draft.put_host(host)
+    draft.note("host.added", host=host.name, cordoned=host.cordoned)
+    draft.make_room()
+    return host
+
+
+def set_host(draft: Draft, name: str, *, cordoned: bool) -> Host:
+    host = draft.host(name)
+    if host.cordoned != cordoned:
+        host = replace(host, cordoned=cordoned)
+        draft.put_host(host)
+        draft.note("host.cordoned" if cordoned else "host.uncordoned", host=name)
+        if not cordoned:
+            draft.make_room()
+    return host
+
+
+def remove_host(draft: Draft, name: str) -> None:
+    draft.host(name)
+    vms = draft.vms_on(name)
+    if vms:
+        raise errors.ConflictError(
+            f"host {name} still has {len(vms)} VMs, such as {vms[0].name}: move or remove them first",
+            host=name,
+            vms=len(vms),
+            such_as=_first_names(vms),
+        )
+    for operation in draft.world.operations.values():
+        if operation.status.live and name in operation.targets.values():
+            raise errors.ConflictError(
+                f"operation {operation.id} is moving VMs to host {name}: let it end first",
+                host=name,
+                operation=operation.id,
+                status=operation.status,
+            )
+    draft.remove_host(name)
+    draft.note("host.removed", host=name)
+
+
+def _first_names(vms: Sequence[Vm]) -> list[str]:
+    return [vm.name for vm in vms[:5]]
+
+
+def add_group(draft: Draft, name: str, kind: ScopeKind, policy: Policy) -> Scope:
+    fleet.require_name("group", name)
+    key = fleet.group_key(name)
+    if key in draft.world.scopes:
+        raise errors.ConflictError(f"group {name} exists already", group=name, kind=draft.scope(key).kind)
+    if kind is ScopeKind.STANDALONE:
+        raise errors.RefusedError("a group is an availability-set, a placement-group or a cloud-service")
+    fleet.require_policy(kind, policy)
+    scope = Scope(key=key, kind=kind, tag=draft.new_id()[:8], policy=policy)
+    draft.put_scope(scope)
+    draft.note("group.added", scope=key, kind=kind)
+    return scope
+
+
+def remove_group(draft: Draft, name: str) -> None:
+    key = fleet.group_key(name)
+    draft.scope(key)
+    vms = draft.vms_in(key)
+    if vms:
+        raise errors.ConflictError(
+            f"group {name} still has {len(vms)} VMs, such as {vms[0].name}: regroup or remove them first",
+            group=name,
+            vms=len(vms),
+            such_as=_first_names(vms),
+        )
+    draft.remove_scope(key)
+    draft.note("group.removed", scope=key)
+
+
+def set_policy(draft: Draft, key: str, policy: Policy) -> Scope:
+    scope = draft.scope(key)
+    fleet.require_policy(scope.kind, policy)
+    if scope.policy == policy:
+        return scope
+    before, was_listening = scope.policy, is_listening(scope, draft.now, draft.timing)
+    scope = replace(scope, policy=policy)
+    draft.put_scope(scope)
+    draft.note("scope.policy_changed", scope=key, policy=policy_facts(policy))
+    # What a budget or a window holds back may be free to go.
+    draft.wake(key)
+    if before.windows != policy.windows:
+        for event in [event for event in draft.live_events_in(key) if event.status is Status.SCHEDULED]:
+            draft.put_operation(replace(draft.operation(event.operation), due_at=draft.now))
+    if not was_listening and is_listening(scope, draft.now, draft.timing):
+        withdraw_silence(draft, key)
+    return scope
+
+
+def policy_facts(policy: Policy) -> dict[str, Any]:
+    """A policy as operators write it."""
+    notice, most = policy.terminate_notice, policy.max_unavailable
+    return {
+        "listening": policy.listening.value,
+        "auto_approve": policy.auto_approve,
+        "terminate_notice_minutes": None if notice is None else notice.total_seconds() / 60,
+        "max_user_operations": policy.max_user_operations,
+        "max_unavailable": int(most) if most and most.isdigit() else most,
+        "min_available": policy.min_available,
+        "windows": [str(window) for window in policy.windows],
+    }
+
+
+def add_vm(draft: Draft, spec: VmSpec) -> Vm:
+    vm = put_new_vm(draft, spec)
+    claim_identities(draft, [vm])
+    placement.require_sound(draft, vm.scope)
+    return vm
+
+
+def put_new_vm(draft: Draft, spec: VmSpec) -> Vm:
+    """Without the checks that concern several VMs at once; whoever calls this does them in the end."""
+    fleet.require_name("VM", spec.name)
+    if spec.name in draft.world.vms:
+        known = draft.vm(spec.name)
+        raise errors.ConflictError(f"VM {spec.name} exists already", vm=spec.name, host=known.host, group=known.group)
+    vm = _checked(draft, spec, vm_id=draft.new_id() if spec.vm_id is None else spec.vm_id)
+    _require_quiet(draft, vm)
+    _enter_scope(draft, vm)
+    draft.put_vm(vm)
+    draft.note("vm.added", scope=vm.scope, vm=vm.name, host=vm.host)
+    return vm
+
+
+def set_vm(draft: Draft, name: str, changes: Mapping[str, Any]) -> Vm:
+    vm = change_vm(draft, name, changes)
+    claim_identities(draft, [vm])
+    placement.require_sound(draft, vm.scope)
+    return vm
+
+
+def change_vm(draft: Draft, name: str, changes: Mapping[str, Any]) -> Vm:
+    """Without the checks that concern several VMs at once; whoever calls this does them in the end."""
+    before = draft.vm(name)
+    unknown = sorted(set(changes) - SETTABLE)
+    if unknown:
+        raise errors.RefusedError(f"a VM has no {unknown[0]!r}: it has {', '.join(sorted(SETTABLE))}")
+    spec = replace(spec_of(before), **changes)
+    vm = _checked(draft, spec, vm_id=before.vm_id if spec.vm_id is None else spec.vm_id)
+    if vm == before:
+        return before
+    for field, what in ROOTED.items():
+        if getattr(vm, field) != getattr(before, field):
+            _require_unnamed(draft, before, what)
+    if vm.host != before.host:
+        _require_quiet(draft, vm)
+    for identity in before.known_by:
+        draft.world.addresses.pop(identity, None)
+    _enter_scope(draft, vm)
+    draft.put_vm(vm)
+    differing = sorted(field for field in SETTABLE if getattr(vm, field) != getattr(before, field))
+    draft.note("vm.changed", scope=vm.scope, vm=name, host=vm.host, fields=differing)
+    if before.scope != vm.scope:
+        draft.note("vm.left", scope=before.scope, vm=name)
+    if before.host != vm.host:
+        draft.make_room()
+    return vm
+
+
+def _require_quiet(draft: Draft, vm: Vm) -> None:
+    """Who came to a host now would not be told of the maintenance that its VMs were told of."""
+    operation = placement.maintenance_of(draft, vm.host)
+    if operation is not None:
+        raise errors.ConflictError(
+            f"host {vm.host} has a {operation.kind} that is {operation.status}, of which {vm.name} would not be told: "
+            f"choose another host, wait for its end, or cancel operation {operation.id}",
+            host=vm.host,
+            operation=operation.id,
+            status=operation.status,
+        )
+
+
+def remove_vm(draft: Draft, name: str) -> None:
+    """Forget a VM, which is not to delete it."""
+    vm = draft.vm(name)
+    _require_unnamed(draft, vm, "forgotten")
+    ending.remove(draft, name)
+
+
+def spec_of(vm: Vm) -> VmSpec:
+    return VmSpec(
+        name=vm.name,
+        host=vm.host,
+        group=vm.group,
+        update_domain=vm.update_domain,
+        fault_domain=vm.fault_domain,
+        spot=vm.spot,
+        addresses=vm.addresses,
+        vm_id=vm.vm_id,
+        facts=vm.facts,
+    )
+
+
+def claim_identities(draft: Draft, vms: Iterable[Vm]) -> None:
+    for vm in vms:
+        for identity in vm.known_by:
+            owner = draft.world.addresses.setdefault(identity, vm.name)
+            if owner != vm.name:
+                raise errors.ConflictError(
+                    f"{identity} of {vm.name} belongs to {owner}: addresses and vmIds are unique in the fleet",
+                    vm=vm.name,
+                    other=owner,
+                    identity=identity,
+                )
+
+
+def _checked(draft: Draft, spec: VmSpec, vm_id: str) -> Vm:
+    draft.host(spec.host)
+    key = fleet.standalone_key(spec.name) if spec.group is None else draft.scope(fleet.group_key(spec.group)).key
+    return Vm(
+        name=spec.name,
+        vm_id=fleet.require_vm_id(vm_id),
+        host=spec.host,
+        scope=key,
+        update_domain=fleet.require_domain("update domain", spec.update_domain),
+        fault_domain=fleet.require_domain("fault domain", spec.fault_domain),
+        spot=spec.spot,
+        addresses=tuple(dict.fromkeys(fleet.require_address(address) for address in spec.addresses)),
+        facts=spec.facts,
+    )
+
+
+def _enter_scope(draft: Draft, vm: Vm) -> None:
+    if vm.group is None and vm.scope not in draft.world.scopes:
+        draft.put_scope(Scope(key=vm.scope, kind=ScopeKind.STANDALONE, tag=draft.new_id()[:8]))
+
+
+def _require_unnamed(draft: Draft, vm: Vm, what: str) -> None:
+    for operation in draft.live_operations_naming(vm):
+        raise errors.ConflictError(
+            f"{vm.name} cannot be {what} while operation {operation.id} ({operation.kind}, {operation.status}) "
+            "names it: cancel that or let it end",
+            vm=vm.name,
+            operation=operation.id,
+            kind=operation.kind,
+            status=operation.status,
+        )

@@ -1,0 +1,295 @@
+"""A rollout before it begins: what happens when, by the rules that hold while it runs."""
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import cache
+
+from forenotice.core import budgets, errors, turns, windows
+from forenotice.core.budgets import Rule, Standing
+from forenotice.core.draft import Draft
+from forenotice.core.operations import Kind
+from forenotice.core.rollouts import Request
+from forenotice.core.timing import STARTED_SHOWN, Timing, whole_second_up
+from forenotice.core.turns import Part
+from forenotice.core.windows import Window
+
+EXPECTED = {Kind.HOST_REBOOT: timedelta(minutes=5)}
+"""How long an operation is taken to last where its events do not say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedStop:
+    host: str
+    turn: int
+    update_domains: tuple[int, ...]
+    vms: tuple[str, ...]
+    announced_at: datetime
+    not_before: datetime
+    ends_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedGroup:
+    """What a rollout means to one group."""
+
+    scope: str
+    members: int
+    out: timedelta
+    """How long something of it is out."""
+    most_out: int
+    """VMs at once."""
+    allowed: int | None
+    budget: str
+    """The rule that decides, as the operator wrote it; empty without one."""
+    delayed: int
+    """Hosts that had to wait for its budget."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    stops: tuple[PlannedStop, ...]
+    """In order of announcement."""
+    groups: tuple[PlannedGroup, ...]
+    empty: tuple[str, ...]
+    """Hosts without VMs, which are skipped."""
+    begins_at: datetime
+    ends_at: datetime
+
+
+def plan(draft: Draft, request: Request) -> Plan:
+    """What happens if nobody approves early, every gate is green and nothing fails."""
+    hosts = turns.chosen_hosts(request, draft.world.hosts)
+    turns.require_possible(draft, request, hosts)
+    order = turns.assign(draft, hosts)
+    by_turn: dict[int, list[str]] = {}
+    empty = [host for host in hosts if not draft.vms_on(host)]
+    for host in hosts:
+        if draft.vms_on(host):
+            by_turn.setdefault(order[host], []).append(host)
+    try:
+        prediction = _played(draft, request, by_turn)
+    except OverflowError:
+        raise errors.RefusedError(
+            "it would go on beyond the calendar: give less notice, a shorter pause or fewer hosts"
+        ) from None
+    stops = prediction.stops
+    return Plan(
+        stops=tuple(stops),
+        groups=tuple(prediction.groups()),
+        empty=tuple(empty),
+        begins_at=draft.now,
+        ends_at=max((stop.ends_at for stop in stops), default=draft.now),
+    )
+
+
+def _played(draft: Draft, request: Request, by_turn: Mapping[int, Sequence[str]]) -> "_Prediction":
+    prediction = _Prediction(draft, request)
+    for number, (turn, hosts) in enumerate(sorted(by_turn.items())):
+        if number:
+            prediction.now += draft.timing.shortened(request.options.pause)
+        prediction.run(turn, hosts)
+    return prediction
+
+
+_Candidate = tuple[str, str, int]
+"""A host, and what it has waited for so far."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _End:
+    """When something that is announced or under way is taken to be over, and what is free then."""
+
+    at: datetime
+    id: str
+    """Of an operation, or the host that the rollout has taken."""
+    ours: bool
+    host: str
+    parts: tuple[Part, ...] = field(compare=False)
+
+
+@dataclass(slots=True)
+class _Crowd:
+    """What is known of a scope's budget, and whom it has kept waiting."""
+
+    allowed: int | None
+    delayed: set[str] = field(default_factory=set)
+
+
+class _Prediction:
+    """Plays a rollout in advance, by the rules that hold while it runs."""
+
+    def __init__(self, draft: Draft, request: Request) -> None:
+        self.now = draft.now
+        self.stops: list[PlannedStop] = []
+        self._draft = draft
+        self._request = request
+        self._notice = draft.timing.shortened(request.options.notice or request.kind.traits.notice)
+        self._standings: dict[str, Standing] = {}
+        self._busy: Counter[str] = Counter()
+        """Hosts that others have maintenance on."""
+        self._crowds: dict[str, _Crowd] = {}
+        self._waiting: dict[str, dict[int, list[str]]] = {}
+        """Hosts that wait, by the scope or the host of which something must end first, and how many VMs they need."""
+        self._out: dict[str, list[tuple[datetime, datetime, int]]] = {}
+        self._openings: dict[tuple[tuple[tuple[Window, ...], ...], datetime], datetime] = {}
+        self._ends: list[_End] = []
+        self._expect_others()
+
+    def run(self, turn: int, hosts: Sequence[str]) -> None:
+        """One turn, to the end of its last operation. Hosts go by name, as they do while it runs."""
+        loads = {host: turns.parts(self._draft, host) for host in hosts}
+        queue: list[_Candidate] = [(host, "", 0) for host in sorted(hosts)]
+        left, running = len(hosts), 0
+        while left or running:
+            running -= self._release_ended(queue)
+            while queue and running < self._request.options.batch:
+                host, *_ = candidate = heapq.heappop(queue)
+                hindered_by, vms = self._hindered_by(host, loads[host])
+                if hindered_by:
+                    heapq.heappush(self._waiting.setdefault(hindered_by, {}).setdefault(vms, []), host)
+                else:
+                    self._announce(turn, host, loads[host])
+                    left, running = left - 1, running + 1
+                if (host, hindered_by, vms) != candidate:
+                    self._let_next(queue, *candidate[1:])
+            if left or running:
+                self.now = max(self.now, self._ends[0].at)
+
+    def groups(self) -> Iterator[PlannedGroup]:
+        for scope in sorted(self._out):
+            policy, members = self._draft.scope(scope).policy, self._draft.size_of(scope)
+            out, most = _overlaid(self._out[scope])
+            allowed = budgets.allowed(policy, members)
+            yield PlannedGroup(
+                scope=scope,
+                members=members,
+                out=out,
+                most_out=most,
+                allowed=allowed,
+                budget="" if allowed is None else budgets.told(policy, members),
+                delayed=len(self._crowd(scope).delayed),
+            )
+
+    def _hindered_by(self, host: str, parts: Iterable[Part]) -> tuple[str, int]:
+        """The scope or the host of which something must end first, and for how many VMs; empty: it may go."""
+        if self._busy[host]:
+            return host, 0
+        found: list[Part] = []
+        for part in parts:
+            crowd = self._crowd(part.scope)
+            standing = self._standings.get(part.scope, budgets.NOTHING_OUT)
+            rule = budgets.hindrance(standing, part.update_domain, part.vms, crowd.allowed)
+            if rule is Rule.BUDGET:
+                crowd.delayed.add(host)
+            if rule is not None:
+                found.append(part)
+        return (found[0].scope, found[0].vms) if found else ("", 0)
+
+    def _announce(self, turn: int, host: str, parts: tuple[Part, ...]) -> None:
+        wanted = tuple(dict.fromkeys(turns.demands(self._draft, self._request, host).values()))
+        # As when it is announced and when it ends: both are promised from the commit on.
+        not_before = self._opening(wanted, whole_second_up(self.now + self._draft.allowance + self._notice))
+        ends_at = not_before + self._draft.allowance + self._takes(self._request.kind)
+        names = tuple(sorted(vm.name for vm in self._draft.vms_on(host)))
+        self.stops.append(
+            PlannedStop(
+                host=host,
+                turn=turn,
+                update_domains=turns.update_domains(parts),
+                vms=names,
+                announced_at=self.now,
+                not_before=not_before,
+                ends_at=ends_at,
+            )
+        )
+        self._expect(_End(at=ends_at, id=host, ours=True, host=host, parts=parts))
+        for part in parts:
+            self._out.setdefault(part.scope, []).append((not_before, ends_at, part.vms))
+
+    def _expect_others(self) -> None:
+        """What others have announced or started; it is taken to end as it should."""
+        for operation in self._draft.world.operations.values():
+            if operation.status.live and budgets.takes_turn(operation):
+                begins_at = operation.started_at or max(operation.not_before, self.now)
+                parts = tuple(
+                    Part(scope=event.scope, update_domain=event.update_domain, vms=len(event.resources))
+                    for event in self._draft.live_events_of(operation.id)
+                )
+                ends_at = max(begins_at + self._takes(operation.kind), self.now)
+                self._expect(_End(at=ends_at, id=operation.id, ours=False, host=operation.host, parts=parts))
+
+    def _expect(self, end: _End) -> None:
+        heapq.heappush(self._ends, end)
+        self._busy[end.host] += 1
+        for part in end.parts:
+            self._standings.setdefault(part.scope, Standing()).add(part.update_domain, part.vms)
+
+    def _release_ended(self, queue: list[_Candidate]) -> int:
+        """Let those go on that waited for what is over by now; gives how many hosts of the rollout that was."""
+        ours = 0
+        while self._ends and self._ends[0].at <= self.now:
+            end = heapq.heappop(self._ends)
+            ours += end.ours
+            self._busy[end.host] -= 1
+            for part in end.parts:
+                self._standings[part.scope].add(part.update_domain, -part.vms)
+            for freed in (end.host, *(part.scope for part in end.parts)):
+                for vms in self._waiting.get(freed, ()):
+                    self._let_next(queue, freed, vms)
+        return ours
+
+    def _let_next(self, queue: list[_Candidate], freed: str, vms: int) -> None:
+        """The next of those that wait for the same, one at a time: where it has to wait again, so have all of them."""
+        if waiting := self._waiting.get(freed, {}).get(vms):
+            heapq.heappush(queue, (heapq.heappop(waiting), freed, vms))
+
+    def _takes(self, kind: Kind) -> timedelta:
+        return max(self._draft.timing.shortened(expected(kind)), STARTED_SHOWN)
+
+    def _opening(self, wanted: tuple[tuple[Window, ...], ...], earliest: datetime) -> datetime:
+        if not wanted:
+            return earliest
+        known = self._openings.get((wanted, earliest))
+        if known is None:
+            known = self._openings[wanted, earliest] = windows.next_open(wanted, earliest) or earliest
+        return known
+
+    def _crowd(self, scope: str) -> _Crowd:
+        crowd = self._crowds.get(scope)
+        if crowd is None:
+            policy = self._draft.scope(scope).policy
+            allowed = budgets.allowed(policy, self._draft.size_of(scope)) if budgets.has_budget(policy) else None
+            crowd = self._crowds[scope] = _Crowd(allowed=allowed)
+        return crowd
+
+
+@cache
+def expected(kind: Kind) -> timedelta:
+    """How long an operation of a kind is taken to last."""
+    return EXPECTED.get(kind, timedelta(seconds=max(kind.traits.duration, 0)))
+
+
+def expected_end(
+    kind: Kind, *, not_before: datetime, started_at: datetime | None, now: datetime, timing: Timing
+) -> datetime | None:
+    """Of an operation that is not over; None: nobody knows how long one of its kind takes."""
+    takes = expected(kind)
+    if not takes:
+        return None
+    begins = started_at or max(not_before, now)
+    return max(begins + max(timing.shortened(takes), STARTED_SHOWN), now)
+
+
+def _overlaid(spans: Iterable[tuple[datetime, datetime, int]]) -> tuple[timedelta, int]:
+    """How long anything is out, and how many at most at once."""
+    changes = sorted(change for start, end, vms in spans for change in ((start, 1, vms), (end, 0, -vms)))
+    total, out, most, since = timedelta(0), 0, 0, None
+    for moment, _, vms in changes:
+        if out and since is not None:
+            total += moment - since
+        out, since = out + vms, moment
+        most = max(most, out)
+    return total, most

@@ -1,0 +1,118 @@
+"""Roles: what somebody may do, and about whose scopes."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from forenotice.core import errors, selecting
+from forenotice.core.operations import Event, Kind, Operation
+from forenotice.core.selecting import Selector
+
+
+class Role(StrEnum):
+    VIEWER = "viewer"
+    """Reads; with scopes, only of those."""
+    TENANT = "tenant"
+    """Sees its own scopes, and restarts, redeploys and approves there."""
+    PLATFORM = "platform"
+    """Everything but tokens."""
+    ADMIN = "admin"
+
+
+class Need(StrEnum):
+    """What a request asks of whoever sends it."""
+
+    SEE = "see"
+    """What belongs to scopes: VMs, groups, their events, operations and history."""
+    OVERSEE = "oversee"
+    """What belongs to no scope: hosts, rollouts, subscriptions, the fleet as a whole."""
+    OPERATE = "operate"
+    """Restart, redeploy, approve, and cancel what tenants asked for."""
+    MANAGE = "manage"
+    """Everything else that changes something."""
+    ADMINISTER = "administer"
+    """Who may do what."""
+
+
+GRANTED: Mapping[Role, frozenset[Need]] = {
+    Role.VIEWER: frozenset({Need.SEE, Need.OVERSEE}),
+    Role.TENANT: frozenset({Need.SEE, Need.OPERATE}),
+    Role.PLATFORM: frozenset(Need) - {Need.ADMINISTER},
+    Role.ADMIN: frozenset(Need),
+}
+OF_SCOPES = frozenset({Need.SEE, Need.OPERATE})
+"""What can be granted for some scopes alone."""
+TENANTS_KINDS = frozenset({Kind.RESTART, Kind.REDEPLOY})
+TENANT = "tenant:"
+"""How the names of those begin who act on their own scopes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    role: Role = Role.ADMIN
+    scopes: Selector | None = None
+    """Whose; None: everybody's."""
+
+    def may(self, need: Need) -> bool:
+        return need in GRANTED[self.role] and (self.scopes is None or need in OF_SCOPES)
+
+    def require(self, need: Need | None) -> None:
+        """None, which stands for a request that does not say what it needs, is granted to nobody."""
+        if need is None:
+            raise errors.ForbiddenError("nobody may do this: it is not settled which role it needs")
+        if not self.may(need):
+            *most, last = (_described(role, need) for role in Role if need in GRANTED[role])
+            wanted = f"{', '.join(most)} or {last}" if most else last
+            mine = self.role if self.scopes is None else f"{self.role} of {self.scopes.text}"
+            raise errors.ForbiddenError(f"this needs the role {wanted}: the token's is {mine}", role=self.role)
+
+    def sees(self, scope: str) -> bool:
+        return self.scopes is None or scope in self.scopes
+
+    def require_kind(self, kind: Kind) -> None:
+        self.require(need_of(kind))
+
+    def require_cancel(self, operation: Operation, events: Iterable[Event]) -> None:
+        self.require(self._to_cancel(operation, events))
+
+    def may_cancel(self, operation: Operation, events: Iterable[Event]) -> bool:
+        return self.may(self._to_cancel(operation, events))
+
+    def _to_cancel(self, operation: Operation, events: Iterable[Event]) -> Need:
+        """Of those who have some scopes alone: only what a tenant asked for, and only when nobody else is concerned."""
+        asked = operation.kind in TENANTS_KINDS and operation.by.startswith(TENANT)
+        own = asked and all(self.sees(event.scope) for event in events)
+        return Need.OPERATE if own else Need.MANAGE
+
+
+EVERYTHING = Access()
+
+
+def need_of(kind: Kind) -> Need:
+    """What it takes to ask for an operation."""
+    return Need.OPERATE if kind in TENANTS_KINDS else Need.MANAGE
+
+
+def access(role: str, scopes: str | None) -> Access:
+    """As a token says it."""
+    try:
+        found = Role(role)
+    except ValueError:
+        raise errors.RefusedError(f"there is no role {role[:80]!r}: give {', '.join(Role)}") from None
+    match found, scopes:
+        case Role.TENANT, None:
+            raise errors.RefusedError("a tenant's token is for some scopes: name them, such as web-* or vm:db")
+        case Role.PLATFORM | Role.ADMIN, str():
+            raise errors.RefusedError(f"the role {found} is for all scopes: leave them out, or give tenant or viewer")
+    return Access(role=found, scopes=None if scopes is None else _selector(scopes))
+
+
+def _selector(scopes: str) -> Selector:
+    selector = selecting.of_scopes(scopes)
+    if all(part.strip().startswith("!") for part in scopes.split(",") if part.strip()):
+        raise errors.RefusedError(f"{scopes[:80]!r} says only whom it is not for: begin with whom, such as *,vm:*")
+    return selector
+
+
+def _described(role: Role, need: Need) -> str:
+    return f"{role} of all scopes" if role is Role.VIEWER and need not in OF_SCOPES else role

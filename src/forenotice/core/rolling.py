@@ -1,0 +1,325 @@
+"""A rollout under way: whose turn it is, who may go now, and what comes of it."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from forenotice.core import budgets, ending, errors, placement, scheduling, turns
+from forenotice.core.budgets import Rule, Standing
+from forenotice.core.draft import Draft
+from forenotice.core.obstacles import Obstacle, ObstacleKind
+from forenotice.core.operations import Event, Operation, Status
+from forenotice.core.rollouts import BEFORE_THE_FIRST, Request, Rollout, RolloutStatus, Stop, StopStatus, Verdict
+from forenotice.core.starting import RECHECK
+
+GATE_LEASE = timedelta(seconds=60)
+"""How long a gate may take to answer before it is asked again."""
+GATE_AGAIN = timedelta(seconds=10)
+"""How soon a red gate is asked again."""
+GATE_BREATH = timedelta(seconds=1)
+"""That at least, whatever the speed: what it asks is not ours."""
+
+RESULTS = {
+    Status.COMPLETED: StopStatus.DONE,
+    Status.FAILED: StopStatus.FAILED,
+    Status.CANCELED: StopStatus.SKIPPED,
+}
+OTHERWISE = {
+    Status.COMPLETED: "",
+    Status.FAILED: "its operation failed",
+    Status.CANCELED: "its operation was cancelled",
+}
+NO_VMS = "it has no VMs: there is nobody to tell"
+PAUSED_BY = "paused by "
+"""So begins why a rollout is paused that somebody has paused."""
+RULES = {Rule.UPDATE_DOMAIN: ObstacleKind.UPDATE_DOMAIN, Rule.BUDGET: ObstacleKind.BUDGET}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """The gate must be asked before the turn begins."""
+
+    rollout: str
+    turn: int
+    gate: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Go:
+    """So many hosts of the turn may be taken."""
+
+    turn: int
+    hosts: int
+
+
+def begin(draft: Draft, request: Request, order: Mapping[str, int], domains: Mapping[str, tuple[int, ...]]) -> Rollout:
+    """Hosts that have no update domains have no VMs: they are skipped at once, so that they can take VMs of others."""
+    rollout = Rollout(
+        id=draft.new_id(),
+        kind=request.kind,
+        hosts=request.hosts,
+        options=request.options,
+        status=RolloutStatus.RUNNING,
+        since=draft.now,
+        created_at=draft.now,
+        opens_at=draft.now,
+        due_at=draft.now,
+        by=draft.by,
+        reason=request.reason,
+    )
+    draft.put_rollout(rollout)
+    for host, turn in order.items():
+        draft.put_stop(Stop(rollout=rollout.id, host=host, turn=turn, update_domains=domains[host]))
+    draft.note(
+        "rollout.started",
+        rollout=rollout.id,
+        kind=rollout.kind,
+        hosts=rollout.hosts,
+        stops=len(order),
+        turns=len(set(order.values())),
+        **rollout.options.facts(),
+    )
+    for host, turn in order.items():
+        if not domains[host]:
+            _skip(draft, Stop(rollout=rollout.id, host=host, turn=turn), NO_VMS)
+    return rollout
+
+
+def settle(draft: Draft, rollout_id: str, ended: Iterable[tuple[Stop, Operation]]) -> None:
+    """Write down what has become of hosts whose operations have ended."""
+    for stop, operation in ended:
+        result = StopStatus.FAILED if operation.failures else RESULTS[operation.status]
+        why = _why(operation)
+        draft.put_stop(replace(stop, status=result, why=why))
+        rollout = draft.rollout(rollout_id)
+        if result is StopStatus.FAILED:
+            rollout = replace(rollout, failures=rollout.failures + 1)
+            draft.put_rollout(rollout)
+            if rollout.status is RolloutStatus.RUNNING and rollout.failures >= rollout.options.max_failures:
+                pause(draft, rollout, f"{rollout.failures} of its hosts failed, the last one {stop.host}: {why}")
+
+
+def next_step(draft: Draft, rollout_id: str, under_way: int, next_turn: int | None) -> Go | Ask | None:
+    """What to do now; `next_turn` is the first that has hosts waiting."""
+    rollout = draft.rollout(rollout_id)
+    if rollout.status is RolloutStatus.PAUSED:
+        draft.put_rollout(replace(rollout, due_at=None))
+        return None
+    if under_way == 0 and (next_turn is None or rollout.status is RolloutStatus.CANCELING):
+        _end(draft, rollout)
+        return None
+    draft.put_rollout(replace(rollout, due_at=draft.now + RECHECK))
+    if next_turn is None or rollout.status is RolloutStatus.CANCELING:
+        return None
+    if next_turn != rollout.turn:
+        if under_way:
+            return None
+        _turn_to(draft, draft.rollout(rollout_id), next_turn)
+    return _enter(draft, draft.rollout(rollout_id), under_way)
+
+
+def _turn_to(draft: Draft, rollout: Rollout, turn: int) -> None:
+    first = rollout.turn == BEFORE_THE_FIRST
+    opens_at = draft.now if first else draft.now + draft.timing.shortened(rollout.options.pause)
+    draft.put_rollout(replace(rollout, turn=turn, opens_at=opens_at, opened_at=None, verdict=None))
+
+
+def _enter(draft: Draft, rollout: Rollout, under_way: int) -> Go | Ask | None:
+    """Open the turn, if the pause is over and the gate is green."""
+    if rollout.opened_at is None:
+        if draft.now < rollout.opens_at:
+            draft.put_rollout(replace(rollout, due_at=rollout.opens_at))
+            return None
+        if rollout.options.gate is not None and not (rollout.verdict and rollout.verdict.green):
+            draft.put_rollout(replace(rollout, due_at=draft.now + GATE_LEASE))
+            return Ask(rollout=rollout.id, turn=rollout.turn, gate=rollout.options.gate)
+        draft.put_rollout(replace(rollout, opened_at=draft.now))
+        draft.note("rollout.turn_began", rollout=rollout.id, turn=rollout.turn + 1)
+    free = rollout.options.batch - under_way
+    return Go(turn=rollout.turn, hosts=free) if free > 0 else None
+
+
+def hear_gate(draft: Draft, rollout_id: str, turn: int, verdict: Verdict) -> None:
+    """What a gate said of a turn; of another turn, or when it is no longer asked, that says nothing."""
+    rollout = draft.world.rollouts.get(rollout_id)
+    if rollout is None or rollout.turn != turn or rollout.opened_at is not None or not rollout.status.live:
+        return
+    known = rollout.verdict
+    if known is None or known.green != verdict.green or known.said != verdict.said:
+        draft.note(
+            "rollout.gate_green" if verdict.green else "rollout.gate_red",
+            rollout=rollout.id,
+            turn=turn + 1,
+            gate=rollout.options.gate,
+            said=verdict.said,
+        )
+    again = max(draft.timing.shortened(GATE_AGAIN), GATE_BREATH)
+    due_at = draft.now if verdict.green else draft.now + again
+    running = rollout.status is RolloutStatus.RUNNING
+    draft.put_rollout(replace(rollout, verdict=verdict, due_at=due_at if running else rollout.due_at))
+
+
+def take(draft: Draft, rollout_id: str, stops: Sequence[Stop], most: int) -> int:
+    """Announce maintenance of those that nothing hinders, so many at most; gives how many."""
+    taken = 0
+    for stop in stops:
+        rollout = draft.rollout(rollout_id)
+        if taken == most or rollout.status is not RolloutStatus.RUNNING:
+            break
+        if why := _idle(draft, stop.host):
+            _skip(draft, stop, why)
+        elif all(obstacle.operation is None for obstacle in hindrances(draft, stop.host)):
+            taken += _announce(draft, rollout, stop)
+    return taken
+
+
+def _skip(draft: Draft, stop: Stop, why: str) -> None:
+    draft.put_stop(replace(stop, status=StopStatus.SKIPPED, why=why))
+    draft.note("rollout.host_skipped", rollout=stop.rollout, host=stop.host, why=why)
+
+
+def _announce(draft: Draft, rollout: Rollout, stop: Stop) -> int:
+    request = scheduling.Request(
+        kind=rollout.kind,
+        name=stop.host,
+        notice=rollout.options.notice,
+        reason=rollout.reason,
+        rollout=rollout.id,
+    )
+    try:
+        operation = scheduling.schedule(draft, request)
+    except errors.ConflictError as error:
+        # It was possible when the rollout began: a policy has changed since.
+        pause(draft, rollout, error.message)
+        return 0
+    draft.put_stop(replace(stop, status=StopStatus.UNDER_WAY, operation=operation.id))
+    return 1
+
+
+def hindrances(draft: Draft, host: str) -> Iterator[Obstacle]:
+    """Why maintenance of a host is not announced now: it is not yet its turn in some scope."""
+    for operation in draft.live_operations_on(host):
+        if budgets.takes_turn(operation):
+            yield Obstacle(kind=ObstacleKind.HOST_BUSY, operation=operation.id)
+    for operation, _ in placement.arriving_at(draft, host):
+        yield Obstacle(kind=ObstacleKind.HOST_BUSY, operation=operation.id)
+    for part in turns.parts(draft, host):
+        policy = draft.scope(part.scope).policy
+        allowed = budgets.allowed(policy, draft.size_of(part.scope)) if budgets.has_budget(policy) else None
+        if allowed is not None and part.vms > allowed:
+            # No end of anything helps: a policy or the group has changed since the rollout began.
+            yield Obstacle(kind=ObstacleKind.BUDGET, scope=part.scope)
+            continue
+        rule = budgets.hindrance(standing(draft, part.scope), part.update_domain, part.vms, allowed)
+        if rule is not None:
+            holding = _holding(draft, part, rule)
+            yield Obstacle(kind=RULES[rule], scope=part.scope, event=holding.id, operation=holding.operation)
+
+
+def standing(draft: Draft, scope: str) -> Standing:
+    """What is out of a scope, or announced to be."""
+    found = Standing()
+    for event in draft.live_events_in(scope):
+        if budgets.takes_turn(draft.operation(event.operation)):
+            found.add(event.update_domain, len(event.resources))
+        elif event.status is Status.STARTED:
+            found.others += len(event.resources)
+    return found
+
+
+def _holding(draft: Draft, part: turns.Part, rule: Rule) -> Event:
+    """The oldest of the events of a scope that are in the way."""
+
+    def is_in_the_way(event: Event) -> bool:
+        takes_turn = budgets.takes_turn(draft.operation(event.operation))
+        if rule is Rule.UPDATE_DOMAIN:
+            return takes_turn and event.update_domain != part.update_domain
+        return takes_turn or event.status is Status.STARTED
+
+    found = filter(is_in_the_way, draft.live_events_in(part.scope))
+    return min(found, key=lambda event: (event.created_at, event.id))
+
+
+def can_be_paused(status: RolloutStatus) -> bool:
+    return status is RolloutStatus.RUNNING
+
+
+def can_be_resumed(status: RolloutStatus) -> bool:
+    return status is RolloutStatus.PAUSED
+
+
+def can_be_cancelled(status: RolloutStatus) -> bool:
+    return status in (RolloutStatus.RUNNING, RolloutStatus.PAUSED)
+
+
+def pause(draft: Draft, rollout: Rollout, why: str) -> None:
+    if not can_be_paused(rollout.status):
+        raise _conflict(rollout, "only a running rollout can be paused")
+    draft.put_rollout(replace(rollout, status=RolloutStatus.PAUSED, since=draft.now, why=why, due_at=None))
+    draft.note("rollout.paused", rollout=rollout.id, why=why)
+
+
+def resume(draft: Draft, rollout: Rollout) -> None:
+    if not can_be_resumed(rollout.status):
+        raise _conflict(rollout, "only a paused rollout can be resumed")
+    draft.put_rollout(
+        replace(
+            rollout,
+            status=RolloutStatus.RUNNING,
+            since=draft.now,
+            why="",
+            failures=0,
+            verdict=None,
+            due_at=draft.now,
+        )
+    )
+    draft.note("rollout.resumed", rollout=rollout.id)
+    for operation in _live_operations(draft, rollout):
+        if operation.held:
+            draft.put_operation(replace(operation, due_at=draft.now))
+
+
+def cancel(draft: Draft, rollout: Rollout) -> None:
+    """What is only Scheduled is cancelled; what has started goes on to its end."""
+    if not can_be_cancelled(rollout.status):
+        raise _conflict(rollout, "only one that is running or paused can be cancelled")
+    draft.note("rollout.canceling", rollout=rollout.id)
+    draft.put_rollout(replace(rollout, status=RolloutStatus.CANCELING, since=draft.now, why="", due_at=draft.now))
+    for operation in _live_operations(draft, rollout):
+        if operation.status is Status.SCHEDULED:
+            ending.cancel(draft, operation)
+
+
+def _live_operations(draft: Draft, rollout: Rollout) -> list[Operation]:
+    mine = (operation for operation in draft.world.operations.values() if operation.rollout == rollout.id)
+    return [operation for operation in mine if operation.status.live]
+
+
+def _end(draft: Draft, rollout: Rollout) -> None:
+    """What failed is not passed over: somebody has to say that it may be left at that."""
+    canceling = rollout.status is RolloutStatus.CANCELING
+    if rollout.failures and not canceling:
+        pause(draft, rollout, f"all is done but what failed ({rollout.failures}): resume it, with or without those")
+        return
+    status = RolloutStatus.CANCELED if canceling else RolloutStatus.COMPLETED
+    draft.put_rollout(replace(rollout, status=status, since=draft.now, ended_at=draft.now, due_at=None))
+    draft.note(f"rollout.{status.lower()}", rollout=rollout.id)
+
+
+def _idle(draft: Draft, host: str) -> str:
+    """Why there is nothing to do on a host; empty: there is."""
+    if host not in draft.world.hosts:
+        return "it is no longer in the fleet"
+    return "" if draft.vms_on(host) else NO_VMS
+
+
+def _why(operation: Operation) -> str:
+    if operation.failures:
+        return "; ".join(f"{name}: {reason}" for name, reason in operation.failures.items())[:500]
+    return OTHERWISE[operation.status]
+
+
+def _conflict(rollout: Rollout, what: str) -> errors.ConflictError:
+    return errors.ConflictError(
+        f"rollout {rollout.id} is {rollout.status}: {what}", rollout=rollout.id, status=rollout.status
+    )

@@ -1,0 +1,269 @@
+"""From a request to an operation: who is told what, and when it may start."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from forenotice.core import budgets, calendar, ending, errors, placement, starting
+from forenotice.core.draft import Draft, names
+from forenotice.core.fleet import Scope, Vm
+from forenotice.core.listening import is_listening
+from forenotice.core.operations import DEGRADED_NOTICE, Event, Kind, Operation, Source, Status
+from forenotice.core.timing import whole_second_up
+
+MINUTE = timedelta(minutes=1)
+BY_SILENCE = "silence"
+BY_POLICY = "policy"
+NOTICE_SETTLED = frozenset({Kind.DELETION, Kind.HARDWARE_FAILURE})
+"""Whose notice nobody can choose."""
+AUTO_APPROVABLE = frozenset({Kind.RESTART, Kind.REDEPLOY})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """Maintenance that somebody asks for: on a VM or on a host, as the kind says."""
+
+    kind: Kind
+    name: str
+    notice: timedelta | None = None
+    """How far ahead, where that is not settled by the kind."""
+    reason: str = ""
+    rollout: str | None = None
+
+
+def schedule(draft: Draft, request: Request) -> Operation:
+    """Make the operation and its events. Some are born Started."""
+    kind = request.kind
+    if kind.traits.of_host:
+        host, vms = _vms_of_host(draft, request)
+    else:
+        host, vms = _one_vm(draft, request)
+    if kind is Kind.HARDWARE_FAILURE:
+        _clear_the_way(draft, host)
+        vms = draft.vms_on(host)
+    if kind.traits.planned:
+        _require_budgets(draft, host, vms)
+    operation = Operation(
+        id=draft.new_id(),
+        kind=kind,
+        host=host,
+        vms=tuple(sorted(vm.name for vm in vms)),
+        status=Status.SCHEDULED,
+        created_at=draft.now,
+        not_before=_not_before(draft, request, vms),
+        by=draft.by,
+        reason=request.reason,
+        rollout=request.rollout,
+    )
+    if kind is Kind.REDEPLOY and request.name not in placement.choose(draft, operation, operation.vms):
+        raise errors.ConflictError(
+            f"no host can take {request.name}: add or uncordon one that keeps its group's domains apart",
+            vm=request.name,
+        )
+    announce(draft, operation)
+    if kind in (Kind.DEGRADED_HARDWARE, Kind.HARDWARE_FAILURE) and not draft.host(host).cordoned:
+        draft.put_host(replace(draft.host(host), cordoned=True))
+        draft.note("host.cordoned", host=host, operation=operation.id)
+    return draft.operation(operation.id)
+
+
+def usual_notice(kind: Kind) -> timedelta | None:
+    """Where none is asked for, at speed 1; None: its group settles it."""
+    if kind is Kind.DELETION:
+        return None
+    return DEGRADED_NOTICE if kind is Kind.DEGRADED_HARDWARE else kind.traits.notice
+
+
+def announce(draft: Draft, operation: Operation) -> None:
+    """Tell every scope that is concerned; start what is born Started, and say when tick looks at the rest first."""
+    draft.put_operation(operation)
+    draft.note(
+        "operation.scheduled",
+        operation=operation.id,
+        host=operation.host,
+        rollout=operation.rollout,
+        kind=operation.kind,
+        vms=list(operation.vms),
+        reason=operation.reason,
+    )
+    vms = [draft.vm(name) for name in operation.vms]
+    if _is_announced(draft, operation.kind, vms):
+        for scope, members in _by_scope(draft, vms):
+            _tell(draft, operation, scope, members)
+    _settle_first_look(draft, operation)
+
+
+def _vms_of_host(draft: Draft, request: Request) -> tuple[str, list[Vm]]:
+    host = draft.host(request.name)
+    for other in draft.live_operations_on(host.name):
+        if other.kind is request.kind and (other.status is Status.SCHEDULED or request.kind is Kind.HARDWARE_FAILURE):
+            raise _already(request, other)
+    vms = draft.vms_on(host.name)
+    arriving = placement.arriving_at(draft, host.name)
+    if arriving and request.kind.traits.planned:
+        operation, vms_ = arriving[0]
+        raise errors.ConflictError(
+            f"operation {operation.id} is moving {names(vms_)} to host {host.name}: let it end first",
+            operation=operation.id,
+            status=operation.status,
+        )
+    if not vms and not arriving:
+        raise errors.ConflictError(
+            f"host {host.name} has no VMs: there is nobody to tell, so go ahead with it, or cordon it",
+            host=host.name,
+            vms=0,
+        )
+    return host.name, vms
+
+
+def _one_vm(draft: Draft, request: Request) -> tuple[str, list[Vm]]:
+    vm = draft.vm(request.name)
+    if request.kind is Kind.EVICTION and not vm.spot:
+        raise errors.ConflictError(f"{vm.name} is not a spot VM: only those are evicted", vm=vm.name, spot=vm.spot)
+    for other in draft.live_operations_naming(vm):
+        if other.kind is request.kind and other.status is Status.SCHEDULED:
+            raise _already(request, other)
+    if request.kind.traits.source is Source.USER:
+        _require_within_limit(draft, vm)
+    return vm.host, [vm]
+
+
+def _already(request: Request, other: Operation) -> errors.ConflictError:
+    return errors.ConflictError(
+        f"{request.name} has a {request.kind} that is {other.status} already: operation {other.id}",
+        operation=other.id,
+        status=other.status,
+        not_before=other.not_before,
+    )
+
+
+def _require_within_limit(draft: Draft, vm: Vm) -> None:
+    limit = draft.scope(vm.scope).policy.max_user_operations
+    known = [draft.operation(event.operation) for event in draft.live_events_in(vm.scope)]
+    # Deletions that nobody is told of count too; for a scope with a limit its members' hosts are loaded.
+    known += [each for member in draft.vms_in(vm.scope) for each in draft.live_operations_naming(member)]
+    live = {operation.id for operation in known if operation.kind.traits.source is Source.USER}
+    if limit is not None and len(live) >= limit:
+        raise errors.ConflictError(
+            f"{draft.scope(vm.scope).name} has {len(live)} users' operations under way and allows {limit} at a time: "
+            "wait for one to end, or cancel one",
+            limit=limit,
+            operations=sorted(live),
+        )
+
+
+def _clear_the_way(draft: Draft, host: str) -> None:
+    """A hardware failure cancels what was only Scheduled, ends what had Started, and turns away what is arriving."""
+    for operation, turned_away in placement.arriving_at(draft, host):
+        draft.put_operation(
+            replace(
+                operation,
+                targets={name: to for name, to in operation.targets.items() if name not in turned_away},
+                # It counts as a try: what the driver is about to answer says nothing about the next target.
+                attempt=min(operation.attempt + 1, draft.timing.retries.tries),
+                failures={**operation.failures, **dict.fromkeys(turned_away, f"host {host} has failed")},
+                due_at=draft.now,
+                claimed_by=None,
+                claimed_until=None,
+            )
+        )
+    # Scheduled ones first: the end of a removal would cancel some of them as well.
+    for operation in sorted(draft.live_operations_on(host), key=lambda each: each.status is Status.STARTED):
+        if operation.status is Status.SCHEDULED:
+            failed = dict.fromkeys(operation.vms, f"host {host} has failed")
+            ending.end(draft, replace(operation, failures=failed), Status.CANCELED)
+        elif set(operation.vms) == set(operation.done):
+            ending.end(draft, operation, Status.COMPLETED)
+        else:
+            ending.end(draft, operation, Status.FAILED)
+
+
+def _not_before(draft: Draft, request: Request, vms: list[Vm]) -> datetime:
+    minimum = request.kind.traits.notice
+    notice = usual_notice(request.kind)
+    if notice is None:
+        notice = draft.scope(vms[0].scope).policy.terminate_notice or timedelta(0)
+    if request.notice is not None:
+        if request.kind in NOTICE_SETTLED:
+            raise errors.RefusedError(f"the notice of a {request.kind} cannot be chosen: leave it out")
+        if request.notice < minimum:
+            raise errors.RefusedError(
+                f"{request.kind} needs at least {minimum / MINUTE:g} minutes of notice, not {request.notice / MINUTE:g}"
+            )
+        notice = request.notice
+    try:
+        earliest = whole_second_up(draft.now + draft.allowance + draft.timing.shortened(notice))
+    except OverflowError:
+        raise errors.RefusedError("that much notice is beyond the calendar: give less") from None
+    if not request.kind.traits.planned:
+        return earliest
+    return calendar.first_start(draft, [vm.name for vm in vms], request.rollout, earliest)
+
+
+def _require_budgets(draft: Draft, host: str, vms: list[Vm]) -> None:
+    for scope, members in _by_scope(draft, vms):
+        size = draft.size_of(scope.key)
+        budgets.require_possible(scope.key, scope.policy, members=size, vms=len(members), host=host)
+
+
+def _is_announced(draft: Draft, kind: Kind, vms: list[Vm]) -> bool:
+    """A deletion is an event only where the group asks for it, and never for a spot VM."""
+    if kind is not Kind.DELETION:
+        return True
+    return draft.scope(vms[0].scope).policy.terminate_notice is not None and not vms[0].spot
+
+
+def _by_scope(draft: Draft, vms: list[Vm]) -> list[tuple[Scope, list[Vm]]]:
+    found: dict[str, list[Vm]] = {}
+    for vm in sorted(vms, key=lambda vm: vm.name):
+        found.setdefault(vm.scope, []).append(vm)
+    return [(draft.scope(key), members) for key, members in found.items()]
+
+
+def _tell(draft: Draft, operation: Operation, scope: Scope, members: list[Vm]) -> None:
+    traits = operation.kind.traits
+    by = None
+    if operation.kind is not Kind.HARDWARE_FAILURE:
+        if not is_listening(scope, draft.now, draft.timing):
+            by = BY_SILENCE
+        if scope.policy.auto_approve and operation.kind in AUTO_APPROVABLE:
+            by = BY_POLICY
+    event = Event(
+        id=draft.new_id().upper(),
+        operation=operation.id,
+        scope=scope.key,
+        resources=tuple(vm.name for vm in members),
+        update_domain=members[0].update_domain,
+        type=traits.type,
+        source=traits.source,
+        description=traits.description,
+        duration=traits.duration,
+        status=Status.SCHEDULED,
+        created_at=draft.now,
+        not_before=operation.not_before,
+        approved_at=draft.now if by else None,
+        approved_by=by,
+        implied=by == BY_SILENCE,
+    )
+    draft.put_event(event)
+    draft.note(
+        "event.scheduled",
+        scope=scope.key,
+        event=event.id,
+        operation=operation.id,
+        host=operation.host,
+        type=event.type,
+        resources=list(event.resources),
+        not_before=event.not_before,
+        approved_by=by,
+    )
+
+
+def _settle_first_look(draft: Draft, operation: Operation) -> None:
+    """Start what is born Started; for the rest, say when tick looks at it first."""
+    approved = all(event.approved for event in draft.live_events_of(operation.id))
+    if operation.kind is Kind.HARDWARE_FAILURE:
+        starting.start(draft, operation)
+    elif approved and operation.kind.traits.source is Source.USER:
+        starting.start_or_hold(draft, operation, expiry_from=draft.now)
+    else:
+        draft.put_operation(replace(operation, due_at=draft.now if approved else operation.not_before))

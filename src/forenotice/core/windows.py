@@ -1,0 +1,188 @@
+"""Windows: the times of the week in which planned maintenance may start, by the clock of a place."""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from functools import lru_cache
+from zoneinfo import ZoneInfo, available_timezones
+
+from forenotice.core import errors
+
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+DAILY = "daily"
+DAY = timedelta(days=1)
+SOON = timedelta(days=366)
+"""Windows that have no moment in common for this long are taken to have none."""
+MOST = 20
+"""Windows of one scope or rollout."""
+EXAMPLE = "give days, hours and a zone, such as 'mon-fri 22:00-04:00 Europe/Berlin' or 'daily 02:00-04:00 UTC'"
+FORM = re.compile(r"(\S+) +(\d\d:\d\d)-(\d\d:\d\d) +(\S+)", re.ASCII)
+MIDNIGHT = "24:00"
+"""As the end of a window: that of the day on which it opens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    days: tuple[int, ...]
+    """On which it opens; Monday is 0."""
+    opens: time
+    closes: time
+    """On the next day, when it is not later than `opens`."""
+    zone: str
+
+    def __str__(self) -> str:
+        closes = MIDNIGHT if self.closes == time(0) else f"{self.closes:%H:%M}"
+        return f"{_days_told(self.days)} {self.opens:%H:%M}-{closes} {self.zone}"
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """One time that a window is open: from a moment on, up to another."""
+
+    start: datetime
+    end: datetime
+
+
+@lru_cache(maxsize=1024)
+def parse(text: str) -> Window:
+    found = FORM.fullmatch(text.strip())
+    if found is None:
+        raise errors.RefusedError(f"{text[:80]!r} is not a window: {EXAMPLE}")
+    days, opens, closes, zone = found.groups()
+    return Window(
+        days=_days(days, text),
+        opens=_hour(opens, text),
+        closes=time(0) if closes == MIDNIGHT else _hour(closes, text),
+        zone=_zone_named(zone, text),
+    )
+
+
+def parse_all(texts: Iterable[str]) -> tuple[Window, ...]:
+    windows = tuple(parse(text) for text in texts)
+    if len(windows) > MOST:
+        raise errors.RefusedError(f"there are {len(windows)} windows: give at most {MOST}")
+    return windows
+
+
+def is_open(windows: tuple[Window, ...], now: datetime) -> bool:
+    """Whether a start is allowed; without windows it always is."""
+    return next_open([windows], now) == now
+
+
+def next_open(demands: Iterable[tuple[Window, ...]], now: datetime) -> datetime | None:
+    """The first moment from `now` on at which every demand has a window open; None: there is none within a year."""
+    wanted = [[_Openings(window, now) for window in windows] for windows in dict.fromkeys(demands) if windows]
+    moment = now
+    while moment - now <= SOON:
+        openings = [_first_opening(each, moment) for each in wanted]
+        later = max((opening.start for opening in openings if opening), default=moment)
+        if None in openings:
+            return None
+        if later <= moment:
+            return moment
+        moment = later
+    return None
+
+
+class _Openings:
+    """Those of one window, passed through once as time goes on."""
+
+    def __init__(self, window: Window, now: datetime) -> None:
+        self._coming = _openings(window, now)
+        self._next = next(self._coming, None)
+
+    def next_at(self, moment: datetime) -> Opening | None:
+        while self._next is not None and self._next.end <= moment:
+            self._next = next(self._coming, None)
+        return self._next
+
+
+def _first_opening(windows: Iterable[_Openings], moment: datetime) -> Opening | None:
+    """The one that is open, else the one that opens first."""
+    found = (each.next_at(moment) for each in windows)
+    return min((opening for opening in found if opening), key=lambda opening: opening.start, default=None)
+
+
+def _openings(window: Window, now: datetime) -> Iterator[Opening]:
+    """In order, from the ones of the days before on: they may still be open."""
+    zone = ZoneInfo(window.zone)
+    try:
+        day = now.astimezone(zone).date() - 2 * DAY
+        while True:
+            if day.weekday() in window.days:
+                yield _opening(window, day)
+            day += DAY
+    except OverflowError:
+        return  # The calendar ends here.
+
+
+@lru_cache(maxsize=20_000)
+def _opening(window: Window, day: date) -> Opening:
+    zone = ZoneInfo(window.zone)
+    passes_midnight = window.closes <= window.opens
+    opens = datetime.combine(day, window.opens)
+    closes = datetime.combine(day + DAY if passes_midnight else day, window.closes)
+    start, end = _instant(opens, zone), _instant(closes, zone)
+    if end <= start:
+        # Daylight saving has skipped all of it: it opens late and keeps its length.
+        end = start + (closes - opens)
+    return Opening(start, end)
+
+
+def _instant(wall: datetime, zone: ZoneInfo) -> datetime:
+    """When clocks of a zone show this: the first time, and where they skip it, the moment at which they do."""
+    before, after = (wall.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
+    if after >= before:
+        return before
+    # In a gap the offsets on both sides give an interval that holds the change: find it.
+    low, high = after, before
+    while high - low > timedelta(seconds=1):
+        middle = low + timedelta(seconds=int((high - low).total_seconds()) // 2)
+        if middle.astimezone(zone).utcoffset() == low.astimezone(zone).utcoffset():
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _days(text: str, window: str) -> tuple[int, ...]:
+    if text.lower() == DAILY:
+        return tuple(range(7))
+    found: set[int] = set()
+    for part in text.lower().split(","):
+        first, dash, last = part.partition("-")
+        if first not in DAYS or (dash and last not in DAYS):
+            raise errors.RefusedError(f"{part[:20]!r} in {window[:80]!r} is not a day: {EXAMPLE}")
+        start, end = DAYS.index(first), DAYS.index(last or first)
+        found.update((start + number) % 7 for number in range((end - start) % 7 + 1))
+    return tuple(sorted(found))
+
+
+def _days_told(days: tuple[int, ...]) -> str:
+    if len(days) == len(DAYS):
+        return DAILY
+    if len(days) > 2 and days == tuple(range(days[0], days[-1] + 1)):
+        return f"{DAYS[days[0]]}-{DAYS[days[-1]]}"
+    return ",".join(DAYS[day] for day in days)
+
+
+def _hour(text: str, window: str) -> time:
+    try:
+        return time(int(text[:2]), int(text[3:]))
+    except ValueError:
+        raise errors.RefusedError(f"{text} in {window[:80]!r} is not an hour: {EXAMPLE}") from None
+
+
+def _zone_named(name: str, window: str) -> str:
+    if name in _zones():
+        return name
+    raise errors.RefusedError(
+        f"{name[:40]!r} in {window[:80]!r} is not a time zone: give one such as UTC or Europe/Berlin"
+    )
+
+
+@lru_cache(maxsize=1)
+def _zones() -> frozenset[str]:
+    # "localtime" is another zone on another machine.
+    return frozenset(available_timezones() - {"localtime"})

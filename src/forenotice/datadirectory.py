@@ -1,0 +1,50 @@
+"""The directory of a service: one service at a time, and the administrator's first token."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from forenotice.core import errors
+
+
+@contextmanager
+def held(directory: Path) -> Iterator[None]:
+    """Make the directory and keep every other service out of it until the end, however that comes."""
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise errors.RefusedError(
+            f"the data directory {directory} cannot be used ({error.strerror}): give another with --data"
+        ) from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise errors.ConflictError(
+            f"another `forenotice serve` uses the data directory {directory}: stop it, or give another with --data"
+        ) from None
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+def write_secret(path: Path, secret: str) -> None:
+    """Whole or not at all, readable by its owner alone, and there after a crash."""
+    new = path.with_name(f"{path.name}.new")
+    new.unlink(missing_ok=True)
+    file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(file, secret.encode() + b"\n")
+        os.fsync(file)
+    finally:
+        os.close(file)
+    os.replace(new, path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

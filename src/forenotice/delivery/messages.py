@@ -1,0 +1,74 @@
+"""An entry of the journal as a CloudEvent, signed."""
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from cloudevents.core.bindings import http
+from cloudevents.core.formats.json import JSONFormat
+from cloudevents.core.v1.event import CloudEvent
+
+from forenotice import signing
+from forenotice.core.journal import Entry
+from forenotice.delivery import matching
+from forenotice.service import views
+from forenotice.service.context import Service, Session
+
+INSTALLATION = "installation"
+TEST = "subscription.test"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    headers: Mapping[str, str]
+    body: bytes
+
+
+def source(service: Service) -> str:
+    """Names this installation, for good: an id is unique only together with it."""
+    with service.store.read() as reader:
+        known = reader.meta(INSTALLATION)
+
+    def settle(session: Session) -> str:
+        made = session.transaction.meta(INSTALLATION) or str(uuid.uuid4())
+        session.transaction.put_meta(INSTALLATION, made)
+        return made
+
+    return f"urn:uuid:{known or service.transact(settle)}"
+
+
+def render(source: str, position: int, entry: Entry, event: views.View | None) -> CloudEvent:
+    """`event` is how the event that it is about is now."""
+    attributes = {
+        "id": str(position),
+        "source": source,
+        "type": matching.type_of(entry.action),
+        "time": entry.at,
+        "datacontenttype": "application/json",
+        **_subject(entry),
+    }
+    return CloudEvent(attributes, {"entry": views.entry(position, entry), "event": event})
+
+
+def test(source: str, name: str, now: datetime, new_id: str) -> CloudEvent:
+    """What a receiver is sent to see whether it answers; it is in no journal."""
+    attributes: dict[str, Any] = {
+        "id": new_id,
+        "source": source,
+        "type": matching.type_of(TEST),
+        "time": now,
+        "datacontenttype": "application/json",
+    }
+    return CloudEvent(attributes, {"entry": None, "event": None, "subscription": name})
+
+
+def signed(event: CloudEvent, secret: str, now: datetime) -> Message:
+    made = http.to_structured(event, JSONFormat())
+    return Message(headers={**made.headers, **signing.headers(secret, made.body, now)}, body=made.body)
+
+
+def _subject(entry: Entry) -> dict[str, str]:
+    about = entry.event or entry.operation or entry.rollout or entry.vm or entry.host or entry.scope
+    return {"subject": about} if about else {}

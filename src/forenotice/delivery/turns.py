@@ -1,0 +1,211 @@
+"""One turn of delivery: note what receivers answered, take in what the journal has, say what to send next."""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from itertools import groupby
+
+from forenotice.core.draft import World
+from forenotice.core.journal import Entry
+from forenotice.core.subscriptions import State
+from forenotice.delivery.matching import Wanted, lane
+from forenotice.delivery.pauses import Pauses
+from forenotice.service.calls import SYSTEM
+from forenotice.service.context import Service, Session, new_id
+from forenotice.store.contract import Reader
+from forenotice.store.subscriptions import Delivery, Subscription
+
+PAGE = 500
+"""Entries taken in at once."""
+MOST_PENDING = 1000
+"""Of one subscription; the rest waits in the journal."""
+AT_ONCE = 4
+"""Requests under way to one receiver."""
+CLAIM = timedelta(seconds=15)
+"""How long another process believes that we are sending, unless we renew that."""
+
+Lane = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    subscription: Subscription
+    """As it was claimed."""
+    delivery: Delivery
+
+    @property
+    def lane(self) -> Lane:
+        return self.subscription.id, self.delivery.lane
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    attempt: Attempt
+    error: str = ""
+    """Empty: the receiver has taken it."""
+    gone: bool = False
+    """The receiver wants nothing any more."""
+    asked: timedelta | None = None
+    """How long the receiver wants to be left alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    attempts: Sequence[Attempt] = ()
+    more: bool = False
+    """The journal has more than was taken in."""
+
+
+def take(
+    service: Service, outcomes: Sequence[Outcome], under_way: Collection[Lane], *, room: int, pauses: Pauses
+) -> Turn:
+    """One transaction at most; none when there is nothing to do. At most `room` attempts come of it."""
+    if not outcomes:
+        with service.store.read() as reader:
+            if not any(plan.is_due(room) for plan in _plans(service, reader, under_way, service.clock.now())):
+                return Turn()
+
+    def work(session: Session) -> Turn:
+        note(session, outcomes, pauses)
+        found: list[Attempt] = []
+        more = False
+        for plan in _plans(service, session.transaction, under_way, session.now):
+            found += _carry_out(session, plan, room - len(found))
+            more |= len(plan.entries) == PAGE
+        return Turn(attempts=found, more=more)
+
+    return service.transact(work)
+
+
+def note(session: Session, outcomes: Sequence[Outcome], pauses: Pauses) -> None:
+    """What became of attempts; of those whose subscription was changed meanwhile nothing is known."""
+    by_subscription = sorted(outcomes, key=lambda outcome: outcome.attempt.subscription.id)
+    for key, group in groupby(by_subscription, key=lambda outcome: outcome.attempt.subscription.id):
+        known = session.transaction.subscriptions.named(key)
+        mine = [each for each in group if known and each.attempt.subscription.claimed_by == known.claimed_by]
+        if known is None or not mine:
+            continue
+        taken = [each.attempt.delivery.position for each in mine if not each.error]
+        session.transaction.subscriptions.drop_deliveries(key, taken)
+        failed = [_failed(each, session.now, pauses) for each in mine if each.error]
+        session.transaction.subscriptions.put_deliveries(failed)
+        if why := _reason_to_park(mine, failed, session.now, pauses):
+            _park(session, known, why)
+
+
+def next_due(service: Service, since: datetime) -> datetime | None:
+    """When something is due that was not at `since`."""
+    with service.store.read() as reader:
+        found = [reader.subscriptions.next_due(each.id, since) for each in reader.subscriptions.active()]
+    return min((moment for moment in found if moment is not None), default=None)
+
+
+def give_up(service: Service, outcomes: Sequence[Outcome], pauses: Pauses) -> None:
+    """Others need not wait for our claims to lapse."""
+
+    def work(session: Session) -> None:
+        note(session, outcomes, pauses)
+        for each in session.transaction.subscriptions.active():
+            if _is_mine(service, each):
+                session.transaction.subscriptions.put(replace(each, claimed_by=None, claimed_until=None))
+
+    service.transact(work)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """What one subscription needs."""
+
+    subscription: Subscription
+    entries: Sequence[tuple[int, Entry]]
+    busy: Collection[str]
+    """Lanes that are being sent."""
+    heads: Sequence[Delivery]
+    renew: bool
+
+    def is_due(self, room: int) -> bool:
+        return bool(self.entries or self.renew or (self.heads and room > 0))
+
+
+def _plans(service: Service, reader: Reader, under_way: Collection[Lane], now: datetime) -> Iterator[_Plan]:
+    """Of those that nobody else serves; who has least under way comes first, so that the dead do not starve others."""
+    pages: dict[int, list[tuple[int, Entry]]] = {}
+    counts = Counter(key for key, _ in under_way)
+    for each in sorted(reader.subscriptions.active(), key=lambda each: counts[each.id]):
+        if not _is_mine(service, each) and each.claimed_until is not None and each.claimed_until > now:
+            continue
+        if each.position not in pages:
+            pages[each.position] = reader.journal(after=each.position, limit=PAGE)
+        full = bool(pages[each.position]) and reader.subscriptions.count_pending(each.id) >= MOST_PENDING
+        busy = {lane for key, lane in under_way if key == each.id}
+        yield _Plan(
+            subscription=each,
+            entries=[] if full else pages[each.position],
+            busy=busy,
+            heads=_heads(reader, each, busy, now),
+            renew=bool(busy) and (each.claimed_until is None or each.claimed_until - now < CLAIM / 2),
+        )
+
+
+def _heads(reader: Reader, subscription: Subscription, busy: Collection[str], now: datetime) -> list[Delivery]:
+    if len(busy) >= AT_ONCE:
+        return []
+    found = reader.subscriptions.heads(subscription.id, now, AT_ONCE + len(busy))
+    return [head for head in found if head.lane not in busy][: AT_ONCE - len(busy)]
+
+
+def _carry_out(session: Session, plan: _Plan, room: int) -> list[Attempt]:
+    if not plan.is_due(room):
+        return []
+    before, subscriptions = plan.subscription, session.transaction.subscriptions
+    mine = _is_mine(session.service, before)
+    claimed = replace(
+        before,
+        position=plan.entries[-1][0] if plan.entries else before.position,
+        claimed_by=before.claimed_by if mine else f"{session.service.process}/{new_id()}",
+        claimed_until=session.now + CLAIM,
+    )
+    wanted = Wanted(before)
+    subscriptions.put_deliveries(
+        Delivery(subscription=before.id, position=position, lane=lane(entry), due_at=session.now)
+        for position, entry in plan.entries
+        if entry in wanted
+    )
+    subscriptions.put(claimed)
+    heads = _heads(session.transaction, before, plan.busy, session.now)[: max(room, 0)]
+    return [Attempt(subscription=claimed, delivery=head) for head in heads]
+
+
+def _is_mine(service: Service, subscription: Subscription) -> bool:
+    return (subscription.claimed_by or "").startswith(f"{service.process}/")
+
+
+def _failed(outcome: Outcome, now: datetime, pauses: Pauses) -> Delivery:
+    tried = outcome.attempt.delivery
+    return replace(
+        tried,
+        attempt=tried.attempt + 1,
+        tried_since=tried.tried_since or now,
+        due_at=now + pauses.after(tried.attempt + 1, outcome.asked),
+        error=outcome.error,
+    )
+
+
+def _reason_to_park(outcomes: Sequence[Outcome], failed: Sequence[Delivery], now: datetime, pauses: Pauses) -> str:
+    for outcome in outcomes:
+        if outcome.gone:
+            return f"the receiver does not want any more: {outcome.error}"
+    for each in failed:
+        if each.tried_since is not None and now - each.tried_since >= pauses.patience:
+            since = f"{each.tried_since:%Y-%m-%d %H:%M} UTC"
+            return f"entry {each.position} was tried {each.attempt} times since {since}, in the end: {each.error}"
+    return ""
+
+
+def _park(session: Session, subscription: Subscription, why: str) -> None:
+    parked = replace(subscription, status=State.PARKED, why=why, claimed_by=None, claimed_until=None)
+    session.transaction.subscriptions.put(parked)
+    draft = session.draft(World(), SYSTEM)
+    draft.note("subscription.parked", id=parked.id, name=parked.name, why=why)
+    session.keep(draft)

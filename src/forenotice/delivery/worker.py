@@ -1,0 +1,128 @@
+"""The thread that delivers: it sleeps until there is something to tell, and hands requests to a few others."""
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from time import monotonic
+
+import structlog
+from cloudevents.core.v1.event import CloudEvent
+
+from forenotice.core import errors
+from forenotice.core.journal import Entry
+from forenotice.delivery import messages, pauses, turns
+from forenotice.delivery.pauses import Pauses
+from forenotice.delivery.turns import Attempt, Lane, Outcome
+from forenotice.outgoing import Outgoing, OutgoingError, Reply, status_told
+from forenotice.service import views
+from forenotice.service.context import Service
+from forenotice.service.looping import Loop, time_until
+from forenotice.store.contract import Reader
+
+log = structlog.get_logger()
+
+AT_ONCE = 16
+"""Requests under way, to all receivers."""
+BREATH = timedelta(milliseconds=10)
+"""Between two looks: of a thousand commits a second, not each is worth one."""
+STOP_SECONDS = 2.0
+"""How long those are waited for in the end; a resolver that hangs cannot be told to stop."""
+GONE = 410
+ASK_LATER = frozenset({429, 503})
+
+
+class Worker:
+    def __init__(self, service: Service, outgoing: Outgoing, *, pauses: Pauses | None = None) -> None:
+        """`outgoing` is the worker's own: it is closed with it."""
+        self._service = service
+        self._outgoing = outgoing
+        self._pauses = pauses or Pauses()
+        self._wake = service.follow_growth()
+        self._outcomes: deque[Outcome] = deque()
+        self._under_way: dict[Lane, threading.Thread] = {}
+        self._source = ""
+        self._loop = Loop("delivery", self._once, self._wake, breath=BREATH)
+
+    def start(self) -> None:
+        self._loop.start()
+
+    def stop(self) -> None:
+        """At once: what is being sent is sent again after the next start, or by another process."""
+        self._loop.stop()
+        self._outgoing.close()
+        deadline = monotonic() + STOP_SECONDS
+        for sending in self._under_way.values():
+            sending.join(max(0.0, deadline - monotonic()))
+        try:
+            turns.give_up(self._service, list(self._outcomes), self._pauses)
+        except errors.ForenoticeError as error:
+            log.warning("What receivers answered last could not be kept", action="delivery.unkept", error=str(error))
+
+    def _once(self) -> timedelta:
+        """One turn; gives how long there is nothing to do."""
+        service = self._service
+        began = service.clock.now()
+        outcomes = list(self._outcomes)
+        answered = {outcome.attempt.lane for outcome in outcomes}
+        busy = [lane for lane in self._under_way if lane not in answered]
+        turn = turns.take(service, outcomes, busy, room=AT_ONCE - len(busy), pauses=self._pauses)
+        for outcome in outcomes:
+            self._outcomes.popleft()
+            self._under_way.pop(outcome.attempt.lane, None)
+        if turn.attempts:
+            self._send(turn.attempts)
+        due = began if turn.more else turns.next_due(service, began)
+        return time_until(due, service.clock.now())
+
+    def _send(self, attempts: Sequence[Attempt]) -> None:
+        self._source = self._source or messages.source(self._service)
+        with self._service.store.read() as reader:
+            entries = [_entry(reader, attempt.delivery.position) for attempt in attempts]
+            world = reader.load(events=[entry.event for entry in entries if entry and entry.event])
+        for attempt, entry in zip(attempts, entries, strict=True):
+            if entry is None:
+                # Only by a hand in the database: pruning leaves what is undelivered.
+                log.warning("An entry is gone before it was delivered", action="delivery.lost", **_facts(attempt))
+                self._answered(Outcome(attempt=attempt))
+                continue
+            event = world.events.get(entry.event or "")
+            view = views.event_of(world.operations[event.operation], event) if event else None
+            message = messages.render(self._source, attempt.delivery.position, entry, view)
+            sending = threading.Thread(target=self._deliver, args=(attempt, message), name="deliverer", daemon=True)
+            self._under_way[attempt.lane] = sending
+            sending.start()
+
+    def _deliver(self, attempt: Attempt, event: CloudEvent) -> None:
+        try:
+            now = self._service.clock.now()
+            sent = messages.signed(event, attempt.subscription.secret, now)
+            outcome = judge(attempt, self._outgoing.tell(attempt.subscription.url, sent.body, sent.headers), now)
+        except OutgoingError as error:
+            outcome = Outcome(attempt=attempt, error=error.message)
+        except Exception as error:
+            log.exception("A delivery failed", action="delivery.broken", **_facts(attempt))
+            outcome = Outcome(attempt=attempt, error=f"this is a defect: {type(error).__name__}")
+        if not (outcome.error and self._loop.stopping):
+            self._answered(outcome)
+
+    def _answered(self, outcome: Outcome) -> None:
+        self._outcomes.append(outcome)
+        self._wake.set()
+
+
+def judge(attempt: Attempt, reply: Reply, now: datetime) -> Outcome:
+    if 200 <= reply.status < 300:
+        return Outcome(attempt=attempt)
+    asked = pauses.retry_after(reply.headers.get("retry-after", ""), now) if reply.status in ASK_LATER else None
+    return Outcome(
+        attempt=attempt, error=f"it answered {status_told(reply.status)}", gone=reply.status == GONE, asked=asked
+    )
+
+
+def _entry(reader: Reader, position: int) -> Entry | None:
+    return next((entry for found, entry in reader.journal(after=position - 1, limit=1) if found == position), None)
+
+
+def _facts(attempt: Attempt) -> dict[str, object]:
+    return {"subscription": attempt.subscription.name, "position": attempt.delivery.position}

@@ -1,0 +1,96 @@
+"""A driver that runs a program for each VM, or for each operation."""
+
+import threading
+import time
+from collections.abc import Mapping
+from datetime import datetime
+
+from forenotice.core import errors
+from forenotice.core.driving import Finished, NotYet, Outcome, Task
+from forenotice.core.operations import Kind
+from forenotice.drivers import file
+from forenotice.programs import process
+
+INHERITED = ("PATH", "HOME", "LANG")
+LONGEST_REASON = 300
+"""Characters of what a failed command printed that are told as its reason; the journal has more."""
+
+
+class CommandDriver:
+    def __init__(self, config: file.Command, stopping: threading.Event, *, grace: float = process.GRACE) -> None:
+        self._config = config
+        self._stopping = stopping
+        self._grace = grace
+        for kind in Kind:
+            self._require_program(kind)
+
+    def carry_out(self, task: Task, now: datetime) -> Outcome:
+        begun = time.monotonic()
+        try:
+            ended = process.execute(
+                self._program(task),
+                seconds=self._config.time_limit.total_seconds(),
+                stop=self._stopping,
+                asked_by="the service",
+                grace=self._grace,
+            )
+        except errors.RefusedError as error:
+            return Finished(failures=dict.fromkeys(task.vms, error.message))
+        if ended.stopped and self._stopping.is_set():
+            return NotYet(again_at=now)
+        call = {
+            "vms": list(task.vms),
+            "exit_code": ended.code,
+            "seconds": round(time.monotonic() - begun, 1),
+            "output": ended.output,
+        }
+        if ended.ok:
+            return Finished(done=task.vms, failures={}, calls=(call,))
+        last_words = f": {ended.output[-LONGEST_REASON:]}" if ended.output else ""
+        return Finished(failures=dict.fromkeys(task.vms, ended.how + last_words), calls=(call,))
+
+    def _program(self, task: Task) -> process.Program:
+        action = self._config.actions.of(task.kind)
+        facts = _facts(task) if action.each == "host" else _facts(task) | _facts_of_vm(task, task.vms[0])
+        return process.Program(
+            argv=[_filled(word, facts) for word in action.run],
+            environment={f"FORENOTICE_{name.upper()}": value for name, value in facts.items()},
+            inherited=(*INHERITED, *self._config.passed),
+        )
+
+    def _require_program(self, kind: Kind) -> None:
+        """It is better missed at the start than when a host is waiting for it."""
+        name = self._config.actions.of(kind).run[0]
+        if not any(file.placeholders(name)):
+            try:
+                process.locate(process.Program(argv=[name.format()], inherited=INHERITED))
+            except process.ProgramError as error:
+                raise file.DriverFileError(f"the action for {kind}: {error.message}") from None
+
+
+def _facts(task: Task) -> dict[str, str]:
+    return {
+        "operation": task.operation,
+        "kind": task.kind.value,
+        "host": task.host,
+        "attempt": str(task.attempt),
+        "vms": " ".join(task.vms),
+        "targets": " ".join(f"{name}={task.targets[name]}" for name in task.vms if name in task.targets),
+        "events": " ".join(dict.fromkeys(task.events[name] for name in task.vms if name in task.events)),
+    }
+
+
+def _facts_of_vm(task: Task, vm: str) -> dict[str, str]:
+    return {
+        "vm": vm,
+        "vm_id": task.vm_ids.get(vm, ""),
+        "target": task.targets.get(vm, ""),
+        "event": task.events.get(vm, ""),
+    }
+
+
+def _filled(word: str, facts: Mapping[str, str]) -> str:
+    filled = word.format_map(facts)
+    if filled.startswith("-") and not word.startswith("-"):
+        raise errors.RefusedError(f"{filled} begins with '-': a program would take it for an option")
+    return filled

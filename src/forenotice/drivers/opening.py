@@ -1,0 +1,78 @@
+"""From what the settings say to a driver, and the terms on which it is called."""
+
+import ssl
+from datetime import timedelta
+from pathlib import Path
+
+from forenotice.core import errors
+from forenotice.core.timing import Timing
+from forenotice.drivers import file
+from forenotice.drivers.command import CommandDriver
+from forenotice.drivers.interface import Driver
+from forenotice.drivers.simulated import SimulatedDriver
+from forenotice.drivers.terms import Terms
+from forenotice.drivers.webhook import Receiver, WebhookDriver
+from forenotice.outgoing import Outgoing
+from forenotice.programs import process
+
+SHORTEST_SECRET = 16
+
+
+def open_driver(path: Path | None, speed: float) -> tuple[Driver, Terms]:
+    """None: the simulated one."""
+    if path is None:
+        return SimulatedDriver(Timing(speed=speed)), Terms()
+    config = file.load(path)
+    terms = Terms(
+        at_once=config.at_once,
+        at_once_per_host=config.at_once_per_host,
+        each_vm=config.each_vm,
+        longest=_longest(config),
+        retries=config.retries,
+        awaits_results=isinstance(config, file.Webhook),
+    )
+    try:
+        return _made(config, terms), terms
+    except errors.RefusedError as error:
+        raise file.DriverFileError(f"{path}: {error.message}") from None
+
+
+def _longest(config: file.Command | file.Webhook) -> timedelta:
+    if isinstance(config, file.Command):
+        return config.time_limit + timedelta(seconds=process.GRACE)
+    # The request, the time for what was accepted, and the last poll in it.
+    return config.time_limit + config.completion_limit + config.time_limit
+
+
+def _made(config: file.Command | file.Webhook, terms: Terms) -> Driver:
+    if isinstance(config, file.Command):
+        return CommandDriver(config, terms.letterbox.closed)
+    # Named by whoever runs the service, in a file of theirs: private addresses are what it is for.
+    sender = Outgoing(allow_private=True, seconds=config.time_limit.total_seconds(), tls=_trust(config.ca_file))
+    sender.require(config.url)
+    receiver = Receiver(
+        url=config.url,
+        secret=_secret(Path(config.secret_file)),
+        completion_seconds=config.completion_limit.total_seconds(),
+    )
+    return WebhookDriver(receiver, sender, terms.letterbox)
+
+
+def _secret(path: Path) -> str:
+    try:
+        secret = path.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "it is not text"
+        raise file.DriverFileError(f"secret_file: {path} cannot be read: {why}") from None
+    if len(secret) < SHORTEST_SECRET:
+        raise file.DriverFileError(f"secret_file: {path} is too short: give at least {SHORTEST_SECRET} characters")
+    return secret
+
+
+def _trust(ca_file: str) -> ssl.SSLContext | None:
+    if not ca_file:
+        return None
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except OSError as error:
+        raise file.DriverFileError(f"ca_file: {ca_file} cannot be used: {error.strerror or error}") from None

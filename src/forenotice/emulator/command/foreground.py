@@ -1,0 +1,115 @@
+"""A command that serves until it is interrupted: its signals, its ready file, and what it says meanwhile."""
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Self
+
+from forenotice.core import errors
+from forenotice.settings import SettingError
+from forenotice.wire import versions
+
+STDOUT = 1
+AWAKE_SECONDS = 1.0
+"""After so many seconds one looks whether one was called meanwhile."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Happening:
+    at: datetime
+    action: str
+    """A slug such as `event.approved`."""
+    said: str
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+
+def check_place(flags: Mapping[str, object]) -> None:
+    if flags.get("emulator_port") is not None and flags.get("emulator_metadata") is not None:
+        raise SettingError("--port and --metadata both say at which port guests are answered: give one of them")
+
+
+@contextmanager
+def interrupting(stop: Callable[[], None]) -> Iterator[None]:
+    """Meanwhile SIGINT and SIGTERM do this."""
+
+    def interrupt(*_: object) -> None:
+        # In a thread: a handler runs in the midst of something, which may hold the very lock that is needed.
+        threading.Thread(target=stop).start()
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def sleep(until: threading.Event) -> None:
+    """A signal that comes just before the main thread falls asleep is heard when it wakes: so it does now and then."""
+    while not until.wait(AWAKE_SECONDS):
+        pass
+
+
+def ready(endpoint: object, **more: object) -> dict[str, object]:
+    """What programs want to know once guests are answered."""
+    url = f"http://{endpoint}"
+    place = f"{url}/metadata/scheduledevents?api-version={versions.NEWEST.name}"
+    return {"endpoint": url, "url": place, **more, "pid": os.getpid()}
+
+
+class ReadyFile:
+    """Whoever waits for it sees all of it or none, and never that of a run before. It goes when we do."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._content = b""
+
+    def __enter__(self) -> Self:
+        try:
+            self._path.unlink(missing_ok=True)
+        except OSError as error:
+            raise self._unwritable(error) from None
+        return self
+
+    def write(self, values: Mapping[str, object]) -> None:
+        draft = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        self._content = line(values).encode()
+        try:
+            draft.write_bytes(self._content)
+            draft.replace(self._path)
+        except OSError as error:
+            draft.unlink(missing_ok=True)
+            raise self._unwritable(error) from None
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(OSError):
+            # Another run may have written its own meanwhile; ours has our pid in it.
+            if self._content and self._path.read_bytes() == self._content:
+                self._path.unlink()
+
+    def _unwritable(self, error: OSError) -> errors.RefusedError:
+        return errors.RefusedError(f"the ready file {self._path} cannot be written: {error.strerror}")
+
+
+def told(happening: Happening, *, as_json: bool) -> str:
+    if not as_json:
+        return f"{happening.at:%H:%M:%S}  {happening.said}\n"
+    at = happening.at.isoformat().replace("+00:00", "Z")
+    return line({"at": at, "action": happening.action, "said": happening.said, **happening.facts})
+
+
+def line(values: Mapping[str, object]) -> str:
+    return json.dumps(values, ensure_ascii=False) + "\n"
+
+
+def put(text: str) -> None:
+    """Past Python's own buffers: a reader that does not read must not keep us from ending."""
+    rest = text.encode()
+    while rest:
+        rest = rest[os.write(STDOUT, rest) :]

@@ -1,0 +1,236 @@
+"""A connection to the emulator: the real one, but that faults come between, and that each request is recorded."""
+
+import asyncio
+import socket
+import struct
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from datetime import datetime
+from http import HTTPStatus
+from time import monotonic
+
+from forenotice.core import errors
+from forenotice.emulator import requests
+from forenotice.emulator.faults import answering
+from forenotice.emulator.faults.active import NOTHING, Faults, Met
+from forenotice.emulator.faults.holding import Hold
+from forenotice.emulator.faults.table import On
+from forenotice.emulator.requests import Requested, Requests
+from forenotice.metadata import answers, attending
+from forenotice.metadata.answers import Answer, Persistence
+from forenotice.metadata.desk import Desk
+from forenotice.metadata.gates import Approve, Poll, Verdict
+from forenotice.metadata.protocol import Connection
+from forenotice.metadata.requests import Request
+from forenotice.wire import approvals, dates
+
+GONE_AT_ONCE = struct.pack("ii", 1, 0)
+"""SO_LINGER: what is not sent is thrown away, and closing resets the connection."""
+
+
+@dataclass(slots=True)
+class Turn:
+    """The request that is being served."""
+
+    request: Request
+    at: datetime
+    monotonic: float
+    met: Met = NOTHING
+
+
+class EmulatedConnection(Connection):
+    """Requests are its own to change: where not every connection is quick, none is shared (`Desk.quick`)."""
+
+    __slots__ = ("_faults", "_hold", "_requests", "_turn")
+
+    def __init__(
+        self,
+        desk: Desk,
+        listener_vm: str | None,
+        peer: str | None,
+        caller: str | None,
+        /,
+        *,
+        first: bytes = b"",
+        last: bytes = b"",
+        faults: Faults,
+        requests: Requests,
+    ) -> None:
+        super().__init__(desk, listener_vm, peer, caller, first=first, last=last)
+        self._faults = faults
+        self._requests = requests
+        self._turn: Turn | None = None
+        self._hold: Hold | None = None
+
+    # What the transport, the server and the faults call
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._faults.parties.add(self)
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._faults.parties.discard(self)
+        if self._hold is not None:
+            self._hold.cancel()
+            self._faults.hold(self, None)
+        if self._turn is not None:
+            self._record(self._turn, None)
+        for request in self._arrived:
+            if request.complete:
+                self._record(self._begin(request), None)
+        super().connection_lost(exc)
+
+    def eof_received(self) -> bool:
+        if self._hold is not None and self._turn is not None and isinstance(self._turn.request.verdict, Poll):
+            # Most likely it has given up, and nobody waits for this answer. An approval takes its time all the same.
+            self.ended = True
+            self._hold.end()
+        return super().eof_received()
+
+    def stop(self) -> None:
+        if self._hold is not None:
+            self._hold.end()
+        super().stop()
+
+    def reconsider(self, over: Collection[str]) -> None:
+        # Whoever waits for a change would not meet a fault until that comes.
+        if self._wait is not None:
+            self._wait.end()
+        if self._hold is not None:
+            self._hold.lift(over)
+
+    def look_at_clock(self) -> None:
+        if self._hold is not None:
+            self._hold.look_at_clock()
+
+    @property
+    def poll_under_way(self) -> tuple[str, float] | None:
+        turn = self._turn
+        if turn is None or turn.request.admitted is None or not isinstance(turn.request.verdict, Poll):
+            return None
+        return turn.request.admitted.name, turn.monotonic
+
+    # Requests
+
+    def serve(self, request: Request) -> None:
+        turn = self._turn = self._begin(request)
+        request.admitted = request.admitted or attending.admit(self, request)
+        if request.admitted is None:
+            # The gates are as real as without faults.
+            return
+        turn.met = self._faults.meet(_kind(request.verdict))
+        if turn.met.holding:
+            self.hold(request)
+            self._hold = Hold(self.desk.loop, self.desk.clock, dict(turn.met.holding), lambda: self._go_on(turn))
+            self._faults.hold(self, self._hold.until)
+        else:
+            self._carry_out(turn)
+
+    def _begin(self, request: Request) -> Turn:
+        return Turn(request, self.desk.clock.now(), monotonic())
+
+    def _go_on(self, turn: Turn) -> None:
+        self._hold = None
+        self._faults.hold(self, None)
+        if self.let_go(turn.request):
+            self._carry_out(turn)
+            self.work()
+
+    def _carry_out(self, turn: Turn) -> None:
+        request, met = turn.request, turn.met
+        if met.instead is None:
+            if met.changing and isinstance(request.verdict, Poll):
+                # What is shown does not change when the true document does.
+                request.verdict = replace(request.verdict, wait=None)
+            super().serve(request)
+            return
+        answer = answering.instead(met.instead)
+        if answer is None:
+            self._reset(turn)
+        else:
+            self.respond(request, answer)
+
+    def _reset(self, turn: Turn) -> None:
+        self._record(turn, None)
+        self._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, GONE_AT_ONCE)
+        self._closing = True
+        self._transport.abort()
+
+    # Answers
+
+    def respond(self, request: Request, answer: Answer) -> None:
+        # One that is refused before its body has come has not had its turn.
+        turn = self._turn or self._begin(request)
+        answer, missing = self._changed(turn, answer)
+        closes = missing or self.desk.stopping
+        persistence = Persistence.CLOSES if closes else request.persistence
+        said = request.persistence if missing else persistence
+        self.desk.counters.count(request.method, answer.status)
+        self._record(turn, answer.status)
+        # Who is refused at a gate has met nothing, but reads the same clock.
+        skew = turn.met.skew if request.admitted else self._faults.skew
+        sent = _head(answer.status, self.desk.clock.now() + skew, said) + answer.rest
+        if request.method == "HEAD":
+            missing = len(answer.rest.partition(b"\r\n\r\n")[2])
+        self.send(sent[: len(sent) - missing], persistence)
+
+    def _changed(self, turn: Turn, answer: Answer) -> tuple[Answer, int]:
+        guest, poll = turn.request.admitted, turn.request.verdict
+        is_document = isinstance(poll, Poll) and answer.status in (200, 304)
+        if not turn.met.changing or not is_document or guest is None or guest.notice is None:
+            return answer, 0
+        assert isinstance(poll, Poll)
+        return answering.changed(turn.met, guest.notice.document, poll.version, poll.condition)
+
+    def _record(self, turn: Turn, status: int | None) -> None:
+        self._turn = None
+        request = turn.request
+        target = request.head.target.decode("latin-1")
+        guest = request.admitted or self.who({})
+        self._requests.record(
+            Requested(
+                at=turn.at,
+                monotonic=turn.monotonic,
+                answered=monotonic(),
+                vm=guest.name if guest else None,
+                method=request.method,
+                target=target,
+                api_version=requests.api_version(target),
+                headers={name.decode("latin-1"): text.decode("latin-1") for name, text in request.head.headers.items()},
+                body=request.body,
+                status=status,
+                fault=turn.met.names,
+                event_ids=_event_ids(request),
+            )
+        )
+
+
+def _kind(verdict: Verdict) -> On:
+    match verdict:
+        case Poll():
+            return On.POLLS
+        case Approve():
+            return On.APPROVALS
+    return On.ALL
+
+
+def _head(status: int, date: datetime, persistence: Persistence) -> bytes:
+    line = f"HTTP/1.1 {status} {_phrase(status)}\r\nDate: {dates.http(date)}\r\n"
+    return line.encode() + answers.CONNECTION[persistence]
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        # Others have sent what no RFC knows.
+        return "Recorded"
+
+
+def _event_ids(request: Request) -> tuple[str, ...]:
+    if request.method != "POST":
+        return ()
+    try:
+        return approvals.parse(request.body)
+    except errors.RefusedError:
+        return ()

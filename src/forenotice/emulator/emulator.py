@@ -1,0 +1,313 @@
+"""The emulator as a whole: the endpoint, a stage behind it, its scenario, its faults, and time that can be moved."""
+
+import itertools
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from forenotice.core import errors
+from forenotice.core.approving import Approval
+from forenotice.core.fleet import Listening, ScopeKind
+from forenotice.core.operations import Event
+from forenotice.core.timing import Timing, whole_second_up
+from forenotice.emulator.announcing import Announcement
+from forenotice.emulator.clock import EmulatedClock
+from forenotice.emulator.endpoint import Endpoint, Foreseen
+from forenotice.emulator.faults.active import Active, Faults
+from forenotice.emulator.playing import Player
+from forenotice.emulator.requests import Requests
+from forenotice.emulator.scenarios.format import Scenario
+from forenotice.emulator.stage import Stage
+from forenotice.settings import Address
+from forenotice.wire.versions import Version
+
+T = TypeVar("T")
+
+SLICE = 100
+"""Moments of a scenario that are played before others have their turn."""
+MOST_SLICES = 1_000
+ANY_PORT = Address(host="127.0.0.1", port=0)
+
+
+class Emulator:
+    """May be used from any thread. Whatever a method has done, the next request of a guest sees."""
+
+    def __init__(
+        self, *, as_vm: str, virtual: bool = False, speed: float = 1, requests: Requests | None = None
+    ) -> None:
+        self.as_vm = as_vm
+        """Who callers are."""
+        self.clock = EmulatedClock(virtual=virtual)
+        self.timing = Timing(speed=speed)
+        self.faults = Faults(self.clock, speed=speed)
+        self.requests = Requests() if requests is None else requests
+        self.player: Player | None = None
+        self.address = ANY_PORT
+        """Where guests are answered."""
+        self._endpoint = Endpoint(
+            clock=self.clock, timing=self.timing, faults=self.faults, requests=self.requests, as_vm=as_vm
+        )
+        self._changed = threading.Condition(threading.RLock())
+        """Guards everything here; notified when something may look different."""
+        self._advancing = threading.RLock()
+        """Held while somebody moves the clock: others move it on from there."""
+        self._closing = False
+        self._thread = threading.Thread(target=self._pass_time, name="emulator", daemon=True)
+        self.stage = Stage(now=self.clock.now(), timing=self.timing, publisher=self._endpoint.publisher)
+        self.stage.add_vm(as_vm, self.clock.now())
+
+    def start(self, at: Address = ANY_PORT) -> Address:
+        self.address = self._endpoint.start(Guests(self), at)
+        if not self.clock.virtual:
+            self._thread.start()
+        return self.address
+
+    def stop(self) -> None:
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._endpoint.stop()
+
+    def open(self, vm: str) -> Address:
+        """Another place to ask at: there every caller is this VM."""
+        if vm not in {known.name for known in self.stage.vms}:
+            self.change(lambda now: self.stage.add_vm(vm, now))
+        return self._endpoint.open(vm, self.address.host)
+
+    # What people do
+
+    def play(self, scenario: Scenario) -> Player:
+        """Start afresh with a scenario; callers are the VM that it says. A clock that is behind catches up."""
+        with self._changed:
+            # Lest a NotBefore be past already by the clocks of guests.
+            self.clock.catch_up()
+            now = self.clock.now()
+            self.faults.switch_off()
+            self._clear_stage({vm.name: vm.update_domain for vm in scenario.vms}, now, scenario)
+            self.player = player = Player(scenario, self.stage, self.faults, self.timing, now)
+            self._run(now)
+            self._show_stage(scenario.caller)
+        self._endpoint.refresh()
+        return player
+
+    def announce(self, announcement: Announcement) -> Event:
+        return self.change(lambda now: self.stage.announce(announcement, now))
+
+    def approve(self, event_id: str, by: str) -> None:
+        """As an operator would."""
+        self.change(lambda now: self.stage.approve(event_id, by, now))
+
+    def cancel(self, event_id: str) -> None:
+        self.change(lambda now: self.stage.cancel(event_id, now))
+
+    def advance(self, span: timedelta) -> datetime:
+        """Move the clock on, with all that happens meanwhile; gives the time that it is then."""
+        if span < timedelta(0):
+            raise errors.RefusedError("time goes forward only: give a duration such as 15m")
+        with self._advancing:
+            try:
+                moment = self.clock.now() + self.timing.shortened(span)
+            except OverflowError:
+                raise errors.RefusedError("that is beyond the calendar: advance less") from None
+            if not self.clock.virtual:
+                moment = self._made_whole(moment)
+            return self.advance_to(moment)
+
+    def advance_to(self, moment: datetime) -> datetime:
+        """Little by little, so that guests are answered meanwhile, and it can be ended."""
+        with self._advancing:
+            for _ in range(MOST_SLICES):
+                with self._changed:
+                    if self._closing:
+                        raise errors.ConflictError("the emulator is ending: start another one")
+                    now = self._run(moment, SLICE)
+                    self.clock.not_below(now)
+                if now >= moment:
+                    break
+            self._endpoint.refresh()
+        if now < moment:
+            most = SLICE * MOST_SLICES
+            raise errors.RefusedError(
+                f"more than {most} things happen until then: it is {now:%Y-%m-%d %H:%M:%S} now; advance less"
+            )
+        return now
+
+    def step(self) -> datetime:
+        """Move the clock on to the next thing that happens by itself, the end of a fault included."""
+        with self._advancing:
+            with self._changed:
+                due = self.due
+            if due is None:
+                raise errors.ConflictError("nothing happens by itself now: play a scenario, or announce an event")
+            return self.advance_to(max(due, self.clock.now()))
+
+    def pause(self) -> None:
+        """The clock stands still: nothing happens by itself until it is moved on or resumed."""
+        self.change(lambda _: self.clock.pause())
+
+    def resume(self) -> None:
+        """The clock goes on from where it stands."""
+        self.change(lambda _: self.clock.resume())
+
+    def _made_whole(self, moment: datetime) -> datetime:
+        """NotBefore is a whole second: after a notice of 15 minutes, 15 minutes are enough."""
+        with self._changed:
+            due = self.stage.due
+        return due if due is not None and moment < due <= whole_second_up(moment) else moment
+
+    def switch_on(
+        self,
+        name: str,
+        *,
+        amount: timedelta | None = None,
+        on: str | None = None,
+        times: int | None = None,
+        lasts: timedelta | None = None,
+    ) -> Active:
+        """A fault. Durations are as people write them, before speed divides them."""
+
+        def work(now: datetime) -> Active:
+            short, long = self._shortened(amount), self._shortened(lasts)
+            return self.faults.switch_on(name, amount=short, on=on, times=times, lasts=long, now=now)
+
+        return self.change(work)
+
+    def switch_off(self, name: str | None = None) -> None:
+        """A fault, or all."""
+        self.change(lambda _: self.faults.switch_off(name))
+
+    def reset(self) -> None:
+        """No events, no scenario, no faults, no requests; the VMs stay. A clock that is behind catches up."""
+        with self._changed:
+            self.clock.catch_up()
+            self.player = None
+            self.faults.switch_off()
+            self._clear_stage({vm.name: vm.update_domain for vm in self.stage.vms}, self.clock.now())
+            self._show_stage(self.as_vm)
+            self.requests.clear()
+            self._changed.notify_all()
+        self._endpoint.refresh()
+
+    def foresee(self, vm: str, version: Version) -> Foreseen:
+        """What a poll of this VM would be answered now; nobody notices."""
+        self.change(lambda _: None)
+        return self._endpoint.foresee(vm, version)
+
+    @property
+    def waiting(self) -> int:
+        """Guests whose request is held until the document changes."""
+        return self._endpoint.counters.waiting
+
+    def polls_under_way(self) -> list[tuple[str, float]]:
+        """Of guests whose poll is held, by faults too: who, and since when by the monotonic clock."""
+        return self._endpoint.polls_under_way()
+
+    def look(self, question: Callable[[], T]) -> T:
+        """While nothing changes."""
+        with self._changed:
+            return question()
+
+    def wait_for(self, condition: Callable[[], bool], timeout: float) -> bool:
+        """Whether it comes to hold within so many seconds of real time."""
+        with self._changed:
+            return self._changed.wait_for(condition, timeout)
+
+    def change(self, work: Callable[[datetime], T]) -> T:
+        """Do it now, with all that follows from it at once."""
+        if self._closing:
+            raise errors.RefusedError("the emulator has ended: start another one")
+        done = self.change_for_guest(work)
+        self._endpoint.refresh()
+        return done
+
+    def change_for_guest(self, work: Callable[[datetime], T]) -> T:
+        """The same while a guest waits for its answer: it is shown before that is sent."""
+        with self._changed:
+            now = self.clock.now()
+            self._run(now)
+            done = work(now)
+            self._run(now)
+            return done
+
+    # Time
+
+    def _pass_time(self) -> None:
+        with self._changed:
+            while not self._closing:
+                now = self.clock.now()
+                self._run(now)
+                due = None if self.clock.stands else self._scripted
+                self._changed.wait(None if due is None else max(0.0, (due - now).total_seconds()))
+
+    def _run(self, until: datetime, most: int | None = None) -> datetime:
+        """Everything that is due, each thing at its own moment, or so many things; gives the time that it is then."""
+        player, stage = self.player, self.stage
+        now = until
+        if player is not None:
+            for step in itertools.count():
+                due = self._scripted
+                if due is None or due > until:
+                    break
+                if step == most:
+                    now = due
+                    break
+                stage.tick(due)
+                player.play(due)
+        stage.tick(now)
+        if player is not None:
+            player.play(now)
+        self.faults.expire(now)
+        self._changed.notify_all()
+        return now
+
+    @property
+    def due(self) -> datetime | None:
+        """When the next thing happens by itself, the end of a fault included."""
+        return _first(self._scripted, self.faults.due)
+
+    @property
+    def _scripted(self) -> datetime | None:
+        return _first(self.stage.due, None if self.player is None else self.player.due)
+
+    def _clear_stage(self, vms: Mapping[str, int], now: datetime, scenario: Scenario | None = None) -> None:
+        """Nobody sees it until it is shown."""
+        self.stage = Stage(
+            now=now,
+            timing=self.timing,
+            kind=scenario.group if scenario else ScopeKind.AVAILABILITY_SET,
+            listens=scenario.listening if scenario else Listening.ALWAYS,
+            after=self.stage,
+        )
+        for name, domain in vms.items():
+            self.stage.add_vm(name, now, update_domain=domain)
+
+    def _show_stage(self, caller: str) -> None:
+        """All at once: who callers are, the VMs and their document."""
+        self.as_vm = caller
+        self.stage.publisher = self._endpoint.publisher
+        self._endpoint.show(self.stage.members(), caller)
+
+    def _shortened(self, span: timedelta | None) -> timedelta | None:
+        return None if span is None else self.timing.shortened(span)
+
+
+def _first(*moments: datetime | None) -> datetime | None:
+    return min((moment for moment in moments if moment is not None), default=None)
+
+
+class Guests:
+    """What guests cause, for `metadata.bridge`."""
+
+    def __init__(self, emulator: Emulator) -> None:
+        self._emulator = emulator
+
+    def approve(self, approvals: Sequence[Approval]) -> list[errors.ForenoticeError | None]:
+        emulator = self._emulator
+        return emulator.change_for_guest(lambda now: emulator.stage.approve_as_guests(approvals, now))
+
+    def heard(self, heard: Mapping[str, datetime]) -> None:
+        emulator = self._emulator
+        emulator.change_for_guest(lambda now: emulator.stage.hear(max(heard.values()), now))

@@ -1,0 +1,163 @@
+"""The real endpoint on a loop in a thread of its own, for whoever is not asynchronous."""
+
+import asyncio
+import functools
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TypeVar
+
+import uvloop
+
+from forenotice.clock import Clock
+from forenotice.core import errors
+from forenotice.core.timing import Timing
+from forenotice.emulator.connection import EmulatedConnection
+from forenotice.emulator.faults import answering
+from forenotice.emulator.faults.active import Faults
+from forenotice.emulator.faults.table import On
+from forenotice.emulator.requests import Requests
+from forenotice.metadata.answers import Answer
+from forenotice.metadata.board import Board, Publications
+from forenotice.metadata.bridge import Guests
+from forenotice.metadata.counters import Counters
+from forenotice.metadata.options import Limits, Options
+from forenotice.metadata.server import MetadataServer
+from forenotice.service.publishing import Members
+from forenotice.settings import Address, Listener
+from forenotice.wire.versions import Version
+
+T = TypeVar("T")
+
+LIMITS = Limits(connections=400)
+"""A test's process keeps the limit of descriptors that it has."""
+GRACE = 0.5
+"""Seconds for answers that are under way when it stops."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Foreseen:
+    """What a poll would be answered now."""
+
+    status: int | None
+    """None: nothing, the connection would be reset."""
+    body: bytes
+    faults: str | None
+    """That it would meet; of several, joined by plus signs."""
+
+
+class Endpoint:
+    """Its methods may be called from any thread but the loop's."""
+
+    def __init__(self, *, clock: Clock, timing: Timing, faults: Faults, requests: Requests, as_vm: str) -> None:
+        self._clock = clock
+        self._timing = timing
+        self._faults = faults
+        self._connect = functools.partial(EmulatedConnection, faults=faults, requests=requests)
+        self._options = Options(limits=LIMITS, rate=None, burst=None, default_vm=as_vm)
+        self._loop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="emulator-endpoint", daemon=True)
+        self._server: MetadataServer | None = None
+        self.board = Board()
+        self.publisher = Publications(self.board, self._loop)
+        faults.attach(self.board, self._loop)
+
+    def start(self, guests: Guests, at: Address) -> Address:
+        """Gives where guests are answered, with the port that the system chose."""
+        self._thread.start()
+        try:
+            return self.call(lambda: self._start(guests, at))
+        except errors.RefusedError as error:
+            self._end()
+            raise errors.RefusedError(error.message.replace("with --metadata", "with --port or --metadata")) from None
+        except BaseException:
+            self._end()
+            raise
+
+    def open(self, vm: str, host: str) -> Address:
+        """A listener at which every caller is this VM."""
+        return self.call(lambda: _address(self._running.open(Listener(at=Address(host=host, port=0), vm=vm))))
+
+    @property
+    def counters(self) -> Counters:
+        return self._running.counters
+
+    def polls_under_way(self) -> list[tuple[str, float]]:
+        return self.call(lambda: [poll for party in self._faults.parties if (poll := party.poll_under_way) is not None])
+
+    def foresee(self, vm: str, version: Version) -> Foreseen:
+        return self.call(lambda: self._foresee(vm, version))
+
+    def _foresee(self, vm: str, version: Version) -> Foreseen:
+        guest = self.board.by_name.get(vm)
+        if guest is None or guest.notice is None:
+            raise errors.NotFoundError(f"there is no VM {vm[:80]!r}")
+        met = self._faults.foresee(On.POLLS)
+        if met.instead is not None:
+            answer, missing = answering.instead(met.instead), 0
+        elif met.changing:
+            answer, missing = answering.changed(met, guest.notice.document, version, None)
+        else:
+            answer, missing = Answer(200, guest.notice.answer(version)), 0
+        if answer is None:
+            return Foreseen(status=None, body=b"", faults=met.names)
+        body = answer.rest.partition(b"\r\n\r\n")[2]
+        return Foreseen(status=answer.status, body=body[: len(body) - missing], faults=met.names)
+
+    def show(self, members: Members, caller: str) -> None:
+        """After all that was published before; callers are that VM from the same moment on."""
+
+        def put() -> None:
+            self.board.put_members([members])
+            self._running.take_callers_for(caller)
+
+        self._loop.call_soon_threadsafe(put)
+
+    def refresh(self) -> None:
+        """After the clock has been moved; and all that was published before is shown when this returns."""
+        self.call(self._running.refresh)
+
+    def stop(self) -> None:
+        asyncio.run_coroutine_threadsafe(self._running.stop(GRACE), self._loop).result()
+        self._end()
+
+    def call(self, work: Callable[[], T]) -> T:
+        """Do it on the loop."""
+        done: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                done.set_result(work())
+            except BaseException as error:
+                done.set_exception(error)
+
+        self._loop.call_soon_threadsafe(run)
+        return done.result()
+
+    @property
+    def _running(self) -> MetadataServer:
+        assert self._server is not None
+        return self._server
+
+    def _start(self, guests: Guests, at: Address) -> Address:
+        self._server = MetadataServer(
+            board=self.board,
+            guests=guests,
+            clock=self._clock,
+            timing=self._timing,
+            options=self._options,
+            connection=self._connect,
+        )
+        self._server.start([Listener(at=at)])
+        return _address(self._server.bound[0])
+
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+def _address(place: object) -> Address:
+    assert isinstance(place, Address)
+    return place

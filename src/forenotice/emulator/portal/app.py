@@ -1,0 +1,182 @@
+"""The page's application: its one page, what its forms do, its files, and an answer whatever goes wrong."""
+
+import hashlib
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from urllib.parse import urlencode
+
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route, Router
+from starlette.types import Receive, Scope, Send
+
+from forenotice.control import answers, guarding
+from forenotice.core import errors
+from forenotice.emulator.control.driver import Driver
+from forenotice.emulator.portal import acting, live, page
+from forenotice.emulator.portal.acting import FORMS
+from forenotice.emulator.portal.deeds import Deeds
+from forenotice.emulator.portal.page import Choice
+from forenotice.logs import log
+from forenotice.portal import cookies, forgery, forms
+from forenotice.portal.assets import PLACE, Assets
+from forenotice.portal.forms import Fields
+from forenotice.portal.heading import HEADERS
+from forenotice.portal.rendering import Rendering, form_key
+
+HOME = "/"
+CHOSEN = {"scenario": 200, "resources": 2000, "vm": 100, "api-version": 20}
+"""What the page's address may say, and how long each may be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visit:
+    """One look at the page, as templates know it."""
+
+    position: str
+    now: datetime
+    at: str
+    form_token: str
+    form_key: str
+    """Of all forms of this look; each is carried out once as it is filled in."""
+    said: str
+    query: str
+    """The choices, for the forms to lead back to."""
+
+
+class Pages:
+    """No token is asked for: forms must come from this very page, and this very process."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._rendering = Rendering(Assets(), "forenotice.emulator.portal", now=driver.emulator.clock.now)
+        self._form_token = secrets.token_hex(16)
+        self._deeds = Deeds()
+        self.live = live.Live(driver.emulator)
+        self._router = Router(
+            [
+                Route(HOME, partial(self._answered, self._show), methods=["GET"]),
+                Route("/live", partial(self._answered, self.live.answer), methods=["GET"]),
+                Route(PLACE + "/{version}/{name}", partial(self._answered, self._file), methods=["GET"]),
+                *(Route(path, partial(self._answered, self._act), methods=["GET", "POST"]) for path in FORMS),
+            ],
+            redirect_slashes=False,
+            default=self._missing,
+        )
+
+    def take(self, scope: Scope) -> bool:
+        """Whether this is theirs to answer; of what nobody has, those who look with a browser are told by a page."""
+        path: str = scope["path"]
+        if path in (HOME, "/live") or path in FORMS or path.startswith(f"{PLACE}/"):
+            return True
+        return (
+            scope["method"] == "GET"
+            and not path.startswith("/v1")
+            and b"text/html" in guarding.header(scope["headers"], b"accept")
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._router(scope, receive, send)
+        except HTTPException as refusal:
+            # The router's: this path has another method.
+            answer = self._failure(refusal.status_code, f"{scope['method']} is not what {scope['path']} is for")
+            answer.headers.update({**HEADERS, **(refusal.headers or {})})
+            await answer(scope, receive, send)
+
+    async def _answered(self, answer: Callable[[Request], Awaitable[Response]], request: Request) -> Response:
+        try:
+            found = await answer(request)
+        except errors.ForenoticeError as error:
+            found = self._failure(answers.status_of(error), error.message)
+        except Exception as error:
+            log.error("A page failed", action="emulator.page_failed", path=request.url.path, exc_info=error)
+            found = self._failure(500, "this is a defect: the emulator's log says more")
+        for name, value in HEADERS.items():
+            found.headers.setdefault(name, value)
+        return found
+
+    async def _show(self, request: Request) -> Response:
+        answer = await run_in_threadpool(self._page, request)
+        if cookies.said(request):
+            cookies.forget(answer, cookies.name("said", request))
+        return answer
+
+    async def _act(self, request: Request) -> Response:
+        query = _query(request)
+        if request.method != "POST":
+            # Somebody has asked again for the page that refused a form.
+            return RedirectResponse(f"{HOME}{query}", 303)
+        body, form = await forms.read(request)
+        forgery.require_own(request.headers, form.get("form_token", ""), self._form_token)
+        try:
+            do = partial(FORMS[request.url.path], self._driver, form)
+            key = form.get("form_key") and f"{request.url.path} {hashlib.sha256(body).hexdigest()}"
+            said = await self._deeds.once(key or "", do)
+        except (errors.RefusedError, errors.NotFoundError, errors.ConflictError) as error:
+            return await run_in_threadpool(self._page, request, form, error)
+        answer = RedirectResponse(f"{HOME}{query}{acting.pressed(request.url.path, form)}", 303)
+        cookies.say(answer, cookies.name("said", request), said)
+        return answer
+
+    async def _file(self, request: Request) -> Response:
+        assets = self._rendering.assets
+        found = assets.answer(request.path_params["version"], request.path_params["name"])
+        return found or Response(status_code=404)
+
+    async def _missing(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def refuse(request: Request) -> Response:
+            raise errors.NotFoundError(f"there is no page {request.url.path}")
+
+        answer = await self._answered(refuse, Request(scope, receive))
+        await answer(scope, receive, send)
+
+    def _page(
+        self, request: Request, form: Fields | None = None, refusal: errors.ForenoticeError | None = None
+    ) -> Response:
+        emulator = self._driver.emulator
+        given = form or forms.NO_FIELDS
+        choice = Choice(
+            scenario=given.get("scenario", _chosen(request, "scenario")),
+            resources=_chosen(request, "resources"),
+            vm=_chosen(request, "vm"),
+            version=_chosen(request, "api-version"),
+        )
+        visit = Visit(
+            position=live.position(emulator),
+            now=emulator.clock.now() - emulator.clock.ahead,
+            at=HOME,
+            form_token=self._form_token,
+            form_key=form_key(),
+            said=cookies.said(request),
+            query=_query(request),
+        )
+        context = page.shown(self._driver, choice)
+        text = self._rendering.page(
+            "emulator.html",
+            visit=visit,
+            given=form or {},
+            refused_at=request.url.path if refusal else "",
+            error=refusal.message if refusal else "",
+            **context,
+        )
+        return HTMLResponse(text, answers.status_of(refusal) if refusal else 200)
+
+    def _failure(self, status: int, message: str) -> Response:
+        return HTMLResponse(
+            self._rendering.page("error.html", code=status, message=message, visit=None, back=""), status
+        )
+
+
+def _chosen(request: Request, name: str) -> str:
+    return request.query_params.get(name, "")[: CHOSEN[name]]
+
+
+def _query(request: Request) -> str:
+    found = {name: text for name in CHOSEN if (text := _chosen(request, name))}
+    return f"?{urlencode(found)}" if found else ""

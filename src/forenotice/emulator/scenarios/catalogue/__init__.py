@@ -1,0 +1,49 @@
+"""The scenarios that come with forenotice: a TOML file each, in this folder, read only when asked for."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
+
+from forenotice.core import errors
+from forenotice.emulator.scenarios import reading, rehearsing
+from forenotice.emulator.scenarios.format import Scenario
+from forenotice.emulator.scenarios.text import nearest
+
+SUFFIX = ".toml"
+_FOLDER = resources.files(__name__)
+
+
+def names() -> list[str]:
+    return sorted(file.name.removesuffix(SUFFIX) for file in _FOLDER.iterdir() if file.name.endswith(SUFFIX))
+
+
+def load(name: str) -> Scenario:
+    known = names()
+    if name not in known:
+        raise errors.NotFoundError(nearest(name, known, "scenario"))
+    file = f"{name}{SUFFIX}"
+    return reading.read((_FOLDER / file).read_text(encoding="utf-8"), file, name=name)
+
+
+def load_any(name_or_path: str, resources: Sequence[str] = (), seed: int | None = None) -> Scenario:
+    """One of ours, or a file; with other VMs and another seed, if given. What cannot be played is refused."""
+    scenario = _from_file(Path(name_or_path)) if _is_path(name_or_path) else load(name_or_path)
+    if resources:
+        scenario = scenario.on(tuple(resources))
+    if seed is not None:
+        scenario = replace(scenario, seed=seed)
+    return rehearsing.check(scenario)
+
+
+def _is_path(name: str) -> bool:
+    return name.endswith(SUFFIX) or Path(name).name != name
+
+
+def _from_file(path: Path) -> Scenario:
+    try:
+        with path.open("rb") as file:
+            content = file.read(reading.LARGEST + 1)
+    except OSError as error:
+        raise errors.RefusedError(f"{path} cannot be read: {error.strerror}") from None
+    return reading.read(reading.decode(content, str(path)), str(path), name=path.stem)

@@ -1,0 +1,248 @@
+"""What a scenario may say. docs/scenarios.md has every key, and a test compares."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from enum import StrEnum
+from typing import Annotated, ClassVar, Literal
+
+import msgspec
+
+from forenotice.core import errors, fleet
+from forenotice.core.fleet import Listening, ScopeKind
+from forenotice.core.operations import Kind
+from forenotice.emulator.faults import table as faults
+from forenotice.emulator.scenarios.positions import Path
+from forenotice.emulator.scenarios.text import Text
+from forenotice.settings.spans import Span
+
+FOREVER = "forever"
+FROZEN = "frozen"
+"""The fault that a step of this name switches on."""
+MOST_TIMES = 10_000
+
+Names = tuple[str, ...]
+Times = Annotated[int, msgspec.Meta(ge=1, le=MOST_TIMES)]
+Domain = Annotated[int, msgspec.Meta(ge=0, le=999)]
+
+
+class Origin(StrEnum):
+    """Where the durations of a scenario come from."""
+
+    MEASURED = "measured"
+    DOCUMENTED = "documented"
+    OURS = "ours"
+
+
+class Group(StrEnum):
+    """What the VMs are to each other; they share one document."""
+
+    AVAILABILITY_SET = "availability-set"
+    PLACEMENT_GROUP = "placement-group"
+    CLOUD_SERVICE = "cloud-service"
+
+
+class Until(StrEnum):
+    """How far an event has come."""
+
+    APPROVED = "approved"
+    STARTED = "started"
+    GONE = "gone"
+
+
+class Pause:
+    """A fixed time, or one between two that the seed decides."""
+
+    def __init__(self, least: Span, most: Span) -> None:
+        self.least, self.most = least, most
+
+    @classmethod
+    def read(cls, written: object) -> "Pause":
+        if not isinstance(written, list):
+            span = Span.read(written)
+            return cls(span, span)
+        spans = [Span.read(each) for each in written]
+        if len(spans) != 2 or spans[0] > spans[1]:
+            raise ValueError('a random wait is a list of the shortest and the longest, such as ["5m", "15m"]')
+        return cls(*spans)
+
+
+class Amount(timedelta):
+    """Of a fault; `-5m` is a clock that is behind."""
+
+    @classmethod
+    def read(cls, written: object) -> "Amount":
+        return cls(seconds=faults.read_amount(str(written)).total_seconds())
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pass
+
+
+class Vm(Table, frozen=True, kw_only=True):
+    name: str
+    update_domain: Domain = 0
+
+
+class Act(Table, frozen=True, kw_only=True):
+    """What one step does. Its verb is the first key."""
+
+    verb: ClassVar[str]
+    at: Span | None = None
+    """Not before this long after the start of the scenario, or of the repetition it is in."""
+
+
+class Announce(Act, frozen=True, kw_only=True):
+    verb = "announce"
+    announce: Kind
+    id: str = ""
+    """A label, for later steps to speak of the event."""
+    resources: Names = ()
+    notice: Span | None = None
+    takes: Span | None = None
+    """How long it is Started."""
+    description: str | None = None
+    duration: Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)] | None = None
+    """DurationInSeconds."""
+
+
+class Wait(Act, frozen=True, kw_only=True):
+    verb = "wait"
+    wait: Pause
+
+
+class WaitFor(Act, frozen=True, kw_only=True):
+    verb = "wait_for"
+    wait_for: str
+    until: Until = Until.GONE
+    at_most: Span | None = None
+
+
+class Approve(Act, frozen=True, kw_only=True):
+    verb = "approve"
+    approve: str
+
+
+class Cancel(Act, frozen=True, kw_only=True):
+    verb = "cancel"
+    cancel: str
+
+
+class Fault(Act, frozen=True, kw_only=True):
+    verb = "fault"
+    fault: str
+    amount: Amount | None = None
+    lasts: Span | None = None
+    times: Times | None = None
+    on: faults.On | None = None
+
+
+class Clear(Act, frozen=True, kw_only=True):
+    verb = "clear"
+    clear: str
+
+
+class Frozen(Act, frozen=True, kw_only=True):
+    verb = "frozen"
+    frozen: Span
+
+
+class Repeat(Act, frozen=True, kw_only=True):
+    verb = "repeat"
+    repeat: Times
+
+
+class Choose(Act, frozen=True, kw_only=True):
+    verb = "choose"
+    choose: Times
+
+
+ACTS: tuple[type[Act], ...] = (
+    *(Announce, Wait, WaitFor, Approve, Cancel),
+    *(Fault, Clear, Frozen, Repeat, Choose),
+)
+VERBS = {act.verb: act for act in ACTS}
+NESTING = (Repeat, Choose)
+"""These have steps of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    path: Path
+    """Where it is written."""
+    act: Act
+    steps: "tuple[Step, ...]" = ()
+
+
+class Heading(Table, frozen=True, kw_only=True):
+    """All that comes before the steps."""
+
+    title: str
+    description: str = ""
+    timing: Origin = Origin.OURS
+    resources: Names = ()
+    vms: tuple[str | Vm, ...] = ()
+    caller: str = msgspec.field(name="as", default="")
+    group: Group = Group.AVAILABILITY_SET
+    listening: Listening = Listening.ALWAYS
+    seed: int = 0
+    repeat: Times | Literal["forever"] = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """One that has been read: everything is filled in, and names only what there is."""
+
+    name: str
+    title: str
+    description: str
+    timing: Origin
+    resources: Names
+    vms: tuple[Vm, ...]
+    caller: str
+    group: ScopeKind
+    listening: Listening
+    seed: int
+    repeat: int | Literal["forever"]
+    steps: tuple[Step, ...]
+    text: Text
+    unrehearsed: Step | None = None
+    """How far it was rehearsed, if not to its end."""
+
+    def on(self, names: Names) -> "Scenario":
+        """The same, with other VMs in place of its resources."""
+        if len(names) != len(self.resources) and any(_names_resources(step) for step in self.steps):
+            raise errors.RefusedError(
+                f"{self.name} speaks of each of its resources: give {len(self.resources)} names, not {len(names)}"
+            )
+        if len(set(names)) < len(names) or not names:
+            raise errors.RefusedError("give each resource once, and at least one")
+        renamed = dict(zip(self.resources, names, strict=False))
+        domain = next(vm.update_domain for vm in self.vms if vm.name == self.resources[0])
+        vms = [
+            *(Vm(name=renamed[vm.name], update_domain=vm.update_domain) for vm in self.vms if vm.name in renamed),
+            *(vm for vm in self.vms if vm.name not in self.resources),
+            *(Vm(name=name, update_domain=domain) for name in names[len(self.resources) :]),
+        ]
+        known = [fleet.require_name("VM", vm.name) for vm in vms]
+        if len(set(known)) < len(known):
+            raise errors.RefusedError(f"{self.name} has a VM of that name beside its resources: give another name")
+        return replace(
+            self,
+            resources=names,
+            vms=tuple(vms),
+            caller=renamed.get(self.caller, names[0] if self.caller in self.resources else self.caller),
+            steps=tuple(_renamed(step, renamed) for step in self.steps),
+        )
+
+
+def _names_resources(step: Step) -> bool:
+    named = isinstance(step.act, Announce) and bool(step.act.resources)
+    return named or any(_names_resources(each) for each in step.steps)
+
+
+def _renamed(step: Step, names: Mapping[str, str]) -> Step:
+    act = step.act
+    if isinstance(act, Announce):
+        act = msgspec.structs.replace(act, resources=tuple(names.get(each, each) for each in act.resources))
+    return replace(step, act=act, steps=tuple(_renamed(each, names) for each in step.steps))

@@ -1,0 +1,137 @@
+"""An event of the emulator in the hands of a test: what became of it, who approved it, and when."""
+
+from collections.abc import Callable
+from datetime import datetime
+from time import monotonic
+
+from forenotice.core.operations import Event, EventType, Status
+from forenotice.emulator.emulator import Emulator
+from forenotice.emulator.requests import Requested
+
+LOOK = 0.05
+ANSWER = 1.0
+
+
+class AnnouncedEvent:
+    def __init__(self, emulator: Emulator, event: Event) -> None:
+        self.id = event.id
+        """As documents show it."""
+        self.type: EventType = event.type
+        self.not_before: datetime = event.not_before
+        self._emulator = emulator
+        self._stage = emulator.stage
+
+    @property
+    def status(self) -> Status:
+        """`Scheduled` or `Started` while it is shown; then `Completed` or `Canceled`."""
+        return self._event.status
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        return self._event.resources
+
+    @property
+    def approved(self) -> bool:
+        return bool(self._approvals())
+
+    @property
+    def requests(self) -> list[Requested]:
+        """All that asked to start it, refused ones too."""
+        return [request for request in self._emulator.requests.approvals if self.id in request.event_ids]
+
+    def approve(self, by: str = "operator") -> None:
+        """As an operator would, without any guest."""
+        self._emulator.approve(self.id, by)
+
+    def cancel(self) -> None:
+        self._emulator.cancel(self.id)
+
+    # Waiting, in seconds of real time
+
+    def wait_approved(self, timeout: float = 10) -> None:
+        __tracebackhide__ = True
+        self._wait(lambda: self.approved, "approved", timeout)
+        if self._emulator.look(self._is_guests_doing):
+            # It is recorded when it is answered, a moment later.
+            self._emulator.requests.wait_for(lambda _: bool(self.requests), ANSWER)
+
+    def wait_started(self, timeout: float = 10) -> None:
+        __tracebackhide__ = True
+        self._wait(lambda: self.status is not Status.SCHEDULED, "started", timeout)
+
+    def wait_gone(self, timeout: float = 10) -> None:
+        """Until no document shows it any more."""
+        __tracebackhide__ = True
+        self._wait(lambda: not self.status.live, "gone", timeout)
+
+    # Judging
+
+    def assert_approved(self, *, by: str | None = None, before_not_before: bool = False) -> None:
+        """`by` this VM; so that it counted, before the time that was promised had passed."""
+        __tracebackhide__ = True
+        wanted = [each for each in self._approvals() if by in (None, each[0])]
+        if before_not_before:
+            wanted = [each for each in wanted if each[1] < self.not_before]
+        if not wanted:
+            expected = f"{f' by {by}' if by else ''}{f' before {_time(self.not_before)}' if before_not_before else ''}"
+            raise AssertionError(f"{self} was to be approved{expected}, but {self._seen()}")
+
+    def assert_never_approved(self) -> None:
+        """Nobody even asked to start it, whatever the answer was."""
+        __tracebackhide__ = True
+        if self._approvals() or self.requests:
+            raise AssertionError(f"{self} was not to be approved, but {self._seen()}")
+
+    def __repr__(self) -> str:
+        return f"<{self.type} of {', '.join(self.resources)} ({self.status}, {self.id})>"
+
+    @property
+    def _event(self) -> Event:
+        return self._stage.event(self.id)
+
+    def _approvals(self) -> set[tuple[str, datetime]]:
+        """By whom and when: the one that counted, and all that were answered 200 besides while it was there."""
+        event = self._event
+        counted_at = None if event.implied else event.approved_at
+        found = set() if counted_at is None else {(event.approved_by or "", counted_at)}
+        for request in self.requests:
+            if request.status != 200 or (counted_at is not None and request.vm == event.approved_by):
+                continue
+            # Where none has counted it was carried out after the start, also when it was sent before that.
+            at = max(request.at, event.not_before) if counted_at is None else request.at
+            if event.ended_at is None or at < event.ended_at:
+                found.add((request.vm or "", at))
+        return found
+
+    def _is_guests_doing(self) -> bool:
+        return any(
+            entry.event == self.id and entry.action == "event.approved" and entry.by.startswith("vm:")
+            for entry in self._stage.entries
+        )
+
+    def _seen(self) -> str:
+        approvals = self._approvals()
+        said = [f"{vm or 'somebody'} approved it at {_time(at)}" for vm, at in sorted(approvals)]
+        vms = {vm for vm, _ in approvals}
+        others = (request for request in self.requests if request.status != 200 or (request.vm or "") not in vms)
+        in_vain = {f"{request.vm} asked for it and was answered {_answer(request)}" for request in others}
+        return ", ".join([*said, *sorted(in_vain)]) or f"nobody approved it; it is {self.status}"
+
+    def _wait(self, condition: Callable[[], bool], what: str, timeout: float) -> None:
+        __tracebackhide__ = True
+        deadline = monotonic() + timeout
+        # What only a request tells, such as an approval of what has started, is looked for now and then.
+        while not self._emulator.wait_for(condition, max(0.0, min(LOOK, deadline - monotonic()))):
+            if monotonic() >= deadline:
+                polls = len(self._emulator.requests.polls)
+                raise AssertionError(
+                    f"{self} is not {what} after {timeout:g} s; {self._seen()}; there were {polls} polls"
+                )
+
+
+def _answer(request: Requested) -> str:
+    return "200 after its end" if request.status == 200 else str(request.status or "nothing")
+
+
+def _time(moment: datetime) -> str:
+    return f"{moment:%H:%M:%S}"

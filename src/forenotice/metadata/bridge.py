@@ -1,0 +1,135 @@
+"""The one crossing from the loop to the service: a thread that takes everything pending and answers in one go."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from forenotice.core import errors
+from forenotice.core.approving import Approval
+from forenotice.logs import log
+
+Approved = Callable[[errors.ForenoticeError | None], None]
+Heard = Callable[[bool], None]
+
+
+class Guests(Protocol):
+    """The service, as guests cause things in it. Blocking; called from the bridge's thread only."""
+
+    def approve(self, approvals: Sequence[Approval]) -> list[errors.ForenoticeError | None]:
+        """Durable when it returns, one answer for each; None is yes."""
+
+    def heard(self, heard: Mapping[str, datetime]) -> None:
+        """When scopes were heard, by key; durable when it returns."""
+
+
+class Bridge:
+    """Callbacks run on the loop, in the order of the calls."""
+
+    def __init__(self, guests: Guests, loop: asyncio.AbstractEventLoop, capacity: int) -> None:
+        self._guests = guests
+        self._loop = loop
+        self._capacity = capacity
+        self._pending = threading.Condition()
+        self._approvals: list[tuple[Approval, Approved]] = []
+        self._heard: dict[str, datetime] = {}
+        self._heard_done: list[Heard] = []
+        self._closing = False
+        self._failures = 0
+        self._ended = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="forenotice-guests", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def approve(self, approval: Approval, done: Approved) -> bool:
+        """False: too many are pending, or it is too late; nothing will be done."""
+        with self._pending:
+            if self._closing or len(self._approvals) >= self._capacity:
+                return False
+            self._approvals.append((approval, done))
+            self._pending.notify()
+        return True
+
+    def hear(self, heard: Mapping[str, datetime], done: Heard) -> None:
+        with self._pending:
+            self._heard.update(heard)
+            self._heard_done.append(done)
+            self._pending.notify()
+
+    async def close(self, seconds: float) -> bool:
+        """Finish what is pending; False when that takes too long."""
+        with self._pending:
+            self._closing = True
+            self._pending.notify()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._ended.wait(), seconds)
+        return self._ended.is_set()
+
+    def _run(self) -> None:
+        while self._take():
+            pass
+        self._post(self._ended.set)
+
+    def _take(self) -> bool:
+        with self._pending:
+            while not (self._approvals or self._heard_done or self._closing):
+                self._pending.wait()
+            heard, heard_done = self._heard, self._heard_done
+            approvals = self._approvals
+            self._heard, self._heard_done, self._approvals = {}, [], []
+        if heard_done:
+            # First, because a scope is heard before it approves.
+            succeeded = self._tell_heard(heard)
+            self._post(lambda: [done(succeeded) for done in heard_done])
+        if approvals:
+            outcomes = self._tell_approvals([approval for approval, _ in approvals])
+            calls = [(done, outcome) for (_, done), outcome in zip(approvals, outcomes, strict=True)]
+            self._post(lambda: [done(outcome) for done, outcome in calls])
+        return bool(heard_done or approvals)
+
+    def _tell_heard(self, heard: Mapping[str, datetime]) -> bool:
+        try:
+            if heard:
+                self._guests.heard(heard)
+        except Exception as error:
+            self._failed(error)
+            return False
+        self._succeeded()
+        return True
+
+    def _tell_approvals(self, approvals: Sequence[Approval]) -> Sequence[errors.ForenoticeError | None]:
+        try:
+            outcomes = self._guests.approve(approvals)
+            if len(outcomes) != len(approvals):
+                raise RuntimeError(f"{len(approvals)} approvals got {len(outcomes)} answers")
+        except Exception as error:
+            self._failed(error)
+            return [errors.UnavailableError()] * len(approvals)
+        self._succeeded()
+        return outcomes
+
+    def _failed(self, error: Exception) -> None:
+        """Log on change and on doubling: while the store is away, every guest fails alike."""
+        self._failures += 1
+        if self._failures & (self._failures - 1) == 0:
+            expected = isinstance(error, errors.ForenoticeError)
+            log.error(
+                "What guests sent cannot be kept",
+                action="guests.failing",
+                reason=str(error),
+                failures=self._failures,
+                exc_info=None if expected else error,
+            )
+
+    def _succeeded(self) -> None:
+        if self._failures:
+            log.info("What guests send is kept again", action="guests.recovered", failures=self._failures)
+            self._failures = 0
+
+    def _post(self, call: Callable[[], object]) -> None:
+        # A loop that was closed meanwhile has nobody left to tell.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(call)

@@ -1,0 +1,186 @@
+"""The gates that a request's head decides, in PROTOCOL.md's order: path, method, proxy signs, header, api-version."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from urllib.parse import parse_qsl, unquote
+
+import httptools
+
+from forenotice.metadata import answers
+from forenotice.metadata.answers import Answer
+from forenotice.settings import ProxyStyle
+from forenotice.wire import errors, instance, versions
+from forenotice.wire.versions import Version
+
+PREFERENCE = re.compile(r'(?:[^,;"]|"(?:[^"\\]|\\.)*"?)+')
+WAIT = re.compile(r'\s*wait\s*=\s*("?)([0-9]+)\1\s*', re.IGNORECASE)
+HISTORIC = re.compile(r"latest|[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+PROOFS: Mapping[ProxyStyle, tuple[str, ...]] = {
+    ProxyStyle.FORENOTICE: ("X-Forenotice-VM", "X-Forenotice-Time", "X-Forenotice-Signature"),
+    ProxyStyle.OPENSTACK: ("X-Instance-ID", "X-Instance-ID-Signature"),
+}
+FORWARDED_FOR = b"x-forwarded-for"
+PROXY_HEADERS = (FORWARDED_FOR, *(name.lower().encode() for names in PROOFS.values() for name in names))
+"""With any of these a trusted proxy asks for somebody else, and must prove for whom."""
+
+UNKNOWN_PATH = answers.error(404, errors.UNKNOWN_PATH)
+NOT_GET_OR_POST = answers.error(405, errors.WRONG_METHOD, b"Allow: GET, POST\r\n")
+NOT_GET = answers.error(405, errors.WRONG_METHOD, b"Allow: GET\r\n")
+FORWARDED = answers.error(400, errors.FORWARDED)
+REPEATED_PARAMETER = answers.error(400, errors.REPEATED_PARAMETER)
+MISSING_HEADER = answers.error(400, errors.MISSING_HEADER)
+INVALID_VERSION = answers.whole(400, errors.invalid_version_body())
+INVALID_FORMAT = answers.error(400, "Bad request. format is json or text")
+VERSIONS = answers.whole(200, instance.versions_body())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    method: str
+    target: bytes
+    headers: Mapping[bytes, bytes]
+    """By name in lower case; what is given twice is joined by commas."""
+
+
+Proof = Mapping[bytes, bytes]
+"""What a metadata proxy says of the VM it asks for: its headers, by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refuse:
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Poll:
+    version: Version
+    condition: str | None
+    """If-None-Match."""
+    wait: float | None
+    """Seconds that the client would wait for a change."""
+    proof: Proof
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approve:
+    proof: Proof
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Describe:
+    """`/metadata/instance`, or something below it."""
+
+    path: tuple[str, ...]
+    as_text: bool
+    proof: Proof
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListVersions:
+    proof: Proof
+
+
+Verdict = Refuse | Poll | Approve | Describe | ListVersions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    path: tuple[str, ...]
+    """Segments after `/metadata`."""
+    names: tuple[str, ...]
+    """Query parameters as often as they were given."""
+    query: Mapping[str, str]
+
+    @property
+    def place(self) -> str:
+        return self.path[0].lower()
+
+
+def judge(head: Head, *, from_proxy: bool) -> Verdict:
+    target = _target(head.target)
+    if target is None:
+        return Refuse(answer=UNKNOWN_PATH)
+    if target.place == "scheduledevents":
+        if head.method not in ("GET", "POST"):
+            return Refuse(answer=NOT_GET_OR_POST)
+    elif head.method != "GET":
+        return Refuse(answer=NOT_GET)
+    proof = {name: head.headers[name] for name in PROXY_HEADERS if name in head.headers} if from_proxy else {}
+    if FORWARDED_FOR in head.headers and not from_proxy:
+        return Refuse(answer=FORWARDED)
+    if len(target.names) != len(set(target.names)):
+        return Refuse(answer=REPEATED_PARAMETER)
+    version = versions.lookup(target.query.get("api-version", ""))
+    if not _has_header(head) and _needs_header(head, target, version):
+        return Refuse(answer=MISSING_HEADER)
+    match target.place:
+        case "versions":
+            return ListVersions(proof=proof)
+        case "instance":
+            return _describe(target, proof)
+    if version is None:
+        return Refuse(answer=INVALID_VERSION)
+    if head.method == "POST":
+        return Approve(proof=proof)
+    condition = head.headers.get(b"if-none-match")
+    return Poll(
+        version=version,
+        condition=None if condition is None else condition.decode("latin-1"),
+        wait=None if condition is None else _wait(head.headers.get(b"prefer", b"").decode("latin-1")),
+        proof=proof,
+    )
+
+
+def _describe(target: Target, proof: Proof) -> Verdict:
+    if not instance.accepts_version(target.query.get("api-version", "")):
+        return Refuse(answer=INVALID_VERSION)
+    form = target.query.get("format", "json").lower()
+    if form not in ("json", "text"):
+        return Refuse(answer=INVALID_FORMAT)
+    return Describe(path=target.path[1:], as_text=form == "text", proof=proof)
+
+
+# Guests ask for the same few things over and over.
+@lru_cache(maxsize=256)
+def _target(raw: bytes) -> Target | None:
+    """What a target in origin or absolute form names; None: nothing we have."""
+    try:
+        url = httptools.parse_url(raw)
+        raw_path = (url.path or b"").decode("ascii").removesuffix("/")
+        path = [unquote(segment, errors="strict") for segment in raw_path.split("/")]
+        pairs = parse_qsl((url.query or b"").decode("ascii"), keep_blank_values=True)
+    except (httptools.HttpParserInvalidURLError, UnicodeDecodeError):
+        return None
+    match path:
+        case ["", root, *rest] if root.lower() == "metadata":
+            found = tuple(rest)
+        case _:
+            return None
+    names = tuple(name.lower() for name, _ in pairs)
+    query = dict(zip(names, (value for _, value in pairs), strict=True))
+    match [segment.lower() for segment in found]:
+        case ["scheduledevents"] | ["versions"] | ["instance", *_]:
+            return Target(path=found, names=names, query=query)
+        case [form, "scheduledevents"] if HISTORIC.fullmatch(form):
+            # An early form of the endpoint had the version in its path; whatever it says, no version is left that has.
+            return Target(path=("scheduledevents",), names=names, query={})
+    return None
+
+
+def _has_header(head: Head) -> bool:
+    values = head.headers.get(b"metadata", b"").lower().split(b",")
+    return all(value.strip() == b"true" for value in values)
+
+
+def _needs_header(head: Head, target: Target, version: Version | None) -> bool:
+    if target.place == "scheduledevents" and head.method == "POST" and version is not None:
+        return version.header_enforced_on_post
+    return True
+
+
+def _wait(prefer: str) -> float | None:
+    found = next(filter(None, map(WAIT.fullmatch, PREFERENCE.findall(prefer))), None)
+    return float(found[2]) if found else None

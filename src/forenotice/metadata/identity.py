@@ -1,0 +1,103 @@
+"""Who is calling: by listener, by a trusted proxy's word, by address, or by default, in this order."""
+
+import hashlib
+import hmac
+import ipaddress
+import re
+import time
+
+from forenotice.clock import Clock
+from forenotice.core import fleet
+from forenotice.logs import log
+from forenotice.metadata import answers, gates
+from forenotice.metadata.answers import Answer
+from forenotice.metadata.board import Board, Guest
+from forenotice.metadata.gates import Proof
+from forenotice.metadata.options import Options, Proxy
+from forenotice.metadata.rate import Rate
+from forenotice.settings import ProxyStyle
+from forenotice.wire import errors
+
+TIME = re.compile(rb"[0-9]{1,12}")
+UNSOUND = "the proxy's proof of the VM is stale or wrong"
+NO_SUCH_VM = answers.error(404, "Not found. There is no such VM")
+
+
+class UnprovenError(Exception):
+    """A proxy's proof failed; the request is refused and no other way to know the caller is tried."""
+
+
+class Callers:
+    def __init__(self, board: Board, options: Options, clock: Clock) -> None:
+        self._board = board
+        self._proxy = options.proxy
+        self.default = options.default_vm
+        self._clock = clock
+        self._log_rate = Rate(1, 10)
+        self._log_full_at = 0.0
+        self._unlogged = 0
+        proof = () if options.proxy is None else gates.PROOFS[options.proxy.style]
+        self._proof = {name.lower().encode(): name for name in proof}
+        hint = f"a proxy must prove for which it asks, by {', '.join(proof)}"
+        self._unnamed = answers.error(404, f"{errors.UNKNOWN_CALLER}: {hint}")
+
+    def trusts(self, address: str | None) -> bool:
+        """Whether a metadata proxy calls from there."""
+        if self._proxy is None or address is None:
+            return False
+        caller = ipaddress.ip_address(address)
+        return any(caller in network for network in self._proxy.trusted)
+
+    def known(self, listener_vm: str | None, address: str | None) -> Guest | None:
+        """Who calls from a connection, its requests' headers apart."""
+        board = self._board
+        if listener_vm is not None:
+            return board.by_name.get(listener_vm)
+        found = board.by_address.get(address) if address is not None else None
+        if found is None and self.default is not None:
+            return board.by_name.get(self.default)
+        return found
+
+    def proven(self, proof: Proof) -> Guest | None:
+        """Whom a trusted proxy asks for."""
+        assert self._proxy is not None
+        if missing := [name for key, name in self._proof.items() if key not in proof]:
+            raise UnprovenError(f"the proxy's proof of the VM lacks {', '.join(missing)}")
+        if self._proxy.style is ProxyStyle.OPENSTACK:
+            instance = proof[b"x-instance-id"]
+            _require_signature(self._proxy, instance, proof[b"x-instance-id-signature"])
+            return self._board.by_vm_id.get(instance.decode("latin-1").lower())
+        name, at = proof[b"x-forenotice-vm"], proof[b"x-forenotice-time"]
+        _require_signature(self._proxy, b"%b\n%b" % (name, at), proof[b"x-forenotice-signature"])
+        # Only what is signed is read, and no number that is too long for a time.
+        if not TIME.fullmatch(at) or abs(self._clock.now().timestamp() - int(at)) > self._proxy.window.total_seconds():
+            raise UnprovenError(UNSOUND)
+        return self._board.by_name.get(name.decode("latin-1"))
+
+    def unknown(self, proof: Proof, *, trusted: bool) -> Answer:
+        """The answer to a caller who is nobody."""
+        if proof:
+            return NO_SUCH_VM
+        return self._unnamed if trusted else answers.UNKNOWN_CALLER
+
+    def complain(self, message: str, action: str, address: str | None) -> None:
+        """A line on a caller that was refused; not one for each of a flood."""
+        now = time.monotonic()
+        full_at = self._log_rate.take(self._log_full_at, now)
+        if full_at < 0:
+            self._unlogged += 1
+            return
+        self._log_full_at = full_at
+        log.warning(message, action=action, address=address, unlogged=self._unlogged)
+        self._unlogged = 0
+
+
+def canonical(host: str) -> str:
+    """An address as the fleet writes it; IPv4 always is."""
+    return fleet.canonical_address(host) if ":" in host else host
+
+
+def _require_signature(proxy: Proxy, message: bytes, signature: bytes) -> None:
+    expected = hmac.new(proxy.secret, message, hashlib.sha256).hexdigest().encode()
+    if not hmac.compare_digest(expected, signature.lower()):
+        raise UnprovenError(UNSOUND)

@@ -1,0 +1,65 @@
+"""What can be set about the guests' endpoint."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from forenotice.settings import ProxyStyle
+from forenotice.settings.values import Network
+from forenotice.wire import approvals
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one client may cost."""
+
+    head_bytes: int = 16 * 1024
+    """Request line and headers together."""
+    headers: int = 100
+    body_bytes: int = approvals.MAX_BODY
+    framing_bytes: int = 1024 * 1024
+    """A body as it comes, chunk sizes and extensions included."""
+    request_seconds: float = 10
+    """From the first byte of a request to its last; also for a connection's first byte, and for reading an answer."""
+    idle_seconds: float = 75
+    """Between requests."""
+    linger_seconds: float = 2
+    """How long a refused client may go on sending before it is cut off."""
+    sweep_seconds: float = 1
+    """How often connections are looked at; times above are as coarse as this."""
+    write_bytes: int = 64 * 1024
+    """Answers that wait for the client to read them; beyond it no further request is served."""
+    patience_seconds: float = 5
+    """How long a first answer waits for a store that does not even fail."""
+    connections: int = 16_384
+    """Altogether; beyond it the longest idle goes."""
+    connections_each: int = 256
+    """Of one caller: an address, or a listener's VM. Trusted proxies and sockets that VMs share have no such limit."""
+    approvals: int = 4096
+    """Approvals that wait for the store; beyond it 503."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proxy:
+    """Metadata proxies that say, with proof, for which VM they ask."""
+
+    trusted: tuple[Network, ...]
+    style: ProxyStyle
+    secret: bytes
+    window: timedelta = timedelta(seconds=60)
+    """How old or how far ahead a signed time may be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    limits: Limits = Limits()
+    rate: float | None = 5
+    """Requests per second of one VM; None: no limit."""
+    burst: float | None = 20
+    """Requests that one VM may send at once."""
+    wait_cap: float = 60
+    """Seconds that a long wait lasts at most."""
+    first_answer_delay: float = 0
+    """Seconds that the first answer to a scope is delayed."""
+    proxy: Proxy | None = None
+    default_vm: str | None = None
+    """Who a caller is that is not known otherwise."""

@@ -1,0 +1,351 @@
+"""One connection of a guest: requests in, answers out, in order."""
+
+import asyncio
+import functools
+import sys
+from typing import Protocol, cast
+
+from forenotice.metadata import answers, attending, gates
+from forenotice.metadata.answers import Answer, Persistence
+from forenotice.metadata.board import Guest
+from forenotice.metadata.desk import Desk
+from forenotice.metadata.gates import Proof
+from forenotice.metadata.requests import Reader, Request
+from forenotice.metadata.waiting import Wait
+
+FOREVER = sys.maxsize
+NOTHING = Request.refused(answers.BAD_FRAMING)
+
+
+class Connection(asyncio.Protocol):
+    __slots__ = (
+        "_allowed",
+        "_arrived",
+        "_choked",
+        "_closing",
+        "_first",
+        "_generation",
+        "_guest",
+        "_held",
+        "_last",
+        "_listener_vm",
+        "_paused",
+        "_reader",
+        "_repeat",
+        "_repeated",
+        "_transport",
+        "_unsent",
+        "_wait",
+        "age",
+        "caller",
+        "desk",
+        "ended",
+        "peer",
+        "trusted",
+    )
+
+    def __init__(
+        self,
+        desk: Desk,
+        listener_vm: str | None,
+        peer: str | None,
+        caller: str | None,
+        *,
+        first: bytes = b"",
+        last: bytes = b"",
+    ) -> None:
+        self.desk = desk
+        self._listener_vm = listener_vm
+        self.peer = peer
+        self.caller = caller
+        """Against whose share it counts."""
+        self._first = first
+        """Bytes that came before there was a transport."""
+        self._last = last
+        """What is left of the only answer."""
+        self.trusted = listener_vm is None and desk.callers.trusts(peer)
+        self._guest: Guest | None = None
+        self._generation = -1
+        self._repeat = b""
+        """The bytes of a quick request, when the same may come again now; else nothing."""
+        self._repeated = NOTHING
+        self._reader: Reader | None = None
+        self._arrived: list[Request] = []
+        self._held: Request | None = None
+        """The request whose answer is not there yet; later ones wait."""
+        self._wait: Wait | None = None
+        self._choked = False
+        """The client does not read its answers."""
+        self._unsent = 0
+        """Bytes that it had not read when it was last looked at."""
+        self._paused = False
+        self._closing = True
+        """Nothing is taken from it: not yet, or not any more."""
+        self.ended = False
+        """The client sends no more."""
+        self.age = 0
+        """Sweeps since something was last expected or seen."""
+        self._allowed = self._sweeps(desk.limits.request_seconds)
+
+    # What the transport calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=self.desk.limits.write_bytes)
+        self._closing = False
+        if self._last:
+            self._transport.write(self._last)
+            self._close()
+        elif self._first:
+            self._receive(self._first)
+        self._first = self._last = b""
+
+    def data_received(self, data: bytes) -> None:
+        if data == self._repeat:
+            self.age = 0
+            desk = self.desk
+            if self._generation == desk.board.generation and self._guest is not None:
+                answer = desk.poll(self._repeated, self._guest)
+                if answer is not None:
+                    self._transport.write(answer)
+                    return
+        self._receive(data)
+
+    def eof_received(self) -> bool:
+        self.ended = True
+        if self._wait is not None:
+            # Perhaps it is gone, perhaps it only sends no more: what is known now serves both.
+            self._wait.end()
+        if self._closing or (self._held is None and not any(request.complete for request in self._arrived)):
+            self._close()
+        return True
+
+    def pause_writing(self) -> None:
+        self._choked = True
+        self._repeat = b""
+        self.age = 0
+        self._unsent = self._transport.get_write_buffer_size()
+        self._settle()
+
+    def resume_writing(self) -> None:
+        self._choked = False
+        self.work()
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        self._closing = True
+        self._repeat = b""
+        self._arrived.clear()
+        self._held = None
+        if self._wait is not None:
+            self._wait.cancel()
+            self._wait = None
+        if self._reader is not None:
+            self._reader.close()
+        self.desk.room.leave(self)
+
+    # What the server calls
+
+    def sweep(self) -> None:
+        self.age += 1
+        if self.age > self._allowed and not self._reads():
+            self.desk.counters.cut += not self._is_idle()
+            self._transport.abort()
+
+    def stop(self) -> None:
+        """Let the answer out that is under way, and no further one."""
+        if self._wait is not None:
+            self._wait.end()
+        if self._is_idle():
+            self._close()
+
+    def _reads(self) -> bool:
+        """Whether the client takes its answers, if only slowly."""
+        before, self._unsent = self._unsent, self._transport.get_write_buffer_size()
+        if before - self._unsent < self.desk.limits.write_bytes:
+            return False
+        self.age = 0
+        return True
+
+    def is_spare(self) -> bool:
+        """Whether it can go to make room: nothing is under way, and what was said is sent."""
+        return self._is_idle() and not self._transport.get_write_buffer_size()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    # Requests
+
+    def _receive(self, data: bytes) -> None:
+        if self._closing:
+            return
+        self._repeat = b""
+        between = self._reader is None or self._reader.between
+        alone = between and not self._arrived and self._held is None and not self.trusted
+        request = self.desk.recall(data) if alone else None
+        if request is not None:
+            self._arrived.append(request)
+        else:
+            if self._reader is None:
+                judge = functools.partial(gates.judge, from_proxy=self.trusted)
+                self._reader = Reader(self.desk.limits, judge, self._arrived)
+            self._reader.feed(data)
+            if alone and self.desk.quick and self._reader.between and _is_one_get(self._arrived):
+                request = self._arrived[0]
+                self.desk.remember(data, request)
+        self.work()
+        if request is not None and request.quick is not None and self._is_idle():
+            self._repeat = data
+            self._repeated = request
+
+    def work(self) -> None:
+        arrived = self._arrived
+        while arrived and self._held is None and not self._choked and not self._closing:
+            request = arrived[0]
+            if not request.complete:
+                self._invite(request)
+                break
+            del arrived[0]
+            self.age = 0
+            self.serve(request)
+        self._settle()
+
+    def _settle(self) -> None:
+        """What may happen next on this connection, and how long that may take."""
+        if self._closing:
+            return
+        if self.ended and self._is_idle():
+            self._close()
+            return
+        # Reading goes on during a hold, to see the client leave; what it sends meanwhile is not taken without end.
+        pause = self._choked or (self._held is not None and bool(self._arrived))
+        if pause != self._paused:
+            self._paused = pause
+            if pause:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
+        self._allow()
+
+    def _allow(self) -> None:
+        limits = self.desk.limits
+        if self._choked:
+            seconds = limits.request_seconds
+        elif self._held is not None:
+            seconds = None
+        elif self._is_idle():
+            seconds = limits.idle_seconds
+        else:
+            seconds = limits.request_seconds
+        allowed = FOREVER if seconds is None else self._sweeps(seconds)
+        # A request under way is not given more time by each of its bytes.
+        if allowed != self._allowed or self._is_idle():
+            self._allowed = allowed
+            self.age = 0
+
+    def _is_idle(self) -> bool:
+        between = self._reader is None or (self._reader.between and not self._reader.stopped)
+        return between and not self._arrived and self._held is None and not self._choked and not self._closing
+
+    def _invite(self, request: Request) -> None:
+        """Say that a body may come, when everything before it is in order (`Expect: 100-continue`)."""
+        if not request.expects:
+            return
+        request.expects = False
+        guest = attending.admit(self, request)
+        if guest is not None:
+            request.admitted = guest
+            self._transport.write(answers.CONTINUE)
+
+    # What becomes of them, as `attending` decides
+
+    def serve(self, request: Request) -> None:
+        attending.serve(self, request)
+
+    def who(self, proof: Proof) -> Guest | None:
+        if proof:
+            return self.desk.callers.proven(proof)
+        generation = self.desk.board.generation
+        if self._generation != generation:
+            self._guest = self.desk.callers.known(self._listener_vm, self.peer)
+            self._generation = generation
+        return self._guest
+
+    def hold(self, request: Request, wait: Wait | None = None) -> None:
+        """Its answer comes later; so do the requests behind it."""
+        self._held = request
+        self._wait = wait
+
+    def let_go(self, request: Request) -> bool:
+        """False when it is not held any more: the client has gone."""
+        if self._held is not request:
+            return False
+        self._held = self._wait = None
+        return True
+
+    def release(self, request: Request, answer: Answer) -> None:
+        """The answer to a request that was held."""
+        if self.let_go(request):
+            self.respond(request, answer)
+            self.work()
+
+    def refuse(self, request: Request, answer: Answer) -> None:
+        if not request.complete:
+            # It may or may not send its body now that it has been refused; where the next request starts is not known.
+            request.persistence = Persistence.CLOSES
+        self.respond(request, answer)
+
+    def respond(self, request: Request, answer: Answer) -> None:
+        desk = self.desk
+        persistence = Persistence.CLOSES if desk.stopping else request.persistence
+        desk.counters.count(request.method, answer.status)
+        self.send(desk.letterhead.compose(answer, persistence, head_only=request.method == "HEAD"), persistence)
+
+    def send(self, answer: bytes, persistence: Persistence) -> None:
+        self._transport.write(answer)
+        if persistence is Persistence.CLOSES:
+            if self._reader is not None and not self._reader.between:
+                self._linger()
+            else:
+                self._close()
+
+    def _close(self) -> None:
+        self._closing = True
+        self._repeat = b""
+        self.age = 0
+        self._allowed = self._sweeps(self.desk.limits.request_seconds)
+        self._unsent = self._transport.get_write_buffer_size()
+        self._transport.close()
+
+    def _linger(self) -> None:
+        """Closing while the client still sends would take back the answer: let it read that first."""
+        if self.ended:
+            self._close()
+            return
+        self._closing = True
+        self.age = 0
+        self._allowed = self._sweeps(self.desk.limits.linger_seconds)
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+
+    def _sweeps(self, seconds: float) -> int:
+        return max(1, round(seconds / self.desk.limits.sweep_seconds))
+
+
+class Connect(Protocol):
+    """How a door makes a connection of somebody it has let in."""
+
+    def __call__(
+        self,
+        desk: Desk,
+        listener_vm: str | None,
+        peer: str | None,
+        caller: str | None,
+        /,
+        *,
+        first: bytes = b"",
+        last: bytes = b"",
+    ) -> Connection: ...
+
+
+def _is_one_get(arrived: list[Request]) -> bool:
+    return len(arrived) == 1 and arrived[0].method == "GET"

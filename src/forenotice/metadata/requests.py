@@ -1,0 +1,247 @@
+"""The requests on one connection, as httptools finds them in its bytes, within limits."""
+
+import re
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import httptools
+
+from forenotice.metadata import answers, gates
+from forenotice.metadata.answers import Answer, Persistence
+from forenotice.metadata.board import Guest
+from forenotice.metadata.gates import Head, Refuse, Verdict
+from forenotice.metadata.options import Limits
+
+UNKNOWN_METHOD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) (\S+) HTTP/1\.[01]\r\n")
+"""What a well-formed request looks like whose method the parser does not know."""
+
+FRAMING_HEADERS = (b"content-length", b"transfer-encoding")
+
+BODY_TOO_LARGE = answers.error(400, "Bad request. The body is larger than 64 KiB: approve fewer events in one request")
+NO_HEAD = Head(method="", target=b"", headers={})
+TWO_HOSTS = answers.error(400, "Bad request. Host is given twice: give it once")
+UNKNOWN_CODING = answers.error(400, "Bad request. The only transfer coding that is read here is chunked")
+
+
+class Request:
+    """One request. It is never changed once it is complete."""
+
+    __slots__ = (
+        "admitted",
+        "body",
+        "complete",
+        "expects",
+        "fault",
+        "head",
+        "method",
+        "persistence",
+        "quick",
+        "verdict",
+    )
+
+    def __init__(self, head: Head, verdict: Verdict, persistence: Persistence, *, expects: bool = False) -> None:
+        self.head = head
+        self.method = head.method
+        self.verdict = verdict
+        self.persistence = persistence
+        self.expects = expects
+        """It waits for `100 Continue` before it sends its body."""
+        self.quick = verdict if isinstance(verdict, gates.Poll) and verdict.wait is None else None
+        """The poll that it is, when it can be answered from memory at once."""
+        self.complete = False
+        self.body = b""
+        self.fault: Answer | None = None
+        """What is wrong with the body."""
+        self.admitted: Guest | None = None
+        """Who sent it, when that was settled before its turn came."""
+
+    @classmethod
+    def refused(cls, answer: Answer) -> "Request":
+        request = cls(NO_HEAD, Refuse(answer=answer), Persistence.CLOSES)
+        request.complete = True
+        return request
+
+
+class _Stop(Exception):  # noqa: N818 - it is no error: it stops the parser
+    """Raised out of a callback when nothing further is to be read."""
+
+
+class Reader:
+    """Feeds httptools, and lists requests from the moment their head is complete."""
+
+    def __init__(self, limits: Limits, judge: Callable[[Head], Verdict], arrived: list[Request]) -> None:
+        self._limits = limits
+        self._judge = judge
+        self._arrived = arrived
+        self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
+        self.between = True
+        """No request is under way."""
+        self.stopped = False
+        """Nothing further can be read: the last request said so, or was no request."""
+        self._serial = 0
+        """Counts requests, to tell whether bytes still belong to the same one."""
+        self._begin()
+
+    def feed(self, data: bytes) -> None:
+        if self.stopped:
+            return
+        fresh, known, serial = self.between, len(self._arrived), self._serial
+        try:
+            self._parse(data)
+        except httptools.HttpParserCallbackError as error:
+            if not isinstance(error.__context__, _Stop):
+                raise
+            self.stopped = True
+        except httptools.HttpParserInvalidMethodError:
+            other = UNKNOWN_METHOD.match(data.lstrip(b"\r\n")) if fresh and len(self._arrived) == known else None
+            self._fail(self._refusal(other))
+        except httptools.HttpParserError:
+            # What follows a request that closes the connection is nobody's.
+            if not self.stopped:
+                self._fail(answers.BAD_FRAMING)
+        else:
+            # Bytes are weighed when they all belong to one request; of several, the last is weighed with what follows.
+            if self._serial == serial or (fresh and self._serial == serial + 1):
+                self._weigh(len(data))
+
+    def close(self) -> None:
+        """Let go of the parser, which holds on to this reader."""
+        self.stopped = True
+        self._parser = None
+
+    def _parse(self, data: bytes) -> None:
+        assert self._parser is not None
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            # The parser leaves HTTP after the head. Nobody is upgraded here, so a body is read as if that had not been
+            # offered (RFC 9110, 7.8); it is the last one.
+            if not self.stopped:
+                self._parser = self._body_parser()
+                self._parser.feed_data(data[upgrade.args[0] :])
+
+    def _body_parser(self) -> httptools.HttpRequestParser:
+        framing = [b"%b: %b\r\n" % (name, self._headers[name]) for name in FRAMING_HEADERS if name in self._headers]
+        calls = SimpleNamespace(
+            on_header=self.on_header, on_body=self.on_body, on_message_complete=self.on_message_complete
+        )
+        parser = httptools.HttpRequestParser(calls)
+        parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % b"".join(framing))
+        return parser
+
+    def _begin(self) -> None:
+        self._target = b""
+        self._headers: dict[bytes, bytes] = {}
+        self._header_count = 0
+        self._head_size = 0
+        self._received = 0
+        self._current: Request | None = None
+        self._chunks: list[bytes] = []
+        self._body_size = 0
+
+    def _weigh(self, received: int) -> None:
+        """What is under way may not grow for ever, whatever the parser has made of it so far."""
+        if self.between:
+            return
+        self._received += received
+        if self._current is None and self._received > self._limits.head_bytes:
+            self._fail(answers.HEAD_TOO_LARGE)
+        elif self._received > self._limits.framing_bytes:
+            self._fail(BODY_TOO_LARGE)
+
+    def _fail(self, answer: Answer) -> None:
+        self.stopped = True
+        if self._current is None:
+            self._arrived.append(Request.refused(answer))
+        elif not self._current.complete:
+            self._end_body(answer)
+
+    def _end_body(self, fault: Answer | None = None) -> None:
+        request = self._current
+        assert request is not None
+        request.body = b"".join(self._chunks)
+        request.fault = fault
+        if fault is not None:
+            request.persistence = Persistence.CLOSES
+        request.complete = True
+
+    def _refusal(self, other: re.Match[bytes] | None) -> Answer:
+        if other is not None:
+            verdict = self._judge(Head(method="", target=other[2], headers={}))
+            if isinstance(verdict, Refuse):
+                return verdict.answer
+        return answers.BAD_FRAMING
+
+    # What httptools calls
+
+    def on_message_begin(self) -> None:
+        self._serial += 1
+        self._begin()
+        self.between = False
+
+    def on_url(self, part: bytes) -> None:
+        self._target += part
+        self._count_head(len(part))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._header_count += 1
+        self._count_head(len(name) + len(value) + 4)
+        # Trailers come after the body and say nothing that matters here.
+        if self._current is None:
+            key = name.lower()
+            before = self._headers.get(key)
+            value = value.strip(b" \t")
+            self._headers[key] = value if before is None else b"%b, %b" % (before, value)
+
+    def on_headers_complete(self) -> None:
+        assert self._parser is not None
+        version = self._parser.get_http_version()
+        fault = self._head_fault(version)
+        if fault is not None:
+            self._fail(fault)
+            raise _Stop
+        head = Head(method=self._parser.get_method().decode("ascii"), target=self._target, headers=self._headers)
+        persistence = Persistence.CLOSES
+        if self._parser.should_keep_alive() and not self._parser.should_upgrade():
+            persistence = Persistence.STAYS if version == "1.1" else Persistence.STAYS_SAID
+        expects = self._headers.get(b"expect", b"").lower() == b"100-continue" and self._has_body() and version == "1.1"
+        self._current = Request(head, self._judge(head), persistence, expects=expects)
+        self._arrived.append(self._current)
+        if int(self._headers.get(b"content-length", b"0")) > self._limits.body_bytes:
+            self._fail(BODY_TOO_LARGE)
+            raise _Stop
+
+    def _head_fault(self, version: str) -> Answer | None:
+        if version not in ("1.0", "1.1"):
+            return answers.BAD_FRAMING
+        if b"," in self._headers.get(b"host", b""):
+            return TWO_HOSTS
+        if self._headers.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
+            return UNKNOWN_CODING
+        return None
+
+    def _has_body(self) -> bool:
+        return self._headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in self._headers
+
+    def on_body(self, part: bytes) -> None:
+        self._chunks.append(part)
+        self._body_size += len(part)
+        if self._body_size > self._limits.body_bytes:
+            self._fail(BODY_TOO_LARGE)
+            raise _Stop
+
+    def on_message_complete(self) -> None:
+        assert self._parser is not None
+        assert self._current is not None
+        if self._parser.should_upgrade() and self._has_body():
+            # It is only the parser that is done.
+            return
+        self._end_body()
+        self.between = True
+        self.stopped = self._current.persistence is Persistence.CLOSES
+
+    def _count_head(self, size: int) -> None:
+        self._head_size += size
+        if self._head_size > self._limits.head_bytes or self._header_count > self._limits.headers:
+            self._fail(answers.HEAD_TOO_LARGE)
+            raise _Stop

@@ -1,0 +1,59 @@
+"""Forms as they are sent: read within bounds, and asked for what the API would take."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl
+
+from pydantic import BaseModel, ValidationError
+from starlette.datastructures import ImmutableMultiDict
+from starlette.requests import Request
+
+from forenotice.control import guarding
+from forenotice.control.errors import sentence
+from forenotice.core import errors
+
+M = TypeVar("M", bound=BaseModel)
+Fields = ImmutableMultiDict[str, str]
+
+LARGEST = 256 * 1024
+MOST_FIELDS = 200
+CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+NO_FIELDS: Fields = ImmutableMultiDict()
+
+
+async def read(request: Request) -> tuple[bytes, Fields]:
+    """The body, and its fields."""
+    body = await guarding.read(request.scope["headers"], request.receive, LARGEST)
+    try:
+        fields = parse_qsl(body.decode(), keep_blank_values=True, strict_parsing=bool(body), max_num_fields=MOST_FIELDS)
+    except ValueError:
+        raise errors.RefusedError("the form cannot be read: send it from a page of this console") from None
+    return body, ImmutableMultiDict(fields)
+
+
+def require_sound(*given: Iterable[str]) -> None:
+    """No control characters but ends of lines, wherever they come from: databases and logs take them badly."""
+    if any(CONTROL.search(text) for texts in given for text in texts):
+        raise errors.RefusedError("what was sent holds control characters: leave them out")
+
+
+def asked(model: type[M], values: Mapping[str, Any]) -> M:
+    """What the API would take in the same words."""
+    try:
+        return model.model_validate(dict(values))
+    except ValidationError as error:
+        found = [{**each, "loc": ("form", *each["loc"])} for each in error.errors()]
+        raise errors.RefusedError(sentence(found)) from None
+
+
+def number(text: str) -> int | float | str | None:
+    """None where nothing stands; what is no number stays as it is, and the model says what it should be."""
+    if not text:
+        return None
+    for read in (int, float):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return text

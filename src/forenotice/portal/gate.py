@@ -1,0 +1,154 @@
+"""The way into every page: who visits, what they may do, a form of our own, and an answer whatever goes wrong."""
+
+import hashlib
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack, nullcontext
+from functools import partial
+from http import HTTPStatus
+from urllib.parse import quote, urlsplit
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.types import Send
+
+from forenotice.control import answers, guarding
+from forenotice.core import errors
+from forenotice.logs import log
+from forenotice.portal import cookies, forgery, forms
+from forenotice.portal.heading import HEADERS
+from forenotice.portal.paths import Declared
+from forenotice.portal.visiting import House, Visit, local
+from forenotice.service import sessions
+from forenotice.service.tokens import Caller
+
+SENT_BEFORE = "this form was sent before, with other values: open its page again"
+
+
+class Gate:
+    def __init__(self, house: House) -> None:
+        self.house = house
+        self._under_way = guarding.UnderWay()
+
+    async def visited(self, declared: Declared, request: Request, send: Send) -> None:
+        await self.sent(request, send, partial(self._visited, declared))
+
+    async def sent(
+        self, request: Request, send: Send, answer: Callable[[ExitStack, Request], Awaitable[Response]]
+    ) -> None:
+        """What is put on the stack is held until the answer is sent, however slowly it is read."""
+        with ExitStack() as held:
+            found = await self.answered(request, partial(answer, held))
+            await found(request.scope, request.receive, send)
+
+    async def answered(self, request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
+        """What a page says, or why there is none; always with our headers."""
+        try:
+            found = await answer(request)
+        except errors.ForenoticeError as error:
+            found = self._refused(request, error)
+        except Exception as error:
+            log.error(
+                "A page failed", action="portal.failed", method=request.method, path=request.url.path, exc_info=error
+            )
+            found = self.failure(500, "This is a defect: the service's log says more.")
+        for name, value in HEADERS.items():
+            found.headers.setdefault(name, value)
+        return found
+
+    async def caller(self, request: Request) -> Caller:
+        return await run_in_threadpool(sessions.resume, self.house.service, self.secret(request))
+
+    def is_allowed(self, secret: str, caller: Caller) -> bool:
+        """Whether that session still stands for somebody who may do the same."""
+        try:
+            return sessions.resume(self.house.service, secret).access == caller.access
+        except errors.ForenoticeError:
+            return False
+
+    def secret(self, request: Request) -> str:
+        return request.cookies.get(cookies.name("session", request), "")
+
+    def failure(self, status: int, message: str) -> Response:
+        text = self.house.rendering.page("error.html", code=status, message=message, visit=None, back="")
+        return HTMLResponse(text, status)
+
+    async def _visited(self, declared: Declared, held: ExitStack, request: Request) -> Response:
+        caller = await self.caller(request)
+        held.enter_context(self._under_way.counted(caller.id))
+        caller.access.require(declared.needs)
+        token = forgery.token_of(self.secret(request))
+        body, form = b"", forms.NO_FIELDS
+        if declared.method == "POST":
+            body, form = await forms.read(request)
+            forgery.require_own(request.headers, form.get("form_token", ""), token)
+        forms.require_sound(request.path_params.values(), request.query_params.values(), form.values())
+        visit = Visit(
+            house=self.house,
+            caller=caller,
+            path=request.path_params,
+            query=request.query_params,
+            form=form,
+            at=_target(request),
+            origin=request.client.host if request.client else "",
+            digest=hashlib.sha256(b"\0".join((request.url.path.encode(), body))).hexdigest(),
+            form_token=token,
+            position=await run_in_threadpool(self._position),
+            cookie=cookies.name("said", request),
+            is_allowed=partial(self.is_allowed, self.secret(request), caller),
+            said=cookies.said(request),
+        )
+        try:
+            async with self.house.plans.taken() if declared.in_turn else nullcontext():
+                return await run_in_threadpool(declared.answer, visit)
+        except errors.UnauthorizedError:
+            raise
+        except errors.ForenoticeError as error:
+            code = self._logged(request, error)
+            message = SENT_BEFORE if error.facts.get("key") else error.message
+            return visit.page("error.html", code, code=code, message=message, back=_back(request))
+
+    def _position(self) -> int:
+        with self.house.service.store.read() as reader:
+            last = reader.last_entry()
+        return last[0] if last else 0
+
+    def _refused(self, request: Request, error: errors.ForenoticeError) -> Response:
+        by_person = request.headers.get("accept") != "text/event-stream"
+        if isinstance(error, errors.UnauthorizedError) and request.method in ("GET", "HEAD") and by_person:
+            return self._to_sign_in(request)
+        return self.failure(self._logged(request, error), error.message)
+
+    def _logged(self, request: Request, error: errors.ForenoticeError) -> int:
+        """The status that says it."""
+        status = answers.status_of(error)
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            log.warning(
+                "A page could not be made",
+                action="portal.unavailable",
+                method=request.method,
+                path=request.url.path,
+                reason=error.message,
+            )
+        return status
+
+    def _to_sign_in(self, request: Request) -> Response:
+        if request.headers.get("sec-fetch-site") == "cross-site":
+            # A link of another site: the browser keeps a strict cookie back until the next step, which is our own.
+            return HTMLResponse(self.house.rendering.page("onward.html", onward=_target(request)))
+        target = _target(request)
+        return RedirectResponse("/sign-in" + (f"?next={quote(target)}" if target != "/" else ""), 303)
+
+
+def _back(request: Request) -> str:
+    """The page of ours that a refused form was on."""
+    referer = request.headers.get("referer", "")
+    if request.method != "POST" or not referer or forgery.netloc(referer) != request.headers.get("host", "").lower():
+        return ""
+    came = urlsplit(referer)
+    return local(came.path + (f"?{came.query}" if came.query else ""))
+
+
+def _target(request: Request) -> str:
+    query = request.url.query
+    return request.url.path + (f"?{query}" if query else "")

@@ -1,0 +1,153 @@
+"""A preview in words: what guests are told, when it can start, whom it waits for, what else comes of it."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from forenotice.core.draft import names
+from forenotice.core.operations import EventType
+from forenotice.core.scheduling import BY_POLICY, BY_SILENCE
+from forenotice.portal import rendering, words
+
+View = dict[str, Any]
+
+MOST_EVENTS = 12
+"""Told one by one; a host may have many more."""
+MOST_OPERATIONS = 12
+MEANING = {
+    EventType.FREEZE: "the VM pauses for some seconds, and keeps what is in its memory",
+    EventType.REBOOT: "the VM restarts, and loses what is in its memory",
+    EventType.REDEPLOY: "the VM moves to another host and starts anew there",
+    EventType.PREEMPT: "the spot VM is removed",
+    EventType.TERMINATE: "the VM is deleted",
+}
+UNTOLD = "No guest is told: a deletion is announced only in groups that ask for it, and never to spot VMs."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What one scope's guests will read."""
+
+    who: str
+    type: str
+    started: bool
+    not_before: str
+    exactly: str
+    """The event, as JSON."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """Of one operation. Times stand in the sentences as the service writes them."""
+
+    name: str
+    """The VM or host that it is asked for."""
+    told: Sequence[Told]
+    more: int
+    """Who else is told, and is not in `told`."""
+    meaning: str
+    """Of what they are told."""
+    start: str
+    waits: Sequence[str]
+
+
+def of(operation: View, name: str, at: str, silence: timedelta) -> Outlook:
+    """`at` is the moment of the preview; whoever has been silent for so long does not listen."""
+    events = operation["events"]
+    return Outlook(
+        name=name,
+        told=[_told(event) for event in events[:MOST_EVENTS]],
+        more=len(events[MOST_EVENTS:]),
+        meaning=f"{events[0]['type']} means that {MEANING[EventType(events[0]['type'])]}." if events else UNTOLD,
+        start=_start(operation, at),
+        waits=[*_waits(operation), *_not_waited_for(events, silence)],
+    )
+
+
+def _told(event: View) -> Told:
+    return Told(
+        who=_who(event),
+        type=event["type"],
+        started=event["status"] == "Started",
+        not_before=event["not_before"],
+        exactly=json.dumps(event["told"], indent=2, ensure_ascii=False),
+    )
+
+
+def _start(operation: View, at: str) -> str:
+    now = rendering.read(at)
+    earliest = rendering.read(operation["earliest"] or at)
+    later = f", but not before {rendering.utc(earliest)}" if earliest > now else ""
+    if operation["latest"] is None:
+        return f"Nobody knows until when it must wait: something is in the way that ends at no known time{later}."
+    latest = rendering.read(operation["latest"])
+    if latest <= now:
+        return "At once, when you confirm."
+    ahead = _roughly(latest - now)
+    if earliest == latest:
+        return f"At {rendering.utc(latest)}, {ahead} from now, and not earlier."
+    said = f"At {rendering.utc(latest)} at the latest, {ahead} from now. Earlier"
+    awaited = _awaited(operation)
+    if not awaited:
+        return f"{said}, if what is in the way ends earlier{later}."
+    approve = "approves" if len(awaited) == 1 else "approve"
+    return f"{said}, as soon as {words.several(map(_approver, awaited))} {approve}{later}."
+
+
+def _roughly(ahead: timedelta) -> str:
+    """A second more or less is of no interest in a quarter of an hour."""
+    whole = timedelta(minutes=round(ahead / timedelta(minutes=1)))
+    return rendering.span(whole if ahead > timedelta(minutes=2) else ahead)
+
+
+def _waits(operation: View) -> list[str]:
+    said = list(operation["sentences"])
+    awaited = _awaited(operation)
+    if operation["status"] == "Scheduled" and awaited:
+        vms = words.several(name for event in awaited for name in event["resources"])
+        said.append(
+            f"Until then nothing happens to {vms}: this is the time to prepare. A guest that reads its events approves "
+            "when it is ready, or you approve in its place on the event's page."
+        )
+        if operation["latest"] is not None:
+            said[-1] += " Without approval it starts all the same when its time has come."
+    return said
+
+
+def _awaited(operation: View) -> list[View]:
+    return [event for event in operation["events"] if event["approved_at"] is None]
+
+
+def _not_waited_for(events: Sequence[View], silence: timedelta) -> list[str]:
+    silent = [_who(event) for event in events if event["approved_by"] == BY_SILENCE]
+    settled = [_who(event) for event in events if event["approved_by"] == BY_POLICY]
+    said = []
+    if silent:
+        said.append(
+            f"Not waited for: {words.several(silent)}. Nobody there listens: no guest has asked for its events within "
+            f"the last {rendering.span(silence)}, or the policy says so."
+        )
+    if settled:
+        said.append(f"Not waited for: {words.several(settled)}, by policy: it approves restarts and redeploys itself.")
+    return said
+
+
+def _who(event: View) -> str:
+    vms = words.several(event["resources"])
+    return f"{vms} of group {event['group']}" if event["group"] else vms
+
+
+def _approver(event: View) -> str:
+    """Any of a group's VMs approves for all that its event names."""
+    vms = words.several(event["resources"])
+    return f"{event['group']} ({vms})" if len(event["resources"]) > 1 else vms
+
+
+def besides(preview: View) -> list[str]:
+    said = [f"Host {name} is cordoned: no VM is put there until somebody uncordons it." for name in preview["cordons"]]
+    ended = [f"the {words.kind_of(each['kind'])} of {words.several(each['vms'])}" for each in preview["ends"]]
+    if ended:
+        said.append(f"What was announced or under way there is over: {names(ended)}.")
+    return said

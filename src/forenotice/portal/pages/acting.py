@@ -1,0 +1,165 @@
+"""/act: do something to VMs or hosts, after a look at what comes of it."""
+
+import math
+from datetime import timedelta
+from typing import Any
+
+from starlette.responses import Response
+
+from forenotice.control import models
+from forenotice.control.answers import status_of
+from forenotice.core import errors, roles
+from forenotice.core.roles import Need
+from forenotice.core.timing import SILENCE
+from forenotice.portal import outlook, words
+from forenotice.portal.deeds import DEEDS, Deed
+from forenotice.portal.paths import Pages
+from forenotice.portal.visiting import Visit
+from forenotice.service import maintenance, previewing, queries
+from forenotice.service.calls import View
+
+SUGGESTED = 50
+FIELDS = ("kind", "name", "notice", "reason")
+
+pages = Pages()
+
+
+@pages.get("/act", needs=Need.OPERATE)
+def show(visit: Visit) -> Response:
+    given = {field: visit.query.get(field, "").strip() for field in FIELDS}
+    given["name"] = ", ".join(name.strip() for name in visit.query.getlist("name") if name.strip())
+    if not (given["kind"] and given["name"]):
+        return _shown(visit, given)
+    try:
+        asked = _asked(visit, given)
+        preview = previewing.preview(
+            visit.service, visit.call(), kind=asked.kind, names=asked.names, notice=_notice(asked)
+        )
+    except (errors.RefusedError, errors.ConflictError, errors.NotFoundError) as error:
+        # The page itself is in order: it tells that this would be refused.
+        return _shown(visit, given, refused=error.message, already=_already(visit, given, error))
+    return _shown(visit, given, preview=_told(asked, preview))
+
+
+@pages.post("/act", needs=Need.OPERATE)
+def act(visit: Visit) -> Response:
+    given = {field: visit.form.get(field, "").strip() for field in FIELDS}
+    try:
+        asked = _asked(visit, given)
+        made = maintenance.schedule(
+            visit.service, visit.call(), kind=asked.kind, names=asked.names, notice=_notice(asked)
+        )["operations"]
+    except (errors.RefusedError, errors.ConflictError, errors.NotFoundError) as error:
+        return _shown(visit, given, refused=error.message, status=status_of(error))
+    path = _page_of(made[0]) if len(made) == 1 else "/"
+    return visit.go(path, said=_done(DEEDS[asked.kind], asked.names, made))
+
+
+def _page_of(operation: View) -> str:
+    events = operation["events"]
+    return f"/events/{events[0]['id']}" if len(events) == 1 else f"/operations/{operation['id']}"
+
+
+def _already(visit: Visit, given: dict[str, str], error: errors.ForenoticeError) -> View | None:
+    """The same, where it is announced: somebody who confirmed it and went back here has done nothing wrong."""
+    known = error.facts.get("operation")
+    if known is None:
+        return None
+    try:
+        operation = queries.operation(visit.service, str(known), visit.seen)
+    except errors.NotFoundError:
+        return None
+    same = operation["kind"] == given["kind"] and given["name"] in (*operation["vms"], operation["host"])
+    return {"status": operation["status"], "path": _page_of(operation)} if same else None
+
+
+def _asked(visit: Visit, given: dict[str, str]) -> models.NewOperation:
+    names = [name.strip() for name in given["name"].split(",") if name.strip()]
+    values: dict[str, Any] = {"kind": given["kind"], "names": names}
+    if given["notice"]:
+        values["notice_minutes"] = _minutes(given["notice"])
+    return visit.asked(models.NewOperation, values)
+
+
+def _minutes(text: str) -> float:
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = math.nan
+    if not 0 <= minutes <= models.YEAR_MINUTES:
+        raise errors.RefusedError(
+            f"a notice of {text[:20]!r} is not a number of minutes from 0 to {models.YEAR_MINUTES}: "
+            "give one such as 20, or leave it out"
+        )
+    return minutes
+
+
+def _notice(asked: models.NewOperation) -> timedelta | None:
+    return None if asked.notice_minutes is None else timedelta(minutes=asked.notice_minutes)
+
+
+def _told(asked: models.NewOperation, preview: View) -> View:
+    operations = preview["operations"]
+    shown = operations[: outlook.MOST_OPERATIONS]
+    return {
+        "at": preview["at"],
+        "outlooks": [
+            outlook.of(operation, name, preview["at"], SILENCE)
+            for name, operation in zip(asked.names, shown, strict=False)
+        ],
+        "more": len(operations) - len(shown),
+        "besides": outlook.besides(preview),
+        "announced": any(operation["events"] for operation in operations),
+        "can_be_cancelled": any(operation["status"] == "Scheduled" for operation in operations),
+    }
+
+
+def _shown(
+    visit: Visit,
+    given: dict[str, str],
+    *,
+    preview: View | None = None,
+    refused: str = "",
+    already: View | None = None,
+    status: int = 200,
+) -> Response:
+    deeds = [deed for deed in DEEDS.values() if visit.may(roles.need_of(deed.kind))]
+    deed = next((deed for deed in deeds if deed.kind == given["kind"]), None)
+    names = [name.strip() for name in given["name"].split(",") if name.strip()]
+    return visit.page(
+        "act.html",
+        status=status,
+        deeds=deeds,
+        deed=deed,
+        given=given,
+        what=f"{deed.verb} {words.several(names)}" if deed and names else "",
+        suggestions=_suggestions(visit, deed),
+        preview=preview,
+        refused=refused,
+        already=already,
+        empty=not queries.vms(visit.service, limit=1, seen=visit.seen)["items"],
+        timing=visit.service.timing,
+    )
+
+
+def _suggestions(visit: Visit, deed: Deed | None) -> list[tuple[str, str]]:
+    """Names that can be typed, each with what it is."""
+    found: list[tuple[str, str]] = []
+    if deed is None or deed.noun == "VM":
+        vms = queries.vms(visit.service, limit=SUGGESTED, seen=visit.seen)["items"]
+        found += [(vm["name"], f"VM of group {vm['group']}" if vm["group"] else "VM") for vm in vms]
+    if visit.may(Need.MANAGE) and (deed is None or deed.noun == "host"):
+        found = found[: SUGGESTED // 2] if deed is None else found
+        hosts = queries.hosts(visit.service, limit=SUGGESTED - len(found))["items"]
+        found += [(host["name"], "host") for host in hosts]
+    return found
+
+
+def _done(deed: Deed, names: list[str], made: list[View]) -> str:
+    what = f"{deed.verb} {words.several(names)}"
+    if len(made) > 1:
+        return f"{what}: {len(made)} operations are made."
+    (operation,) = made
+    if operation["status"] == "Started":
+        return f"{what}: it has started. Nobody is waited for."
+    return f"{what}: it is announced."

@@ -1,0 +1,194 @@
+"""/events/ID: one event: what is happening, why it waits, who approved, its life; and /operations/ID."""
+
+import json
+import re
+from datetime import datetime, timedelta
+from typing import Any
+
+from starlette.responses import Response
+
+from forenotice.core import errors
+from forenotice.core.operations import Kind
+from forenotice.core.roles import Need
+from forenotice.portal import lifeline, rendering, wording, words
+from forenotice.portal.lifeline import Moments
+from forenotice.portal.paths import Pages
+from forenotice.portal.visiting import GUESTS_AT, Visit, local
+from forenotice.service import lives, maintenance, queries
+from forenotice.service.calls import View
+from forenotice.wire import versions
+
+ID = re.compile(r"[A-Za-z0-9-]{1,64}")
+
+pages = Pages()
+
+
+@pages.get("/events/{id}", needs=Need.SEE)
+def show(visit: Visit) -> Response:
+    return _page(visit)
+
+
+@pages.post("/events/{id}/approve", needs=Need.OPERATE)
+def approve(visit: Visit) -> Response:
+    try:
+        event = maintenance.approve(visit.service, visit.call(), _id(visit))
+    except errors.NotFoundError as error:
+        return _gone(visit, error)
+    except errors.ConflictError as error:
+        return _page(visit, status=409, error=error.message)
+    return visit.go(_back(visit), said=f"Approved: {title(event)}.")
+
+
+@pages.get("/events/{id}/cancel", needs=Need.OPERATE)
+def ask_to_cancel(visit: Visit) -> Response:
+    try:
+        found = lives.life(visit.service, _id(visit), visit.access)
+    except errors.NotFoundError as error:
+        return _gone(visit, error)
+    back = local(visit.query.get("from", ""), f"/events/{found['event']['id']}")
+    return visit.page("event_cancel.html", **_shared(found), back=back)
+
+
+@pages.post("/events/{id}/cancel", needs=Need.OPERATE)
+def cancel(visit: Visit) -> Response:
+    try:
+        operation = maintenance.cancel_event(visit.service, visit.call(), _id(visit))
+    except errors.NotFoundError as error:
+        return _gone(visit, error)
+    except errors.ConflictError as error:
+        return _page(visit, status=409, error=error.message)
+    what = f"{words.kind_of(operation['kind'])} of {words.several(operation['vms'])}"
+    return visit.go(_back(visit), said=f"Cancelled: {what}.")
+
+
+@pages.get("/events/{id}/approve", needs=Need.SEE)
+def to_event(visit: Visit) -> Response:
+    """The address of an approval that was refused, asked for again."""
+    return visit.go(f"/events/{_id(visit).upper()}")
+
+
+@pages.get("/operations/{id}", needs=Need.SEE)
+def show_operation(visit: Visit) -> Response:
+    """Most have one event, and that says it all."""
+    try:
+        operation = queries.operation(visit.service, _id(visit), visit.seen)
+    except errors.NotFoundError as error:
+        return _gone(visit, error)
+    if len(operation["events"]) == 1:
+        return visit.go(f"/events/{operation['events'][0]['id']}")
+    why = queries.explain_operation(visit.service, operation["id"], visit.seen)
+    what = f"{words.kind_of(operation['kind'])} of {words.several(operation['vms'])}"
+    return visit.page(
+        "operation.html",
+        operation=operation,
+        why=why,
+        heading=f"{what[:1].upper()}{what[1:]}",
+        approvals=[_approval(each) for each in operation["events"]],
+        needs_approval=_needs_approval(operation),
+        may_cancel=bool(operation["events"])
+        and lives.life(visit.service, operation["events"][0]["id"], visit.access)["may_cancel"],
+    )
+
+
+def title(event: View) -> str:
+    return f"{event['type']} of {words.several(event['resources'])}"
+
+
+def _id(visit: Visit) -> str:
+    wanted = visit.path["id"]
+    if not ID.fullmatch(wanted):
+        raise errors.NotFoundError("this is not an id")
+    return wanted.lower()
+
+
+def _back(visit: Visit) -> str:
+    return local(visit.form.get("from", ""), f"/events/{visit.path['id']}")
+
+
+def _page(visit: Visit, status: int = 200, error: str = "") -> Response:
+    try:
+        found = lives.life(visit.service, _id(visit), visit.access)
+        why = queries.explain_event(visit.service, _id(visit), visit.seen)
+    except errors.NotFoundError as missing:
+        return _gone(visit, missing)
+    moments = _moments(found)
+    return visit.page(
+        "event.html",
+        status=status,
+        error=error,
+        why=why,
+        life=lifeline.draw(moments, visit.now),
+        took=_took(moments),
+        approvals=[_approval(each) for each in found["operation"]["events"]],
+        curl=_curl(visit, found["event"]),
+        entries=[{**each, "sentence": wording.sentence(each)} for each in found["entries"]],
+        **_shared(found),
+    )
+
+
+def _shared(found: View) -> dict[str, Any]:
+    return {
+        **{name: found[name] for name in ("event", "operation", "may_approve", "may_cancel")},
+        "told": found["told"] and json.dumps(found["told"], indent=2),
+        "heading": title(found["event"]),
+        "kind": words.kind_of(found["operation"]["kind"]),
+        "needs_approval": _needs_approval(found["operation"]),
+    }
+
+
+def _gone(visit: Visit, error: errors.NotFoundError) -> Response:
+    noun = visit.at.split("/")[1].removesuffix("s")
+    return visit.page("event_gone.html", status=404, noun=noun, wanted=visit.path["id"][:64], message=error.message)
+
+
+def _curl(visit: Visit, event: View) -> str:
+    """How a guest approves; on a laptop, every VM has an address of its own to speak from."""
+    url = f"{visit.house.guests_at}/metadata/scheduledevents?api-version={versions.NEWEST.name}"
+    body = json.dumps({"StartRequests": [{"EventId": event["id"]}]}, separators=(",", ":"))
+    speaking = ""
+    if visit.house.guests_at != GUESTS_AT and event["status"] == "Scheduled":
+        addresses = queries.vm(visit.service, event["resources"][0], visit.seen)["addresses"]
+        speaking = f"--interface {addresses[0]} " if addresses else ""
+    return f"curl {speaking}-H Metadata:true -d '{body}' '{url}'"
+
+
+def _approval(event: View) -> View:
+    by = event["approved_by"]
+    return {**event, "approved": bool(by), "said": words.approved_by(by)}
+
+
+def _needs_approval(operation: View) -> bool:
+    """A failure has started when it is announced."""
+    return bool(Kind(operation["kind"]).traits.notice)
+
+
+def _moments(found: View) -> Moments:
+    event, started = found["event"], _read(found["operation"]["started_at"])
+    ended = _read(event["ended_at"])
+    return Moments(
+        status=event["status"],
+        announced=rendering.read(event["created_at"]),
+        not_before=rendering.read(event["not_before"]),
+        approved=_read(event["approved_at"]),
+        # An event may have ended alone, before the rest of its operation started.
+        started=started if started and (ended is None or started <= ended) else None,
+        ended=ended,
+    )
+
+
+def _read(moment: str | None) -> datetime | None:
+    return None if moment is None else rendering.read(moment)
+
+
+def _took(moments: Moments) -> dict[str, timedelta]:
+    """How long everything took, once it is over."""
+    if moments.ended is None:
+        return {}
+    start = moments.started or moments.ended
+    found = {"notice": start - moments.announced, "all": moments.ended - moments.announced}
+    if moments.approved is not None:
+        found["approval"] = max(moments.approved - moments.announced, timedelta(0))
+    if moments.started is not None:
+        # In whole seconds, as they are shown: so they add up.
+        found["work"] = timedelta(seconds=round(found["all"].total_seconds()) - round(found["notice"].total_seconds()))
+    return found

@@ -1,0 +1,68 @@
+"""/groups/NAME: one group, whose VMs share a document and a policy."""
+
+from urllib.parse import urlencode
+
+from starlette.responses import Response
+
+from forenotice.control.answers import status_of
+from forenotice.core import errors
+from forenotice.core.fleet import group_key
+from forenotice.core.roles import Need
+from forenotice.portal import policies, subjects
+from forenotice.portal.paths import Pages
+from forenotice.portal.policies import Fields
+from forenotice.portal.signs import SIGNS
+from forenotice.portal.visiting import Visit
+from forenotice.service import concerning, fleet, grid, queries
+
+pages = Pages()
+
+
+@pages.get("/groups/{name}", needs=Need.SEE)
+def show(visit: Visit) -> Response:
+    return _page(visit)
+
+
+@pages.get("/groups/{name}/policy", needs=Need.SEE)
+def show_policy(visit: Visit) -> Response:
+    try:
+        return visit.go(f"/groups/{subjects.name_of(visit, 'group')}#policy")
+    except errors.NotFoundError as error:
+        return subjects.missing(visit, "group", error)
+
+
+@pages.post("/groups/{name}/policy", needs=Need.MANAGE)
+def change_policy(visit: Visit) -> Response:
+    sent = policies.given(visit)
+    try:
+        name = subjects.name_of(visit, "group")
+        fleet.set_policy(visit.service, visit.call(), group_key(name), policies.asked(visit, sent, grouped=True))
+    except errors.NotFoundError as error:
+        return subjects.missing(visit, "group", error)
+    except (errors.RefusedError, errors.ConflictError) as error:
+        return _page(visit, sent, error)
+    return visit.go(f"/groups/{name}", said=f"The policy of group {name} is changed.")
+
+
+def _page(visit: Visit, sent: Fields | None = None, error: errors.ForenoticeError | None = None) -> Response:
+    after = subjects.after_of(visit)
+    try:
+        name = subjects.name_of(visit, "group")
+        group = queries.group(visit.service, name, visit.seen)
+        vms = queries.vms(visit.service, group=name, after=after, limit=subjects.VMS, seen=visit.seen)
+        events = concerning.group(visit.service, name, visit.access)
+    except errors.NotFoundError as missing:
+        return subjects.missing(visit, "group", missing)
+    return visit.page(
+        "group.html",
+        status=status_of(error) if error else 200,
+        group=group,
+        heard=subjects.heard(visit, grid.names(visit.service, scope=group_key(name)), group["last_heard"]),
+        vms=grid.with_states(visit.service, vms["items"]),
+        first=after is None,
+        next_url=f"/groups/{name}?{urlencode({'after': vms['next']})}#vms" if vms["next"] else None,
+        events=events,
+        entries=subjects.lately(visit, {"scope": group_key(name)}),
+        **policies.form(group["policy"], sent, error),
+        signs=SIGNS,
+    )

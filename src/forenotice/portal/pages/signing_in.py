@@ -1,0 +1,108 @@
+"""/sign-in and /sign-out: a token for a session, and back."""
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from forenotice.core import errors
+from forenotice.portal import cookies, forgery, forms
+from forenotice.portal.gate import Gate
+from forenotice.portal.once import Once
+from forenotice.portal.visiting import local
+from forenotice.service import sessions
+
+WRONG = "This is not a valid token. It begins with fn_ and is copied whole."
+
+
+class SigningIn:
+    def __init__(self, gate: Gate, once: Once | None) -> None:
+        """`once` is a link that signs in one time."""
+        self._gate = gate
+        self._once = once
+
+    @property
+    def routes(self) -> list[Route]:
+        return [
+            Route("/sign-in", self._shown, methods=["GET"]),
+            Route("/sign-in", self._asked, methods=["POST"]),
+            Route("/sign-out", self._left, methods=["POST"]),
+        ]
+
+    async def _shown(self, request: Request) -> Response:
+        return await self._gate.answered(request, self._show)
+
+    async def _asked(self, request: Request) -> Response:
+        return await self._gate.answered(request, self._sign_in)
+
+    async def _left(self, request: Request) -> Response:
+        return await self._gate.answered(request, self._sign_out)
+
+    async def _show(self, request: Request) -> Response:
+        if await self._is_known(request):
+            return self._onward("/")
+        once = request.query_params.get("once")
+        if once is None:
+            return self._page(request)
+        bearer = self._once.take(once) if self._once else None
+        if bearer is None:
+            return self._page(request, "This link has been used already: each signs in once.", 401)
+        return self._kept(self._onward("/"), request, await self._begin(request, bearer))
+
+    async def _sign_in(self, request: Request) -> Response:
+        _, form = await forms.read(request)
+        forgery.require_same_origin(request.headers)
+        bearer = form.get("token", "").strip()
+        try:
+            secret = await self._begin(request, bearer)
+        except errors.UnauthorizedError as error:
+            return self._page(request, error.message if "expired" in error.message else WRONG, 401)
+        return self._kept(RedirectResponse(local(form.get("next", "/")), 303), request, secret)
+
+    async def _begin(self, request: Request, bearer: str) -> str:
+        """In place of the session that this browser had."""
+        service, origin = self._gate.house.service, _origin(request)
+        secret, _ = await run_in_threadpool(sessions.begin, service, bearer, origin)
+        if before := self._gate.secret(request):
+            await run_in_threadpool(sessions.end, service, before, origin)
+        return secret
+
+    async def _sign_out(self, request: Request) -> Response:
+        _, form = await forms.read(request)
+        secret = self._gate.secret(request)
+        forgery.require_own(request.headers, form.get("form_token", ""), forgery.token_of(secret))
+        await run_in_threadpool(sessions.end, self._gate.house.service, secret, _origin(request))
+        answer = RedirectResponse("/sign-in", 303)
+        answer.delete_cookie(cookies.name("session", request), httponly=True, samesite="strict")
+        return answer
+
+    async def _is_known(self, request: Request) -> bool:
+        try:
+            await self._gate.caller(request)
+        except errors.UnauthorizedError:
+            return False
+        return True
+
+    def _page(self, request: Request, error: str = "", status: int = 200) -> Response:
+        onward = local(request.query_params.get("next", "/"))
+        text = self._gate.house.rendering.page("sign_in.html", visit=None, error=error, onward=onward)
+        return HTMLResponse(text, status)
+
+    def _onward(self, path: str) -> Response:
+        # Not a redirection: after a link of another site the browser would keep the cookie back from it.
+        return HTMLResponse(self._gate.house.rendering.page("onward.html", onward=path))
+
+    def _kept(self, answer: Response, request: Request, secret: str) -> Response:
+        answer.set_cookie(
+            cookies.name("session", request),
+            secret,
+            max_age=int(sessions.LASTS.total_seconds()),
+            httponly=True,
+            samesite="strict",
+            secure=request.url.scheme == "https",
+        )
+        return answer
+
+
+def _origin(request: Request) -> str:
+    return request.client.host if request.client else ""

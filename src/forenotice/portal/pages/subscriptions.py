@@ -1,0 +1,203 @@
+"""/subscriptions: who is told what happens, by webhook."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from starlette.responses import Response
+
+from forenotice.control import models
+from forenotice.control.answers import status_of
+from forenotice.core import errors
+from forenotice.core.operations import Status
+from forenotice.core.roles import Need
+from forenotice.core.subscriptions import State
+from forenotice.portal import wording
+from forenotice.portal.paths import Pages
+from forenotice.portal.visiting import Visit
+from forenotice.service import subscriptions
+from forenotice.service.calls import View
+
+SHOWN = 50
+BLANK: Mapping[str, Any] = {"name": "", "url": "", "types": "", "groups": "", "statuses": (), "reason": ""}
+
+TITLES = {
+    action: f"{wording.NOUNS[noun]}: {title[:1].lower()}{title[1:]}"
+    for noun, actions in wording.kinds().items()
+    for action, title in actions.items()
+}
+"""What an entry is of, as the history's filter calls it."""
+
+pages = Pages()
+
+
+@pages.get("/subscriptions", needs=Need.OVERSEE)
+def list_all(visit: Visit) -> Response:
+    return _listed(visit, BLANK)
+
+
+@pages.post("/subscriptions", needs=Need.MANAGE)
+def create(visit: Visit) -> Response:
+    given = _given(visit)
+    try:
+        asked = visit.asked(models.NewSubscription, {"name": given["name"], **_wanted(visit, given)})
+        made = subscriptions.create(visit.service, visit.call(), **asked.model_dump())
+    except (errors.RefusedError, errors.ConflictError) as error:
+        return _listed(visit, given, error)
+    if asked.secret:
+        # Whoever gave it has it already.
+        return visit.go(_place(made["name"]), said=f"The subscription {made['name']} is made.")
+    # Never by way of another page: it must not be in an address or a cookie.
+    return visit.page("subscription_made.html", status=201, subscription=made, secret=made["secret"])
+
+
+@pages.get("/subscriptions/{name}", needs=Need.OVERSEE)
+def show(visit: Visit) -> Response:
+    return _shown(visit)
+
+
+@pages.post("/subscriptions/{name}", needs=Need.MANAGE)
+def change(visit: Visit) -> Response:
+    given = _given(visit)
+    try:
+        asked = visit.asked(models.SubscriptionChange, _wanted(visit, given))
+        changed = subscriptions.change(visit.service, visit.call(), visit.path["name"], asked.given())
+    except (errors.RefusedError, errors.ConflictError) as error:
+        return _shown(visit, given=given, error=error)
+    return visit.go(_place(changed["name"]), said=f"The subscription {changed['name']} is changed.")
+
+
+@pages.post("/subscriptions/{name}/resume", needs=Need.MANAGE)
+def resume(visit: Visit) -> Response:
+    resumed = subscriptions.resume(visit.service, visit.call(), visit.path["name"])
+    return visit.go(_place(resumed["name"]), said="What waits is sent again now.")
+
+
+@pages.post("/subscriptions/{name}/replay", needs=Need.MANAGE)
+def replay(visit: Visit) -> Response:
+    try:
+        asked = visit.asked(models.Replay, {"after": _number(visit.form.get("after", ""))})
+        replayed = subscriptions.replay(visit.service, visit.call(), visit.path["name"], asked.after)
+    except (errors.RefusedError, errors.ConflictError) as error:
+        return _shown(visit, replay_error=error)
+    said = f"All that it wants is told again, from entry {replayed['position'] + 1} of the journal on."
+    return visit.go(_place(replayed["name"]), said=said)
+
+
+@pages.post("/subscriptions/{name}/test", needs=Need.MANAGE)
+def test(visit: Visit) -> Response:
+    name = visit.path["name"]
+    tried = subscriptions.test(visit.service, visit.call(), name)
+    if not tried["taken"]:
+        return _shown(visit, tried=tried)
+    return visit.go(_place(name), said=f"The receiver took the test message: it answered {tried['status']}.")
+
+
+@pages.get("/subscriptions/{name}/replay", needs=Need.OVERSEE)
+@pages.get("/subscriptions/{name}/test", needs=Need.OVERSEE)
+def back(visit: Visit) -> Response:
+    """The addresses of pages that tell what became of a form, when they are asked for again."""
+    return visit.go(_place(visit.path["name"]))
+
+
+@pages.get("/subscriptions/{name}/remove", needs=Need.MANAGE)
+def confirm(visit: Visit) -> Response:
+    found = subscriptions.show(visit.service, visit.path["name"])
+    return visit.page("subscription_remove.html", subscription=_told(found))
+
+
+@pages.post("/subscriptions/{name}/remove", needs=Need.MANAGE)
+def remove(visit: Visit) -> Response:
+    removed = subscriptions.remove(visit.service, visit.call(), visit.path["name"])
+    return visit.go("/subscriptions", said=f"The subscription {removed['removed']} is removed.")
+
+
+def _listed(visit: Visit, given: Mapping[str, Any], error: errors.ForenoticeError | None = None) -> Response:
+    found = subscriptions.list_all(visit.service, limit=subscriptions.MOST)
+    return visit.page(
+        "subscriptions.html",
+        status=status_of(error) if error else 200,
+        subscriptions=[_told(each) for each in found["items"]],
+        given=given,
+        error=error.message if error else None,
+        statuses=list(Status),
+    )
+
+
+def _shown(
+    visit: Visit,
+    *,
+    given: Mapping[str, Any] | None = None,
+    error: errors.ForenoticeError | None = None,
+    replay_error: errors.ForenoticeError | None = None,
+    tried: View | None = None,
+) -> Response:
+    found = subscriptions.show(visit.service, visit.path["name"])
+    after = _position(visit.query.get("after", ""))
+    waiting = subscriptions.deliveries(visit.service, found["id"], after=after, limit=SHOWN)
+    refused = error or replay_error
+    return visit.page(
+        "subscription.html",
+        status=status_of(refused) if refused else 200,
+        subscription=_told(found),
+        deliveries=_in_order(waiting["items"]),
+        titles=TITLES,
+        after=after,
+        next_url=f"{_place(found['name'])}?after={waiting['next']}" if waiting["next"] else None,
+        given=given or _as_given(found),
+        error=error.message if error else None,
+        replay_error=replay_error.message if replay_error else None,
+        tried=tried,
+        replay_after=visit.form.get("after", found["position"]),
+        statuses=list(Status),
+    )
+
+
+def _told(found: View) -> View:
+    failing = found["why"] and found["status"] == State.ACTIVE
+    return {**found, "state": "failing" if failing else found["status"]}
+
+
+def _in_order(waiting: Sequence[View]) -> list[View]:
+    """With the entry that must be taken before; of one lane, only the first is tried."""
+    last: dict[str, int] = {}
+    found = []
+    for each in waiting:
+        found.append({**each, "behind": last.get(each["lane"])})
+        last[each["lane"]] = each["position"]
+    return found
+
+
+def _given(visit: Visit) -> dict[str, Any]:
+    """As it was typed, to be shown again; but for a secret."""
+    typed = {field: visit.form.get(field, "").strip() for field in BLANK}
+    return {**typed, "statuses": visit.chosen("statuses")}
+
+
+def _as_given(found: View) -> dict[str, Any]:
+    return {**found, "types": ", ".join(found["types"]), "reason": ""}
+
+
+def _wanted(visit: Visit, given: Mapping[str, Any]) -> dict[str, Any]:
+    """In the API's words; a secret that is left empty is not given."""
+    secret = visit.form.get("secret", "").strip()
+    return {
+        "url": given["url"],
+        "types": given["types"].replace(",", " ").split(),
+        "groups": given["groups"],
+        "statuses": given["statuses"],
+        **({"secret": secret} if secret else {}),
+    }
+
+
+def _number(text: str) -> int | str:
+    """What is no number is refused in the API's words."""
+    return int(text) if text.strip().isdecimal() and text.isascii() and len(text) < 30 else text[:30]
+
+
+def _position(text: str) -> int:
+    found = _number(text[:19])
+    return found if isinstance(found, int) and found < 2**63 else 0
+
+
+def _place(name: str) -> str:
+    return f"/subscriptions/{name}"

@@ -1,0 +1,100 @@
+"""/tokens: who may do what."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from starlette.responses import Response
+
+from forenotice.control import models
+from forenotice.control.answers import status_of
+from forenotice.core import errors
+from forenotice.core.roles import Need, Role
+from forenotice.portal.paths import Pages
+from forenotice.portal.visiting import Visit
+from forenotice.service import tokens
+from forenotice.service.calls import View
+
+SHOWN = 100
+LASTING = {
+    "1d": "in a day",
+    "7d": "in a week",
+    "30d": "in 30 days",
+    "90d": "in 90 days",
+    "365d": "in a year",
+    "": "never",
+}
+BLANK = {"name": "", "role": Role.VIEWER.value, "scopes": "", "expires_in": "90d", "reason": ""}
+ROLES = {
+    Role.VIEWER: "looks; with scopes, only at those",
+    Role.TENANT: "sees its own scopes, and restarts, redeploys and approves there",
+    Role.PLATFORM: "everything but tokens",
+    Role.ADMIN: "everything",
+}
+
+pages = Pages()
+
+
+@pages.get("/tokens", needs=Need.ADMINISTER)
+def show(visit: Visit) -> Response:
+    return _listed(visit, BLANK)
+
+
+@pages.post("/tokens", needs=Need.ADMINISTER)
+def create(visit: Visit) -> Response:
+    given = {field: visit.form.get(field, "").strip() for field in BLANK}
+    try:
+        asked = visit.asked(
+            models.NewToken,
+            {
+                "name": given["name"],
+                "role": given["role"],
+                "scopes": given["scopes"] or None,
+                "expires_in": given["expires_in"] or None,
+            },
+        )
+        made = tokens.create(
+            visit.service,
+            visit.call(),
+            name=asked.name,
+            role=asked.role,
+            scopes=asked.scopes,
+            expires_in=asked.expires_in,
+        )
+    except (errors.RefusedError, errors.ConflictError) as error:
+        return _listed(visit, given, error)
+    # Never by way of another page: it must not be in an address or a cookie.
+    return visit.page("token_made.html", status=201, token=made, secret=made["token"])
+
+
+@pages.get("/tokens/{token_id}/revoke", needs=Need.ADMINISTER)
+def confirm(visit: Visit) -> Response:
+    token = tokens.show(visit.service, visit.path["token_id"])
+    return visit.page("token_revoke.html", token=token, state=_state(token, visit.now))
+
+
+@pages.post("/tokens/{token_id}/revoke", needs=Need.ADMINISTER)
+def revoke(visit: Visit) -> Response:
+    revoked = tokens.revoke(visit.service, visit.call(), visit.path["token_id"])
+    return visit.go("/tokens", said=f"The token {revoked['name']} is revoked.")
+
+
+def _listed(visit: Visit, given: Mapping[str, str], error: errors.ForenoticeError | None = None) -> Response:
+    found = tokens.page(visit.service, after=visit.query.get("after"), limit=SHOWN, descending=True)
+    return visit.page(
+        "tokens.html",
+        status=status_of(error) if error else 200,
+        tokens=[{**token, "state": _state(token, visit.now)} for token in found["items"]],
+        next_url=f"/tokens?after={found['next']}" if found["next"] else None,
+        given=given,
+        error=error.message if error else None,
+        roles=ROLES,
+        lasting=LASTING,
+    )
+
+
+def _state(token: View, now: datetime) -> str:
+    if token["revoked_at"]:
+        return "revoked"
+    expires_at: Any = token["expires_at"]
+    return "expired" if expires_at and datetime.fromisoformat(expires_at) <= now else "valid"

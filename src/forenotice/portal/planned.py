@@ -1,0 +1,91 @@
+"""A rollout's plan as its page has it: the picture, turn by turn, group by group."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from forenotice.core.rollouts import KINDS
+from forenotice.portal import picture, progress, rendering, words
+from forenotice.service.calls import View
+
+MOST_GROUPS = 20
+MOST_HOSTS = 100
+MARGIN = 0.02
+"""Of the picture's width, on both sides of the plan."""
+
+
+def told(plan: View) -> dict[str, Any]:
+    stops, same = plan["stops"], progress.are_update_domains(plan["turns"])
+    groups = [scope for scope in plan["groups"] if scope["group"]]
+    # Those whose budget makes others wait first, then those that are out longest.
+    groups.sort(key=lambda group: (-group["delayed_hosts"], -group["out_seconds"], group["group"]))
+    begins_at, ends_at = map(datetime.fromisoformat, (plan["begins_at"], plan["ends_at"]))
+    drawn = _picture(plan, begins_at, ends_at) if stops else None
+    return {
+        "kind": plan["kind"],
+        "hosts": len(stops),
+        "vms": sum(turn["vms"] for turn in plan["turns"]),
+        "begins_at": begins_at,
+        "ends_at": ends_at,
+        "takes": ends_at - begins_at,
+        "picture": drawn,
+        "folded": drawn is not None and all(lane.folded for lane in drawn.lanes),
+        "by_host": len(stops) <= picture.MOST_LANES,
+        "type": KINDS[plan["kind"]].traits.type.value,
+        "turns": list(_turns(plan, same=same)),
+        "stops": stops[:MOST_HOSTS],
+        "more_stops": len(stops) - MOST_HOSTS,
+        "groups": [{**group, "decides": _decides(group)} for group in groups[:MOST_GROUPS]],
+        "more_groups": len(groups) - MOST_GROUPS,
+        "alone": len(plan["groups"]) - len(groups),
+        "empty": plan["empty"],
+        "assumes": plan["assumes"],
+    }
+
+
+def _decides(group: View) -> str:
+    """The budget in words; empty without one."""
+    rule, _, value = (group["budget"] or "").partition(" ")
+    if not rule:
+        return ""
+    said = words.POLICY[rule].format(value)
+    return said if value == str(group["allowed"]) else f"{said}: {group['allowed']} out at once"
+
+
+def _turns(plan: View, *, same: bool) -> Iterator[View]:
+    hosts: dict[int, list[str]] = {}
+    for stop in plan["stops"]:
+        hosts.setdefault(stop["turn"], []).append(stop["host"])
+    for turn in plan["turns"]:
+        title, detail = progress.title_of(turn, same=same)
+        yield {**turn, "title": title, "detail": detail, "names": hosts[turn["turn"]]}
+
+
+def _picture(plan: View, begins_at: datetime, ends_at: datetime) -> picture.Picture:
+    """A lane for each host; where those would be too many, for each turn."""
+    stops: Sequence[View] = plan["stops"]
+    by_host = len(stops) <= picture.MOST_LANES
+    margin = (ends_at - begins_at) * MARGIN
+    return picture.draw(
+        (_bar(plan, stop, by_host=by_host) for stop in stops),
+        begin=begins_at - margin,
+        end=ends_at + margin,
+        now=begins_at,
+        href=(lambda lane: f"/hosts/{lane}") if by_host else (lambda lane: f"#turn-{lane.partition(' ')[2]}"),
+    )
+
+
+def _bar(plan: View, stop: View, *, by_host: bool) -> picture.Bar:
+    not_before = datetime.fromisoformat(stop["not_before"])
+    return picture.Bar(
+        id=stop["host"],
+        lane=stop["host"] if by_host else f"Turn {stop['turn']}",
+        type=KINDS[plan["kind"]].traits.type.value,
+        label=f"{stop['host']} in turn {stop['turn']}: announced at {rendering.utc(stop['announced_at'])}, "
+        f"started at {rendering.utc(not_before)}, over at {rendering.utc(stop['ends_at'])}",
+        begin=datetime.fromisoformat(stop["announced_at"]),
+        not_before=not_before,
+        start=not_before,
+        end=datetime.fromisoformat(stop["ends_at"]),
+        expected=True,
+    )

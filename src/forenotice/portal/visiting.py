@@ -1,0 +1,133 @@
+"""One request of somebody who is signed in."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+from starlette.datastructures import ImmutableMultiDict
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from forenotice.control.asking import KEY
+from forenotice.control.models import require_reason
+from forenotice.control.turns import Turns
+from forenotice.core import errors
+from forenotice.core.roles import Access, Need
+from forenotice.core.selecting import Selector
+from forenotice.portal import cookies, forms
+from forenotice.portal.rendering import Rendering
+from forenotice.service.calls import Call
+from forenotice.service.context import Service
+from forenotice.service.tokens import Caller
+
+M = TypeVar("M", bound=BaseModel)
+
+GUESTS_AT = "http://169.254.169.254"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class House:
+    """What all pages share."""
+
+    service: Service
+    rendering: Rendering
+    plans: Turns
+    """Those who plan a rollout take turns, with those who ask the API for a plan."""
+    polled: Callable[[str], datetime | None] = lambda _: None
+    """When a VM last polled, as far as this process knows."""
+    guests_at: str = GUESTS_AT
+    """Where guests find their documents."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visit:
+    house: House
+    caller: Caller
+    path: Mapping[str, str]
+    """The parts of the path that have names."""
+    query: ImmutableMultiDict[str, str]
+    form: ImmutableMultiDict[str, str]
+    at: str
+    """The path with its query, as it was asked for."""
+    origin: str
+    digest: str
+    form_token: str
+    """What our forms bring back."""
+    position: int
+    """The journal's newest, before the page looked at anything."""
+    cookie: str
+    """The name of the one that says something once."""
+    is_allowed: Callable[[], bool]
+    """Whether the session is still valid, for answers that take their time."""
+    said: str = ""
+
+    @property
+    def service(self) -> Service:
+        return self.house.service
+
+    @property
+    def access(self) -> Access:
+        return self.caller.access
+
+    @property
+    def seen(self) -> Selector | None:
+        """Whose things may be shown; None: everybody's."""
+        return self.caller.access.scopes
+
+    @property
+    def now(self) -> datetime:
+        return self.service.clock.now()
+
+    def may(self, need: Need | str) -> bool:
+        return self.access.may(Need(need))
+
+    def chosen(self, name: str) -> list[str]:
+        """All values of a field that is given several times."""
+        return self.form.getlist(name)
+
+    def call(self) -> Call:
+        """A form is sent once, however often its button is pressed."""
+        try:
+            reason = require_reason(self.form.get("reason", "").strip())
+        except ValueError as error:
+            raise errors.RefusedError(str(error)) from None
+        return Call(
+            actor=self.caller.actor,
+            token_id=self.caller.id,
+            key=self._key(),
+            digest=self.digest,
+            origin=self.origin,
+            reason=reason,
+            access=self.access,
+        )
+
+    def _key(self) -> str | None:
+        key = self.form.get("form_key")
+        if key and not KEY.fullmatch(key):
+            raise errors.RefusedError("the form's key cannot be read: open the page again")
+        return key or None
+
+    def asked(self, model: type[M], values: Mapping[str, Any]) -> M:
+        """What the API would take in the same words."""
+        return forms.asked(model, values)
+
+    def page(self, template: str, status: int = 200, **context: Any) -> Response:
+        text = self.house.rendering.page(template, visit=self, **context)
+        answer = HTMLResponse(text, status)
+        if self.said:
+            cookies.forget(answer, self.cookie)
+        return answer
+
+    def go(self, path: str, said: str = "") -> Response:
+        """To another page, which tells once what was done."""
+        answer = RedirectResponse(path, 303)
+        if said:
+            cookies.say(answer, self.cookie, said)
+        return answer
+
+
+def local(path: str, otherwise: str = "/") -> str:
+    """A path of ours, and nothing that leads elsewhere."""
+    sound = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable() and len(path) <= 2000
+    return path if sound else otherwise

@@ -1,0 +1,75 @@
+"""How things are called in sentences: scopes, kinds, obstacles, who approved, several names."""
+
+from collections.abc import Iterable, Mapping
+
+from forenotice.core import draft
+from forenotice.core.scheduling import BY_POLICY, BY_SILENCE
+
+MOST_NAMES = 6
+OBSTACLES: Mapping[str, str] = {
+    "approval": "an approval",
+    "notice": "its full notice",
+    "start-up": "guests to see it after the service started",
+    "update-domain": "another update domain",
+    "vm-busy": "another operation on a VM",
+    "earlier-deletion": "an earlier deletion",
+    "target-host": "a host that can take a VM",
+    "budget": "a group's budget",
+    "window": "a maintenance window",
+    "host-busy": "other maintenance of the host",
+    "rollout": "its paused rollout",
+}
+ASKED: Mapping[str, str] = {
+    "event.approve": "an approval",
+    "host.change": "a change of a host",
+    "group.change": "a change of a group",
+    "policy.change": "a change of a policy",
+    "vm.change": "a change of a VM",
+    "fleet.apply": "a fleet file",
+}
+POLICY: Mapping[str, str] = {
+    "listening": "listening {}",
+    "auto_approve": "approves by itself",
+    "terminate_notice_minutes": "{:g} minutes' notice of a deletion",
+    "max_user_operations": "at most {} operations of users at once",
+    "max_unavailable": "at most {} of its VMs out at once",
+    "min_available": "at least {} of its VMs left",
+    "windows": "windows {}",
+}
+
+
+def several(things: Iterable[str]) -> str:
+    """`web-0, web-1 and 40 more`."""
+    known = list(things)
+    more = len(known) - MOST_NAMES
+    shown = known if more <= 1 else [*known[:MOST_NAMES], f"{more} more"]
+    return draft.names(shown) if shown else "no VM"
+
+
+def kind_of(operation: object) -> str:
+    return str(operation or "maintenance").replace("-", " ")
+
+
+def scope_of(key: str | None) -> str:
+    noun, _, name = (key or "").partition(":")
+    return {"group": f"group {name}", "vm": f"VM {name}"}.get(noun, "its scope")
+
+
+def approved_by(by: str | None) -> str:
+    """By whom, as the end of a sentence."""
+    match by:
+        case None | "":
+            return "by nobody yet"
+        case str() if by == BY_SILENCE:
+            return "by silence, because nobody listens there"
+        case str() if by == BY_POLICY:
+            return "by its policy"
+    role, colon, name = by.partition(":")
+    if role == "vm":
+        return f"by its guest {name}"
+    return f"by {role} {name} in its guests' place" if colon else f"by {_article(by)}"
+
+
+def _article(by: str) -> str:
+    """Others are told by their role alone to those who see some scopes alone; guests are VMs, with their name."""
+    return f"an {by} in its guests' place" if by == "operator" else f"its guest {by}"

@@ -1,0 +1,268 @@
+"""Child processes with a time limit: run in a group of their own, heard to the end, stopped and killed when due."""
+
+import contextlib
+import errno
+import os
+import re
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import IO, Protocol
+
+from forenotice.core import errors
+from forenotice.programs import words
+
+KEPT = 2048
+"""Bytes of output that are kept: the last ones."""
+NOT_INHERITED = frozenset({"NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC"})
+"""A child that spoke to the service manager would speak for its parent."""
+GRACE = 5.0
+"""Seconds between asking a child to end and killing it."""
+_FIRST_LOOK = 0.001
+_LONGEST_LOOK = 0.05
+_LONGEST_LOOK_AT_ALL = 0.1
+"""Seconds between two looks at a child, and at all that it started, which may mean at every process there is."""
+_LAST_WORDS = 0.5
+"""Seconds for output that is still in the pipe when a child has ended."""
+_REAPED = 1.0
+"""Seconds that a killed child may take to be gone."""
+_COLOURS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+
+
+class ProgramError(errors.RefusedError):
+    """The program cannot be started."""
+
+    code = "program"
+
+
+class Family(Protocol):
+    """A child and, where the system knows such a thing, all that it started."""
+
+    @property
+    def alive(self) -> bool: ...
+    def ask_to_end(self) -> None: ...
+    def kill(self) -> None: ...
+
+
+Families = Callable[[subprocess.Popen[bytes]], Family]
+
+
+class Alone:
+    """Where there are no process groups: the child, without what it started."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def ask_to_end(self) -> None:
+        self._process.terminate()
+
+    def kill(self) -> None:
+        self._process.kill()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    argv: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Beside what is inherited."""
+    inherited: Collection[str] | None = None
+    """Names of variables; None: all."""
+    directory: str = "/"
+    stdin: bytes = b""
+    kept: int = KEPT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    code: int | None
+    """Negative: the signal that ended it. None: it could not be killed."""
+    printed: str
+    """The last of it, as it came."""
+    stopped: str = ""
+    """Why and when it was stopped."""
+
+    @property
+    def ok(self) -> bool:
+        return self.code == 0 and not self.stopped
+
+    @property
+    def said(self) -> str:
+        """How it ended, and its last words."""
+        if self.ok:
+            return self.output
+        return f"{self.how}: {self.output}" if self.output else self.how
+
+    @property
+    def how(self) -> str:
+        if self.stopped:
+            return self.stopped
+        if self.code is not None and self.code < 0:
+            return f"ended by signal {-self.code}"
+        return f"exit code {self.code}"
+
+    @property
+    def output(self) -> str:
+        """What it printed, in one line and fit for a log."""
+        lines = (words.plain(line).strip() for line in _COLOURS.sub("", self.printed).splitlines())
+        return " / ".join(line for line in lines if line)
+
+
+def execute(
+    program: Program,
+    *,
+    seconds: float,
+    stop: threading.Event,
+    asked_by: str = "the agent",
+    grace: float = GRACE,
+    family: Families | None = None,
+) -> Ended:
+    """Run it to its end, or until the time is up or `stop` is set: then ask it to end, and kill it after `grace`.
+
+    What it leaves running in the background is left alone if it succeeded, and ended with it if not.
+    """
+    begun = time.monotonic()
+    process = _start(program)
+    heard = _Tail(program.kept)
+    listener = _aside(heard.follow, process.stdout)
+    if program.stdin:
+        _aside(_feed, process.stdin, program.stdin)
+    stopped = ""
+    if not _ended(process, begun + seconds, stop):
+        why = f"as {asked_by} asked" if stop.is_set() else "when its time was up"
+        stopped = f"stopped after {time.monotonic() - begun:.0f} s, {why}"
+    if stopped or process.returncode:
+        killed = _end((family or _families())(process), grace)
+        if stopped and killed:
+            stopped += f", and killed {grace:g} s later"
+    # Killed, and yet it may be there: a process that waits for a dead disk, or one that became another user.
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_REAPED)
+    if process.returncode is None:
+        stopped += ", and is still there"
+    listener.join(_LAST_WORDS)
+    return Ended(code=process.returncode, printed=heard.text, stopped=stopped)
+
+
+def locate(program: Program) -> str:
+    """Where it is, without running it. ProgramError: it could not be run."""
+    name, directory = program.argv[0], program.directory
+    if not os.path.isdir(directory):
+        raise ProgramError(f"there is no directory {words.plain(directory)}")
+    places = [""] if os.path.dirname(name) else os.get_exec_path(_environment(program))
+    there = [path for place in places if os.path.isfile(path := os.path.join(directory, place, name))]
+    if not there:
+        raise ProgramError(f"there is no program {words.plain(name)}")
+    for path in there:
+        if os.access(path, os.X_OK):
+            return path
+    raise ProgramError(f"{words.plain(there[0])} is not executable: chmod +x it")
+
+
+def _environment(program: Program) -> dict[str, str]:
+    names = os.environ if program.inherited is None else program.inherited
+    inherited = {name: os.environ[name] for name in names if name in os.environ and name not in NOT_INHERITED}
+    return {**inherited, **program.environment}
+
+
+def _families() -> Families:
+    if os.name != "posix":
+        return Alone
+    from forenotice.programs.group import Group
+
+    return Group
+
+
+def _start(program: Program) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(  # noqa: S603 (what an administrator configured)
+            program.argv,
+            stdin=subprocess.PIPE if program.stdin else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd=program.directory,
+            env=_environment(program),
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise ProgramError(_reason(program, error)) from None
+    except ValueError as error:
+        raise ProgramError(f"{words.plain(program.argv[0])} cannot be run: {error}") from None
+
+
+def _reason(program: Program, error: OSError) -> str:
+    name = words.plain(program.argv[0])
+    if error.filename == program.directory and error.filename != program.argv[0]:
+        return f"the directory {words.plain(program.directory)} cannot be used: {words.of_error(error)}"
+    if error.errno == errno.ENOENT:
+        return f"there is no program {name}"
+    return f"{name} cannot be run: {words.of_error(error)}"
+
+
+def _ended(process: subprocess.Popen[bytes], until: float, stop: threading.Event) -> bool:
+    """Whether it ended by itself. Nothing portable waits for a child and for an event, so this looks at both."""
+    pause = _FIRST_LOOK
+    while process.poll() is None:
+        left = until - time.monotonic()
+        if left <= 0 or stop.wait(min(pause, left)):
+            return False
+        pause = min(pause * 2, _LONGEST_LOOK)
+    return True
+
+
+def _end(family: Family, grace: float) -> bool:
+    """Ask all of them to end; whether some had to be killed."""
+    if not family.alive:
+        return False
+    family.ask_to_end()
+    until = time.monotonic() + grace
+    looking = threading.Event()
+    pause = _FIRST_LOOK
+    while family.alive:
+        left = until - time.monotonic()
+        if left <= 0:
+            family.kill()
+            return True
+        looking.wait(min(pause, left))
+        pause = min(pause * 2, _LONGEST_LOOK_AT_ALL)
+    return False
+
+
+class _Tail:
+    """The end of what a child prints, read all along so that it never waits for a reader."""
+
+    def __init__(self, kept: int) -> None:
+        self._kept = kept
+        self._bytes = bytearray()
+        self._cut = False
+
+    def follow(self, pipe: IO[bytes]) -> None:
+        with pipe:
+            while chunk := os.read(pipe.fileno(), 65536):
+                self._bytes += chunk
+                self._cut |= len(self._bytes) > self._kept
+                del self._bytes[: -self._kept]
+
+    @property
+    def text(self) -> str:
+        return ("... " if self._cut else "") + bytes(self._bytes).decode(errors="replace")
+
+
+def _feed(pipe: IO[bytes], content: bytes) -> None:
+    # A child need not read what it is told.
+    with contextlib.suppress(OSError):
+        pipe.write(content)
+    with contextlib.suppress(OSError):
+        pipe.close()
+
+
+def _aside(task: Callable[..., None], *arguments: object) -> threading.Thread:
+    """Beside the waiting. It may outlast it: as long as something in the background holds the pipe."""
+    thread = threading.Thread(target=task, args=arguments, name=f"child{task.__name__}", daemon=True)
+    thread.start()
+    return thread

@@ -1,0 +1,88 @@
+"""Who asks, from where and why, and how asking twice under one key is asking once."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from forenotice import garbage
+from forenotice.core import errors, journal
+from forenotice.core.draft import World
+from forenotice.core.roles import EVERYTHING, Access
+from forenotice.service.context import Service, Session
+from forenotice.store.contract import Reader
+
+REMEMBERED = timedelta(hours=24)
+
+View = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    actor: str
+    token_id: str = ""
+    key: str | None = None
+    """The Idempotency-Key, if one was given."""
+    digest: str = ""
+    """Of what is asked: the same key with another digest is a mistake."""
+    origin: str = ""
+    """The address of whoever asks."""
+    reason: str = ""
+    """Why, in words."""
+    access: Access = EVERYTHING
+
+    def because(self, reason: str) -> "Call":
+        """A reason in the request itself is the one that counts."""
+        return replace(self, reason=reason) if reason else self
+
+
+SYSTEM = Call(actor=journal.SYSTEM)
+
+
+def recalled(reader: Reader, call: Call, now: datetime) -> View | None:
+    """What was answered when the same was asked under the same key."""
+    known = None if call.key is None else reader.recall(call.token_id, call.key, now - REMEMBERED)
+    if known is None:
+        return None
+    if known.digest != call.digest:
+        raise errors.ConflictError(
+            f"Idempotency-Key {call.key!r} was used for another request: choose a new key", key=call.key
+        )
+    remembered: View = msgspec.json.decode(known.result)
+    return remembered
+
+
+def command(
+    service: Service,
+    call: Call,
+    work: Callable[[Session], View],
+    *,
+    shown_once: str = "",
+    asked: str = "",
+    only_looks: bool = False,
+    **about: str,
+) -> View:
+    """Do the work once per key; its result is kept in the same transaction, but for a field that is secret.
+
+    When there was nothing to do, the journal has what was asked, and about whom.
+    """
+
+    @garbage.put_off()
+    def once(session: Session) -> View:
+        known = recalled(session.transaction, call, session.now)
+        if known is not None:
+            return known
+        result = work(session)
+        if not only_looks and not any(changes.entries for changes in session.kept):
+            draft = session.draft(World(), call)
+            draft.note("command.unchanged", asked=asked, **about)
+            session.keep(draft)
+        if call.key is None:
+            return result
+        kept = {name: None if name == shown_once else value for name, value in result.items()}
+        session.transaction.remember(call.token_id, call.key, call.digest, 200, msgspec.json.encode(kept), session.now)
+        return result
+
+    return service.transact(once)

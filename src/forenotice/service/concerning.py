@@ -1,0 +1,40 @@
+"""What is live about one VM, host or group: each event with why it waits, and what whoever asks may do."""
+
+from forenotice.core.fleet import group_key
+from forenotice.core.operations import Event, Status
+from forenotice.core.roles import Access
+from forenotice.service import overview
+from forenotice.service.calls import View
+from forenotice.service.context import Service
+from forenotice.store.contract import Reader
+
+MOST = 20
+
+
+def vm(service: Service, name: str, access: Access) -> View:
+    with service.store.read() as reader:
+        # Of each kind one can wait for a VM, and one be under way: that is never more.
+        found = reader.list_events(None, MOST + 1, live=True, vm=name, seen=access.scopes)
+        return _explained(service, reader, _urgent(found), access)
+
+
+def group(service: Service, name: str, access: Access) -> View:
+    with service.store.read() as reader:
+        found = reader.overview.live(MOST + 1, scope=group_key(name), seen=access.scopes)
+        return _explained(service, reader, {life.id: life.operation for life in found}, access)
+
+
+def host(service: Service, name: str, access: Access) -> View:
+    """For whoever may see hosts."""
+    with service.store.read() as reader:
+        return _explained(service, reader, reader.places.told_on(name, MOST + 1), access)
+
+
+def _urgent(events: list[Event]) -> dict[str, str]:
+    ordered = sorted(events, key=lambda event: (event.status is not Status.STARTED, event.not_before, event.created_at))
+    return {event.id: event.operation for event in ordered}
+
+
+def _explained(service: Service, reader: Reader, events: dict[str, str], access: Access) -> View:
+    shown = dict(list(events.items())[:MOST])
+    return {"items": overview.with_reasons(service, reader, shown, access), "more": len(events) > MOST}

@@ -1,0 +1,257 @@
+"""The service as a whole: where it keeps things, what time it is, and one way to change anything."""
+
+import os
+import threading
+import uuid
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, TypeVar
+
+import structlog
+
+from forenotice.clock import Clock
+from forenotice.core import delay, errors
+from forenotice.core.draft import Changes, Draft, World
+from forenotice.core.driving import Standing
+from forenotice.core.journal import SYSTEM
+from forenotice.core.operations import Status
+from forenotice.core.timing import Timing
+from forenotice.outgoing import Outgoing
+from forenotice.service.gates import Gates
+from forenotice.service.publishing import Members, Publisher
+from forenotice.service.telemetry import NoTelemetry, Telemetry
+from forenotice.store.contract import Reader, Store, Transaction
+
+if TYPE_CHECKING:
+    from forenotice.service.calls import Call
+
+log = structlog.get_logger()
+
+T = TypeVar("T")
+
+ALLOWANCES = tuple(timedelta(seconds=seconds) for seconds in (0.5, 2, 10, 60))
+"""How long a transaction that gives notice may take: notice counts from the commit, so a longer one is done again."""
+
+ALLOWANCE_PER_VM = timedelta(microseconds=400)
+"""What concerns many VMs takes longer; so much is allowed from the start, lest all of it be done twice."""
+
+PATIENCE_SECONDS = 30.0
+"""How long a writer waits for those before it."""
+
+COMMIT_SHARE = 0.5
+"""The part of an allowance that is kept for the commit itself."""
+
+CLOCK_TOLERANCE = timedelta(minutes=5)
+
+
+class Session:
+    """One transaction at one moment."""
+
+    def __init__(self, service: "Service", transaction: Transaction, now: datetime, allowance: timedelta) -> None:
+        self.service = service
+        self.transaction = transaction
+        self.now = now
+        self.allowance = allowance
+        self.gives_notice = False
+        self.makes_due = False
+        self.kept: list[Changes] = []
+        self.members: list[Members] = []
+
+    def draft(self, world: World, call: "Call | None" = None) -> Draft:
+        """What it notes is in the journal with who asked for it, from where, and why; None: we did."""
+        self.allowance = max(self.allowance, allowance_for(world))
+        return Draft(
+            world,
+            now=self.now,
+            timing=self.service.timing,
+            new_id=new_id,
+            by=call.actor if call else SYSTEM,
+            origin=call.origin if call else "",
+            reason=call.reason if call else "",
+            allowance=self.allowance,
+        )
+
+    def keep(self, draft: Draft) -> None:
+        """Write what a draft decided; it is published after the commit."""
+        changes = draft.changes()
+        if not (changes.entries or changes.scopes or changes.operations or changes.rollouts):
+            return
+        self.transaction.apply(changes)
+        self.gives_notice |= any(event.created_at == self.now for event in changes.events.values())
+        self.makes_due |= bool(changes.operations or changes.rollouts)
+        if changes.woken:
+            self.makes_due |= self.transaction.wake(changes.woken, self.now) > 0
+            self.makes_due |= self.transaction.rollouts.wake(self.now) > 0
+        if changes.room_made:
+            self.makes_due |= self.transaction.wake_held(self.now) > 0
+        if changes.members:
+            self.members += read_members(self.transaction, changes.members)
+        self.kept.append(changes)
+
+
+class Service:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        clock: Clock,
+        timing: Timing,
+        publisher: Publisher,
+        telemetry: Telemetry | None = None,
+        outgoing: Outgoing | None = None,
+        gates: Gates | None = None,
+    ) -> None:
+        self.store = store
+        self.clock = clock
+        self.timing = timing
+        self.publisher = publisher
+        self.telemetry = telemetry or NoTelemetry()
+        self.outgoing = outgoing or Outgoing(allow_private=False)
+        """For what is sent while a command waits for it."""
+        self.gates = gates or Gates({}, self.outgoing)
+        self.process = str(uuid.uuid4())
+        self.give_grace()
+        self.nudge = threading.Event()
+        """Set when there may be something for tick to do."""
+        self.standing: Callable[[str], Standing | None] = lambda _: None
+        """Which calls to the driver wait for their turn, as far as this process makes them."""
+        self.awaits_results = False
+        """Whether the driver's outside may tell by itself what became of a call."""
+        self.writable = True
+        """Whether the store took what it was last given."""
+        self._writing = threading.Lock()
+        self._growth: list[threading.Event] = []
+
+    def give_grace(self) -> None:
+        """For a while nothing starts by expiry alone: guests may not have seen it."""
+        self.expiry_from = self.clock.now() + self.timing.startup_grace
+
+    def transact(self, work: Callable[[Session], T]) -> T:
+        """Do some work in one transaction and publish what it kept, in the order of commits."""
+        try:
+            result = self._transact(work)
+        except (errors.UnavailableError, errors.UnsoundError):
+            self.writable = False
+            raise
+        self.writable = True
+        return result
+
+    def follow_growth(self) -> threading.Event:
+        """An event that is set whenever the journal has grown, here or by another process."""
+        follower = threading.Event()
+        self._growth = [*self._growth, follower]
+        return follower
+
+    def tell_growth(self) -> None:
+        for follower in self._growth:
+            follower.set()
+
+    def refresh(self, keys: tuple[str, ...] | None = None) -> int:
+        """Publish scopes as the store has them now (None: all); gives the journal position that this includes."""
+        with self._writing, self.store.read() as reader:
+            last = reader.last_entry()
+            publish = self.publisher.everything if keys is None else self.publisher.members
+            publish(read_members(reader, keys))
+            return last[0] if last else 0
+
+    def require_sane_clock(self) -> None:
+        """Time that is in the journal has passed; a clock that is far behind it is wrong."""
+        with self.store.read() as reader:
+            last = reader.last_entry()
+        if last is None:
+            return
+        now = self.clock.now()
+        if last[1] - now > CLOCK_TOLERANCE:
+            raise errors.UnsoundError(
+                f"The system clock says {now:%Y-%m-%d %H:%M:%S} UTC, but the journal was already at "
+                f"{last[1]:%Y-%m-%d %H:%M:%S} UTC: set the clock right, then start again."
+            )
+        self.clock.not_below(last[1])
+
+    def _transact(self, work: Callable[[Session], T]) -> T:
+        if not self._writing.acquire(timeout=PATIENCE_SECONDS):
+            raise errors.UnavailableError("another command has been writing for too long; try again")
+        try:
+            for allowance in ALLOWANCES:
+                try:
+                    session, result = self._attempt(work, allowance)
+                except _TooSlowError:
+                    log.warning("A transaction took too long and is done again", action="transaction.slow")
+                    continue
+                self._make_up_for_delay(session)
+                self._publish(session)
+                return result
+        finally:
+            self._writing.release()
+        raise errors.UnavailableError("The store is too slow to give the notice that was promised; try again.")
+
+    def _make_up_for_delay(self, session: Session) -> None:
+        """Notice counts from the commit: when that alone took too long, what it announced is put off."""
+        made = [key for changes in session.kept for key in changes.operations]
+        if not made or self.clock.now() - session.now <= session.allowance:
+            return
+
+        def work(later: Session) -> None:
+            draft = later.draft(later.transaction.load(operations=made))
+            for key in made:
+                delay.make_up(draft, draft.operation(key), session.now)
+            later.keep(draft)
+
+        log.warning("A commit took too long; what it announced is put off", action="commit.slow")
+        later, _ = self._attempt(work, ALLOWANCES[-1])
+        session.kept += later.kept
+
+    def _attempt(self, work: Callable[[Session], T], allowance: timedelta) -> tuple[Session, T]:
+        with self.store.write() as transaction:
+            last = transaction.last_entry()
+            if last is not None:
+                self.clock.not_below(last[1])
+            session = Session(self, transaction, self.clock.now(), allowance)
+            result = work(session)
+            late = self.clock.now() - session.now > session.allowance * (1 - COMMIT_SHARE)
+            if late and session.gives_notice:
+                raise _TooSlowError
+        return session, result
+
+    def _publish(self, session: Session) -> None:
+        if session.members:
+            self.publisher.members(session.members)
+        for changes in session.kept:
+            if changes.documents:
+                self.publisher.documents(changes.documents)
+                self.telemetry.document_changes(len(changes.documents))
+            self._measure(changes, session.now)
+        if session.makes_due:
+            self.nudge.set()
+        if any(changes.entries for changes in session.kept):
+            self.tell_growth()
+
+    def _measure(self, changes: Changes, now: datetime) -> None:
+        for event in changes.events.values():
+            if event.status is Status.STARTED:
+                self.telemetry.lead_time(event.type, (now - event.created_at).total_seconds())
+            elif event.approved_at == now and event.created_at != now:
+                self.telemetry.approvals(1)
+                self.telemetry.approval_latency((now - event.created_at).total_seconds())
+
+
+class _TooSlowError(Exception):
+    """Rolls a transaction back that has used up its allowance."""
+
+
+def allowance_for(world: World) -> timedelta:
+    """How long the commit of a decision about all this may take, if all goes well."""
+    return max(ALLOWANCES[0], ALLOWANCE_PER_VM * len(world.vms))
+
+
+def new_id() -> str:
+    """What `str(uuid.uuid4())` gives, in a third of the time: an operation over many scopes needs many."""
+    digits = os.urandom(16).hex()
+    variant = "89ab"[int(digits[16], 16) & 3]
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
+
+
+def read_members(reader: Reader, keys: tuple[str, ...] | None) -> list[Members]:
+    found = [Members(key=scope.key, scope=scope, vms=vms, events=events) for scope, vms, events in reader.views(keys)]
+    known = {members.key for members in found}
+    return found + [Members(key=key, scope=None) for key in keys or () if key not in known]

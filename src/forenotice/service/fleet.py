@@ -1,0 +1,212 @@
+"""Operators' commands about hosts, groups and VMs."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from forenotice.core import errors, fleet, membership, reconciling
+from forenotice.core.draft import Draft
+from forenotice.core.fleet import Facts, Host, Policy, Scope, ScopeKind
+from forenotice.core.membership import VmSpec
+from forenotice.core.reconciling import FleetSpec
+from forenotice.service import views
+from forenotice.service.calls import Call, View, command
+from forenotice.service.context import Service, Session
+from forenotice.service.fleetfile import FleetFile, PolicyTable
+
+
+def add_host(service: Service, call: Call, *, name: str, cordoned: bool = False) -> View:
+    def work(session: Session) -> View:
+        draft = session.draft(session.transaction.load(hosts=[name]), call)
+        host = membership.add_host(draft, Host(name=name, cordoned=cordoned))
+        session.keep(draft)
+        return views.host(host, 0)
+
+    return command(service, call, work)
+
+
+def set_host(service: Service, call: Call, name: str, *, cordoned: bool) -> View:
+    def work(session: Session) -> View:
+        draft = session.draft(session.transaction.load(hosts=[name]), call)
+        host = membership.set_host(draft, name, cordoned=cordoned)
+        session.keep(draft)
+        return views.host(host, len(draft.vms_on(name)))
+
+    return command(service, call, work, asked="host.change", host=name)
+
+
+def remove_host(service: Service, call: Call, name: str) -> View:
+    def work(session: Session) -> View:
+        moving_in = session.transaction.moving_to(name)
+        draft = session.draft(session.transaction.load(hosts=[name], operations=moving_in), call)
+        membership.remove_host(draft, name)
+        session.keep(draft)
+        return {"removed": name}
+
+    return command(service, call, work)
+
+
+def add_group(service: Service, call: Call, *, name: str, kind: ScopeKind, policy: Mapping[str, object]) -> View:
+    def work(session: Session) -> View:
+        draft = session.draft(session.transaction.load(scopes=[fleet.group_key(name)]), call)
+        scope = membership.add_group(draft, name, kind, _changed_policy(Policy(), policy))
+        session.keep(draft)
+        return views.group(scope, 0, session.now, service.timing)
+
+    return command(service, call, work)
+
+
+def remove_group(service: Service, call: Call, name: str) -> View:
+    def work(session: Session) -> View:
+        world = session.transaction.load(scopes=[fleet.group_key(name)], members=True)
+        draft = session.draft(world, call)
+        membership.remove_group(draft, name)
+        session.keep(draft)
+        return {"removed": name}
+
+    return command(service, call, work)
+
+
+def set_group(service: Service, call: Call, name: str, policy: Mapping[str, object]) -> View:
+    def work(session: Session) -> View:
+        draft = session.draft(session.transaction.load(scopes=[fleet.group_key(name)], members=True), call)
+        scope = _set_policy(session, draft, fleet.group_key(name), policy)
+        return views.group(scope, len(draft.vms_in(scope.key)), session.now, service.timing)
+
+    return command(service, call, work, asked="group.change", scope=fleet.group_key(name))
+
+
+def set_policy(service: Service, call: Call, key: str, policy: Mapping[str, object]) -> View:
+    def work(session: Session) -> View:
+        draft = session.draft(session.transaction.load(scopes=[key]), call)
+        return membership.policy_facts(_set_policy(session, draft, key, policy).policy)
+
+    return command(service, call, work, asked="policy.change", scope=key)
+
+
+def set_vm_policy(service: Service, call: Call, name: str, policy: Mapping[str, object]) -> View:
+    def work(session: Session) -> View:
+        draft = session.draft(session.transaction.load(vms=[name]), call)
+        vm = draft.vm(name)
+        if vm.group is not None:
+            raise errors.ConflictError(
+                f"VM {name} goes by the policy of its group: change that of group {vm.group}", vm=name, group=vm.group
+            )
+        return membership.policy_facts(_set_policy(session, draft, vm.scope, policy).policy)
+
+    return command(service, call, work, asked="policy.change", vm=name)
+
+
+def _set_policy(session: Session, draft: Draft, key: str, changes: Mapping[str, object]) -> Scope:
+    scope = membership.set_policy(draft, key, _changed_policy(draft.scope(key).policy, changes))
+    session.keep(draft)
+    return scope
+
+
+def add_vm(service: Service, call: Call, spec: VmSpec) -> View:
+    def work(session: Session) -> View:
+        world = session.transaction.load(
+            vms=[spec.name],
+            hosts=[spec.host],
+            scopes=_scopes(spec.name, spec.group),
+            addresses=_identities(spec.addresses, spec.vm_id),
+            members=True,
+        )
+        draft = session.draft(world, call)
+        vm = membership.add_vm(draft, spec)
+        session.keep(draft)
+        return views.vm(vm, draft.scope(vm.scope), session.now, service.timing)
+
+    return command(service, call, work)
+
+
+def set_vm(service: Service, call: Call, name: str, changes: Mapping[str, Any]) -> View:
+    def work(session: Session) -> View:
+        world = session.transaction.load(
+            vms=[name],
+            hosts=[changes["host"]] if "host" in changes else [],
+            scopes=_scopes(name, changes.get("group")),
+            addresses=_identities(changes.get("addresses", ()), changes.get("vm_id")),
+            members=True,
+        )
+        draft = session.draft(world, call)
+        wanted = dict(changes)
+        if "facts" in wanted:
+            wanted["facts"] = _changed_facts(draft.vm(name).facts, wanted["facts"])
+        if "addresses" in wanted:
+            wanted["addresses"] = tuple(wanted["addresses"])
+        vm = membership.set_vm(draft, name, wanted)
+        session.keep(draft)
+        return views.vm(vm, draft.scope(vm.scope), session.now, service.timing)
+
+    return command(service, call, work, asked="vm.change", vm=name)
+
+
+def remove_vm(service: Service, call: Call, name: str) -> View:
+    def work(session: Session) -> View:
+        draft = session.draft(session.transaction.load(vms=[name]), call)
+        membership.remove_vm(draft, name)
+        session.keep(draft)
+        return {"removed": name}
+
+    return command(service, call, work)
+
+
+def apply(service: Service, call: Call, document: FleetFile, *, prune: bool, dry_run: bool) -> View:
+    return apply_spec(service, call, document.spec(), prune=prune, dry_run=dry_run)
+
+
+def apply_spec(service: Service, call: Call, spec: FleetSpec, *, prune: bool, dry_run: bool = False) -> View:
+    def work(session: Session) -> View:
+        draft = session.draft(session.transaction.load_fleet(), call)
+        differences = reconciling.reconcile(draft, spec, prune=prune)
+        if not dry_run:
+            session.keep(draft)
+        return {
+            "changes": [
+                {
+                    "action": each.action,
+                    "noun": each.noun,
+                    "name": each.name,
+                    "fields": {
+                        field: {"from": _plain(before), "to": _plain(after)}
+                        for field, (before, after) in each.fields.items()
+                    },
+                }
+                for each in differences
+            ],
+            "applied": not dry_run,
+        }
+
+    return command(service, call, work, asked="fleet.apply", only_looks=dry_run)
+
+
+def _identities(addresses: Iterable[str], vm_id: str | None) -> list[str]:
+    return [*map(fleet.require_address, addresses), *([vm_id.lower()] if vm_id else [])]
+
+
+def _scopes(name: str, group: str | None) -> list[str]:
+    return [fleet.standalone_key(name), *([fleet.group_key(group)] if group else [])]
+
+
+def _plain(value: object) -> object:
+    return views.facts(value) if isinstance(value, Facts) else views.plain(value)
+
+
+def _changed_policy(policy: Policy, changes: Mapping[str, object]) -> Policy:
+    facts = membership.policy_facts(policy) | dict(changes)
+    try:
+        return msgspec.convert(facts, PolicyTable).policy()
+    except (msgspec.ValidationError, OverflowError) as error:
+        raise errors.RefusedError(f"that is not a policy: {error}") from None
+
+
+def _changed_facts(facts: Facts, changes: Mapping[str, Any]) -> Facts:
+    unknown = sorted(set(changes) - set(Facts.__dataclass_fields__))
+    if unknown:
+        raise errors.RefusedError(
+            f"a VM has no fact {unknown[0]!r}: it has {', '.join(sorted(Facts.__dataclass_fields__))}"
+        )
+    return replace(facts, **changes)

@@ -1,0 +1,58 @@
+"""Following the store: what other processes change is published here too."""
+
+import threading
+
+import structlog
+
+from forenotice.core import errors
+from forenotice.service.context import Service
+
+log = structlog.get_logger()
+
+PAGE = 1000
+RELOAD = -1
+PAUSE_AFTER_ERROR = 1.0
+
+
+class Follower:
+    """Reads the journal whenever the store says that it has grown. On SQLite nothing ever says so: we are alone."""
+
+    def __init__(self, service: Service, position: int) -> None:
+        self._service = service
+        self._position = position
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                for position in self._service.store.changes(self._stopping):
+                    self._catch_up(position)
+                return
+            except errors.UnavailableError as error:
+                log.warning("Cannot follow the store", action="follow.unavailable", error=str(error))
+            except Exception:
+                log.exception("Following the store failed", action="follow.failed")
+            self._stopping.wait(PAUSE_AFTER_ERROR)
+
+    def _catch_up(self, position: int) -> None:
+        if position == RELOAD:
+            self._position = self._service.refresh()
+        while position > self._position:
+            with self._service.store.read() as reader:
+                page = reader.journal(after=self._position, limit=PAGE)
+            if not page:
+                return
+            scopes = {entry.scope for _, entry in page if entry.scope is not None}
+            if scopes:
+                self._service.refresh(tuple(scopes))
+            self._position = page[-1][0]
+            self._service.nudge.set()
+            self._service.tell_growth()

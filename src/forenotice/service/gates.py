@@ -1,0 +1,97 @@
+"""Gates: what must be green before a rollout goes on with its next turn."""
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from forenotice.core import errors
+from forenotice.outgoing import Outgoing, status_told
+from forenotice.programs import process, words
+
+SECONDS = 30.0
+"""For one look at a gate."""
+KEPT = 400
+"""Bytes of what a gate says: the end of a command's output, the beginning of an answer."""
+OURS = "FORENOTICE_"
+"""What the service itself is told by variables may be secret, and is not passed on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    green: bool
+    said: str
+    """By the gate, or why it could not be asked."""
+
+
+class Gates:
+    """Commands come from the service's settings alone, by name; a rollout may also give a URL."""
+
+    def __init__(self, commands: Mapping[str, Sequence[str]], outgoing: Outgoing, *, seconds: float = SECONDS) -> None:
+        """`outgoing` is the gates' own: it is closed with them. `seconds` is for a command."""
+        self._programs = {name: process.Program(argv=argv, kept=KEPT) for name, argv in commands.items()}
+        self._outgoing = outgoing
+        self._seconds = seconds
+        self._stop = threading.Event()
+        for name, program in self._programs.items():
+            try:
+                process.locate(program)
+            except process.ProgramError as error:
+                raise errors.RefusedError(f"gate {name}: {error.message}") from None
+
+    @property
+    def names(self) -> list[str]:
+        """Of those that are commands."""
+        return sorted(self._programs)
+
+    def require(self, gate: str) -> None:
+        """Refuse what could never be asked."""
+        if is_url(gate):
+            try:
+                self._outgoing.require(gate)
+            except errors.RefusedError as error:
+                raise errors.RefusedError(f"this gate will not do: {error.message}") from None
+        else:
+            self._program(gate)
+
+    def check(self, gate: str, facts: Mapping[str, str]) -> Verdict:
+        """Ask once. A gate that cannot be asked is not green."""
+        try:
+            return self._get(gate, facts) if is_url(gate) else self._run(self._program(gate), facts)
+        except errors.ForenoticeError as error:
+            return Verdict(green=False, said=error.message)
+
+    def close(self) -> None:
+        """For good: what is under way is ended."""
+        self._stop.set()
+        self._outgoing.close()
+
+    def _program(self, name: str) -> process.Program:
+        found = self._programs.get(name)
+        if found is None:
+            known = f"known are {', '.join(sorted(self._programs))}" if self._programs else "there are none"
+            raise errors.RefusedError(
+                f"there is no gate {name[:80]!r}: {known}; give a URL, or define one with `serve --gate NAME=COMMAND`",
+                gate=name[:80],
+                known=sorted(self._programs),
+            )
+        return found
+
+    def _run(self, program: process.Program, facts: Mapping[str, str]) -> Verdict:
+        told = replace(
+            program,
+            environment={OURS + name.upper(): value for name, value in facts.items()},
+            inherited=[name for name in os.environ if not name.startswith(OURS)],
+        )
+        ended = process.execute(told, seconds=self._seconds, stop=self._stop, asked_by="the service")
+        return Verdict(green=ended.ok, said=ended.said or "exit code 0")
+
+    def _get(self, url: str, facts: Mapping[str, str]) -> Verdict:
+        reply = self._outgoing.get(url, {f"Forenotice-{name.title()}": value for name, value in facts.items()})
+        body = words.plain(reply.body[:KEPT].decode(errors="replace")).strip()
+        said = status_told(reply.status)
+        return Verdict(green=reply.status // 100 == 2, said=f"{said}: {body}" if body else said)
+
+
+def is_url(gate: str) -> bool:
+    return "://" in gate

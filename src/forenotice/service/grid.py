@@ -1,0 +1,166 @@
+"""The fleet as a grid: hosts or groups by update domain, and in each cell its VMs with their state."""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from forenotice.core import states
+from forenotice.core.fleet import GROUP_PREFIX, STANDALONE_PREFIX
+from forenotice.core.listening import is_listening
+from forenotice.core.selecting import Selector
+from forenotice.core.states import State
+from forenotice.service.calls import View
+from forenotice.service.context import Service
+from forenotice.store.contract import Reader
+from forenotice.store.places import Place
+
+T = TypeVar("T")
+
+ROWS = 25
+"""Hosts or groups of one page."""
+STANDALONE = 100
+"""VMs without a group, of one page."""
+MOST_VMS = 3000
+"""Of one page: large hosts or groups make it shorter; of one that is larger still, the first."""
+MOST_SHOWN = 12
+"""In one cell; the others are counted."""
+MOST_DOMAINS = 20
+"""Columns; what lies beyond is in the last."""
+
+URGENCY = {state: place for place, state in enumerate(State)}
+
+
+@dataclass(slots=True)
+class _Row:
+    noun: str
+    name: str
+    facts: View = field(default_factory=dict)
+    members: int = 0
+    """All its VMs, also where more than a page can hold."""
+    most_shown: int = MOST_SHOWN
+    cells: dict[int, list[tuple[str, State]]] = field(default_factory=dict)
+    """Names and states by update domain."""
+
+    def put(self, place: Place, state: State) -> None:
+        self.cells.setdefault(place.update_domain, []).append((place.vm, state))
+
+    def view(self, domains: Sequence[int]) -> View:
+        columns: dict[int, list[tuple[str, State]]] = {domain: [] for domain in domains}
+        for domain, vms in sorted(self.cells.items()):
+            columns[min(domain, domains[-1])] += vms
+        placed = sum(map(len, columns.values()))
+        return {
+            "noun": self.noun,
+            "name": self.name,
+            **self.facts,
+            "vms": max(self.members, placed),
+            "left_out": max(self.members - placed, 0),
+            "cells": [_cell(vms, self.most_shown) for vms in columns.values()],
+        }
+
+
+def by_host(service: Service, *, after: str | None = None, rows: int = ROWS) -> View:
+    """A page of hosts by name, beyond the name `after`."""
+    with service.store.read() as reader:
+        found = reader.list_hosts(after, rows + 1)
+        shown, more = _page(found, rows)
+        places = reader.places.on([host.name for host, _ in shown], MOST_VMS)
+        known = _states(service, reader, places)
+    made = [_Row("host", host.name, {"cordoned": host.cordoned}, vms) for host, vms in shown]
+    by_name = {row.name: row for row in made}
+    for place in places:
+        by_name[place.host].put(place, known[place.vm])
+    return _grid(made, made[-1].name if more else None)
+
+
+def by_group(
+    service: Service,
+    *,
+    after: str | None = None,
+    seen: Selector | None = None,
+    rows: int = ROWS,
+    alone: int = STANDALONE,
+) -> View:
+    """A page of groups by name, then of standalone VMs, all in one row; beyond the scope with the key `after`."""
+    behind = after or GROUP_PREFIX
+    made: list[_Row] = []
+    further: str | None = None
+    with service.store.read() as reader:
+        if behind.startswith(GROUP_PREFIX):
+            groups = reader.list_groups(behind.removeprefix(GROUP_PREFIX), rows + 1, seen)
+            shown, more = _page(groups, rows)
+            made += [_Row("group", scope.name, {"kind": scope.kind.value}, vms) for scope, vms in shown]
+            further = shown[-1][0].key if more else None
+            behind = STANDALONE_PREFIX
+        places = reader.places.within([GROUP_PREFIX + row.name for row in made], MOST_VMS)
+        by_key = {GROUP_PREFIX + row.name: row for row in made}
+        if further is None:
+            lone = reader.places.standalone(behind.removeprefix(STANDALONE_PREFIX), alone + 1, seen)
+            if len(lone) > alone:
+                further = lone[alone - 1].scope
+            if lone:
+                row = _Row("standalone", "", most_shown=alone)
+                made.append(row)
+                by_key |= dict.fromkeys((place.scope for place in lone[:alone]), row)
+                places += lone[:alone]
+        known = _states(service, reader, places)
+    for place in places:
+        by_key[place.scope].put(place, known[place.vm])
+    return _grid(made, further)
+
+
+def names(service: Service, *, host: str | None = None, scope: str | None = None) -> list[str]:
+    """The VMs of a host, or of a scope: as many as a page can hold."""
+    with service.store.read() as reader:
+        found = reader.places.within([scope], MOST_VMS) if scope else reader.places.on([host or ""], MOST_VMS)
+    return [place.vm for place in found]
+
+
+def with_states(service: Service, vms: Collection[View]) -> list[View]:
+    """VMs as operators see them, each with its state."""
+    with service.store.read() as reader:
+        named = states.furthest(reader.places.naming({vm["scope"] for vm in vms}))
+    return [{**vm, "state": str(states.state(named.get(vm["name"]), listening=vm["listening"]))} for vm in vms]
+
+
+def _states(service: Service, reader: Reader, places: Collection[Place]) -> Mapping[str, State]:
+    keys = {place.scope for place in places}
+    named = states.furthest(reader.places.naming(keys))
+    now = service.clock.now()
+    listening = {key: is_listening(scope, now, service.timing) for key, scope in reader.scopes(keys).items()}
+    return {place.vm: states.state(named.get(place.vm), listening=listening[place.scope]) for place in places}
+
+
+def _page(found: list[tuple[T, int]], rows: int) -> tuple[list[tuple[T, int]], bool]:
+    """As many as a page can hold, at least one, each with how many VMs it has; and whether there are more."""
+    shown: list[tuple[T, int]] = []
+    vms = 0
+    for thing, its in found[:rows]:
+        vms += its
+        if shown and vms > MOST_VMS:
+            break
+        shown.append((thing, its))
+    return shown, len(shown) < len(found)
+
+
+def _grid(rows: Sequence[_Row], further: str | None) -> View:
+    found = sorted({domain for row in rows for domain in row.cells}) or [0]
+    domains = found[:MOST_DOMAINS]
+    counts = Counter(state for row in rows for vms in row.cells.values() for _, state in vms)
+    return {
+        "domains": domains,
+        "folded": len(found) > len(domains),
+        "rows": [row.view(domains) for row in rows],
+        "states": {str(state): counts[state] for state in State},
+        "next": further,
+    }
+
+
+def _cell(vms: list[tuple[str, State]], most: int) -> View:
+    """The most urgent where not all are shown; by name all the same, so that they keep their places."""
+    shown = vms if len(vms) <= most else sorted(vms, key=lambda vm: URGENCY[vm[1]])[:most]
+    return {
+        "vms": [{"name": name, "state": str(state)} for name, state in sorted(shown)],
+        "more": len(vms) - len(shown),
+    }

@@ -1,0 +1,55 @@
+"""What guests cause: approvals and being heard."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from forenotice.core import approving, errors, listening
+from forenotice.core.approving import Approval
+from forenotice.core.timing import ENDED_APPROVABLE
+from forenotice.service.context import Service, Session
+
+
+class Guests:
+    """Called by whoever answers guests, from one thread."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def approve(self, approvals: Sequence[Approval]) -> list[errors.ForenoticeError | None]:
+        """Durable when it returns, for the whole batch in one transaction; each stands or falls by itself."""
+
+        def work(session: Session) -> list[errors.ForenoticeError | None]:
+            scopes = {approval.scope for approval in approvals}
+            vms = {approval.vm for approval in approvals}
+            world = session.transaction.load_to_approve(scopes, vms)
+            if not all(event_id.upper() in world.events for approval in approvals for event_id in approval.event_ids):
+                # A slow client approves what has just ended (PROTOCOL, approving).
+                world = session.transaction.load_to_approve(scopes, vms, session.now - ENDED_APPROVABLE)
+            draft = session.draft(world)
+            answers: list[errors.ForenoticeError | None] = []
+            for approval in approvals:
+                draft.by = f"vm:{approval.vm}"
+                try:
+                    approving.approve_as_guest(draft, approval)
+                    answers.append(None)
+                except errors.ForenoticeError as refusal:
+                    answers.append(refusal)
+            session.keep(draft)
+            return answers
+
+        return self._service.transact(work)
+
+    def heard(self, heard: Mapping[str, datetime]) -> None:
+        """A scope that has been silent listens from now on; for the others only the time is kept."""
+
+        def work(session: Session) -> None:
+            scopes = session.transaction.scopes(heard.keys()).values()
+            waking = [scope.key for scope in scopes if listening.would_wake(scope, session.now, self._service.timing)]
+            session.transaction.set_heard({key: at for key, at in heard.items() if key not in waking})
+            if waking:
+                draft = session.draft(session.transaction.load(scopes=waking))
+                for key in waking:
+                    listening.hear(draft, key, heard[key])
+                session.keep(draft)
+
+        self._service.transact(work)

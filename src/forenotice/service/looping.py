@@ -1,0 +1,64 @@
+"""A thread that goes on: it does what is due, sleeps until more is or it is woken, and outlives what goes wrong."""
+
+import threading
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import structlog
+
+from forenotice.core import errors
+
+log = structlog.get_logger()
+
+LONGEST_SLEEP = timedelta(seconds=1)
+"""Another process on the same database may have made something due."""
+
+PAUSE_AFTER_ERROR = timedelta(seconds=1)
+
+
+class Loop:
+    def __init__(
+        self, slug: str, look: Callable[[], timedelta], wake: threading.Event, *, breath: timedelta = timedelta(0)
+    ) -> None:
+        """`look` does what is due and gives how long nothing is; between two looks it takes a `breath`."""
+        self._slug = slug
+        self._look = look
+        self._wake = wake
+        self._breath = breath
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=slug, daemon=True)
+
+    @property
+    def stopping(self) -> bool:
+        return self._stopping.is_set()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Return when its last look is over."""
+        self._stopping.set()
+        self._wake.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            # Cleared before the question, so that being stopped is never slept through.
+            self._wake.clear()
+            if self._stopping.wait(self._breath.total_seconds()):
+                return
+            self._wake.wait(self._guarded().total_seconds())
+
+    def _guarded(self) -> timedelta:
+        try:
+            return self._look()
+        except errors.UnavailableError as error:
+            log.warning("The store is unavailable", action=f"{self._slug}.unavailable", error=str(error))
+        except Exception:
+            log.exception("It went wrong, and is tried again", action=f"{self._slug}.failed")
+        return PAUSE_AFTER_ERROR
+
+
+def time_until(due: datetime | None, now: datetime) -> timedelta:
+    """How long to sleep when something is due then."""
+    return LONGEST_SLEEP if due is None else max(timedelta(0), min(due - now, LONGEST_SLEEP))

@@ -1,0 +1,123 @@
+"""Operators' commands about operations and events."""
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
+
+from forenotice.core import approving, ending, errors, scheduling
+from forenotice.core.draft import Draft, World
+from forenotice.core.operations import Kind, Operation
+from forenotice.service import seeing, views
+from forenotice.service.calls import Call, View, command
+from forenotice.service.context import Service, Session
+from forenotice.store.contract import Reader
+
+MAX_NAMES = 10_000
+
+
+def schedule(
+    service: Service,
+    call: Call,
+    *,
+    kind: Kind,
+    names: Sequence[str],
+    notice: timedelta | None = None,
+    reason: str = "",
+) -> View:
+    """One operation for each VM or host named: all of them or none."""
+    require_sound(call, kind, names)
+    call = call.because(reason)
+
+    def work(session: Session) -> View:
+        draft = session.draft(load(session.transaction, kind, names), call)
+        made = decide(draft, call, kind=kind, names=names, notice=notice)
+        session.keep(draft)
+        shown = seen_by(draft, call)
+        return {"operations": [_view(shown, operation.id) for operation in made]}
+
+    return command(service, call, work)
+
+
+def require_sound(call: Call, kind: Kind, names: Sequence[str]) -> None:
+    """Refuse what can be refused without a look at the fleet."""
+    call.access.require_kind(kind)
+    if not 1 <= len(names) <= MAX_NAMES:
+        raise errors.RefusedError(f"name from 1 to {MAX_NAMES} of them")
+    for name, times in Counter(names).items():
+        if times > 1:
+            raise errors.RefusedError(f"{name} is named twice: name each once")
+
+
+def load(reader: Reader, kind: Kind, names: Sequence[str]) -> World:
+    targets = kind.traits.moves
+    if kind.traits.of_host:
+        arriving = [each for name in names for each in reader.moving_to(name)]
+        return reader.load(hosts=names, operations=arriving, targets=targets)
+    world = reader.load(vms=names, targets=targets)
+    limited = [scope.key for scope in world.scopes.values() if scope.policy.max_user_operations is not None]
+    if not limited:
+        return world
+    members = reader.load(scopes=limited, members=True).vms.values()
+    return reader.load(vms=names, hosts={vm.host for vm in members}, targets=targets)
+
+
+def decide(draft: Draft, call: Call, *, kind: Kind, names: Sequence[str], notice: timedelta | None) -> list[Operation]:
+    """The operations, on a draft of what `load` gave: whether it is kept or thrown away is the caller's affair."""
+    if call.access.scopes is not None:
+        shown = seen_by(draft, call)
+        for name in names:
+            shown.vm(name)
+    return [
+        scheduling.schedule(draft, scheduling.Request(kind=kind, name=name, notice=notice, reason=call.reason))
+        for name in names
+    ]
+
+
+def approve(service: Service, call: Call, event_id: str) -> View:
+    def work(session: Session) -> View:
+        draft = session.draft(session.transaction.load(events=[event_id]), call)
+        event = draft.event(seen_by(draft, call).event(event_id).id)
+        approving.approve_as_operator(draft, event, call.actor)
+        session.keep(draft)
+        shown = seen_by(draft, call)
+        return views.event_of(shown.operation(event.operation), shown.event(event_id))
+
+    return command(service, call, work, asked="event.approve", about=event_id)
+
+
+def cancel_event(service: Service, call: Call, event_id: str) -> View:
+    """An operation is indivisible: with one of its events all are cancelled."""
+
+    def work(session: Session) -> View:
+        draft = session.draft(session.transaction.load(events=[event_id]), call)
+        return _cancel(session, draft, call, seen_by(draft, call).event(event_id).operation)
+
+    return command(service, call, work)
+
+
+def cancel_operation(service: Service, call: Call, operation_id: str) -> View:
+    def work(session: Session) -> View:
+        draft = session.draft(session.transaction.load(operations=[operation_id]), call)
+        return _cancel(session, draft, call, seen_by(draft, call).operation(operation_id).id)
+
+    return command(service, call, work)
+
+
+def _cancel(session: Session, draft: Draft, call: Call, operation_id: str) -> View:
+    operation = draft.operation(operation_id)
+    call.access.require_cancel(operation, draft.events_of(operation_id))
+    ending.cancel(draft, operation)
+    session.keep(draft)
+    return _view(seen_by(draft, call), operation_id)
+
+
+def _view(shown: Draft, operation_id: str) -> View:
+    return views.operation(shown.operation(operation_id), shown.events_of(operation_id))
+
+
+def seen_by(draft: Draft, call: Call) -> Draft:
+    """The draft as whoever asks may see it: what is somebody else's is not there."""
+    if call.access.scopes is None:
+        return draft
+    world = seeing.limited(draft.world, call.access.scopes)
+    return Draft(world, now=draft.now, timing=draft.timing, new_id=draft.new_id)

@@ -1,0 +1,135 @@
+"""What would come of scheduling something: who is told what, when it can start, and whom it waits for."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+import msgspec
+
+from forenotice.core import explaining
+from forenotice.core.documents import Document
+from forenotice.core.draft import Changes, Draft, names
+from forenotice.core.explaining import Explanation
+from forenotice.core.obstacles import ObstacleKind
+from forenotice.core.operations import Kind, Operation, Status
+from forenotice.core.selecting import Selector
+from forenotice.service import maintenance, seeing, views
+from forenotice.service.calls import Call, View
+from forenotice.service.context import Service, allowance_for, new_id
+from forenotice.wire import document, versions
+
+NOT_YET_KNOWN = "not yet known"
+"""In place of the id that an event will have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A draft on which everything is decided, and which is then thrown away."""
+
+    draft: Draft
+    shown: Draft
+    """The part of it that whoever asks may see."""
+    told: dict[str, View]
+    """What each new event's scope reads, by the event's id."""
+    made_up: frozenset[str]
+    """Ids of the new operations and events: they will have others, so these are not told."""
+    expiry_from: datetime
+    seen: Selector | None
+
+
+def preview(service: Service, call: Call, *, kind: Kind, names: Sequence[str], notice: timedelta | None = None) -> View:
+    """The same decisions and the same refusals as by `maintenance.schedule` at this moment; nothing is written."""
+    maintenance.require_sound(call, kind, names)
+    with service.store.read() as reader:
+        world = maintenance.load(reader, kind, names)
+    draft = Draft(
+        world,
+        now=service.clock.now(),
+        timing=service.timing,
+        new_id=new_id,
+        by=call.actor,
+        reason=call.reason,
+        allowance=allowance_for(world),
+    )
+    made = [each.id for each in maintenance.decide(draft, call, kind=kind, names=names, notice=notice)]
+    changes = draft.changes()
+    made_up = frozenset(made)
+    told = _told(changes.documents, made_up)
+    outcome = Outcome(
+        draft=draft,
+        shown=maintenance.seen_by(draft, call),
+        told=told,
+        made_up=made_up.union(told),
+        expiry_from=service.expiry_from,
+        seen=call.access.scopes,
+    )
+    return {
+        "at": views.moment(draft.now),
+        "kind": str(kind),
+        "operations": [_operation(outcome, key) for key in made],
+        **_besides(changes, made_up),
+    }
+
+
+def _told(documents: Sequence[Document], made: Collection[str]) -> dict[str, View]:
+    """The new events as their scopes' documents will have them in the newest api-version."""
+    found: dict[str, View] = {}
+    for each in documents:
+        new = replace(each, events=tuple(event for event in each.events if event.operation in made))
+        rendered = msgspec.json.decode(document.render(new, versions.NEWEST))["Events"]
+        found |= {event["EventId"]: {**event, "EventId": NOT_YET_KNOWN} for event in rendered}
+    return found
+
+
+def _operation(outcome: Outcome, key: str) -> View:
+    draft, shown = outcome.draft, outcome.shown
+    operation = draft.operation(key)
+    view = views.operation(shown.operation(key), shown.events_of(key))
+    earliest = explaining.start_at_the_earliest(draft, operation, outcome.expiry_from)
+    found = explaining.explain_operation(draft, operation, outcome.expiry_from)
+    if operation.status is Status.STARTED:
+        found = _of_started(operation, found)
+    explained = views.explanation(seeing.explanation(draft, found, outcome.seen))
+    return {
+        **view,
+        "id": None,
+        "events": [
+            {**event, "id": None, "operation": None, "told": outcome.told[event["id"]]} for event in view["events"]
+        ],
+        "earliest": views.moment(earliest),
+        "latest": views.moment(found.until),
+        "sentence": explained["sentence"],
+        "sentences": explained["sentences"],
+        "waiting_for": [_without_made_up(outcome, facts) for facts in explained["waiting_for"]],
+    }
+
+
+def _of_started(operation: Operation, found: Explanation) -> Explanation:
+    """It is in the driver's hands then, but for those who have nowhere to go."""
+    waiting = tuple(facts for facts in found.waiting_for if facts["kind"] == ObstacleKind.TARGET_HOST)
+    said = ["It starts at once: nobody is waited for."]
+    if waiting:
+        said.append(f"But no host can take {names(str(facts['vm']) for facts in waiting)}: add or uncordon one.")
+    return replace(found, sentences=tuple(said), until=operation.started_at, waiting_for=waiting)
+
+
+def _without_made_up(outcome: Outcome, facts: View) -> View:
+    return {key: value for key, value in facts.items() if not (isinstance(value, str) and value in outcome.made_up)}
+
+
+def _besides(changes: Changes, made: Collection[str]) -> View:
+    """What else comes of it: a host that fails is cordoned, and what was announced for its VMs is over."""
+    ended = [each for key, each in changes.operations.items() if key not in made and not each.status.live]
+    return {
+        "ends": [
+            {
+                "id": each.id,
+                "kind": str(each.kind),
+                "host": each.host,
+                "vms": list(each.vms),
+                "status": str(each.status),
+            }
+            for each in ended
+        ],
+        "cordons": [host.name for host in changes.hosts.values() if host is not None and host.cordoned],
+    }

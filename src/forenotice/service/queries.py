@@ -1,0 +1,171 @@
+"""What operators look at."""
+
+from typing import Any
+
+from forenotice.core import explaining, fleet, selecting
+from forenotice.core.draft import Draft, World
+from forenotice.core.operations import Event
+from forenotice.core.selecting import Selector
+from forenotice.service import seeing, views
+from forenotice.service.calls import View
+from forenotice.service.context import Service, new_id
+from forenotice.service.targeting import with_targets
+
+
+def hosts(
+    service: Service,
+    *,
+    after: str | None = None,
+    limit: int = 100,
+    descending: bool = False,
+    name: str | None = None,
+    cordoned: bool | None = None,
+) -> View:
+    wanted = None if name is None else selecting.of_hosts(name)
+    with service.store.read() as reader:
+        found = reader.list_hosts(after, limit, descending=descending, name=wanted, cordoned=cordoned)
+    return _page([views.host(host, vms) for host, vms in found], limit, "name")
+
+
+def host(service: Service, name: str) -> View:
+    with service.store.read() as reader:
+        draft = _draft(service, reader.load(hosts=[name]))
+    return views.host(draft.host(name), len(draft.vms_on(name)))
+
+
+def vms(
+    service: Service,
+    *,
+    after: str | None = None,
+    limit: int = 100,
+    descending: bool = False,
+    name: str | None = None,
+    host: str | None = None,
+    group: str | None = None,
+    spot: bool | None = None,
+    seen: Selector | None = None,
+) -> View:
+    scope = None if group is None else fleet.group_key(group)
+    wanted = None if name is None else selecting.of_hosts(name)
+    with service.store.read() as reader:
+        found = reader.list_vms(
+            after, limit, descending=descending, name=wanted, host=host, scope=scope, spot=spot, seen=seen
+        )
+        scopes = reader.scopes({vm.scope for vm in found})
+    now = service.clock.now()
+    return _page([views.vm(vm, scopes[vm.scope], now, service.timing) for vm in found], limit, "name")
+
+
+def vm(service: Service, name: str, seen: Selector | None = None) -> View:
+    with service.store.read() as reader:
+        draft = _draft(service, reader.load(vms=[name]), seen)
+    found = draft.vm(name)
+    return views.vm(found, draft.scope(found.scope), draft.now, service.timing)
+
+
+def groups(
+    service: Service,
+    *,
+    after: str | None = None,
+    limit: int = 100,
+    descending: bool = False,
+    name: str | None = None,
+    seen: Selector | None = None,
+) -> View:
+    wanted = None if name is None else selecting.of_scopes(name)
+    with service.store.read() as reader:
+        found = reader.list_groups(after, limit, seen, descending=descending, name=wanted)
+    now = service.clock.now()
+    return _page([views.group(scope, vms, now, service.timing) for scope, vms in found], limit, "name")
+
+
+def group(service: Service, name: str, seen: Selector | None = None) -> View:
+    key = fleet.group_key(name)
+    with service.store.read() as reader:
+        draft = _draft(service, reader.load(scopes=[key], members=True), seen)
+    return views.group(draft.scope(key), len(draft.vms_in(key)), draft.now, service.timing)
+
+
+def operations(
+    service: Service,
+    *,
+    after: str | None = None,
+    limit: int = 100,
+    live: bool | None = None,
+    seen: Selector | None = None,
+    **how: Any,
+) -> View:
+    """Filters and direction as in the store's list."""
+    if not seeing.may_ask_for(how, seen):
+        return _page([], limit, "id")
+    with service.store.read() as reader:
+        found = reader.list_operations(after, limit, live, seen=seen, **how)
+        draft = _draft(service, reader.load(operations=[operation.id for operation in found]), seen)
+    return _page([views.operation(draft.operation(each.id), draft.events_of(each.id)) for each in found], limit, "id")
+
+
+def operation(service: Service, operation_id: str, seen: Selector | None = None) -> View:
+    with service.store.read() as reader:
+        draft = _draft(service, reader.load(operations=[operation_id]), seen)
+    return views.operation(draft.operation(operation_id), draft.events_of(operation_id))
+
+
+def events(
+    service: Service,
+    *,
+    after: str | None = None,
+    limit: int = 100,
+    live: bool | None = None,
+    group: str | None = None,
+    seen: Selector | None = None,
+    **how: Any,
+) -> View:
+    """Filters and direction as in the store's list."""
+    scope = None if group is None else fleet.group_key(group)
+    with service.store.read() as reader:
+        found = reader.list_events(after, limit, live, scope=scope, seen=seen, **how)
+        draft = _draft(service, reader.load(operations=[event.operation for event in found]), seen)
+    return _page([views.event_of(draft.operation(each.operation), draft.event(each.id)) for each in found], limit, "id")
+
+
+def event(service: Service, event_id: str, seen: Selector | None = None) -> View:
+    with service.store.read() as reader:
+        draft = _draft(service, reader.load(events=[event_id]), seen)
+    found = draft.event(event_id)
+    return views.event_of(draft.operation(found.operation), found)
+
+
+def explain_event(service: Service, event_id: str, seen: Selector | None = None) -> View:
+    with service.store.read() as reader:
+        world = reader.load_to_explain(events=[event_id])
+        event = _draft(service, world, seen).event(event_id)
+        draft = with_targets(service, reader, [event.operation], world)
+    return explained(service, draft, draft.event(event.id), seen)
+
+
+def explained(service: Service, draft: Draft, event: Event, seen: Selector | None) -> View:
+    """Why an event waits, on a draft of what explains its operation."""
+    found = explaining.explain_event(draft, event, service.expiry_from)
+    return views.explanation(seeing.explanation(draft, _standing(service, found, event.operation), seen))
+
+
+def explain_operation(service: Service, operation_id: str, seen: Selector | None = None) -> View:
+    with service.store.read() as reader:
+        world = reader.load_to_explain(operations=[operation_id])
+        _draft(service, world, seen).operation(operation_id)
+        draft = with_targets(service, reader, [operation_id], world)
+    found = explaining.explain_operation(draft, draft.operation(operation_id), service.expiry_from)
+    return views.explanation(seeing.explanation(draft, _standing(service, found, operation_id), seen))
+
+
+def _standing(service: Service, found: explaining.Explanation, operation_id: str) -> explaining.Explanation:
+    standing = service.standing(operation_id)
+    return found if standing is None else explaining.with_standing(found, standing)
+
+
+def _page(items: list[View], limit: int, key: str) -> View:
+    return {"items": items, "next": items[-1][key] if len(items) == limit else None}
+
+
+def _draft(service: Service, world: World, seen: Selector | None = None) -> Draft:
+    return Draft(seeing.limited(world, seen), now=service.clock.now(), timing=service.timing, new_id=new_id)

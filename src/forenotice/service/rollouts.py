@@ -1,0 +1,264 @@
+"""Rollouts: operators' commands about them, and the steps that tick takes for them."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+
+from forenotice import garbage
+from forenotice.core import errors, explaining_rollouts, planning, rolling, turns
+from forenotice.core.draft import Draft, World
+from forenotice.core.rolling import Ask, Go
+from forenotice.core.rollouts import Request, Rollout, RolloutStatus, StopStatus, Verdict
+from forenotice.service import rollout_views as views
+from forenotice.service.calls import Call, View, command, recalled
+from forenotice.service.context import ALLOWANCES, Service, Session, new_id
+from forenotice.service.rollout_views import NAMES
+from forenotice.service.targeting import with_targets
+from forenotice.service.views import explanation
+from forenotice.store.contract import Reader, Transaction
+
+AT_ONCE = 20
+"""Rollouts looked at in one round."""
+
+CANDIDATES = 20
+"""Hosts whose turn it is that are looked at together, in one transaction: guests who approve wait for its end."""
+
+SAMPLE = 10
+"""Hosts that an explanation looks at, of those under way and of those that wait."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a gate said when it was asked."""
+
+    asked: Ask
+    green: bool
+    said: str
+
+
+def plan(service: Service, request: Request) -> View:
+    """What it would come to; nothing is done. What could not be started is refused here too."""
+    _require_gate(service, request)
+    fleet = _fleet(service)
+    with service.store.read() as reader:
+        _require_alone(reader, request, turns.chosen_hosts(request, fleet.world.hosts))
+    return views.plan(planning.plan(fleet, request), request)
+
+
+def start(service: Service, call: Call, request: Request) -> View:
+    """Turns are settled from a view of the fleet before; what is promised is seen to when each host has its turn."""
+    with service.store.read() as reader:
+        known = recalled(reader, call, service.clock.now())
+    if known is not None:
+        return known
+    _require_gate(service, request)
+    order, domains = _order(_fleet(service), request)
+
+    def work(session: Session) -> View:
+        _require_alone(session.transaction, request, order)
+        draft = session.draft(World(), call)
+        rollout = rolling.begin(draft, request, order, domains)
+        session.keep(draft)
+        return _view(session.transaction, rollout)
+
+    return command(service, call, work)
+
+
+def _order(draft: Draft, request: Request) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:
+    """Whose turn is when, and which update domains each host has."""
+    hosts = turns.chosen_hosts(request, draft.world.hosts)
+    turns.require_possible(draft, request, hosts)
+    return turns.assign(draft, hosts), {host: turns.update_domains(turns.parts(draft, host)) for host in hosts}
+
+
+def page(
+    service: Service,
+    *,
+    after: str | None = None,
+    limit: int = 100,
+    descending: bool = True,
+    live: bool | None = None,
+    status: RolloutStatus | None = None,
+) -> View:
+    """Without what is told by turn: hosts are only counted here."""
+    with service.store.read() as reader:
+        found = reader.rollouts.page(after, limit, live, descending=descending, status=status)
+        counts = reader.rollouts.counts([rollout.id for rollout in found])
+    items = [views.listed(rollout, counts[rollout.id]) for rollout in found]
+    return {"items": items, "next": items[-1]["id"] if len(items) == limit else None}
+
+
+def show(service: Service, rollout_id: str) -> View:
+    with service.store.read() as reader:
+        return _view(reader, _named(reader, rollout_id))
+
+
+def hosts(
+    service: Service, rollout_id: str, *, after: str | None = None, limit: int = 100, status: StopStatus | None = None
+) -> View:
+    with service.store.read() as reader:
+        _named(reader, rollout_id)
+        stops = reader.rollouts.stops(rollout_id, after or "", limit, status)
+    items = [views.stop(stop) for stop in stops]
+    return {"items": items, "next": items[-1]["host"] if len(items) == limit else None}
+
+
+def explain(service: Service, rollout_id: str) -> View:
+    """Why it is where it is: its pause, its gate, its windows, whom its operations wait for, who is not yet due."""
+    with service.store.read() as reader:
+        rollout = _named(reader, rollout_id)
+        waiting = reader.rollouts.waiting(rollout_id, rollout.turn, "", SAMPLE)
+        all_live = reader.rollouts.live_operations(rollout_id)
+        live = all_live[:SAMPLE]
+        hosts = [stop.host for stop in waiting]
+        world = reader.load(operations=live, hosts=hosts, rollouts=[rollout_id], to_explain=True)
+        draft = with_targets(service, reader, live, world)
+    found = explaining_rollouts.explain(
+        draft, rollout, live, waiting, service.expiry_from, more=len(all_live) - len(live)
+    )
+    return explanation(found)
+
+
+def pause(service: Service, call: Call, rollout_id: str) -> View:
+    why = f"{rolling.PAUSED_BY}{call.actor}" + (f": {call.reason}" if call.reason else "")
+    return _change(service, call, rollout_id, lambda draft, rollout: rolling.pause(draft, rollout, why))
+
+
+def resume(service: Service, call: Call, rollout_id: str, *, retry: bool = False) -> View:
+    """With `retry`, hosts that failed have another try."""
+
+    def work(session: Session, draft: Draft) -> None:
+        rolling.resume(draft, draft.rollout(rollout_id))
+        if retry:
+            session.transaction.rollouts.change_stops(rollout_id, StopStatus.FAILED, StopStatus.WAITING, "")
+
+    return _change_with(service, call, rollout_id, work)
+
+
+def cancel(service: Service, call: Call, rollout_id: str) -> View:
+    def work(session: Session, draft: Draft) -> None:
+        rolling.cancel(draft, draft.rollout(rollout_id))
+        session.transaction.rollouts.change_stops(
+            rollout_id, StopStatus.WAITING, StopStatus.SKIPPED, "the rollout was cancelled"
+        )
+
+    return _change_with(service, call, rollout_id, work)
+
+
+def _change(service: Service, call: Call, rollout_id: str, decide: Callable[[Draft, Rollout], None]) -> View:
+    return _change_with(service, call, rollout_id, lambda _, draft: decide(draft, draft.rollout(rollout_id)))
+
+
+def _change_with(service: Service, call: Call, rollout_id: str, decide: Callable[[Session, Draft], None]) -> View:
+    def work(session: Session) -> View:
+        live = session.transaction.rollouts.live_operations(rollout_id)
+        world = session.transaction.load(rollouts=[rollout_id], operations=live)
+        draft = session.draft(world, call)
+        decide(session, draft)
+        session.keep(draft)
+        return _view(session.transaction, draft.rollout(rollout_id))
+
+    return command(service, call, work)
+
+
+def roll(service: Service, answers: list[Answer]) -> list[Ask]:
+    """Take the next step of every rollout that is due; gives the gates that must be asked."""
+    for answer in answers:
+        _hear(service, answer)
+    with service.store.read() as reader:
+        due = reader.rollouts.due(service.clock.now(), AT_ONCE)
+    return [asked for rollout_id in due if (asked := _step(service, rollout_id))]
+
+
+def next_due(service: Service) -> datetime | None:
+    with service.store.read() as reader:
+        return reader.rollouts.next_due()
+
+
+def _hear(service: Service, answer: Answer) -> None:
+    def work(session: Session) -> None:
+        draft = session.draft(session.transaction.load(rollouts=[answer.asked.rollout]))
+        verdict = Verdict(green=answer.green, said=answer.said, at=session.now)
+        rolling.hear_gate(draft, answer.asked.rollout, answer.asked.turn, verdict)
+        session.keep(draft)
+
+    service.transact(work)
+
+
+def _step(service: Service, rollout_id: str) -> Ask | None:
+    def work(session: Session) -> Go | Ask | None:
+        known = session.transaction.rollouts
+        if rollout_id not in known.due(session.now, AT_ONCE):
+            return None  # Another process has taken the step.
+        draft = session.draft(session.transaction.load(rollouts=[rollout_id]))
+        ended = known.ended(rollout_id)
+        under_way = known.under_way(rollout_id) - len(ended)
+        rolling.settle(draft, rollout_id, ended)
+        step = rolling.next_step(draft, rollout_id, under_way, known.next_turn(rollout_id))
+        session.keep(draft)
+        return step
+
+    step = service.transact(work)
+    if isinstance(step, Go):
+        after: str | None = ""
+        while after is not None:
+            after = service.transact(partial(_take_some, rollout_id, step.turn, after))
+        return None
+    return step
+
+
+def _take_some(rollout_id: str, turn: int, after: str, session: Session) -> str | None:
+    """Announce some of those whose turn it is; gives the host to go on after, None when there is no more to do."""
+    known = session.transaction.rollouts
+    rollout = known.named([rollout_id])[rollout_id]
+    free = rollout.options.batch - known.under_way(rollout_id)
+    if rollout.status is not RolloutStatus.RUNNING or rollout.turn != turn or free <= 0:
+        return None
+    stops = known.waiting(rollout_id, turn, after, CANDIDATES)
+    if not stops:
+        if free == rollout.options.batch and known.next_turn(rollout_id) != turn:
+            # All the rest were skipped.
+            known.put([replace(rollout, due_at=session.now)])
+        return None
+    hosts = [stop.host for stop in stops]
+    arriving = {each for host in hosts for each in session.transaction.moving_to(host)}
+    world = session.transaction.load(rollouts=[rollout_id], hosts=hosts, operations=arriving)
+    draft = session.draft(world, Call(actor=f"rollout:{rollout_id}"))
+    rolling.take(draft, rollout_id, stops, free)
+    session.keep(draft)
+    return stops[-1].host
+
+
+def _fleet(service: Service) -> Draft:
+    with service.store.read() as reader, garbage.put_off():
+        world = reader.load_fleet()
+    return Draft(world, now=service.clock.now(), timing=service.timing, new_id=new_id, allowance=ALLOWANCES[0])
+
+
+def _require_alone(reader: Reader, request: Request, hosts: Collection[str]) -> None:
+    """The same again while one is under way is a mistake."""
+    known = reader.rollouts.awaited(request.kind, hosts)
+    if known is not None:
+        rollout, host = known
+        raise errors.ConflictError(
+            f"rollout {rollout} is going to {NAMES[request.kind]} host {host} already: wait for it, or cancel it first",
+            rollout=rollout,
+            host=host,
+        )
+
+
+def _require_gate(service: Service, request: Request) -> None:
+    if request.options.gate is not None:
+        service.gates.require(request.options.gate)
+
+
+def _named(reader: Reader, rollout_id: str) -> Rollout:
+    found = reader.rollouts.named([rollout_id]).get(rollout_id)
+    if found is None:
+        raise errors.NotFoundError(f"there is no rollout {rollout_id!r}", rollout=rollout_id)
+    return found
+
+
+def _view(reader: Reader | Transaction, rollout: Rollout) -> View:
+    return views.rollout(rollout, reader.rollouts.tally(rollout.id))

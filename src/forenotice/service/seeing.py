@@ -1,0 +1,147 @@
+"""What those are told who see some scopes alone: their own part, and nothing that names anybody else."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from forenotice.core.draft import Draft, World
+from forenotice.core.explaining import Explanation
+from forenotice.core.journal import Entry
+from forenotice.core.operations import Event, Operation
+from forenotice.core.roles import TENANT
+from forenotice.core.selecting import Selector
+
+FAILED = "the driver failed"
+"""In place of what a driver said, which may be anything."""
+
+TOLD = frozenset(
+    {
+        "approved_by",
+        "asked",
+        "fields",
+        "kind",
+        "late",
+        "not_before",
+        "policy",
+        "resources",
+        "results",
+        "source",
+        "to",
+        "type",
+    }
+)
+"""What an entry's data may tell; anything that is added later is not told before it is named here."""
+
+PHRASES: Mapping[str, tuple[str, str]] = {
+    "approval": ("your approval ({name})", "somebody else's approval"),
+    "notice": ("its full notice, because somebody does not listen",) * 2,
+    "start-up": ("guests to see it, because the service has just started",) * 2,
+    "update-domain": ("your other update domain in {name}, which is out", "an update domain of somebody else's"),
+    "vm-busy": ("another operation on {vm} to end", "another operation on somebody else's VM to end"),
+    "earlier-deletion": ("your earlier deletion in {name} to be approved", "somebody else's approval"),
+    "target-host": ("a host that can take {vm}", "a host that can take somebody else's VM"),
+    "budget": ("your group {name} to have enough VMs left", "somebody else's group to have enough VMs left"),
+    "window": ("your maintenance window ({name})", "a maintenance window"),
+    "driver": ("the platform to carry it out",) * 2,
+}
+"""What is waited for, if it is one's own and if it is not; what is not named here is the platform's."""
+OTHERWISE = ("the platform",) * 2
+
+
+def limited(world: World, seen: Selector | None) -> World:
+    """The same world without what is not seen: what is missing there is as if it did not exist."""
+    if seen is None:
+        return world
+    events = {key: event(each) for key, each in world.events.items() if each.scope in seen}
+    told: dict[str, list[Event]] = {}
+    for each in events.values():
+        told.setdefault(each.operation, []).append(each)
+    return World(
+        vms={name: vm for name, vm in world.vms.items() if vm.scope in seen},
+        scopes={key: scope for key, scope in world.scopes.items() if key in seen},
+        operations={key: _part(world.operations[key], mine) for key, mine in told.items() if key in world.operations},
+        events=events,
+    )
+
+
+def event(event: Event) -> Event:
+    return replace(event, approved_by=author(event.approved_by) if event.approved_by else event.approved_by)
+
+
+def _part(operation: Operation, events: list[Event]) -> Operation:
+    mine = {name for event in events for name in event.resources}
+    return replace(
+        operation,
+        vms=tuple(name for name in operation.vms if name in mine),
+        done=tuple(name for name in operation.done if name in mine),
+        targets={name: host for name, host in operation.targets.items() if name in mine},
+        failures={name: FAILED for name in operation.failures if name in mine},
+        by=author(operation.by),
+        reason=operation.reason if operation.by.startswith(TENANT) else "",
+        rollout=None,
+    )
+
+
+def entry(entry: Entry, seen: Selector | None) -> Entry:
+    if seen is None:
+        return entry
+    own = entry.by.startswith(TENANT)
+    return replace(
+        entry,
+        by=author(entry.by),
+        origin=entry.origin if own else "",
+        reason=entry.reason if own else "",
+        rollout=None,
+        data={key: _told(key, value) for key, value in entry.data.items() if key in TOLD},
+    )
+
+
+def may_ask_for(filters: Mapping[str, object], seen: Selector | None) -> bool:
+    """What is not shown cannot be guessed by filtering for it either."""
+    by = str(filters.get("by") or "")
+    return seen is None or (author(by) == by and filters.get("rollout") is None)
+
+
+def explanation(draft: Draft, found: Explanation, seen: Selector | None) -> Explanation:
+    """The same reasons; whose they are is said of one's own alone. It tells nobody how many others there are."""
+    if seen is None or not found.waiting_for:
+        return found
+    said: dict[str, None] = {}
+    told: dict[object, Mapping[str, object]] = {}
+    for number, facts in enumerate(sorted(found.waiting_for, key=lambda each: "until" in each)):
+        own = _is_own(draft, facts, seen)
+        kept = {key: facts[key] for key in ("kind", "until", "since") if key in facts}
+        if own:
+            kept |= {key: facts[key] for key in ("scope", "event", "operation", "vm", "resources") if key in facts}
+        name = str(facts.get("scope", "")).partition(":")[2]
+        phrase = PHRASES.get(str(facts["kind"]), OTHERWISE)[0 if own else 1].format(vm=facts.get("vm", ""), name=name)
+        if isinstance(until := facts.get("until"), datetime):
+            phrase += f" until {until:%Y-%m-%d %H:%M:%S} UTC"
+        said[phrase] = None
+        told[number if own else phrase] = kept
+    sentences = tuple(f"It waits for {phrase}." for phrase in said)
+    return replace(found, sentences=sentences, waiting_for=tuple(told.values()))
+
+
+def _is_own(draft: Draft, facts: Mapping[str, object], seen: Selector) -> bool:
+    scopes = [facts["scope"]] if "scope" in facts else []
+    if (event := draft.world.events.get(str(facts.get("event")))) is not None:
+        scopes.append(event.scope)
+    if "vm" in facts:
+        vm = draft.world.vms.get(str(facts["vm"]))
+        scopes.append(None if vm is None else vm.scope)
+    return bool(scopes) and all(scope in seen for scope in scopes)
+
+
+def _told(key: str, value: object) -> object:
+    match key, value:
+        case "approved_by", str():
+            return author(value)
+        case "results", Mapping():
+            return {name: "done" if result == "done" else FAILED for name, result in value.items()}
+    return value
+
+
+def author(by: str) -> str:
+    """Guests and tenants by name, everybody else by what they are."""
+    return by if by.startswith((TENANT, "vm:")) else by.partition(":")[0]

@@ -1,0 +1,285 @@
+"""Subscriptions: who is told of what, from where on, and how the receivers are doing."""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from forenotice.core import errors, fleet, selecting
+from forenotice.core.draft import World
+from forenotice.core.operations import Status
+from forenotice.core.subscriptions import State
+from forenotice.delivery import matching, messages
+from forenotice.outgoing import OutgoingError, status_told
+from forenotice.service import views
+from forenotice.service.calls import Call, View, command, recalled
+from forenotice.service.context import Service, Session, new_id
+from forenotice.store.contract import Reader
+from forenotice.store.subscriptions import Delivery, Subscription
+
+MOST = 100
+"""Each is looked at whenever the journal grows."""
+PREFIX = "fns_"
+SHORTEST_SECRET, LONGEST_SECRET = 16, 200
+
+
+def create(
+    service: Service,
+    call: Call,
+    *,
+    name: str,
+    url: str,
+    types: Sequence[str] = (),
+    groups: str = "",
+    statuses: Sequence[Status] = (),
+    secret: str | None = None,
+    after: int | None = None,
+) -> View:
+    """`after` is the journal position behind which it begins; None: with what happens from now on."""
+    fleet.require_name("subscription", name)
+    given = _checked(service, {"url": url, "types": types, "groups": groups, "statuses": statuses})
+    kept = _secret(secret) if secret is not None else PREFIX + secrets.token_urlsafe(32)
+
+    def work(session: Session) -> View:
+        known = session.transaction.subscriptions
+        if (other := known.named(name)) is not None:
+            raise errors.ConflictError(
+                f"there is already a subscription {name!r}: choose another name",
+                name=name,
+                id=other.id,
+                status=other.status,
+            )
+        if known.count() >= MOST:
+            raise errors.ConflictError(
+                f"there are {MOST} subscriptions already: remove one that is not needed", subscriptions=MOST
+            )
+        newest = _newest(session.transaction)
+        made = Subscription(
+            id=new_id(),
+            name=name,
+            secret=kept,
+            status=State.ACTIVE,
+            why="",
+            position=newest if after is None else _position(after, newest),
+            created_at=session.now,
+            by=call.actor,
+            **given,
+        )
+        known.put(made)
+        _note(session, call, "subscription.added", made, **_told(made))
+        return {**view(made, 0), "secret": kept}
+
+    return command(service, call, work, shown_once="secret")
+
+
+def change(service: Service, call: Call, wanted: str, fields: Mapping[str, Any]) -> View:
+    """What is left out stays. What is pending is sent to the new URL, signed with the new secret."""
+    given = _checked(service, {name: value for name, value in fields.items() if name != "secret"})
+    if "secret" in fields:
+        given["secret"] = _secret(fields["secret"])
+
+    def work(session: Session) -> View:
+        changed = _free(replace(_named(session.transaction, wanted), **given))
+        session.transaction.subscriptions.put(changed)
+        _note(session, call, "subscription.changed", changed, fields=sorted(given), **_told(changed))
+        return _view(session.transaction, changed)
+
+    return command(service, call, work)
+
+
+def remove(service: Service, call: Call, wanted: str) -> View:
+    def work(session: Session) -> View:
+        found = _named(session.transaction, wanted)
+        session.transaction.subscriptions.remove(found.id)
+        _note(session, call, "subscription.removed", found)
+        return {"removed": found.name}
+
+    return command(service, call, work)
+
+
+def resume(service: Service, call: Call, wanted: str) -> View:
+    """A parked one goes on where it was; one that pauses after failures tries at once."""
+
+    def work(session: Session) -> View:
+        found = _free(replace(_named(session.transaction, wanted), status=State.ACTIVE, why=""))
+        known = session.transaction.subscriptions
+        known.put(found)
+        for pending in _all_pending(session.transaction, found.id):
+            known.put_deliveries([replace(each, attempt=0, tried_since=None, due_at=session.now) for each in pending])
+        _note(session, call, "subscription.resumed", found)
+        return _view(session.transaction, found)
+
+    return command(service, call, work)
+
+
+def replay(service: Service, call: Call, wanted: str, after: int) -> View:
+    """Tell again all that is behind a journal position."""
+
+    def work(session: Session) -> View:
+        found = _named(session.transaction, wanted)
+        position = _position(after, _newest(session.transaction))
+        moved = _free(replace(found, position=position))
+        session.transaction.subscriptions.drop_deliveries_after(found.id, position)
+        session.transaction.subscriptions.put(moved)
+        _note(session, call, "subscription.replayed", found, after=position)
+        return _view(session.transaction, moved)
+
+    return command(service, call, work)
+
+
+def test(service: Service, call: Call, wanted: str) -> View:
+    """Send the receiver one message now, and tell what it says."""
+    now = service.clock.now()
+    with service.store.read() as reader:
+        known = recalled(reader, call, now)
+        found = _named(reader, wanted)
+    if known is not None:
+        return known
+    event = messages.test(messages.source(service), found.name, now, new_id())
+    message = messages.signed(event, found.secret, now)
+    try:
+        reply = service.outgoing.tell(found.url, message.body, message.headers)
+        error = "" if 200 <= reply.status < 300 else f"it answered {status_told(reply.status)}"
+        said: View = {"taken": not error, "status": reply.status, "error": error}
+    except OutgoingError as failure:
+        said = {"taken": False, "status": None, "error": failure.message}
+
+    def work(session: Session) -> View:
+        _note(session, call, "subscription.tested", found, taken=said["taken"], error=said["error"])
+        return said
+
+    return command(service, call, work)
+
+
+def list_all(
+    service: Service,
+    *,
+    after: str | None = None,
+    limit: int = 100,
+    descending: bool = False,
+    name: str | None = None,
+) -> View:
+    wanted = None if name is None else selecting.of_hosts(name)
+    with service.store.read() as reader:
+        page = reader.subscriptions.page(after, limit, descending=descending, name=wanted)
+        found = [_view(reader, each) for each in page]
+    return {"items": found, "next": found[-1]["name"] if len(found) == limit else None}
+
+
+def show(service: Service, wanted: str) -> View:
+    with service.store.read() as reader:
+        return _view(reader, _named(reader, wanted))
+
+
+def deliveries(service: Service, wanted: str, *, after: int = 0, limit: int = 100) -> View:
+    """What it has still to be told, as far as it was taken from the journal."""
+    with service.store.read() as reader:
+        found = reader.subscriptions.pending(_named(reader, wanted).id, after, limit)
+        items = [_delivery(each, _action(reader, each.position)) for each in found]
+    return {"items": items, "next": items[-1]["position"] if len(items) == limit else None}
+
+
+def view(subscription: Subscription, pending: int) -> View:
+    """Without the secret: it is shown when it is made, and never again."""
+    return {
+        "id": subscription.id,
+        "name": subscription.name,
+        "url": subscription.url,
+        "types": list(subscription.types),
+        "groups": subscription.groups,
+        "statuses": list(subscription.statuses),
+        "status": str(subscription.status),
+        "why": subscription.why,
+        "position": subscription.position,
+        "pending": pending,
+        "created_at": views.moment(subscription.created_at),
+        "by": subscription.by,
+    }
+
+
+def _view(reader: Reader, subscription: Subscription) -> View:
+    found = view(subscription, reader.subscriptions.count_pending(subscription.id))
+    failed = reader.subscriptions.last_failed(subscription.id)
+    if failed is not None and not subscription.why:
+        found["why"] = f"entry {failed.position} was not taken, try {failed.attempt}: {failed.error}"
+    return found
+
+
+def _action(reader: Reader, position: int) -> str | None:
+    """What the entry is of; None: it is removed from the history."""
+    found = reader.journal(after=position - 1, limit=1)
+    return found[0][1].action if found and found[0][0] == position else None
+
+
+def _delivery(delivery: Delivery, action: str | None) -> View:
+    return {
+        "position": delivery.position,
+        "action": action,
+        "lane": delivery.lane,
+        "attempts": delivery.attempt,
+        "tried_since": views.moment(delivery.tried_since),
+        "due_at": views.moment(delivery.due_at),
+        "error": delivery.error,
+    }
+
+
+def _checked(service: Service, fields: Mapping[str, Any]) -> dict[str, Any]:
+    given = dict(fields)
+    if "url" in given:
+        service.outgoing.require(given["url"])
+    if "types" in given:
+        given["types"] = matching.types(given["types"])
+    if given.get("groups"):
+        given["groups"] = selecting.of_scopes(given["groups"]).text
+    if "statuses" in given:
+        given["statuses"] = tuple(dict.fromkeys(Status(each).value for each in given["statuses"]))
+    return given
+
+
+def _secret(given: str) -> str:
+    if not (given.isascii() and given.isprintable() and SHORTEST_SECRET <= len(given) <= LONGEST_SECRET):
+        raise errors.RefusedError(
+            f"that is not a secret: give {SHORTEST_SECRET} to {LONGEST_SECRET} printable ASCII characters, or none"
+        )
+    return given
+
+
+def _named(reader: Reader, wanted: str) -> Subscription:
+    found = reader.subscriptions.named(wanted)
+    if found is None:
+        raise errors.NotFoundError(f"there is no subscription {wanted!r}", subscription=wanted)
+    return found
+
+
+def _free(subscription: Subscription) -> Subscription:
+    """What is being sent just now no longer counts: it may be sent again."""
+    return replace(subscription, claimed_by=None, claimed_until=None)
+
+
+def _newest(reader: Reader) -> int:
+    last = reader.last_entry()
+    return last[0] if last else 0
+
+
+def _position(after: int, newest: int) -> int:
+    if after > newest:
+        raise errors.ConflictError(f"the journal ends at {newest}: give that or less", newest=newest)
+    return after
+
+
+def _all_pending(reader: Reader, subscription: str) -> list[list[Delivery]]:
+    pages: list[list[Delivery]] = []
+    while page := reader.subscriptions.pending(subscription, pages[-1][-1].position if pages else 0, 500):
+        pages.append(page)
+    return pages
+
+
+def _told(subscription: Subscription) -> View:
+    """What the journal tells of it; a URL's path may be a secret."""
+    return {"types": subscription.types, "groups": subscription.groups, "statuses": subscription.statuses}
+
+
+def _note(session: Session, call: Call, action: str, subscription: Subscription, **data: Any) -> None:
+    draft = session.draft(World(), call)
+    draft.note(action, id=subscription.id, name=subscription.name, **data)
+    session.keep(draft)

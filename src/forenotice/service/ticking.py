@@ -1,0 +1,110 @@
+"""What is due: write what drivers answered, start what may start, and say what drivers must do next."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from forenotice.core import driving, starting
+from forenotice.core.draft import Draft, World
+from forenotice.core.driving import Outcome, Task
+from forenotice.core.operations import Operation, Status
+from forenotice.service.context import Service, Session
+from forenotice.store.contract import Reader
+
+AT_ONCE = 200
+"""Operations looked at in one transaction."""
+
+CLAIM = timedelta(seconds=15)
+"""How long another process believes that we are calling a driver, unless we renew that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What a driver answered to a task."""
+
+    operation: str
+    attempt: int
+    outcome: Outcome
+
+
+def tick(service: Service, reports: Sequence[Report] = (), under_way: Collection[str] = ()) -> list[Task]:
+    """One transaction at most; none when nothing is due. Doing it twice is doing it once.
+
+    What drivers are doing for us is `under_way`: our claim is renewed first, lest a clock that jumps take it away.
+    """
+    if not reports:
+        with service.store.read() as reader:
+            if not reader.due(service.clock.now(), 1):
+                return []
+
+    def work(session: Session) -> list[Task]:
+        session.transaction.renew_claims(service.process, under_way, session.now + CLAIM)
+        due = session.transaction.due(session.now, AT_ONCE)
+        draft = session.draft(_load(session.transaction, {*due, *(report.operation for report in reports)}))
+        for report in reports:
+            if operation := draft.world.operations.get(report.operation):
+                driving.report(draft, operation, service.process, report.attempt, report.outcome)
+        for told in session.transaction.answers.of(due):
+            # Whoever asked has died meanwhile.
+            operation = draft.operation(told.operation)
+            if driving.concerns(operation, told.attempt, told.outcome):
+                driving.answer(draft, operation, told.attempt, told.outcome)
+        mine = {*due, *(report.operation for report in reports)}
+        turns = sorted((draft.world.operations[key] for key in mine if key in draft.world.operations), key=_turn)
+        tasks = [task for operation in turns if (task := _step(service, draft, operation.id))]
+        session.keep(draft)
+        return tasks
+
+    return service.transact(work)
+
+
+def next_due(service: Service) -> datetime | None:
+    with service.store.read() as reader:
+        return reader.next_due(service.clock.now())
+
+
+def give_up_claims(service: Service) -> None:
+    """Others need not wait for our claims to lapse."""
+
+    def work(session: Session) -> None:
+        session.transaction.release_claims(service.process)
+
+    service.transact(work)
+
+
+def renew_claims(service: Service, operations: Collection[str]) -> list[str]:
+    """Gives those that were still ours."""
+
+    def work(session: Session) -> list[str]:
+        return session.transaction.renew_claims(service.process, operations, session.now + CLAIM)
+
+    return service.transact(work)
+
+
+def _load(reader: Reader, operations: Collection[str]) -> World:
+    world = reader.load(operations=operations)
+    if any(world.operations[key].kind.traits.moves for key in operations if key in world.operations):
+        return reader.load(operations=operations, targets=True)
+    return world
+
+
+def _turn(operation: Operation) -> tuple[datetime, datetime, str]:
+    return operation.not_before, operation.created_at, operation.id
+
+
+def _step(service: Service, draft: Draft, operation_id: str) -> Task | None:
+    """Looked at anew: an earlier step may have ended or dropped it."""
+    if _is_due(draft, operation_id):
+        operation = draft.operation(operation_id)
+        service.telemetry.tick_lag((draft.now - (operation.due_at or draft.now)).total_seconds())
+        if operation.status is Status.SCHEDULED:
+            starting.start_or_hold(draft, operation, service.expiry_from)
+    if _is_due(draft, operation_id) and draft.operation(operation_id).status is Status.STARTED:
+        return driving.advance(draft, draft.operation(operation_id), service.process, draft.now + CLAIM)
+    return None
+
+
+def _is_due(draft: Draft, operation_id: str) -> bool:
+    operation = draft.operation(operation_id)
+    claimed = operation.claimed_until is not None and operation.claimed_until > draft.now
+    return operation.due_at is not None and operation.due_at <= draft.now and not claimed

@@ -1,0 +1,53 @@
+"""Small chores: being alive, forgetting old keys, and what our own downtime means for who listens."""
+
+from datetime import datetime, timedelta
+
+from forenotice.service.calls import REMEMBERED
+from forenotice.service.context import Service, Session
+
+INTERVAL = timedelta(seconds=20)
+DOWNTIME = 3 * INTERVAL
+"""Without a sign of life for this long, nobody was serving."""
+
+ALIVE_AT = "alive_at"
+
+
+def keep_up(service: Service) -> None:
+    def work(session: Session) -> None:
+        _show_life(service, session)
+        session.transaction.forget_before(session.now - REMEMBERED)
+        session.transaction.answers.forget_before(session.now - REMEMBERED)
+
+    service.transact(work)
+
+
+def _show_life(service: Service, session: Session) -> None:
+    """Our own absence, a machine that slept included, is nobody's silence; and after it guests need time to look."""
+    alive_at = session.transaction.meta(ALIVE_AT)
+    away = session.now - datetime.fromisoformat(alive_at) if alive_at else timedelta(0)
+    if away > DOWNTIME:
+        session.transaction.shift_heard(away)
+        service.give_grace()
+    session.transaction.put_meta(ALIVE_AT, session.now.isoformat())
+
+
+def require_ready(service: Service) -> None:
+    """Ready while the store can be read, and written; the latter is tried only when it last failed."""
+    if not service.writable:
+        keep_up(service)
+        return
+    with service.store.read() as reader:
+        reader.last_entry()
+
+
+def resume(service: Service, *, alone: bool) -> None:
+    """At start-up; when nobody else can be serving, claims and unanswered gates are a dead process's."""
+
+    def work(session: Session) -> None:
+        _show_life(service, session)
+        if alone:
+            session.transaction.release_claims(None)
+            session.transaction.subscriptions.release_claims()
+            session.transaction.rollouts.make_due(session.now)
+
+    service.transact(work)

@@ -1,0 +1,269 @@
+"""`forenotice serve`: the one place where everything is put together."""
+
+import asyncio
+import importlib
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from pathlib import Path
+from ssl import SSLContext
+from typing import TYPE_CHECKING
+
+import structlog
+import uvloop
+
+from forenotice import datadirectory, garbage, logs, tour
+from forenotice.clock import SystemClock
+from forenotice.control import tls as control_tls
+from forenotice.core import errors
+from forenotice.core.timing import Timing
+from forenotice.drivers import opening
+from forenotice.drivers.interface import Driver
+from forenotice.drivers.terms import Terms
+from forenotice.metadata.board import Board, Publications
+from forenotice.metadata.counters import Counters
+from forenotice.metadata.options import Options, Proxy
+from forenotice.metadata.server import MetadataServer
+from forenotice.outgoing import Outgoing
+from forenotice.portal.once import Once
+from forenotice.service import demo, gates, tokens, upkeep
+from forenotice.service.context import Service
+from forenotice.service.following import Follower
+from forenotice.service.guests import Guests
+from forenotice.service.roller import Roller
+from forenotice.service.ticker import Ticker
+from forenotice.settings import Address, Settings
+from forenotice.store.contract import Store
+from forenotice.store.opening import open_store
+
+if TYPE_CHECKING:
+    from forenotice.control.server import ControlServer
+    from forenotice.delivery.worker import Worker
+
+log = structlog.get_logger()
+
+
+def run(settings: Settings) -> int:
+    """Serve until SIGINT or SIGTERM."""
+    # What is kept here is nobody else's; sockets get modes of their own.
+    os.umask(0o077)
+    # A command's thread gives way to polls sooner than by default.
+    sys.setswitchinterval(0.0005)
+    logs.configure(settings.log_level, settings.log_format)
+    garbage.ease()
+    options = _options(settings)
+    tls = _tls(settings)
+    driver = opening.open_driver(settings.driver, settings.speed)
+    with ExitStack() as held:
+        held.enter_context(datadirectory.held(settings.directory))
+        elsewhere = settings.database_file and settings.database_file.resolve().parent
+        if elsewhere and elsewhere.is_dir() and elsewhere != settings.directory.resolve():
+            # Perhaps another service's directory: on SQLite a second one would not learn of the first one's changes.
+            held.enter_context(datadirectory.held(elsewhere))
+        # SQLite is brought up to date by itself, PostgreSQL only by `forenotice migrate`.
+        store = open_store(settings.database_url, migrate=settings.database_file is not None)
+        held.callback(store.close)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve(settings, options, tls, store, *driver))
+    return 0
+
+
+async def _serve(
+    settings: Settings, options: Options, tls: SSLContext | None, store: Store, driver: Driver, terms: Terms
+) -> None:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(name, stopping.set)
+    board = Board()
+    timing = Timing(speed=settings.speed, retries=terms.retries)
+    service = Service(
+        store=store,
+        clock=SystemClock(),
+        timing=timing,
+        publisher=Publications(board, loop),
+        outgoing=Outgoing(allow_private=settings.allow_private_targets),
+        gates=gates.Gates(
+            {gate.name: gate.command for gate in settings.gate},
+            Outgoing(allow_private=settings.allow_private_targets, seconds=gates.SECONDS),
+        ),
+    )
+    service.awaits_results = terms.awaits_results
+    with garbage.put_off():
+        # Blocking, but nothing is served yet.
+        position = _prepare(settings, service)
+        await asyncio.sleep(0)
+    garbage.keep()
+    async with AsyncExitStack() as workers, _answering() as shells:
+        metadata = MetadataServer(
+            board=board, guests=Guests(service), clock=service.clock, timing=timing, options=options
+        )
+        metadata.start(settings.metadata)
+        shells.append(metadata)
+        service.give_grace()
+        once = _once(settings)
+        control = await _start_control(settings, service, metadata, board, tls, once)
+        shells.append(control)
+        ticker = Ticker(service, driver, terms)
+        ticker.start()
+        workers.push_async_callback(asyncio.to_thread, ticker.stop)
+        roller = Roller(service)
+        roller.start()
+        workers.push_async_callback(asyncio.to_thread, roller.stop)
+        follower = Follower(service, position)
+        follower.start()
+        workers.push_async_callback(asyncio.to_thread, follower.stop)
+        delivery = _delivery(settings, service)
+        delivery.start()
+        workers.push_async_callback(asyncio.to_thread, delivery.stop)
+        guests_at = [str(place) for place in metadata.bound]
+        operators_at = str(Address(host=settings.control.host, port=control.port))
+        log.info("Serving", action="serve.started", metadata=guests_at, control=operators_at, speed=settings.speed)
+        if settings.demo:
+            tour.show(metadata.bound[0], operators_at, settings, once.secret if once else None)
+        await stopping.wait()
+        log.info("Stopping", action="serve.stopping")
+    log.info("Stopped", action="serve.stopped")
+
+
+@asynccontextmanager
+async def _answering() -> "AsyncIterator[list[MetadataServer | ControlServer]]":
+    """What answers is stopped all at once, so that nobody's answer waits for somebody else's."""
+    shells: list[MetadataServer | ControlServer] = []
+    try:
+        yield shells
+    finally:
+        await asyncio.gather(*(shell.stop() for shell in shells))
+
+
+def _prepare(settings: Settings, service: Service) -> int:
+    """All that must be right before the first answer; gives the journal position that guests are shown."""
+    alone = settings.database_file is not None
+    service.require_sane_clock()
+    upkeep.resume(service, alone=alone)
+    if settings.demo:
+        demo.settle(service)
+    if alone:
+        if tokens.create_first(service, lambda secret: datadirectory.write_secret(settings.token_file, secret)):
+            log.info("The administrator's token was made", action="token.first", file=str(settings.token_file))
+    elif not tokens.list_all(service)["items"]:
+        log.warning("There is no token yet: make one with `forenotice token create --offline`", action="token.none")
+    _warn_of_strangers(settings, service)
+    return service.refresh()
+
+
+def _warn_of_strangers(settings: Settings, service: Service) -> None:
+    """Callers may be taken for a VM that is added later, or that is misspelt."""
+    named = {name for name in (settings.as_vm, *(listener.vm for listener in settings.metadata)) if name}
+    with service.store.read() as reader:
+        known = reader.load(vms=sorted(named)).vms
+    for name in sorted(named - set(known)):
+        log.warning("Callers are taken for a VM that does not exist", action="serve.unknown_vm", vm=name)
+
+
+def _options(settings: Settings) -> Options:
+    proxy = None
+    if settings.proxy_trusted:
+        if settings.proxy_secret_file is None:
+            raise errors.RefusedError("trusted proxies must prove who asks: give --proxy-secret-file too")
+        secret = _secret(settings.proxy_secret_file)
+        proxy = Proxy(trusted=settings.proxy_trusted, style=settings.proxy_style, secret=secret)
+    return Options(
+        rate=settings.guest_rate,
+        burst=settings.guest_burst,
+        wait_cap=settings.wait_cap,
+        first_answer_delay=settings.first_answer_delay,
+        proxy=proxy,
+        default_vm=settings.as_vm,
+    )
+
+
+def _secret(path: Path) -> bytes:
+    try:
+        secret = path.read_bytes().strip()
+    except OSError as error:
+        raise errors.RefusedError(f"the proxies' secret {path} cannot be read: {error.strerror}") from None
+    if len(secret) < 16:
+        raise errors.RefusedError(f"the proxies' secret {path} is too short: give at least 16 bytes")
+    return secret
+
+
+def _tls(settings: Settings) -> SSLContext | None:
+    certificate, key = settings.control_certificate, settings.control_key
+    found = control_tls.context(certificate, key) if certificate and key else None
+    control_tls.require(settings.control.host, found, without=settings.control_without_tls)
+    if found is None and not control_tls.is_loopback(settings.control.host):
+        log.warning("Tokens of operators may cross the network unencrypted", action="serve.without_tls")
+    return found
+
+
+async def _start_control(
+    settings: Settings,
+    service: Service,
+    metadata: MetadataServer,
+    board: Board,
+    tls: SSLContext | None,
+    once: Once | None,
+) -> "ControlServer":
+    # Late and in a thread, so that guests are answered while FastAPI is loaded.
+    await asyncio.to_thread(importlib.import_module, "forenotice.portal.app")
+    from forenotice.control import app
+    from forenotice.control.metrics import Metrics
+    from forenotice.control.server import ControlServer
+    from forenotice.control.tail import Tail
+    from forenotice.portal import app as portal
+
+    def live_events() -> Mapping[tuple[str, str], int]:
+        with service.store.read() as reader:
+            return reader.counts()
+
+    metrics = Metrics(events=live_events, guests=lambda: _asked(metadata.counters))
+    service.telemetry = metrics
+    tail, at = Tail(service), settings.control
+    guests_at = _guests_at(settings, metadata)
+    api = app.create(service, metrics, tail)
+    served = portal.beside(api, service, once=once, polled=board.polled, guests_at=guests_at)
+    control = ControlServer(served, at.host, at.port, tls=tls, on_stop=tail.close)
+    await control.start()
+    return control
+
+
+def _guests_at(settings: Settings, metadata: MetadataServer) -> str | None:
+    """Where guests find us, if that is not the address that it always is in a VM."""
+    bound = metadata.bound[0]
+    return f"http://{bound}" if settings.demo and isinstance(bound, Address) else None
+
+
+def _once(settings: Settings) -> Once | None:
+    """For whoever runs the demo on this machine: only they see what it prints."""
+    if not settings.demo or not control_tls.is_loopback(settings.control.host) or not settings.token_file.is_file():
+        return None
+    return Once(settings.token_file.read_text().strip())
+
+
+def _delivery(settings: Settings, service: Service) -> "Worker":
+    # The control plane has loaded what it needs.
+    from forenotice.delivery.worker import Worker
+
+    return Worker(service, Outgoing(allow_private=settings.allow_private_targets))
+
+
+def _asked(counters: Counters) -> dict[str, int]:
+    return {
+        "polls": counters.polls_2xx + counters.polls_3xx,
+        "polls_unchanged": counters.polls_3xx,
+        "polls_refused": counters.polls_4xx,
+        "polls_failed": counters.polls_5xx,
+        "approvals": counters.approvals_2xx,
+        "approvals_refused": counters.approvals_4xx,
+        "approvals_failed": counters.approvals_5xx,
+        "long_waits": counters.waits,
+        "waiting": counters.waiting,
+        "connections": counters.accepted,
+        "connections_open": counters.open,
+        "connections_refused": counters.refused,
+        "connections_evicted": counters.evicted,
+        "connections_cut": counters.cut,
+    }

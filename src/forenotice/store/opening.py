@@ -1,0 +1,142 @@
+"""Opens a store: looks at the database first, and refuses what it must not touch."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from itertools import count
+from pathlib import Path
+
+import psycopg
+import sqlalchemy.exc
+from sqlalchemy import URL, Connection, Engine, make_url, text
+
+from forenotice.core import errors
+from forenotice.store import postgresql, revisions, sqlite
+from forenotice.store.contract import Store
+from forenotice.store.errors import brief, translate
+from forenotice.store.revisions import Revisions
+
+_CHECKED_BYTES = 1 << 28
+"""A larger file is not read through at every start: damage in it shows when it is met."""
+
+
+def open_store(url: str, *, migrate: bool, known: Revisions = revisions.OURS) -> Store:
+    """Of `sqlite:///PATH` or `postgresql://...`. Only with `migrate` is an older one brought up to date, and PostgreSQL
+    furnished; a new SQLite file is made in any case."""
+    try:
+        parsed = make_url(url)
+    except (sqlalchemy.exc.ArgumentError, ValueError):
+        raise _unknown_url() from None
+    match parsed.drivername:
+        case "sqlite" if parsed.database and parsed.database != ":memory:":
+            return _open_sqlite(parsed, Path(parsed.database), known, migrate=migrate)
+        case "postgresql" | "postgres" if parsed.database:
+            return _open_postgresql(parsed, known, migrate=migrate)
+        case _:
+            raise _unknown_url()
+
+
+def _unknown_url() -> errors.RefusedError:
+    return errors.RefusedError(
+        "this is not the URL of a database: give sqlite:///PATH or postgresql://USER:PASSWORD@HOST:PORT/NAME"
+    )
+
+
+def _open_sqlite(url: URL, path: Path, known: Revisions, *, migrate: bool) -> Store:
+    if not path.parent.is_dir():
+        raise errors.RefusedError(f"there is no directory {path.parent} for the database: make it, or name another")
+    engine = sqlite.engine(url)
+    with _refusing(engine, str(path)):
+        with closing(sqlite3.connect(path)) as connection:
+            found = _inspect_sqlite(connection, path)
+            _require_known(found, known, str(path))
+            connection.execute("PRAGMA journal_mode = WAL")
+        if found != known.newest:
+            if found is not None:
+                if not migrate:
+                    raise errors.UnsoundError(
+                        f"{path} is at the older revision {found}: run `forenotice serve` or `forenotice migrate`"
+                    )
+                sqlite.copy(path, _free_name(path.with_name(f"{path.name}.before-{known.newest}")))
+            with engine.begin() as migrating:
+                _migrate(migrating, known)
+    return sqlite.SqliteStore(engine, path)
+
+
+def _inspect_sqlite(connection: sqlite3.Connection, path: Path) -> str | None:
+    """The revision; None: nothing is in it yet."""
+    tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if tables and path.stat().st_size <= _CHECKED_BYTES:
+        [verdict] = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if verdict != "ok":
+            raise errors.UnsoundError(f"{path} is damaged ({brief(verdict)}): restore it from a backup")
+    if not tables:
+        return None
+    if "alembic_version" not in tables:
+        raise errors.UnsoundError(f"{path} belongs to another program: name another file")
+    row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+    return row[0] if row else None
+
+
+def _free_name(wanted: Path) -> Path:
+    names = (wanted.with_name(f"{wanted.name}.{number}") for number in count(2))
+    return wanted if not wanted.exists() else next(path for path in names if not path.exists())
+
+
+def _open_postgresql(url: URL, known: Revisions, *, migrate: bool) -> Store:
+    engine = postgresql.engine(url)
+    shown = url.render_as_string()
+    with _refusing(engine, shown), engine.begin() as connection:
+        found = _inspect_postgresql(connection)
+        _require_known(found, known, shown)
+        if found != known.newest:
+            if not migrate:
+                state = "has no tables yet" if found is None else f"is at the older revision {found}"
+                raise errors.UnsoundError(f"the database {shown} {state}: run `forenotice migrate --database {shown}`")
+            connection.execute(text("SET LOCAL statement_timeout = 0"))
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": postgresql.WRITER_LOCK})
+            _migrate(connection, known)
+    return postgresql.PostgresqlStore(engine, url)
+
+
+def _inspect_postgresql(connection: Connection) -> str | None:
+    if connection.execute(text("SELECT to_regclass('alembic_version')")).scalar() is None:
+        return None
+    found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+    return None if found is None else str(found)
+
+
+def _require_known(found: str | None, known: Revisions, where: str) -> None:
+    if found is not None and found not in known.names:
+        raise errors.UnsoundError(
+            f"the database {where} was made by a newer forenotice (its revision is {found}, this one knows "
+            f"{known.newest}): use that version of forenotice, or a backup from before"
+        )
+
+
+def _migrate(connection: Connection, known: Revisions) -> None:
+    # Alembic takes longer to import than everything else to start.
+    from forenotice.store import migrating
+
+    migrating.migrate(connection, known)
+
+
+@contextmanager
+def _refusing(engine: Engine, where: str) -> Iterator[None]:
+    """Whatever goes wrong while opening is one sentence, and leaves nothing open."""
+    try:
+        yield
+    except (sqlite3.Error, psycopg.Error, sqlalchemy.exc.SQLAlchemyError) as error:
+        engine.dispose()
+        cause = error.orig if isinstance(error, sqlalchemy.exc.DBAPIError) and error.orig else error
+        match translate(error):
+            case errors.UnsoundError():
+                message = f"{where} is damaged or no database ({brief(cause)}): restore a backup, or name another"
+                raise errors.UnsoundError(message) from error
+            case errors.UnavailableError():
+                raise errors.UnavailableError(f"cannot open the database {where}: {brief(cause)}") from error
+            case _:
+                raise errors.UnsoundError(f"cannot use the database {where}: {brief(cause)}") from error
+    except BaseException:
+        engine.dispose()
+        raise

@@ -1,0 +1,186 @@
+"""Operations in their table: what is due, who has claimed it."""
+
+from collections.abc import Collection, Iterable
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from sqlalchemy import ColumnElement, bindparam, case, exists, func, select, update
+
+from forenotice.core.operations import Kind, Operation, Status
+from forenotice.store import moments, schema
+from forenotice.store.listing import Listing, equal, living
+from forenotice.store.session import Among, Matching, Query, Row, Session, Upsert
+
+_O, _E = schema.operations.c, schema.events.c
+_LIVE = _O.ended_at.is_(None)
+
+NAMED = Query(select(schema.operations).where(Among(_O.id, "names")))
+LIVE = Query(select(schema.operations).where(_LIVE))
+LIVE_ON = Query(select(schema.operations).where(Among(_O.host, "names"), _LIVE))
+STARTED_ON = Query(select(schema.operations).where(Among(_O.host, "names"), _LIVE, _O.status == Status.STARTED.value))
+# Targets are a JSON object from VM to host, and names hold no character that JSON escapes.
+_MOVING_TO = Query(
+    select(_O.id)
+    .where(_LIVE, func.replace(_O.targets, bindparam("target", type_=schema.NAME), "") != _O.targets)
+    .order_by(_O.id)
+)
+
+_PUT = Upsert(schema.operations, fixed=("kind", "created_at", "author", "reason", "rollout"))
+_DUE = Query(
+    select(_O.id)
+    .where(_LIVE, _O.due_at <= bindparam("now"))
+    .where(_O.claimed_until.is_(None) | (_O.claimed_until <= bindparam("now")))
+    .order_by(_O.not_before, _O.created_at, _O.id)
+    .limit(bindparam("limit"))
+)
+_NEXT_UNCLAIMED = Query(
+    select(_O.due_at)
+    .where(_LIVE, _O.due_at.is_not(None), _O.claimed_until.is_(None))
+    .order_by(_O.due_at)
+    .limit(bindparam("limit"))
+)
+_NEXT_CLAIMED = Query(
+    select(func.min(case((_O.due_at > _O.claimed_until, _O.due_at), else_=_O.claimed_until))).where(
+        _LIVE, _O.due_at.is_not(None), _O.claimed_by.is_not(None)
+    )
+)
+_WAKE = Query(
+    update(schema.operations)
+    .where(_LIVE, _O.held, _O.status == Status.SCHEDULED.value, _O.due_at > bindparam("now"))
+    .where(_O.id.in_(select(_E.operation).where(Among(_E.scope, "names"), _E.ended_at.is_(None))))
+    .values(due_at=bindparam("now"))
+)
+_WAKE_HELD = Query(
+    update(schema.operations).where(_LIVE, _O.held, _O.due_at > bindparam("now")).values(due_at=bindparam("now"))
+)
+_RENEW = Query(
+    update(schema.operations)
+    .where(_O.claimed_by == bindparam("process"), Among(_O.id, "names"))
+    .values(claimed_until=bindparam("until"))
+    .returning(_O.id)
+)
+_FREE = {"claimed_by": None, "claimed_until": None}
+_RELEASE = Query(update(schema.operations).where(_O.claimed_by == bindparam("process")).values(_FREE))
+_RELEASE_ALL = Query(update(schema.operations).where(_O.claimed_by.is_not(None)).values(_FREE))
+
+_KINDS = {kind.value: kind for kind in Kind}
+STATUSES = {status.value: status for status in Status}
+_names = msgspec.json.Decoder(tuple[str, ...])
+_texts = msgspec.json.Decoder(dict[str, str])
+_encode = msgspec.json.Encoder().encode
+
+
+def operation(row: Row) -> Operation:
+    return Operation(
+        id=row[0],
+        kind=_KINDS[row[1]],
+        host=row[2],
+        vms=_names.decode(row[3]),
+        status=STATUSES[row[4]],
+        created_at=moments.required(row[5]),
+        not_before=moments.required(row[6]),
+        started_at=moments.optional(row[7]),
+        ended_at=moments.optional(row[8]),
+        due_at=moments.optional(row[9]),
+        held=bool(row[10]),
+        targets=_texts.decode(row[11]) if row[11] else {},
+        done=_names.decode(row[12]) if row[12] else (),
+        failures=_texts.decode(row[13]) if row[13] else {},
+        attempt=row[14],
+        claimed_by=row[15],
+        claimed_until=moments.optional(row[16]),
+        by=row[17],
+        reason=row[18],
+        rollout=row[19],
+    )
+
+
+def put(session: Session, operations: Iterable[Operation]) -> None:
+    session.upsert(_PUT, [_row(operation) for operation in operations])
+
+
+def _row(operation: Operation) -> Row:
+    return (
+        operation.id,
+        str(operation.kind),
+        operation.host,
+        _encode(operation.vms).decode(),
+        str(operation.status),
+        moments.to_number(operation.created_at),
+        moments.to_number(operation.not_before),
+        moments.to_number(operation.started_at),
+        moments.to_number(operation.ended_at),
+        moments.to_number(operation.due_at),
+        operation.held,
+        _encode(operation.targets).decode() if operation.targets else None,
+        _encode(operation.done).decode() if operation.done else None,
+        _encode(operation.failures).decode() if operation.failures else None,
+        operation.attempt,
+        operation.claimed_by,
+        moments.to_number(operation.claimed_until),
+        operation.by,
+        operation.reason,
+        operation.rollout,
+    )
+
+
+def due(session: Session, now: datetime, limit: int) -> list[str]:
+    return [row[0] for row in session.rows(_DUE, now=moments.to_number(now), limit=limit)]
+
+
+def next_due(session: Session, now: datetime) -> datetime | None:
+    rows = (session.row(_NEXT_UNCLAIMED, limit=1), session.row(_NEXT_CLAIMED))
+    numbers = [row[0] for row in rows if row is not None and row[0] is not None]
+    return max(now, moments.required(min(numbers))) if numbers else None
+
+
+def moving_to(session: Session, host: str) -> list[str]:
+    return [row[0] for row in session.rows(_MOVING_TO, target=":" + _encode(host).decode())]
+
+
+def wake(session: Session, scopes: Collection[str], now: datetime) -> int:
+    return session.run(_WAKE, names=list(scopes), now=moments.to_number(now))
+
+
+def wake_held(session: Session, now: datetime) -> int:
+    return session.run(_WAKE_HELD, now=moments.to_number(now))
+
+
+def renew_claims(session: Session, process: str, ids: Collection[str], until: datetime) -> list[str]:
+    rows = session.rows(_RENEW, process=process, names=list(ids), until=moments.to_number(until))
+    return [row[0] for row in rows]
+
+
+def release_claims(session: Session, process: str | None) -> None:
+    if process is None:
+        session.run(_RELEASE_ALL)
+    else:
+        session.run(_RELEASE, process=process)
+
+
+def page(session: Session, after: str | None, limit: int, live: bool | None, **how: Any) -> list[Operation]:
+    rows = _LISTING.page(session, after=after, limit=limit, **living(live), **how)
+    return [operation(row) for row in rows]
+
+
+def _tells(operation: ColumnElement[str]) -> ColumnElement[bool]:
+    """Whether one of the scopes of a selector was told of it."""
+    told = schema.events.alias()
+    return exists(select(told.c.id).where(told.c.operation == operation, Matching(told.c.scope)))
+
+
+_LISTING = Listing(
+    select(schema.operations),
+    schema.operations,
+    by=("created_at", "id"),
+    filters={
+        "live": lambda columns: columns.ended_at.is_(None),
+        "ended": lambda columns: columns.ended_at.is_not(None),
+        "status": equal("status", "status"),
+        "host": equal("host", "host"),
+        "kind": equal("kind", "kind"),
+        "rollout": equal("rollout", "rollout"),
+        "seen": lambda columns: _tells(columns.id),
+    },
+)

@@ -1,0 +1,123 @@
+"""The shared store: one PostgreSQL for any number of processes."""
+
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from sqlalchemy import URL, Engine, create_engine, event
+
+from forenotice.core import errors
+from forenotice.store.pooled import PooledStore
+from forenotice.store.session import Connection, Flavour, Session
+from forenotice.store.transaction import CHANNEL, SqlReader
+
+WRITER_LOCK = 0x6E6F74626566
+"""The advisory lock that makes one writer of all processes."""
+
+# A dead peer is noticed within half a minute, also where the network swallows everything.
+_CONNECTING: Mapping[str, str | int] = {
+    "application_name": "forenotice",
+    "connect_timeout": 5,
+    "keepalives": 1,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 25_000,
+}
+# A process that stalls within a transaction loses it before those that wait for it give up.
+_LIMITS = {"idle_in_transaction_session_timeout": "15s", "lock_timeout": "20s", "statement_timeout": "60s"}
+_LIMIT = "SELECT set_config(%s, %s, false) WHERE current_setting(%s) = '0'"
+"""Unless whoever runs the database has set it, for the role, the database or in the URL."""
+
+_LISTEN_SECONDS = 0.2
+_RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0)
+
+
+def engine(url: URL) -> Engine:
+    made = create_engine(
+        url.set(drivername="postgresql+psycopg"),
+        pool_size=8,
+        max_overflow=24,
+        pool_timeout=30,
+        pool_pre_ping=True,
+        pool_use_lifo=True,
+        connect_args=connecting(url),
+    )
+
+    @event.listens_for(made, "connect")
+    def _prepare(connection: Any, _record: object) -> None:
+        for name, limit in _LIMITS.items():
+            connection.execute(_LIMIT, (name, limit, name))
+        connection.commit()
+
+    return made
+
+
+def connecting(url: URL) -> dict[str, str | int]:
+    """How to connect, where the URL does not say."""
+    return {name: value for name, value in _CONNECTING.items() if name not in url.query}
+
+
+class PostgresqlStore(PooledStore):
+    flavour = Flavour.POSTGRESQL
+
+    def __init__(self, engine: Engine, url: URL) -> None:
+        super().__init__(engine)
+        self._url = url
+
+    def backup(self, path: Path) -> None:
+        raise errors.RefusedError(
+            f"forenotice does not copy a PostgreSQL database: run `pg_dump --format=custom --file={path}` instead"
+        )
+
+    def changes(self, stop: threading.Event) -> Iterator[int]:
+        failures, missed = 0, False
+        while not stop.is_set():
+            try:
+                with self._listener() as connection:
+                    # Listening first: what is committed from here on is told.
+                    connection.execute(f"LISTEN {CHANNEL}")
+                    yield -1 if missed else _newest(connection)
+                    failures, missed = 0, True
+                    while not stop.is_set():
+                        for notification in connection.notifies(timeout=_LISTEN_SECONDS):
+                            yield int(notification.payload)
+            except psycopg.Error:
+                # Whatever it was (a standby during a failover, say, does not let anybody listen), it may pass.
+                stop.wait(_RETRY_SECONDS[min(failures, len(_RETRY_SECONDS) - 1)])
+                failures += 1
+
+    def _listener(self) -> psycopg.Connection[Any]:
+        url = self._url.set(drivername="postgresql").render_as_string(hide_password=False)
+        conninfo = psycopg.conninfo.make_conninfo(url, **connecting(self._url))
+        return psycopg.connect(conninfo, autocommit=True)
+
+    def _is_lost(self, connection: Connection) -> bool:
+        assert isinstance(connection, psycopg.Connection)
+        return connection.closed
+
+    def _begin_reading(self, connection: Connection) -> None:
+        _set_mode(connection, psycopg.IsolationLevel.REPEATABLE_READ, read_only=True)
+
+    def _begin_writing(self, connection: Connection) -> None:
+        # Each statement sees what the writer before us has committed, as the lock came first.
+        # Not `read_only=False`: a standby would refuse those very words, and not as one that is read-only for a while.
+        _set_mode(connection, psycopg.IsolationLevel.READ_COMMITTED, read_only=None)
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (WRITER_LOCK,))
+
+    def _commit(self, connection: Connection) -> None:
+        assert isinstance(connection, psycopg.Connection)
+        connection.commit()
+
+
+def _set_mode(connection: Connection, isolation: psycopg.IsolationLevel, *, read_only: bool | None) -> None:
+    assert isinstance(connection, psycopg.Connection)
+    if connection.read_only is not read_only:
+        connection.isolation_level, connection.read_only = isolation, read_only
+
+
+def _newest(connection: psycopg.Connection[Any]) -> int:
+    newest = SqlReader(Session(connection, Flavour.POSTGRESQL)).last_entry()
+    return newest[0] if newest else 0

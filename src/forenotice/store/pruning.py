@@ -1,0 +1,172 @@
+"""Forgetting what is old, some thousand rows at a time; never what is live, nor what somebody is still to be told."""
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, TypeAlias
+
+from sqlalchemy import ColumnElement, FromClause, bindparam, delete, exists, func, select, tuple_
+
+from forenotice.store import journal, moments, schema
+from forenotice.store.session import Among, Query, Session
+
+ENTRIES, OPERATIONS, ROLLOUTS = 5_000, 200, 1
+"""Looked at in one transaction. An operation may name many VMs, and a rollout many hosts."""
+
+Place: TypeAlias = tuple[Any, ...]
+Step: TypeAlias = tuple[Counter[str], Place | None]
+"""How much was removed, and where to go on; None: that was all."""
+
+_J, _O, _E = schema.journal.c, schema.operations.c, schema.events.c
+_R, _S, _N = schema.rollouts.c, schema.stops.c, schema.vm_operations.c
+
+_BEFORE = bindparam("before", type_=schema.MOMENT())
+_BEYOND = tuple_(bindparam("since", type_=schema.MOMENT()), bindparam("after", type_=schema.NAME))
+_UNTOLD = select(schema.deliveries.c.position)
+# Positions are given after the newest: that one is never removed.
+_NEWEST = Query(select(func.max(_J.position)))
+_TOLD = Query(select(func.min(schema.subscriptions.c.position)))
+
+
+def _stays(position: ColumnElement[int]) -> ColumnElement[bool]:
+    """Whatever the entry there is about."""
+    return (position >= bindparam("bound")) | position.in_(_UNTOLD)
+
+
+def _rollout_is_live(rollout: ColumnElement[Any]) -> ColumnElement[bool]:
+    return exists(select(_R.id).where(_R.id == rollout, _R.ended_at.is_(None)))
+
+
+def _has_ended(operations: FromClause) -> ColumnElement[bool]:
+    """So long ago that nothing tells of it any more."""
+    of, told = operations.c, schema.journal.alias()
+    return (
+        of.ended_at.is_not(None)
+        & (of.ended_at < _BEFORE)
+        & ~_rollout_is_live(of.rollout)
+        & ~exists(select(told.c.position).where(told.c.operation == of.id, _stays(told.c.position)))
+    )
+
+
+def _rollout_has_ended() -> ColumnElement[bool]:
+    left, of = schema.operations.alias(), schema.journal.alias()
+    return (
+        (_R.ended_at < _BEFORE)
+        & ~exists(select(left.c.id).where(left.c.rollout == _R.id, ~_has_ended(left)))
+        & ~exists(select(of.c.position).where(of.c.rollout == _R.id, _stays(of.c.position)))
+    )
+
+
+_may_go = (
+    ~_stays(_J.position)
+    & ~exists(
+        select(_O.id).where(_O.id == _J.operation, _O.ended_at.is_(None) | _rollout_is_live(_O.rollout)),
+    )
+    & ~_rollout_is_live(_J.rollout)
+)
+_OLDER = Query(select(func.count()).where(_J.position < bindparam("bound")))
+_COUNT_ENTRIES = Query(select(func.count()).select_from(schema.journal).where(_may_go))
+_COUNT_OPERATIONS = Query(select(func.count()).select_from(schema.operations).where(_has_ended(schema.operations)))
+_COUNT_EVENTS = Query(select(func.count()).where(_E.operation.in_(select(_O.id).where(_has_ended(schema.operations)))))
+_COUNT_ROLLOUTS = Query(select(func.count()).select_from(schema.rollouts).where(_rollout_has_ended()))
+
+_SOME_ENTRIES = Query(
+    select(_J.position)
+    .where(_J.position > bindparam("after"), _J.position < bindparam("bound"))
+    .order_by(_J.position)
+    .limit(bindparam("limit"))
+)
+_REMOVE_ENTRIES = Query(
+    delete(schema.journal).where(_J.position > bindparam("after"), _J.position <= bindparam("upto"), _may_go)
+)
+_SOME_OPERATIONS = Query(
+    select(_O.created_at, _O.id)
+    .where(tuple_(_O.created_at, _O.id) > _BEYOND, _O.created_at < _BEFORE)
+    .order_by(_O.created_at, _O.id)
+    .limit(bindparam("limit"))
+)
+_REMOVE_OPERATIONS = Query(
+    delete(schema.operations).where(Among(_O.id, "names"), _has_ended(schema.operations)).returning(_O.id)
+)
+_REMOVE_EVENTS = Query(delete(schema.events).where(Among(_E.operation, "names")))
+_REMOVE_NAMES = Query(delete(schema.vm_operations).where(Among(_N.operation, "names")))
+_SOME_ROLLOUTS = Query(
+    select(_R.created_at, _R.id)
+    .where(tuple_(_R.created_at, _R.id) > _BEYOND, _R.created_at < _BEFORE)
+    .order_by(_R.created_at, _R.id)
+    .limit(bindparam("limit"))
+)
+_REMOVE_ROLLOUTS = Query(delete(schema.rollouts).where(Among(_R.id, "names"), _rollout_has_ended()).returning(_R.id))
+_REMOVE_STOPS = Query(delete(schema.stops).where(Among(_S.rollout, "names")))
+
+
+class Pruning:
+    """Of what is older than a moment, each kind step by step from a place (None: the beginning) to the next."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def count(self, before: datetime) -> Counter[str]:
+        """What all steps together would remove now."""
+        parameters = {"before": moments.to_number(before), "bound": self._bound(before)}
+        queries = {
+            "entries": _COUNT_ENTRIES,
+            "operations": _COUNT_OPERATIONS,
+            "events": _COUNT_EVENTS,
+            "rollouts": _COUNT_ROLLOUTS,
+        }
+        return Counter({what: self._number(query, **parameters) for what, query in queries.items()})
+
+    def older(self, before: datetime) -> int:
+        """Entries that are older."""
+        return self._number(_OLDER, bound=journal.first_since(self._session, before))
+
+    def entries(self, before: datetime, place: Place | None) -> Step:
+        [after], bound = place or (0,), self._bound(before)
+        some = [row[0] for row in self._session.rows(_SOME_ENTRIES, after=after, bound=bound, limit=ENTRIES)]
+        if not some:
+            return Counter(), None
+        removed = self._session.run(_REMOVE_ENTRIES, after=after, upto=some[-1], bound=bound)
+        return Counter(entries=removed), (some[-1],) if len(some) == ENTRIES else None
+
+    def operations(self, before: datetime, place: Place | None) -> Step:
+        some, gone = self._some(_SOME_OPERATIONS, _REMOVE_OPERATIONS, before, place, OPERATIONS)
+        removed = Counter(operations=len(gone))
+        if gone:
+            removed["events"] = self._session.run(_REMOVE_EVENTS, names=gone)
+            self._session.run(_REMOVE_NAMES, names=gone)
+        return removed, some
+
+    def rollouts(self, before: datetime, place: Place | None) -> Step:
+        some, gone = self._some(_SOME_ROLLOUTS, _REMOVE_ROLLOUTS, before, place, ROLLOUTS)
+        if gone:
+            self._session.run(_REMOVE_STOPS, names=gone)
+        return Counter(rollouts=len(gone)), some
+
+    def _some(
+        self, some: Query, remove: Query, before: datetime, place: Place | None, limit: int
+    ) -> tuple[Place | None, list[str]]:
+        since, after = place or (0, "")
+        number = moments.to_number(before)
+        found = list(self._session.rows(some, since=since, after=after, before=number, limit=limit))
+        names = [row[1] for row in found]
+        gone = self._session.rows(remove, names=names, before=number, bound=self._bound(before)) if names else ()
+        return tuple(found[-1]) if len(found) == limit else None, [row[0] for row in gone]
+
+    def _bound(self, before: datetime) -> int:
+        """The position from which on entries stay."""
+        newest, told = self._session.row(_NEWEST), self._session.row(_TOLD)
+        bounds = [journal.first_since(self._session, before)]
+        bounds += [row[0] + add for row, add in ((newest, 0), (told, 1)) if row is not None and row[0] is not None]
+        return min(bounds)
+
+    def _number(self, query: Query, **parameters: Any) -> int:
+        row = self._session.row(query, **parameters)
+        assert row is not None
+        number: int = row[0]
+        return number
+
+
+Stage: TypeAlias = Callable[[Pruning, datetime, Place | None], Step]
+STAGES: tuple[Stage, ...] = (Pruning.entries, Pruning.operations, Pruning.rollouts)
+"""In this order: nothing goes before the entries that tell of it."""

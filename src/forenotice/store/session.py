@@ -1,0 +1,226 @@
+"""Statements written once, compiled once for each database, and run on the driver itself.
+
+SQLAlchemy's own execution of a statement costs more than SQLite needs for it; its compiled text costs next to nothing.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from enum import StrEnum
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+from sqlalchemy import Column, Dialect, Table, bindparam, cast, func, literal_column, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects.postgresql import JSONB, psycopg
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql import ClauseElement
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.elements import BindParameter, ColumnElement
+
+from forenotice.core.selecting import Selector
+
+T = TypeVar("T")
+Row = tuple[Any, ...]
+
+_MANY = 10
+_ROWS_AT_ONCE = 5_000
+
+
+class Cursor(Protocol):
+    @property
+    def rowcount(self) -> int: ...
+    def __iter__(self) -> Iterator[Row]: ...
+    def fetchone(self) -> Any: ...
+
+
+class Connection(Protocol):
+    """What the two drivers have in common."""
+
+    def execute(self, statement: Any, parameters: Sequence[Any], /) -> Any: ...
+    def cursor(self) -> Any: ...
+
+
+class Flavour(StrEnum):
+    SQLITE = "sqlite"
+    POSTGRESQL = "postgresql"
+
+
+_untyped: Any = psycopg.dialect
+_DIALECTS: dict[Flavour, Dialect] = {
+    Flavour.SQLITE: sqlite.dialect(paramstyle="qmark"),
+    Flavour.POSTGRESQL: _untyped(paramstyle="format"),
+}
+
+
+class Among(ColumnElement[bool]):
+    """Whether a column is among the strings of one parameter, a list of any length."""
+
+    inherit_cache = False
+
+    def __init__(self, column: Column[Any], name: str) -> None:
+        self.column = column
+        self.parameter: BindParameter[Any] = BindParameter(name, required=True)
+
+
+@compiles(Among, "sqlite")
+def _among_json(element: Among, compiler: SQLCompiler, **options: Any) -> str:
+    column, parameter = compiler.process(element.column, **options), compiler.process(element.parameter, **options)
+    return f"{column} IN (SELECT value FROM json_each({parameter}))"  # noqa: S608 (made of compiled parts)
+
+
+@compiles(Among, "postgresql")
+def _among_array(element: Among, compiler: SQLCompiler, **options: Any) -> str:
+    column, parameter = compiler.process(element.column, **options), compiler.process(element.parameter, **options)
+    return f"{column} = ANY ({parameter}::text[])"
+
+
+class Matching(ColumnElement[bool]):
+    """Whether a column fits a selector: one of the patterns of a list, and none of those of another."""
+
+    inherit_cache = False
+
+    def __init__(self, column: Column[Any], name: str = "seen") -> None:
+        self.column = column
+        self.wanted: BindParameter[Any] = BindParameter(f"{name}_wanted", required=True)
+        self.unwanted: BindParameter[Any] = BindParameter(f"{name}_unwanted", required=True)
+
+
+def patterns(selector: Selector | None, name: str = "seen") -> dict[str, list[str]]:
+    """The parameters that `Matching` takes."""
+    if selector is None:
+        return {}
+    return {f"{name}_wanted": list(selector.wanted), f"{name}_unwanted": list(selector.unwanted)}
+
+
+# Selectors hold no character but * and ? that means something to GLOB, nor one but _ that does to LIKE.
+@compiles(Matching, "sqlite")
+def _matching_glob(element: Matching, compiler: SQLCompiler, **options: Any) -> str:
+    column = compiler.process(element.column, **options)
+    fits = f"EXISTS (SELECT 1 FROM json_each({{0}}) WHERE {column} GLOB value)"  # noqa: S608 (made of compiled parts)
+    # To open a list for each row costs ten times what one pattern does, and most selectors have just one.
+    fits = (
+        f"CASE json_array_length({{0}}) WHEN 0 THEN 0 WHEN 1 THEN {column} GLOB json_extract({{0}}, '$[0]') "
+        f"ELSE {fits} END"
+    )
+    return _wanted_not_unwanted(fits, element, compiler, options)
+
+
+@compiles(Matching, "postgresql")
+def _matching_like(element: Matching, compiler: SQLCompiler, **options: Any) -> str:
+    column = compiler.process(element.column, **options)
+    pattern = r"translate(replace(pattern, '_', '\_'), '*?', '%%_')"
+    fits = f"EXISTS (SELECT 1 FROM unnest({{}}::text[]) AS pattern WHERE {column} LIKE {pattern})"  # noqa: S608
+    return _wanted_not_unwanted(fits, element, compiler, options)
+
+
+def _wanted_not_unwanted(fits: str, element: Matching, compiler: SQLCompiler, options: dict[str, Any]) -> str:
+    wanted, unwanted = (compiler.process(each, **options) for each in (element.wanted, element.unwanted))
+    return f"({fits.format(wanted)} AND NOT {fits.format(unwanted)})"
+
+
+class Query:
+    """A statement with named parameters."""
+
+    def __init__(self, statement: ClauseElement) -> None:
+        self._statement = statement
+        self._compiled: dict[Flavour, tuple[str, tuple[str, ...], dict[str, Any]]] = {}
+
+    def on(self, flavour: Flavour) -> tuple[str, tuple[str, ...], dict[str, Any]]:
+        """Its text, the order of its parameters, and those that are constant."""
+        try:
+            return self._compiled[flavour]
+        except KeyError:
+            compiled = self._statement.compile(dialect=_DIALECTS[flavour])
+            assert isinstance(compiled, SQLCompiler)
+            constant = {name: bind.value for name, bind in compiled.binds.items() if not bind.required}
+            self._compiled[flavour] = result = (str(compiled), tuple(compiled.positiontup or ()), constant)
+            return result
+
+
+class Upsert:
+    """Rows of a table, in the order of its columns, that replace those with the same key.
+
+    Columns that are `fixed` keep what they were made with; so do the indexes on them, which is most of the writing.
+    """
+
+    def __init__(self, table: Table, fixed: Collection[str] = ()) -> None:
+        self._fixed = frozenset(fixed)
+        self._texts = {
+            Flavour.SQLITE: self._text(table, sqlite.insert(table), Flavour.SQLITE),
+            Flavour.POSTGRESQL: self._text(table, postgresql.insert(table), Flavour.POSTGRESQL),
+        }
+        # All rows as one parameter: PostgreSQL takes a thousand so in the time of a few dozen single ones.
+        given = func.jsonb_array_elements(cast(bindparam("rows"), JSONB)).column_valued("given")
+        values = [
+            cast(given.op("->>")(literal_column(str(place))), column.type) for place, column in enumerate(table.columns)
+        ]
+        listed = postgresql.insert(table).from_select([column.name for column in table.columns], select(*values))
+        self.listed = self._text(table, listed, Flavour.POSTGRESQL)
+
+    def on(self, flavour: Flavour) -> str:
+        return self._texts[flavour]
+
+    def _text(self, table: Table, insert: sqlite.Insert | postgresql.Insert, flavour: Flavour) -> str:
+        changing = [
+            column.name for column in table.columns if not column.primary_key and column.name not in self._fixed
+        ]
+        key = list(table.primary_key.columns)
+        if changing:
+            replaced = {name: insert.excluded[name] for name in changing}
+            upsert = insert.on_conflict_do_update(index_elements=key, set_=replaced)
+        else:
+            upsert = insert.on_conflict_do_nothing(index_elements=key)
+        return str(upsert.compile(dialect=_DIALECTS[flavour]))
+
+
+class Session:
+    """One transaction on one connection."""
+
+    def __init__(self, connection: Connection, flavour: Flavour) -> None:
+        self._connection = connection
+        self.flavour = flavour
+
+    def rows(self, query: Query, **parameters: Any) -> Iterable[Row]:
+        """To be read once: a large result is turned into objects row by row, and the collector has less to look at."""
+        return self._execute(query, parameters)
+
+    def row(self, query: Query, **parameters: Any) -> Row | None:
+        row: Row | None = self._execute(query, parameters).fetchone()
+        return row
+
+    def run(self, query: Query, **parameters: Any) -> int:
+        """How many rows it touched."""
+        return self._execute(query, parameters).rowcount
+
+    def run_text(self, text: str, *parameters: Any) -> None:
+        self._connection.execute(text, parameters)
+
+    def upsert(self, upsert: Upsert, rows: list[Row]) -> None:
+        if self.flavour is Flavour.POSTGRESQL and len(rows) >= _MANY:
+            for some in chunks(rows, _ROWS_AT_ONCE):
+                self._connection.execute(upsert.listed, (_json(some),))
+        elif rows:
+            self._connection.cursor().executemany(upsert.on(self.flavour), rows)
+
+    def run_each(self, query: Query, each: Iterable[dict[str, Any]]) -> None:
+        text, order, constant = query.on(self.flavour)
+        rows = [tuple([values[name] for name in order]) for values in (constant | one for one in each)]
+        self._connection.cursor().executemany(text, rows)
+
+    def _execute(self, query: Query, parameters: dict[str, Any]) -> Cursor:
+        text, order, constant = query.on(self.flavour)
+        if constant:
+            parameters = constant | parameters
+        values = [parameters[name] for name in order]
+        if self.flavour is Flavour.SQLITE:
+            values = [_json(value) if isinstance(value, list) else value for value in values]
+        cursor: Cursor = self._connection.execute(text, values)
+        return cursor
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def chunks(things: list[T], size: int) -> Iterator[list[T]]:
+    for start in range(0, len(things), size):
+        yield things[start : start + size]

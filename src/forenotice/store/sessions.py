@@ -1,0 +1,65 @@
+"""Who is signed in to the portal, known by the digest of a secret that only the browser has."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import bindparam, delete, select
+
+from forenotice.store import moments, schema
+from forenotice.store.session import Query, Session, Upsert
+
+_S = schema.sessions.c
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignIn:
+    digest: str
+    token: str
+    """The id of the token that it was made with."""
+    created_at: datetime
+    expires_at: datetime
+
+
+_PUT = Upsert(schema.sessions)
+_FIND = Query(select(schema.sessions).where(_S.digest == bindparam("wanted")))
+_END = Query(delete(schema.sessions).where(_S.digest == bindparam("wanted")))
+_FORGET = Query(delete(schema.sessions).where(_S.expires_at <= bindparam("now")))
+_NEWEST = (
+    select(_S.digest)
+    .where(_S.token == bindparam("token", type_=schema.NAME))
+    .order_by(_S.created_at.desc(), _S.digest)
+    .limit(bindparam("most"))
+)
+_KEEP_NEWEST = Query(
+    delete(schema.sessions).where(_S.token == bindparam("token", type_=schema.NAME), _S.digest.not_in(_NEWEST))
+)
+
+
+class Sessions:
+    """What is read is of the session's moment; what writes is for transactions alone."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def find(self, digest: str) -> SignIn | None:
+        """Also when it has expired."""
+        row = self._session.row(_FIND, wanted=digest)
+        if row is None:
+            return None
+        created_at, expires_at = moments.required(row[2]), moments.required(row[3])
+        return SignIn(digest=row[0], token=row[1], created_at=created_at, expires_at=expires_at)
+
+    def add(self, made: SignIn) -> None:
+        created_at, expires_at = moments.to_number(made.created_at), moments.to_number(made.expires_at)
+        self._session.upsert(_PUT, [(made.digest, made.token, created_at, expires_at)])
+
+    def end(self, digest: str) -> bool:
+        """Whether it was there."""
+        return self._session.run(_END, wanted=digest) == 1
+
+    def forget_expired(self, now: datetime) -> None:
+        self._session.run(_FORGET, now=moments.to_number(now))
+
+    def keep_newest(self, token: str, most: int) -> None:
+        """Of those that were made with this token, by id."""
+        self._session.run(_KEEP_NEWEST, token=token, most=most)

@@ -1,0 +1,66 @@
+"""What `serve --demo` prints: the lines to try next."""
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+from forenotice.settings import Address, Settings, table
+
+DEFAULT_CONTROL = "127.0.0.1:8255"
+
+
+def show(guests_at: Address | Path, operators_at: str, settings: Settings, once: str | None = None) -> None:
+    print(text(guests_at, operators_at, settings, once), flush=True)
+
+
+def text(guests_at: Address | Path, operators_at: str, settings: Settings, once: str | None = None) -> str:
+    """`once` is what signs in to the portal one time, where there is such a thing."""
+    vm = settings.metadata[0].vm or settings.as_vm
+    if isinstance(guests_at, Path):
+        base, curl, others = "http://localhost", f"curl --unix-socket {shlex.quote(str(guests_at))}", ""
+        inside = ""
+    else:
+        base, curl, others = f"http://{guests_at}", "curl", "; as another VM: curl --interface 127.1.0.21 ... is pool_1"
+        inside = f"\n  FORENOTICE_ENDPOINT={base} forenotice guest events"
+    url = f"{base}/metadata/scheduledevents?api-version=2020-07-01"
+    prefix = "".join(f"{name}={shlex.quote(value)} " for name, value in _variables(operators_at, settings))
+    portal = f"{_scheme(settings)}://{operators_at}"
+    return f"""
+forenotice serves a demo fleet: guests at {guests_at}, operators at {portal}.
+You are {vm}{"" if settings.metadata[0].vm else others}.
+
+{_link(portal, once)}In another terminal (. .venv/bin/activate first), try:
+
+  {curl} -H Metadata:true '{url}'
+  {prefix}forenotice vm restart {vm}
+  {curl} -H Metadata:true '{url}'
+  {prefix}forenotice event list
+  {prefix}forenotice event explain ID{inside}
+  {curl} -H Metadata:true -d '{{"StartRequests":[{{"EventId":"ID"}}]}}' '{url}'
+
+with the ID that `event list` shows. The event becomes Started at once and vanishes when the restart is done.
+The administrator's token is in {settings.token_file}. Ctrl-C ends it.
+To start afresh: rm -r {shlex.quote(str(settings.directory))}
+"""
+
+
+def _link(portal: str, once: str | None) -> str:
+    if once is None:
+        return ""
+    return f"""Open this in a browser; it signs you in, once:
+
+  {portal}/sign-in?once={once}
+
+"""
+
+
+def _variables(operators_at: str, settings: Settings) -> Iterator[tuple[str, str]]:
+    """What a command in another terminal cannot know by itself."""
+    if operators_at != DEFAULT_CONTROL or settings.control_certificate:
+        yield "FORENOTICE_CONTROL", f"{_scheme(settings)}://{operators_at}"
+    if settings.data != table.DATA.read(table.DATA.default or ""):
+        yield table.DATA.variable, str(settings.data.absolute())
+
+
+def _scheme(settings: Settings) -> str:
+    return "https" if settings.control_certificate else "http"

@@ -1,1 +1,0 @@
-"""What `notbefore watch` shows: what it knows of the server, and how that looks."""

@@ -1,1 +1,0 @@
-"""`notbefore emulate`: its command line, what it prints, and its life as a process."""

@@ -18,9 +18,10 @@ SEALED = {
     "wire": (frozenset({"wire", "core"}), frozenset({"msgspec"})),
     "clock": (frozenset({"clock"}), frozenset[str]()),
     "programs": (frozenset({"programs", "core"}), frozenset[str]()),
+    "secretfiles": (frozenset({"core"}), frozenset[str]()),
     "client": (frozenset({"client", "wire", "core", "clock"}), frozenset({"h11", "msgspec"})),
     "agent": (
-        frozenset({"agent", "client", "wire", "core", "clock", "programs", "settings"}),
+        frozenset({"agent", "client", "wire", "core", "clock", "programs", "secretfiles", "settings"}),
         frozenset({"apprise", "h11", "kubernetes", "msgspec"}),
     ),
 }

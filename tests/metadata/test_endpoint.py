@@ -24,6 +24,7 @@ def test_a_poll_gets_the_document_with_its_headers(shared: Running) -> None:
     assert reply.text == BODY
     assert reply["Content-Type"] == "application/json; charset=utf-8"
     assert reply["ETag"] == '"2-webtag"'
+    assert reply["Forenotice-Epoch"] == "webtag"
     said = dates.parse(reply["Date"])
     assert said is not None
     assert abs((datetime.now(UTC) - said).total_seconds()) < 5

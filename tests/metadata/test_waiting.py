@@ -43,6 +43,7 @@ def test_an_unchanged_document_is_not_sent_again(shared: Running, tag: str) -> N
             client.send(conditional(tag))
             reply = client.reply()
             assert (reply.status, reply.body, reply["ETag"]) == (304, b"", TAG)
+            assert reply["Forenotice-Epoch"] == "webtag"
             assert reply["Date"]
 
 

@@ -5,7 +5,9 @@ from datetime import datetime
 from enum import IntEnum
 from http import HTTPStatus
 
+from forenotice.core.documents import Document
 from forenotice.wire import dates, errors
+from forenotice.wire import document as wire_document
 
 JSON = b"Content-Type: application/json; charset=utf-8\r\n"
 TEXT = b"Content-Type: text/plain; charset=utf-8\r\n"
@@ -53,8 +55,14 @@ def retry(status: int, message: str, seconds: int) -> Answer:
     return error(status, message, b"Retry-After: %d\r\n" % seconds)
 
 
-def unchanged(etag: str) -> Answer:
-    return Answer(304, b"ETag: %b\r\n\r\n" % etag.encode())
+def known_by(document: Document) -> bytes:
+    """The headers by which a guest compares this document with another."""
+    etag = wire_document.etag(document).encode()
+    return b"ETag: %b\r\nForenotice-Epoch: %b\r\n" % (etag, wire_document.epoch(document).encode())
+
+
+def unchanged(document: Document) -> Answer:
+    return Answer(304, known_by(document) + b"\r\n")
 
 
 APPROVED = whole(200, b"", b"")

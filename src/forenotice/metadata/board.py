@@ -60,14 +60,14 @@ class Notice:
     def answer(self, version: Version) -> bytes:
         found = self.ready.get(version.name)
         if found is None:
-            headers = answers.JSON + b"ETag: %b\r\n" % self.etag.encode()
+            headers = answers.JSON + answers.known_by(self.document)
             found = answers.whole(200, wire_document.render(self.document, version), headers).rest
             self.ready[version.name] = found
         return found
 
     def answer_unchanged(self) -> bytes:
         if not self.unchanged:
-            self.unchanged = answers.unchanged(self.etag).rest
+            self.unchanged = answers.unchanged(self.document).rest
         return self.unchanged
 
     def wait(self, waiter: Waiter) -> None:

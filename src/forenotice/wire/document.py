@@ -29,6 +29,11 @@ def etag(document: Document) -> str:
     return f'"{document.incarnation}-{document.tag}"'
 
 
+def epoch(document: Document) -> str:
+    """Documents of equal epochs are comparable by their incarnations: the higher one is the later one."""
+    return document.tag
+
+
 def matches(if_none_match: str, etag: str) -> bool:
     """Whether the header names this tag: quoted, bare, weak, in a list, or by `*`."""
     wanted = etag.strip('"')

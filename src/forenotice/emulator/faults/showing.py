@@ -85,7 +85,7 @@ def answer(shown: Shown, condition: str | None) -> tuple[Answer, int]:
         return answers.whole(200, b""), 0
     etag = wire_document.etag(shown.document)
     if shown.part is Part.WHOLE and condition is not None and wire_document.matches(condition, etag):
-        return answers.unchanged(etag), 0
+        return answers.unchanged(shown.document), 0
     body = wire_document.render(shown.document, shown.version)
-    found = answers.whole(200, body, answers.JSON + b"ETag: %b\r\n" % etag.encode())
+    found = answers.whole(200, body, answers.JSON + answers.known_by(shown.document))
     return found, (len(body) + 1) // 2 if shown.part is Part.HALF else 0

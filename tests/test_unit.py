@@ -47,6 +47,9 @@ def test_it_may_do_one_privileged_thing() -> None:
         "ProtectSystem": "strict",
         "ProtectHome": "yes",
         "PrivateDevices": "yes",
+        "PrivateMounts": "yes",
+        "ProtectProc": "invisible",
+        "UMask": "0077",
         "MemoryDenyWriteExecute": "yes",
         "SystemCallArchitectures": "native",
     }.items():

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import structlog
 import uvloop
 
-from forenotice import datadirectory, garbage, logs, tour
+from forenotice import datadirectory, garbage, logs, secretfiles, tour
 from forenotice.clock import SystemClock
 from forenotice.control import tls as control_tls
 from forenotice.core import errors
@@ -181,10 +181,7 @@ def _options(settings: Settings) -> Options:
 
 
 def _secret(path: Path) -> bytes:
-    try:
-        secret = path.read_bytes().strip()
-    except OSError as error:
-        raise errors.RefusedError(f"the proxies' secret {path} cannot be read: {error.strerror}") from None
+    secret = secretfiles.read(path, "the proxies' secret", links=True).strip()
     if len(secret) < 16:
         raise errors.RefusedError(f"the proxies' secret {path} is too short: give at least 16 bytes")
     return secret

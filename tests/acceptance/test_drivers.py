@@ -77,6 +77,7 @@ def test_commands_are_repeated_after_a_crash_and_end_with_each_vms_result(tmp_pa
 
 def test_a_webhook_answers_at_once_by_polling_or_by_callback(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text(SECRET)
+    (tmp_path / "secret").chmod(0o600)
     result = {"failures": {}, "attempt": 1}
 
     def answer(asked: Asked) -> Said:

@@ -195,11 +195,19 @@ def test_a_clock_far_behind_the_journal_is_refused(database: Path, tmp_path: Pat
         (
             ["--proxy-trusted", "127.0.0.0/8", "--proxy-secret-file", "{home}/none"],
             1,
-            r"the proxies' secret .*none cannot be read: No such file",
+            r"the proxies' secret .*none cannot be read: no such file",
+        ),
+        (
+            ["--proxy-trusted", "127.0.0.0/8", "--proxy-secret-file", "{home}/shared"],
+            1,
+            r"the proxies' secret .*shared can be read by other users \(mode 0644\): run `chmod go-rwx .*shared`",
         ),
     ],
 )
 def test_bad_flags_are_one_sentence(tmp_path: Path, flags: list[str], code: int, said: str) -> None:
+    shared = tmp_path / "shared"
+    shared.write_text("a secret of sixteen bytes or more")
+    shared.chmod(0o644)
     sentence = refused(tmp_path, *(flag.format(home=tmp_path) for flag in flags), code=code)
     assert not list(tmp_path.rglob("forenotice.db"))
     assert re.search(said, sentence), sentence
@@ -266,6 +274,7 @@ def _operators_connected(server: Server) -> int:
 def test_secrets_are_never_logged(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("a-secret-of-the-proxies\n")
+    secret.chmod(0o600)
     flags = ("--proxy-trusted", "127.34.4.0/24", "--proxy-secret-file", str(secret), "--log-level", "debug", "--demo")
     with serving(tmp_path, *flags) as server:
         made = server.post("/v1/tokens", {"name": "ada", "role": "admin"})["token"]

@@ -88,6 +88,10 @@ def test_commands_speak_it(
 def test_what_cannot_be_served(certificate: Certificate, tmp_path: Path) -> None:
     garbage, encrypted, missing = tmp_path / "garbage.pem", tmp_path / "encrypted.pem", tmp_path / "missing.pem"
     garbage.write_text("nothing of that kind")
+    garbage.chmod(0o600)
+    shared = tmp_path / "shared.pem"
+    shared.write_bytes(certificate.key.read_bytes())
+    shared.chmod(0o644)
     subprocess.run(
         ["openssl", "ec", "-in", certificate.key, "-aes128", "-passout", "pass:secret", "-out", encrypted],
         check=True,
@@ -97,7 +101,8 @@ def test_what_cannot_be_served(certificate: Certificate, tmp_path: Path) -> None
     for file, key, said in (
         (missing, certificate.key, f"the control plane's certificate {missing} cannot be read: no such file"),
         (certificate.file, missing, f"the control plane's key {missing} cannot be read"),
-        (certificate.file, tmp_path, "is a directory"),
+        (certificate.file, shared, f"the control plane's key {shared} can be read by other users (mode 0644)"),
+        (certificate.file, tmp_path, "it is not a file"),
         (certificate.file, other, f"the key {other} is not the one of the certificate {certificate.file}"),
         (garbage, certificate.key, "are not a certificate and its key in PEM"),
         (certificate.file, garbage, "are not a certificate and its key in PEM"),

@@ -69,6 +69,7 @@ def receiving(folder: Path) -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     (folder / "driver.secret").write_text(SECRET + "\n")
+    (folder / "driver.secret").chmod(0o600)
     (text,) = of("python")
     text = text.replace("/etc/forenotice", str(folder)).replace("8300", str(port))
     started = subprocess.Popen([sys.executable, "-c", text], stderr=subprocess.DEVNULL)

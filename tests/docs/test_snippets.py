@@ -145,6 +145,7 @@ def test_commands_that_set_something_up(command: str, tmp_path: Path, request: p
     env = environment(tmp_path)
     secret = tmp_path / "proxy.secret"
     secret.write_text("a secret of sixteen bytes or more")
+    secret.chmod(0o600)
     places = {
         "169.254.169.254:80": "127.0.0.1:0",
         "127.0.0.1:8255": "127.0.0.1:0",

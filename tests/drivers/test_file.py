@@ -51,6 +51,7 @@ host-reboot = { run = ["/bin/echo", "{host}", "{operation}", "{attempt}"], each 
 def test_a_webhook(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("a secret of sixteen or more\n")
+    secret.chmod(0o600)
     text = f'driver = "webhook"\nurl = "http://127.0.0.1:1/act"\nsecret_file = "{secret}"\n'
     driver, terms = opening.open_driver(written(tmp_path, text), 1)
     assert isinstance(driver, WebhookDriver)
@@ -108,7 +109,7 @@ WEBHOOK = 'driver = "webhook"\nurl = "https://127.0.0.1/"\nsecret_file = "FOLDER
             "pass: FORENOTICE_TOKEN is the service's own",
         ),
         (WEBHOOK.replace("https://127.0.0.1/", "hypervisors"), "that is not a URL"),
-        (WEBHOOK, "secret_file: FOLDER/secret cannot be read: No such file or directory"),
+        (WEBHOOK, "secret_file: FOLDER/secret cannot be read: no such file or directory"),
     ],
 )
 def test_a_mistake_is_named_with_what_would_be_right(tmp_path: Path, text: str, said: str) -> None:
@@ -133,8 +134,17 @@ def test_a_mistake_is_named_with_what_would_be_right(tmp_path: Path, text: str, 
 )
 def test_files_that_the_file_names_are_read_at_the_start(tmp_path: Path, content: bytes, ca: str, said: str) -> None:
     (tmp_path / "secret").write_bytes(content)
+    (tmp_path / "secret").chmod(0o600)
     with pytest.raises(file.DriverFileError, match=said):
         opening.open_driver(written(tmp_path, WEBHOOK.replace("FOLDER", str(tmp_path)) + ca), 1)
+
+
+def test_a_secret_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("long enough for anybody")
+    secret.chmod(0o644)
+    with pytest.raises(file.DriverFileError, match=r"secret_file: .*/secret can be read by other users \(mode 0644\)"):
+        opening.open_driver(written(tmp_path, WEBHOOK.replace("FOLDER", str(tmp_path))), 1)
 
 
 def test_there_must_be_a_file(tmp_path: Path) -> None:

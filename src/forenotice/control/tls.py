@@ -4,18 +4,19 @@ import ipaddress
 import ssl
 from pathlib import Path
 
+from forenotice import secretfiles
 from forenotice.core import errors
 
 
 def context(certificate: Path, key: Path) -> ssl.SSLContext:
     """Of a certificate (with those between it and its CA, if there are any) and its key, both in PEM."""
-    for noun, path in (("certificate", certificate), ("key", key)):
-        try:
-            path.read_bytes()
-        except OSError as error:
-            raise errors.RefusedError(
-                f"the control plane's {noun} {path} cannot be read: {str(error.strerror).lower()}"
-            ) from None
+    try:
+        certificate.read_bytes()
+    except OSError as error:
+        raise errors.RefusedError(
+            f"the control plane's certificate {certificate} cannot be read: {str(error.strerror).lower()}"
+        ) from None
+    secretfiles.read(key, "the control plane's key", links=True)
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     made.minimum_version = ssl.TLSVersion.TLSv1_2
 

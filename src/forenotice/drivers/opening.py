@@ -4,6 +4,7 @@ import ssl
 from datetime import timedelta
 from pathlib import Path
 
+from forenotice import secretfiles
 from forenotice.core import errors
 from forenotice.core.timing import Timing
 from forenotice.drivers import file
@@ -60,10 +61,9 @@ def _made(config: file.Command | file.Webhook, terms: Terms) -> Driver:
 
 def _secret(path: Path) -> str:
     try:
-        secret = path.read_text(encoding="utf-8").strip()
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or "it is not text"
-        raise file.DriverFileError(f"secret_file: {path} cannot be read: {why}") from None
+        secret = secretfiles.read(path, "secret_file:", links=True).decode().strip()
+    except UnicodeDecodeError:
+        raise file.DriverFileError(f"secret_file: {path} cannot be read: it is not text") from None
     if len(secret) < SHORTEST_SECRET:
         raise file.DriverFileError(f"secret_file: {path} is too short: give at least {SHORTEST_SECRET} characters")
     return secret

@@ -1,11 +1,24 @@
 """Where logs go and what they look like: constant messages, variables as fields, always an `action`."""
 
+import atexit
 import logging
+import os
 import sys
+import threading
+from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from forenotice.settings.values import LogFormat, LogLevel
+
+if TYPE_CHECKING:
+    from structlog.typing import EventDict, Processor, WrappedLogger
+
+MOST_WAITING = 2000
+"""Lines that wait to be written; what is logged beyond them is dropped."""
+
+FLUSH_SECONDS = 1.0
+"""How long the end of the process waits for them."""
 
 
 def _nothing() -> None:
@@ -34,35 +47,125 @@ class Log:
 log = Log()
 
 
+class Writer:
+    """Writes lines in a thread of its own: nobody who logs waits for a full pipe or fails with a full disk.
+
+    It counts the lines that it drops, and says how many when it can write again."""
+
+    def __init__(self) -> None:
+        self.descriptor: int | None = None
+        self.dropped = 0
+        self._told = 0
+        self._torn = False
+        self._lines: deque[str] = deque()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    def msg(self, line: str) -> None:
+        with self._changed:
+            if len(self._lines) >= MOST_WAITING:
+                self.dropped += 1
+                return
+            self._lines.append(line)
+            self._changed.notify_all()
+            if self._thread is None:
+                started = threading.Thread(target=self._run, name="log", daemon=True)
+                try:
+                    started.start()
+                except RuntimeError:
+                    # No more threads now; the next line tries again.
+                    return
+                self._thread = started
+
+    # By these names structlog calls it.
+    debug = info = warning = error = critical = msg
+
+    def flush(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._lines, FLUSH_SECONDS)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._lines)
+                line = self._lines[0]
+            written = self._write(line)
+            with self._changed:
+                self._lines.popleft()
+                self.dropped += not written
+                untold = self.dropped - self._told if written else 0
+                self._told += untold
+                self._changed.notify_all()
+            if untold:
+                log.warning("Lines of this log were dropped", action="log.dropped", lines=untold)
+
+    def _write(self, line: str) -> bool:
+        if self.descriptor is None:
+            return False
+        left = ("\n" * self._torn + line + "\n").encode(errors="backslashreplace")
+        try:
+            while left:
+                left = left[os.write(self.descriptor, left) :]
+                self._torn = True
+        except OSError:
+            return False
+        self._torn = False
+        return True
+
+
+writer = Writer()
+
+
 def configure(level: LogLevel, log_format: LogFormat) -> None:
     """To standard error: for people on a terminal, otherwise one JSON object a line."""
     import structlog
 
-    people = log_format is LogFormat.CONSOLE or (log_format is LogFormat.AUTO and sys.stderr.isatty())
+    # Where it is closed, its number may belong to a file of ours.
+    writer.descriptor = sys.stderr.fileno() if sys.stderr else None
+    atexit.register(writer.flush)
+    terminal = sys.stderr is not None and sys.stderr.isatty()
+    people = log_format is LogFormat.CONSOLE or (log_format is LogFormat.AUTO and terminal)
     # Tracebacks without local variables, which may hold a token.
-    renderer: structlog.typing.Processor = (
-        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback)
+    renderer: Processor = (
+        structlog.dev.ConsoleRenderer(colors=terminal, exception_formatter=structlog.dev.plain_traceback)
         if people
         else structlog.processors.JSONRenderer()
     )
-    tracebacks: list[structlog.typing.Processor] = [] if people else [structlog.processors.format_exc_info]
+    tracebacks: list[Processor] = [] if people else [structlog.processors.format_exc_info]
     logging.lastResort = _Forwarding(logging.WARNING)
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             *tracebacks,
-            renderer,
+            _in_any_case(renderer),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=lambda *_: writer,
         cache_logger_on_first_use=False,
     )
+
+
+def _in_any_case(renderer: "Processor") -> "Processor":
+    """A field that cannot be shown costs the fields, not the caller."""
+
+    def render(logger: "WrappedLogger", name: str, said: "EventDict") -> Any:
+        facts = dict(said)
+        try:
+            return renderer(logger, name, said)
+        except Exception as error:
+            known = {key: facts.get(key) for key in ("event", "action", "level", "timestamp")}
+            return renderer(logger, name, {**known, "unshown": type(error).__name__})
+
+    return render
 
 
 class _Forwarding(logging.Handler):
     """What libraries log comes out in the same form as what we do."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        said = record.getMessage()
+        try:
+            said = record.getMessage()
+        except Exception:
+            said = str(record.msg)
         log.log(record.levelno, "A library has something to say", action="library", said=said, exc_info=record.exc_info)

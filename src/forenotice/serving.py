@@ -32,6 +32,7 @@ from forenotice.service import demo, gates, tokens, upkeep
 from forenotice.service.context import Service
 from forenotice.service.following import Follower
 from forenotice.service.guests import Guests
+from forenotice.service.looping import watching_for_deaths
 from forenotice.service.roller import Roller
 from forenotice.service.ticker import Ticker
 from forenotice.settings import Address, Settings
@@ -66,8 +67,9 @@ def run(settings: Settings) -> int:
         store = open_store(settings.database_url, migrate=settings.database_file is not None)
         held.callback(store.close)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            died = held.enter_context(watching_for_deaths(lambda: os.kill(os.getpid(), signal.SIGTERM)))
             runner.run(_serve(settings, options, tls, store, *driver))
-    return 0
+    return 1 if died else 0
 
 
 async def _serve(
@@ -98,7 +100,12 @@ async def _serve(
     garbage.keep()
     async with AsyncExitStack() as workers, _answering() as shells:
         metadata = MetadataServer(
-            board=board, guests=Guests(service), clock=service.clock, timing=timing, options=options
+            board=board,
+            guests=Guests(service),
+            clock=service.clock,
+            timing=timing,
+            options=options,
+            heartbeats=service.heartbeats,
         )
         metadata.start(settings.metadata)
         shells.append(metadata)
@@ -216,7 +223,9 @@ async def _start_control(
         with service.store.read() as reader:
             return reader.counts()
 
-    metrics = Metrics(events=live_events, guests=lambda: _asked(metadata.counters))
+    metrics = Metrics(
+        events=live_events, guests=lambda: _asked(metadata.counters), threads=service.heartbeats.seconds_since
+    )
     service.telemetry = metrics
     tail, at = Tail(service), settings.control
     guests_at = _guests_at(settings, metadata)

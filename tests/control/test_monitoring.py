@@ -3,14 +3,19 @@
 import asyncio
 import signal
 import socket
+import threading
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tests.acceptance.running import until
 from tests.control.running import Control, serving
 
 from forenotice.control.server import ControlServer
 from forenotice.core import errors
+from forenotice.heartbeats import WITHIN_SECONDS, Heartbeats
+from forenotice.service.looping import Loop
 
 
 def samples(control: Control) -> dict[tuple[str, ...], float]:
@@ -27,6 +32,33 @@ def samples(control: Control) -> dict[tuple[str, ...], float]:
 def test_health_needs_no_token(control: Control) -> None:
     assert control.ask("GET", "/healthz", token=None).json == {"status": "alive"}
     assert control.ask("GET", "/readyz", token=None).json == {"status": "ready"}
+
+
+def test_a_thread_that_is_stuck_makes_it_unready_and_is_named(control: Control) -> None:
+    seconds = [0.0]
+    control.service.heartbeats = Heartbeats(clock=lambda: seconds[0])
+    entered, released = threading.Event(), threading.Event()
+
+    def look() -> timedelta:
+        entered.set()
+        released.wait(20)
+        return timedelta(milliseconds=5)
+
+    loop = Loop("tick", look, threading.Event(), control.service.heartbeats)
+    loop.start()
+    try:
+        assert entered.wait(20)
+        assert control.ask("GET", "/readyz", token=None).status == 200
+        seconds[0] += WITHIN_SECONDS + 1
+        said = control.ask("GET", "/readyz", token=None)
+        assert said.status == 503
+        assert "the thread 'tick' has not turned for 46 s" in said.message
+        released.set()
+        until(lambda: control.ask("GET", "/readyz", token=None).status == 200)
+    finally:
+        released.set()
+        loop.stop()
+    assert control.service.heartbeats.seconds_since() == {}
 
 
 def test_metrics_tell_what_happened(fleet: Control) -> None:

@@ -22,8 +22,9 @@ def listening(store: Store) -> Iterator["queue.Queue[int]"]:
     stop = threading.Event()
 
     def listen() -> None:
-        for position in store.changes(stop):
-            heard.put(position)
+        for number, position in enumerate(store.changes(stop)):
+            if position or not number:
+                heard.put(position)
 
     thread = threading.Thread(target=listen)
     thread.start()

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from forenotice import __version__
+from forenotice import __version__, logs
 from forenotice.core import errors
 from forenotice.core.operations import LIVE, EventType
 
@@ -24,6 +24,9 @@ EventCounts = Callable[[], Mapping[tuple[str, str], int]]
 GuestCounts = Callable[[], Mapping[str, int]]
 """What guests have asked for since the start, by kind, `polls` among them; and GUEST_GAUGES as they are now."""
 
+ThreadAges = Callable[[], Mapping[str, float]]
+"""Seconds since the last turn of each thread that must go on."""
+
 GUEST_GAUGES = {
     "connections_open": ("forenotice_guest_connections", "Connections of guests that are open."),
     "waiting": ("forenotice_guest_waits", "Guests in a long wait."),
@@ -33,9 +36,9 @@ GUEST_GAUGES = {
 class Metrics:
     """Implements the service's Telemetry."""
 
-    def __init__(self, *, events: EventCounts, guests: GuestCounts) -> None:
+    def __init__(self, *, events: EventCounts, guests: GuestCounts, threads: ThreadAges = dict) -> None:
         self._registry = CollectorRegistry()
-        self._registry.register(_Asked(events, guests))
+        self._registry.register(_Asked(events, guests, threads))
         self._document_changes = Counter(
             "forenotice_document_changes", "Documents that guests could see change.", registry=self._registry
         )
@@ -84,9 +87,10 @@ class Metrics:
 class _Asked(Collector):
     """What is read only when somebody asks."""
 
-    def __init__(self, events: EventCounts, guests: GuestCounts) -> None:
+    def __init__(self, events: EventCounts, guests: GuestCounts, threads: ThreadAges) -> None:
         self._events = events
         self._guests = guests
+        self._threads = threads
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
         # Without this, registering would read everything once.
@@ -104,6 +108,15 @@ class _Asked(Collector):
         for kind, count in sorted(guests.items()):
             requests.add_metric([kind], count)
         yield requests
+        yield CounterMetricFamily(
+            "forenotice_log_lines_dropped", "Lines of the log that could not be written.", logs.writer.dropped
+        )
+        turned = GaugeMetricFamily(
+            "forenotice_thread_turned_seconds", "Since the last turn of a thread that must go on.", labels=["thread"]
+        )
+        for name, seconds in self._threads().items():
+            turned.add_metric([name], seconds)
+        yield turned
         yield from self._live()
 
     def _live(self) -> Iterator[GaugeMetricFamily]:

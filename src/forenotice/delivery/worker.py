@@ -42,7 +42,7 @@ class Worker:
         self._outcomes: deque[Outcome] = deque()
         self._under_way: dict[Lane, threading.Thread] = {}
         self._source = ""
-        self._loop = Loop("delivery", self._once, self._wake, breath=BREATH)
+        self._loop = Loop("delivery", self._once, self._wake, service.heartbeats, breath=BREATH)
 
     def start(self) -> None:
         self._loop.start()

@@ -9,10 +9,15 @@ from typing import Protocol
 
 from forenotice.core import errors
 from forenotice.core.approving import Approval
+from forenotice.heartbeats import Heartbeats
 from forenotice.logs import log
 
 Approved = Callable[[errors.ForenoticeError | None], None]
 Heard = Callable[[bool], None]
+
+NAME = "guests"
+TURN_SECONDS = 1.0
+"""It turns this often also when nothing is pending."""
 
 
 class Guests(Protocol):
@@ -28,8 +33,9 @@ class Guests(Protocol):
 class Bridge:
     """Callbacks run on the loop, in the order of the calls."""
 
-    def __init__(self, guests: Guests, loop: asyncio.AbstractEventLoop, capacity: int) -> None:
+    def __init__(self, guests: Guests, loop: asyncio.AbstractEventLoop, capacity: int, heartbeats: Heartbeats) -> None:
         self._guests = guests
+        self._heartbeats = heartbeats
         self._loop = loop
         self._capacity = capacity
         self._pending = threading.Condition()
@@ -42,6 +48,7 @@ class Bridge:
         self._thread = threading.Thread(target=self._run, name="forenotice-guests", daemon=True)
 
     def start(self) -> None:
+        self._heartbeats.beat(NAME)
         self._thread.start()
 
     def approve(self, approval: Approval, done: Approved) -> bool:
@@ -71,12 +78,15 @@ class Bridge:
     def _run(self) -> None:
         while self._take():
             pass
+        self._heartbeats.end(NAME)
         self._post(self._ended.set)
 
     def _take(self) -> bool:
         with self._pending:
             while not (self._approvals or self._heard_done or self._closing):
-                self._pending.wait()
+                self._heartbeats.beat(NAME)
+                self._pending.wait(TURN_SECONDS)
+            self._heartbeats.beat(NAME)
             heard, heard_done = self._heard, self._heard_done
             approvals = self._approvals
             self._heard, self._heard_done, self._approvals = {}, [], []

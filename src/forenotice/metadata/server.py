@@ -7,6 +7,7 @@ from pathlib import Path
 
 from forenotice.clock import Clock
 from forenotice.core.timing import Timing
+from forenotice.heartbeats import Heartbeats
 from forenotice.logs import log
 from forenotice.metadata import door
 from forenotice.metadata.board import Board
@@ -32,12 +33,13 @@ class MetadataServer:
         clock: Clock,
         timing: Timing,
         options: Options | None = None,
+        heartbeats: Heartbeats | None = None,
         connection: Connect = Connection,
     ) -> None:
         self._options = options or Options()
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._bridge = Bridge(guests, self._loop, self._options.limits.approvals)
+        self._bridge = Bridge(guests, self._loop, self._options.limits.approvals, heartbeats or Heartbeats())
         self._desk = Desk(
             board=board,
             bridge=self._bridge,

@@ -16,6 +16,7 @@ from forenotice.core.driving import Standing
 from forenotice.core.journal import SYSTEM
 from forenotice.core.operations import Status
 from forenotice.core.timing import Timing
+from forenotice.heartbeats import Heartbeats
 from forenotice.outgoing import Outgoing
 from forenotice.service.gates import Gates
 from forenotice.service.publishing import Members, Publisher
@@ -109,6 +110,7 @@ class Service:
         self.outgoing = outgoing or Outgoing(allow_private=False)
         """For what is sent while a command waits for it."""
         self.gates = gates or Gates({}, self.outgoing)
+        self.heartbeats = Heartbeats()
         self.process = str(uuid.uuid4())
         self.give_grace()
         self.nudge = threading.Event()

@@ -11,6 +11,7 @@ log = structlog.get_logger()
 
 PAGE = 1000
 RELOAD = -1
+NAME = "follow"
 PAUSE_AFTER_ERROR = 1.0
 
 
@@ -24,6 +25,7 @@ class Follower:
         self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
 
     def start(self) -> None:
+        self._service.heartbeats.beat(NAME)
         self._thread.start()
 
     def stop(self) -> None:
@@ -34,7 +36,9 @@ class Follower:
         while not self._stopping.is_set():
             try:
                 for position in self._service.store.changes(self._stopping):
+                    self._service.heartbeats.beat(NAME)
                     self._catch_up(position)
+                self._service.heartbeats.end(NAME)
                 return
             except errors.UnavailableError as error:
                 log.warning("Cannot follow the store", action="follow.unavailable", error=str(error))

@@ -1,12 +1,14 @@
 """A thread that goes on: it does what is due, sleeps until more is or it is woken, and outlives what goes wrong."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 import structlog
 
 from forenotice.core import errors
+from forenotice.heartbeats import Heartbeats
 
 log = structlog.get_logger()
 
@@ -18,10 +20,17 @@ PAUSE_AFTER_ERROR = timedelta(seconds=1)
 
 class Loop:
     def __init__(
-        self, slug: str, look: Callable[[], timedelta], wake: threading.Event, *, breath: timedelta = timedelta(0)
+        self,
+        slug: str,
+        look: Callable[[], timedelta],
+        wake: threading.Event,
+        heartbeats: Heartbeats,
+        *,
+        breath: timedelta = timedelta(0),
     ) -> None:
         """`look` does what is due and gives how long nothing is; between two looks it takes a `breath`."""
         self._slug = slug
+        self._heartbeats = heartbeats
         self._look = look
         self._wake = wake
         self._breath = breath
@@ -33,6 +42,7 @@ class Loop:
         return self._stopping.is_set()
 
     def start(self) -> None:
+        self._heartbeats.beat(self._slug)
         self._thread.start()
 
     def stop(self) -> None:
@@ -40,11 +50,13 @@ class Loop:
         self._stopping.set()
         self._wake.set()
         self._thread.join()
+        self._heartbeats.end(self._slug)
 
     def _run(self) -> None:
         while True:
             # Cleared before the question, so that being stopped is never slept through.
             self._wake.clear()
+            self._heartbeats.beat(self._slug)
             if self._stopping.wait(self._breath.total_seconds()):
                 return
             self._wake.wait(self._guarded().total_seconds())
@@ -57,6 +69,24 @@ class Loop:
         except Exception:
             log.exception("It went wrong, and is tried again", action=f"{self._slug}.failed")
         return PAUSE_AFTER_ERROR
+
+
+@contextmanager
+def watching_for_deaths(end: Callable[[], None]) -> Iterator[list[str]]:
+    """A thread that dies all the same is logged, and ends the service; gives the names of those that have."""
+    dead: list[str] = []
+
+    def died(args: threading.ExceptHookArgs) -> None:
+        name = args.thread.name if args.thread else "unknown"
+        log.critical("A thread died", action="thread.died", thread=name, exc_info=args.exc_value)
+        dead.append(name)
+        end()
+
+    before, threading.excepthook = threading.excepthook, died
+    try:
+        yield dead
+    finally:
+        threading.excepthook = before
 
 
 def time_until(due: datetime | None, now: datetime) -> timedelta:

@@ -29,7 +29,7 @@ class Roller:
         self._asking: set[Ask] = set()
         """Those that stand in line, too: a gate that is slow is not asked twice at once."""
         self._pool = ThreadPoolExecutor(gates_at_once, thread_name_prefix="gate")
-        self._loop = Loop("roll", self._once, self._grown, breath=BREATH)
+        self._loop = Loop("roll", self._once, self._grown, service.heartbeats, breath=BREATH)
 
     def start(self) -> None:
         self._loop.start()

@@ -36,7 +36,7 @@ class Ticker:
         self._under_way: dict[str, Task] = {}
         self._lost: set[str] = set()
         """Operations under way that are no longer ours."""
-        self._loop = Loop("tick", self._once, service.nudge)
+        self._loop = Loop("tick", self._once, service.nudge, service.heartbeats)
         self._renewal = Repeating(renew_every, self._renew)
         self._upkeep = Repeating(upkeep.INTERVAL, lambda: upkeep.keep_up(service))
 

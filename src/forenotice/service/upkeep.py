@@ -31,6 +31,14 @@ def _show_life(service: Service, session: Session) -> None:
     session.transaction.put_meta(ALIVE_AT, session.now.isoformat())
 
 
+def troubles(service: Service) -> list[str]:
+    """What keeps us from working, as far as that is known without asking the store."""
+    return [
+        f"the thread {name!r} has not turned for {seconds:.0f} s: restart the service if it does not recover"
+        for name, seconds in service.heartbeats.silent().items()
+    ]
+
+
 def require_ready(service: Service) -> None:
     """Ready while the store can be read, and written; the latter is tried only when it last failed."""
     if not service.writable:

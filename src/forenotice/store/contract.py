@@ -309,7 +309,8 @@ class Store(Protocol):
         """A complete copy of one moment into a new file. RefusedError where the database has a way of its own."""
 
     def changes(self, stop: threading.Event) -> Iterator[int]:
-        """Journal positions as commits of any process arrive, until `stop`; -1: some may have been missed, reload all.
+        """Journal positions as commits of any process arrive, until `stop`; -1: some may have been missed, reload all;
+        0, now and then: it still listens.
 
         The first is the newest position at the moment of listening, so that nothing falls between loading and
         listening. Reconnects by itself. On SQLite, where no other process serves, it ends at once.

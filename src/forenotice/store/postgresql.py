@@ -84,6 +84,7 @@ class PostgresqlStore(PooledStore):
                     while not stop.is_set():
                         for notification in connection.notifies(timeout=_LISTEN_SECONDS):
                             yield int(notification.payload)
+                        yield 0
             except psycopg.Error:
                 # Whatever it was (a standby during a failover, say, does not let anybody listen), it may pass.
                 stop.wait(_RETRY_SECONDS[min(failures, len(_RETRY_SECONDS) - 1)])

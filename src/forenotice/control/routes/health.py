@@ -24,7 +24,10 @@ async def healthz() -> Answer:
 
 @routes.get("/readyz")
 def readyz(service: ServiceOf) -> Answer:
-    """Ready while the store can be read and written; otherwise 503, like every command."""
+    """Ready while all threads turn, and the store can be read and written; otherwise 503, like every command."""
+    if troubles := upkeep.troubles(service):
+        log.warning("Not ready", action="control.unready", reason=troubles)
+        raise errors.UnavailableError(f"Not ready: {'; '.join(troubles)}.")
     try:
         upkeep.require_ready(service)
     except (errors.UnavailableError, errors.UnsoundError) as error:

@@ -1,0 +1,43 @@
+"""Threads that go on."""
+
+import threading
+from datetime import timedelta
+
+import pytest
+
+from forenotice.heartbeats import Heartbeats
+from forenotice.service.looping import Loop, watching_for_deaths
+
+
+def test_it_outlives_what_goes_wrong() -> None:
+    looks: list[int] = []
+    again = threading.Event()
+
+    def look() -> timedelta:
+        looks.append(1)
+        if len(looks) == 1:
+            wake.set()
+            raise ValueError("once")
+        again.set()
+        return timedelta(seconds=1)
+
+    wake = threading.Event()
+    loop = Loop("test", look, wake, Heartbeats())
+    loop.start()
+    assert again.wait(20)
+    loop.stop()
+
+
+@pytest.mark.parametrize("death", [SystemExit, KeyboardInterrupt])
+def test_a_thread_that_dies_all_the_same_ends_the_service(death: type[BaseException]) -> None:
+    ended = threading.Event()
+
+    def look() -> timedelta:
+        raise death
+
+    with watching_for_deaths(ended.set) as dead:
+        loop = Loop("doomed", look, threading.Event(), Heartbeats())
+        loop.start()
+        assert ended.wait(20)
+    assert dead == ["doomed"]
+    loop.stop()

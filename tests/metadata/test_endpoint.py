@@ -1,12 +1,13 @@
 """PROTOCOL.md: endpoint, versions, errors, and the order of the gates."""
 
 import json
+import socket
 from datetime import UTC, datetime
 
 import pytest
 from tests.metadata.running import APPROVAL, DB_ADDRESS, EVENT_ID, PATH, Running, request, running, until
 
-from forenotice.metadata.options import Options
+from forenotice.metadata.options import Limits, Options
 from forenotice.wire import dates, versions
 
 STRANGER = "127.9.9.9"
@@ -200,12 +201,34 @@ def test_beyond_its_rate_a_vm_is_told_when_to_come_back() -> None:
             client.send(request())
             refused = client.reply()
             assert refused.status == 429
-            assert refused["Retry-After"] == "2"
+            assert (refused["Retry-After"], refused["Connection"]) == ("2", "close")
             assert list(json.loads(refused.body)) == ["error"]
+            assert client.is_closed()
         # Another VM of the same scope has its own bucket, and so have approvals.
         assert server.ask(source="127.1.0.22").status == 200
         assert server.ask(method="POST", body=APPROVAL).status == 200
         assert server.server.counters.polls_4xx == 1
+
+
+def test_nothing_is_read_of_a_caller_behind_the_request_that_is_over_its_rate() -> None:
+    with running(options=Options(rate=0.5, burst=3)) as server, server.connect() as client:
+        client.send(request() * 2000 + b"and then no HTTP at all\r\n\r\n")
+        assert [client.reply().status for _ in range(4)] == [200, 200, 200, 429]
+        client.socket.shutdown(socket.SHUT_WR)
+        assert client.is_closed()
+        counters = server.server.counters
+        assert (counters.polls_2xx, counters.polls_4xx) == (3, 1)
+
+
+def test_a_flood_that_is_refused_is_not_received_without_end() -> None:
+    limits = Limits(linger_seconds=30)
+    with running(options=Options(rate=0.5, burst=1, limits=limits)) as server, server.connect() as client:
+        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * 1024)
+        client.socket.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            client.send(request() * 200_000)
+        client.socket.settimeout(10)
+        assert [client.reply().status for _ in range(2)] == [200, 429]
 
 
 def test_the_rate_recovers() -> None:

@@ -75,6 +75,9 @@ class EmulatedConnection(Connection):
             self._faults.hold(self, None)
         if self._turn is not None:
             self._record(self._turn, None)
+        if self._reader is not None:
+            # What it has sent behind the request that was under way.
+            self._reader.feed(self._unread[self._position :])
         for request in self._arrived:
             if request.complete:
                 self._record(self._begin(request), None)
@@ -158,11 +161,11 @@ class EmulatedConnection(Connection):
 
     # Answers
 
-    def respond(self, request: Request, answer: Answer) -> None:
+    def respond(self, request: Request, answer: Answer, *, last: bool = False) -> None:
         # One that is refused before its body has come has not had its turn.
         turn = self._turn or self._begin(request)
         answer, missing = self._changed(turn, answer)
-        closes = missing or self.desk.stopping
+        closes = missing or last or self.desk.stopping
         persistence = Persistence.CLOSES if closes else request.persistence
         said = request.persistence if missing else persistence
         self.desk.counters.count(request.method, answer.status)

@@ -64,7 +64,8 @@ def _within_rate(connection: "Connection", request: Request, guest: Guest) -> bo
     after = rate.take(before, now)
     if after < 0:
         seconds = rate.retry_after(before, now)
-        connection.refuse(request, answers.retry(429, wire_errors.TOO_MANY_REQUESTS, seconds))
+        # Whoever goes on all the same pays with a new connection; what it has sent already is not even read.
+        connection.respond(request, answers.retry(429, wire_errors.TOO_MANY_REQUESTS, seconds), last=True)
         return False
     if approves:
         guest.approvals_full_at = after

@@ -16,6 +16,7 @@ from forenotice.metadata.options import Options
 from forenotice.metadata.rate import Rate
 from forenotice.metadata.requests import Request
 from forenotice.metadata.room import Room
+from forenotice.metadata.turns import Turns
 from forenotice.wire import document
 
 REMEMBERED = 1024
@@ -49,6 +50,7 @@ class Desk:
         self.approvals = Rate(options.rate, options.burst)
         self.counters = Counters()
         self.room = Room(options.limits, self.counters)
+        self.turns = Turns(loop)
         self.stopping = False
         self._remembered: dict[bytes, Request] = {}
 

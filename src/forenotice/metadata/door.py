@@ -18,8 +18,10 @@ from forenotice.metadata.protocol import Connect, Connection
 from forenotice.settings import Address, Listener
 
 BACKLOG = 4096
-BATCH = 64
+BATCH = 16
 """Connections accepted before other things have their turn."""
+RECEIVE_BUFFER = 64 * 1024
+"""Bytes that the system keeps for us of one connection: guests send little, and whoever floods should wait."""
 FIRST_BYTES = 4096
 REST_SECONDS = 1.0
 """How long nobody is let in after the system has run out of descriptors or memory."""
@@ -88,6 +90,7 @@ class Door:
             self._sockets.append(listening)
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
             if family == socket.AF_INET6:
                 listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             if hasattr(socket, "TCP_DEFER_ACCEPT"):

@@ -24,6 +24,8 @@ class Limits:
     """Between requests."""
     linger_seconds: float = 2
     """How long a refused client may go on sending before it is cut off."""
+    linger_bytes: int = 128 * 1024
+    """How much of that is received."""
     sweep_seconds: float = 1
     """How often connections are looked at; times above are as coarse as this."""
     write_bytes: int = 64 * 1024

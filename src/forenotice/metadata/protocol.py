@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import re
 import sys
 from typing import Protocol, cast
 
@@ -15,6 +16,9 @@ from forenotice.metadata.waiting import Wait
 
 FOREVER = sys.maxsize
 NOTHING = Request.refused(answers.BAD_FRAMING)
+BLANK_LINE = re.compile(rb"\n\r?\n")
+TURN_BYTES = 4096
+"""Read of one connection before others have their turn, and never beyond the head of one more request."""
 
 
 class Connection(asyncio.Protocol):
@@ -23,6 +27,8 @@ class Connection(asyncio.Protocol):
         "_arrived",
         "_choked",
         "_closing",
+        "_discarded",
+        "_enlisted",
         "_first",
         "_generation",
         "_guest",
@@ -30,10 +36,12 @@ class Connection(asyncio.Protocol):
         "_last",
         "_listener_vm",
         "_paused",
+        "_position",
         "_reader",
         "_repeat",
         "_repeated",
         "_transport",
+        "_unread",
         "_unsent",
         "_wait",
         "age",
@@ -70,6 +78,11 @@ class Connection(asyncio.Protocol):
         """The bytes of a quick request, when the same may come again now; else nothing."""
         self._repeated = NOTHING
         self._reader: Reader | None = None
+        self._unread = b""
+        """What has come and waits for its turn, from `_position` on; nothing more is received meanwhile."""
+        self._position = 0
+        self._enlisted = False
+        """It waits for its turn."""
         self._arrived: list[Request] = []
         self._held: Request | None = None
         """The request whose answer is not there yet; later ones wait."""
@@ -81,6 +94,8 @@ class Connection(asyncio.Protocol):
         self._paused = False
         self._closing = True
         """Nothing is taken from it: not yet, or not any more."""
+        self._discarded = 0
+        """Bytes that came after the end."""
         self.ended = False
         """The client sends no more."""
         self.age = 0
@@ -116,7 +131,8 @@ class Connection(asyncio.Protocol):
         if self._wait is not None:
             # Perhaps it is gone, perhaps it only sends no more: what is known now serves both.
             self._wait.end()
-        if self._closing or (self._held is None and not any(request.complete for request in self._arrived)):
+        waiting = self._held is not None or self._unread or any(request.complete for request in self._arrived)
+        if self._closing or not waiting:
             self._close()
         return True
 
@@ -133,7 +149,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, _exc: Exception | None) -> None:
         self._closing = True
-        self._repeat = b""
+        self._repeat = self._unread = b""
         self._arrived.clear()
         self._held = None
         if self._wait is not None:
@@ -177,25 +193,67 @@ class Connection(asyncio.Protocol):
 
     def _receive(self, data: bytes) -> None:
         if self._closing:
-            return
+            self._discard(len(data))
+        elif self._unread:
+            self._unread += data
+        else:
+            self._unread = data
+            if self._held is None and not self._choked:
+                self._read()
+            else:
+                self._settle()
+
+    def take_turn(self) -> None:
+        self._enlisted = False
+        if self._unread and self._held is None and not self._choked and not self._closing:
+            self._read()
+
+    def _read(self) -> None:
+        """One request of what has come, or a part of one; then others have their turn."""
         self._repeat = b""
+        size, last = len(self._unread), self._position + TURN_BYTES
+        while True:
+            piece = self._next_piece(last)
+            request = self._parse(piece)
+            if not self._unread or self._position >= last or self._reader is None or self._reader.between:
+                break
+        self.work()
+        if request is not None and request.quick is not None and len(piece) == size and self._is_idle():
+            self._repeat = piece
+            self._repeated = request
+
+    def _next_piece(self, last: int) -> bytes:
+        data, start = self._unread, self._position
+        blank = BLANK_LINE.search(data, start, last)
+        end = min(last, len(data)) if blank is None else blank.end()
+        if end == len(data):
+            self._unread, self._position = b"", 0
+        else:
+            self._position = end
+        return data[start:end]
+
+    def _parse(self, data: bytes) -> Request | None:
+        """Gives the request that these bytes are, when they are one that was seen or can be remembered."""
         between = self._reader is None or self._reader.between
-        alone = between and not self._arrived and self._held is None and not self.trusted
+        alone = between and not self._arrived and not self.trusted
         request = self.desk.recall(data) if alone else None
         if request is not None:
             self._arrived.append(request)
-        else:
-            if self._reader is None:
-                judge = functools.partial(gates.judge, from_proxy=self.trusted)
-                self._reader = Reader(self.desk.limits, judge, self._arrived)
-            self._reader.feed(data)
-            if alone and self.desk.quick and self._reader.between and _is_one_get(self._arrived):
-                request = self._arrived[0]
-                self.desk.remember(data, request)
-        self.work()
-        if request is not None and request.quick is not None and self._is_idle():
-            self._repeat = data
-            self._repeated = request
+            return request
+        if self._reader is None:
+            judge = functools.partial(gates.judge, from_proxy=self.trusted)
+            self._reader = Reader(self.desk.limits, judge, self._arrived)
+        self._reader.feed(data)
+        if alone and self.desk.quick and self._reader.between and _is_one_get(self._arrived):
+            self.desk.remember(data, self._arrived[0])
+            return self._arrived[0]
+        return None
+
+    def _discard(self, size: int) -> None:
+        """Whoever sends after the end is heard for a while, lest the answer be taken back, but not without end."""
+        self._discarded += size
+        if self._discarded > self.desk.limits.linger_bytes and not self._transport.is_closing():
+            self._transport.pause_reading()
 
     def work(self) -> None:
         arrived = self._arrived
@@ -217,14 +275,19 @@ class Connection(asyncio.Protocol):
             self._close()
             return
         # Reading goes on during a hold, to see the client leave; what it sends meanwhile is not taken without end.
-        pause = self._choked or (self._held is not None and bool(self._arrived))
+        self._pause(self._choked or bool(self._unread) or (self._held is not None and bool(self._arrived)))
+        if self._unread and not self._enlisted and self._held is None and not self._choked:
+            self._enlisted = True
+            self.desk.turns.enlist(self)
+        self._allow()
+
+    def _pause(self, pause: bool) -> None:
         if pause != self._paused:
             self._paused = pause
             if pause:
                 self._transport.pause_reading()
             else:
                 self._transport.resume_reading()
-        self._allow()
 
     def _allow(self) -> None:
         limits = self.desk.limits
@@ -244,11 +307,12 @@ class Connection(asyncio.Protocol):
 
     def _is_idle(self) -> bool:
         between = self._reader is None or (self._reader.between and not self._reader.stopped)
-        return between and not self._arrived and self._held is None and not self._choked and not self._closing
+        waits = self._unread or self._arrived or self._held is not None
+        return between and not waits and not self._choked and not self._closing
 
     def _invite(self, request: Request) -> None:
         """Say that a body may come, when everything before it is in order (`Expect: 100-continue`)."""
-        if not request.expects:
+        if not request.expects or self._unread:
             return
         request.expects = False
         guest = attending.admit(self, request)
@@ -294,16 +358,17 @@ class Connection(asyncio.Protocol):
             request.persistence = Persistence.CLOSES
         self.respond(request, answer)
 
-    def respond(self, request: Request, answer: Answer) -> None:
+    def respond(self, request: Request, answer: Answer, *, last: bool = False) -> None:
+        """Send the answer; after the last one the connection ends."""
         desk = self.desk
-        persistence = Persistence.CLOSES if desk.stopping else request.persistence
+        persistence = Persistence.CLOSES if last or desk.stopping else request.persistence
         desk.counters.count(request.method, answer.status)
         self.send(desk.letterhead.compose(answer, persistence, head_only=request.method == "HEAD"), persistence)
 
     def send(self, answer: bytes, persistence: Persistence) -> None:
         self._transport.write(answer)
         if persistence is Persistence.CLOSES:
-            if self._reader is not None and not self._reader.between:
+            if self._unread or (self._reader is not None and not self._reader.between):
                 self._linger()
             else:
                 self._close()
@@ -322,6 +387,8 @@ class Connection(asyncio.Protocol):
             self._close()
             return
         self._closing = True
+        self._repeat = self._unread = b""
+        self._pause(False)
         self.age = 0
         self._allowed = self._sweeps(self.desk.limits.linger_seconds)
         if self._transport.can_write_eof():

@@ -1,0 +1,49 @@
+"""Whose turn it is among connections that have sent more than one request at once."""
+
+import asyncio
+from collections import deque
+from time import monotonic
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from forenotice.metadata.protocol import Connection
+
+TURN_SECONDS = 0.002
+"""What they get together before everybody else is looked at again."""
+
+
+class Turns:
+    """Callers take turns, and so do the connections of one caller; a turn is one request.
+
+    Whoever sends one request at a time is never in this queue: it is answered as soon as its bytes are read.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._queues: dict[object, deque[Connection]] = {}
+        """By caller, the next one first."""
+        self._scheduled = False
+
+    def enlist(self, connection: "Connection") -> None:
+        # Who is not held to a share serves many VMs: each of its connections is a caller of its own.
+        self._queues.setdefault(connection.caller or connection, deque()).append(connection)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._run)
+
+    def _run(self) -> None:
+        self._scheduled = False
+        queues = self._queues
+        deadline = monotonic() + TURN_SECONDS
+        while queues and monotonic() < deadline:
+            caller = next(iter(queues))
+            queue = queues.pop(caller)
+            connection = queue.popleft()
+            if queue:
+                queues[caller] = queue
+            connection.take_turn()
+        if queues:
+            self._schedule()

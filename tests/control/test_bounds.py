@@ -3,16 +3,23 @@
 import http.client
 import select
 import socket
+import threading
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from ipaddress import ip_address
 
 import pytest
-from tests.control.running import Control
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+from tests.control.running import Control, serving
 
 from forenotice.control import bounds, guarding
+from forenotice.control.server import ControlServer
 
 POLL = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+HELD = b"POST /v1/hosts HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: 9\r\n\r\n"
+HALF_A_BODY = b"POST /healthz HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 def connect(control: Control) -> socket.socket:
@@ -111,14 +118,129 @@ def test_two_requests_at_once_are_both_answered(control: Control) -> None:
         assert rest(connection).count(b"HTTP/1.1 200") == 2
 
 
+def test_of_many_requests_at_once_two_are_answered(control: Control) -> None:
+    with connect(control) as connection:
+        connection.sendall(POLL * 1000)
+        said = rest(connection)
+    assert said.count(b"HTTP/1.1 200") == 2
+    assert said.lower().count(b"connection: close") == 1
+    assert b"400" not in said
+
+
+@pytest.mark.parametrize("garbage", [b"\0\0\0", HALF_A_BODY + b"not a length\r\n"])
+def test_garbage_behind_a_request_does_not_break_its_answer(control: Control, garbage: bytes) -> None:
+    with connect(control) as connection:
+        connection.sendall(POLL + garbage)
+        said = rest(connection)
+    assert said.startswith(b"HTTP/1.1 200")
+    assert said.count(b"HTTP/1.1") == 1
+
+
+def test_a_body_that_is_garbage_is_refused_at_once(control: Control) -> None:
+    with connect(control) as connection:
+        chunked = HELD.replace(b"Content-Length: 9", b"Transfer-Encoding: chunked") % control.token.encode()
+        connection.sendall(chunked + b"not a length\r\n")
+        assert rest(connection).startswith(b"HTTP/1.1 400")
+
+
+def test_a_stream_ends_with_its_connection_though_another_request_waits_behind_it() -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    async def stream(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        begun.set()
+        assert (await receive())["type"] == "http.disconnect"
+        ended.set()
+
+    with serving(ControlServer(stream, "127.0.0.1", 0)) as port:
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+            connection.sendall(POLL + POLL)
+            assert begun.wait(20)
+        assert ended.wait(20)
+
+
+SHEET = 18 * 1024
+LONG = 1024 * 1024
+
+
+@contextmanager
+def answering(size: int) -> Iterator[int]:
+    """Something that gives everybody so many bytes, and its port."""
+    body = b"x" * size
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        await Response(body)(scope, receive, send)
+
+    with serving(ControlServer(answer, "127.0.0.1", 0)) as port:
+        yield port
+
+
+def unread(port: int, sent: bytes, address: str = "127.0.0.1") -> socket.socket:
+    """A client that asks and does not read."""
+    made = socket.socket()
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    made.settimeout(20)
+    made.bind((address, 0))
+    made.connect(("127.0.0.1", port))
+    made.sendall(sent)
+    return made
+
+
+@pytest.mark.parametrize(("size", "sent"), [(SHEET, POLL * 1000), (LONG, POLL), (LONG, POLL * 2)])
+def test_clients_that_do_not_read_do_not_shut_an_operator_out(size: int, sent: bytes) -> None:
+    with answering(size) as port, ExitStack() as held:
+        for address in ("127.0.0.2", "127.0.0.3"):
+            for _ in range(bounds.CONNECTIONS_OF_ONE):
+                held.enter_context(unread(port, sent, address))
+        for _ in range(3):
+            begun = time.monotonic()
+            with socket.create_connection(("127.0.0.1", port), timeout=20) as operator:
+                operator.sendall(POLL.replace(b"Host", b"Connection: close\r\nHost"))
+                assert len(rest(operator)) > size
+            assert time.monotonic() - begun < bounds.READ_SECONDS / 2
+
+
+def test_an_answer_must_be_read_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "READ_SECONDS", 0.3)
+    closing = POLL.replace(b"Host", b"Connection: close\r\nHost")
+    with answering(LONG) as port:
+        for sent in (POLL, closing, POLL + POLL):
+            with unread(port, sent) as connection:
+                deadline = time.monotonic() + 20
+                while not is_cut_off(connection):
+                    assert time.monotonic() < deadline
+
+
+def test_an_answer_that_is_read_steadily_is_not_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "READ_SECONDS", 0.2)
+    monkeypatch.setattr(bounds, "HEAD_SECONDS", 0.2)
+    with answering(LONG) as port, unread(port, POLL.replace(b"Host", b"Connection: close\r\nHost")) as connection:
+        found, begun = 0, time.monotonic()
+        while chunk := connection.recv(32 * 1024):
+            found += len(chunk)
+            # At a MiB a second.
+            threading.Event().wait(max(0, found / LONG - (time.monotonic() - begun)))
+        assert found > LONG
+
+
+def test_whoever_has_most_connections_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "CONNECTIONS", 4)
+    with answering(3) as port, ExitStack() as held:
+        first = held.enter_context(unread(port, POLL))
+        assert answer(first).startswith(b"HTTP/1.1 200")
+        for _ in range(9):
+            held.enter_context(unread(port, b"GET", "127.0.0.2"))
+        latest = held.enter_context(unread(port, POLL, "127.0.0.2"))
+        assert answer(latest).startswith(b"HTTP/1.1 200")
+        first.sendall(POLL)
+        assert answer(first).startswith(b"HTTP/1.1 200")
+
+
 def answers(control: Control) -> bool:
     try:
         return control.ask("GET", "/healthz", token=None).status == 200
     except (OSError, http.client.HTTPException):
         return False
-
-
-HELD = b"POST /v1/hosts HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: 9\r\n\r\n"
 
 
 @pytest.mark.parametrize("limit", ["CONNECTIONS", "CONNECTIONS_OF_ONE"])

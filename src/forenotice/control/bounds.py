@@ -1,13 +1,16 @@
-"""What strangers may take of the control plane: so many connections, and a head of so many bytes in so many seconds.
+"""What strangers may take of the control plane: connections, a head's bytes, requests ahead, time to send and to read.
 
-When there are too many, whoever has been waited for longest makes room; only what is being answered is left alone.
+When there are too many connections, the address with most of them makes room, with the one that has been waited for
+longest; only what is being answered, and read, is left alone.
 """
 
 import asyncio
 import ipaddress
+import itertools
+from collections import Counter
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 CONNECTIONS = 256
 """Operators are few, and guests' connections need the descriptors."""
@@ -18,17 +21,31 @@ KEPT_FOR_LOOPBACK = 16
 HEAD_BYTES = 64 * 1024
 HEAD_SECONDS = 10.0
 """From the connection, or the answer before, to the end of a request's head; the gate sees to the body."""
+READ_SECONDS = 10.0
+LEAST_READ = 16 * 1024
+"""Bytes of an answer that a client must take in so many seconds while more of it waits here than a buffer holds."""
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+_moments = itertools.count(1)
+"""An order, where the clock of a loop has the same time for many connections."""
+
+
+class PipelinedError(Exception):
+    """A third request, while one is being answered and one waits."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._head_bytes = 0
-        self._deadline: asyncio.TimerHandle | None = None
-        self._awaited_since = 0.0
+        self._head_deadline: asyncio.TimerHandle | None = None
+        self._write_deadline: asyncio.TimerHandle | None = None
+        self._awaited_since = 0
         self._address: Address | None = None
+        self._running: RequestResponseCycle | None = None
+        self._hears_no_more = False
+        self._is_evicted = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -39,20 +56,32 @@ class BoundedProtocol(HttpToolsProtocol):
         _make_room(self._open(), CONNECTIONS if near else CONNECTIONS - KEPT_FOR_LOOPBACK)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._forget_deadline()
+        self._forget_head_deadline()
+        self._forget_write_deadline()
         super().connection_lost(exc)
+        if self._running is not None:
+            # It is not the last that came when another one waits for it.
+            self._running.disconnected = not self._running.response_complete
+            self._running.message_event.set()
 
     def data_received(self, data: bytes) -> None:
+        if self._hears_no_more:
+            return
         self._head_bytes += len(data)
         super().data_received(data)
         # A head that ended with this data, or a body in it, has set the count back.
-        if self._head_bytes > HEAD_BYTES and not self._answering and not self.transport.is_closing():
+        if self._head_bytes > HEAD_BYTES and not self._hears_no_more and not self.transport.is_closing():
             self.send_400_response("The head of the request is too large.")
 
+    def on_message_begin(self) -> None:
+        if self.pipeline:
+            raise PipelinedError
+        super().on_message_begin()
+
     def on_headers_complete(self) -> None:
-        self._forget_deadline()
+        self._forget_head_deadline()
         self._head_bytes = 0
-        self._awaited_since = self.loop.time()
+        self._awaited_since = next(_moments)
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -63,35 +92,86 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_response_complete()
         self._await_head()
 
-    @property
-    def _answering(self) -> bool:
-        return self.cycle is not None and not self.cycle.response_complete
+    def send_400_response(self, msg: str) -> None:
+        """Not between two parts of another answer: requests that came whole are answered, and nothing more is read."""
+        if self._running is None or not self._answering or not (self._came_whole or self._running.response_started):
+            super().send_400_response(msg)
+            return
+        self._hears_no_more = True
+        self.flow.pause_reading()
+        if self.cycle.more_body:
+            self.pipeline.clear()
+        (self.pipeline[0][0] if self.pipeline else self._running).keep_alive = False
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._awaited_since = next(_moments)
+        self._await_reader()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._forget_write_deadline()
+        if not self._answering:
+            self._await_head()
+
+    def evict(self) -> None:
+        self._is_evicted = True
+        self.transport.abort()
 
     @property
     def is_awaited(self) -> bool:
-        """Whether it is for the client to go on, with a head or with a body."""
-        return not self._answering or self.cycle.more_body
+        """Whether it is for the client to go on: with a head, with a body, or by reading the answer."""
+        return not self._answering or not self._came_whole or self.flow.write_paused
+
+    @property
+    def _answering(self) -> bool:
+        return self._running is not None and not self._running.response_complete
+
+    @property
+    def _came_whole(self) -> bool:
+        return self._running is not None and not self._running.more_body
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def _open(self) -> list["BoundedProtocol"]:
-        return [
-            each for each in self.connections if isinstance(each, BoundedProtocol) and not each.transport.is_closing()
-        ]
+        return [each for each in self.connections if isinstance(each, BoundedProtocol) and not each._is_evicted]
 
     def _await_head(self) -> None:
-        self._forget_deadline()
+        self._forget_head_deadline()
         self._head_bytes = 0
-        self._awaited_since = self.loop.time()
-        self._deadline = self.loop.call_later(HEAD_SECONDS, self._give_up)
-
-    def _forget_deadline(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+        if self.flow.write_paused:
+            # The answer before is still to be read.
+            return
+        self._awaited_since = next(_moments)
+        self._head_deadline = self.loop.call_later(HEAD_SECONDS, self._give_up)
 
     def _give_up(self) -> None:
         # Of two requests sent at once, the second may be under way since before the first was answered.
         if not self._answering:
             self.transport.abort()
+
+    def _await_reader(self) -> None:
+        self._forget_write_deadline()
+        unread = self.transport.get_write_buffer_size()
+        self._write_deadline = self.loop.call_later(READ_SECONDS, self._look_at_reader, unread)
+
+    def _look_at_reader(self, unread: int) -> None:
+        if unread - self.transport.get_write_buffer_size() < LEAST_READ:
+            self.transport.abort()
+        else:
+            self._await_reader()
+
+    def _forget_head_deadline(self) -> None:
+        if self._head_deadline is not None:
+            self._head_deadline.cancel()
+            self._head_deadline = None
+
+    def _forget_write_deadline(self) -> None:
+        if self._write_deadline is not None:
+            self._write_deadline.cancel()
+            self._write_deadline = None
 
 
 def address_of(text: str) -> Address:
@@ -105,4 +185,6 @@ def address_of(text: str) -> Address:
 def _make_room(connections: list[BoundedProtocol], most: int) -> None:
     if len(connections) > most:
         # The new one is among them: it goes when all others are being answered.
-        min((each for each in connections if each.is_awaited), key=lambda each: each._awaited_since).transport.abort()
+        held = Counter(each._address for each in connections)
+        awaited = (each for each in connections if each.is_awaited)
+        min(awaited, key=lambda each: (-held[each._address], each._awaited_since)).evict()

@@ -17,6 +17,15 @@ def test_one_service_at_a_time(tmp_path: Path) -> None:
         assert directory.stat().st_mode & 0o777 == 0o700
 
 
+def test_the_lock_holds_though_its_file_is_deleted(tmp_path: Path) -> None:
+    with datadirectory.held(tmp_path):
+        (tmp_path / "lock").unlink()
+        with pytest.raises(errors.ConflictError, match="another `forenotice serve`"):
+            datadirectory.held(tmp_path).__enter__()
+    with datadirectory.held(tmp_path):
+        pass
+
+
 def test_a_place_that_is_no_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(errors.RefusedError, match="give another with --data"):

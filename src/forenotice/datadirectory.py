@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,17 +20,29 @@ def held(directory: Path) -> Iterator[None]:
         raise errors.RefusedError(
             f"the data directory {directory} cannot be used ({error.strerror}): give another with --data"
         ) from None
+    # The directory too, since its file may be deleted by somebody who tidies up.
+    both = (lock, os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(lock)
-        raise errors.ConflictError(
-            f"another `forenotice serve` uses the data directory {directory}: stop it, or give another with --data"
-        ) from None
-    try:
+        if not all(_lock(one) for one in both):
+            raise errors.ConflictError(
+                f"another `forenotice serve` uses the data directory {directory}: stop it, or give another with --data"
+            )
         yield
     finally:
-        os.close(lock)
+        for one in both:
+            os.close(one)
+
+
+def _lock(descriptor: int) -> bool:
+    """False: somebody else has locked it. File systems of the network may not lock directories at all."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise
+    return True
 
 
 def write_secret(path: Path, secret: str) -> None:

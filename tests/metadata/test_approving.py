@@ -161,6 +161,25 @@ def test_too_many_pending_approvals_are_turned_away() -> None:
             assert [first.reply().status, second.reply().status] == [200, 200]
 
 
+def test_a_store_that_hangs_makes_nobody_wait_for_ever() -> None:
+    with running(options=Options(rate=None, limits=Limits(patience_seconds=0.2))) as server:
+        server.guests.gate.clear()
+        with server.connect() as first, server.connect() as second:
+            for client in (first, second):
+                client.send(request(method="POST", body=APPROVAL))
+                until(lambda: server.guests.entered == 1)
+            for client in (first, second):
+                reply = client.reply()
+                assert (reply.status, reply["Retry-After"]) == (503, "5")
+                client.send(request())
+                assert client.reply().status == 200
+            server.guests.gate.set()
+            until(lambda: server.guests.batches == [1])
+            # Of the two answers only the first counts, and what the store was never told is not done either.
+            first.send(request(method="POST", body=APPROVAL))
+            assert (first.reply().status, server.guests.batches) == (200, [1, 1])
+
+
 def test_a_client_that_leaves_before_its_answer_harms_nobody(server: Running) -> None:
     server.guests.gate.clear()
     with server.connect() as client:

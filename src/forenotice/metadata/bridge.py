@@ -11,6 +11,7 @@ from forenotice.core import errors
 from forenotice.core.approving import Approval
 from forenotice.heartbeats import Heartbeats
 from forenotice.logs import log
+from forenotice.metadata.options import Limits
 
 Approved = Callable[[errors.ForenoticeError | None], None]
 Heard = Callable[[bool], None]
@@ -30,16 +31,37 @@ class Guests(Protocol):
         """When scopes were heard, by key; durable when it returns."""
 
 
+class Held:
+    """An approval until it is answered, once. On the loop only."""
+
+    __slots__ = ("_done", "approval", "deadline")
+
+    def __init__(self, approval: Approval, done: Approved) -> None:
+        self.approval = approval
+        self.deadline: asyncio.TimerHandle | None = None
+        self._done: Approved | None = done
+
+    def answer(self, outcome: errors.ForenoticeError | None) -> None:
+        done, self._done = self._done, None
+        if self.deadline is not None:
+            self.deadline.cancel()
+        if done is not None:
+            done(outcome)
+
+
 class Bridge:
     """Callbacks run on the loop, in the order of the calls."""
 
-    def __init__(self, guests: Guests, loop: asyncio.AbstractEventLoop, capacity: int, heartbeats: Heartbeats) -> None:
+    def __init__(
+        self, guests: Guests, loop: asyncio.AbstractEventLoop, limits: Limits, heartbeats: Heartbeats
+    ) -> None:
         self._guests = guests
         self._heartbeats = heartbeats
         self._loop = loop
-        self._capacity = capacity
+        self._capacity = limits.approvals
+        self._patience = limits.patience_seconds
         self._pending = threading.Condition()
-        self._approvals: list[tuple[Approval, Approved]] = []
+        self._approvals: dict[Held, None] = {}
         self._heard: dict[str, datetime] = {}
         self._heard_done: list[Heard] = []
         self._closing = False
@@ -53,11 +75,13 @@ class Bridge:
 
     def approve(self, approval: Approval, done: Approved) -> bool:
         """False: too many are pending, or it is too late; nothing will be done."""
+        held = Held(approval, done)
         with self._pending:
             if self._closing or len(self._approvals) >= self._capacity:
                 return False
-            self._approvals.append((approval, done))
+            self._approvals[held] = None
             self._pending.notify()
+        held.deadline = self._loop.call_later(self._patience, self._give_up, held)
         return True
 
     def hear(self, heard: Mapping[str, datetime], done: Heard) -> None:
@@ -75,6 +99,12 @@ class Bridge:
             await asyncio.wait_for(self._ended.wait(), seconds)
         return self._ended.is_set()
 
+    def _give_up(self, held: Held) -> None:
+        """The store hangs. What it has been told already may yet be kept: approving again is the same as once."""
+        with self._pending:
+            self._approvals.pop(held, None)
+        held.answer(errors.UnavailableError())
+
     def _run(self) -> None:
         while self._take():
             pass
@@ -88,16 +118,16 @@ class Bridge:
                 self._pending.wait(TURN_SECONDS)
             self._heartbeats.beat(NAME)
             heard, heard_done = self._heard, self._heard_done
-            approvals = self._approvals
-            self._heard, self._heard_done, self._approvals = {}, [], []
+            approvals = tuple(self._approvals)
+            self._heard, self._heard_done, self._approvals = {}, [], {}
         if heard_done:
             # First, because a scope is heard before it approves.
             succeeded = self._tell_heard(heard)
             self._post(lambda: [done(succeeded) for done in heard_done])
         if approvals:
-            outcomes = self._tell_approvals([approval for approval, _ in approvals])
-            calls = [(done, outcome) for (_, done), outcome in zip(approvals, outcomes, strict=True)]
-            self._post(lambda: [done(outcome) for done, outcome in calls])
+            outcomes = self._tell_approvals([held.approval for held in approvals])
+            calls = tuple(zip(approvals, outcomes, strict=True))
+            self._post(lambda: [held.answer(outcome) for held, outcome in calls])
         return bool(heard_done or approvals)
 
     def _tell_heard(self, heard: Mapping[str, datetime]) -> bool:

@@ -31,7 +31,7 @@ class Limits:
     write_bytes: int = 64 * 1024
     """Answers that wait for the client to read them; beyond it no further request is served."""
     patience_seconds: float = 5
-    """How long a first answer waits for a store that does not even fail."""
+    """How long a first answer or an approval waits for a store that does not even fail."""
     connections: int = 16_384
     """Altogether; beyond it the longest idle goes."""
     connections_each: int = 256

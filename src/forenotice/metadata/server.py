@@ -39,7 +39,7 @@ class MetadataServer:
         self._options = options or Options()
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._bridge = Bridge(guests, self._loop, self._options.limits.approvals, heartbeats or Heartbeats())
+        self._bridge = Bridge(guests, self._loop, self._options.limits, heartbeats or Heartbeats())
         self._desk = Desk(
             board=board,
             bridge=self._bridge,

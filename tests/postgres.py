@@ -5,6 +5,7 @@ import itertools
 import os
 import pwd
 import shutil
+import signal
 import stat
 import subprocess
 import tempfile
@@ -60,6 +61,24 @@ class PostgresServer:
 
     def promote(self) -> None:
         self._run(["pg_ctl", "promote", "-w", f"-D{self._data}"])
+
+    @contextmanager
+    def hanging(self) -> Iterator[None]:
+        """It neither answers nor fails meanwhile: whoever connects is only taken by the system."""
+        processes = self._signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for process in reversed(processes):
+                os.kill(process, signal.SIGCONT)
+
+    def _signal(self, number: int) -> list[int]:
+        postmaster = int((self._data / "postmaster.pid").read_text().split()[0])
+        os.kill(postmaster, number)
+        children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
+        for child in map(int, children):
+            os.kill(child, number)
+        return [postmaster, *map(int, children)]
 
     @contextmanager
     def guarded(self) -> Iterator[None]:

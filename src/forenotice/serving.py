@@ -5,11 +5,12 @@ import importlib
 import os
 import signal
 import sys
+import threading
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from pathlib import Path
 from ssl import SSLContext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import structlog
 import uvloop
@@ -36,7 +37,7 @@ from forenotice.service.looping import watching_for_deaths
 from forenotice.service.roller import Roller
 from forenotice.service.ticker import Ticker
 from forenotice.settings import Address, Settings
-from forenotice.store.contract import Store
+from forenotice.store.away import Away
 from forenotice.store.opening import open_store
 
 if TYPE_CHECKING:
@@ -44,6 +45,12 @@ if TYPE_CHECKING:
     from forenotice.delivery.worker import Worker
 
 log = structlog.get_logger()
+
+REACH_SECONDS = 1.0
+"""Between two tries to reach a database that is away at the start."""
+
+STOP_SECONDS = 28.0
+"""From a signal to the end at the latest: after all that stops in turn, before the unit's TimeoutStopSec."""
 
 
 def run(settings: Settings) -> int:
@@ -63,26 +70,22 @@ def run(settings: Settings) -> int:
         if elsewhere and elsewhere.is_dir() and elsewhere != settings.directory.resolve():
             # Perhaps another service's directory: on SQLite a second one would not learn of the first one's changes.
             held.enter_context(datadirectory.held(elsewhere))
-        # SQLite is brought up to date by itself, PostgreSQL only by `forenotice migrate`.
-        store = open_store(settings.database_url, migrate=settings.database_file is not None)
-        held.callback(store.close)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             died = held.enter_context(watching_for_deaths(lambda: os.kill(os.getpid(), signal.SIGTERM)))
-            runner.run(_serve(settings, options, tls, store, *driver))
+            runner.run(_serve(settings, options, tls, *driver))
+        log.info("Stopped", action="serve.stopped")
     return 1 if died else 0
 
 
-async def _serve(
-    settings: Settings, options: Options, tls: SSLContext | None, store: Store, driver: Driver, terms: Terms
-) -> None:
+async def _serve(settings: Settings, options: Options, tls: SSLContext | None, driver: Driver, terms: Terms) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(name, stopping.set)
+        loop.add_signal_handler(name, _stop, stopping)
     board = Board()
     timing = Timing(speed=settings.speed, retries=terms.retries)
     service = Service(
-        store=store,
+        store=Away(),
         clock=SystemClock(),
         timing=timing,
         publisher=Publications(board, loop),
@@ -93,12 +96,13 @@ async def _serve(
         ),
     )
     service.awaits_results = terms.awaits_results
-    with garbage.put_off():
-        # Blocking, but nothing is served yet.
-        position = _prepare(settings, service)
-        await asyncio.sleep(0)
-    garbage.keep()
     async with AsyncExitStack() as workers, _answering() as shells:
+        workers.callback(lambda: service.store.close())
+        board.loaded = False
+        reaching = asyncio.create_task(_reach(settings, service))
+        told = asyncio.create_task(stopping.wait())
+        if await _first_of(reaching, told, None if settings.database_file else REACH_SECONDS):
+            reaching.result()
         metadata = MetadataServer(
             board=board,
             guests=Guests(service),
@@ -109,10 +113,17 @@ async def _serve(
         )
         metadata.start(settings.metadata)
         shells.append(metadata)
-        service.give_grace()
         once = _once(settings)
         control = await _start_control(settings, service, metadata, board, tls, once)
         shells.append(control)
+        guests_at = [str(place) for place in metadata.bound]
+        operators_at = str(Address(host=settings.control.host, port=control.port))
+        if not reaching.done():
+            log.warning("Waiting for the database", action="serve.waiting", metadata=guests_at, control=operators_at)
+        if not await _first_of(reaching, told):
+            return
+        position = reaching.result()
+        service.give_grace()
         ticker = Ticker(service, driver, terms)
         ticker.start()
         workers.push_async_callback(asyncio.to_thread, ticker.stop)
@@ -125,14 +136,26 @@ async def _serve(
         delivery = _delivery(settings, service)
         delivery.start()
         workers.push_async_callback(asyncio.to_thread, delivery.stop)
-        guests_at = [str(place) for place in metadata.bound]
-        operators_at = str(Address(host=settings.control.host, port=control.port))
         log.info("Serving", action="serve.started", metadata=guests_at, control=operators_at, speed=settings.speed)
         if settings.demo:
             tour.show(metadata.bound[0], operators_at, settings, once.secret if once else None)
-        await stopping.wait()
+        await told
         log.info("Stopping", action="serve.stopping")
-    log.info("Stopped", action="serve.stopped")
+
+
+def _stop(stopping: asyncio.Event) -> None:
+    """What hangs, such as a database, does not keep the process: all that was promised is durable already."""
+    if not stopping.is_set():
+        stopping.set()
+        deadline = threading.Timer(STOP_SECONDS, _abandon)
+        deadline.daemon = True
+        deadline.start()
+
+
+def _abandon() -> None:
+    log.error("Ending without what did not stop in time", action="serve.abandoned", seconds=STOP_SECONDS)
+    logs.writer.flush()
+    os._exit(1)
 
 
 @asynccontextmanager
@@ -145,9 +168,39 @@ async def _answering() -> "AsyncIterator[list[MetadataServer | ControlServer]]":
         await asyncio.gather(*(shell.stop() for shell in shells))
 
 
+async def _first_of(
+    wanted: "asyncio.Task[int]", other: "asyncio.Task[Literal[True]]", seconds: float | None = None
+) -> bool:
+    """Whether it is done, when one of them is or the time is up."""
+    await asyncio.wait({wanted, other}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    return wanted.done()
+
+
+async def _reach(settings: Settings, service: Service) -> int:
+    """Open the store and show guests what is in it; gives the journal position of that. Waits for PostgreSQL."""
+    failures = 0
+    while True:
+        try:
+            with garbage.put_off():
+                # In a thread: a signal is heard meanwhile, though the database may hang.
+                position = await asyncio.to_thread(_prepare, settings, service)
+            garbage.keep()
+            return position
+        except errors.UnavailableError as error:
+            if settings.database_file is not None:
+                raise
+            failures += 1
+            if failures & (failures - 1) == 0:
+                log.warning("The database cannot be reached", action="serve.unreachable", reason=error.message)
+        await asyncio.sleep(REACH_SECONDS)
+
+
 def _prepare(settings: Settings, service: Service) -> int:
     """All that must be right before the first answer; gives the journal position that guests are shown."""
     alone = settings.database_file is not None
+    service.store.close()
+    # SQLite is brought up to date by itself, PostgreSQL only by `forenotice migrate`.
+    service.store = open_store(settings.database_url, migrate=alone)
     service.require_sane_clock()
     upkeep.resume(service, alone=alone)
     if settings.demo:

@@ -1,7 +1,10 @@
 """When nothing can be written, polls go on from memory, everything else is 503, and all is well again by itself."""
 
 import os
+import signal
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -42,6 +45,56 @@ def test_a_lost_postgresql(postgres_server: PostgresServer, postgres_url: str, t
         finally:
             postgres_server.start()
         _recover(server, event_id)
+
+
+QUICK_STOP = (
+    sys.executable,
+    "-c",
+    "import sys; from forenotice import serving; from forenotice.cli.main import main; serving.STOP_SECONDS = 1.0; "
+    "sys.argv = sys.argv[1:]; sys.exit(main())",
+)
+"""Put before a command: the service ends a second after a signal, whatever hangs."""
+
+
+def test_a_postgresql_that_hangs_and_is_away_at_the_next_start(
+    postgres_server: PostgresServer, postgres_url: str, tmp_path: Path
+) -> None:
+    flags = ("--database", postgres_url)
+    assert run("forenotice", "migrate", *flags, env=environment(tmp_path)).returncode == 0
+    made = run("forenotice", "token", "create", "ada", "--offline", *flags, env=environment(tmp_path))
+    with serving(tmp_path, "--guest-rate", "off", *flags, before=QUICK_STOP) as server:
+        server.token = made.stdout.strip()
+        event_id = _settle(server)
+        assert server.process is not None
+
+        with postgres_server.hanging():
+            before = time.monotonic()
+            _require_come_back_later(server.approve(event_id, source=HEARD))
+            assert time.monotonic() - before < 7
+            assert server.poll(HEARD).status == 200
+            server.process.send_signal(signal.SIGTERM)
+            assert server.process.wait(10) == 1
+            server.process = None
+        assert '"action": "serve.abandoned"' in server.errors
+
+        postgres_server.stop()
+        try:
+            server.spawn()
+            until(lambda: server.logged("serve.waiting"), what="it waits for the database")
+            _require_come_back_later(server.poll(HEARD))
+            _require_come_back_later(server.approve(event_id, source=HEARD))
+            _require_come_back_later(_ready(server))
+            _require_come_back_later(server.control("POST", "/v1/hosts", {"name": "early"}))
+            assert ask(server.operators, "GET", "/healthz").status == 200
+            assert server.terminate() == 0
+            server.spawn()
+            until(lambda: server.logged("serve.waiting"), what="it waits for the database again")
+        finally:
+            postgres_server.start()
+        server.ready()
+        until(lambda: _ready(server).status == 200, what="/readyz is 200")
+        assert server.approve(event_id, source=HEARD).status == 200
+        assert server.defects == []
 
 
 @pytest.fixture

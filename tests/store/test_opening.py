@@ -203,6 +203,12 @@ def test_a_folder_that_is_missing(tmp_path: Path) -> None:
         open_store(f"sqlite:///{tmp_path}", migrate=False)
 
 
+def test_a_url_that_is_wrong_is_not_one_that_cannot_be_reached(postgres_url: str) -> None:
+    for wrong in (postgres_url.replace("/test_", "/no_test_"), postgres_url.replace("postgres@", "stranger@")):
+        with pytest.raises(errors.UnsoundError, match=r"PostgreSQL refuses .* does not exist"):
+            open_store(wrong, migrate=False)
+
+
 def test_a_password_is_not_told(tmp_path: Path) -> None:
     with pytest.raises(errors.UnavailableError) as caught:
         open_store(f"postgresql://me:secret@/none?host={tmp_path}", migrate=False)

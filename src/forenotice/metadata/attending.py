@@ -31,6 +31,9 @@ def admit(connection: "Connection", request: Request) -> Guest | None:
         callers.complain("A proxy's proof failed", "caller.unproven", connection.peer)
         connection.refuse(request, answers.refusal(403, str(error)))
         return None
+    if guest is None and not connection.desk.board.loaded:
+        connection.refuse(request, answers.UNAVAILABLE)
+        return None
     if guest is None:
         callers.complain("A caller is not known", "caller.unknown", connection.peer)
         connection.refuse(request, callers.unknown(verdict.proof, trusted=connection.trusted))

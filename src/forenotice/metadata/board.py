@@ -134,6 +134,8 @@ class Board:
         self._facts_shared = facts_shared
         self.generation = 0
         """Grows whenever a caller may have become somebody else."""
+        self.loaded = True
+        """Whether a caller that is not known here is not known at all."""
         self.notices: dict[str, Notice] = {}
         self.by_name: dict[str, Guest] = {}
         self.by_vm_id: dict[str, Guest] = {}
@@ -164,6 +166,7 @@ class Board:
         known = {members.key for members in published}
         gone = [Members(key=key, scope=None) for key in self.notices if key not in known]
         self.put_members([*published, *gone])
+        self.loaded = True
 
     def _put(self, members: Members) -> Notice | None:
         notice = self.notices.get(members.key)

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -52,9 +52,7 @@ class Held:
 class Bridge:
     """Callbacks run on the loop, in the order of the calls."""
 
-    def __init__(
-        self, guests: Guests, loop: asyncio.AbstractEventLoop, limits: Limits, heartbeats: Heartbeats
-    ) -> None:
+    def __init__(self, guests: Guests, loop: asyncio.AbstractEventLoop, limits: Limits, heartbeats: Heartbeats) -> None:
         self._guests = guests
         self._heartbeats = heartbeats
         self._loop = loop
@@ -126,8 +124,7 @@ class Bridge:
             self._post(lambda: [done(succeeded) for done in heard_done])
         if approvals:
             outcomes = self._tell_approvals([held.approval for held in approvals])
-            calls = tuple(zip(approvals, outcomes, strict=True))
-            self._post(lambda: [held.answer(outcome) for held, outcome in calls])
+            self._post(lambda: _answer(approvals, outcomes))
         return bool(heard_done or approvals)
 
     def _tell_heard(self, heard: Mapping[str, datetime]) -> bool:
@@ -173,3 +170,8 @@ class Bridge:
         # A loop that was closed meanwhile has nobody left to tell.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(call)
+
+
+def _answer(approvals: Iterable[Held], outcomes: Iterable[errors.ForenoticeError | None]) -> None:
+    for held, outcome in zip(approvals, outcomes, strict=True):
+        held.answer(outcome)

@@ -1,5 +1,6 @@
 """Opens a store: looks at the database first, and refuses what it must not touch."""
 
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -18,6 +19,10 @@ from forenotice.store.revisions import Revisions
 
 _CHECKED_BYTES = 1 << 28
 """A larger file is not read through at every start: damage in it shows when it is met."""
+
+
+_MISTAKEN = re.compile("FATAL: +(.*(authentication failed|does not exist|not permitted)|no pg_hba|permission denied)")
+"""What PostgreSQL says when the URL is wrong; there is no code that tells it from what passes."""
 
 
 def open_store(url: str, *, migrate: bool, known: Revisions = revisions.OURS) -> Store:
@@ -133,6 +138,8 @@ def _refusing(engine: Engine, where: str) -> Iterator[None]:
             case errors.UnsoundError():
                 message = f"{where} is damaged or no database ({brief(cause)}): restore a backup, or name another"
                 raise errors.UnsoundError(message) from error
+            case errors.UnavailableError() if _MISTAKEN.search(str(cause)):
+                raise errors.UnsoundError(f"PostgreSQL refuses {where}: {brief(cause)}") from error
             case errors.UnavailableError():
                 raise errors.UnavailableError(f"cannot open the database {where}: {brief(cause)}") from error
             case _:

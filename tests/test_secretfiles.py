@@ -1,6 +1,7 @@
 """Files that others must not read or change."""
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -44,8 +45,8 @@ def test_what_others_can_read_or_change_is_refused(file: Path, mode: int, deed: 
 def test_what_is_no_secret_may_be_read_but_not_changed(file: Path) -> None:
     file.chmod(0o644)
     assert secretfiles.read(file, "the file", secret=False) == b"secret\n"
-    file.chmod(0o664)
-    said = f"the key {file} can be changed by other users (mode 0664): run `chmod go-w {file}`"
+    file.chmod(0o646)
+    said = f"the key {file} can be changed by other users (mode 0646): run `chmod go-w {file}`"
     assert _refused(file, secret=False) == said
 
 
@@ -89,14 +90,81 @@ def test_a_directory_that_others_can_write_to_is_refused(file: Path) -> None:
     for mode in (0o700, 0o755):
         directory.chmod(mode)
         secretfiles.require_directory(directory, "the directory")
-    for mode in (0o770, 0o777, 0o1777):
+    for mode in (0o702, 0o777, 0o1777):
         directory.chmod(mode)
         with pytest.raises(errors.RefusedError) as refused:
             secretfiles.require_directory(directory, "the directory")
         assert f"{directory} can be changed by other users (mode {mode:04o}): run `chmod go-w" in refused.value.message
-    directory.chmod(0o700)
-    link = directory / "link"
-    link.symlink_to(directory)
-    for wrong in (file, link):
-        with pytest.raises(errors.RefusedError, match="is not a directory"):
-            secretfiles.require_directory(wrong, "the directory")
+    with pytest.raises(errors.RefusedError, match="is not a directory"):
+        secretfiles.require_directory(file, "the directory")
+
+
+def test_what_is_in_a_directory_is_looked_at_too(file: Path) -> None:
+    """It may have been put there while everybody could."""
+    directory = file.parent
+    secretfiles.require_directory(directory, "the directory")
+    file.chmod(0o646)
+    with pytest.raises(errors.RefusedError, match=f"{file} can be changed by other users"):
+        secretfiles.require_directory(directory, "the directory")
+    file.unlink()
+    file.symlink_to("elsewhere")
+    with pytest.raises(errors.RefusedError, match=f"{file} is a link, which the directory must not hold: remove it"):
+        secretfiles.require_directory(directory, "the directory")
+
+
+def test_nobody_else_can_change_what_leads_there(file: Path) -> None:
+    file.parent.chmod(0o777)
+    said = f"{file.parent}, which leads to {file}, can be changed by other users (mode 0777): run `chmod go-w"
+    assert _refused(file) == f"{said} {file.parent}`"
+    below = file.parent / "below"
+    below.mkdir()
+    with pytest.raises(errors.RefusedError, match=f"{file.parent}, which leads to {below}, can be changed"):
+        secretfiles.require_directory(below, "the directory")
+    # As in /tmp, only its owner can replace the file.
+    file.parent.chmod(0o1777)
+    assert secretfiles.read(file, "the key") == b"secret\n"
+    secretfiles.require_directory(below, "the directory")
+
+
+@pytest.mark.skipif(not ROOT, reason="files are given away by root alone")
+def test_a_directory_that_leads_there_belongs_to_nobody_else(file: Path) -> None:
+    for mode in (0o755, 0o1777):
+        file.parent.chmod(mode)
+        os.chown(file.parent, NOBODY, NOBODY)
+        assert f"{file.parent}, which leads to {file}, belongs to another user" in _refused(file)
+        os.chown(file.parent, 0, 0)
+
+
+def test_links_that_lead_there_are_followed_and_looked_at(file: Path, tmp_path: Path) -> None:
+    everybodys, relative, absolute = tmp_path / "everybodys", tmp_path / "relative", tmp_path / "absolute"
+    everybodys.mkdir()
+    relative.symlink_to("everybodys/..")
+    absolute.symlink_to(relative)
+    assert secretfiles.read(absolute / "key", "the key") == b"secret\n"
+    (everybodys / "link").symlink_to("..")
+    absolute.unlink()
+    absolute.symlink_to("everybodys/link")
+    everybodys.chmod(0o777)
+    assert f"{everybodys}, which leads to {absolute / 'key'}, can be changed" in _refused(absolute / "key")
+    absolute.unlink()
+    absolute.symlink_to("absolute")
+    with pytest.raises(OSError, match="symbolic links"):
+        secretfiles.require_directory(absolute / "below", "the directory")
+
+
+@pytest.mark.skipif(not ROOT, reason="files are given away by root alone")
+def test_the_group_of_a_user_alone_may_change_what_is_its_users(file: Path) -> None:
+    """As files are made with a umask of 002; the group of root is none of these."""
+    file.chmod(0o664)
+    assert "can be changed by other users" in _refused(file, secret=False)
+    with tempfile.TemporaryDirectory() as directory:
+        mine = Path(directory, "mine")
+        mine.write_bytes(b"secret\n")
+        mine.chmod(0o664)
+        for path in (directory, mine):
+            os.chown(path, NOBODY, NOBODY)
+        os.seteuid(NOBODY)
+        try:
+            assert secretfiles.read(mine, "the file", secret=False) == b"secret\n"
+        finally:
+            os.seteuid(0)

@@ -23,6 +23,7 @@ def places(names: Sequence[str]) -> Mapping[str, str]:
 
 def config(home: Path, name: str, at: Mapping[str, str], timeout: str) -> str:
     secret = home / "secret"
+    secret.touch(0o600)
     secret.write_text(SECRET)
     addresses = ", ".join(f'"{other}" = "{place}"' for other, place in at.items() if other != name)
     return (

@@ -140,6 +140,7 @@ def a_dead_sink_and_a_secret(home: Path, fleet: Fleet) -> None:
     """A webhook to nowhere changes nothing, and what it would have sent is in no log."""
     vm = fleet.alone()
     home.mkdir()
+    (home / "token").touch(0o600)
     (home / "token").write_text(SECRET)
     webhook = (
         f'[[handler]]\nname = "chat"\ntype = "webhook"\nurl = "http://{HOST}:1/hook?key={SECRET[-8:]}"\n'

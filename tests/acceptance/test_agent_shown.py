@@ -227,7 +227,7 @@ def something_missing(home: Path, _: Fleet) -> None:
     found = json.loads(told.stdout)
     assert (found["ok"], found["handlers"][0]["ok"]) == (False, False)
     (problem,) = found["problems"]
-    assert problem.startswith(f"the secret of the peers, {home / 'secret'}, cannot be read")
+    assert problem.startswith(f"the peers' secret {home / 'secret'} cannot be read")
 
 
 def badly_configured(home: Path, _: Fleet) -> None:

@@ -82,6 +82,7 @@ def test_peers_that_cannot_be_joined_take_no_page_away(
     shown.keep_up(config, ("web-0",))
     assert get(place).status == 200
     assert ask(place, "POST", READY_PATH, b"{}").status == 404
+    secret.touch(0o600)
     secret.write_text("sixteen or more bytes")
 
     def joined() -> bool:
@@ -94,6 +95,7 @@ def test_peers_that_cannot_be_joined_take_no_page_away(
 
 def test_peers_are_told_as_soon_as_they_are_joined(shown: Front, place: str, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
+    secret.touch(0o600)
     secret.write_text("sixteen or more bytes")
     config = Config(listen=place, peers=PeersConfig(secret_file=str(secret), addresses={"web-1": "127.0.0.1:1"}))
     shown.tell({"E1": (("web-0", "web-1"), None)})
@@ -115,6 +117,7 @@ def test_a_secret_that_was_changed_is_read_again_with_the_configuration(
         headers = {HEADER: Seal(by.encode()).sign("POST", READY_PATH, body, T0)}
         return ask(place, "POST", READY_PATH, body, headers).status
 
+    secret.touch(0o600)
     secret.write_text("known to all of them")
     config = msgspec.convert(read, Config)
     shown.keep_up(config, ("web-0",))

@@ -70,6 +70,25 @@ def test_a_lock_that_was_removed_keeps_nobody_out(tmp_path: Path) -> None:
     other.release()
 
 
+def test_a_directory_that_others_can_change_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    with pytest.raises(errors.RefusedError, match=f"the state directory {tmp_path} can be changed by other users"):
+        Lock(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_others_could_have_written_is_no_lock_nor_made_anew(tmp_path: Path) -> None:
+    mask = os.umask(0)
+    try:
+        Lock(tmp_path).release()
+    finally:
+        os.umask(mask)
+    assert (tmp_path / "lock").stat().st_mode & 0o777 == 0o600
+    (tmp_path / "lock").chmod(0o666)
+    with pytest.raises(errors.RefusedError, match="lock can be changed by other users"):
+        Lock(tmp_path)
+
+
 def test_a_lock_that_can_only_be_read_is_none(tmp_path: Path) -> None:
     Lock(tmp_path).release()
     unshare = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]

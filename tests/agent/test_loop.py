@@ -349,6 +349,7 @@ def test_a_handler_that_cannot_be_begun_has_failed_and_is_tried_again(tmp_path: 
 
 
 def test_peers_are_told_of_an_event_as_long_as_it_lives(tmp_path: Path) -> None:
+    (tmp_path / "secret").touch(0o600)
     (tmp_path / "secret").write_text("sixteen or more bytes")
     peers_config = {"secret_file": str(tmp_path / "secret"), "addresses": {"web-9": "127.0.0.1:1"}}
     given = {"name": ME, "listen": "127.0.0.1:0", "peers": peers_config}

@@ -11,7 +11,7 @@ from tests.agent.rules.builders import T0, after, event
 from tests.agent.test_journal import full_disk
 
 from forenotice.agent import memory as memories
-from forenotice.agent.journal import KEPT
+from forenotice.agent.journal import KEPT, JournalError
 from forenotice.agent.locking import Lock
 from forenotice.agent.log import Log
 from forenotice.agent.memory import Memory
@@ -277,3 +277,26 @@ def test_a_journal_that_was_removed_is_made_anew_before_anything_goes_forward(tm
     assert again.sagas["E2"].state is (State.SEEN if replaced else State.RECOVERING)
     assert ("E3" in again.sagas, again.is_new()) == (replaced, False)
     assert again.configs["E1"] == {"drain": "{}"}
+
+
+def test_what_others_could_have_written_is_not_read(tmp_path: Path) -> None:
+    found = memory(tmp_path)
+    found.begin(saga())
+    found.close()
+    (tmp_path / "journal.db").chmod(0o666)
+    log = io.StringIO()
+    assert (memory(tmp_path, log).sagas, "journal.db can be changed by other users" in log.getvalue()) == ({}, True)
+
+
+def test_what_others_could_have_written_is_not_even_looked_at(tmp_path: Path) -> None:
+    """A directory that cannot be locked is only read, and what goes back is done."""
+    found = memory(tmp_path)
+    found.begin(saga())
+    found.close()
+
+    def unlockable() -> None:
+        raise JournalError("read-only file system")
+
+    assert memory(tmp_path, lock=unlockable).sagas
+    (tmp_path / "journal.db").chmod(0o666)
+    assert not memory(tmp_path, lock=unlockable).sagas

@@ -80,6 +80,7 @@ class Vm:
 @pytest.fixture
 def secret(tmp_path: Path) -> Path:
     path = tmp_path / "secret"
+    path.touch(0o600)
     path.write_bytes(SECRET + b"\n")
     return path
 
@@ -397,6 +398,7 @@ def test_a_message_that_is_not_signed_as_it_is_changes_nothing(bob: Vm, signatur
 def test_another_secret_is_refused_and_the_sender_can_see_why(fleet: Fleet, tmp_path: Path) -> None:
     alice, bob = fleet("alice", "bob")
     other = tmp_path / "other"
+    other.touch(0o600)
     other.write_text("quite another secret")
     alice.secret = other
     alice.meet(bob=bob.place)
@@ -497,6 +499,7 @@ def test_a_message_of_any_number_of_vms_fits_and_a_huge_one_is_refused(bob: Vm) 
 )
 def test_a_secret_that_is_too_short_is_refused_without_being_shown(tmp_path: Path, content: bytes, said: str) -> None:
     path = tmp_path / "secret"
+    path.touch(0o600)
     path.write_bytes(content)
     with pytest.raises(file.ConfigError, match="too short") as refused:
         Seal.read(str(path))
@@ -504,7 +507,7 @@ def test_a_secret_that_is_too_short_is_refused_without_being_shown(tmp_path: Pat
 
 
 def test_a_secret_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(file.ConfigError, match="cannot be read: No such file"):
+    with pytest.raises(file.ConfigError, match="cannot be read: no such file"):
         Seal.read(str(tmp_path / "nothing"))
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from forenotice import settings
-from forenotice.agent import running
+from forenotice.agent import entry, running
 from forenotice.agent.locking import Lock
 from forenotice.core import errors
 
@@ -38,3 +38,27 @@ def test_of_two_that_waited_for_the_same_directory_one_ends(tmp_path: Path) -> N
         late.run()
     assert not (tmp_path / "state" / "journal.db").exists()
     first.release()
+
+
+def test_a_state_directory_that_others_can_change_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Its journal names the programs that recover, and they run as whoever runs the agent."""
+    (tmp_path / "agent.toml").touch()
+    state = tmp_path / "state"
+    state.mkdir()
+    state.chmod(0o777)
+    assert entry.main(["--config", str(tmp_path / "agent.toml"), "--state", str(state)]) == entry.USAGE
+    said = f"the state directory {state} can be changed by other users (mode 0777): run `chmod go-w {state}`"
+    assert capfd.readouterr().err == f"forenotice: {said}\n"
+
+
+@pytest.mark.usefixtures("own_signals")
+def test_one_that_is_there_only_later_is_refused_then(tmp_path: Path) -> None:
+    (tmp_path / "agent.toml").write_text('name = "web-0"\nendpoint = "http://127.33.0.1:1"\n')
+    (tmp_path / "state").write_text("in the way")
+    given = {"agent_config": str(tmp_path / "agent.toml"), "state": str(tmp_path / "state")}
+    late = running.Agent(settings.load_agent(given, {}))
+    (tmp_path / "state").unlink()
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state").chmod(0o777)
+    with pytest.raises(errors.RefusedError, match="can be changed by other users"):
+        late.run()

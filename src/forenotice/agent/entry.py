@@ -6,10 +6,9 @@ import sys
 from collections.abc import Sequence
 
 from forenotice import settings
-from forenotice.agent.config.file import ConfigError
 from forenotice.agent.running import Agent
 from forenotice.core import errors
-from forenotice.settings import SettingError, table
+from forenotice.settings import table
 
 DONE, FAILED, USAGE = 0, 1, 2
 
@@ -21,7 +20,7 @@ def main(arguments: Sequence[str]) -> int:
     flags = vars(parser.parse_args(arguments))
     try:
         Agent(settings.load_agent(flags, os.environ)).run()
-    except (SettingError, ConfigError) as error:
+    except errors.RefusedError as error:
         return _complain(error, USAGE)
     except errors.ForenoticeError as error:
         return _complain(error, FAILED)

@@ -10,10 +10,12 @@ from typing import Any
 
 import msgspec
 
+from forenotice import secretfiles
 from forenotice.agent.rules.saga import Saga
 from forenotice.core import errors
 
 FILE = "journal.db"
+NOUN = "the state directory"
 KEPT = 100
 """Sagas that are over."""
 HEARD = 1000
@@ -65,6 +67,7 @@ class Journal:
     def __init__(self, directory: Path, *, writable: bool = True) -> None:
         """Opens or makes it; JournalError when that is not possible. What cannot be read is put aside.
 
+        RefusedError: others could have written it, and it says what is run.
         One that is not `writable` is read as it is, also from a disk that takes nothing.
         """
         self.put_aside: Path | None = None
@@ -74,10 +77,11 @@ class Journal:
         path = directory / FILE
         if not writable:
             with _reading():
+                secretfiles.require_directory(directory, NOUN)
                 self._connection = _look_into(path)
             return
         try:
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_directory(directory)
             try:
                 self._connection = _connect(path)
             except sqlite3.Error as error:
@@ -228,6 +232,18 @@ class _Transaction:
             raise JournalError(f"the journal cannot be written: {error}") from None
 
 
+def make_directory(directory: Path) -> None:
+    """OSError: there can be none. RefusedError: others can change what is in it."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    secretfiles.require_directory(directory, NOUN)
+
+
+def make_file(path: Path) -> None:
+    """SQLite would let others read and write it if the umask does, and follow a link."""
+    if not path.exists():
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+
+
 def is_still(path: Path, opened: os.stat_result) -> bool:
     try:
         return os.path.samestat(path.stat(), opened)
@@ -247,9 +263,7 @@ def may_exist(directory: Path) -> bool:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    if not path.exists():
-        # SQLite would make it readable for everybody that the umask lets.
-        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+    make_file(path)
     connection = sqlite3.connect(path, timeout=5, isolation_level=None)
     connection.text_factory = _text
     try:
@@ -329,7 +343,7 @@ def _free(path: Path) -> Path:
 
 
 def _copy(connection: sqlite3.Connection, path: Path) -> None:
-    os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+    make_file(path)
     target = sqlite3.connect(path)
     try:
         connection.backup(target)

@@ -4,7 +4,7 @@ import os
 import sqlite3
 from pathlib import Path
 
-from forenotice.agent.journal import JournalError, is_passing, is_still
+from forenotice.agent.journal import JournalError, is_passing, is_still, make_directory, make_file
 from forenotice.core import errors
 
 FILE = "lock"
@@ -16,10 +16,13 @@ class Lock:
     """Gone with the process, however that ends."""
 
     def __init__(self, directory: Path) -> None:
-        """JournalError when it cannot be had, ConflictError when another agent has it."""
+        """JournalError when it cannot be had, ConflictError when another agent has it.
+
+        RefusedError: others can change what is in the directory.
+        """
         path = directory / FILE
         try:
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_directory(directory)
             try:
                 self._connection = _lock(path, LOOKED_AT)
             except sqlite3.Error as error:
@@ -59,6 +62,7 @@ def is_running(directory: Path) -> bool | None:
 
 
 def _lock(path: Path, patience: float) -> sqlite3.Connection:
+    make_file(path)
     connection = sqlite3.connect(path, timeout=patience, isolation_level=None)
     try:
         connection.execute("BEGIN EXCLUSIVE")

@@ -81,8 +81,8 @@ class Memory:
         known = self._known
         try:
             self._journal = self._opened()
-        except errors.ConflictError as error:
-            # It is another agent's.
+        except (errors.ConflictError, errors.RefusedError) as error:
+            # It is another agent's, or others could have written what is in it.
             self._failed(error)
         except JournalError as error:
             self._failed(error)
@@ -97,7 +97,7 @@ class Memory:
     def _look(self) -> None:
         if not self._known:
             with (
-                contextlib.suppress(JournalError),
+                contextlib.suppress(JournalError, errors.RefusedError),
                 contextlib.closing(Journal(self._directory, writable=False)) as read,
             ):
                 self._take_in(read)

@@ -16,12 +16,13 @@ from typing import Annotated
 
 import msgspec
 
-from forenotice import __version__
+from forenotice import __version__, secretfiles
 from forenotice.agent.config import checks, file
 from forenotice.agent.listener import Reply, Request
 from forenotice.agent.metrics import Exchange
 from forenotice.client.connection import Connection, ProtocolError
 from forenotice.client.events import same_name
+from forenotice.core import errors
 
 HEADER = "X-Forenotice-Signature"
 WINDOW = timedelta(seconds=60)
@@ -103,11 +104,11 @@ class Seal:
     @classmethod
     def read(cls, path: str) -> "Seal":
         try:
-            secret = Path(path).read_bytes().strip()
-        except OSError as error:
-            raise file.ConfigError(f"the secret of the peers, {path}, cannot be read: {error.strerror}") from None
+            secret = secretfiles.read(Path(path), "the peers' secret").strip()
+        except errors.RefusedError as error:
+            raise file.ConfigError(error.message) from None
         if len(secret) < SHORTEST_SECRET:
-            raise file.ConfigError(f"the secret of the peers, {path}, is too short: give {SHORTEST_SECRET} bytes")
+            raise file.ConfigError(f"the peers' secret {path} is too short: give {SHORTEST_SECRET} bytes")
         return cls(secret)
 
     def sign(self, method: str, path: str, body: bytes, now: datetime) -> str:

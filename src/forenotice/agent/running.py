@@ -35,7 +35,7 @@ LAST_WORDS = 1.0
 
 class Agent:
     def __init__(self, settings: AgentSettings, pace: Pace = PACE) -> None:
-        """ConfigError: agent.toml cannot be used. ConflictError: another agent runs here."""
+        """RefusedError: agent.toml or the state directory cannot be used. ConflictError: another agent runs here."""
         self._settings = settings
         self._pace = pace
         self._config = read(settings)
@@ -45,7 +45,7 @@ class Agent:
         self._directory = Path(self._config.state)
         self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._lock: Lock | None = None
-        self._conflict: errors.ConflictError | None = None
+        self._conflict: errors.ConflictError | errors.RefusedError | None = None
         with contextlib.suppress(JournalError):
             # It is tried again whenever the journal is to be opened.
             self._take_the_lock()
@@ -53,7 +53,7 @@ class Agent:
         self._metrics = Metrics()
 
     def run(self) -> None:
-        """Until SIGTERM. ConflictError: the state directory can be used at last, and another agent does."""
+        """Until SIGTERM. ConflictError, RefusedError: the state directory is there at last, and not for this agent."""
         config, inbox, log, metrics = self._config, self._inbox, self._log, self._metrics
         signals.install(stop=lambda: inbox.put(Quit()), reload=lambda: inbox.put(Reload()))
         endpoint = config.endpoint or None
@@ -115,13 +115,16 @@ class Agent:
         self._notifier.ready()
 
     def _take_the_lock(self) -> None:
-        """JournalError while that is not possible. ConflictError when another agent has it: then this one ends."""
+        """JournalError while that is not possible.
+
+        ConflictError when another agent has it, RefusedError when others can change the directory: then this one ends.
+        """
         if self._lock and not self._lock.is_there():
             self._lock.release()
             self._lock = None
         try:
             self._lock = self._lock or Lock(self._directory)
-        except errors.ConflictError as error:
+        except (errors.ConflictError, errors.RefusedError) as error:
             self._conflict = error
             self._inbox.put(Quit())
             raise

@@ -85,7 +85,8 @@ def of_sagas(sagas: Sequence[Saga]) -> tuple[SagaStatus, ...]:
 def write(directory: Path, status: Status) -> None:
     """OSError when it cannot be written; a reader sees the old one or the new one."""
     new = directory / f"{FILE}.new"
-    with open(new, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+    new.unlink(missing_ok=True)
+    with open(new, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
         file.write(msgspec.json.encode(status) + b"\n")
     new.replace(directory / FILE)
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import typer
 
-from forenotice import settings
+from forenotice import secretfiles, settings
 from forenotice.agent import peers, running, status
 from forenotice.agent.config.file import Config, ConfigError
 from forenotice.agent.config.handlers import Common
@@ -18,6 +18,7 @@ from forenotice.agent.handlers.interface import Outcome
 from forenotice.agent.status import SagaStatus, Status
 from forenotice.cli import options, times
 from forenotice.cli.output import Output
+from forenotice.core import errors
 from forenotice.settings import table, values
 
 app = typer.Typer(help="The agent in a VM: prepares for what is announced, approves, recovers.", no_args_is_help=True)
@@ -99,6 +100,14 @@ def _problems(config: Config) -> Iterator[str]:
     place = _nearest(Path(config.state))
     if not place.is_dir():
         yield f"The state directory {config.state} cannot be used: {place} is not a directory."
+    elif place == Path(config.state):
+        try:
+            secretfiles.require_directory(place, "the state directory")
+        except errors.RefusedError as error:
+            yield error.message
+        except OSError:
+            # Only the agent itself may look into it.
+            pass
     if config.peers is not None:
         try:
             peers.Seal.read(config.peers.secret_file)

@@ -384,7 +384,24 @@ def test_a_file_that_is_not_toml_is_told(tmp_path: Path, content: bytes) -> None
 
 
 def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
-    with pytest.raises(file.ConfigError, match=r"none\.toml cannot be read: No such file or directory$"):
+    with pytest.raises(file.ConfigError, match=r"none\.toml cannot be read: no such file or directory$"):
         file.load(tmp_path / "none.toml")
-    with pytest.raises(file.ConfigError, match=r"cannot be read: Is a directory$"):
+    with pytest.raises(file.ConfigError, match=r"cannot be read: it is not a file$"):
         file.load(tmp_path)
+
+
+def test_a_file_that_others_can_change_is_refused(tmp_path: Path) -> None:
+    """It says what is run, as root."""
+    load(tmp_path, COMMAND)
+    path = tmp_path / "agent.toml"
+    path.chmod(0o646)
+    with pytest.raises(file.ConfigError, match=f"^the configuration {path} can be changed by other users"):
+        file.load(path)
+    path.chmod(0o644)
+    tmp_path.chmod(0o777)
+    with pytest.raises(file.ConfigError, match=f"^{tmp_path}, which leads to {path}, can be changed by other users"):
+        file.load(path)
+    tmp_path.chmod(0o700)
+    (tmp_path / "link.toml").symlink_to(path)
+    with pytest.raises(file.ConfigError, match="is a link: give the file that it leads to"):
+        file.load(tmp_path / "link.toml")

@@ -50,6 +50,7 @@ class ApiServer:
             "contexts": [{"name": "here", "context": {"cluster": "stub", "user": "agent"}}],
         }
         path = folder / "kubeconfig"
+        path.touch(0o600)
         path.write_text(json.dumps(content))
         return str(path)
 

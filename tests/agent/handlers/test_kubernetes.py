@@ -410,6 +410,7 @@ def test_a_rehearsal_misses_a_node_and_a_server(rig: Rig) -> None:
 
 def test_credentials_that_are_not_usable_are_told_without_quoting_them(rig: Rig, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong"
+    wrong.touch(0o600)
     wrong.write_text("token: very-secret: {")
     for kubeconfig in (str(wrong), str(tmp_path / "none"), ""):
         outcome = kubernetes.rehearse(rig.config(kubeconfig=kubeconfig))

@@ -71,6 +71,7 @@ def test_a_process_of_its_own_sends_the_templates_filled_in(server: Sink) -> Non
 def test_a_process_of_its_own_never_prints_a_secret(server: Sink, tmp_path: Path) -> None:
     """Though apprise would log what it cannot understand, and requests what it cannot reach."""
     listed = tmp_path / "urls"
+    listed.touch(0o600)
     listed.write_text(f"# {SECRET}\n\n  slack://{SECRET}\nnosuch://{SECRET}\n{SECRET}\n")
     server.status = 500
     outcome = Extra(config(NOBODY, url(server), urls_file=str(listed))).run(work())
@@ -122,14 +123,18 @@ def test_a_rehearsal_sends_nothing_and_names_what_is_wrong(server: Sink, tmp_pat
     unusable = notify.rehearse(config(url(server), f"nosuch://{SECRET}"))
     assert unusable == Outcome(ok=False, said="apprise cannot use number 2 (nosuch)")
     missing = tmp_path / "missing"
-    said = f"{missing} cannot be read: no such file or directory"
+    said = f"urls_file: {missing} cannot be read: no such file or directory"
     assert notify.rehearse(config(urls_file=str(missing))) == Outcome(ok=False, said=said)
+    missing.touch(0o600)
     missing.write_bytes(b"\xff\n")
-    assert notify.rehearse(config(urls_file=str(missing))).said == f"{missing} cannot be read: it is not UTF-8"
+    assert (
+        notify.rehearse(config(urls_file=str(missing))).said == f"urls_file: {missing} cannot be read: it is not UTF-8"
+    )
 
 
 def test_a_list_without_urls_is_a_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     empty = tmp_path / "urls"
+    empty.touch(0o600)
     empty.write_text("# none yet\n")
     said = f"{empty} lists no URL: give one on each line"
     assert told(monkeypatch, config(urls_file=str(empty))) == Outcome(ok=False, said=said)

@@ -84,6 +84,7 @@ def test_secrets_come_from_files_and_are_read_anew_each_time(server: Sink, tmp_p
     token = tmp_path / "token"
     hook = webhook(server.at, headers={"X-Team": "web"}, header_files={"Authorization": str(token)})
     for value in ("Bearer one", "Bearer two"):
+        token.touch(0o600)
         token.write_text(f"{value}\n")
         assert hook.run(work()).ok
     assert [heard.headers["Authorization"] for heard in server.heard] == ["Bearer one", "Bearer two"]
@@ -93,6 +94,7 @@ def test_secrets_come_from_files_and_are_read_anew_each_time(server: Sink, tmp_p
 @pytest.mark.parametrize("content", ["", "two\nlines", "\x1b", "é", "x" * 70_000])
 def test_a_file_that_holds_no_header_is_told_without_its_content(server: Sink, tmp_path: Path, content: str) -> None:
     token = tmp_path / "token"
+    token.touch(0o600)
     token.write_text(content)
     expected = Outcome(ok=False, said=f"X-Key in header_files: {token} must hold one line of plain ASCII")
     hook = webhook(server.at, header_files={"X-Key": str(token)})

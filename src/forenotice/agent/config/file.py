@@ -6,6 +6,7 @@ from typing import Annotated
 
 import msgspec
 
+from forenotice import secretfiles
 from forenotice.agent.config import checks, complaints, values
 from forenotice.agent.config.handlers import SOURCES, Handler
 from forenotice.agent.rules.approval import Policy
@@ -111,9 +112,9 @@ TABLES: complaints.Tables = {"": Config, "approve": Approve, "approve.at_once": 
 
 def load(path: Path) -> Config:
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+        content = tomllib.loads(secretfiles.read(path, "the configuration", secret=False).decode())
+    except errors.RefusedError as error:
+        raise ConfigError(error.message) from None
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not TOML: {error}") from None
     try:

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import apprise
 
+from forenotice import secretfiles
 from forenotice.agent.config.handlers import Notify
 from forenotice.agent.handlers import facts, templates
 from forenotice.agent.handlers.interface import Outcome
 from forenotice.core import errors
-from forenotice.programs import words
 
 TRIES = 2
 PAUSE = 1.0
@@ -108,8 +108,9 @@ def _listed(path: str) -> Sequence[str]:
     if not path:
         return ()
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError) as error:
-        reason = words.of_error(error) if isinstance(error, OSError) else "it is not UTF-8"
-        raise SinksError(f"{path} cannot be read: {reason}") from None
+        lines = secretfiles.read(Path(path), "urls_file:").decode().splitlines()
+    except errors.RefusedError as error:
+        raise SinksError(error.message) from None
+    except UnicodeDecodeError:
+        raise SinksError(f"urls_file: {path} cannot be read: it is not UTF-8") from None
     return [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]

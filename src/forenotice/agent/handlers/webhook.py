@@ -5,10 +5,11 @@ import contextlib
 import socket
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from forenotice import __version__
+from forenotice import __version__, secretfiles
 from forenotice.agent.config import handlers
 from forenotice.agent.handlers import facts, templates, waiting
 from forenotice.agent.handlers.interface import Outcome, Work
@@ -30,8 +31,8 @@ class UnusableError(errors.RefusedError):
 
     code = "webhook"
 
-    def __init__(self, what: str, path: str, why: str) -> None:
-        super().__init__(facts.plain(f"{what} {path} {why}"))
+    def __init__(self, said: str) -> None:
+        super().__init__(facts.plain(said))
 
 
 class Webhook:
@@ -111,7 +112,7 @@ class Webhook:
         try:
             return ssl.create_default_context(cafile=self._config.ca_file or None)
         except OSError as error:
-            raise UnusableError("ca_file", self._config.ca_file, f"cannot be used: {words.of_error(error)}") from None
+            raise UnusableError(f"ca_file {self._config.ca_file} cannot be used: {words.of_error(error)}") from None
 
     def _look(self) -> None:
         """As far as a request would go, without sending one."""
@@ -134,11 +135,10 @@ def _target(url: SplitResult) -> str:
 
 def _secret(header: str, path: str) -> str:
     try:
-        with open(path, "rb") as file:
-            content = file.read(LARGEST_SECRET + 1)
-    except OSError as error:
-        raise UnusableError(f"{header} in header_files:", path, f"cannot be read: {words.of_error(error)}") from None
+        content = secretfiles.read(Path(path), f"{header} in header_files:")
+    except errors.RefusedError as error:
+        raise UnusableError(error.message) from None
     value = content.decode(errors="replace").strip()
     if not value or not value.isascii() or not value.isprintable() or len(content) > LARGEST_SECRET:
-        raise UnusableError(f"{header} in header_files:", path, "must hold one line of plain ASCII")
+        raise UnusableError(f"{header} in header_files: {path} must hold one line of plain ASCII")
     return value

@@ -1,6 +1,7 @@
 """The few requests to a Kubernetes API server that a drain needs: each is made once, and bounded in time."""
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -9,7 +10,7 @@ from kubernetes import client
 from kubernetes import config as credentials
 from kubernetes.client.rest import urllib3
 
-from forenotice import __version__
+from forenotice import __version__, secretfiles
 from forenotice.agent.config.handlers import Kubernetes
 from forenotice.agent.handlers.kubernetes.objects import Node, Pod, Pods, Review, Status
 from forenotice.core import errors
@@ -150,6 +151,8 @@ def connect(config: Kubernetes) -> Api:
     configuration.connection_pool_maxsize = AT_A_TIME
     try:
         if config.kubeconfig:
+            # It may name programs to run.
+            secretfiles.read(Path(config.kubeconfig), "the kubeconfig")
             credentials.load_kube_config(
                 config_file=config.kubeconfig,
                 context=config.context or None,
@@ -166,7 +169,7 @@ def connect(config: Kubernetes) -> Api:
 
 def _why(error: Exception) -> str:
     match error:
-        case credentials.ConfigException():
+        case credentials.ConfigException() | errors.RefusedError():
             return str(error)
         case OSError():
             return words.of_error(error)

@@ -47,7 +47,7 @@ To start afresh: rm -r {shlex.quote(str(settings.directory))}
 def _link(portal: str, once: str | None) -> str:
     if once is None:
         return ""
-    return f"""Open this in a browser; it signs you in, once:
+    return f"""Open this in a browser within 15 minutes; it signs you in, once:
 
   {portal}/sign-in?once={once}
 

@@ -24,6 +24,13 @@ def test_nothing_without_a_token(unchanged: Control, path: str, header: str | No
     assert "token is needed" in said.message
 
 
+@pytest.mark.parametrize("path", ["/v1/hosts", "/v1/none", "/v1/openapi.json", "/v1/history/export", "/metrics"])
+@pytest.mark.parametrize("token", ["", None])
+def test_nobody_keeps_an_answer_or_guesses_what_it_is(unchanged: Control, path: str, token: str | None) -> None:
+    headers = unchanged.ask("GET", path, token=token).headers
+    assert (headers["cache-control"], headers["x-content-type-options"]) == ("no-store", "nosniff")
+
+
 def test_two_tokens_in_one_request_are_none(unchanged: Control) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", unchanged.port, timeout=20)
     connection.putrequest("GET", "/v1/hosts")

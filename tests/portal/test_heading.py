@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from tests.control import certificates
 from tests.control.running import DEADLINE
 from tests.emulator.driven import driven
-from tests.portal.running import Portal, Visitor, running
+from tests.portal.running import HIDDEN, Portal, Visitor, running
 
 from forenotice.control import tls
 
@@ -55,9 +55,26 @@ def test_over_tls_the_session_never_travels_without_it(tmp_path: Path) -> None:
         connection.request("POST", "/sign-in", urlencode({"token": portal.token}), form)
         said = connection.getresponse()
         cookie = said.headers["set-cookie"]
+        said.read()
+        connection.request("GET", "/", headers={"Cookie": cookie.partition(";")[0]})
+        page = connection.getresponse()
+        token = HIDDEN.search(page.read().decode())
+        connection.request("GET", "/v1/hosts", headers={"Authorization": f"Bearer {portal.token}"})
+        hosts = connection.getresponse()
+        hosts.read()
+        assert token is not None
+        sent = {**form, "Cookie": cookie.partition(";")[0]}
+        connection.request("POST", "/sign-out", urlencode({"form_token": token[1]}), sent)
+        left = connection.getresponse()
         connection.close()
+    assert page.status == 200
+    assert "Secure" in left.headers["set-cookie"], "a browser would not forget it"
+    assert [answer.headers["strict-transport-security"] for answer in (said, page, hosts)] == ["max-age=31536000"] * 3
     assert said.status == 303
-    assert {"Secure", "HttpOnly", "SameSite=strict"} <= set(cookie.split("; "))
+    assert cookie.startswith(f"__Host-forenotice-session-{portal.port}=")
+    attributes = set(cookie.split("; "))
+    assert {"Secure", "HttpOnly", "SameSite=strict", "Path=/"} <= attributes
+    assert not any(attribute.startswith("Domain") for attribute in attributes)
 
 
 def test_without_tls_browsers_keep_the_session_too(unchanged: Portal) -> None:
@@ -65,3 +82,5 @@ def test_without_tls_browsers_keep_the_session_too(unchanged: Portal) -> None:
     attributes = set(said.headers["set-cookie"].split("; "))
     assert {"HttpOnly", "SameSite=strict"} <= attributes
     assert "Secure" not in attributes
+    assert said.headers["set-cookie"].startswith(f"forenotice-session-{unchanged.port}=")
+    assert "strict-transport-security" not in said.headers

@@ -10,6 +10,15 @@ def test_the_first_who_comes_with_it_gets_the_token() -> None:
     assert [once.take(once.secret), once.take(once.secret)] == ["fn_x", None]
 
 
+def test_it_is_worth_nothing_after_a_quarter_of_an_hour() -> None:
+    now = 100.0
+    once, other = Once("fn_x", lambda: now), Once("fn_x", lambda: now)
+    now += 899
+    assert once.take(once.secret) == "fn_x"
+    now += 1
+    assert other.take(other.secret) is None
+
+
 def test_a_wrong_one_gets_nothing_and_spoils_nothing() -> None:
     once = Once("fn_x")
     for wrong in ("", once.secret[:-1], once.secret + "x", Once("fn_x").secret, "ü"):

@@ -1,5 +1,7 @@
 """Who gets in, and who does not."""
 
+from datetime import datetime, timedelta
+
 import pytest
 from tests.portal.running import Portal, Visitor
 
@@ -48,6 +50,34 @@ def test_the_link_signs_in_once(portal: Portal) -> None:
     assert "admin" in first.get("/").text
     assert "used already" in second.get(f"/sign-in?once={portal.once.secret}", 401).text
     assert first.get(f"/sign-in?once={portal.once.secret}").status == 200
+
+
+def test_whoever_only_looks_at_the_link_does_not_use_it_up(portal: Portal) -> None:
+    link = f"/sign-in?once={portal.once.secret}"
+    said = Visitor(portal.port).ask("HEAD", link)
+    assert (said.status, "set-cookie" in said.headers) == (200, False)
+    visitor = Visitor(portal.port)
+    visitor.get(link)
+    assert "admin" in visitor.get("/").text
+
+
+def test_a_page_that_keeps_itself_up_to_date_does_not_keep_the_session(portal: Portal) -> None:
+    visitor = portal.visitor()
+    [secret] = visitor.cookies.values()
+    digest, soon = tokens.digest_of(secret), portal.service.clock.now() + timedelta(minutes=30)
+    with portal.service.store.write() as transaction:
+        transaction.sessions.prolong(digest, soon)
+
+    def ends_at() -> datetime:
+        with portal.service.store.read() as reader:
+            found = reader.sessions.find(digest)
+        assert found is not None
+        return found.expires_at
+
+    assert visitor.ask("GET", "/", headers={"Forenotice-Look": "1"}).status == 200
+    assert abs(ends_at() - soon) < timedelta(seconds=1)
+    visitor.get("/")
+    assert ends_at() > soon + timedelta(minutes=29)
 
 
 @pytest.mark.parametrize(

@@ -61,13 +61,38 @@ def test_unknown_secrets(rig: Rig, secret: str) -> None:
 def test_a_session_ends_after_twelve_hours_however_much_it_is_used(rig: Rig) -> None:
     secret, _ = sessions.begin(rig.service, token(rig)["token"], HERE)
     for _ in range(11):
-        rig.clock.advance(hours=1)
-        sessions.resume(rig.service, secret)
+        rig.clock.advance(minutes=30)
+        sessions.resume(rig.service, secret, used=True)
+        rig.clock.advance(minutes=30)
+        assert sessions.resume(rig.service, secret, used=True).expires_at == START + sessions.LASTS
     rig.clock.advance(minutes=59)
     assert not is_over(rig, secret)
     rig.clock.advance(minutes=1)
     with pytest.raises(errors.UnauthorizedError, match="signed in for long"):
         sessions.resume(rig.service, secret)
+
+
+def test_a_session_that_nobody_uses_ends_after_an_hour(rig: Rig) -> None:
+    secret, _ = sessions.begin(rig.service, token(rig)["token"], HERE)
+    rig.clock.advance(minutes=50)
+    sessions.resume(rig.service, secret, used=True)
+    rig.clock.advance(minutes=50)
+    # As a page does that keeps itself up to date while nobody is there.
+    sessions.resume(rig.service, secret)
+    rig.clock.advance(minutes=9, seconds=59)
+    assert not is_over(rig, secret)
+    rig.clock.advance(seconds=1)
+    with pytest.raises(errors.UnauthorizedError, match="nobody has used this for an hour"):
+        sessions.resume(rig.service, secret, used=True)
+
+
+def test_being_used_does_not_bring_back_a_session_that_has_ended(rig: Rig) -> None:
+    secret, _ = sessions.begin(rig.service, token(rig)["token"], HERE)
+    digest = tokens.digest_of(secret)
+    sessions.end(rig.service, secret)
+    with rig.service.store.write() as transaction:
+        transaction.sessions.prolong(digest, START + timedelta(hours=2))
+        assert transaction.sessions.find(digest) is None
 
 
 def test_a_session_never_outlives_its_token(rig: Rig) -> None:

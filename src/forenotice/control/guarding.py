@@ -2,9 +2,10 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
+from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from forenotice.control import answers
@@ -13,6 +14,8 @@ from forenotice.core import errors
 
 Headers = Iterable[tuple[bytes, bytes]]
 
+PRIVATE: Mapping[str, str] = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+"""Of every answer that does not say otherwise: nobody keeps it, and a browser takes it for nothing but what it is."""
 BODY_SECONDS = 30.0
 """For a body as a whole, and longer only for what has come: a second for so many bytes."""
 BYTES_A_SECOND = 256 * 1024
@@ -44,13 +47,17 @@ async def guarded(enter: ASGIApp, scope: Scope, receive: Receive, send: Send) ->
         return
     started = False
 
-    async def watched(message: Message) -> None:
+    async def private(message: Message) -> None:
         nonlocal started
         started = True
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in PRIVATE.items():
+                headers.setdefault(name, value)
         await send(message)
 
     try:
-        await enter(scope, receive, watched)
+        await enter(scope, receive, private)
     except Exception as error:
         # The framework wraps what comes too late for an answer of its own; the one under way is broken off.
         cause = error.__cause__ if started and isinstance(error, RuntimeError) else error
@@ -59,7 +66,7 @@ async def guarded(enter: ASGIApp, scope: Scope, receive: Receive, send: Send) ->
         else:
             answer = unexpected(scope["method"], scope["path"], error)
         if not started:
-            await answer(scope, receive, send)
+            await answer(scope, receive, private)
 
 
 def header(headers: Headers, wanted: bytes) -> bytes:

@@ -16,6 +16,8 @@ from forenotice.core import errors
 BACKLOG = 512
 GRACE_SECONDS = 15
 """Longer than the store waits for its turn, so that a command is answered even if with 503."""
+HSTS = ("Strict-Transport-Security", "max-age=31536000")
+"""For the host itself: what its subdomains do is not ours to say."""
 
 
 class ControlServer:
@@ -47,6 +49,7 @@ class ControlServer:
             proxy_headers=False,
             backlog=BACKLOG,
             timeout_graceful_shutdown=grace,
+            headers=[HSTS] if tls else [],
             ssl_context_factory=(lambda *_: tls) if tls else None,
         )
         self._server = _Server(config)

@@ -9,9 +9,14 @@ SAID_SECONDS = 60
 LONGEST_SAID = 1000
 
 
+SECURED = "__Host-"
+"""Browsers take a cookie of such a name over TLS only, and from nobody but this host, not even from its subdomains."""
+
+
 def name(noun: str, request: Request) -> str:
     """Cookies know no ports, but several of us may run on one machine."""
-    return f"forenotice-{noun}-{request.url.port or request.url.scheme}"
+    secured = SECURED if request.url.scheme == "https" else ""
+    return f"{secured}forenotice-{noun}-{request.url.port or request.url.scheme}"
 
 
 def said(request: Request) -> str:
@@ -19,8 +24,13 @@ def said(request: Request) -> str:
 
 
 def say(answer: Response, cookie: str, text: str) -> None:
-    answer.set_cookie(cookie, quote(text[:LONGEST_SAID]), max_age=SAID_SECONDS, httponly=True, samesite="strict")
+    keep(answer, cookie, quote(text[:LONGEST_SAID]), SAID_SECONDS)
+
+
+def keep(answer: Response, cookie: str, value: str, seconds: int) -> None:
+    secure = cookie.startswith(SECURED)
+    answer.set_cookie(cookie, value, max_age=seconds, secure=secure, httponly=True, samesite="strict")
 
 
 def forget(answer: Response, cookie: str) -> None:
-    answer.delete_cookie(cookie, httponly=True, samesite="strict")
+    answer.delete_cookie(cookie, secure=cookie.startswith(SECURED), httponly=True, samesite="strict")

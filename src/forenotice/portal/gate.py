@@ -22,6 +22,8 @@ from forenotice.portal.visiting import House, Visit, local
 from forenotice.service import sessions
 from forenotice.service.tokens import Caller
 
+LOOK = "forenotice-look"
+"""The header by which a page that keeps itself up to date says so."""
 SENT_BEFORE = "this form was sent before, with other values: open its page again"
 
 
@@ -56,8 +58,8 @@ class Gate:
             found.headers.setdefault(name, value)
         return found
 
-    async def caller(self, request: Request) -> Caller:
-        return await run_in_threadpool(sessions.resume, self.house.service, self.secret(request))
+    async def caller(self, request: Request, *, used: bool = False) -> Caller:
+        return await run_in_threadpool(sessions.resume, self.house.service, self.secret(request), used=used)
 
     def is_allowed(self, secret: str, caller: Caller) -> bool:
         """Whether that session still stands for somebody who may do the same."""
@@ -74,7 +76,7 @@ class Gate:
         return HTMLResponse(text, status)
 
     async def _visited(self, declared: Declared, held: ExitStack, request: Request) -> Response:
-        caller = await self.caller(request)
+        caller = await self.caller(request, used=LOOK not in request.headers)
         held.enter_context(self._under_way.counted(caller.id))
         caller.access.require(declared.needs)
         token = forgery.token_of(self.secret(request))

@@ -2,8 +2,9 @@
 
 import hmac
 import secrets
+from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from forenotice.core import errors
 from forenotice.core.draft import World
@@ -16,6 +17,9 @@ from forenotice.store.sessions import SignIn
 from forenotice.store.tokens import Token
 
 LASTS = timedelta(hours=12)
+IDLE = timedelta(hours=1)
+"""Until it ends when nobody uses it."""
+PROLONGED_EVERY = timedelta(minutes=1)
 MOST_OF_ONE = 20
 """Sessions of one token; the oldest make way."""
 
@@ -26,10 +30,8 @@ def begin(service: Service, bearer: str, origin: str) -> tuple[str, Caller]:
     secret = secrets.token_urlsafe(32)
 
     def work(session: Session) -> SignIn:
-        expires_at = session.now + LASTS
-        if caller.expires_at is not None:
-            expires_at = min(expires_at, caller.expires_at)
-        made = SignIn(digest=tokens.digest_of(secret), token=caller.id, created_at=session.now, expires_at=expires_at)
+        digest, now = tokens.digest_of(secret), session.now
+        made = SignIn(digest=digest, token=caller.id, created_at=now, expires_at=now + IDLE)
         sessions = session.transaction.sessions
         sessions.forget_expired(session.now)
         sessions.add(made)
@@ -37,18 +39,25 @@ def begin(service: Service, bearer: str, origin: str) -> tuple[str, Caller]:
         _note(session, "token.signed_in", caller, origin)
         return made
 
-    return secret, replace(caller, expires_at=service.transact(work).expires_at)
+    return secret, _limited(caller, service.transact(work))
 
 
-def resume(service: Service, secret: str) -> Caller:
+def resume(service: Service, secret: str, *, used: bool = False) -> Caller:
+    """`used`: by somebody, and not only by a page that keeps itself up to date."""
     with service.store.read() as reader:
         found = _find(reader, secret)
     if found is None:
         raise errors.UnauthorizedError("you are not signed in any more: sign in again")
     signed_in, token = found
-    if signed_in.expires_at <= service.clock.now():
+    now = service.clock.now()
+    if signed_in.created_at + LASTS <= now:
         raise errors.UnauthorizedError("you have been signed in for long: sign in again")
-    return replace(tokens.admit(service, token), expires_at=signed_in.expires_at)
+    if signed_in.expires_at <= now:
+        raise errors.UnauthorizedError("nobody has used this for an hour: sign in again")
+    caller = _limited(tokens.admit(service, token), signed_in)
+    if used and now + IDLE - signed_in.expires_at > PROLONGED_EVERY:
+        _prolong(service, signed_in, now + IDLE)
+    return caller
 
 
 def end(service: Service, secret: str, origin: str = "") -> None:
@@ -62,6 +71,21 @@ def end(service: Service, secret: str, origin: str = "") -> None:
         _note(session, "token.signed_out", tokens.caller(token), origin)
 
     service.transact(work)
+
+
+def _limited(caller: Caller, signed_in: SignIn) -> Caller:
+    """A session never outlives its token, nor lasts for ever."""
+    end = signed_in.created_at + LASTS
+    return replace(caller, expires_at=min(end, caller.expires_at or end))
+
+
+def _prolong(service: Service, signed_in: SignIn, until: datetime) -> None:
+    def work(session: Session) -> None:
+        session.transaction.sessions.prolong(signed_in.digest, until)
+
+    # Reading goes on while writing cannot.
+    with suppress(errors.UnavailableError):
+        service.transact(work)
 
 
 def _find(reader: Reader, secret: str) -> tuple[SignIn, Token] | None:

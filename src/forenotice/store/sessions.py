@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import bindparam, delete, select
+from sqlalchemy import bindparam, delete, select, update
 
 from forenotice.store import moments, schema
 from forenotice.store.session import Query, Session, Upsert
@@ -18,11 +18,17 @@ class SignIn:
     """The id of the token that it was made with."""
     created_at: datetime
     expires_at: datetime
+    """When nobody uses it."""
 
 
 _PUT = Upsert(schema.sessions)
 _FIND = Query(select(schema.sessions).where(_S.digest == bindparam("wanted")))
 _END = Query(delete(schema.sessions).where(_S.digest == bindparam("wanted")))
+_PROLONG = Query(
+    update(schema.sessions)
+    .where(_S.digest == bindparam("wanted"))
+    .values(expires_at=bindparam("until", type_=schema.MOMENT))
+)
 _FORGET = Query(delete(schema.sessions).where(_S.expires_at <= bindparam("now")))
 _NEWEST = (
     select(_S.digest)
@@ -56,6 +62,10 @@ class Sessions:
     def end(self, digest: str) -> bool:
         """Whether it was there."""
         return self._session.run(_END, wanted=digest) == 1
+
+    def prolong(self, digest: str, until: datetime) -> None:
+        """Nothing, when it has ended meanwhile."""
+        self._session.run(_PROLONG, wanted=digest, until=moments.to_number(until))
 
     def forget_expired(self, now: datetime) -> None:
         self._session.run(_FORGET, now=moments.to_number(now))

@@ -6,20 +6,20 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from forenotice.core import errors
-from forenotice.portal import cookies, forgery, forms
+from forenotice.portal import cookies, forgery, forms, once
 from forenotice.portal.gate import Gate
-from forenotice.portal.once import Once
 from forenotice.portal.visiting import local
 from forenotice.service import sessions
 
+SPENT = f"This link has been used already, or is older than {once.MINUTES} minutes: sign in with a token."
 WRONG = "This is not a valid token. It begins with fn_ and is copied whole."
 
 
 class SigningIn:
-    def __init__(self, gate: Gate, once: Once | None) -> None:
-        """`once` is a link that signs in one time."""
+    def __init__(self, gate: Gate, link: once.Once | None) -> None:
+        """`link` is one that signs in one time."""
         self._gate = gate
-        self._once = once
+        self._link = link
 
     @property
     def routes(self) -> list[Route]:
@@ -41,12 +41,13 @@ class SigningIn:
     async def _show(self, request: Request) -> Response:
         if await self._is_known(request):
             return self._onward("/")
-        once = request.query_params.get("once")
-        if once is None:
+        secret = request.query_params.get("once")
+        if secret is None or request.method == "HEAD":
+            # Whoever only looks at what is there, as programs do that show links, does not use it up.
             return self._page(request)
-        bearer = self._once.take(once) if self._once else None
+        bearer = self._link.take(secret) if self._link else None
         if bearer is None:
-            return self._page(request, "This link has been used already: each signs in once.", 401)
+            return self._page(request, SPENT, 401)
         return self._kept(self._onward("/"), request, await self._begin(request, bearer))
 
     async def _sign_in(self, request: Request) -> Response:
@@ -73,7 +74,7 @@ class SigningIn:
         forgery.require_own(request.headers, form.get("form_token", ""), forgery.token_of(secret))
         await run_in_threadpool(sessions.end, self._gate.house.service, secret, _origin(request))
         answer = RedirectResponse("/sign-in", 303)
-        answer.delete_cookie(cookies.name("session", request), httponly=True, samesite="strict")
+        cookies.forget(answer, cookies.name("session", request))
         return answer
 
     async def _is_known(self, request: Request) -> bool:
@@ -93,14 +94,7 @@ class SigningIn:
         return HTMLResponse(self._gate.house.rendering.page("onward.html", onward=path))
 
     def _kept(self, answer: Response, request: Request, secret: str) -> Response:
-        answer.set_cookie(
-            cookies.name("session", request),
-            secret,
-            max_age=int(sessions.LASTS.total_seconds()),
-            httponly=True,
-            samesite="strict",
-            secure=request.url.scheme == "https",
-        )
+        cookies.keep(answer, cookies.name("session", request), secret, int(sessions.LASTS.total_seconds()))
         return answer
 
 

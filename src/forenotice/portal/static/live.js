@@ -99,7 +99,7 @@ const text = (id) => document.getElementById(id).textContent.trim();
 
 async function look() {
   const began = performance.now();
-  const answer = await fetch(location.href, { headers: { Accept: "text/html" }, credentials: "same-origin" });
+  const answer = await fetch(location.href, { headers: { Accept: "text/html", "Forenotice-Look": "1" }, credentials: "same-origin" });
   const elsewhere = answer.redirected && new URL(answer.url).pathname === "/sign-in";
   // What it showed is gone, or whoever looks has signed out: the page itself says it best.
   if (elsewhere || answer.status === 404) return location.reload();

@@ -76,8 +76,10 @@ class Teller:
         ]
 
     @contextmanager
-    def delivering(self, pauses: Pauses = SHORT, *, allow_private: bool = True) -> Iterator[Worker]:
-        worker = Worker(self.service, Outgoing(allow_private=allow_private, seconds=2), pauses=pauses)
+    def delivering(
+        self, pauses: Pauses = SHORT, *, allow_private: bool = True, seconds: float = 2
+    ) -> Iterator[Worker]:
+        worker = Worker(self.service, Outgoing(allow_private=allow_private, seconds=seconds), pauses=pauses)
         worker.start()
         try:
             yield worker

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,12 +18,15 @@ from tests.delivery.receiving import receiving
 from tests.delivery.telling import SHORT, Teller
 
 from forenotice.core import errors
+from forenotice.core.subscriptions import State
+from forenotice.delivery import turns
 from forenotice.delivery.worker import Worker
 from forenotice.outgoing import Outgoing, Reply
 from forenotice.service import subscriptions
 from forenotice.service.calls import SYSTEM
 from forenotice.store.contract import Reader, Store
 from forenotice.store.opening import open_store
+from forenotice.store.subscriptions import Delivery, Subscription
 
 Answer = tuple[int, dict[str, str]]
 
@@ -173,6 +176,62 @@ def test_a_receiver_that_asks_for_a_pause_gets_it(teller: Teller) -> None:
     assert waiting["due_at"] > teller.service.clock.now().isoformat()
 
 
+def test_healthy_receivers_do_not_wait_for_receivers_that_hang(teller: Teller) -> None:
+    """Twenty that accept and never answer had taken all there was; each has one request of its own now."""
+    hanging = threading.Event()
+
+    def hang(_: dict[str, Any]) -> Answer:
+        hanging.wait(30)
+        return 204, {}
+
+    with receiving(hang) as sick, receiving() as healthy:
+        with teller.delivering(seconds=30):
+            for number in range(20):
+                subscriptions.create(teller.service, SYSTEM, name=f"sick-{number}", url=sick.url)
+            teller.approve(*EVENTS)
+            sick.until(lambda receiver: receiver.at_once == 20)
+            teller.subscribe(healthy)
+            teller.approve(*EVENTS * 20)
+            healthy.until(lambda receiver: len(receiver.taken) >= 160)
+            assert sick.most_at_once == 20
+            assert healthy.most_at_once <= 4
+        hanging.set()
+
+
+def test_who_was_served_least_recently_goes_first_and_the_spare_room_is_bounded() -> None:
+    shares = turns.Shares()
+    now = datetime.now(UTC)
+    one, two = (
+        Subscription(
+            id=key,
+            name=key,
+            url="",
+            secret="",
+            types=(),
+            groups="",
+            statuses=(),
+            status=State.ACTIVE,
+            why="",
+            position=0,
+            created_at=now,
+            by="me",
+        )
+        for key in "ab"
+    )
+    shares.sent("a")
+    assert shares.in_turn([one, two]) == [two, one]
+    shares.sent("b")
+    assert shares.in_turn([two, one]) == [one, two]
+    assert [shares.room("a", busy, 16) for busy in (0, 1)] == [1, 0]
+    delivery = Delivery(subscription="a", position=1, lane="E", due_at=now)
+    taken = turns.Outcome(attempt=turns.Attempt(subscription=one, delivery=delivery))
+    shares.heard(taken)
+    assert [shares.room("a", busy, 16) for busy in (0, 1, 4)] == [4, 3, 0]
+    assert [shares.room("a", busy, 0) for busy in (0, 1)] == [1, 0]
+    shares.heard(replace(taken, error="no answer"))
+    assert shares.room("a", 1, 16) == 0
+
+
 def test_nothing_is_lost_when_it_is_stopped_in_the_middle(teller: Teller) -> None:
     hanging = threading.Event()
 
@@ -184,7 +243,7 @@ def test_nothing_is_lost_when_it_is_stopped_in_the_middle(teller: Teller) -> Non
         teller.subscribe(receiver, types=["event.*"])
         with teller.delivering():
             teller.approve(*EVENTS, *EVENTS)
-            receiver.until(lambda receiver: len(receiver.asked) == 4)
+            receiver.until(lambda receiver: receiver.asked)
         assert [each["attempts"] for each in teller.pending()] == [0] * 16
         hanging.set()
         with teller.delivering():

@@ -1,6 +1,5 @@
 """One turn of delivery: note what receivers answered, take in what the journal has, say what to send next."""
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -21,7 +20,9 @@ PAGE = 500
 MOST_PENDING = 1000
 """Of one subscription; the rest waits in the journal."""
 AT_ONCE = 4
-"""Requests under way to one receiver."""
+"""Requests under way to one receiver; only one until it takes something, so that a dead one holds no more than that."""
+SPARE = 16
+"""Requests under way beyond the first of each receiver, for all of them together."""
 CLAIM = timedelta(seconds=15)
 """How long another process believes that we are sending, unless we renew that."""
 
@@ -57,21 +58,53 @@ class Turn:
     """The journal has more than was taken in."""
 
 
+class Shares:
+    """Who may be sent how much at once: every receiver has one request of its own, and needs nobody else's."""
+
+    def __init__(self) -> None:
+        self._answering: set[str] = set()
+        """Those that took what they were last sent."""
+        self._served: dict[str, int] = {}
+        self._turns = 0
+
+    def sent(self, subscription: str) -> None:
+        self._turns += 1
+        self._served[subscription] = self._turns
+
+    def heard(self, outcome: Outcome) -> None:
+        change = self._answering.discard if outcome.error else self._answering.add
+        change(outcome.attempt.subscription.id)
+
+    def in_turn(self, subscriptions: Sequence[Subscription]) -> list[Subscription]:
+        """The one that was served least recently first."""
+        return sorted(subscriptions, key=lambda each: self._served.get(each.id, 0))
+
+    def room(self, subscription: str, under_way: int, spare: int) -> int:
+        own = 0 if under_way else 1
+        more = AT_ONCE - own - under_way if subscription in self._answering else 0
+        return own + max(0, min(more, spare))
+
+
 def take(
-    service: Service, outcomes: Sequence[Outcome], under_way: Collection[Lane], *, room: int, pauses: Pauses
+    service: Service, outcomes: Sequence[Outcome], under_way: Collection[Lane], *, shares: Shares, pauses: Pauses
 ) -> Turn:
-    """One transaction at most; none when there is nothing to do. At most `room` attempts come of it."""
+    """One transaction at most; none when there is nothing to do."""
+    for outcome in outcomes:
+        shares.heard(outcome)
     if not outcomes:
         with service.store.read() as reader:
-            if not any(plan.is_due(room) for plan in _plans(service, reader, under_way, service.clock.now())):
+            if not any(plan.is_due for plan in _plans(service, reader, list(under_way), shares, service.clock.now())):
                 return Turn()
 
     def work(session: Session) -> Turn:
         note(session, outcomes, pauses)
         found: list[Attempt] = []
+        busy = list(under_way)
         more = False
-        for plan in _plans(service, session.transaction, under_way, session.now):
-            found += _carry_out(session, plan, room - len(found))
+        for plan in _plans(service, session.transaction, busy, shares, session.now):
+            attempts = _carry_out(session, plan)
+            busy += [attempt.lane for attempt in attempts]
+            found += attempts
             more |= len(plan.entries) == PAGE
         return Turn(attempts=found, more=more)
 
@@ -122,41 +155,50 @@ class _Plan:
     busy: Collection[str]
     """Lanes that are being sent."""
     heads: Sequence[Delivery]
+    room: int
+    """For how many more of them."""
     renew: bool
 
-    def is_due(self, room: int) -> bool:
-        return bool(self.entries or self.renew or (self.heads and room > 0))
+    @property
+    def is_due(self) -> bool:
+        return bool(self.entries or self.renew or self.heads)
 
 
-def _plans(service: Service, reader: Reader, under_way: Collection[Lane], now: datetime) -> Iterator[_Plan]:
-    """Of those that nobody else serves; who has least under way comes first, so that the dead do not starve others."""
+def _plans(
+    service: Service, reader: Reader, under_way: Sequence[Lane], shares: Shares, now: datetime
+) -> Iterator[_Plan]:
+    """Of those that nobody else serves; `under_way` may grow from one to the next."""
     pages: dict[int, list[tuple[int, Entry]]] = {}
-    counts = Counter(key for key, _ in under_way)
-    for each in sorted(reader.subscriptions.active(), key=lambda each: counts[each.id]):
+    for each in shares.in_turn(reader.subscriptions.active()):
         if not _is_mine(service, each) and each.claimed_until is not None and each.claimed_until > now:
             continue
         if each.position not in pages:
             pages[each.position] = reader.journal(after=each.position, limit=PAGE)
         full = bool(pages[each.position]) and reader.subscriptions.count_pending(each.id) >= MOST_PENDING
         busy = {lane for key, lane in under_way if key == each.id}
+        spare = SPARE - len(under_way) + len({key for key, _ in under_way})
+        room = shares.room(each.id, len(busy), spare)
         yield _Plan(
             subscription=each,
             entries=[] if full else pages[each.position],
             busy=busy,
-            heads=_heads(reader, each, busy, now),
+            heads=_heads(reader, each, busy, room, now),
+            room=room,
             renew=bool(busy) and (each.claimed_until is None or each.claimed_until - now < CLAIM / 2),
         )
 
 
-def _heads(reader: Reader, subscription: Subscription, busy: Collection[str], now: datetime) -> list[Delivery]:
-    if len(busy) >= AT_ONCE:
+def _heads(
+    reader: Reader, subscription: Subscription, busy: Collection[str], room: int, now: datetime
+) -> list[Delivery]:
+    if room == 0:
         return []
-    found = reader.subscriptions.heads(subscription.id, now, AT_ONCE + len(busy))
-    return [head for head in found if head.lane not in busy][: AT_ONCE - len(busy)]
+    found = reader.subscriptions.heads(subscription.id, now, room + len(busy))
+    return [head for head in found if head.lane not in busy][:room]
 
 
-def _carry_out(session: Session, plan: _Plan, room: int) -> list[Attempt]:
-    if not plan.is_due(room):
+def _carry_out(session: Session, plan: _Plan) -> list[Attempt]:
+    if not plan.is_due:
         return []
     before, subscriptions = plan.subscription, session.transaction.subscriptions
     mine = _is_mine(session.service, before)
@@ -173,7 +215,7 @@ def _carry_out(session: Session, plan: _Plan, room: int) -> list[Attempt]:
         if entry in wanted
     )
     subscriptions.put(claimed)
-    heads = _heads(session.transaction, before, plan.busy, session.now)[: max(room, 0)]
+    heads = _heads(session.transaction, before, plan.busy, plan.room, session.now)
     return [Attempt(subscription=claimed, delivery=head) for head in heads]
 
 

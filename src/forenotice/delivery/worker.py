@@ -22,8 +22,6 @@ from forenotice.store.contract import Reader
 
 log = structlog.get_logger()
 
-AT_ONCE = 16
-"""Requests under way, to all receivers."""
 BREATH = timedelta(milliseconds=10)
 """Between two looks: of a thousand commits a second, not each is worth one."""
 STOP_SECONDS = 2.0
@@ -41,6 +39,7 @@ class Worker:
         self._wake = service.follow_growth()
         self._outcomes: deque[Outcome] = deque()
         self._under_way: dict[Lane, threading.Thread] = {}
+        self._shares = turns.Shares()
         self._source = ""
         self._loop = Loop("delivery", self._once, self._wake, service.heartbeats, breath=BREATH)
 
@@ -66,7 +65,7 @@ class Worker:
         outcomes = list(self._outcomes)
         answered = {outcome.attempt.lane for outcome in outcomes}
         busy = [lane for lane in self._under_way if lane not in answered]
-        turn = turns.take(service, outcomes, busy, room=AT_ONCE - len(busy), pauses=self._pauses)
+        turn = turns.take(service, outcomes, busy, shares=self._shares, pauses=self._pauses)
         for outcome in outcomes:
             self._outcomes.popleft()
             self._under_way.pop(outcome.attempt.lane, None)
@@ -91,6 +90,7 @@ class Worker:
             message = messages.render(self._source, attempt.delivery.position, entry, view)
             sending = threading.Thread(target=self._deliver, args=(attempt, message), name="deliverer", daemon=True)
             self._under_way[attempt.lane] = sending
+            self._shares.sent(attempt.subscription.id)
             sending.start()
 
     def _deliver(self, attempt: Attempt, event: CloudEvent) -> None:

@@ -18,6 +18,7 @@ from bench.effort import Effort
 from forenotice.core.fleet import Policy, ScopeKind
 from forenotice.core.membership import VmSpec
 from forenotice.core.reconciling import FleetSpec, GroupSpec, HostSpec
+from forenotice.core.roles import EVERYTHING
 from forenotice.core.rollouts import KINDS, Options, Request
 from forenotice.service import queries, rollouts
 from forenotice.service.calls import SYSTEM
@@ -112,7 +113,7 @@ def _explaining(data: Path, kind: str, what: str) -> list[report.Row]:
         started = time.perf_counter() - begin
         rolled = _roll(service)
         live = queries.operations(service, live=True, limit=EXPLAINED)["items"]
-        hosts = rollouts.show(service, rollout)["progress"]["under_way"]
+        hosts = rollouts.show(service, rollout, EVERYTHING)["progress"]["under_way"]
         asks: dict[str, list[Callable[[], object]]] = {
             "a live event": [partial(queries.explain_event, service, each["events"][-1]["id"]) for each in live],
             "a live operation": [partial(queries.explain_operation, service, each["id"]) for each in live],

@@ -11,7 +11,7 @@ from tests.cli.stranger import stranger
 
 from forenotice import outgoing
 from forenotice.core import errors
-from forenotice.outgoing import Outgoing, OutgoingError
+from forenotice.outgoing import EVERYWHERE, Outgoing, OutgoingError
 
 PRIVATE = (
     "127.0.0.1",
@@ -23,6 +23,10 @@ PRIVATE = (
     "0.0.0.0",
     "224.0.0.1",
     "255.255.255.255",
+    "192.0.0.192",
+    "198.18.0.1",
+    "168.63.129.16",
+    "2001:db8::1",
     "::1",
     "::",
     "fe80::1",
@@ -34,6 +38,20 @@ PRIVATE = (
     "::127.0.0.1",
     "2002:7f00:1::",
     "64:ff9b::10.0.0.1",
+)
+NEVER = (
+    "169.254.169.254",
+    "0.0.0.0",
+    "224.0.0.1",
+    "255.255.255.255",
+    "192.0.0.192",
+    "168.63.129.16",
+    "::",
+    "fe80::1",
+    "ff02::1",
+    "::ffff:169.254.169.254",
+    "2002:a9fe:a9fe::",
+    "64:ff9b::169.254.169.254",
 )
 HOSTS = (*(f"[{address}]" if ":" in address else address for address in PRIVATE), "localhost", "LOCALHOST.")
 
@@ -50,13 +68,44 @@ def test_what_is_the_worlds_is_public(address: str) -> None:
 
 @pytest.mark.parametrize("host", [*HOSTS, "a.localhost", "127.1", "2130706433", "0x7f000001"])
 def test_private_targets_are_refused_at_once_unless_allowed(host: str) -> None:
+    with pytest.raises(errors.RefusedError, match=r"allow_private_targets|are never sent to"):
+        Outgoing().require(f"https://{host}:8443/hook")
+    if host.strip("[]") not in NEVER:
+        Outgoing(private=EVERYWHERE).require(f"http://{host}:8080/hook")
+
+
+@pytest.mark.parametrize("address", NEVER)
+def test_link_local_and_metadata_addresses_are_never_sent_to(address: str) -> None:
+    host = f"[{address}]" if ":" in address else address
+    with pytest.raises(errors.RefusedError, match="are never sent to"):
+        Outgoing(private=EVERYWHERE).require(f"http://{host}/")
+
+
+def test_only_the_networks_that_were_named_are_sent_to() -> None:
+    some = Outgoing(private=[ipaddress.ip_network("10.1.0.0/16")])
+    some.require("http://10.1.2.3/hook")
     with pytest.raises(errors.RefusedError, match="allow_private_targets"):
-        Outgoing(allow_private=False).require(f"https://{host}:8443/hook")
-    Outgoing(allow_private=True).require(f"http://{host}:8080/hook")
+        some.require("http://10.2.2.3/hook")
+    with sink.sink() as receiver, pytest.raises(OutgoingError, match="allow_private_targets"):
+        some.post(f"http://localhost:{receiver.port}/", b"{}")
+
+
+@pytest.mark.parametrize("bound", ["127.0.0.1", "0.0.0.0"])
+def test_our_own_listeners_are_never_sent_to(bound: str) -> None:
+    own: list[outgoing.Place] = []
+    sending = Outgoing(private=EVERYWHERE, own=own)
+    with sink.sink() as receiver:
+        assert sending.get(receiver.at).status < 500
+        own.append((ipaddress.ip_address(bound), receiver.port))
+        with pytest.raises(errors.RefusedError, match="this service's own listener"):
+            sending.require(receiver.at)
+        with pytest.raises(OutgoingError, match="this service's own listener"):
+            sending.get(f"http://localhost:{receiver.port}/")
+        sending.require(f"http://127.0.0.1:{receiver.port + 1}/")
 
 
 def test_plain_http_is_for_private_targets_only() -> None:
-    careful, lenient = Outgoing(allow_private=False), Outgoing(allow_private=True)
+    careful, lenient = Outgoing(), Outgoing(private=EVERYWHERE)
     careful.require("https://hooks.example.com/a?b=c")
     lenient.require("http://hooks.internal/")
     with pytest.raises(errors.RefusedError, match="give an https URL"):
@@ -85,20 +134,20 @@ def test_plain_http_is_for_private_targets_only() -> None:
 )
 def test_what_is_no_url_is_refused_without_repeating_it(url: str, said: str) -> None:
     with pytest.raises(errors.RefusedError, match=said) as caught:
-        Outgoing(allow_private=True).require(url)
+        Outgoing(private=EVERYWHERE).require(url)
     assert "secret" not in caught.value.message
 
 
 def test_a_name_is_checked_where_it_leads_to() -> None:
     with sink.sink() as receiver, pytest.raises(OutgoingError, match="allow_private_targets"):
-        Outgoing(allow_private=False).post(f"https://localhost:{receiver.port}/", b"{}")
+        Outgoing().post(f"https://localhost:{receiver.port}/", b"{}")
     assert receiver.heard == []
 
 
 def test_a_request_is_sent_and_its_answer_given() -> None:
     with sink.sink() as receiver:
         receiver.status, receiver.headers = 503, {"Retry-After": "7"}
-        reply = Outgoing(allow_private=True).post(f"{receiver.at}/hook?a=b", b"{}", {"X-Sign": "1"})
+        reply = Outgoing(private=EVERYWHERE).post(f"{receiver.at}/hook?a=b", b"{}", {"X-Sign": "1"})
     assert (reply.status, reply.headers["retry-after"]) == (503, "7")
     (heard,) = receiver.heard
     assert (heard.method, heard.target, heard.body, heard.headers["X-Sign"]) == ("POST", "/hook?a=b", b"{}", "1")
@@ -108,7 +157,7 @@ def test_a_request_is_sent_and_its_answer_given() -> None:
 def test_what_follows_the_status_of_what_was_told_is_left_unread(rest: bytes) -> None:
     head = b"HTTP/1.1 202 Taken\r\nRetry-After: 7\r\nTransfer-Encoding: chunked\r\n\r\n"
     with stranger(head + rest) as receiver:
-        reply = Outgoing(allow_private=True, seconds=2).tell(receiver.url, b"{}")
+        reply = Outgoing(private=EVERYWHERE, seconds=2).tell(receiver.url, b"{}")
     assert (reply.status, reply.headers["retry-after"], reply.body) == (202, "7", b"")
 
 
@@ -116,15 +165,15 @@ def test_the_body_of_what_was_told_may_be_slow() -> None:
     with sink.sink() as receiver:
         # And it never comes.
         receiver.status, receiver.headers = 200, {"Content-Length": "5"}
-        assert Outgoing(allow_private=True, seconds=2).tell(receiver.at, b"{}").status == 200
+        assert Outgoing(private=EVERYWHERE, seconds=2).tell(receiver.at, b"{}").status == 200
         with pytest.raises(OutgoingError, match="timed out"):
-            Outgoing(allow_private=True, seconds=0.05).post(receiver.at, b"{}")
+            Outgoing(private=EVERYWHERE, seconds=0.05).post(receiver.at, b"{}")
 
 
 def test_redirects_are_not_followed() -> None:
     with sink.sink() as receiver:
         receiver.status, receiver.headers = 307, {"Location": "/elsewhere"}
-        assert Outgoing(allow_private=True).get(f"{receiver.at}/hook").status == 307
+        assert Outgoing(private=EVERYWHERE).get(f"{receiver.at}/hook").status == 307
     assert [heard.target for heard in receiver.heard] == ["/hook"]
 
 
@@ -132,23 +181,23 @@ def test_tls_is_checked(tmp_path: Path) -> None:
     certificate = sink.certificate(tmp_path)
     with sink.sink(certificate) as receiver:
         with pytest.raises(OutgoingError, match="no answer from https://localhost"):
-            Outgoing(allow_private=True).get(f"{receiver.at}/secret")
+            Outgoing(private=EVERYWHERE).get(f"{receiver.at}/secret")
         trusting = ssl.create_default_context(cafile=str(certificate.file))
-        assert Outgoing(allow_private=True, tls=trusting).get(f"{receiver.at}/").status == 204
+        assert Outgoing(private=EVERYWHERE, tls=trusting).get(f"{receiver.at}/").status == 204
 
 
 def test_nobody_is_waited_for_beyond_the_time() -> None:
     with sink.sink() as receiver:
         receiver.answering.clear()
         with pytest.raises(OutgoingError, match="timed out"):
-            Outgoing(allow_private=True, seconds=0.05).get(receiver.at)
+            Outgoing(private=EVERYWHERE, seconds=0.05).get(receiver.at)
         receiver.answering.set()
 
 
 def test_what_is_under_way_ends_when_it_is_closed() -> None:
     with sink.sink() as receiver:
         receiver.answering.clear()
-        sending = Outgoing(allow_private=True)
+        sending = Outgoing(private=EVERYWHERE)
         said: list[str] = []
 
         def send() -> None:

@@ -4,7 +4,7 @@ import ipaddress
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,10 +22,34 @@ PORTS = {"http": 80, "https": 443}
 LONGEST_WORDS = 200
 
 Ip = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Place = tuple[Ip, int]
+"""An address and a port."""
+
+EVERYWHERE: Sequence[Network] = (ipaddress.IPv4Network("0.0.0.0/0"), ipaddress.IPv6Network("::/0"))
 
 # What IPv6 has assigned to the world, and where IPv4 is reached through a translator (RFC 6052).
 _WORLD = ipaddress.IPv6Network("2000::/3")
 _TRANSLATED = ipaddress.IPv6Network("64:ff9b::/96")
+# IANA's registries of special-purpose addresses, our own copy: what the interpreter knows of them differs by version.
+_SPECIAL: Sequence[Network] = tuple(
+    ipaddress.ip_network(network)
+    for network in (
+        *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12"),
+        *("192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24"),
+        *("203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4", "2001::/23", "2001:db8::/32", "3fff::/20"),
+        # Azure's platform, as its VMs reach it.
+        "168.63.129.16/32",
+    )
+)
+# Metadata endpoints live here, ours too; and nobody is meant by the others.
+_NEVER: Sequence[Network] = tuple(
+    ipaddress.ip_network(network)
+    for network in (
+        *("169.254.0.0/16", "fe80::/10", "fd00:ec2::254/128", "192.0.0.192/32", "100.100.100.200/32"),
+        *("168.63.129.16/32", "0.0.0.0/8", "::/128", "224.0.0.0/4", "ff00::/8", "255.255.255.255/32"),
+    )
+)
 
 
 class OutgoingError(errors.ForenoticeError):
@@ -45,9 +69,19 @@ class Reply:
 class Outgoing:
     """For any number of threads. Redirects are not followed, lest they lead where nothing may be sent."""
 
-    def __init__(self, *, allow_private: bool, seconds: float = SECONDS, tls: ssl.SSLContext | None = None) -> None:
-        """`seconds` is for all of a request, but for looking up the name, which takes what the resolver takes."""
-        self._allow_private = allow_private
+    def __init__(
+        self,
+        *,
+        private: Sequence[Network] = (),
+        own: Collection[Place] = (),
+        seconds: float = SECONDS,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """`private` networks may be sent to, `own` listeners never, also those that are added later.
+
+        `seconds` is for all of a request, but for looking up the name, which takes what the resolver takes."""
+        self._private = private
+        self._own = own
         self._seconds = seconds
         self._trust = tls
         self._lock = threading.Lock()
@@ -59,9 +93,9 @@ class Outgoing:
         parts = _split(url)
         address = _literal(parts.hostname or "")
         if address is None:
-            why = "" if parts.scheme == "https" or self._allow_private else _NOT_HTTP
+            why = "" if parts.scheme == "https" or self._private else _NOT_HTTP
         else:
-            why = self._objection(address, parts.scheme)
+            why = self._objection(address, _port(parts), parts.scheme)
         if why:
             raise errors.RefusedError(f"nothing is sent to {place(url)}: {why}")
 
@@ -102,9 +136,9 @@ class Outgoing:
 
     @contextmanager
     def _connected(self, parts: SplitResult) -> Iterator[Connection]:
-        host, port = parts.hostname or "", parts.port or PORTS[parts.scheme]
+        host, port = parts.hostname or "", _port(parts)
         tls = self._tls if parts.scheme == "https" else None
-        connection = _Checked(host, port, tls, lambda address: self._objection(address, parts.scheme))
+        connection = _Checked(host, port, tls, lambda address: self._objection(address, port, parts.scheme))
         with self._lock:
             if self._closed:
                 raise ConnectionAbortedError("the service is stopping")
@@ -120,15 +154,21 @@ class Outgoing:
     def _tls(self) -> ssl.SSLContext:
         return self._trust or ssl.create_default_context()
 
-    def _objection(self, address: Ip, scheme: str) -> str:
+    def _objection(self, address: Ip, port: int, scheme: str) -> str:
         """Why nothing may be sent to an address; empty: it may."""
+        if any(_is_in(each, _NEVER) for each in _meanings(address)):
+            return _NEVER_SENT
+        if any(_is_at(each, port, place) for each in _meanings(address) for place in self._own):
+            return _OURSELVES
         if is_public(address):
             return "" if scheme == "https" else _NOT_HTTP
-        return "" if self._allow_private else _NOT_PRIVATE
+        return "" if _is_in(address, self._private) else _NOT_PRIVATE
 
 
 _NOT_HTTP = "plain http is only for private addresses, with allow_private_targets: give an https URL"
-_NOT_PRIVATE = "it is not a public address: give another, or let `serve` run with allow_private_targets"
+_NOT_PRIVATE = "it is not a public address: give another, or name its network in the service's allow_private_targets"
+_NEVER_SENT = "link-local, multicast and metadata addresses are never sent to: give another"
+_OURSELVES = "it is this service's own listener: give another"
 
 
 class _Checked(Connection):
@@ -140,7 +180,7 @@ class _Checked(Connection):
 
     def _addresses(self) -> Sequence[tuple[Any, ...]]:
         found = super()._addresses()
-        said = [self._objection(ipaddress.ip_address(place[4][0])) for place in found]
+        said = [self._objection(ipaddress.ip_address(place[4][0].partition("%")[0])) for place in found]
         if found and all(said):
             raise OutgoingError(f"nothing is sent to {self._host}: {said[0]}")
         return [place for place, why in zip(found, said, strict=True) if not why]
@@ -159,12 +199,41 @@ def status_told(status: int) -> str:
 
 def is_public(address: Ip) -> bool:
     """Whether it belongs to the world at large, and what it stands for too."""
+    if any(_is_in(each, _SPECIAL) for each in _meanings(address)):
+        return False
+    return address.version == 4 or address in _WORLD or address in _TRANSLATED
+
+
+def _meanings(address: Ip) -> list[Ip]:
+    """The address, and the one of IPv4 that it stands for."""
     if isinstance(address, ipaddress.IPv4Address):
-        return address.is_global and not address.is_multicast
+        return [address]
+    inner = address.ipv4_mapped or address.sixtofour
     if address in _TRANSLATED:
-        return is_public(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
-    inner = address.sixtofour
-    return address in _WORLD and address.is_global and (inner is None or is_public(inner))
+        inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return [address] if inner is None else [address, inner]
+
+
+def _is_in(address: Ip, networks: Sequence[Network]) -> bool:
+    return any(address in network for network in networks)
+
+
+def _is_at(address: Ip, port: int, place: Place) -> bool:
+    """Whether a listener at the place is reached there."""
+    return port == place[1] and (address == place[0] or (place[0].is_unspecified and _is_this_machines(address)))
+
+
+def _is_this_machines(address: Ip) -> bool:
+    with socket.socket(socket.AF_INET if address.version == 4 else socket.AF_INET6, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((str(address), 0))
+        except OSError:
+            return False
+        return True
+
+
+def _port(parts: SplitResult) -> int:
+    return parts.port or PORTS[parts.scheme]
 
 
 def _split(url: str) -> SplitResult:

@@ -2,8 +2,10 @@
 
 import asyncio
 import importlib
+import ipaddress
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import AsyncIterator, Mapping
@@ -27,7 +29,7 @@ from forenotice.metadata.board import Board, Publications
 from forenotice.metadata.counters import Counters
 from forenotice.metadata.options import Options, Proxy
 from forenotice.metadata.server import MetadataServer
-from forenotice.outgoing import Outgoing
+from forenotice.outgoing import Outgoing, Place
 from forenotice.portal.once import Once
 from forenotice.service import demo, gates, tokens, upkeep
 from forenotice.service.context import Service
@@ -84,15 +86,17 @@ async def _serve(settings: Settings, options: Options, tls: SSLContext | None, d
         loop.add_signal_handler(name, _stop, stopping)
     board = Board()
     timing = Timing(speed=settings.speed, retries=terms.retries)
+    own: list[Place] = []
+    """Our listeners, once they are bound: nothing is sent there at operators' wish."""
     service = Service(
         store=Away(),
         clock=SystemClock(),
         timing=timing,
         publisher=Publications(board, loop),
-        outgoing=Outgoing(allow_private=settings.allow_private_targets),
+        outgoing=Outgoing(private=settings.allow_private_targets, own=own),
         gates=gates.Gates(
             {gate.name: gate.command for gate in settings.gate},
-            Outgoing(allow_private=settings.allow_private_targets, seconds=gates.SECONDS),
+            Outgoing(private=settings.allow_private_targets, own=own, seconds=gates.SECONDS),
         ),
     )
     service.awaits_results = terms.awaits_results
@@ -133,7 +137,8 @@ async def _serve(settings: Settings, options: Options, tls: SSLContext | None, d
         follower = Follower(service, position)
         follower.start()
         workers.push_async_callback(asyncio.to_thread, follower.stop)
-        delivery = _delivery(settings, service)
+        own += _places(metadata, Address(host=settings.control.host, port=control.port))
+        delivery = _delivery(service, Outgoing(private=settings.allow_private_targets, own=own))
         delivery.start()
         workers.push_async_callback(asyncio.to_thread, delivery.stop)
         log.info("Serving", action="serve.started", metadata=guests_at, control=operators_at, speed=settings.speed)
@@ -302,11 +307,19 @@ def _once(settings: Settings) -> Once | None:
     return Once(settings.token_file.read_text().strip())
 
 
-def _delivery(settings: Settings, service: Service) -> "Worker":
+def _places(metadata: MetadataServer, control: Address) -> list[Place]:
+    return [
+        (ipaddress.ip_address(found[4][0]), at.port)
+        for at in (control, *(bound for bound in metadata.bound if isinstance(bound, Address)))
+        for found in socket.getaddrinfo(at.host, at.port, type=socket.SOCK_STREAM)
+    ]
+
+
+def _delivery(service: Service, outgoing: Outgoing) -> "Worker":
     # The control plane has loaded what it needs.
     from forenotice.delivery.worker import Worker
 
-    return Worker(service, Outgoing(allow_private=settings.allow_private_targets))
+    return Worker(service, outgoing)
 
 
 def _asked(counters: Counters) -> dict[str, int]:

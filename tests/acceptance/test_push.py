@@ -10,7 +10,7 @@ from tests.delivery.receiving import Receiver, receiving
 
 HOSTS = ("host-a", "host-b", "host-c")
 VMS = ("db", "batch")
-FLAGS = ("--demo", "--speed", "600", "--guest-rate", "off", "--allow-private-targets")
+FLAGS = ("--demo", "--speed", "600", "--guest-rate", "off", "--allow-private-targets", "127.0.0.0/8")
 
 
 def test_nothing_is_lost_when_the_server_is_killed_in_the_middle(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from tests.delivery.receiving import receiving
 from tests.delivery.telling import Teller
 
 from forenotice.cli.main import main
-from forenotice.outgoing import Outgoing
+from forenotice.outgoing import EVERYWHERE, Outgoing
 
 URL = "https://hooks.example.com/forenotice"
 
@@ -42,7 +42,7 @@ def test_a_subscription_from_its_making_to_its_end(cli: Run, tmp_path: Path) -> 
 
 
 def test_a_receiver_is_tried(cli: Run, module_control: Control) -> None:
-    module_control.service.outgoing = Outgoing(allow_private=True)
+    module_control.service.outgoing = Outgoing(private=EVERYWHERE)
     with receiving() as receiver:
         receiver.secret = cli("subscription", "add", "pager", receiver.url, "--json").json["secret"]
         assert cli("subscription", "test", "pager").out == "The receiver of pager took it (204).\n"

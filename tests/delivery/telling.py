@@ -1,6 +1,6 @@
 """A service in whose journal things happen as a test wants it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from time import monotonic
@@ -10,10 +10,11 @@ from tests.delivery.receiving import DEADLINE, Receiver
 
 from forenotice.cli.offline import Nobody
 from forenotice.clock import SystemClock
+from forenotice.core.roles import EVERYTHING
 from forenotice.core.timing import Timing
 from forenotice.delivery.pauses import Pauses
 from forenotice.delivery.worker import Worker
-from forenotice.outgoing import Outgoing
+from forenotice.outgoing import EVERYWHERE, Network, Outgoing
 from forenotice.service import subscriptions
 from forenotice.service.calls import SYSTEM
 from forenotice.service.context import Service, Session
@@ -23,13 +24,13 @@ SHORT = Pauses(first=timedelta(milliseconds=2), longest=timedelta(milliseconds=2
 
 
 class Teller:
-    def __init__(self, store: Store, *, allow_private: bool = True) -> None:
+    def __init__(self, store: Store, *, private: Sequence[Network] = EVERYWHERE) -> None:
         self.service = Service(
             store=store,
             clock=SystemClock(),
             timing=Timing(),
             publisher=Nobody(),
-            outgoing=Outgoing(allow_private=allow_private),
+            outgoing=Outgoing(private=private),
         )
 
     def happen(self, *named: tuple[str, dict[str, Any]]) -> None:
@@ -50,7 +51,7 @@ class Teller:
         return made
 
     def shown(self, name: str = "pager") -> dict[str, Any]:
-        return subscriptions.show(self.service, name)
+        return subscriptions.show(self.service, name, EVERYTHING)
 
     def pending(self, name: str = "pager") -> list[dict[str, Any]]:
         items: list[dict[str, Any]] = subscriptions.deliveries(self.service, name)["items"]
@@ -77,9 +78,9 @@ class Teller:
 
     @contextmanager
     def delivering(
-        self, pauses: Pauses = SHORT, *, allow_private: bool = True, seconds: float = 2
+        self, pauses: Pauses = SHORT, *, private: Sequence[Network] = EVERYWHERE, seconds: float = 2
     ) -> Iterator[Worker]:
-        worker = Worker(self.service, Outgoing(allow_private=allow_private, seconds=seconds), pauses=pauses)
+        worker = Worker(self.service, Outgoing(private=private, seconds=seconds), pauses=pauses)
         worker.start()
         try:
             yield worker

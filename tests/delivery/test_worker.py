@@ -21,7 +21,7 @@ from forenotice.core import errors
 from forenotice.core.subscriptions import State
 from forenotice.delivery import turns
 from forenotice.delivery.worker import Worker
-from forenotice.outgoing import Outgoing, Reply
+from forenotice.outgoing import EVERYWHERE, Outgoing, Reply
 from forenotice.service import subscriptions
 from forenotice.service.calls import SYSTEM
 from forenotice.store.contract import Reader, Store
@@ -320,7 +320,7 @@ def test_a_defect_of_ours_is_a_failure_like_any_other(teller: Teller) -> None:
 
     with receiving() as receiver:
         teller.subscribe(receiver, types=["event.*"])
-        worker = Worker(teller.service, Broken(allow_private=True), pauses=SHORT)
+        worker = Worker(teller.service, Broken(private=EVERYWHERE), pauses=SHORT)
         worker.start()
         teller.approve("A")
         while not teller.pending() or not teller.pending()[0]["error"]:
@@ -351,7 +351,7 @@ def test_a_private_address_is_not_sent_to_once_that_is_no_longer_allowed(teller:
     with receiving() as receiver:
         teller.subscribe(receiver, types=["event.*"])
         teller.approve("A")
-        with teller.delivering(allow_private=False):
+        with teller.delivering(private=()):
             while not teller.pending() or not teller.pending()[0]["error"]:
                 teller.service.follow_growth().wait(0.005)
     assert "allow_private_targets" in teller.pending()[0]["error"]
@@ -376,8 +376,8 @@ def test_a_receiver_can_read_it_with_the_package(teller: Teller) -> None:
 
 
 def test_a_private_target_is_refused_when_it_is_given(teller: Teller) -> None:
-    strict = Teller(teller.service.store, allow_private=False)
-    for url in ("http://127.0.0.1/", "https://169.254.169.254/latest", "https://[::1]/"):
+    strict = Teller(teller.service.store, private=())
+    for url in ("http://127.0.0.1/", "https://10.0.0.1/latest", "https://[::1]/"):
         with pytest.raises(errors.RefusedError, match="allow_private_targets"):
             subscriptions.create(strict.service, SYSTEM, name="pager", url=url)
 

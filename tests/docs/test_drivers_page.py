@@ -19,7 +19,7 @@ from forenotice.core.operations import Kind
 from forenotice.drivers import file, webhook
 from forenotice.drivers.letterbox import Letterbox
 from forenotice.drivers.webhook import WebhookDriver
-from forenotice.outgoing import Outgoing
+from forenotice.outgoing import EVERYWHERE, Outgoing
 
 PAGE = ROOT / "docs" / "drivers.md"
 SECRET = "a secret of sixteen or more"
@@ -90,7 +90,7 @@ def test_the_receiver_takes_what_is_signed_and_nothing_else(tmp_path: Path) -> N
     with receiving(tmp_path) as url:
         for secret, taken in ((SECRET, True), ("another one of that length", False)):
             receiver = webhook.Receiver(url=url, secret=secret, completion_seconds=5)
-            driver = WebhookDriver(receiver, Outgoing(allow_private=True, seconds=5), Letterbox())
+            driver = WebhookDriver(receiver, Outgoing(private=EVERYWHERE, seconds=5), Letterbox())
             for _ in range(2):
                 outcome = driver.carry_out(TASK, SystemClock().now())
                 assert isinstance(outcome, Finished)

@@ -18,7 +18,7 @@ from forenotice.core.operations import Kind
 from forenotice.drivers.letterbox import Letterbox
 from forenotice.drivers.webhook import Receiver as At
 from forenotice.drivers.webhook import WebhookDriver
-from forenotice.outgoing import Outgoing
+from forenotice.outgoing import EVERYWHERE, Outgoing
 
 START = datetime(2026, 1, 5, 12, 30, tzinfo=UTC)
 TASK = Task(
@@ -42,7 +42,7 @@ def outside() -> Iterator[receiver.Receiver]:
 
 
 def driver(url: str, *, seconds: float = 20, letterbox: Letterbox | None = None) -> WebhookDriver:
-    sender = Outgoing(allow_private=True, seconds=5)
+    sender = Outgoing(private=EVERYWHERE, seconds=5)
     return WebhookDriver(At(url=url, secret=SECRET, completion_seconds=seconds), sender, letterbox or Letterbox())
 
 

@@ -15,6 +15,7 @@ from tests.service.rolling import request
 
 from forenotice.control import turns
 from forenotice.core.operations import Kind
+from forenotice.core.roles import EVERYTHING
 from forenotice.portal.pages import rollouts as watching
 from forenotice.service import fleet, fleetfile, maintenance, queries, rollouts, ticking
 from forenotice.service.calls import SYSTEM, Call
@@ -39,7 +40,7 @@ def admin(site: Portal) -> Visitor:
 def started(site: Portal) -> Iterator[str]:
     made = begun(site)
     yield made
-    if rollouts.show(site.service, made)["status"] in ("Running", "Paused"):
+    if rollouts.show(site.service, made, EVERYTHING)["status"] in ("Running", "Paused"):
         rollouts.cancel(site.service, OPERATOR, made)
     rollouts.roll(site.service, [])
 
@@ -71,7 +72,7 @@ def test_a_plan_is_shown_before_anything_happens(site: Portal, admin: Visitor) -
     assert re.search(r"pool 5 at most 2 \d+ s update domains", page.text)
     assert "Assumed: nobody approves early" in page.text
     assert 'value="new kernel"' in page.html
-    assert rollouts.page(site.service)["items"] == []
+    assert rollouts.page(site.service, access=EVERYTHING)["items"] == []
     assert "data-live" not in page.html.partition("<main")[2]
 
 
@@ -106,7 +107,7 @@ def test_what_cannot_be_is_told_above_the_form(
         assert "Start this rollout" not in page.text
         for name, value in fields.items():
             assert name == "kind" or value in page.html
-    assert rollouts.page(site.service, live=True)["items"] == []
+    assert rollouts.page(site.service, access=EVERYTHING, live=True)["items"] == []
 
 
 def test_windows_are_given_line_by_line(admin: Visitor) -> None:
@@ -203,7 +204,7 @@ def test_a_rollout_is_started_from_its_plan(site: Portal, admin: Visitor) -> Non
     shown = admin.get(first.location)
     assert "The rollout is started." in shown.text
     assert "Update of host-*" in shown.text
-    (made,) = rollouts.page(site.service, live=True)["items"]
+    (made,) = rollouts.page(site.service, access=EVERYTHING, live=True)["items"]
     assert (made["batch"], made["reason"], made["by"]) == (2, "new kernel", "operator:admin")
     admin.post(f"{first.location}/cancel", on=first.location)
     rollouts.roll(site.service, [])
@@ -253,7 +254,7 @@ def test_it_is_paused_resumed_and_cancelled(site: Portal, admin: Visitor, starte
     assert "only a running rollout can be paused" in twice.text
     assert "this cannot be done with it now" in admin.get(f"{at}/pause").text
     admin.post(f"{at}/resume", on=at)
-    assert rollouts.show(site.service, started)["status"] == "Running"
+    assert rollouts.show(site.service, started, EVERYTHING)["status"] == "Running"
     assert "What is only Scheduled is cancelled" in admin.get(f"{at}/cancel").text
     admin.post(f"{at}/cancel", {"reason": "enough"}, on=f"{at}/cancel")
     rollouts.roll(site.service, [])
@@ -277,14 +278,16 @@ def test_hosts_that_failed_have_another_try(portal: Portal) -> None:
     assert "Retry failed hosts…" in page.text
     assert 'name="retry" value="yes" checked' in admin.get(f"{at}/resume").html
     admin.post(f"{at}/resume", {"retry": "yes"}, on=f"{at}/resume")
-    assert rollouts.show(site.service, started)["progress"]["failed"] == 0
+    assert rollouts.show(site.service, started, EVERYTHING)["progress"]["failed"] == 0
 
 
 def test_a_red_gate_is_shown_with_what_it_said(site: Portal, admin: Visitor) -> None:
     url = "https://shop.example.com/healthy"
     made = rollouts.start(site.service, OPERATOR, request(hosts="host-a", gate=url))
     (asked,) = rollouts.roll(site.service, [])
-    assert rollouts.roll(site.service, [rollouts.Answer(asked=asked, green=False, said="<b>closed</b>")]) == []
+    assert (
+        rollouts.roll(site.service, [rollouts.Answer(asked=asked, green=False, said="503", line="<b>closed</b>")]) == []
+    )
     page = admin.get(f"/rollouts/{made['id']}")
     assert f"The gate {url} is red since" in page.text
     assert "<code>&lt;b&gt;closed&lt;/b&gt;</code>" in page.html
@@ -360,7 +363,7 @@ def test_viewers_look_and_change_nothing(site: Portal, started: str) -> None:
     for path in ("/rollouts", f"{at}/pause", f"{at}/resume", f"{at}/cancel"):
         refused = viewer.post(path, NEW, status=403)
         assert "This needs the role platform or admin" in refused.text
-    assert rollouts.show(site.service, started)["status"] == "Running"
+    assert rollouts.show(site.service, started, EVERYTHING)["status"] == "Running"
 
 
 def test_tenants_see_no_rollouts(site: Portal, started: str) -> None:
@@ -373,4 +376,4 @@ def test_tenants_see_no_rollouts(site: Portal, started: str) -> None:
 
 def test_a_form_from_elsewhere_is_refused(site: Portal, admin: Visitor, started: str) -> None:
     assert admin.send(f"/rollouts/{started}/cancel", {"form_token": "guessed"}).status == 403
-    assert rollouts.show(site.service, started)["status"] == "Running"
+    assert rollouts.show(site.service, started, EVERYTHING)["status"] == "Running"

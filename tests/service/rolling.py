@@ -8,6 +8,7 @@ from tests.acceptance.checker import check
 from tests.service.rig import OPERATOR, Rig
 
 from forenotice.core.driving import Finished, Outcome, Task
+from forenotice.core.roles import EVERYTHING
 from forenotice.core.rolling import Ask
 from forenotice.core.rollouts import KINDS, Options, Request
 from forenotice.drivers.simulated import SimulatedDriver
@@ -52,7 +53,7 @@ class Rolling(Rig):
 
     def answer(self, asked: Ask) -> rollouts.Answer:
         verdict = self.service.gates.check(asked.gate, {"rollout": asked.rollout})
-        return rollouts.Answer(asked=asked, green=verdict.green, said=verdict.said)
+        return rollouts.Answer(asked=asked, green=verdict.green, said=verdict.said, line=verdict.line)
 
     @property
     def next_due(self) -> datetime | None:
@@ -74,7 +75,7 @@ class Rolling(Rig):
         self.clock.not_below(end)
 
     def show(self, rollout: str) -> Any:
-        return rollouts.show(self.service, rollout)
+        return rollouts.show(self.service, rollout, EVERYTHING)
 
     def status(self, rollout: str) -> str:
         return str(self.show(rollout)["status"])

@@ -3,6 +3,7 @@
 import threading
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,8 +11,9 @@ import pytest
 from tests.service.rig import OPERATOR
 from tests.service.rolling import Failing, Rolling, request
 
-from forenotice.core import errors
+from forenotice.core import errors, roles
 from forenotice.core.operations import Kind
+from forenotice.core.roles import EVERYTHING
 from forenotice.core.rollouts import Request, StopStatus
 from forenotice.core.timing import Timing
 from forenotice.core.windows import parse
@@ -87,6 +89,9 @@ def live(rig: Rolling) -> dict[str, str]:
 # Its course
 
 
+every = partial(rollouts.page, access=EVERYTHING)
+
+
 def test_it_goes_from_turn_to_turn_and_ends(rig: Rolling) -> None:
     found = rig.start(batch=2)
     assert rig.show(found)["turns"] == 3
@@ -135,13 +140,13 @@ def test_a_list_counts_as_each_of_them_does(rig: Rolling) -> None:
     rig.start(hosts="a,b,spare", batch=2)
     rig.pass_time(minutes=20)
     rig.start("reboot", hosts="c")
-    listed = rollouts.page(rig.service)["items"]
+    listed = every(rig.service)["items"]
     assert [sum(each["progress"].values()) for each in listed] == [1, 3]
     for each in listed:
         shown = rig.show(each["id"])
         del shown["by_turn"]
         assert each == shown
-    assert rollouts.page(rig.service, live=False)["items"] == []
+    assert every(rig.service, live=False)["items"] == []
 
 
 def test_update_domains_are_those_of_the_beginning(rig: Rolling) -> None:
@@ -171,7 +176,11 @@ def test_what_was_planned_is_what_happens(rig: Rolling) -> None:
 
 def test_a_plan_changes_nothing(rig: Rolling) -> None:
     def everything() -> object:
-        listed = queries.operations(rig.service), queries.events(rig.service), rollouts.page(rig.service)
+        listed = (
+            queries.operations(rig.service),
+            queries.events(rig.service),
+            every(rig.service),
+        )
         return rig.journal, fleetfile.export(rig.service), listed, rig.next_due
 
     before = everything()
@@ -260,11 +269,11 @@ def test_lists(rig: Rolling) -> None:
     second = rig.start(hosts="f")
     rig.pass_time(hours=1)
     third = rig.start()
-    assert [each["id"] for each in rollouts.page(rig.service)["items"]] == [third, second, first]
-    assert [each["id"] for each in rollouts.page(rig.service, live=True)["items"]] == [third]
-    page = rollouts.page(rig.service, live=False, limit=1)
+    assert [each["id"] for each in every(rig.service)["items"]] == [third, second, first]
+    assert [each["id"] for each in every(rig.service, live=True)["items"]] == [third]
+    page = every(rig.service, live=False, limit=1)
     assert [each["id"] for each in page["items"]] == [second]
-    assert [each["id"] for each in rollouts.page(rig.service, after=page["next"])["items"]] == [first]
+    assert [each["id"] for each in every(rig.service, after=page["next"])["items"]] == [first]
     page = rollouts.hosts(rig.service, third, limit=5)
     assert [each["host"] for each in rollouts.hosts(rig.service, third, after=page["next"])["items"]] == ["f", "spare"]
     waiting = rollouts.hosts(rig.service, third, status=StopStatus.UNDER_WAY)
@@ -318,7 +327,7 @@ def test_a_command_that_does_not_fit_is_told_the_state(rig: Rolling) -> None:
             command(rig.service, OPERATOR, found)
         with pytest.raises(errors.NotFoundError, match="there is no rollout 'unheard-of'"):
             command(rig.service, OPERATOR, "unheard-of")
-    for question in (rollouts.show, rollouts.hosts, rollouts.explain):
+    for question in (partial(rollouts.show, access=EVERYTHING), rollouts.hosts, rollouts.explain):
         with pytest.raises(errors.NotFoundError, match="there is no rollout 'unheard-of'"):
             question(rig.service, "unheard-of")
 
@@ -380,7 +389,7 @@ def test_the_same_key_starts_it_once(rig: Rolling) -> None:
     # By now nobody could start it any more.
     fleet.set_group(rig.service, OPERATOR, "web", {"max_unavailable": 1, "min_available": 6})
     assert rollouts.start(rig.service, call, request()) == first
-    assert len(rollouts.page(rig.service)["items"]) == 1
+    assert len(every(rig.service)["items"]) == 1
     pause = replace(call, key="p")
     assert rollouts.pause(rig.service, pause, first["id"]) == rollouts.pause(rig.service, pause, first["id"])
     with pytest.raises(errors.ConflictError, match="Idempotency-Key"):
@@ -396,7 +405,7 @@ def test_a_budget_that_can_never_be_met_is_refused(rig: Rolling) -> None:
         with pytest.raises(errors.ConflictError, match="the budget of group api can never be met") as raised:
             ask(rig.service, request())
         assert raised.value.facts["group"] == "api"
-    assert rollouts.page(rig.service)["items"] == []
+    assert every(rig.service)["items"] == []
 
 
 def test_hosts_that_another_is_going_to_see_to_are_refused(rig: Rolling) -> None:
@@ -447,7 +456,11 @@ def test_a_turn_waits_until_its_gate_is_green(slow: Rolling, tmp_path: Path) -> 
     found = slow.start(hosts="a,b", gate="health")
     slow.pass_time(seconds=40)
     assert live(slow) == {}
-    assert "cannot access" in slow.waits_for(found, "gate")["said"]
+    assert slow.waits_for(found, "gate")["said"] == "exit code 2"
+    assert "cannot access" in slow.show(found)["gate_verdict"]["line"]
+    assert "cannot access" not in str(slow.journal)
+    told = rollouts.show(slow.service, found, roles.access(roles.Role.VIEWER, None))
+    assert (told["gate_verdict"]["said"], told["gate_verdict"]["line"]) == ("exit code 2", "")
     assert "Turn 1 waits for its gate health" in slow.why(found)
     assert slow.show(found)["gate_verdict"]["green"] is False
     assert slow.actions(action="rollout.gate_red") == ["rollout.gate_red"]

@@ -223,8 +223,7 @@ def show(session: Session, rollout: View) -> None:
             "pause": f"{rollout['pause_minutes']:g} min" if rollout["pause_minutes"] else "",
             "notice": f"{notice:g} min" if notice else "",
             "gate": rollout["gate"],
-            "gate said": verdict
-            and f"{'green' if verdict['green'] else 'red'}, {out.moment(verdict['at'])}: {verdict['said']}",
+            "gate said": verdict and f"{_gate(verdict)}, {out.moment(verdict['at'])}",
             "windows": rollout["windows"],
             "failures": f"{rollout['failures']} since it was started or resumed",
             "pauses at": planned.counted(rollout["max_failures"], "failure"),
@@ -284,6 +283,11 @@ def _announce(session: Session, rollout: View) -> None:
     hosts, turns = planned.counted(sum(rollout["progress"].values()), "host"), planned.counted(rollout["turns"], "turn")
     session.out.line(f"Rollout {rollout['id']}: {rollout['kind']} of {hosts}, in {turns}.")
     session.out.line(f"  why it waits: forenotice rollout explain {rollout['id']}", style="dim")
+
+
+def _gate(verdict: View) -> str:
+    words = ("green" if verdict["green"] else "red", verdict["said"], verdict["line"])
+    return ": ".join(word for word in words if word)
 
 
 def _turn(rollout: View) -> str:

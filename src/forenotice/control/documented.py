@@ -204,6 +204,9 @@ class Progress(Shown):
 class Verdict(Shown):
     green: bool
     said: str
+    """Its status, or why it could not be asked."""
+    line: str
+    """One line of what it said beyond that; empty for those who may not manage."""
     at: datetime
 
 

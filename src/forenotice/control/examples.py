@@ -166,7 +166,7 @@ _LISTED_ROLLOUT = {
     "turn_began_at": _NOW,
     "failures": 0,
     "progress": {"waiting": 20, "under_way": 2, "done": 7, "failed": 0, "skipped": 1},
-    "gate_verdict": {"green": True, "said": "200", "at": _NOW},
+    "gate_verdict": {"green": True, "said": "200", "line": "all shards in sync", "at": _NOW},
     "created_at": _NOW,
     "ended_at": None,
     "by": "operator:admin",

@@ -78,6 +78,8 @@ class Verdict:
     green: bool
     said: str
     at: datetime
+    line: str = ""
+    """Of its answer, for those who may manage; neither the journal nor explanations have it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

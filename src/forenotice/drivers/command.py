@@ -11,7 +11,6 @@ from forenotice.core.operations import Kind
 from forenotice.drivers import file
 from forenotice.programs import process
 
-INHERITED = ("PATH", "HOME", "LANG")
 LONGEST_REASON = 300
 """Characters of what a failed command printed that are told as its reason; the journal has more."""
 
@@ -55,7 +54,7 @@ class CommandDriver:
         return process.Program(
             argv=[_filled(word, facts) for word in action.run],
             environment={f"FORENOTICE_{name.upper()}": value for name, value in facts.items()},
-            inherited=(*INHERITED, *self._config.passed),
+            inherited=(*process.INHERITED, *self._config.passed),
         )
 
     def _require_program(self, kind: Kind) -> None:
@@ -63,7 +62,7 @@ class CommandDriver:
         name = self._config.actions.of(kind).run[0]
         if not any(file.placeholders(name)):
             try:
-                process.locate(process.Program(argv=[name.format()], inherited=INHERITED))
+                process.locate(process.Program(argv=[name.format()], inherited=process.INHERITED))
             except process.ProgramError as error:
                 raise file.DriverFileError(f"the action for {kind}: {error.message}") from None
 

@@ -13,7 +13,7 @@ from forenotice.drivers.interface import Driver
 from forenotice.drivers.simulated import SimulatedDriver
 from forenotice.drivers.terms import Terms
 from forenotice.drivers.webhook import Receiver, WebhookDriver
-from forenotice.outgoing import Outgoing
+from forenotice.outgoing import EVERYWHERE, Outgoing
 from forenotice.programs import process
 
 SHORTEST_SECRET = 16
@@ -49,7 +49,7 @@ def _made(config: file.Command | file.Webhook, terms: Terms) -> Driver:
     if isinstance(config, file.Command):
         return CommandDriver(config, terms.letterbox.closed)
     # Named by whoever runs the service, in a file of theirs: private addresses are what it is for.
-    sender = Outgoing(allow_private=True, seconds=config.time_limit.total_seconds(), tls=_trust(config.ca_file))
+    sender = Outgoing(private=EVERYWHERE, seconds=config.time_limit.total_seconds(), tls=_trust(config.ca_file))
     sender.require(config.url)
     receiver = Receiver(
         url=config.url,

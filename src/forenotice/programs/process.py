@@ -18,6 +18,8 @@ KEPT = 2048
 """Bytes of output that are kept: the last ones."""
 NOT_INHERITED = frozenset({"NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC"})
 """A child that spoke to the service manager would speak for its parent."""
+INHERITED = ("PATH", "HOME", "LANG")
+"""All that a service's commands get of its environment: the rest may be secret."""
 GRACE = 5.0
 """Seconds between asking a child to end and killing it."""
 _FIRST_LOOK = 0.001
@@ -109,8 +111,13 @@ class Ended:
     @property
     def output(self) -> str:
         """What it printed, in one line and fit for a log."""
+        return " / ".join(self.lines)
+
+    @property
+    def lines(self) -> list[str]:
+        """Those that say something."""
         lines = (words.plain(line).strip() for line in _COLOURS.sub("", self.printed).splitlines())
-        return " / ".join(line for line in lines if line)
+        return [line for line in lines if line]
 
 
 def execute(

@@ -107,7 +107,7 @@ class Service:
         self.timing = timing
         self.publisher = publisher
         self.telemetry = telemetry or NoTelemetry()
-        self.outgoing = outgoing or Outgoing(allow_private=False)
+        self.outgoing = outgoing or Outgoing()
         """For what is sent while a command waits for it."""
         self.gates = gates or Gates({}, self.outgoing)
         self.heartbeats = Heartbeats()

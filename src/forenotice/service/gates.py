@@ -1,6 +1,5 @@
 """Gates: what must be green before a rollout goes on with its next turn."""
 
-import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,15 +12,15 @@ SECONDS = 30.0
 """For one look at a gate."""
 KEPT = 400
 """Bytes of what a gate says: the end of a command's output, the beginning of an answer."""
-OURS = "FORENOTICE_"
-"""What the service itself is told by variables may be secret, and is not passed on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     green: bool
     said: str
-    """By the gate, or why it could not be asked."""
+    """Its status, or why it could not be asked."""
+    line: str = ""
+    """Of what it said beyond that, for those who may manage: a command's last line, an answer's first."""
 
 
 class Gates:
@@ -80,17 +79,17 @@ class Gates:
     def _run(self, program: process.Program, facts: Mapping[str, str]) -> Verdict:
         told = replace(
             program,
-            environment={OURS + name.upper(): value for name, value in facts.items()},
-            inherited=[name for name in os.environ if not name.startswith(OURS)],
+            environment={f"FORENOTICE_{name.upper()}": value for name, value in facts.items()},
+            inherited=process.INHERITED,
         )
         ended = process.execute(told, seconds=self._seconds, stop=self._stop, asked_by="the service")
-        return Verdict(green=ended.ok, said=ended.said or "exit code 0")
+        return Verdict(green=ended.ok, said=ended.how, line=(ended.lines or [""])[-1])
 
     def _get(self, url: str, facts: Mapping[str, str]) -> Verdict:
         reply = self._outgoing.get(url, {f"Forenotice-{name.title()}": value for name, value in facts.items()})
-        body = words.plain(reply.body[:KEPT].decode(errors="replace")).strip()
-        said = status_told(reply.status)
-        return Verdict(green=reply.status // 100 == 2, said=f"{said}: {body}" if body else said)
+        first = reply.body[:KEPT].decode(errors="replace").strip().partition("\n")[0]
+        line = words.plain(first).strip()
+        return Verdict(green=reply.status // 100 == 2, said=status_told(reply.status), line=line)
 
 
 def is_url(gate: str) -> bool:

@@ -57,7 +57,7 @@ class Roller:
             if not self._is_wanted(ask):
                 return
             verdict = self._service.gates.check(ask.gate, {"rollout": ask.rollout, "turn": str(ask.turn + 1)})
-            answer = rollouts.Answer(asked=ask, green=verdict.green, said=verdict.said)
+            answer = rollouts.Answer(asked=ask, green=verdict.green, said=verdict.said, line=verdict.line)
         except errors.UnavailableError:
             # Of the store. It is asked again when it should have answered.
             return

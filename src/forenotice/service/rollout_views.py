@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from forenotice.core.operations import Kind
 from forenotice.core.planning import Plan, PlannedGroup, PlannedStop, expected
-from forenotice.core.rollouts import KINDS, Request, Rollout, Stop, StopStatus, Tally
+from forenotice.core.rollouts import KINDS, Request, Rollout, Stop, StopStatus, Tally, Verdict
 from forenotice.service.views import View, moment
 
 NAMES = {kind: name for name, kind in KINDS.items()}
@@ -16,7 +16,6 @@ def rollout(rollout: Rollout, tally: Sequence[Tally]) -> View:
 
 def listed(rollout: Rollout, tally: Sequence[Tally]) -> View:
     """As one of many: it does not say whose turn is when."""
-    verdict = rollout.verdict
     return {
         "id": rollout.id,
         "kind": NAMES[rollout.kind],
@@ -29,12 +28,16 @@ def listed(rollout: Rollout, tally: Sequence[Tally]) -> View:
         "turn_began_at": moment(rollout.opened_at),
         "failures": rollout.failures,
         "progress": _progress(tally),
-        "gate_verdict": verdict and {"green": verdict.green, "said": verdict.said, "at": moment(verdict.at)},
+        "gate_verdict": rollout.verdict and _verdict(rollout.verdict),
         "created_at": moment(rollout.created_at),
         "ended_at": moment(rollout.ended_at),
         "by": rollout.by,
         "reason": rollout.reason,
     }
+
+
+def _verdict(verdict: Verdict) -> View:
+    return {"green": verdict.green, "said": verdict.said, "line": verdict.line, "at": moment(verdict.at)}
 
 
 def _progress(tally: Iterable[Tally]) -> View:

@@ -8,6 +8,7 @@ from functools import partial
 from forenotice import garbage
 from forenotice.core import errors, explaining_rollouts, planning, rolling, turns
 from forenotice.core.draft import Draft, World
+from forenotice.core.roles import Access, Need
 from forenotice.core.rolling import Ask, Go
 from forenotice.core.rollouts import Request, Rollout, RolloutStatus, StopStatus, Verdict
 from forenotice.service import rollout_views as views
@@ -35,6 +36,7 @@ class Answer:
     asked: Ask
     green: bool
     said: str
+    line: str = ""
 
 
 def plan(service: Service, request: Request) -> View:
@@ -80,18 +82,19 @@ def page(
     descending: bool = True,
     live: bool | None = None,
     status: RolloutStatus | None = None,
+    access: Access,
 ) -> View:
     """Without what is told by turn: hosts are only counted here."""
     with service.store.read() as reader:
         found = reader.rollouts.page(after, limit, live, descending=descending, status=status)
         counts = reader.rollouts.counts([rollout.id for rollout in found])
-    items = [views.listed(rollout, counts[rollout.id]) for rollout in found]
+    items = [views.listed(_told(rollout, access), counts[rollout.id]) for rollout in found]
     return {"items": items, "next": items[-1]["id"] if len(items) == limit else None}
 
 
-def show(service: Service, rollout_id: str) -> View:
+def show(service: Service, rollout_id: str, access: Access) -> View:
     with service.store.read() as reader:
-        return _view(reader, _named(reader, rollout_id))
+        return _view(reader, _told(_named(reader, rollout_id), access))
 
 
 def hosts(
@@ -179,7 +182,7 @@ def next_due(service: Service) -> datetime | None:
 def _hear(service: Service, answer: Answer) -> None:
     def work(session: Session) -> None:
         draft = session.draft(session.transaction.load(rollouts=[answer.asked.rollout]))
-        verdict = Verdict(green=answer.green, said=answer.said, at=session.now)
+        verdict = Verdict(green=answer.green, said=answer.said, line=answer.line, at=session.now)
         rolling.hear_gate(draft, answer.asked.rollout, answer.asked.turn, verdict)
         session.keep(draft)
 
@@ -258,6 +261,13 @@ def _named(reader: Reader, rollout_id: str) -> Rollout:
     if found is None:
         raise errors.NotFoundError(f"there is no rollout {rollout_id!r}", rollout=rollout_id)
     return found
+
+
+def _told(rollout: Rollout, access: Access) -> Rollout:
+    """What a gate answered is for those who may choose which is asked."""
+    if rollout.verdict is None or access.may(Need.MANAGE):
+        return rollout
+    return replace(rollout, verdict=replace(rollout.verdict, line=""))
 
 
 def _view(reader: Reader | Transaction, rollout: Rollout) -> View:

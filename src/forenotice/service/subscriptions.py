@@ -8,9 +8,10 @@ from typing import Any
 from forenotice.core import errors, fleet, selecting
 from forenotice.core.draft import World
 from forenotice.core.operations import Status
+from forenotice.core.roles import EVERYTHING, Access, Need
 from forenotice.core.subscriptions import State
 from forenotice.delivery import matching, messages
-from forenotice.outgoing import OutgoingError, status_told
+from forenotice.outgoing import OutgoingError, place, status_told
 from forenotice.service import views
 from forenotice.service.calls import Call, View, command, recalled
 from forenotice.service.context import Service, Session, new_id
@@ -158,17 +159,18 @@ def list_all(
     limit: int = 100,
     descending: bool = False,
     name: str | None = None,
+    access: Access,
 ) -> View:
     wanted = None if name is None else selecting.of_hosts(name)
     with service.store.read() as reader:
         page = reader.subscriptions.page(after, limit, descending=descending, name=wanted)
-        found = [_view(reader, each) for each in page]
+        found = [_view(reader, each, access) for each in page]
     return {"items": found, "next": found[-1]["name"] if len(found) == limit else None}
 
 
-def show(service: Service, wanted: str) -> View:
+def show(service: Service, wanted: str, access: Access) -> View:
     with service.store.read() as reader:
-        return _view(reader, _named(reader, wanted))
+        return _view(reader, _named(reader, wanted), access)
 
 
 def deliveries(service: Service, wanted: str, *, after: int = 0, limit: int = 100) -> View:
@@ -197,8 +199,11 @@ def view(subscription: Subscription, pending: int) -> View:
     }
 
 
-def _view(reader: Reader, subscription: Subscription) -> View:
+def _view(reader: Reader, subscription: Subscription, access: Access = EVERYTHING) -> View:
     found = view(subscription, reader.subscriptions.count_pending(subscription.id))
+    if not access.may(Need.MANAGE):
+        # What follows the host may be all that keeps others from posting there.
+        found["url"] = f"{place(subscription.url)}/…"
     failed = reader.subscriptions.last_failed(subscription.id)
     if failed is not None and not subscription.why:
         found["why"] = f"entry {failed.position} was not taken, try {failed.attempt}: {failed.error}"

@@ -195,10 +195,10 @@ SERVE = (
     ),
     Setting(
         name="allow_private_targets",
-        help="Let subscriptions and gates name private, loopback and link-local addresses, and plain http there.",
-        read=values.switch,
-        metavar="",
-        default="false",
+        help="Private or loopback network that subscriptions and gates may name, also by plain http; may be repeated.",
+        read=values.network,
+        metavar="NETWORK",
+        repeatable=True,
     ),
     Setting(
         name="driver",

@@ -13,6 +13,7 @@ from tests.portal.browser.populated import live_events
 from tests.portal.browser.visiting import visiting
 from tests.portal.running import Portal, running
 
+from forenotice.core.roles import EVERYTHING
 from forenotice.service import queries, rollouts, tokens
 from forenotice.service.overview import PAGE
 
@@ -29,7 +30,7 @@ def pages(portal: Portal) -> Mapping[str, Mapping[str, str]]:
     events = {event["type"]: event for event in live_events(portal)}
     several = next(event for event in live_events(portal) if event["operation"] == events["Freeze"]["operation"])
     [ended, *_] = queries.events(portal.service, live=False)["items"]
-    [rollout] = rollouts.page(portal.service, live=True)["items"]
+    [rollout] = rollouts.page(portal.service, live=True, access=EVERYTHING)["items"]
     [token] = [token for token in tokens.list_all(portal.service)["items"] if token["name"] == "shop"]
     return {
         "events": {

@@ -8,6 +8,7 @@ from tests.portal.browser.populated import live_events
 from tests.portal.browser.visiting import visiting
 from tests.portal.running import Portal
 
+from forenotice.core.roles import EVERYTHING
 from forenotice.service import rollouts
 
 OTHERS = re.compile(r"pool|\bdb\b|\bbatch\b")
@@ -47,7 +48,7 @@ def test_a_tenant_sees_its_own_groups_alone(browsing: Browsing, busy: Portal) ->
 def test_a_viewer_is_offered_nothing_to_do(browsing: Browsing, busy: Portal) -> None:
     token = busy.token_of("viewer", name="onlooker")
     event = next(each["id"] for each in live_events(busy) if each["status"] == "Scheduled")
-    [rollout] = [each["id"] for each in rollouts.page(busy.service, live=True)["items"]]
+    [rollout] = [each["id"] for each in rollouts.page(busy.service, live=True, access=EVERYTHING)["items"]]
     page = visiting(browsing, busy, token)
     for path in ("/", f"/events/{event}", "/vms/web-0", "/hosts/host-a", "/groups/web", f"/rollouts/{rollout}"):
         says(page, path, 200)

@@ -6,7 +6,7 @@ from fastapi import Query
 
 from forenotice.control import documented, models
 from forenotice.control.answers import Answer
-from forenotice.control.asking import CallOf, ServiceOf
+from forenotice.control.asking import AskedOf, CallOf, ServiceOf
 from forenotice.control.routing import LIMIT, After, Id, Limit, Live, NewestFirst, needs, router, says
 from forenotice.control.turns import InTurn
 from forenotice.core.roles import Need
@@ -20,11 +20,12 @@ routes = router("rollouts")
 @needs(Need.OVERSEE)
 def list_rollouts(
     service: ServiceOf,
+    asked: AskedOf,
     page: NewestFirst,
     live: Live = None,
     status: Annotated[RolloutStatus | None, Query()] = None,
 ) -> Answer:
-    return Answer(rollouts.page(service, **page, live=live, status=status))
+    return Answer(rollouts.page(service, **page, live=live, status=status, access=asked.caller.access))
 
 
 @routes.post("/rollouts", status_code=201, responses=says(documented.Rollout, 201))
@@ -44,8 +45,8 @@ def plan_rollout(service: ServiceOf, asked: models.NewRollout, _: InTurn) -> Ans
 
 @routes.get("/rollouts/{rollout_id}", responses=says(documented.Rollout))
 @needs(Need.OVERSEE)
-def show_rollout(service: ServiceOf, rollout_id: Id) -> Answer:
-    return Answer(rollouts.show(service, rollout_id))
+def show_rollout(service: ServiceOf, asked: AskedOf, rollout_id: Id) -> Answer:
+    return Answer(rollouts.show(service, rollout_id, asked.caller.access))
 
 
 @routes.get("/rollouts/{rollout_id}/hosts", responses=says(documented.Page[documented.RolloutHost]))

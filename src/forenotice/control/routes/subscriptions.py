@@ -6,7 +6,7 @@ from fastapi import Path, Query
 
 from forenotice.control import documented, models
 from forenotice.control.answers import Answer
-from forenotice.control.asking import CallOf, ServiceOf
+from forenotice.control.asking import AskedOf, CallOf, ServiceOf
 from forenotice.control.routing import LIMIT, ByName, Limit, Pattern, needs, router, says
 from forenotice.core.roles import Need
 from forenotice.service import subscriptions
@@ -18,8 +18,8 @@ routes = router("subscriptions")
 
 @routes.get("/subscriptions", responses=says(documented.Page[documented.Subscription]))
 @needs(Need.OVERSEE)
-def list_subscriptions(service: ServiceOf, page: ByName, name: Pattern | None = None) -> Answer:
-    return Answer(subscriptions.list_all(service, **page, name=name))
+def list_subscriptions(service: ServiceOf, asked: AskedOf, page: ByName, name: Pattern | None = None) -> Answer:
+    return Answer(subscriptions.list_all(service, **page, name=name, access=asked.caller.access))
 
 
 @routes.post("/subscriptions", status_code=201, responses=says(documented.NewSubscription, 201))
@@ -31,8 +31,8 @@ def add_subscription(service: ServiceOf, call: CallOf, asked: models.NewSubscrip
 
 @routes.get("/subscriptions/{name}", responses=says(documented.Subscription))
 @needs(Need.OVERSEE)
-def show_subscription(service: ServiceOf, name: Wanted) -> Answer:
-    return Answer(subscriptions.show(service, name))
+def show_subscription(service: ServiceOf, asked: AskedOf, name: Wanted) -> Answer:
+    return Answer(subscriptions.show(service, name, asked.caller.access))
 
 
 @routes.patch("/subscriptions/{name}", responses=says(documented.Subscription))

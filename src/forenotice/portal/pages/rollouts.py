@@ -84,8 +84,8 @@ VERBS: Mapping[str, Verb] = {
 @pages.get("/rollouts", needs=Need.OVERSEE)
 def show_all(visit: Visit) -> Response:
     after = visit.query.get("after")
-    live = [] if after else rollouts.page(visit.service, live=True, limit=MOST_LIVE)["items"]
-    ended = rollouts.page(visit.service, live=False, after=after, limit=SHOWN)
+    live = [] if after else rollouts.page(visit.service, live=True, limit=MOST_LIVE, access=visit.access)["items"]
+    ended = rollouts.page(visit.service, live=False, after=after, limit=SHOWN, access=visit.access)
     return visit.page(
         "rollouts.html",
         live=[
@@ -106,7 +106,7 @@ def show(visit: Visit) -> Response:
 @pages.get("/rollouts/{rollout_id}/{verb}", needs=Need.MANAGE)
 def ask(visit: Visit) -> Response:
     verb = _verb(visit)
-    rollout = rollouts.show(visit.service, visit.path["rollout_id"])
+    rollout = rollouts.show(visit.service, visit.path["rollout_id"], visit.access)
     return visit.page(
         "rollout_verb.html",
         rollout=_told(rollout),
@@ -127,7 +127,7 @@ def do(visit: Visit) -> Response:
 
 
 def _shown(visit: Visit, error: errors.ForenoticeError | None = None) -> Response:
-    rollout = rollouts.show(visit.service, visit.path["rollout_id"])
+    rollout = rollouts.show(visit.service, visit.path["rollout_id"], visit.access)
     status, after = _status(visit), visit.query.get("host")
     hosts = rollouts.hosts(visit.service, rollout["id"], after=after, limit=HOSTS_SHOWN, status=status)
     operations = queries.operations(visit.service, live=True, rollout=rollout["id"], limit=OPERATIONS_SHOWN)["items"]

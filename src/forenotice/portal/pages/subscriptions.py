@@ -101,7 +101,7 @@ def back(visit: Visit) -> Response:
 
 @pages.get("/subscriptions/{name}/remove", needs=Need.MANAGE)
 def confirm(visit: Visit) -> Response:
-    found = subscriptions.show(visit.service, visit.path["name"])
+    found = subscriptions.show(visit.service, visit.path["name"], visit.access)
     return visit.page("subscription_remove.html", subscription=_told(found))
 
 
@@ -112,7 +112,7 @@ def remove(visit: Visit) -> Response:
 
 
 def _listed(visit: Visit, given: Mapping[str, Any], error: errors.ForenoticeError | None = None) -> Response:
-    found = subscriptions.list_all(visit.service, limit=subscriptions.MOST)
+    found = subscriptions.list_all(visit.service, limit=subscriptions.MOST, access=visit.access)
     return visit.page(
         "subscriptions.html",
         status=status_of(error) if error else 200,
@@ -131,7 +131,7 @@ def _shown(
     replay_error: errors.ForenoticeError | None = None,
     tried: View | None = None,
 ) -> Response:
-    found = subscriptions.show(visit.service, visit.path["name"])
+    found = subscriptions.show(visit.service, visit.path["name"], visit.access)
     after = _position(visit.query.get("after", ""))
     waiting = subscriptions.deliveries(visit.service, found["id"], after=after, limit=SHOWN)
     refused = error or replay_error

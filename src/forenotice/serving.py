@@ -31,7 +31,7 @@ from forenotice.metadata.options import Options, Proxy
 from forenotice.metadata.server import MetadataServer
 from forenotice.outgoing import Outgoing, Place
 from forenotice.portal.once import Once
-from forenotice.service import demo, gates, tokens, upkeep
+from forenotice.service import answering, demo, gates, tokens, upkeep
 from forenotice.service.context import Service
 from forenotice.service.following import Follower
 from forenotice.service.guests import Guests
@@ -120,6 +120,7 @@ async def _serve(settings: Settings, options: Options, tls: SSLContext | None, d
         once = _once(settings)
         control = await _start_control(settings, service, metadata, board, tls, once)
         shells.append(control)
+        own += _places(metadata, Address(host=settings.control.host, port=control.port))
         guests_at = [str(place) for place in metadata.bound]
         operators_at = str(Address(host=settings.control.host, port=control.port))
         if not reaching.done():
@@ -128,6 +129,8 @@ async def _serve(settings: Settings, options: Options, tls: SSLContext | None, d
             return
         position = reaching.result()
         service.give_grace()
+        if terms.awaits_results:
+            terms.letterbox.key = await asyncio.to_thread(answering.key, service)
         ticker = Ticker(service, driver, terms)
         ticker.start()
         workers.push_async_callback(asyncio.to_thread, ticker.stop)
@@ -137,7 +140,6 @@ async def _serve(settings: Settings, options: Options, tls: SSLContext | None, d
         follower = Follower(service, position)
         follower.start()
         workers.push_async_callback(asyncio.to_thread, follower.stop)
-        own += _places(metadata, Address(host=settings.control.host, port=control.port))
         delivery = _delivery(service, Outgoing(private=settings.allow_private_targets, own=own))
         delivery.start()
         workers.push_async_callback(asyncio.to_thread, delivery.stop)

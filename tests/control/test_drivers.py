@@ -3,7 +3,27 @@
 from tests.control.running import Control
 
 from forenotice.control import documented
-from forenotice.service import ticking
+from forenotice.drivers import letterbox
+from forenotice.service import answering, ticking
+
+
+def test_the_token_of_a_call_tells_the_result_of_that_call_and_nothing_else(fleet: Control) -> None:
+    [operation] = fleet.post("/v1/operations", {"kind": "hardware-failure", "names": ["host-a"]})["operations"]
+    fleet.service.awaits_results = True
+    (task,) = ticking.tick(fleet.service)
+    key = answering.key(fleet.service)
+    path = f"/v1/operations/{operation['id']}/result"
+    result = {"attempt": 1, "done": list(task.vms), "failures": {}}
+    mine = letterbox.token(key, (operation["id"], 1))
+    for wrong in (letterbox.token("guessed", (operation["id"], 1)), f"{mine}0", letterbox.PREFIX, "fnc_a.x.b"):
+        assert fleet.ask("POST", path, result, token=wrong).status == 401
+    for other in ((operation["id"], 2), ("another", 1)):
+        assert fleet.ask("POST", path, result, token=letterbox.token(key, other)).status == 403
+    for method, elsewhere in (("GET", f"/v1/operations/{operation['id']}"), ("GET", "/v1/vms"), ("GET", "/v1/tokens")):
+        assert fleet.ask(method, elsewhere, token=mine).status == 403
+    assert fleet.ask("POST", path, result, token=mine).status == 200
+    (told,) = fleet.get("/v1/history?action=driver.answered")["items"]
+    assert (told["operation"], told["by"]) == (operation["id"], "driver")
 
 
 def test_a_result_is_taken_once_and_refused_with_the_state(fleet: Control) -> None:

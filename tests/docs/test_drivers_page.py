@@ -59,8 +59,8 @@ def test_the_page_names_every_kind_every_placeholder_and_every_variable() -> Non
 
 def test_the_body_is_what_is_sent() -> None:
     (shown,) = of("json")
-    assert json.loads(shown).keys() == webhook.document(TASK).keys()
-    sent = msgspec.to_builtins(webhook.document(TASK))
+    assert json.loads(shown).keys() == webhook.document(TASK, "").keys()
+    sent = msgspec.to_builtins(webhook.document(TASK, ""))
     assert json.loads(shown)["vms"][0].keys() == sent["vms"][0].keys()
 
 

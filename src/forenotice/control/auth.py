@@ -10,8 +10,9 @@ from forenotice.control import guarding
 from forenotice.control.asking import Asked, digest
 from forenotice.control.routing import PREFIX, need_of
 from forenotice.core import errors
-from forenotice.core.roles import Access, Need
-from forenotice.service import tokens
+from forenotice.core.roles import Need
+from forenotice.drivers import letterbox
+from forenotice.service import answering, tokens
 from forenotice.service.context import Service
 from forenotice.service.tokens import Caller
 
@@ -38,9 +39,11 @@ class Gate:
             await self._app(scope, receive, send)
             return
         bearer = _bearer(scope["headers"])
-        caller = await run_in_threadpool(tokens.authenticate, self._service, bearer)
+        of_a_call = bearer.startswith(letterbox.PREFIX)
+        authenticate = answering.authenticate if of_a_call else tokens.authenticate
+        caller = await run_in_threadpool(authenticate, self._service, bearer)
         with self._under_way.counted(caller.id):
-            self._admit(caller.access, scope)
+            self._admit(caller, scope)
             await self._go_on(caller, scope, receive, send)
 
     async def _go_on(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
@@ -60,8 +63,13 @@ class Gate:
             body = b""
         await self._app(scope, guarding.replay(body, receive), send)
 
-    def _admit(self, access: Access, scope: Scope) -> None:
+    def _admit(self, caller: Caller, scope: Scope) -> None:
         """Before the body is read. What fits no route is left to the application, which says so."""
+        access = caller.access
+        if caller.call is not None:
+            if scope["path"] != f"{PREFIX}/operations/{caller.call[0]}/result":
+                raise errors.ForbiddenError("this token is for the result of one call of the driver, and nothing else")
+            return
         if found := _fitting(self._routes, scope):
             access.require(need_of(found))
         elif _fitting(scope["app"].routes, scope):

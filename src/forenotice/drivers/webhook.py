@@ -13,6 +13,7 @@ import msgspec
 from forenotice import outgoing, signing
 from forenotice.core import errors
 from forenotice.core.driving import Finished, NotYet, Outcome, Task
+from forenotice.drivers import letterbox
 from forenotice.drivers.letterbox import Letterbox
 from forenotice.outgoing import Outgoing, Reply
 from forenotice.programs import words
@@ -58,7 +59,8 @@ class WebhookDriver:
         self._letterbox = letterbox
 
     def carry_out(self, task: Task, now: datetime) -> Outcome:
-        call = _Call(self._receiver, self._sender, task, now)
+        token = letterbox.token(self._letterbox.key, (task.operation, task.attempt))
+        call = _Call(self._receiver, self._sender, task, token, now)
         try:
             reply = call.begin()
             result = self._awaited(call, reply)
@@ -95,8 +97,9 @@ class WebhookDriver:
 class _Call:
     """All requests that one task needs."""
 
-    def __init__(self, receiver: Receiver, sender: Outgoing, task: Task, now: datetime) -> None:
+    def __init__(self, receiver: Receiver, sender: Outgoing, task: Task, token: str, now: datetime) -> None:
         self.task = task
+        self._token = token
         self._receiver = receiver
         self._sender = sender
         self._now = now
@@ -114,9 +117,8 @@ class _Call:
         }
 
     def begin(self) -> Reply:
-        body = msgspec.json.encode(document(self.task))
-        key = hashlib.sha256(f"{self.task.operation} {self.task.attempt} {self.task.vms}".encode()).hexdigest()[:32]
-        headers = {"Content-Type": "application/json", "Idempotency-Key": key, **self._signature(body)}
+        body = msgspec.json.encode(document(self.task, self._token))
+        headers = {"Content-Type": "application/json", **self._signature(body)}
         self._last = self._sender.post(self._receiver.url, body, headers)
         return self._last
 
@@ -149,8 +151,12 @@ class _Call:
         return signing.headers(self._receiver.secret, body, self._now + passed)
 
 
-def document(task: Task) -> dict[str, object]:
+def document(task: Task, token: str) -> dict[str, object]:
+    """All that a receiver goes by is in the body, because that is what is signed."""
+    key = hashlib.sha256(f"{task.operation} {task.attempt} {task.vms}".encode()).hexdigest()[:32]
     return {
+        "idempotency_key": key,
+        "result_token": token,
         "operation": task.operation,
         "kind": task.kind.value,
         "attempt": task.attempt,

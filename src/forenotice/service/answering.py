@@ -1,5 +1,6 @@
 """What the outside tells by itself of a driver's call: kept at once, taken up by tick."""
 
+import secrets
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
@@ -7,11 +8,38 @@ from datetime import datetime
 from forenotice.core import driving, errors
 from forenotice.core.driving import Finished
 from forenotice.core.operations import Operation, Status
+from forenotice.core.roles import Access, Role
+from forenotice.drivers import letterbox
 from forenotice.service import views
 from forenotice.service.calls import Call, View, command
 from forenotice.service.context import Service, Session
+from forenotice.service.tokens import Caller
 from forenotice.store.answers import Answer
 from forenotice.store.contract import Reader
+
+KEY = "callback-key"
+"""Under which the installation keeps the secret of the calls' tokens."""
+
+
+def key(service: Service) -> str:
+    """The same for all processes, and after a restart: a call may be answered then."""
+
+    def settle(session: Session) -> str:
+        made = session.transaction.meta(KEY) or secrets.token_urlsafe(32)
+        session.transaction.put_meta(KEY, made)
+        return made
+
+    with service.store.read() as reader:
+        known = reader.meta(KEY)
+    return known or service.transact(settle)
+
+
+def authenticate(service: Service, bearer: str) -> Caller:
+    """Whoever was given the token of a call, for that call's result."""
+    letter = letterbox.letter_of(key(service), bearer)
+    if letter is None:
+        raise errors.UnauthorizedError
+    return Caller(id=f"call:{letter[0]}:{letter[1]}", name="driver", access=Access(role=Role.VIEWER), call=letter)
 
 
 def answer(

@@ -25,10 +25,14 @@ class Caller:
     name: str
     access: Access
     expires_at: datetime | None = None
+    call: tuple[str, int] | None = None
+    """The operation and the attempt whose result alone it may tell."""
 
     @property
     def actor(self) -> str:
         """As the journal names it; a tenant's name is no secret to whoever sees the same scopes."""
+        if self.call is not None:
+            return "driver"
         return f"{roles.TENANT if self.access.role is Role.TENANT else 'operator:'}{self.name}"
 
 

@@ -107,6 +107,26 @@ def one_group(vms: int) -> FleetSpec:
     )
 
 
+def wide_group(names: int) -> FleetSpec:
+    """One scope with five VMs for each name on two hosts for each, in five update domains."""
+    hosts = names * 2
+    return FleetSpec(
+        hosts={f"host-{host}": HostSpec() for host in range(hosts)},
+        groups={"group": GroupSpec(kind=ScopeKind.PLACEMENT_GROUP, policy=ASKING)},
+        vms={
+            f"vm-{number}": VmSpec(
+                name=f"vm-{number}",
+                host=f"host-{number % hosts}",
+                group="group",
+                update_domain=number % hosts % PER_SCOPE,
+                fault_domain=number % hosts % PER_SCOPE,
+                addresses=(address(number),),
+            )
+            for number in range(names * PER_SCOPE)
+        },
+    )
+
+
 def standalone(vms: int, per_host: int) -> FleetSpec:
     """Each VM is a scope of its own."""
     return FleetSpec(

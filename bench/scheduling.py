@@ -1,4 +1,4 @@
-"""Scheduling many host updates in one command, beside a plain `executemany` of the very same rows."""
+"""Scheduling many operations in one command, beside a plain `executemany` of the very same rows."""
 
 import shutil
 import sqlite3
@@ -11,9 +11,11 @@ from typing import Any
 
 from bench import fleets, report
 from bench.effort import Effort
+from forenotice.core import roles
 from forenotice.core.operations import Kind
+from forenotice.core.reconciling import FleetSpec
 from forenotice.service import maintenance
-from forenotice.service.calls import SYSTEM
+from forenotice.service.calls import SYSTEM, Call
 
 FACTOR = 3.0
 TABLES = {
@@ -28,39 +30,59 @@ TABLES = {
 PRAGMAS = ("PRAGMA synchronous = FULL", "PRAGMA cache_size = -8192", "PRAGMA temp_store = MEMORY")
 """As in the store."""
 
+TENANT = Call(actor="tenant:bench", access=roles.access("tenant", "group"))
+
 Rows = dict[str, list[tuple[Any, ...]]]
+Command = tuple[Call, Kind, list[str]]
 
 
 def measure(effort: Effort) -> list[report.Row]:
-    with TemporaryDirectory(prefix="forenotice-bench-") as directory:
-        fresh = Path(directory) / "fresh"
-        fleets.make(fresh, fleets.groups(effort.hosts * fleets.PER_HOST))
-        scheduled, inserted = [], []
-        for turn in range(effort.schedulings):
-            ours, theirs = (Path(directory) / f"{name}-{turn}" for name in ("ours", "theirs"))
-            shutil.copytree(fresh, ours)
-            shutil.copytree(fresh, theirs)
-            scheduled.append(_schedule(ours, effort.hosts))
-            rows = _new_rows(fleets.database(fresh), fleets.database(ours))
-            inserted.append(_insert(fleets.database(theirs), rows))
-    what = f"scheduling {effort.hosts:,} host updates over {effort.hosts * fleets.PER_HOST:,} VMs"
-    count = sum(map(len, rows.values()))
+    hosts = [f"host-{number}" for number in range(effort.hosts)]
+    vms = [f"vm-{number}" for number in range(effort.hosts)]
+    of_hosts, of_group = fleets.groups(effort.hosts * fleets.PER_HOST), fleets.wide_group(effort.hosts)
+    group = f"a group of {len(of_group.vms):,} on {len(of_group.hosts):,} hosts"
     return [
-        report.at_most(
-            f"{what}, against executemany of the same {count:,} rows",
-            median(scheduled),
-            median(inserted),
-            FACTOR,
-            "{:.2f} s",
-        )
+        _compare(
+            f"scheduling {len(hosts):,} host updates over {len(of_hosts.vms):,} VMs",
+            of_hosts,
+            (SYSTEM, Kind.HOST_UPDATE, hosts),
+            effort.schedulings,
+        ),
+        _compare(
+            f"a tenant's redeploy of {len(vms):,} VMs of {group}",
+            of_group,
+            (TENANT, Kind.REDEPLOY, vms),
+            effort.schedulings,
+        ),
     ]
 
 
-def _schedule(data: Path, hosts: int) -> float:
+def _compare(what: str, spec: FleetSpec, command: Command, turns: int) -> report.Row:
+    with TemporaryDirectory(prefix="forenotice-bench-") as directory:
+        fresh = Path(directory) / "fresh"
+        fleets.make(fresh, spec)
+        scheduled, inserted = [], []
+        for turn in range(turns):
+            ours, theirs = (Path(directory) / f"{name}-{turn}" for name in ("ours", "theirs"))
+            shutil.copytree(fresh, ours)
+            shutil.copytree(fresh, theirs)
+            scheduled.append(_schedule(ours, command))
+            rows = _new_rows(fleets.database(fresh), fleets.database(ours))
+            inserted.append(_insert(fleets.database(theirs), rows))
+    return report.at_most(
+        f"{what}, against executemany of the same {sum(map(len, rows.values())):,} rows",
+        median(scheduled),
+        median(inserted),
+        FACTOR,
+        "{:.2f} s",
+    )
+
+
+def _schedule(data: Path, command: Command) -> float:
+    call, kind, names = command
     with fleets.service(data) as service:
-        names = [f"host-{number}" for number in range(hosts)]
         begin = time.perf_counter()
-        maintenance.schedule(service, SYSTEM, kind=Kind.HOST_UPDATE, names=names)
+        maintenance.schedule(service, call, kind=kind, names=names)
         return time.perf_counter() - begin
 
 

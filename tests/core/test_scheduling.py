@@ -1,5 +1,7 @@
 """From a request to events: who is told what, how far ahead, and what is born Started."""
 
+import itertools
+import sys
 from datetime import timedelta
 from typing import Any
 
@@ -7,9 +9,11 @@ import pytest
 from tests.core.builders import ALWAYS, DAY, MINUTE, NOW, SECOND, Site, row
 
 from forenotice.core import errors, scheduling
+from forenotice.core.draft import Draft, World
 from forenotice.core.driving import NotYet
-from forenotice.core.fleet import Listening, Policy, ScopeKind
+from forenotice.core.fleet import Host, Listening, Policy, Scope, ScopeKind, Vm
 from forenotice.core.operations import Kind, Status
+from forenotice.core.timing import Timing
 
 SILENT = Policy(listening=Listening.NEVER)
 
@@ -415,3 +419,51 @@ def test_a_failed_host_does_not_stop_what_another_host_has_sent_to_it() -> None:
     failure = site.schedule(Kind.HARDWARE_FAILURE, "b")
     assert failure.vms == ("other",)
     assert site.operation(migration).status is Status.STARTED
+
+
+# Many at once
+
+
+def many(vms: int, policy: Policy) -> Draft:
+    """A group with two VMs on each host and, for moves, as many empty hosts."""
+    hosts = {
+        f"{noun}-{number}": Host(name=f"{noun}-{number}") for noun in ("host", "spare") for number in range(vms // 2)
+    }
+    key = "group:web"
+    placed = {f"vm-{n}": Vm(name=f"vm-{n}", vm_id=f"{n}", host=f"host-{n // 2}", scope=key) for n in range(vms)}
+    scope = Scope(key=key, kind=ScopeKind.PLACEMENT_GROUP, tag="tag", policy=policy)
+    world = World(hosts=hosts, vms=placed, scopes={key: scope}, occupancy=dict.fromkeys(hosts, 2))
+    ids = itertools.count()
+    return Draft(world, now=NOW, timing=Timing(), new_id=lambda: str(next(ids)))
+
+
+def effort(kind: Kind, vms: int, policy: Policy) -> int:
+    """How many functions are called to schedule all of a group, which is the same however busy the machine is."""
+    draft, calls = many(vms, policy), 0
+
+    def count(_frame: object, event: str, _of: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        for name in list(draft.world.vms):
+            scheduling.schedule(draft, scheduling.Request(kind=kind, name=name))
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+@pytest.mark.parametrize("kind", [Kind.RESTART, Kind.REDEPLOY, Kind.DELETION])
+@pytest.mark.parametrize(
+    "policy",
+    [
+        ALWAYS,
+        SILENT,
+        Policy(listening=Listening.NEVER, terminate_notice=5 * MINUTE),
+        Policy(listening=Listening.ALWAYS, max_user_operations=1000),
+    ],
+    ids=["listening", "silent", "told-of-deletions", "limited"],
+)
+def test_scheduling_twice_as_many_takes_twice_as_long(kind: Kind, policy: Policy) -> None:
+    assert effort(kind, 400, policy) < 2.2 * effort(kind, 200, policy)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.store.samples import MINUTE, NOW, Thing, changes, event, host, keep, operation, scope, vm
 
 from forenotice.core.draft import World
-from forenotice.core.fleet import ScopeKind, Vm
+from forenotice.core.fleet import Policy, ScopeKind, Vm
 from forenotice.core.operations import EventType, Kind, Status
 from forenotice.core.rollouts import Options, Rollout, RolloutStatus, Stop, StopStatus
 from forenotice.store.contract import Store
@@ -162,6 +162,42 @@ def test_what_explains_an_operation(store: Store, named: dict[str, Any]) -> None
     }
     mine = [each.scope for each in world.events.values() if each.operation == "mine"]
     assert mine == ["group:pool", "group:web", "vm:db"]
+
+
+def test_what_schedules_some_vms_however_many_share_their_hosts(store: Store) -> None:
+    moving = operation("moving", "c", status=Status.STARTED, vms=("web-2",), targets={"web-2": "b"})
+    telling = event("MOVING", "moving", "group:web", status=Status.STARTED)
+    keep(store, *WAITING, host("d"), vm("web-2", "c", "group:web", update_domain=1), moving, telling)
+    with store.read() as reader:
+        world = reader.load_to_schedule(["db", "gone"])
+        nothing = reader.load_to_schedule([])
+        moved = reader.load_to_schedule(["web-0"], targets=True)
+        whole = reader.load(vms=["web-0"], targets=True)
+    assert names(nothing) == names(World())
+    assert names(world) == names(World()) | {
+        "hosts": {"a"},
+        "vms": {"db"},
+        "scopes": {"vm:db"},
+        "operations": {"mine", "next"},
+        "events": {"MINE-WEB", "MINE-DB", "MINE-GONE", "NEXT"},
+    }
+    assert moved.vms.keys() == {"web-0", "web-2"}
+    assert moved.domains == {
+        ("group:web", "a"): {(0, 0): 1},
+        ("group:web", "b"): {(0, 0): 1},
+        ("group:web", "c"): {(1, 0): 1},
+    }
+    assert (moved.occupancy, moved.awaiting) == (whole.occupancy, whole.awaiting)
+
+
+def test_a_limit_of_users_operations_is_held_against_all_vms_of_the_scope(store: Store) -> None:
+    limited = scope("group:web", policy=Policy(max_user_operations=1))
+    untold = operation("untold", "b", kind=Kind.DELETION, vms=("web-1",))
+    keep(store, *FLEET, limited, untold)
+    with store.read() as reader:
+        world = reader.load_to_schedule(["web-0"])
+    assert world.vms.keys() == {"web-0", "web-1"}
+    assert "untold" in world.operations
 
 
 def test_hosts_alone_and_where_to_go(store: Store) -> None:

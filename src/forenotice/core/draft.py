@@ -1,14 +1,15 @@
 """What is known for a decision, and the changes decided so far."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from forenotice.core import documents, errors
 from forenotice.core.fleet import Host, Scope, Vm
 from forenotice.core.journal import Entry
-from forenotice.core.operations import LIVE, Event, Operation, Status
+from forenotice.core.operations import LIVE, Event, EventType, Operation, Source, Status
 from forenotice.core.rollouts import Rollout, Stop
+from forenotice.core.targets import Targets
 from forenotice.core.timing import Timing
 
 
@@ -36,6 +37,8 @@ class World:
     """Those that loaded operations are a part of, and those that a command names."""
     sizes: dict[str, int] = field(default_factory=dict)
     """How many VMs each scope with a budget has, where not all of them were loaded."""
+    domains: dict[tuple[str, str], dict[tuple[int, int], int]] = field(default_factory=dict)
+    """How many VMs a group has on a host, by update and fault domain: loaded for moves where the VMs were not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +95,10 @@ class Draft:
         self._events_of: dict[str, dict[str, None]] = {}
         self._events_in: dict[str, dict[str, None]] = {}
         self._started_in: dict[str, dict[str, None]] = {}
+        self._awaited_deletions_in: dict[str, dict[str, None]] = {}
+        self._naming: dict[str, dict[str, None]] | None = None
+        self._asked_in: dict[str, dict[str, None]] = {}
+        self._targets: Targets | None = None
         for vm in world.vms.values():
             self._index_vm(vm)
         for operation in world.operations.values():
@@ -163,18 +170,36 @@ class Draft:
     def started_events_in(self, scope: str) -> list[Event]:
         return [self.world.events[key] for key in self._started_in.get(scope, ())]
 
-    def live_operations_naming(self, vm: Vm) -> list[Operation]:
-        """Of its host, and those that its scope was told of: one may be moving it here."""
-        known = {operation.id: operation for operation in self.live_operations_on(vm.host)}
-        for event in self.live_events_in(vm.scope):
-            if vm.name in event.resources:
-                known[event.operation] = self.operation(event.operation)
-        return [operation for operation in known.values() if vm.name in operation.vms]
+    def awaited_deletions_in(self, scope: str) -> list[Event]:
+        """Those that somebody must still approve."""
+        return [self.world.events[key] for key in self._awaited_deletions_in.get(scope, ())]
+
+    def live_operations_naming(self, vm: str) -> list[Operation]:
+        if self._naming is None:
+            self._naming = {}
+            for operation in self.world.operations.values():
+                self._index_names(operation, operation)
+        return [self.world.operations[key] for key in self._naming.get(vm, ())]
+
+    def users_operations_in(self, scope: str) -> Collection[str]:
+        """Ids of the live operations that users asked for: of members whose operations are loaded, told of or not."""
+        if scope not in self._asked_in:
+            live = [each for vm in self.vms_in(scope) for each in self.live_operations_naming(vm.name)]
+            self._asked_in[scope] = {each.id: None for each in live if each.kind.traits.source is Source.USER}
+        return self._asked_in[scope]
+
+    @property
+    def targets(self) -> Targets:
+        if self._targets is None:
+            self._targets = Targets(self.world)
+        return self._targets
 
     # What is decided
 
     def put_host(self, host: Host) -> None:
         self.world.hosts[host.name] = self._hosts[host.name] = host
+        if self._targets is not None:
+            self._targets.forget()
 
     def remove_host(self, name: str) -> None:
         del self.world.hosts[name]
@@ -192,10 +217,12 @@ class Draft:
             self._members[before.scope] = None
         self.world.vms[vm.name] = self._vms[vm.name] = vm
         self._index_vm(vm)
+        self._moved(before, vm)
 
     def remove_vm(self, name: str) -> None:
         vm = self.world.vms.pop(name)
         self._unindex_vm(vm)
+        self._moved(vm, None)
         self._resize(vm.scope, -1)
         self._vms[name] = None
         self._members[vm.scope] = None
@@ -212,11 +239,14 @@ class Draft:
         self._members[key] = None
 
     def put_operation(self, operation: Operation) -> None:
-        before = self.world.operations.get(operation.id, operation)
-        if before.host != operation.host:
+        before = self.world.operations.get(operation.id)
+        if before is not None and before.host != operation.host:
             del self._operations_on[before.host][operation.id]
         self.world.operations[operation.id] = self._operations[operation.id] = operation
         self._index_operation(operation)
+        self._index_names(before, operation)
+        if self._targets is not None:
+            self._targets.head(before, operation)
 
     def put_event(self, event: Event) -> None:
         """Keep an event; when guests can see the difference, its scope gets a new document."""
@@ -324,23 +354,43 @@ class Draft:
         del self._vms_in[vm.scope][vm.name]
 
     def _index_operation(self, operation: Operation) -> None:
-        on_host = self._operations_on.setdefault(operation.host, {})
-        if operation.status in LIVE:
-            on_host[operation.id] = None
-        else:
-            on_host.pop(operation.id, None)
+        _keep(self._operations_on, operation.host, operation.id, operation.status in LIVE)
+
+    def _index_names(self, before: Operation | None, operation: Operation) -> None:
+        if self._naming is None:
+            return
+        for name in before.vms if before else ():
+            self._naming.get(name, {}).pop(operation.id, None)
+        for name in operation.vms if operation.status in LIVE else ():
+            self._naming.setdefault(name, {})[operation.id] = None
+        if operation.kind.traits.source is Source.USER:
+            self._index_asked(operation)
+
+    def _index_asked(self, operation: Operation) -> None:
+        for name in operation.vms:
+            vm = self.world.vms.get(name)
+            if vm is not None and vm.scope in self._asked_in:
+                _keep(self._asked_in, vm.scope, operation.id, operation.status in LIVE)
+
+    def _moved(self, before: Vm | None, after: Vm | None) -> None:
+        self._asked_in.clear()
+        if self._targets is not None:
+            self._targets.move(before, after)
 
     def _index_event(self, event: Event) -> None:
         self._events_of.setdefault(event.operation, {})[event.id] = None
-        in_scope = self._events_in.setdefault(event.scope, {})
-        if event.status in LIVE:
-            in_scope[event.id] = None
-        else:
-            in_scope.pop(event.id, None)
-        if event.status is Status.STARTED:
-            self._started_in.setdefault(event.scope, {})[event.id] = None
-        elif event.scope in self._started_in:
-            self._started_in[event.scope].pop(event.id, None)
+        is_live = event.status in LIVE
+        _keep(self._events_in, event.scope, event.id, is_live)
+        _keep(self._started_in, event.scope, event.id, event.status is Status.STARTED)
+        awaited = is_live and not event.approved and event.type is EventType.TERMINATE
+        _keep(self._awaited_deletions_in, event.scope, event.id, awaited)
+
+
+def _keep(index: dict[str, dict[str, None]], key: str, thing: str, wanted: bool) -> None:
+    if wanted:
+        index.setdefault(key, {})[thing] = None
+    elif key in index:
+        index[key].pop(thing, None)
 
 
 def names(things: Iterable[str]) -> str:

@@ -53,9 +53,8 @@ def end(draft: Draft, operation: Operation, status: Status) -> None:
 
 
 def _look_again_at_those_waiting_for(draft: Draft, name: str) -> None:
-    vm = draft.vm(name)
-    draft.wake(vm.scope)
-    for other in draft.live_operations_naming(vm):
+    draft.wake(draft.vm(name).scope)
+    for other in draft.live_operations_naming(name):
         if other.held:
             draft.put_operation(replace(other, due_at=draft.now))
 

@@ -271,7 +271,7 @@ def _enter_scope(draft: Draft, vm: Vm) -> None:
 
 
 def _require_unnamed(draft: Draft, vm: Vm, what: str) -> None:
-    for operation in draft.live_operations_naming(vm):
+    for operation in draft.live_operations_naming(vm.name):
         raise errors.ConflictError(
             f"{vm.name} cannot be {what} while operation {operation.id} ({operation.kind}, {operation.status}) "
             "names it: cancel that or let it end",

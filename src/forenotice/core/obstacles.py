@@ -79,13 +79,8 @@ def _of_earlier_deletions(draft: Draft, operation: Operation, events: list[Event
     if operation.kind is not Kind.DELETION:
         return
     for mine in events:
-        for other in draft.live_events_in(mine.scope):
-            if (
-                other.operation != operation.id
-                and draft.operation(other.operation).kind is Kind.DELETION
-                and not other.approved
-                and draft.now < other.not_before <= mine.not_before
-            ):
+        for other in draft.awaited_deletions_in(mine.scope):
+            if other.operation != operation.id and draft.now < other.not_before <= mine.not_before:
                 yield Obstacle(
                     kind=ObstacleKind.EARLIER_DELETION,
                     until=other.not_before,
@@ -152,7 +147,7 @@ def _of_budgets(draft: Draft, operation: Operation, events: list[Event]) -> Iter
 
 def _of_busy_vms(draft: Draft, operation: Operation) -> Iterator[Obstacle]:
     for name in operation.vms:
-        for other in draft.live_operations_naming(draft.vm(name)):
+        for other in draft.live_operations_naming(name):
             if other.id != operation.id and other.status is Status.STARTED:
                 yield Obstacle(kind=ObstacleKind.VM_BUSY, operation=other.id, vm=name)
 

@@ -33,20 +33,17 @@ def choose(draft: Draft, operation: Operation, vms: Iterable[str]) -> Mapping[st
 
     One that is being emptied, or waits for its turn in a rollout, comes last: who goes there is disturbed twice.
     """
-    candidates = sorted(
-        (host in draft.world.awaiting, count, host)
-        for host, count in draft.world.occupancy.items()
-        if host != operation.host and not draft.host(host).cordoned
-    )
+    wanted = [draft.vm(name) for name in vms]
+    # Who goes first makes a host fuller for the next.
+    targets = draft.targets.fitting(wanted[0]) if len(wanted) == 1 else list(draft.targets.all())
     chosen: dict[str, str] = {}
-    for name in vms:
-        vm = draft.vm(name)
-        arriving = _arriving(draft, vm.scope) if vm.group else []
-        for place, (awaiting, count, host) in enumerate(candidates):
-            if vm.group is None or _fits(draft, vm, host, arriving):
-                chosen[name] = host
-                del candidates[place]
-                insort(candidates, (awaiting, count + 1, host))
+    for vm in wanted:
+        for place, (awaiting, count, host) in enumerate(targets):
+            if host != operation.host and draft.targets.fits(vm, host):
+                chosen[vm.name] = host
+                if len(wanted) > 1:
+                    del targets[place]
+                    insort(targets, (awaiting, count + 1, host))
                 break
     return {**operation.targets, **chosen}
 
@@ -64,22 +61,6 @@ def arriving_at(draft: Draft, host: str) -> list[tuple[Operation, list[str]]]:
         if names and operation.status is Status.STARTED:
             found.append((operation, names))
     return found
-
-
-def _domains(vm: Vm) -> tuple[int, int]:
-    return vm.update_domain, vm.fault_domain
-
-
-def _fits(draft: Draft, vm: Vm, host: str, arriving: list[tuple[Vm, str]]) -> bool:
-    """Whether whoever of the VM's group is on a host, or on the way there, is of the same domains."""
-    there = draft.vms_on(host) + [arriving_vm for arriving_vm, to in arriving if to == host]
-    mine = _domains(vm)
-    return all(_domains(other) == mine for other in there if other.scope == vm.scope and other.name != vm.name)
-
-
-def _arriving(draft: Draft, scope: str) -> list[tuple[Vm, str]]:
-    known = draft.world.vms
-    return [(known[name], host) for name, host in _under_way(draft, scope).items() if name in known]
 
 
 def _under_way(draft: Draft, scope: str) -> dict[str, str]:

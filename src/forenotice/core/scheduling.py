@@ -42,6 +42,7 @@ def schedule(draft: Draft, request: Request) -> Operation:
         vms = draft.vms_on(host)
     if kind.traits.planned:
         _require_budgets(draft, host, vms)
+    not_before = _not_before(draft, request, vms)
     operation = Operation(
         id=draft.new_id(),
         kind=kind,
@@ -49,7 +50,8 @@ def schedule(draft: Draft, request: Request) -> Operation:
         vms=tuple(sorted(vm.name for vm in vms)),
         status=Status.SCHEDULED,
         created_at=draft.now,
-        not_before=_not_before(draft, request, vms),
+        not_before=not_before,
+        due_at=not_before,
         by=draft.by,
         reason=request.reason,
         rollout=request.rollout,
@@ -119,7 +121,7 @@ def _one_vm(draft: Draft, request: Request) -> tuple[str, list[Vm]]:
     vm = draft.vm(request.name)
     if request.kind is Kind.EVICTION and not vm.spot:
         raise errors.ConflictError(f"{vm.name} is not a spot VM: only those are evicted", vm=vm.name, spot=vm.spot)
-    for other in draft.live_operations_naming(vm):
+    for other in draft.live_operations_naming(vm.name):
         if other.kind is request.kind and other.status is Status.SCHEDULED:
             raise _already(request, other)
     if request.kind.traits.source is Source.USER:
@@ -138,11 +140,10 @@ def _already(request: Request, other: Operation) -> errors.ConflictError:
 
 def _require_within_limit(draft: Draft, vm: Vm) -> None:
     limit = draft.scope(vm.scope).policy.max_user_operations
-    known = [draft.operation(event.operation) for event in draft.live_events_in(vm.scope)]
-    # Deletions that nobody is told of count too; for a scope with a limit its members' hosts are loaded.
-    known += [each for member in draft.vms_in(vm.scope) for each in draft.live_operations_naming(member)]
-    live = {operation.id for operation in known if operation.kind.traits.source is Source.USER}
-    if limit is not None and len(live) >= limit:
+    if limit is None:
+        return
+    live = draft.users_operations_in(vm.scope)
+    if len(live) >= limit:
         raise errors.ConflictError(
             f"{draft.scope(vm.scope).name} has {len(live)} users' operations under way and allows {limit} at a time: "
             "wait for one to end, or cancel one",
@@ -265,5 +266,5 @@ def _settle_first_look(draft: Draft, operation: Operation) -> None:
         starting.start(draft, operation)
     elif approved and operation.kind.traits.source is Source.USER:
         starting.start_or_hold(draft, operation, expiry_from=draft.now)
-    else:
-        draft.put_operation(replace(operation, due_at=draft.now if approved else operation.not_before))
+    elif approved:
+        draft.put_operation(replace(operation, due_at=draft.now))

@@ -170,6 +170,7 @@ class Stage:
         # Each a moment after the one before, so that documents and turns have them in the order of announcement.
         self._draft.now = self._last_created = max(now, self._last_created + TICK)
         self._announced += 1
+        not_before = self._not_before(announcement, now)
         operation = Operation(
             id=f"operation-{self._announced:06}",
             kind=announcement.kind,
@@ -177,7 +178,8 @@ class Stage:
             vms=names,
             status=Status.SCHEDULED,
             created_at=self._draft.now,
-            not_before=self._not_before(announcement, now),
+            not_before=not_before,
+            due_at=not_before,
         )
         self._takes[operation.id] = self.timing.shortened(announcement.lasts)
         self._prepare(operation)

@@ -33,8 +33,8 @@ T = TypeVar("T")
 ALLOWANCES = tuple(timedelta(seconds=seconds) for seconds in (0.5, 2, 10, 60))
 """How long a transaction that gives notice may take: notice counts from the commit, so a longer one is done again."""
 
-ALLOWANCE_PER_VM = timedelta(microseconds=400)
-"""What concerns many VMs takes longer; so much is allowed from the start, lest all of it be done twice."""
+ALLOWANCE_EACH = timedelta(microseconds=400)
+"""What concerns many VMs and hosts takes longer; so much is allowed from the start, lest all of it be done twice."""
 
 PATIENCE_SECONDS = 30.0
 """How long a writer waits for those before it."""
@@ -243,7 +243,7 @@ class _TooSlowError(Exception):
 
 def allowance_for(world: World) -> timedelta:
     """How long the commit of a decision about all this may take, if all goes well."""
-    return max(ALLOWANCES[0], ALLOWANCE_PER_VM * len(world.vms))
+    return max(ALLOWANCES[0], ALLOWANCE_EACH * (len(world.vms) + len(world.hosts) + len(world.domains)))
 
 
 def new_id() -> str:

@@ -32,7 +32,8 @@ def schedule(
         draft = session.draft(load(session.transaction, kind, names), call)
         made = decide(draft, call, kind=kind, names=names, notice=notice)
         session.keep(draft)
-        shown = seen_by(draft, call)
+        events = {event.id: event for operation in made for event in draft.events_of(operation.id)}
+        shown = seen_by(draft, call, World(operations={each.id: each for each in made}, events=events))
         return {"operations": [_view(shown, operation.id) for operation in made]}
 
     return command(service, call, work)
@@ -53,18 +54,14 @@ def load(reader: Reader, kind: Kind, names: Sequence[str]) -> World:
     if kind.traits.of_host:
         arriving = [each for name in names for each in reader.moving_to(name)]
         return reader.load(hosts=names, operations=arriving, targets=targets)
-    world = reader.load(vms=names, targets=targets)
-    limited = [scope.key for scope in world.scopes.values() if scope.policy.max_user_operations is not None]
-    if not limited:
-        return world
-    members = reader.load(scopes=limited, members=True).vms.values()
-    return reader.load(vms=names, hosts={vm.host for vm in members}, targets=targets)
+    return reader.load_to_schedule(names, targets=targets)
 
 
 def decide(draft: Draft, call: Call, *, kind: Kind, names: Sequence[str], notice: timedelta | None) -> list[Operation]:
     """The operations, on a draft of what `load` gave: whether it is kept or thrown away is the caller's affair."""
     if call.access.scopes is not None:
-        shown = seen_by(draft, call)
+        named = World(vms={name: vm for name in names if (vm := draft.world.vms.get(name))})
+        shown = seen_by(draft, call, named)
         for name in names:
             shown.vm(name)
     return [
@@ -115,9 +112,9 @@ def _view(shown: Draft, operation_id: str) -> View:
     return views.operation(shown.operation(operation_id), shown.events_of(operation_id))
 
 
-def seen_by(draft: Draft, call: Call) -> Draft:
-    """The draft as whoever asks may see it: what is somebody else's is not there."""
+def seen_by(draft: Draft, call: Call, part: World | None = None) -> Draft:
+    """The draft, or a part of it, as whoever asks may see it: what is somebody else's is not there."""
     if call.access.scopes is None:
         return draft
-    world = seeing.limited(draft.world, call.access.scopes)
+    world = seeing.limited(part or draft.world, call.access.scopes)
     return Draft(world, now=draft.now, timing=draft.timing, new_id=draft.new_id)

@@ -52,20 +52,22 @@ def limited(world: World, seen: Selector | None) -> World:
     """The same world without what is not seen: what is missing there is as if it did not exist."""
     if seen is None:
         return world
-    events = {key: event(each) for key, each in world.events.items() if each.scope in seen}
+    named = {*world.scopes, *(vm.scope for vm in world.vms.values()), *(each.scope for each in world.events.values())}
+    own = {key for key in named if key in seen}
+    events = {key: event(each) for key, each in world.events.items() if each.scope in own}
     told: dict[str, list[Event]] = {}
     for each in events.values():
         told.setdefault(each.operation, []).append(each)
     return World(
-        vms={name: vm for name, vm in world.vms.items() if vm.scope in seen},
-        scopes={key: scope for key, scope in world.scopes.items() if key in seen},
+        vms={name: vm for name, vm in world.vms.items() if vm.scope in own},
+        scopes={key: scope for key, scope in world.scopes.items() if key in own},
         operations={key: _part(world.operations[key], mine) for key, mine in told.items() if key in world.operations},
         events=events,
     )
 
 
 def event(event: Event) -> Event:
-    return replace(event, approved_by=author(event.approved_by) if event.approved_by else event.approved_by)
+    return replace(event, approved_by=author(event.approved_by)) if event.approved_by else event
 
 
 def _part(operation: Operation, events: list[Event]) -> Operation:

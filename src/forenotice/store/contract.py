@@ -71,6 +71,14 @@ class Reader(Protocol):
         may be in the way: what has started on those VMs' hosts, and in those scopes what has started or is a deletion.
         """
 
+    def load_to_schedule(self, vms: Collection[str], *, targets: bool = False) -> World:
+        """What a decision about these VMs alone needs, however many others share their hosts.
+
+        Each comes with its host, its scope with all live events, and the live operations that name it; a scope that
+        limits its users' operations with all its VMs. `targets` adds every host that could take one, and where the
+        groups have which domains.
+        """
+
     def load_hosts(self, names: Collection[str], vms: Collection[str] = ()) -> World:
         """These hosts with their VMs, and these VMs: nothing else."""
 

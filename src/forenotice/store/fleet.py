@@ -45,6 +45,11 @@ TARGETS = Query(
     .where(_H.cordoned.is_(False), ~_MAINTAINED)
     .group_by(_H.name)
 )
+DOMAINS_IN = Query(
+    select(_V.scope, _V.host, _V.update_domain, _V.fault_domain, func.count())
+    .where(Among(_V.scope, "names"))
+    .group_by(_V.scope, _V.host, _V.update_domain, _V.fault_domain)
+)
 EMPTIER = Query(
     select(_H.name)
     .where(_H.cordoned.is_(False), ~_MAINTAINED)

@@ -82,6 +82,26 @@ def load(session: Session, wanted: Wanted) -> World:
     return world
 
 
+def load_to_schedule(session: Session, names: Collection[str], targets: bool) -> World:
+    loading = _Loading(session)
+    world = loading.world
+    named = loading.add_vms(fleet.VMS_NAMED, names)
+    scopes = {vm.scope for vm in named}
+    loading.add_scopes(scopes)
+    limited = [key for key, scope in world.scopes.items() if scope.policy.max_user_operations is not None]
+    members = loading.add_vms(fleet.VMS_IN, limited)
+    loading.add_hosts({vm.host for vm in named})
+    loading.add_operations_naming_loaded({vm.host for vm in (*named, *members)})
+    loading.add_events(events.LIVE_IN, scopes)
+    loading.add_operations(operations.NAMED, loading.missing_operations())
+    loading.add_events(events.OF, world.operations)
+    loading.add_rollouts(())
+    if targets:
+        loading.add_domains([key for key, scope in world.scopes.items() if _is_group(scope)])
+        loading.add_targets()
+    return world
+
+
 def load_to_explain(session: Session, named: Collection[str], told: Collection[str]) -> World:
     loading = _Loading(session)
     world = loading.world
@@ -189,9 +209,13 @@ class _Loading:
         self.world.scopes.update((row[0], fleet.scope(row)) for row in self._rows(fleet.SCOPES_NAMED, keys))
 
     def add_vms(self, query: Query, names: Collection[str]) -> list[Vm]:
-        vms = [fleet.vm(row) for row in self._rows(query, names)]
-        self.world.vms.update((vm.name, vm) for vm in vms)
-        return vms
+        known, found = self.world.vms, []
+        for row in self._rows(query, names):
+            vm = known.get(row[0])
+            if vm is None:
+                vm = known[row[0]] = fleet.vm(row)
+            found.append(vm)
+        return found
 
     def add_operations(self, query: Query, names: Collection[str]) -> None:
         known = self.world.operations
@@ -213,6 +237,20 @@ class _Loading:
         budgeted = [key for key, scope in self.world.scopes.items() if budgets.has_budget(scope.policy)]
         self.world.sizes.update(dict.fromkeys(budgeted, 0))
         self.world.sizes.update(self._rows(fleet.SIZES, budgeted))
+
+    def add_operations_naming_loaded(self, hosts: Collection[str]) -> None:
+        """Of the live ones on these hosts, those that concern a VM that is loaded."""
+        for row in self._rows(operations.LIVE_ON, hosts):
+            operation = operations.operation(row)
+            if any(name in self.world.vms for name in operation.vms):
+                self.world.operations[operation.id] = operation
+
+    def add_domains(self, groups: Collection[str]) -> None:
+        for scope, host, update_domain, fault_domain, count in self._rows(fleet.DOMAINS_IN, groups):
+            self.world.domains.setdefault((scope, host), {})[update_domain, fault_domain] = count
+        # Whoever is on the way counts where it will be.
+        moved = {name for each in self.world.operations.values() for name in each.targets} - self.world.vms.keys()
+        self.add_vms(fleet.VMS_NAMED, moved)
 
     def add_targets(self) -> None:
         world = self.world

@@ -60,6 +60,9 @@ class SqlReader:
     def load_to_explain(self, *, operations: Collection[str] = (), events: Collection[str] = ()) -> World:
         return loading.load_to_explain(self._session, operations, events)
 
+    def load_to_schedule(self, vms: Collection[str], *, targets: bool = False) -> World:
+        return loading.load_to_schedule(self._session, vms, targets)
+
     def load_hosts(self, names: Collection[str], vms: Collection[str] = ()) -> World:
         return loading.load_hosts(self._session, names, vms)
 

@@ -1,0 +1,104 @@
+"""Hosts that can take a VM, emptiest first: sorted once, so that choosing for many VMs is not many times all hosts."""
+
+from typing import TYPE_CHECKING
+
+from forenotice.core.fleet import GROUP_PREFIX, Vm
+from forenotice.core.operations import Operation, Status
+
+if TYPE_CHECKING:
+    from forenotice.core.draft import World
+
+Target = tuple[bool, int, str]
+"""Whether it awaits maintenance, how many VMs it has, its name: in order of preference."""
+Domains = tuple[int, int]
+
+
+class Targets:
+    """Told of every change to the world that it was made for."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self._headed: dict[str, list[str]] = {}
+        self._domains: dict[tuple[str, str], dict[Domains, int]] = {key: {**of} for key, of in world.domains.items()}
+        self.forget()
+        counted = {scope for scope, _ in world.domains}
+        for vm in world.vms.values():
+            if vm.scope not in counted:
+                self._place(vm, 1)
+        for operation in world.operations.values():
+            self.head(None, operation)
+
+    def forget(self) -> None:
+        """The order: hosts have changed."""
+        self._occupancy = self._world.occupancy
+        self._ordered: list[Target] | None = None
+        self._fitting: dict[tuple[str, Domains], list[Target]] = {}
+
+    def all(self) -> list[Target]:
+        if self._occupancy is not self._world.occupancy:
+            self.forget()
+        if self._ordered is None:
+            self._ordered = sorted(
+                (host in self._world.awaiting, count, host)
+                for host, count in self._occupancy.items()
+                if not self._world.hosts[host].cordoned
+            )
+        return self._ordered
+
+    def fitting(self, vm: Vm) -> list[Target]:
+        """Those that keep the domains of its group apart, and maybe some that do no longer: see `fits`."""
+        everything = self.all()
+        if vm.group is None:
+            return everything
+        key = (vm.scope, _domains(vm))
+        if key not in self._fitting:
+            scope, domains = key
+            there = [(self._domains.get((scope, target[2])), target) for target in everything]
+            self._fitting[key] = [target for found, target in there if not found or found.keys() == {domains}]
+        return self._fitting[key]
+
+    def fits(self, vm: Vm, host: str) -> bool:
+        """Whether whoever of the VM's group is on a host, or on the way there, is of the same domains."""
+        there = self._domains.get((vm.scope, host))
+        return not there or there.keys() == {_domains(vm)}
+
+    def move(self, before: Vm | None, after: Vm | None) -> None:
+        """A VM is now as it is `after`."""
+        if before is not None:
+            self._place(before, -1)
+        if after is not None:
+            self._place(after, 1)
+
+    def head(self, before: Operation | None, after: Operation) -> None:
+        """An operation may have chosen where its VMs go, or be over."""
+        was, now = {} if before is None else _headed(before), _headed(after)
+        for name, host in was.items() - now.items():
+            self._headed[name].remove(host)
+            self._count(self._world.vms.get(name), host, -1)
+        for name, host in now.items() - was.items():
+            self._headed.setdefault(name, []).append(host)
+            self._count(self._world.vms.get(name), host, 1)
+
+    def _place(self, vm: Vm, by: int) -> None:
+        for host in (vm.host, *self._headed.get(vm.name, ())):
+            self._count(vm, host, by)
+
+    def _count(self, vm: Vm | None, host: str, by: int) -> None:
+        if vm is None or not vm.scope.startswith(GROUP_PREFIX):
+            return
+        there, domains = self._domains.setdefault((vm.scope, host), {}), _domains(vm)
+        there[domains] = there.get(domains, 0) + by
+        if not there[domains]:
+            del there[domains]
+            self._fitting.clear()
+
+
+def _domains(vm: Vm) -> Domains:
+    return vm.update_domain, vm.fault_domain
+
+
+def _headed(operation: Operation) -> dict[str, str]:
+    """Where VMs are on their way to."""
+    if operation.status is not Status.STARTED or not operation.targets:
+        return {}
+    return {name: host for name, host in operation.targets.items() if name not in operation.done}

@@ -243,8 +243,14 @@ def _options(settings: Settings) -> Options:
         wait_cap=settings.wait_cap,
         first_answer_delay=settings.first_answer_delay,
         proxy=proxy,
+        names=frozenset((*settings.metadata_name, *_hosts(settings))),
         default_vm=settings.as_vm,
     )
+
+
+def _hosts(settings: Settings) -> list[str]:
+    """What the listeners themselves are called."""
+    return [listener.at.host.lower() for listener in settings.metadata if isinstance(listener.at, Address)]
 
 
 def _secret(path: Path) -> bytes:

@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import json
+import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from tests.acceptance.running import NEWEST, Server, run, serving
 
 SECRET = "shared-with-the-proxies"
 PROXY = "127.34.5.9"
+NAME = "/metadata/instance/compute/name?api-version=2021-02-01&format=text"
 WEB_ID, DB_ID = "5c4d9a9e-0d0b-4d7c-9b39-0b5f9c5c8f01", "5c4d9a9e-0d0b-4d7c-9b39-0b5f9c5c8f02"
 FLEET = {
     "hosts": {"host-0": {}},
@@ -32,8 +34,7 @@ class Curl:
 
     def name(self, *flags: str) -> str:
         """The name of the VM that it is taken for, or the status of the refusal."""
-        path = "/metadata/instance/compute/name?api-version=2021-02-01&format=text"
-        body, status = self._get(path, *flags)
+        body, status = self._get(NAME, *flags)
         return body if status == "200" else status
 
     def events(self, *flags: str) -> list[str]:
@@ -77,11 +78,12 @@ def signed(message: str, secret: str = SECRET) -> str:
 
 def as_vm(name: str, *, age: float = 0, secret: str = SECRET) -> tuple[str, ...]:
     """What a proxy in our own style sends."""
-    at = str(int(time.time() - age))
+    at, nonce = str(int(time.time() - age)), secrets.token_hex()
     headers = {
         "X-Forenotice-VM": name,
         "X-Forenotice-Time": at,
-        "X-Forenotice-Signature": signed(f"{name}\n{at}", secret),
+        "X-Forenotice-Nonce": nonce,
+        "X-Forenotice-Signature": signed(f"{name}\n{at}\n{nonce}\nGET\n{NAME}", secret),
     }
     return ("--interface", PROXY, *(word for item in headers.items() for word in ("-H", ": ".join(item))))
 

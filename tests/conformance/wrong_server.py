@@ -42,6 +42,9 @@ class Mistake(StrEnum):
     NOT_FOUND_FOR_METHOD = auto()
     NO_ALLOW = auto()
     NO_PROXY_CHECK = auto()
+    VIA_ACCEPTED = auto()
+    ANY_HOST = auto()
+    NO_HOST_ACCEPTED = auto()
     REPEATED_ACCEPTED = auto()
     VERSION_BEFORE_HEADER = auto()
     ABSOLUTE_FORM_UNKNOWN = auto()
@@ -297,6 +300,13 @@ class WrongServer:
             asked, Mistake.NO_PROXY_CHECK, Mistake.PROXY_UNCHECKED_ON_POST
         ):
             raise Refusal(400, "Forwarded")
+        if ("forwarded" in asked.headers or "via" in asked.headers) and not self.has(Mistake.VIA_ACCEPTED):
+            raise Refusal(400, "Forwarded")
+        host = asked.headers.get("host")
+        if host is None and asked.protocol == "HTTP/1.1" and not self.has(Mistake.NO_HOST_ACCEPTED):
+            raise Refusal(400, "No host")
+        if host is not None and not host.startswith("127.") and not self.has(Mistake.ANY_HOST):
+            raise Refusal(400, "Another's host")
         if len(pairs) != len(query) and not self._lets(asked, Mistake.REPEATED_ACCEPTED, Mistake.REPEATED_ON_POST):
             raise Refusal(400, "Given twice")
         misordered = self.has(Mistake.VERSION_BEFORE_HEADER) and path == "/metadata/scheduledevents"

@@ -152,6 +152,20 @@ def test_each_vm_may_have_a_place_of_its_own() -> None:
         assert len(shown(new)) == 1
 
 
+def test_only_a_name_that_was_given_leads_here() -> None:
+    emulator = Emulator(as_vm="web-0", virtual=True)
+    at = emulator.start(names=["emulator"])
+    try:
+        url = f"http://{at}/metadata/scheduledevents?api-version=2020-07-01"
+
+        def status(host: str) -> int:
+            return requests.get(url, headers={"Metadata": "true", "Host": host}, timeout=10).status_code
+
+        assert [status(host) for host in ("169.254.169.254", "emulator:8254", "rebound.example")] == [200, 200, 400]
+    finally:
+        emulator.stop()
+
+
 def test_a_fault_for_a_while_is_over_when_time_is_moved() -> None:
     with running() as emulator:
         emulator.switch_on("error-503", lasts=MINUTE)

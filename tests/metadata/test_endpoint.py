@@ -162,6 +162,50 @@ def test_a_missing_or_unknown_version_is_told_the_newest(shared: Running, target
     }
 
 
+@pytest.mark.parametrize("header", ["Forwarded: for=10.0.0.4", "Via: 1.1 proxy"])
+@pytest.mark.parametrize("target", [PATH, "/metadata/instance?api-version=2021-02-01", "/metadata/versions"])
+def test_other_signs_of_a_proxy_are_refused_too(shared: Running, header: str, target: str) -> None:
+    reply = shared.ask(target, headers=("Metadata: true", header))
+    assert reply.status == 400
+    assert "through a proxy" in reply.text
+
+
+def asked_for(host: str | None, target: str = PATH, version: str = "1.1") -> bytes:
+    line = "" if host is None else f"Host: {host}\r\n"
+    return f"GET {target} HTTP/{version}\r\n{line}Metadata: true\r\n\r\n".encode()
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (asked_for("169.254.169.254"), 200),
+        (asked_for("169.254.169.254:80"), 200),
+        (asked_for("[fd00::1]:8254"), 200),
+        (asked_for("localhost:8254"), 200),
+        (asked_for("Metadata.Example"), 200),
+        (asked_for("rebound.example:8254"), 400),
+        (asked_for(""), 400),
+        (asked_for(None), 400),
+        (asked_for(None, version="1.0"), 200),
+        (asked_for("rebound.example", version="1.0"), 400),
+        (asked_for("127.0.0.1", f"http://169.254.169.254{PATH}"), 200),
+        (asked_for("127.0.0.1", f"http://[::1]:80{PATH}"), 200),
+        (asked_for("127.0.0.1", f"http://rebound.example{PATH}"), 400),
+        (asked_for("rebound.example", f"http://127.0.0.1{PATH}"), 400),
+    ],
+)
+def test_a_name_that_leads_a_browser_here_is_refused(data: bytes, status: int) -> None:
+    with running(options=Options(names=frozenset({"metadata.example"}))) as server, server.connect() as client:
+        for _ in range(2):
+            client.send(data)
+            reply = client.reply()
+            assert reply.status == status, reply
+            if status == 400:
+                assert "Host" in reply.text
+            if "connection" in reply.headers:
+                break
+
+
 def test_a_caller_that_is_no_vm_is_not_found(shared: Running) -> None:
     reply = shared.ask(source=STRANGER)
     assert reply.status == 404
@@ -182,6 +226,7 @@ def test_the_gates_come_in_their_order() -> None:
         assert status("/elsewhere", "PUT", forwarded, STRANGER, bad_body).startswith("404 Not found. The paths")
         assert status(bad, "PUT", forwarded, STRANGER, bad_body).startswith("405")
         assert "proxy" in status(bad, "POST", forwarded, STRANGER, bad_body)
+        assert "proxy" in status(bad, "POST", ("Via: 1.1 proxy",), STRANGER, bad_body)
         assert "twice" in status(f"{bad}&x=1&x=1", "POST", (), STRANGER, bad_body)
         assert "metadata header" in status(bad, "POST", (), STRANGER, bad_body)
         assert "api-version" in status(bad, "POST", ("Metadata: true",), STRANGER, bad_body)

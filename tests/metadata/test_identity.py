@@ -4,6 +4,7 @@ import hashlib
 import hmac
 import ipaddress
 import json
+import secrets
 import socket
 from collections.abc import Callable
 from dataclasses import replace
@@ -46,13 +47,24 @@ def sign(message: str) -> str:
     return hmac.new(SECRET, message.encode(), hashlib.sha256).hexdigest()
 
 
-def forenotice_headers(name: str = "db", skew: float = 0, signature: str | None = None) -> tuple[str, ...]:
-    at = int(datetime.now(UTC).timestamp() + skew)
-    proof = signature or sign(f"{name}\n{at}")
+def forenotice_headers(
+    name: str = "db",
+    skew: float = 0,
+    signature: str | None = None,
+    *,
+    at: str | None = None,
+    nonce: str | None = None,
+    method: str = "GET",
+    target: str = NAME,
+) -> tuple[str, ...]:
+    at = str(int(datetime.now(UTC).timestamp() + skew)) if at is None else at
+    nonce = secrets.token_urlsafe() if nonce is None else nonce
+    proof = signature or sign("\n".join((name, at, nonce, method, target)))
     return (
         "Metadata: true",
         f"X-Forenotice-VM: {name}",
         f"X-Forenotice-Time: {at}",
+        f"X-Forenotice-Nonce: {nonce}",
         f"X-Forenotice-Signature: {proof}",
     )
 
@@ -65,11 +77,6 @@ def openstack_headers(vm_id: str = DB_VM.vm_id, signature: str | None = None) ->
         f"X-Instance-ID: {vm_id}",
         f"X-Instance-ID-Signature: {signature or sign(vm_id)}",
     )
-
-
-def timed(at: str) -> tuple[str, ...]:
-    proof = sign(f"db\n{at}")
-    return ("Metadata: true", "X-Forenotice-VM: db", f"X-Forenotice-Time: {at}", f"X-Forenotice-Signature: {proof}")
 
 
 def name_of(server: Running, source: str = PROXY_ADDRESS, headers: tuple[str, ...] = ("Metadata: true",)) -> str:
@@ -113,7 +120,8 @@ def test_by_a_signed_name() -> None:
         assert name_of(server, headers=forenotice_headers()) == "db"
         assert name_of(server, headers=forenotice_headers(skew=-50)) == "db"
         assert name_of(server, headers=forenotice_headers(skew=50)) == "db"
-        assert name_of(server, headers=(*forenotice_headers(), "X-Forwarded-For: 10.0.0.4")) == "db"
+        for sign_of_a_proxy in ("X-Forwarded-For: 10.0.0.4", "Forwarded: for=10.0.0.4", "Via: 1.1 neutron"):
+            assert name_of(server, headers=(*forenotice_headers(), sign_of_a_proxy)) == "db"
         assert name_of(server, headers=forenotice_headers("nobody")) == "404"
 
 
@@ -135,11 +143,18 @@ def test_by_a_signed_vm_id() -> None:
         lambda: forenotice_headers()[:-1],
         lambda: ("Metadata: true", "X-Forenotice-VM: db"),
         lambda: ("Metadata: true", "X-Forenotice-Signature: x"),
-        lambda: timed("x"),
-        lambda: timed(""),
-        lambda: timed("9" * 400),
-        lambda: timed("9" * 5000),
+        lambda: forenotice_headers(at="x"),
+        lambda: forenotice_headers(at=""),
+        lambda: forenotice_headers(at="9" * 400),
+        lambda: forenotice_headers(at="9" * 5000),
+        lambda: forenotice_headers(nonce="short"),
+        lambda: forenotice_headers(nonce="x" * 65),
+        lambda: forenotice_headers(nonce="with blanks in between"),
+        lambda: forenotice_headers(method="PUT"),
+        lambda: forenotice_headers(target=NAME.replace("text", "json")),
         lambda: ("Metadata: true", "X-Forwarded-For: 10.0.0.4"),
+        lambda: ("Metadata: true", "Forwarded: for=10.0.0.4"),
+        lambda: ("Metadata: true", "Via: 1.1 neutron"),
         lambda: (*forenotice_headers("web-0"), "X-Forenotice-VM: db"),
         openstack_headers,
     ],
@@ -187,15 +202,16 @@ def test_a_trusted_proxy_is_told_what_its_proof_lacks() -> None:
     options = replace(proxy(ProxyStyle.FORENOTICE), default_vm=None)
     with running(options=options) as server:
         lacking = "403 Forbidden. The proxy's proof of the VM lacks"
-        assert said(server, "X-Forenotice-VM: db") == f"{lacking} X-Forenotice-Time, X-Forenotice-Signature"
-        everything = "X-Forenotice-VM, X-Forenotice-Time, X-Forenotice-Signature"
+        rest = "X-Forenotice-Time, X-Forenotice-Nonce, X-Forenotice-Signature"
+        assert said(server, "X-Forenotice-VM: db") == f"{lacking} {rest}"
+        everything = f"X-Forenotice-VM, {rest}"
         assert said(server, "X-Forwarded-For: 10.0.0.4") == f"{lacking} {everything}"
         assert said(server) == (
             "404 Not found. No VM is known at the address of this request:"
             f" a proxy must prove for which it asks, by {everything}"
         )
         assert said(server, *forenotice_headers(signature="0" * 64)[1:]).endswith("is stale or wrong")
-        assert said(server, *forenotice_headers("nobody")[1:]) == "404 Not found. There is no such VM"
+        assert said(server, *forenotice_headers("nobody", target=PATH)[1:]) == "404 Not found. There is no such VM"
     with running(options=replace(proxy(ProxyStyle.OPENSTACK), default_vm=None)) as server:
         assert said(server, f"X-Instance-ID: {DB_VM.vm_id}") == f"{lacking} X-Instance-ID-Signature"
 
@@ -203,11 +219,49 @@ def test_a_trusted_proxy_is_told_what_its_proof_lacks() -> None:
 def test_what_is_remembered_of_others_does_not_hold_for_a_proxy() -> None:
     """The same bytes mean another VM on a proxy's connection, and nothing on anybody else's."""
     with running(options=proxy(ProxyStyle.FORENOTICE)) as server:
-        headers = (*forenotice_headers(), "Connection: close")
-        for source, tag in (("127.1.0.21", '"2-webtag"'), (PROXY_ADDRESS, '"1-dbtag"')) * 2:
+        headers = (*forenotice_headers(target=PATH), "Connection: close")
+        for source, tag in (("127.1.0.21", '"2-webtag"'), (PROXY_ADDRESS, '"1-dbtag"'), ("127.1.0.21", '"2-webtag"')):
             with server.connect(source) as client:
                 client.send(request(headers=headers))
                 assert client.reply()["ETag"] == tag
+        # Nor can the proxy's own be sent again.
+        assert server.ask(source=PROXY_ADDRESS, headers=headers).status == 403
+
+
+def test_a_proof_is_for_one_request_of_one_method_and_one_path() -> None:
+    with running(options=proxy(ProxyStyle.FORENOTICE)) as server:
+        once = forenotice_headers(target=PATH)
+        assert server.ask(headers=once, source=PROXY_ADDRESS).status == 200
+        again = server.ask(headers=once, source=PROXY_ADDRESS)
+        assert again.status == 403
+        assert "used before" in again.text
+        nonce = secrets.token_urlsafe()
+        assert name_of(server, headers=forenotice_headers(nonce=nonce)) == "db"
+        # Whoever has the secret cannot use a nonce again either, whatever it is for.
+        assert name_of(server, headers=forenotice_headers("web-0", skew=3, nonce=nonce)) == "403"
+        for_a_poll = forenotice_headers(target=PATH)
+        refused = server.ask(PATH, method="POST", body=APPROVAL, headers=for_a_poll, source=PROXY_ADDRESS)
+        assert refused.status == 403
+        assert name_of(server, headers=for_a_poll) == "403"
+        for_an_approval = forenotice_headers("web-0", method="POST", target=PATH)
+        accepted = server.ask(PATH, method="POST", body=APPROVAL, headers=for_an_approval, source=PROXY_ADDRESS)
+        assert accepted.status == 200
+
+
+def test_nonces_are_remembered_as_long_as_they_could_be_used_and_not_without_end() -> None:
+    nonces = identity.Nonces(most=3)
+    assert nonces.is_fresh(b"a", 100, oldest=40)
+    assert not nonces.is_fresh(b"a", 100, oldest=40)
+    assert not nonces.is_fresh(b"a", 101, oldest=40)
+    # Long after, the same would be refused for its time; the nonce may come back with another.
+    assert nonces.is_fresh(b"a", 200, oldest=140)
+    assert nonces.is_fresh(b"b", 200, oldest=140)
+    assert nonces.is_fresh(b"c", 201, oldest=140)
+    # Too many: what was signed in the oldest second is forgotten, and refused.
+    assert nonces.is_fresh(b"d", 202, oldest=140)
+    assert not nonces.is_fresh(b"a", 200, oldest=140)
+    assert not nonces.is_fresh(b"e", 200, oldest=140)
+    assert nonces.is_fresh(b"e", 201, oldest=140)
 
 
 def test_a_proxys_connection_serves_many_vms() -> None:

@@ -137,6 +137,8 @@ BAD = [
     ("metadata", "::1:80"),
     ("metadata", "127.0.0.1:80=no/such"),
     ("metadata", "unix:"),
+    ("metadata_name", "metadata.example:80"),
+    ("metadata_name", "*"),
     ("metadata", "unix:/" + "x" * 200),
     ("metadata", "unix:/a\0b"),
     ("control", "unix:/run/x"),

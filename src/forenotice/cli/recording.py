@@ -35,6 +35,7 @@ HELP = {
     "speed": "Divide every duration by this; NotBefore shrinks with them.",
     "port": "The port at which guests are answered; 0 for one that is free.",
     "metadata": "Where guests are answered.",
+    "metadata_name": table.METADATA_NAME.help,
     "as_vm": "Which VM every caller is; else the first that the recording names, or web-0.",
     "ready_file": "File to write the addresses to, as JSON, once guests are answered.",
 }
@@ -133,7 +134,7 @@ def replay(found: EmulatorSettings, file: File, loop: Loop = False, json: Json =
     with ExitStack() as stack:
         stack.enter_context(foreground.interrupting(stopping.set))
         ready_file = stack.enter_context(foreground.ReadyFile(found.ready_file)) if found.ready_file else None
-        ready = foreground.ready(replaying.start(found.guests_at))
+        ready = foreground.ready(replaying.start(found.guests_at, found.metadata_name))
         stack.callback(replaying.stop)
         if ready_file is not None:
             ready_file.write(ready)

@@ -2,7 +2,7 @@
 
 import itertools
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TypeVar
 
@@ -57,8 +57,8 @@ class Emulator:
         self.stage = Stage(now=self.clock.now(), timing=self.timing, publisher=self._endpoint.publisher)
         self.stage.add_vm(as_vm, self.clock.now())
 
-    def start(self, at: Address = ANY_PORT) -> Address:
-        self.address = self._endpoint.start(Guests(self), at)
+    def start(self, at: Address = ANY_PORT, names: Collection[str] = ()) -> Address:
+        self.address = self._endpoint.start(Guests(self), at, names)
         if not self.clock.virtual:
             self._thread.start()
         return self.address

@@ -3,9 +3,9 @@
 import asyncio
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import uvloop
@@ -63,8 +63,9 @@ class Endpoint:
         self.publisher = Publications(self.board, self._loop)
         faults.attach(self.board, self._loop)
 
-    def start(self, guests: Guests, at: Address) -> Address:
-        """Gives where guests are answered, with the port that the system chose."""
+    def start(self, guests: Guests, at: Address, names: Collection[str] = ()) -> Address:
+        """Gives where guests are answered, with the port that the system chose; `names` may be asked for, too."""
+        self._options = replace(self._options, names=frozenset((at.host.lower(), *names)))
         self._thread.start()
         try:
             return self.call(lambda: self._start(guests, at))

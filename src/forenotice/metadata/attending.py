@@ -26,7 +26,7 @@ def admit(connection: "Connection", request: Request) -> Guest | None:
         return None
     callers = connection.desk.callers
     try:
-        guest = connection.who(verdict.proof)
+        guest = connection.who(verdict.proof, request.head)
     except identity.UnprovenError as error:
         callers.complain("A proxy's proof failed", "caller.unproven", connection.peer)
         connection.refuse(request, answers.refusal(403, str(error)))

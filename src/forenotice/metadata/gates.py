@@ -1,7 +1,7 @@
 """The gates that a request's head decides, in PROTOCOL.md's order: path, method, proxy signs, header, api-version."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import parse_qsl, unquote
@@ -11,7 +11,7 @@ import httptools
 from forenotice.metadata import answers
 from forenotice.metadata.answers import Answer
 from forenotice.settings import ProxyStyle
-from forenotice.wire import errors, instance, versions
+from forenotice.wire import errors, hosts, instance, versions
 from forenotice.wire.versions import Version
 
 PREFERENCE = re.compile(r'(?:[^,;"]|"(?:[^"\\]|\\.)*"?)+')
@@ -19,17 +19,24 @@ WAIT = re.compile(r'\s*wait\s*=\s*("?)([0-9]+)\1\s*', re.IGNORECASE)
 HISTORIC = re.compile(r"latest|[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 PROOFS: Mapping[ProxyStyle, tuple[str, ...]] = {
-    ProxyStyle.FORENOTICE: ("X-Forenotice-VM", "X-Forenotice-Time", "X-Forenotice-Signature"),
+    ProxyStyle.FORENOTICE: (
+        "X-Forenotice-VM",
+        "X-Forenotice-Time",
+        "X-Forenotice-Nonce",
+        "X-Forenotice-Signature",
+    ),
     ProxyStyle.OPENSTACK: ("X-Instance-ID", "X-Instance-ID-Signature"),
 }
-FORWARDED_FOR = b"x-forwarded-for"
-PROXY_HEADERS = (FORWARDED_FOR, *(name.lower().encode() for names in PROOFS.values() for name in names))
+FORWARDING = (b"x-forwarded-for", b"forwarded", b"via")
+"""What proxies add to what they pass on."""
+PROXY_HEADERS = (*FORWARDING, *(name.lower().encode() for names in PROOFS.values() for name in names))
 """With any of these a trusted proxy asks for somebody else, and must prove for whom."""
 
 UNKNOWN_PATH = answers.error(404, errors.UNKNOWN_PATH)
 NOT_GET_OR_POST = answers.error(405, errors.WRONG_METHOD, b"Allow: GET, POST\r\n")
 NOT_GET = answers.error(405, errors.WRONG_METHOD, b"Allow: GET\r\n")
 FORWARDED = answers.error(400, errors.FORWARDED)
+UNKNOWN_HOST = answers.error(400, errors.UNKNOWN_HOST)
 REPEATED_PARAMETER = answers.error(400, errors.REPEATED_PARAMETER)
 MISSING_HEADER = answers.error(400, errors.MISSING_HEADER)
 INVALID_VERSION = answers.whole(400, errors.invalid_version_body())
@@ -88,6 +95,8 @@ Verdict = Refuse | Poll | Approve | Describe | ListVersions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
+    host: str | None
+    """Of a target in absolute form."""
     path: tuple[str, ...]
     """Segments after `/metadata`."""
     names: tuple[str, ...]
@@ -99,7 +108,8 @@ class Target:
         return self.path[0].lower()
 
 
-def judge(head: Head, *, from_proxy: bool) -> Verdict:
+def judge(head: Head, *, from_proxy: bool, names: Collection[str] = ()) -> Verdict:
+    """What becomes of a request, its caller apart; `names` are those by which guests may reach us."""
     target = _target(head.target)
     if target is None:
         return Refuse(answer=UNKNOWN_PATH)
@@ -109,10 +119,9 @@ def judge(head: Head, *, from_proxy: bool) -> Verdict:
     elif head.method != "GET":
         return Refuse(answer=NOT_GET)
     proof = {name: head.headers[name] for name in PROXY_HEADERS if name in head.headers} if from_proxy else {}
-    if FORWARDED_FOR in head.headers and not from_proxy:
-        return Refuse(answer=FORWARDED)
-    if len(target.names) != len(set(target.names)):
-        return Refuse(answer=REPEATED_PARAMETER)
+    detour = _detour(head, target, names, from_proxy=from_proxy)
+    if detour is not None:
+        return Refuse(answer=detour)
     version = versions.lookup(target.query.get("api-version", ""))
     if not _has_header(head) and _needs_header(head, target, version):
         return Refuse(answer=MISSING_HEADER)
@@ -149,6 +158,7 @@ def _target(raw: bytes) -> Target | None:
     """What a target in origin or absolute form names; None: nothing we have."""
     try:
         url = httptools.parse_url(raw)
+        host = None if url.host is None else url.host.decode("ascii")
         raw_path = (url.path or b"").decode("ascii").removesuffix("/")
         path = [unquote(segment, errors="strict") for segment in raw_path.split("/")]
         pairs = parse_qsl((url.query or b"").decode("ascii"), keep_blank_values=True)
@@ -163,10 +173,23 @@ def _target(raw: bytes) -> Target | None:
     query = dict(zip(names, (value for _, value in pairs), strict=True))
     match [segment.lower() for segment in found]:
         case ["scheduledevents"] | ["versions"] | ["instance", *_]:
-            return Target(path=found, names=names, query=query)
+            return Target(host=host, path=found, names=names, query=query)
         case [form, "scheduledevents"] if HISTORIC.fullmatch(form):
             # An early form of the endpoint had the version in its path; whatever it says, no version is left that has.
-            return Target(path=("scheduledevents",), names=names, query={})
+            return Target(host=host, path=("scheduledevents",), names=names, query={})
+    return None
+
+
+def _detour(head: Head, target: Target, names: Collection[str], *, from_proxy: bool) -> Answer | None:
+    """Signs that it has not come straight from a guest: through a proxy, by a web page's name, or put together."""
+    if not from_proxy and any(name in head.headers for name in FORWARDING):
+        return FORWARDED
+    given = head.headers.get(b"host")
+    asked_for = (None if given is None else given.decode("latin-1"), target.host)
+    if not all(host is None or hosts.is_known(host, names) for host in asked_for):
+        return UNKNOWN_HOST
+    if len(target.names) != len(set(target.names)):
+        return REPEATED_PARAMETER
     return None
 
 

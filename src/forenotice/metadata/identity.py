@@ -12,19 +12,54 @@ from forenotice.logs import log
 from forenotice.metadata import answers, gates
 from forenotice.metadata.answers import Answer
 from forenotice.metadata.board import Board, Guest
-from forenotice.metadata.gates import Proof
+from forenotice.metadata.gates import Head, Proof
 from forenotice.metadata.options import Options, Proxy
 from forenotice.metadata.rate import Rate
 from forenotice.settings import ProxyStyle
 from forenotice.wire import errors
 
 TIME = re.compile(rb"[0-9]{1,12}")
+NONCE = re.compile(rb"[!-~]{16,64}")
+NONCES = 2**17
+"""Nonces that are remembered."""
 UNSOUND = "the proxy's proof of the VM is stale or wrong"
+NO_NONCE = "the proxy's nonce is not one: give 16 to 64 printable characters, new for each request"
+REPLAYED = "the proxy's proof of the VM has been used before: sign each request with a nonce of its own"
 NO_SUCH_VM = answers.error(404, "Not found. There is no such VM")
 
 
 class UnprovenError(Exception):
     """A proxy's proof failed; the request is refused and no other way to know the caller is tried."""
+
+
+class Nonces:
+    """Those of the freshness window, by the second that was signed with them.
+
+    When there are too many, the oldest seconds are forgotten, and what was signed then is refused from then on.
+    """
+
+    def __init__(self, most: int = NONCES) -> None:
+        self._most = most
+        self._seen: dict[int, set[bytes]] = {}
+        self._count = 0
+        self._oldest = 0
+
+    def is_fresh(self, nonce: bytes, at: int, oldest: float) -> bool:
+        """Whether it is seen for the first time; what was signed before `oldest` is refused anyway."""
+        for second in [second for second in self._seen if second < oldest]:
+            self._forget(second)
+        if at < self._oldest or any(nonce in seen for seen in self._seen.values()):
+            return False
+        self._seen.setdefault(at, set()).add(nonce)
+        self._count += 1
+        if self._count > self._most:
+            second = min(self._seen)
+            self._forget(second)
+            self._oldest = second + 1
+        return True
+
+    def _forget(self, second: int) -> None:
+        self._count -= len(self._seen.pop(second))
 
 
 class Callers:
@@ -33,6 +68,7 @@ class Callers:
         self._proxy = options.proxy
         self.default = options.default_vm
         self._clock = clock
+        self._nonces = Nonces()
         self._log_rate = Rate(1, 10)
         self._log_full_at = 0.0
         self._unlogged = 0
@@ -58,8 +94,8 @@ class Callers:
             return board.by_name.get(self.default)
         return found
 
-    def proven(self, proof: Proof) -> Guest | None:
-        """Whom a trusted proxy asks for."""
+    def proven(self, proof: Proof, head: Head) -> Guest | None:
+        """Whom a trusted proxy asks for, with this request and no other."""
         assert self._proxy is not None
         if missing := [name for key, name in self._proof.items() if key not in proof]:
             raise UnprovenError(f"the proxy's proof of the VM lacks {', '.join(missing)}")
@@ -67,11 +103,17 @@ class Callers:
             instance = proof[b"x-instance-id"]
             _require_signature(self._proxy, instance, proof[b"x-instance-id-signature"])
             return self._board.by_vm_id.get(instance.decode("latin-1").lower())
-        name, at = proof[b"x-forenotice-vm"], proof[b"x-forenotice-time"]
-        _require_signature(self._proxy, b"%b\n%b" % (name, at), proof[b"x-forenotice-signature"])
+        name, at, nonce = proof[b"x-forenotice-vm"], proof[b"x-forenotice-time"], proof[b"x-forenotice-nonce"]
+        signed = b"\n".join((name, at, nonce, head.method.encode(), head.target))
+        _require_signature(self._proxy, signed, proof[b"x-forenotice-signature"])
+        now, window = self._clock.now().timestamp(), self._proxy.window.total_seconds()
         # Only what is signed is read, and no number that is too long for a time.
-        if not TIME.fullmatch(at) or abs(self._clock.now().timestamp() - int(at)) > self._proxy.window.total_seconds():
+        if not TIME.fullmatch(at) or abs(now - int(at)) > window:
             raise UnprovenError(UNSOUND)
+        if not NONCE.fullmatch(nonce):
+            raise UnprovenError(NO_NONCE)
+        if not self._nonces.is_fresh(nonce, int(at), now - window):
+            raise UnprovenError(REPLAYED)
         return self._board.by_name.get(name.decode("latin-1"))
 
     def unknown(self, proof: Proof, *, trusted: bool) -> Answer:

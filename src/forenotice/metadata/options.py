@@ -63,5 +63,7 @@ class Options:
     first_answer_delay: float = 0
     """Seconds that the first answer to a scope is delayed."""
     proxy: Proxy | None = None
+    names: frozenset[str] = frozenset()
+    """By which guests may reach the endpoint, in lower case, beside addresses and localhost."""
     default_vm: str | None = None
     """Who a caller is that is not known otherwise."""

@@ -10,8 +10,8 @@ from forenotice.metadata import answers, attending, gates
 from forenotice.metadata.answers import Answer, Persistence
 from forenotice.metadata.board import Guest
 from forenotice.metadata.desk import Desk
-from forenotice.metadata.gates import Proof
-from forenotice.metadata.requests import Reader, Request
+from forenotice.metadata.gates import Head, Proof
+from forenotice.metadata.requests import NO_HEAD, Reader, Request
 from forenotice.metadata.waiting import Wait
 
 FOREVER = sys.maxsize
@@ -241,7 +241,7 @@ class Connection(asyncio.Protocol):
             self._arrived.append(request)
             return request
         if self._reader is None:
-            judge = functools.partial(gates.judge, from_proxy=self.trusted)
+            judge = functools.partial(gates.judge, from_proxy=self.trusted, names=self.desk.options.names)
             self._reader = Reader(self.desk.limits, judge, self._arrived)
         self._reader.feed(data)
         if alone and self.desk.quick and self._reader.between and _is_one_get(self._arrived):
@@ -325,9 +325,9 @@ class Connection(asyncio.Protocol):
     def serve(self, request: Request) -> None:
         attending.serve(self, request)
 
-    def who(self, proof: Proof) -> Guest | None:
+    def who(self, proof: Proof, head: Head = NO_HEAD) -> Guest | None:
         if proof:
-            return self.desk.callers.proven(proof)
+            return self.desk.callers.proven(proof, head)
         generation = self.desk.board.generation
         if self._generation != generation:
             self._guest = self.desk.callers.known(self._listener_vm, self.peer)

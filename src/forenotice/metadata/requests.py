@@ -11,6 +11,7 @@ from forenotice.metadata.answers import Answer, Persistence
 from forenotice.metadata.board import Guest
 from forenotice.metadata.gates import Head, Refuse, Verdict
 from forenotice.metadata.options import Limits
+from forenotice.wire import errors
 
 UNKNOWN_METHOD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) (\S+) HTTP/1\.[01]\r\n")
 """What a well-formed request looks like whose method the parser does not know."""
@@ -19,6 +20,7 @@ FRAMING_HEADERS = (b"content-length", b"transfer-encoding")
 
 BODY_TOO_LARGE = answers.error(400, "Bad request. The body is larger than 64 KiB: approve fewer events in one request")
 NO_HEAD = Head(method="", target=b"", headers={})
+NO_HOST = answers.error(400, errors.NO_HOST)
 TWO_HOSTS = answers.error(400, "Bad request. Host is given twice: give it once")
 UNKNOWN_CODING = answers.error(400, "Bad request. The only transfer coding that is read here is chunked")
 
@@ -214,6 +216,8 @@ class Reader:
     def _head_fault(self, version: str) -> Answer | None:
         if version not in ("1.0", "1.1"):
             return answers.BAD_FRAMING
+        if version == "1.1" and b"host" not in self._headers:
+            return NO_HOST
         if b"," in self._headers.get(b"host", b""):
             return TWO_HOSTS
         if self._headers.get(b"transfer-encoding", b"chunked").lower() != b"chunked":

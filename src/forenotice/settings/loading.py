@@ -29,6 +29,7 @@ class Settings:
     data: Path
     database: str | None
     metadata: tuple[Listener, ...]
+    metadata_name: tuple[str, ...]
     control: Address
     control_certificate: Path | None
     control_key: Path | None
@@ -127,6 +128,7 @@ class EmulatorSettings:
     port: int | None
     """Of `metadata`, if given apart."""
     metadata: Address
+    metadata_name: tuple[str, ...]
     control: Address | None
     open_control: bool
     as_vm: str | None

@@ -123,6 +123,14 @@ AS = Setting(
     demo="web-0",
 )
 
+METADATA_NAME = Setting(
+    name="metadata_name",
+    help="A name by which guests reach the endpoint, beside addresses and localhost; may be repeated.",
+    read=values.host_name,
+    metavar="NAME",
+    repeatable=True,
+)
+
 SERVE = (
     DEMO,
     DATA,
@@ -135,6 +143,7 @@ SERVE = (
         default="127.0.0.1:8254",
         repeatable=True,
     ),
+    METADATA_NAME,
     CONTROL,
     Setting(
         name="control_certificate",
@@ -327,6 +336,7 @@ EMULATE = (
         default="127.0.0.1:8254",
         in_file=False,
     ),
+    replace(METADATA_NAME, in_file=False),
     Setting(
         # Not FORENOTICE_CONTROL, which says where another one is driven.
         name="emulator_control",

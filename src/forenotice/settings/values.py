@@ -133,6 +133,12 @@ def listener(value: str) -> Listener:
     return Listener(at=socket, vm=vm or None)
 
 
+def host_name(value: str) -> str:
+    if HOST.fullmatch(value):
+        return value.lower()
+    raise ValueError(f"{value[:80]!r} is not a host's name: give one such as metadata.example")
+
+
 def database(value: str) -> str:
     # The value may hold a password, so it is never repeated.
     if value.startswith("sqlite:///") and len(value) > len("sqlite:///"):

@@ -6,7 +6,9 @@ from forenotice.wire import versions
 
 MISSING_HEADER = "Bad request. Required metadata header not specified"
 INVALID_VERSION = "Bad request. api-version is invalid or was not specified in the request."
-FORWARDED = "Bad request. The request came through a proxy: ask from within the VM, without X-Forwarded-For"
+FORWARDED = "Bad request. The request came through a proxy: ask from within the VM, without X-Forwarded-For or the like"
+NO_HOST = "Bad request. HTTP/1.1 needs the header Host: give the address that you ask"
+UNKNOWN_HOST = "Bad request. The header Host names somebody else: ask for an address, localhost or a configured name"
 REPEATED_PARAMETER = "Bad request. A query parameter is given twice: give each once"
 UNKNOWN_PATH = "Not found. The paths are /metadata/scheduledevents, /metadata/instance and /metadata/versions"
 WRONG_METHOD = "Method not allowed. The header Allow names those that are"

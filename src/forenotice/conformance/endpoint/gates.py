@@ -20,6 +20,8 @@ NO_SUCH_VERSIONS = (NO_SUCH_VERSION, "2020-07-01-preview", "x")
 HISTORIC_PATHS = ("/metadata/latest/scheduledevents", "/metadata/2017-03-01/scheduledevents")
 OTHER_METHODS = ("HEAD", "DELETE", "PATCH", "OPTIONS")
 FORWARDED = {"X-Forwarded-For": "192.0.2.1"}
+PROXY_SIGNS = {"Forwarded": "for=192.0.2.1", "Via": "1.1 proxy"}
+STRANGER = "rebound.example"
 SKEW = timedelta(minutes=5)
 """Between the endpoint's clock and ours."""
 GARBAGE = b"garbage"
@@ -57,6 +59,10 @@ def judge(asker: Asker, sheet: Sheet, version: Version, hindrance: Callable[[], 
             named = {name.strip().upper() for name in allowed.split(",")}
             sheet.judge("endpoint.allow", version, named == {"GET", "POST"}, "GET, POST", allowed)
     expect("endpoint.proxy", 400, alone["proxy"])
+    for name, value in PROXY_SIGNS.items():
+        expect("endpoint.proxy-signs", 400, asker.ask(sound.having(**{name: value})))
+    expect("endpoint.host", 400, asker.ask(sound.having(Host=STRANGER)))
+    expect("endpoint.no-host", 400, asker.ask(sound.having(Host="")))
     expect("endpoint.repeated", 400, asker.ask(replace(sound, query=f"{sound.query}&{sound.query}")))
     if expect("header.required", 400, alone["header"]):
         said = error(alone["header"])
@@ -153,7 +159,7 @@ def error(heard: Heard) -> str:
 def _is_known_refusal(question: Question, heard: Heard) -> bool:
     """Of the header or the version alone."""
     plain = heard.status == 400 and question.method == "GET" and question.path == PATH
-    return plain and "X-Forwarded-For" not in question.headers and question.query.count("api-version") < 2
+    return plain and set(question.headers) <= {"Metadata"} and question.query.count("api-version") < 2
 
 
 def _are_three(named: object) -> bool:

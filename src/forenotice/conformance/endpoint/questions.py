@@ -37,6 +37,8 @@ class Question:
         origin = f"http://{authority}" if self.absolute else ""
         target = f"{origin}{self.path}?{self.query}" if self.query else f"{origin}{self.path}"
         fields = {"Host": authority, "Connection": "close", **self.headers}
+        if not fields["Host"]:
+            del fields["Host"]
         if self.body is not None and self.framing is not Framing.CHUNKED:
             fields["Content-Length"] = str(len(self.body))
         if self.framing is Framing.CHUNKED:

@@ -55,7 +55,7 @@ def _emulating(settings: EmulatorSettings, scenario: Scenario | None) -> Iterato
     emulator = Emulator(as_vm=as_vm, speed=settings.speed)
     control = Control(emulator, settings.control_at, to_others=settings.open_control)
     try:
-        emulator.start(settings.guests_at)
+        emulator.start(settings.guests_at, settings.metadata_name)
     except BaseException:
         control.stop()
         raise

@@ -1,13 +1,13 @@
 """The gate of the emulator's control. It asks for no token, so it sees to it that no web page can use it."""
 
 import asyncio
-import ipaddress
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from forenotice.control import answers, guarding
 from forenotice.core import errors
 from forenotice.emulator.portal.app import Pages
+from forenotice.wire import hosts
 
 LARGEST = 1024 * 1024
 
@@ -16,7 +16,7 @@ class Gate:
     def __init__(self, app: ASGIApp, *, host: str, pages: Pages) -> None:
         self._app = app
         self._pages = pages
-        self._names = {"localhost", host.lower()}
+        self._names = {host.lower()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -39,12 +39,7 @@ class Gate:
         await self._app(scope, guarding.replay(body, receive), send)
 
     def _check_host(self, given: str) -> None:
-        """A name that somebody else decides about may lead a browser here; an address never does so unseen."""
-        name = given.rpartition(":")[0] if given.rpartition(":")[2].isdigit() else given
-        try:
-            ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
-        except ValueError:
-            if name.lower() not in self._names:
-                raise errors.RefusedError(
-                    f"{given[:80]!r} in the header Host is not known here: ask for localhost or an address"
-                ) from None
+        if not hosts.is_known(given, self._names):
+            raise errors.RefusedError(
+                f"{given[:80]!r} in the header Host is not known here: ask for localhost or an address"
+            )

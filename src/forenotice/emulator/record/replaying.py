@@ -3,7 +3,7 @@
 import secrets
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -194,12 +194,12 @@ class Replay:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._play, name="replay", daemon=True)
 
-    def start(self, at: Address) -> Address:
+    def start(self, at: Address, names: Collection[str] = ()) -> Address:
         """Gives where guests are answered."""
         self._endpoint.board.put_members([self._members()])
         # The loop does not run yet: nobody sees the board before this is on it.
         self._put(self._round.steps[0])
-        address = self._endpoint.start(self._guests, at)
+        address = self._endpoint.start(self._guests, at, names)
         self._thread.start()
         return address
 

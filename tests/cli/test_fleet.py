@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import Run
 
+from forenotice.cli.main import main
+
 
 def test_hosts(fresh: Run) -> None:
     assert fresh("host", "add", "spare", "--cordoned").out.split() == ["host", "spare", "state", "cordoned", "VMs", "0"]
@@ -49,6 +51,21 @@ def test_vms(fresh: Run) -> None:
     assert "last heard" not in fresh("vm", "show", "db").out
     assert fresh("vm", "remove", "batch").out == "VM batch is forgotten.\n"
     assert fresh("vm", "remove", "db", "--json").json == {"removed": "db"}
+
+
+def test_a_name_that_was_anothers_is_warned_of(fresh: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "fleet.toml").write_text('[vms.db]\nhost = "host-b"\n[groups.shop]\nkind = "availability-set"\n')
+    fresh("group", "add", "shop", "--kind", "availability-set")
+    for key, command in (
+        ("vm:db", ("vm", "add", "db", "--host", "host-b")),
+        ("group:shop", ("group", "add", "shop", "--kind", "availability-set")),
+        ("vm:db", ("fleet", "apply", str(tmp_path / "fleet.toml"))),
+    ):
+        noun, name = key.split(":")
+        fresh(noun, "remove", name)
+        capsys.readouterr()
+        assert main(command) == 0
+        assert capsys.readouterr().err.startswith(f"forenotice: warning: {key} was removed at ")
 
 
 def test_groups_and_policies(fresh: Run) -> None:
@@ -173,7 +190,7 @@ def test_a_fleet_goes_out_and_comes_back(fresh: Run, tmp_path: Path) -> None:
     as_json = tmp_path / "fleet.json"
     assert fresh("fleet", "export", str(as_json), "--json").json == {"file": str(as_json)}
     assert json.loads(as_json.read_text()) == fresh("fleet", "export", "--json").json
-    assert fresh("fleet", "apply", str(as_json), "--json").json == {"changes": [], "applied": True}
+    assert fresh("fleet", "apply", str(as_json), "--json").json == {"changes": [], "applied": True, "warnings": []}
 
 
 def test_a_fleet_is_applied_or_only_shown(fresh: Run, tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ def test_what_is_shown_is_what_is_documented(fleet: Control) -> None:
 def test_what_is_exported_can_be_applied(fleet: Control) -> None:
     exported = fleet.get("/v1/fleet")
     again = fleet.ask("POST", "/v1/fleet?prune=true", exported, headers={"Content-Type": "application/json"})
-    assert again.json == {"changes": [], "applied": True}
+    assert again.json == {"changes": [], "applied": True, "warnings": []}
 
 
 TOML = b'[hosts.host-a]\n[vms.web-0]\nhost = "host-a"\naddresses = ["10.0.0.7"]\n[vms.new]\nhost = "host-a"\n'

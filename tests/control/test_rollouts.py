@@ -9,7 +9,7 @@ import pytest
 from tests.control.conftest import settled
 from tests.control.running import Control
 
-from forenotice.control import documented, turns
+from forenotice.control import documented, documented_rollouts, turns
 from forenotice.service import rollouts
 
 NEW = {"kind": "update", "hosts": "host-*"}
@@ -43,7 +43,7 @@ def test_a_rollout_is_started_and_shown(fleet: Control) -> None:
     made = fleet.ask("POST", "/v1/rollouts", OPTIONS)
     assert made.status == 201
     rollout = made.json
-    documented.Rollout.model_validate_json(made.body)
+    documented_rollouts.Rollout.model_validate_json(made.body)
     assert rollout | OPTIONS | {"windows": ["mon-fri 22:00-24:00 Europe/Berlin"]} == rollout
     assert (rollout["status"], rollout["turn"], rollout["turns"]) == ("Running", 0, 2)
     assert rollout["progress"] == {"waiting": 2, "under_way": 0, "done": 0, "failed": 0, "skipped": 0}
@@ -65,7 +65,7 @@ def test_lists_page_and_filter(fleet: Control) -> None:
     fleet.post(f"/v1/rollouts/{over}/cancel")
     rollouts.roll(fleet.service, [])
     ended = fleet.get("/v1/rollouts?live=false")
-    documented.Page[documented.ListedRollout].model_validate(ended)
+    documented.Page[documented_rollouts.ListedRollout].model_validate(ended)
     assert ids & {each["id"] for each in ended["items"]} == {over}
     assert ids & {each["id"] for each in fleet.get("/v1/rollouts?live=true")["items"]} == {live}
     fleet.post(f"/v1/rollouts/{live}/cancel")
@@ -75,7 +75,7 @@ def test_hosts_of_a_rollout(fleet: Control, started: Any) -> None:
     rollouts.roll(fleet.service, [])
     at = f"/v1/rollouts/{started['id']}/hosts"
     page = fleet.get(at)
-    documented.Page[documented.RolloutHost].model_validate(page)
+    documented.Page[documented_rollouts.RolloutHost].model_validate(page)
     assert {stop["host"]: stop["status"] for stop in page["items"]} == {
         "host-a": "Under way",
         "host-b": "Waiting",
@@ -90,7 +90,7 @@ def test_hosts_of_a_rollout(fleet: Control, started: Any) -> None:
 def test_why_it_waits(fleet: Control, started: Any) -> None:
     rollouts.roll(fleet.service, [])
     explanation = fleet.get(f"/v1/rollouts/{started['id']}/explanation")
-    documented.RolloutExplanation.model_validate(explanation)
+    documented_rollouts.RolloutExplanation.model_validate(explanation)
     assert explanation["rollout"] == started["id"]
     assert "host-a is Scheduled: it waits for approval by" in explanation["sentence"]
     assert explanation["waiting_for"][0]["kind"] == "operation"
@@ -122,7 +122,7 @@ def test_a_plan_does_nothing(fleet: Control) -> None:
     before = fleet.get("/v1/history?newest_first=true&limit=1")
     said = fleet.ask("POST", "/v1/rollouts/plan", OPTIONS)
     assert said.status == 200
-    documented.RolloutPlan.model_validate_json(said.body)
+    documented_rollouts.RolloutPlan.model_validate_json(said.body)
     plan = said.json
     assert [(stop["host"], stop["turn"], stop["vms"]) for stop in plan["stops"]] == [
         ("host-a", 1, ["batch", "web-0"]),

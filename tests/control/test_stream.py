@@ -144,6 +144,24 @@ def test_a_token_of_some_scopes_is_told_of_those(fleet: Control) -> None:
         assert stream.told(1)[0].data["scope"] == "group:web"
 
 
+def test_whoever_bears_a_name_next_is_told_nothing_of_before(fleet: Control) -> None:
+    def token(name: str, scopes: str) -> str:
+        return str(tokens.create(fleet.service, SYSTEM, name=name, role="tenant", scopes=scopes)["token"])
+
+    named, fitting = token("named", "vm:db"), token("fitting", "vm:*")
+    # The third follows all, so that what the others ask for is in memory.
+    with streaming(fleet, "?after=0", token=named) as old, streaming(fleet) as all_of_it:
+        fleet.ask("DELETE", "/v1/vms/db")
+        assert [told.event for told in old.told(3)] == ["vm.added", "scope.policy_changed", "vm.removed"]
+        added = fleet.post("/v1/vms", {"name": "db", "host": "host-b"})
+        assert len(added["warnings"]) == 1
+        assert not [block for block in old.blocks() if block[0].startswith("id:")]
+        begun = all_of_it.told(2)[-1].id
+        for after in (0, begun - 2):
+            with streaming(fleet, f"?after={after}&scope=vm:db", token=fitting) as new:
+                assert new.told(1)[0].id == begun
+
+
 def test_it_ends_when_the_token_is_revoked(control: Control) -> None:
     made = control.post("/v1/tokens", {"name": "other", "role": "admin"})
     with streaming(control, token=made["token"]) as stream:

@@ -20,12 +20,14 @@ from forenotice.store import postgresql, revisions, schema, sqlite
 from forenotice.store.contract import Store
 from forenotice.store.opening import open_store
 
+NEWEST = revisions.OURS.newest
+NEXT = f"{int(NEWEST) + 1:04}"
 LATER = """
 from alembic import op
 from sqlalchemy import Column, Text
 
-revision = "0005"
-down_revision = "0004"
+revision = "{later}"
+down_revision = "{newest}"
 
 
 def upgrade() -> None:
@@ -37,9 +39,9 @@ def upgrade() -> None:
 def later(folder: Path, then: str = "pass") -> revisions.Revisions:
     """What a later forenotice will know."""
     (folder / "later").mkdir(exist_ok=True)
-    (folder / "later" / "0005_rack.py").write_text(LATER.format(then=then))
+    (folder / "later" / f"{NEXT}_rack.py").write_text(LATER.format(newest=NEWEST, later=NEXT, then=then))
     ours = revisions.OURS
-    return revisions.Revisions(names=(*ours.names, "0005"), locations=(*ours.locations, folder / "later"))
+    return revisions.Revisions(names=(*ours.names, NEXT), locations=(*ours.locations, folder / "later"))
 
 
 def columns(path: Path) -> list[str]:
@@ -89,8 +91,8 @@ def test_revisions_are_those_of_the_migrations() -> None:
 def test_an_older_file_is_migrated_after_a_copy(sqlite_store: Store, sqlite_path: Path, tmp_path: Path) -> None:
     keep(sqlite_store, host("a"), entry("host.added"))
     sqlite_store.close()
-    copy = sqlite_path.with_name("forenotice.db.before-0005")
-    with pytest.raises(errors.UnsoundError, match="is at the older revision 0004: run `forenotice serve`"):
+    copy = sqlite_path.with_name(f"forenotice.db.before-{NEXT}")
+    with pytest.raises(errors.UnsoundError, match=f"is at the older revision {NEWEST}: run `forenotice serve`"):
         open_store(f"sqlite:///{sqlite_path}", migrate=False, known=later(tmp_path))
     assert not copy.exists()
     migrated = open_store(f"sqlite:///{sqlite_path}", migrate=True, known=later(tmp_path))
@@ -114,7 +116,7 @@ def test_a_migration_that_fails_changes_nothing(sqlite_store: Store, sqlite_path
             open_store(f"sqlite:///{sqlite_path}", migrate=True, known=broken)
     assert columns(sqlite_path) == ["name", "cordoned"]
     copies = {each.name for each in tmp_path.glob("*.before-*")}
-    assert copies == {"forenotice.db.before-0005", "forenotice.db.before-0005.2"}
+    assert copies == {f"forenotice.db.before-{NEXT}", f"forenotice.db.before-{NEXT}.2"}
     again = open_store(f"sqlite:///{sqlite_path}", migrate=False)
     with again.read() as reader:
         assert reader.load_fleet().hosts == {"a": host("a")}
@@ -128,7 +130,7 @@ def test_postgresql_is_migrated_only_when_asked(postgres_url: str, tmp_path: Pat
     keep(store, host("a"))
     store.close()
     open_store(postgres_url.replace("postgresql:", "postgres:"), migrate=False).close()
-    with pytest.raises(errors.UnsoundError, match=r"is at the older revision 0004: run `forenotice migrate"):
+    with pytest.raises(errors.UnsoundError, match=f"is at the older revision {NEWEST}: run `forenotice migrate"):
         open_store(postgres_url, migrate=False, known=later(tmp_path))
     broken = later(tmp_path, then='op.execute("SELECT nonsense")')
     with pytest.raises(errors.UnsoundError, match="nonsense"):
@@ -142,7 +144,8 @@ def test_a_newer_database_is_refused(url: str, tmp_path: Path) -> None:
     open_store(url, migrate=True, known=later(tmp_path)).close()
     for migrate in (False, True):
         with pytest.raises(
-            errors.UnsoundError, match=r"newer forenotice \(its revision is 0005, this one knows 0004\)"
+            errors.UnsoundError,
+            match=rf"newer forenotice \(its revision is {NEXT}, this one knows {NEWEST}\)",
         ):
             open_store(url, migrate=migrate)
 

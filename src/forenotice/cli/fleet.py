@@ -9,7 +9,7 @@ import typer
 
 from forenotice.cli import progress, toml
 from forenotice.cli.api import View
-from forenotice.cli.output import cell
+from forenotice.cli.output import cell, warn
 from forenotice.cli.session import Session, Yes, command
 from forenotice.cli.usage import UsageError
 from forenotice.core import errors
@@ -38,6 +38,7 @@ def apply(
     if prune and not dry_run and file != "-":
         session.confirm(f"Remove everything that {file} does not name?", yes=yes)
     result = _send(session, data, FORMATS[kind], prune=prune, dry_run=dry_run)
+    warn(result)
     if session.out.json:
         session.out.data(result)
         return

@@ -6,6 +6,7 @@ import typer
 
 from forenotice.cli import completing, options, policies
 from forenotice.cli.api import View
+from forenotice.cli.output import warn
 from forenotice.cli.session import Session, Yes, command
 from forenotice.cli.usage import UsageError
 from forenotice.core.fleet import ScopeKind
@@ -30,7 +31,9 @@ def add(
     """Add a group."""
     if kind not in KINDS:
         raise UsageError(f"{kind!r} is no kind of group: give one of {', '.join(KINDS)}")
-    show(session, session.api.post("groups", body={"name": name, "kind": kind, "policy": asked}))
+    added = session.api.post("groups", body={"name": name, "kind": kind, "policy": asked})
+    show(session, added)
+    warn(added)
 
 
 @command(app, "set", changes=True)

@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -81,6 +82,12 @@ def cell(value: object) -> Text:
 def plain(text: str) -> str:
     """Nothing that could steer a terminal."""
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
+def warn(answer: Mapping[str, Any]) -> None:
+    """What the service did, but would have people know."""
+    for warning in answer["warnings"]:
+        complain(f"warning: {warning}")
 
 
 def complain(message: str) -> None:

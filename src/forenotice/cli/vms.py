@@ -7,6 +7,7 @@ import typer
 from forenotice.cli import completing, facts, maintenance, options, policies
 from forenotice.cli.api import View
 from forenotice.cli.maintenance import Verb
+from forenotice.cli.output import warn
 from forenotice.cli.session import Session, Yes, command
 from forenotice.cli.usage import UsageError
 from forenotice.core.operations import Kind
@@ -63,7 +64,9 @@ def add(
     body = _asked(host, group, update_domain, fault_domain, spot, address, vm_id)
     if described := facts.read(fact or [], tag or []):
         body["facts"] = described
-    show(session, session.api.post("vms", body={"name": name, **body}))
+    added = session.api.post("vms", body={"name": name, **body})
+    show(session, added)
+    warn(added)
 
 
 @command(app, "set", changes=True)

@@ -173,26 +173,31 @@ _LISTED_ROLLOUT = {
     "reason": "firmware",
 }
 
+_VM: Example = {
+    "name": "web-0",
+    "vm_id": _ID,
+    "host": "rack1-01",
+    "group": "web",
+    "scope": "group:web",
+    "update_domain": 0,
+    "fault_domain": 0,
+    "spot": False,
+    "addresses": ["10.0.0.4"],
+    "facts": _FACTS,
+    "policy": None,
+    **_HEARD,
+}
+_GROUP: Example = {"name": "web", "kind": "availability-set", "policy": _POLICY, "vms": 8, **_HEARD}
+
 ANSWERED: Mapping[str, Example] = {
     "Error": {"error": {"code": "not_found", "message": "there is no VM 'web-9'", "facts": {"vm": "web-9"}}},
     "Removed": {"removed": "web-0"},
     "Host": {"name": "rack1-01", "cordoned": False, "vms": 12},
     "Policy": _POLICY,
-    "Vm": {
-        "name": "web-0",
-        "vm_id": _ID,
-        "host": "rack1-01",
-        "group": "web",
-        "scope": "group:web",
-        "update_domain": 0,
-        "fault_domain": 0,
-        "spot": False,
-        "addresses": ["10.0.0.4"],
-        "facts": _FACTS,
-        "policy": None,
-        **_HEARD,
-    },
-    "Group": {"name": "web", "kind": "availability-set", "policy": _POLICY, "vms": 8, **_HEARD},
+    "Vm": _VM,
+    "AddedVm": {**_VM, "warnings": []},
+    "Group": _GROUP,
+    "AddedGroup": {**_GROUP, "warnings": []},
     "Event": _EVENT_VIEW,
     "Operation": _OPERATION_VIEW,
     "Operations": {"operations": [_OPERATION_VIEW]},
@@ -306,6 +311,7 @@ ANSWERED: Mapping[str, Example] = {
     "Applied": {
         "changes": [{"action": "add", "noun": "host", "name": "rack1-01", "fields": {}}],
         "applied": True,
+        "warnings": [],
     },
     "Fleet": FLEET,
 }

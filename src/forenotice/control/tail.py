@@ -28,6 +28,7 @@ KEPT = 1000
 """Entries in memory; whoever is further behind reads them from the store."""
 LONGEST_SLEEP = 1.0
 HEARTBEAT_SECONDS = 15.0
+BEGINNINGS = frozenset({"group.added", "vm.added"})
 
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 
@@ -39,11 +40,14 @@ class Line:
     position: int
     entry: Entry
     text: bytes
+    is_former: bool
+    """Of somebody who bore the scope's key before."""
 
 
-def line(position: int, entry: Entry, seen: Selector | None = None) -> Line:
+def line(position: int, entry: Entry, seen: Selector | None = None, *, is_former: bool = False) -> Line:
     data = _encode(views.entry(position, seeing.entry(entry, seen)))
-    return Line(position, entry, b"id: %d\nevent: %s\ndata: %s\n\n" % (position, entry.action.encode(), data))
+    text = b"id: %d\nevent: %s\ndata: %s\n\n" % (position, entry.action.encode(), data)
+    return Line(position, entry, text, is_former)
 
 
 async def happens(changed: asyncio.Event, seconds: float) -> bool:
@@ -110,8 +114,18 @@ class Tail:
 
     def read(self, position: int) -> list[Line]:
         """The same from the store."""
+        return self._read(position)[0]
+
+    def _read(self, position: int) -> tuple[list[Line], bool]:
+        """And whether a key that was removed before has a new bearer there."""
         with self._service.store.read() as reader:
-            return [line(found, entry) for found, entry in reader.journal(after=position, limit=PAGE)]
+            found = reader.journal(after=position, limit=PAGE)
+            former = reader.former({entry.scope for _, entry in found if entry.scope is not None})
+        lines = [
+            line(number, entry, is_former=entry.scope in former and former[entry.scope].hides(entry.at))
+            for number, entry in found
+        ]
+        return lines, any(entry.action in BEGINNINGS and entry.scope in former for _, entry in found)
 
     def newest(self) -> int:
         """The position where the journal ends."""
@@ -144,8 +158,9 @@ class Tail:
             self._known = (self.newest(), [])
             return True
         since, lines = self._known
-        found = self.read(since + len(lines))
-        kept = (lines + found)[-KEPT:]
+        found, succeeded = self._read(since + len(lines))
+        # Where a name has a new bearer, what is in memory may be somebody else's now.
+        kept = found if succeeded else (lines + found)[-KEPT:]
         if found:
             self._known = (found[-1].position - len(kept), kept)
         return bool(found)

@@ -10,6 +10,7 @@ from forenotice.core.journal import Entry
 from forenotice.core.operations import LIVE, Event, EventType, Operation, Source, Status
 from forenotice.core.rollouts import Rollout, Stop
 from forenotice.core.targets import Targets
+from forenotice.core.tenancy import Former
 from forenotice.core.timing import Timing
 
 
@@ -39,6 +40,8 @@ class World:
     """How many VMs each scope with a budget has, where not all of them were loaded."""
     domains: dict[tuple[str, str], dict[tuple[int, int], int]] = field(default_factory=dict)
     """How many VMs a group has on a host, by update and fault domain: loaded for moves where the VMs were not."""
+    former: dict[str, Former] = field(default_factory=dict)
+    """Of the scopes of events that have ended, those whose key was removed at least once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Operators' commands about hosts, groups and VMs."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,7 @@ from forenotice.core import errors, fleet, membership, reconciling
 from forenotice.core.draft import Draft
 from forenotice.core.fleet import Facts, Host, Policy, Scope, ScopeKind
 from forenotice.core.membership import VmSpec
-from forenotice.core.reconciling import FleetSpec
+from forenotice.core.reconciling import Difference, FleetSpec
 from forenotice.service import views
 from forenotice.service.calls import Call, View, command
 from forenotice.service.context import Service, Session
@@ -53,7 +53,7 @@ def add_group(service: Service, call: Call, *, name: str, kind: ScopeKind, polic
         draft = session.draft(session.transaction.load(scopes=[fleet.group_key(name)]), call)
         scope = membership.add_group(draft, name, kind, _changed_policy(Policy(), policy))
         session.keep(draft)
-        return views.group(scope, 0, session.now, service.timing)
+        return {**views.group(scope, 0, session.now, service.timing), "warnings": _warnings(session, [scope.key])}
 
     return command(service, call, work)
 
@@ -117,7 +117,8 @@ def add_vm(service: Service, call: Call, spec: VmSpec) -> View:
         draft = session.draft(world, call)
         vm = membership.add_vm(draft, spec)
         session.keep(draft)
-        return views.vm(vm, draft.scope(vm.scope), session.now, service.timing)
+        made = _warnings(session, [] if vm.group else [vm.scope])
+        return {**views.vm(vm, draft.scope(vm.scope), session.now, service.timing), "warnings": made}
 
     return command(service, call, work)
 
@@ -178,9 +179,29 @@ def apply_spec(service: Service, call: Call, spec: FleetSpec, *, prune: bool, dr
                 for each in differences
             ],
             "applied": not dry_run,
+            "warnings": _warnings(session, _added(draft, differences)),
         }
 
     return command(service, call, work, asked="fleet.apply", only_looks=dry_run)
+
+
+def _added(draft: Draft, differences: Iterable[Difference]) -> list[str]:
+    """Keys of the scopes that are new."""
+    added = [each for each in differences if each.action == "add"]
+    groups = [fleet.group_key(each.name) for each in added if each.noun == "group"]
+    return [
+        *groups,
+        *(draft.vm(each.name).scope for each in added if each.noun == "vm" and not draft.vm(each.name).group),
+    ]
+
+
+def _warnings(session: Session, added: Collection[str]) -> list[str]:
+    """Whoever is made under the name of somebody who was removed does not inherit anything."""
+    return [
+        f"{key} was removed at {former.ended_at:%Y-%m-%d %H:%M:%S} UTC, and this is another one: its history from "
+        f"before is shown only to those who see all scopes, and older tokens that name {key} do not match it"
+        for key, former in sorted(session.transaction.former(added).items())
+    ]
 
 
 def _identities(addresses: Iterable[str], vm_id: str | None) -> list[str]:

@@ -54,7 +54,11 @@ def limited(world: World, seen: Selector | None) -> World:
         return world
     named = {*world.scopes, *(vm.scope for vm in world.vms.values()), *(each.scope for each in world.events.values())}
     own = {key for key in named if key in seen}
-    events = {key: event(each) for key, each in world.events.items() if each.scope in own}
+    events = {
+        key: event(each)
+        for key, each in world.events.items()
+        if each.scope in own and not (each.scope in world.former and world.former[each.scope].hides(each.created_at))
+    }
     told: dict[str, list[Event]] = {}
     for each in events.values():
         told.setdefault(each.operation, []).append(each)

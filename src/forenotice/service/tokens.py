@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from forenotice.core import errors, fleet, roles
+from forenotice.core import errors, fleet, roles, tenancy
 from forenotice.core.roles import Access, Role
 from forenotice.service import views
 from forenotice.service.calls import SYSTEM, Call, View, command
@@ -125,7 +125,13 @@ def admit(service: Service, token: Token) -> Caller:
             f"this token expired at {token.expires_at:%Y-%m-%d %H:%M} UTC: ask an administrator for a new one"
         )
     _note_use(service, token, now)
-    return caller(token)
+    found = caller(token)
+    if (scopes := found.access.scopes) is None or not scopes.named:
+        return found
+    with service.store.read() as reader:
+        former = reader.former(scopes.named)
+    scopes = tenancy.bound(scopes, token.created_at, former)
+    return replace(found, access=replace(found.access, scopes=scopes))
 
 
 def caller(token: Token) -> Caller:

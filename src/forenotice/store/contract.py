@@ -18,6 +18,7 @@ from forenotice.core.fleet import Host, Scope, Vm
 from forenotice.core.journal import Entry
 from forenotice.core.operations import Event, EventType, Kind, Operation, Status
 from forenotice.core.selecting import Selector
+from forenotice.core.tenancy import Former
 from forenotice.store.answers import Answers
 from forenotice.store.idempotency import Remembered
 from forenotice.store.overview import Overview
@@ -215,6 +216,9 @@ class Reader(Protocol):
 
     def scopes(self, keys: Collection[str]) -> dict[str, Scope]:
         """Those that exist."""
+
+    def former(self, keys: Collection[str]) -> dict[str, Former]:
+        """Of these keys of scopes, those that were removed at least once."""
 
     def moving_to(self, host: str) -> list[str]:
         """Ids of live operations that have chosen this host as a target."""

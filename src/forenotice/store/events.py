@@ -7,13 +7,14 @@ import msgspec
 from sqlalchemy import ColumnElement, bindparam, func, literal, select, update
 
 from forenotice.core.operations import Event, EventType, Source, Status
-from forenotice.store import moments, schema
+from forenotice.store import former, moments, schema
 from forenotice.store.listing import Listing, equal, living
 from forenotice.store.operations import STATUSES
 from forenotice.store.session import Among, Matching, Query, Row, Session, Upsert
 
 _E, _O = schema.events.c, schema.operations.c
 _LIVE = _E.ended_at.is_(None)
+_BEARERS = former.of_last_bearer(_E.scope, _E.created_at)
 
 NAMED = Query(select(schema.events).where(Among(_E.id, "names")))
 OF = Query(select(schema.events).where(Among(_E.operation, "names")))
@@ -29,7 +30,7 @@ IN_THE_WAY_IN = Query(
     .order_by(_E.created_at, _E.id)
 )
 """Only what has started is in anybody's way, and a deletion in that of later ones."""
-ENDED_IN = Query(select(schema.events).where(Among(_E.scope, "names"), _E.ended_at >= bindparam("since")))
+ENDED_IN = Query(select(schema.events).where(Among(_E.scope, "names"), _E.ended_at >= bindparam("since"), _BEARERS))
 
 _MADE_WITH = ("operation", "scope", "update_domain", "type", "source", "description", "duration", "created_at")
 _PUT = Upsert(schema.events, fixed=(*_MADE_WITH, "status", "ended_at"))
@@ -130,6 +131,6 @@ _LISTING = Listing(
         "type": equal("type", "type"),
         "scope": equal("scope", "scope"),
         "vm": lambda columns: columns.id.in_(_NAMING) & _names_still(columns.resources),
-        "seen": lambda columns: Matching(columns.scope),
+        "seen": lambda columns: Matching(columns.scope) & former.of_last_bearer(columns.scope, columns.created_at),
     },
 )

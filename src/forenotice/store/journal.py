@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from forenotice.core.journal import SYSTEM, Entry
 from forenotice.core.selecting import Selector
-from forenotice.store import moments, schema
+from forenotice.store import former, moments, schema
 from forenotice.store.listing import WILD
 from forenotice.store.session import Matching, Query, Row, Session, Upsert, patterns
 
@@ -73,6 +73,7 @@ _FILTERS: dict[str, ColumnElement[bool]] = {
         == bindparam("authors", type_=schema.NAME) + ":"
     ),
     "seen": Matching(_J.scope),
+    "last_bearer": former.of_last_bearer(_J.scope, _J.at),
 }
 _told = select(_J.position).join(schema.vm_operations, _J.operation == _N.operation).where(_N.vm == bindparam("vm"))
 # Each found by an index of its own.
@@ -158,7 +159,7 @@ def _rows(
 ) -> Iterable[Row]:
     if seen is not None and "vm" not in given and (scopes := _named_by(seen)) is not None:
         return _rows_of_scopes(session, limit, newest_first, given, scopes)
-    names = {*given, *(() if seen is None else ("seen",))}
+    names = {*given, *(() if seen is None else ("seen", "last_bearer"))}
     return session.rows(_page(frozenset(names), newest_first), limit=limit, **given, **patterns(seen))
 
 
@@ -166,7 +167,7 @@ def _rows_of_scopes(
     session: Session, limit: int, newest_first: bool, given: dict[str, Any], scopes: Iterable[str]
 ) -> list[Row]:
     """Scope by scope, each by the index: those who have few entries need not look through everybody's."""
-    query = _page(frozenset({*given, "scope"}), newest_first)
+    query = _page(frozenset({*given, "scope", "last_bearer"}), newest_first)
     found: list[Row] = []
     for scope in scopes:
         if given.get("scope", scope) == scope:

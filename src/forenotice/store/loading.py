@@ -10,7 +10,7 @@ from forenotice.core import budgets
 from forenotice.core.draft import World
 from forenotice.core.fleet import GROUP_PREFIX, Scope, ScopeKind, Vm
 from forenotice.core.operations import Event
-from forenotice.store import events, fleet, moments, operations, rollouts, schema
+from forenotice.store import events, fleet, former, moments, operations, rollouts, schema
 from forenotice.store.rollouts import Rollouts
 from forenotice.store.session import Among, Query, Row, Session, chunks
 
@@ -75,6 +75,7 @@ def load(session: Session, wanted: Wanted) -> World:
 
     loading.add_rollouts(wanted.rollouts)
     loading.add_sizes()
+    loading.add_former()
     if wanted.members or wanted.targets:
         loading.add_vms(fleet.VMS_IN, [key for key, scope in world.scopes.items() if _is_group(scope)])
     if wanted.targets:
@@ -116,6 +117,7 @@ def load_to_explain(session: Session, named: Collection[str], told: Collection[s
     loading.add_operations(operations.NAMED, loading.missing_operations())
     loading.add_rollouts(())
     loading.add_sizes()
+    loading.add_former()
     return world
 
 
@@ -251,6 +253,11 @@ class _Loading:
         # Whoever is on the way counts where it will be.
         moved = {name for each in self.world.operations.values() for name in each.targets} - self.world.vms.keys()
         self.add_vms(fleet.VMS_NAMED, moved)
+
+    def add_former(self) -> None:
+        # What is live is never of a former bearer.
+        ended = {event.scope for event in self.world.events.values() if not event.status.live}
+        self.world.former.update(former.named(self._session, ended))
 
     def add_targets(self) -> None:
         world = self.world

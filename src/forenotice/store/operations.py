@@ -8,7 +8,7 @@ import msgspec
 from sqlalchemy import ColumnElement, bindparam, case, exists, func, select, update
 
 from forenotice.core.operations import Kind, Operation, Status
-from forenotice.store import moments, schema
+from forenotice.store import former, moments, schema
 from forenotice.store.listing import Listing, equal, living
 from forenotice.store.session import Among, Matching, Query, Row, Session, Upsert
 
@@ -167,7 +167,8 @@ def page(session: Session, after: str | None, limit: int, live: bool | None, **h
 def _tells(operation: ColumnElement[str]) -> ColumnElement[bool]:
     """Whether one of the scopes of a selector was told of it."""
     told = schema.events.alias()
-    return exists(select(told.c.id).where(told.c.operation == operation, Matching(told.c.scope)))
+    is_of_last = former.of_last_bearer(told.c.scope, told.c.created_at)
+    return exists(select(told.c.id).where(told.c.operation == operation, Matching(told.c.scope), is_of_last))
 
 
 _LISTING = Listing(

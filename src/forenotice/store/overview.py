@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Select, bindparam, case, func, select
 
 from forenotice.core.operations import EventType, Kind, Status
 from forenotice.core.selecting import Selector
-from forenotice.store import moments, schema
+from forenotice.store import former, moments, schema
 from forenotice.store.session import Among, Matching, Query, Row, Session, patterns
 
 _E, _O = schema.events.c, schema.operations.c
@@ -44,7 +44,7 @@ _COUNTS = select(_E.status, func.count()).where(_LIVE).group_by(_E.status)
 _FILTERS: Mapping[str, ColumnElement[bool]] = {
     "scope": _E.scope == bindparam("scope"),
     "named": Among(_E.scope, "named"),
-    "seen": Matching(_E.scope),
+    "seen": Matching(_E.scope) & former.of_last_bearer(_E.scope, _E.created_at),
 }
 _TYPES = {each.value: each for each in EventType}
 _STATUSES = {each.value: each for each in Status}

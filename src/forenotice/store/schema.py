@@ -59,6 +59,15 @@ scopes = Table(
     Column("last_heard", MOMENT),
 )
 
+# When a key was last removed, and the time before: history that a successor is not shown ends there.
+former_scopes = Table(
+    "former_scopes",
+    metadata,
+    Column("key", NAME, primary_key=True),
+    Column("ended_at", MOMENT, nullable=False),
+    Column("ended_before", MOMENT),
+)
+
 vms = Table(
     "vms",
     metadata,

@@ -8,7 +8,20 @@ from forenotice.core.fleet import Host, Scope, Vm
 from forenotice.core.journal import Entry
 from forenotice.core.operations import Event, EventType, Kind, Operation, Status
 from forenotice.core.selecting import Selector
-from forenotice.store import contract, events, fleet, idempotency, journal, loading, meta, naming, operations, tokens
+from forenotice.core.tenancy import Former
+from forenotice.store import (
+    contract,
+    events,
+    fleet,
+    former,
+    idempotency,
+    journal,
+    loading,
+    meta,
+    naming,
+    operations,
+    tokens,
+)
 from forenotice.store.answers import Answers
 from forenotice.store.overview import Overview
 from forenotice.store.places import Places
@@ -207,6 +220,9 @@ class SqlReader:
     def scopes(self, keys: Collection[str]) -> dict[str, Scope]:
         return {scope.key: scope for scope in fleet.scopes_named(self._session, keys)}
 
+    def former(self, keys: Collection[str]) -> dict[str, Former]:
+        return former.named(self._session, keys)
+
     def moving_to(self, host: str) -> list[str]:
         return operations.moving_to(self._session, host)
 
@@ -277,6 +293,8 @@ class SqlTransaction(SqlReader):
         position = self._newest[0] if self._newest else 0
         if not changes.entries:
             return position
+        if removed := [key for key, scope in changes.scopes.items() if scope is None]:
+            former.put(session, removed, changes.entries[-1].at)
         position = journal.append(session, changes.entries, position)
         self._newest = (position, changes.entries[-1].at)
         if session.flavour is Flavour.POSTGRESQL:

@@ -17,7 +17,7 @@ def list_groups(service: ServiceOf, seen: SeenOf, page: ByName, name: ScopePatte
     return Answer(queries.groups(service, **page, name=name, seen=seen))
 
 
-@routes.post("/groups", status_code=201, responses=says(documented.Group, 201))
+@routes.post("/groups", status_code=201, responses=says(documented.AddedGroup, 201))
 @needs(Need.MANAGE)
 def add_group(service: ServiceOf, call: CallOf, asked: models.NewGroup) -> Answer:
     return Answer(fleet.add_group(service, call, name=asked.name, kind=asked.kind, policy=asked.policy.given()), 201)

@@ -76,7 +76,9 @@ class EventStream(StreamingResponse):
         if self._seen is None:
             return b"".join(each.text for each in mine)
         return b"".join(
-            line(each.position, each.entry, self._seen).text for each in mine if each.entry.scope in self._seen
+            line(each.position, each.entry, self._seen).text
+            for each in mine
+            if each.entry.scope in self._seen and not each.is_former
         )
 
 

@@ -28,7 +28,7 @@ def list_vms(
     return Answer(queries.vms(service, **page, name=name, host=host, group=group, spot=spot, seen=seen))
 
 
-@routes.post("/vms", status_code=201, responses=says(documented.Vm, 201))
+@routes.post("/vms", status_code=201, responses=says(documented.AddedVm, 201))
 @needs(Need.MANAGE)
 def add_vm(service: ServiceOf, call: CallOf, asked: models.NewVm) -> Answer:
     return Answer(fleet.add_vm(service, call, asked.spec()), 201)

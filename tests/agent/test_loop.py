@@ -373,3 +373,16 @@ def test_peers_are_told_of_an_event_as_long_as_it_lives(tmp_path: Path) -> None:
         assert peers.untold("E1") == {}
     finally:
         front.close()
+
+
+def test_what_nobody_prepares_for_is_neither_approved_nor_passed_over_in_silence(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.loop.configure(Config(name=ME))
+    bench.see(coming())
+    bench.run_until(lambda: "saga.waits" in bench.written.getvalue())
+    (saga,) = bench.memory.live
+    assert saga.approving_at is None
+    lines = [json.loads(line) for line in bench.written.getvalue().splitlines()]
+    (waits,) = [line for line in lines if line["action"] == "saga.waits"]
+    assert waits["why"] == saga.why
+    assert saga.why.startswith("not approved, as no handler prepares for it")

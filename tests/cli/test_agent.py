@@ -36,3 +36,28 @@ def test_a_state_directory_that_is_none(tmp_path: Path) -> None:
     found = json.loads(told.stdout)
     assert f"{tmp_path / 'file'} is not a directory" in found["problems"][0]
     assert not found["ok"]
+
+
+def test_a_state_directory_that_others_can_change(tmp_path: Path) -> None:
+    (tmp_path / "agent.toml").touch()
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state").chmod(0o777)
+    arguments = ["check", "--json", "--config", str(tmp_path / "agent.toml"), "--state", str(tmp_path / "state")]
+    (problem,) = json.loads(CliRunner().invoke(app, arguments).stdout)["problems"]
+    assert f"the state directory {tmp_path / 'state'} can be changed by other users" in problem
+
+
+@pytest.mark.parametrize(
+    ("text", "types"),
+    [
+        ("", "Freeze, Reboot, Redeploy, Preempt, Terminate"),
+        ('[[approve.at_once]]\ntypes = ["Freeze"]', "Reboot, Redeploy, Preempt, Terminate"),
+        ('approve = "always"', ""),
+    ],
+)
+def test_events_that_are_not_approved_are_named(tmp_path: Path, text: str, types: str) -> None:
+    (tmp_path / "agent.toml").write_text(text)
+    arguments = ["check", "--json", "--config", str(tmp_path / "agent.toml"), "--state", str(tmp_path / "state")]
+    found = json.loads(CliRunner().invoke(app, arguments).stdout)
+    said = f'No handler prepares for {types}: such events are not approved, unless approve = "always" is set.'
+    assert (found["ok"], found["warnings"]) == (True, [said] if types else [])

@@ -246,13 +246,15 @@ class Loop:
 
     def _keep(self, saga: Saga, configs: Mapping[str, str] = NONE, *, forward: bool = False) -> bool:
         """Whether what comes next may be done."""
-        before = self._memory.sagas[saga.id].state
+        before = self._memory.sagas[saga.id]
         if not self._memory.keep(saga, configs, forward=forward):
             return False
-        if saga.state is not before:
+        if saga.state is not before.state:
             self._log.info(
                 "An event has moved on", action="saga.moved", event_id=saga.id, state=saga.state, why=saga.why
             )
+        elif saga.why != before.why:
+            self._log.info("An event waits", action="saga.waits", event_id=saga.id, state=saga.state, why=saga.why)
         return True
 
     def _do(self, effect: Effect, saga: Saga, crew: Crew) -> None:

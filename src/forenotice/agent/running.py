@@ -87,6 +87,7 @@ class Agent:
             front.keep_up(self._config, loop.names)
 
         log.info("The agent runs", action="agent.started", state=str(self._directory), handlers=len(config.handlers))
+        self._warn()
         polling.start()
         self._notifier.ready()
         try:
@@ -112,7 +113,16 @@ class Agent:
             self._config = config
             loop.configure(config)
             self._log.info("The configuration was read again", action="agent.reloaded", needs_a_restart=changed)
+            self._warn()
         self._notifier.ready()
+
+    def _warn(self) -> None:
+        if self._config.unapproved:
+            self._log.warning(
+                'No handler prepares for some events, and approve = "always" is not set: they are not approved',
+                action="agent.unapproved",
+                types=self._config.unapproved,
+            )
 
     def _take_the_lock(self) -> None:
         """JournalError while that is not possible.

@@ -79,7 +79,7 @@ def check(agent: Agent) -> int:
             )
             for handler, outcome in found
         ),
-        none="There are no handlers: events are approved as they appear.",
+        none="There are no handlers.",
     )
     return 0 if ok else 1
 
@@ -138,6 +138,9 @@ def _warnings(config: Config) -> Iterator[str]:
         yield f"{place}, for the state directory, cannot be written by whoever runs this check."
     if config.act_for:
         yield f"It also acts for {', '.join(config.act_for)}."
+    if config.unapproved:
+        kinds = ", ".join(config.unapproved)
+        yield f'No handler prepares for {kinds}: such events are not approved, unless approve = "always" is set.'
     if config.approve.when == "never":
         yield "It never approves: events start at their NotBefore, or when somebody else approves."
 

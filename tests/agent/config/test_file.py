@@ -7,7 +7,7 @@ import pytest
 
 from forenotice.agent.config import file, handlers, values
 from forenotice.agent.config.values import When
-from forenotice.agent.rules.handling import Match, Phase
+from forenotice.agent.rules.handling import EVENT_TYPES, Match, Phase
 from forenotice.settings.spans import Span
 
 KINDS = "command, webhook, systemd, file, haproxy, kubernetes, notify, python"
@@ -33,6 +33,27 @@ def test_an_empty_file_says_enough(tmp_path: Path) -> None:
     config = load(tmp_path, "")
     assert config == file.Config()
     assert (config.state, config.approve.when, config.handlers) == ("/var/lib/forenotice-agent", "prepared", ())
+
+
+def test_an_empty_file_approves_nothing(tmp_path: Path) -> None:
+    config = load(tmp_path, "")
+    assert (config.policy.unprepared, config.unapproved) == (False, EVENT_TYPES)
+
+
+def test_approving_what_nothing_prepares_for_is_said_in_one_word_or_in_a_table(tmp_path: Path) -> None:
+    short = load(tmp_path, 'approve = "always"')
+    assert short == load(tmp_path, '[approve]\nwhen = "always"')
+    assert (short.policy.approves, short.policy.unprepared, short.unapproved) == (True, True, ())
+    assert load(tmp_path, 'approve = "never"').unapproved == ()
+
+
+def test_types_that_nothing_prepares_for(tmp_path: Path) -> None:
+    assert load(tmp_path, COMMAND).unapproved == ()
+    some = COMMAND + 'types = ["Reboot", "Redeploy"]\n'
+    assert load(tmp_path, some).unapproved == ("Freeze", "Preempt", "Terminate")
+    at_once = '[[approve.at_once]]\ntypes = ["Freeze"]\n'
+    only_after = some + '[[handler]]\nname = "b"\ntype = "command"\nrecover = ["true"]\n'
+    assert load(tmp_path, at_once + only_after).unapproved == ("Preempt", "Terminate")
 
 
 def test_everything_that_may_be_said(tmp_path: Path) -> None:
@@ -142,6 +163,8 @@ def test_a_handler_can_be_written_down_and_read_again(tmp_path: Path) -> None:
 
 
 BAD = [
+    ('approve = "now"', "approve: 'now' in when is not one of prepared, always, never"),
+    ("approve = true", "approve: this must be a table"),
     ('nme = "x"', "there is no key 'nme'; did you mean 'name'?"),
     ("zzz = 1", "there is no key 'zzz'; there are name, endpoint, state, listen, act_for, approve, peers, handler"),
     ("name = 3", 'name: this must be a text in quotes, such as "a"'),
@@ -322,7 +345,7 @@ BAD = [
         "handler \"lb\": 'web/a; shutdown' in servers is not BACKEND/SERVER: give one such as web/web-1",
     ),
     ('[[handler]]\nname = "n"\ntype = "notify"', 'handler "n": say where to notify: urls or urls_file'),
-    ('[approve]\nwhen = "now"', "approve: 'now' in when is not one of prepared, never"),
+    ('[approve]\nwhen = "now"', "approve: 'now' in when is not one of prepared, always, never"),
     (
         "[approve]\nat_once = [{}]",
         "approve.at_once 1: say which events need no preparation: types, sources or shorter_than",

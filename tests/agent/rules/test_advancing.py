@@ -13,6 +13,7 @@ from forenotice.agent.rules.handling import Match, Phase, Rule
 from forenotice.agent.rules.saga import Progress, State, busy_elsewhere, less_urgent, memo, owed
 
 PREPARE, ON_STARTED, RECOVER, UNDO = Phase
+UNPREPARED = Policy(unprepared=True)
 PEERS = Policy(peer_timeout=timedelta(seconds=30))
 THERE_AND_BACK = frozenset({PREPARE, RECOVER, UNDO})
 
@@ -37,9 +38,30 @@ def test_the_whole_way() -> None:
     assert story.turn() == []
 
 
-def test_an_event_that_concerns_no_handler_is_approved() -> None:
-    story = Story(rule(match=Match(types=frozenset({"Freeze"}))))
+@pytest.mark.parametrize("only", [rule(match=Match(types=frozenset({"Freeze"}))), rule(phases=frozenset({RECOVER}))])
+def test_an_event_that_no_handler_prepares_for_is_approved_only_where_that_is_said(only: Rule) -> None:
+    story = Story(only, policy=UNPREPARED)
     assert story.turn() == [Approve()]
+    story = Story(only)
+    assert story.turn() == []
+    said = 'not approved, as no handler prepares for it and agent.toml does not say approve = "always"'
+    assert (story.state, story.saga.ready_at, story.saga.why) == (State.SEEN, None, said)
+    story.policy = UNPREPARED
+    assert story.turn() == [Approve()]
+
+
+def test_one_that_never_approves_says_that_first() -> None:
+    story = Story(rule(match=Match(types=frozenset({"Freeze"}))), policy=Policy(approves=False))
+    assert story.turn() == []
+    assert (story.state, story.saga.why) == (State.PREPARED, "ready; this agent is set never to approve")
+
+
+def test_a_failed_preparation_is_not_approved_either_where_all_else_is() -> None:
+    story = Story(rule(retries=0), policy=UNPREPARED)
+    story.turn()
+    story.end(PREPARE, ok=False, said="no")
+    assert story.turn() == []
+    assert story.saga.why == "not approved, because preparation failed: drain (no)"
 
 
 def test_what_needs_no_preparation_is_approved_at_once() -> None:
@@ -559,7 +581,7 @@ def test_nothing_is_approved_while_somebody_prepares() -> None:
 
 
 def test_one_approval_at_a_time_until_it_is_answered() -> None:
-    story = Story(rule(phases=frozenset({RECOVER})))
+    story = Story(rule(phases=frozenset({RECOVER})), policy=UNPREPARED)
     assert story.turn() == [Approve()]
     assert story.turn(may_approve=False) == []
     story.wait(5)

@@ -10,11 +10,12 @@ from forenotice import secretfiles
 from forenotice.agent.config import checks, complaints, values
 from forenotice.agent.config.handlers import SOURCES, Handler
 from forenotice.agent.rules.approval import Policy
-from forenotice.agent.rules.handling import EVENT_TYPES, Match
+from forenotice.agent.rules.handling import EVENT_TYPES, Match, Phase
 from forenotice.core import errors
 from forenotice.settings.spans import Span
 
 STATE = "/var/lib/forenotice-agent"
+WHEN = ("prepared", "always", "never")
 READY_PATH = "/peers/ready"
 """Where an agent is told that a peer is ready."""
 
@@ -49,11 +50,11 @@ class AtOnce(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 class Approve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     when: str = "prepared"
-    """`prepared` or `never`."""
+    """`prepared`; `always`: also what no handler prepares for; `never`."""
     at_once: tuple[AtOnce, ...] = ()
 
     def __post_init__(self) -> None:
-        checks.one_of("when", self.when, ("prepared", "never"))
+        checks.one_of("when", self.when, WHEN)
 
 
 class Peers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -88,9 +89,21 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     @property
     def policy(self) -> Policy:
         return Policy(
-            approves=self.approve.when == "prepared",
+            approves=self.approve.when != "never",
+            unprepared=self.approve.when == "always",
             at_once=tuple(rule.match for rule in self.approve.at_once),
             peer_timeout=self.peers.timeout if self.peers else None,
+        )
+
+    @property
+    def unapproved(self) -> tuple[str, ...]:
+        """Types of events that nothing here prepares for, so that none of them is approved."""
+        if self.approve.when != "prepared":
+            return ()
+        matches = [rule.match for rule in self.approve.at_once]
+        matches += [handler.rule.match for handler in self.handlers if Phase.PREPARE in handler.phases]
+        return tuple(
+            kind for kind in EVENT_TYPES if not any(kind in match.types or not match.types for match in matches)
         )
 
     def __post_init__(self) -> None:
@@ -117,6 +130,8 @@ def load(path: Path) -> Config:
         raise ConfigError(error.message) from None
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not TOML: {error}") from None
+    if isinstance(content.get("approve"), str):
+        content["approve"] = {"when": content["approve"]}
     try:
         return msgspec.convert(content, Config, dec_hook=values.read)
     except msgspec.ValidationError as error:

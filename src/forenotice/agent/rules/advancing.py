@@ -204,6 +204,9 @@ class _Turn:
             for rule in self.view.rules
             if Phase.PREPARE in rule.phases and (rule.match.fits(event) or rule.name in begun)
         ]
+        if not rules and self.view.policy.approves and not self.view.policy.unprepared:
+            self._say('not approved, as no handler prepares for it and agent.toml does not say approve = "always"')
+            return
         failed = self._failed([(Phase.PREPARE, rule) for rule in rules if rule.blocks])
         if failed:
             self._say(f"not approved, because preparation failed: {failed}")

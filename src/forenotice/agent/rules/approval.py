@@ -11,6 +11,8 @@ from forenotice.client.events import Event, same_name
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     approves: bool = True
+    unprepared: bool = False
+    """Also what no handler here prepares for."""
     at_once: tuple[Match, ...] = ()
     """Events that need no preparation here."""
     peer_timeout: timedelta | None = None

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.client.samples import document
+from tests.client.samples import EVENT, document
 from tests.client.scripted import Asked, Script, answer, scripted
 
 from forenotice.agent import polling
@@ -136,3 +136,21 @@ def test_a_defect_does_not_end_it() -> None:
         assert posted.get(timeout=5)
         found.stop()
     assert "RuntimeError: broken" in written.getvalue()
+
+
+def test_a_server_that_lags_behind_another_takes_no_event_away() -> None:
+    """An event that was gone for half a second would be undone, and prepared for again."""
+
+    def one_of_two(asked: Asked, _: object) -> bytes:
+        if "instance" in asked.target:
+            return answer(body=b"WestNO_0")
+        events, incarnation = ((), 2) if asked.number % 2 else ((EVENT,), 3)
+        return answer("200 OK", document(*events, incarnation=incarnation), "Forenotice-Epoch: web-7")
+
+    seen: list[int] = []
+    with polled(one_of_two) as (_, inbox, _log):
+        while len(seen) < 7:
+            message = inbox.get(timeout=5)
+            if isinstance(message, Polled) and message.news.document:
+                seen.append(len(message.news.document.events))
+    assert seen[1:] == [1] * 6

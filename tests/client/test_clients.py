@@ -200,6 +200,24 @@ def test_a_refused_approval_is_seen(make: Make) -> None:
     assert server.asked[0].body == b'{"StartRequests":[{"EventId":"A"},{"EventId":"B"}]}'
 
 
+def test_a_server_that_lags_behind_another_takes_nothing_back(make: Make) -> None:
+    """As behind a balancer, when polls reach one server and the other in turn."""
+
+    def one_of_two(asked: Asked, _: threading.Event) -> bytes:
+        if asked.number % 2:
+            body = document(incarnation=2)
+        else:
+            body = document(EVENT, incarnation=3) if asked.number < 20 else document(incarnation=4)
+        return answer("200 OK", body, "Forenotice-Epoch: web-7")
+
+    with scripted(one_of_two) as server, make(server.url) as client:
+        told = [news.document for news in islice(client.follow(), 6) if news.document]
+        assert [each.incarnation for each in told] == [3] * 6
+        assert [client.document().incarnation, len(client.events())] == [3, 1]
+        assert [type(change).__name__ for change in islice(client.watch(), 2)] == ["Appeared", "Gone"]
+        assert len(server.asked) > 20
+
+
 def test_whoever_is_not_patient_is_not_held(make: Make, server: Scripted) -> None:
     with make(server.url) as client:
         assert client.patient

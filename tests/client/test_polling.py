@@ -352,3 +352,46 @@ def test_what_a_stranger_says_is_cut_short() -> None:
 
 def test_a_tag_beyond_all_bounds_is_not_sent_back() -> None:
     assert play(session().follow(), good(tag='"' + "x" * 5000 + '"')).headers("If-None-Match") == [None, None]
+
+
+# A server behind a balancer that has not heard the latest
+
+
+def of(epoch: str, body: bytes, tag: str) -> Answer:
+    return said(body, etag=tag, forenotice_epoch=epoch)
+
+
+def test_a_document_that_is_older_than_what_was_seen_is_no_news() -> None:
+    late, early = of("a", ONE, '"3-a"'), of("a", EMPTY, '"2-a"')
+    played = play(session(pace=USUAL).follow(), late, early, early, of("a", EMPTY.replace(b"2", b"4"), '"4-a"'))
+    assert [news.changed for news in played.told] == [True, False, False, True]
+    assert [news.document.incarnation for news in played.told if news.document] == [3, 3, 3, 4]
+    assert played.headers("If-None-Match") == [None, '"3-a"', '"3-a"', '"3-a"', '"4-a"']
+    # It was answered at once because it differs: whether the server holds polls is not known by that.
+    assert played.headers("Prefer") == [None, *["wait=10"] * 4]
+
+
+@pytest.mark.parametrize(("before", "then"), [("a", "b"), ("a", ""), ("", "a"), ("", "")])
+def test_without_the_same_epoch_incarnations_begin_again(before: str, then: str) -> None:
+    played = play(session().follow(), of(before, ONE, '"3-a"'), of(then, EMPTY, '"2-a"'))
+    assert [news.document.incarnation for news in played.told if news.document] == [3, 2]
+    assert played.headers("If-None-Match") == [None, '"3-a"', '"2-a"']
+
+
+def test_an_epoch_beyond_all_bounds_compares_nothing() -> None:
+    played = play(session().follow(), of("a" * 2000, ONE, '"3-a"'), of("a" * 2000, EMPTY, '"2-a"'))
+    assert [news.document.incarnation for news in played.told if news.document] == [3, 2]
+
+
+def test_what_was_asked_for_earlier_and_comes_later_is_no_news() -> None:
+    """Two threads share a client: one is held, and confirmed what the other knows better by now."""
+    guest = session()
+    perform(guest.document(), lambda _: of("a", EMPTY, '"2-a"'))
+    held = guest.endpoint.poll(10)
+    next(held)
+    perform(guest.document(), lambda _: of("a", ONE, '"3-a"'))
+    with pytest.raises(StopIteration) as ended:
+        held.send(said(status=304, etag='"2-a"', forenotice_epoch="a"))
+    assert ended.value.value.known.document.incarnation == 3
+    assert guest.endpoint.known is not None
+    assert guest.endpoint.known.tag == '"3-a"'

@@ -123,3 +123,16 @@ def test_nothing_is_heard_of_others(make: Make) -> None:
     with running(listeners=[DB]) as server, make(server.url, pace=PACE) as client:
         assert client.document().events == ()
         assert client.me == "db"
+
+
+def test_a_server_that_has_not_heard_the_latest_takes_nothing_back(make: Make) -> None:
+    """A balancer turns to another one when the first fails; until it has caught up, what was seen holds."""
+    with running(listeners=[WEB_0]) as first, make(first.url, pace=PACE) as client:
+        first.show(7, RUNNING)
+        until(lambda: client.document().incarnation == 7)
+        place = Address(host="127.0.0.1", port=first.port)
+        first.stop()
+        with running(listeners=[Listener(at=place, vm="web-0")]) as second:
+            assert [event.started for event in client.events()] == [True]
+            second.show(8)
+            until(lambda: client.document().incarnation == 8)

@@ -34,7 +34,7 @@ class _Sent(msgspec.Struct):
 
 
 def _incarnation(sent: msgspec.Raw) -> int:
-    """It is only shown: 0 where it is no number, or one beyond all bounds."""
+    """It is shown, and compared where our own service sent it: 0 where it is no number, or one beyond all bounds."""
     try:
         value = msgspec.json.decode(sent)
         return int(value) if isinstance(value, int | float | str) else 0

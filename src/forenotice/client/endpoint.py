@@ -22,7 +22,10 @@ API_VERSION = "2020-07-01"
 TARGET = f"/metadata/scheduledevents?api-version={API_VERSION}"
 HEADERS: Mapping[str, str] = {"Metadata": "true", "User-Agent": f"forenotice/{__version__}"}
 PREFER = "Prefer"
+EPOCH = "forenotice-epoch"
+"""Of two documents with the same value, that with the lower incarnation is the older one."""
 LONGEST_TAG = 1024
+"""Also of an epoch."""
 AWAY = 6
 """Failures in a row after which the endpoint is looked for once more."""
 
@@ -33,8 +36,15 @@ class Known:
 
     body: bytes
     tag: str
+    epoch: str
     ahead: float
     document: Document
+
+    def is_older_than(self, other: "Known | None") -> bool:
+        """Only where the endpoint says that their incarnations can be compared: elsewhere they may begin again."""
+        if other is None or not self.epoch or self.epoch != other.epoch:
+            return False
+        return self.document.incarnation < other.document.incarnation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +55,7 @@ class Heard:
     """None: there was no document yet."""
     date: datetime | None
     waited: bool
-    """The server was asked to wait with its answer."""
+    """The server was asked to wait with its answer, which tells whether it does."""
 
 
 class Endpoint:
@@ -118,6 +128,9 @@ class Endpoint:
         if date is not None:
             self.ahead = skew.ahead(date, MachineClock().now(), time.monotonic() - asked_at, self.ahead)
         found = self._read(candidate, answer, known if headers else None)
+        if found is not None and found.is_older_than(self.known):
+            # From a server behind a balancer that has not heard the latest: no news, and not what the tag asked about.
+            return Heard(known=self.known, date=date, waited=False)
         if answer.status != 304 or self.known is known:
             self.known = found
         return Heard(known=found, date=date, waited=PREFER in headers)
@@ -166,11 +179,9 @@ class Endpoint:
     def _read(self, candidate: Candidate, answer: Answer, named: Known | None) -> Known | None:
         """What was `named` in the request is what a 304 confirms."""
         known = named or self.known
-        tag = answer.headers.get("etag", "")
-        if len(tag) > LONGEST_TAG:
-            tag = ""
+        tag, epoch = (_short(answer.headers.get(name, "")) for name in ("etag", EPOCH))
         if answer.status == 304 and named is not None:
-            body, tag = named.body, named.tag
+            body, tag, epoch = named.body, named.tag, named.epoch
         elif answer.status != 200:
             raise refusals.refusal(candidate, answer)
         elif not answer.body.strip():
@@ -178,12 +189,17 @@ class Endpoint:
             return self.known
         else:
             body = answer.body
-        if known is not None and (known.body, known.tag, known.ahead) == (body, tag, self.ahead):
+        if known is not None and (known.body, known.tag, known.epoch, known.ahead) == (body, tag, epoch, self.ahead):
             return known
         try:
-            return Known(body=body, tag=tag, ahead=self.ahead, document=documents.decode(body, self.ahead))
+            document = documents.decode(body, self.ahead)
+            return Known(body=body, tag=tag, epoch=epoch, ahead=self.ahead, document=document)
         except ValueError as error:
             raise refusals.no_document(candidate, error) from None
+
+
+def _short(value: str) -> str:
+    return value if len(value) <= LONGEST_TAG else ""
 
 
 def _condition(known: Known | None, wait: int) -> dict[str, str]:

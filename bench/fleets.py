@@ -46,7 +46,7 @@ def service(data: Path) -> Iterator[Service]:
     data.mkdir(exist_ok=True)
     store = open_store(f"sqlite:///{database(data)}", migrate=True)
     try:
-        yield Service(store=store, clock=SystemClock(), timing=Timing(), publisher=Nobody())
+        yield Service(store=store, clock=SystemClock(), timing=Timing(), publisher=Nobody(), allows_loopback=True)
     finally:
         store.close()
 

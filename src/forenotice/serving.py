@@ -98,6 +98,7 @@ async def _serve(settings: Settings, options: Options, tls: SSLContext | None, d
             {gate.name: gate.command for gate in settings.gate},
             Outgoing(private=settings.allow_private_targets, own=own, seconds=gates.SECONDS),
         ),
+        allows_loopback=settings.allow_loopback_addresses,
     )
     service.awaits_results = terms.awaits_results
     async with AsyncExitStack() as workers, _answering() as shells:

@@ -114,7 +114,15 @@ class Server:
         """Without waiting for it."""
         assert self.process is None
         self._seen = self._log.stat().st_size
-        where = ("--metadata", self.guests, "--control", self.operators, "--log-format", "json")
+        where = (
+            "--metadata",
+            self.guests,
+            "--control",
+            self.operators,
+            "--log-format",
+            "json",
+            "--allow-loopback-addresses",
+        )
         command = [*self._before, str(PROGRAMS / "forenotice"), "serve", *where, *self.flags]
         with self._log.open("ab") as log, self._output.open("wb") as output:
             self.process = subprocess.Popen(command, env=self.env, stdin=subprocess.DEVNULL, stdout=output, stderr=log)

@@ -102,7 +102,9 @@ def running(directory: Path, *, heartbeat: float = HEARTBEAT_SECONDS) -> Iterato
             return reader.counts()
 
     metrics = Metrics(events=live, guests=lambda: counts)
-    service = Service(store=store, clock=SystemClock(), timing=Timing(), publisher=Nobody(), telemetry=metrics)
+    service = Service(
+        store=store, clock=SystemClock(), timing=Timing(), publisher=Nobody(), telemetry=metrics, allows_loopback=True
+    )
     token = tokens.create(service, calls.SYSTEM, name="admin")["token"]
     tail = Tail(service, heartbeat=heartbeat)
     with serving(ControlServer(app.create(service, metrics, tail), "127.0.0.1", 0, on_stop=tail.close)) as port:

@@ -77,7 +77,9 @@ class Known:
 def _service(path: Path) -> Service:
     store = open_store(f"sqlite:///{path}", migrate=not path.exists())
     metrics = Metrics(events=dict, guests=dict)
-    return Service(store=store, clock=SystemClock(), timing=Timing(), publisher=Nobody(), telemetry=metrics)
+    return Service(
+        store=store, clock=SystemClock(), timing=Timing(), publisher=Nobody(), telemetry=metrics, allows_loopback=True
+    )
 
 
 @pytest.fixture(scope="module")

@@ -40,6 +40,31 @@ def test_what_is_not_an_address_is_refused(address: str) -> None:
         fleet.require_address(address)
 
 
+@pytest.mark.parametrize(
+    ("address", "what"),
+    [
+        ("fe80::4", "link-local"),
+        ("fe80::4%tap0", "link-local"),
+        ("169.254.0.4", "link-local"),
+        ("ff02::1", "multicast"),
+        ("224.0.0.1", "multicast"),
+        ("0.0.0.0", "unspecified"),
+        ("::", "unspecified"),
+        ("127.0.0.1", "of this machine itself"),
+        ("::ffff:127.1.0.21", "of this machine itself"),
+        ("::1", "of this machine itself"),
+    ],
+)
+def test_an_address_that_does_not_tell_one_vm_is_refused(address: str, what: str) -> None:
+    with pytest.raises(errors.RefusedError, match=rf"is {what}.*: give one such as 10\.0\.0\.4") as refused:
+        fleet.require_address(address)
+    if "machine" not in what:
+        with pytest.raises(errors.RefusedError, match=what):
+            fleet.require_address(address, loopback=True)
+    else:
+        assert fleet.require_address(address, loopback=True) == refused.value.facts["address"]
+
+
 def test_a_vm_id_is_a_guid_and_kept_as_given() -> None:
     for given in ("8a506c35-679a-4f78-9d76-0000000000ff", "8A506C35-679A-4F78-9D76-0000000000FF"):
         assert fleet.require_vm_id(given) == given

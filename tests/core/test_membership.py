@@ -1,6 +1,7 @@
 """Changes of the fleet: what is unique, what may not go, and what a live event keeps in place."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from tests.core.builders import MINUTE, NOW, SECOND, Site, is_nothing, row
@@ -56,6 +57,8 @@ def test_cordoning_twice_is_cordoning_once() -> None:
         (lambda site: site.add_vm("x", "a", update_domain=-1), errors.RefusedError, "update domain -1 is out of range"),
         (lambda site: site.add_vm("x", "a", fault_domain=1000), errors.RefusedError, "fault domain 1000 is out of"),
         (lambda site: site.add_vm("x", "a", addresses=("x",)), errors.RefusedError, "'x' is not an IP address"),
+        (lambda site: site.add_vm("x", "a", addresses=("fe80::1",)), errors.RefusedError, "fe80::1 is link-local"),
+        (lambda site: site.add_vm("x", "a", addresses=("127.0.0.1",)), errors.RefusedError, "of this machine itself"),
         (lambda site: site.set_vm("z", spot=True), errors.NotFoundError, "there is no VM 'z'"),
         (
             lambda site: site.set_vm("web-0", colour="red"),
@@ -199,6 +202,19 @@ def test_addresses_are_unique_in_the_fleet() -> None:
 def test_an_address_given_twice_is_kept_once() -> None:
     site = row()
     assert site.add_vm("db", "a", addresses=("fd00::4", "FD00:0::4")).addresses == ("fd00::4",)
+
+
+def test_an_address_of_before_stays_though_it_would_not_be_taken_now() -> None:
+    site = row()
+    site.add_vm("db", "a")
+    site.state.vms["db"] = replace(site.vm("db"), addresses=("fe80::4",))
+    assert site.set_vm("db", spot=True).addresses == ("fe80::4",)
+    assert site.set_vm("db", addresses=("fe80::4", "10.0.0.4")).addresses == ("fe80::4", "10.0.0.4")
+    with pytest.raises(errors.RefusedError, match="link-local"):
+        site.set_vm("db", addresses=("fe80::5",))
+    assert site.set_vm("db", addresses=("10.0.0.4",)).addresses == ("10.0.0.4",)
+    with pytest.raises(errors.RefusedError, match="link-local"):
+        site.set_vm("db", addresses=("fe80::4",))
 
 
 def test_a_vm_is_changed_in_what_is_named_only() -> None:

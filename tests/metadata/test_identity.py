@@ -28,7 +28,9 @@ from tests.metadata.running import (
     until,
 )
 
+from forenotice.clock import SystemClock
 from forenotice.metadata import identity
+from forenotice.metadata.board import Board
 from forenotice.metadata.options import Options, Proxy
 from forenotice.service.publishing import Members
 from forenotice.settings import Address, Listener, ProxyStyle
@@ -333,12 +335,22 @@ def test_ipv6_callers_are_known_too() -> None:
     [
         ("10.0.0.4", "10.0.0.4"),
         ("::ffff:10.0.0.4", "10.0.0.4"),
-        ("fe80::1%eth0", "fe80::1"),
         ("FD00:0:0::4", "fd00::4"),
     ],
 )
 def test_addresses_are_written_as_the_fleet_writes_them(host: str, address: str) -> None:
     assert identity.canonical(host) == address
+
+
+def test_a_link_local_caller_is_nobody_whichever_interface_it_comes_from() -> None:
+    """As one that an older version has let into the fleet."""
+    board = Board()
+    board.put_members([Members(key=DB.key, scope=DB, vms=(replace(DB_VM, addresses=("fe80::4",)),))])
+    callers = identity.Callers(board, Options(), SystemClock())
+    assert callers.known(None, "fe80::4") is not None
+    assert callers.known(None, identity.canonical("fe80::4", 2)) is None
+    assert identity.canonical("febf::4", 3) == "febf::4%3"
+    assert identity.canonical("fec0::4", 3) == "fec0::4"
 
 
 def test_a_flood_of_strangers_is_not_a_flood_of_lines(capsys: pytest.CaptureFixture[str]) -> None:

@@ -150,7 +150,12 @@ def running(
     """Nothing happens by itself: no ticker runs."""
     store = open_store(f"sqlite:///{directory / 'forenotice.db'}", migrate=True)
     service = Service(
-        store=store, clock=clock or SystemClock(), timing=timing or Timing(), publisher=Nobody(), telemetry=None
+        store=store,
+        clock=clock or SystemClock(),
+        timing=timing or Timing(),
+        publisher=Nobody(),
+        telemetry=None,
+        allows_loopback=True,
     )
     metrics = Metrics(events=dict, guests=dict)
     token = tokens.create(service, calls.SYSTEM, name="admin")["token"]

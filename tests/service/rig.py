@@ -64,7 +64,9 @@ class Rig:
         self.clock = clock or ManualClock()
         self.published = Published()
         timing = Timing(speed=speed)
-        self.service = Service(store=store, clock=self.clock, timing=timing, publisher=self.published)
+        self.service = Service(
+            store=store, clock=self.clock, timing=timing, publisher=self.published, allows_loopback=True
+        )
         self.guests = Guests(self.service)
         self.driver = driver or SimulatedDriver(timing)
         self.asked: list[Task] = []

@@ -96,6 +96,7 @@ def test_a_scope_keeps_its_incarnation_while_its_vm_is_elsewhere(rig: Rig) -> No
         ({"name": "new", "host": "host-a", "group": "web", "update_domain": 7}, "cannot share host host-a"),
         ({"name": "new", "host": "host-a", "addresses": ("127.1.0.10",)}, "belongs to web-0"),
         ({"name": "new", "host": "host-a", "addresses": ("somewhere",)}, "is not an IP address"),
+        ({"name": "new", "host": "host-a", "addresses": ("fe80::1%tap0",)}, "is link-local"),
         ({"name": "new", "host": "host-a", "fault_domain": -1}, "from 0 to 999"),
         ({"name": "db", "host": "host-a"}, "exists already"),
     ],
@@ -105,6 +106,20 @@ def test_a_vm_that_does_not_fit_is_refused_and_nothing_changes(rig: Rig, spec: d
     with pytest.raises(errors.ForenoticeError, match=sentence):
         fleet.add_vm(rig.service, OPERATOR, VmSpec(**spec))
     assert history.page(rig.service, limit=1000)["items"] == before
+
+
+def test_loopback_addresses_are_for_fleets_to_try_things_on(rig: Rig) -> None:
+    rig.service.allows_loopback = False
+    with pytest.raises(errors.RefusedError, match="let the service allow loopback addresses"):
+        fleet.add_vm(rig.service, OPERATOR, VmSpec(name="new", host="host-a", addresses=("127.9.0.1",)))
+    with pytest.raises(errors.RefusedError, match="let the service allow loopback addresses"):
+        fleet.set_vm(rig.service, OPERATOR, "db", {"addresses": ["127.9.0.1"]})
+    document = fleetfile.parse(b'[vms.new]\nhost = "host-a"\naddresses = ["127.9.0.1"]\n', "toml")
+    with pytest.raises(errors.RefusedError, match="let the service allow loopback addresses"):
+        fleet.apply(rig.service, OPERATOR, document, prune=False, dry_run=True)
+    # What it has already, it keeps.
+    fleet.set_vm(rig.service, OPERATOR, "db", {"facts": {"size": "large"}})
+    assert queries.vm(rig.service, "db")["addresses"] == ["127.1.0.30"]
 
 
 def test_what_a_live_event_names_stays_put(rig: Rig) -> None:

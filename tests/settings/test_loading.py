@@ -206,7 +206,7 @@ def test_a_bad_value_gives_one_sentence_that_says_where_it_is_from(name: str, va
 FILES = [
     ("speed = ", "is not TOML"),
     ("speeed = 2", "did you mean speed?"),
-    ("zzz = 2", "known are allow_private_targets, as, control"),
+    ("zzz = 2", "known are allow_loopback_addresses, allow_private_targets, as, control"),
     ('config = "x"', "config in"),
     ("speed = [1]", "speed in"),
     ("speed = " + "9" * 5000, "is not TOML"),

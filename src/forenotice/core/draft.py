@@ -80,6 +80,7 @@ class Draft:
         origin: str = "",
         reason: str = "",
         allowance: timedelta = timedelta(0),
+        allows_loopback: bool = False,
     ) -> None:
         self.world = world
         self.now = now
@@ -90,6 +91,8 @@ class Draft:
         self.reason = reason
         self.allowance = allowance
         """How long after `now` the commit may come: notice counts from the commit."""
+        self.allows_loopback = allows_loopback
+        """Whether VMs may have addresses of this machine."""
         self._visible: dict[str, None] = {}
         self._decide_afresh()
         self._vms_on: dict[str, dict[str, None]] = {}

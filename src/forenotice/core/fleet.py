@@ -153,13 +153,33 @@ def canonical_address(address: str) -> str:
     return str(mapped or parsed)
 
 
-def require_address(address: str) -> str:
+def require_syntax(address: str) -> str:
     try:
         return canonical_address(address)
     except ValueError:
         raise errors.RefusedError(
             f"{address[:80]!r} is not an IP address: give one such as 10.0.0.4 or fd00::4", address=address[:80]
         ) from None
+
+
+def require_address(address: str, *, loopback: bool = False) -> str:
+    """One that a caller can be known by: `loopback` allows those of this machine, for a fleet to try things on."""
+    found = require_syntax(address)
+    parsed = ipaddress.ip_address(found)
+    if parsed.is_loopback and not loopback:
+        raise errors.RefusedError(
+            f"{found} is of this machine itself, so no VM calls from there: give one such as 10.0.0.4 or fd00::4, "
+            "or let the service allow loopback addresses, for tests",
+            address=found,
+        )
+    for refused, kind in (
+        (parsed.is_link_local, "link-local, so VMs on different interfaces may have the same"),
+        (parsed.is_multicast, "multicast, so nobody calls from there"),
+        (parsed.is_unspecified, "unspecified, so nobody calls from there"),
+    ):
+        if refused:
+            raise errors.RefusedError(f"{found} is {kind}: give one such as 10.0.0.4 or fd00::4", address=found)
+    return found
 
 
 def require_domain(noun: str, number: int) -> int:

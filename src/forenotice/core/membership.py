@@ -181,7 +181,7 @@ def change_vm(draft: Draft, name: str, changes: Mapping[str, Any]) -> Vm:
     if unknown:
         raise errors.RefusedError(f"a VM has no {unknown[0]!r}: it has {', '.join(sorted(SETTABLE))}")
     spec = replace(spec_of(before), **changes)
-    vm = _checked(draft, spec, vm_id=before.vm_id if spec.vm_id is None else spec.vm_id)
+    vm = _checked(draft, spec, before.vm_id if spec.vm_id is None else spec.vm_id, known=before.addresses)
     if vm == before:
         return before
     for field, what in ROOTED.items():
@@ -249,7 +249,8 @@ def claim_identities(draft: Draft, vms: Iterable[Vm]) -> None:
                 )
 
 
-def _checked(draft: Draft, spec: VmSpec, vm_id: str) -> Vm:
+def _checked(draft: Draft, spec: VmSpec, vm_id: str, known: Sequence[str] = ()) -> Vm:
+    """What it has already (`known`) stays, also where it would not be taken any more."""
     draft.host(spec.host)
     key = fleet.standalone_key(spec.name) if spec.group is None else draft.scope(fleet.group_key(spec.group)).key
     return Vm(
@@ -260,7 +261,12 @@ def _checked(draft: Draft, spec: VmSpec, vm_id: str) -> Vm:
         update_domain=fleet.require_domain("update domain", spec.update_domain),
         fault_domain=fleet.require_domain("fault domain", spec.fault_domain),
         spot=spec.spot,
-        addresses=tuple(dict.fromkeys(fleet.require_address(address) for address in spec.addresses)),
+        addresses=tuple(
+            dict.fromkeys(
+                address if address in known else fleet.require_address(address, loopback=draft.allows_loopback)
+                for address in spec.addresses
+            )
+        ),
         facts=spec.facts,
     )
 

@@ -132,7 +132,7 @@ class Door:
                 self._rest(listening, error)
                 return
             try:
-                self._receive(client, None if self._unix else identity.canonical(address[0]))
+                self._receive(client, None if self._unix else identity.canonical(address[0], *address[3:]))
             except OSError:
                 # It left while we looked.
                 client.close()

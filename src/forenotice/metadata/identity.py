@@ -18,6 +18,7 @@ from forenotice.metadata.rate import Rate
 from forenotice.settings import ProxyStyle
 from forenotice.wire import errors
 
+LINK_LOCAL = ("fe8", "fe9", "fea", "feb")
 TIME = re.compile(rb"[0-9]{1,12}")
 NONCE = re.compile(rb"[!-~]{16,64}")
 NONCES = 2**17
@@ -134,9 +135,12 @@ class Callers:
         self._unlogged = 0
 
 
-def canonical(host: str) -> str:
-    """An address as the fleet writes it; IPv4 always is."""
-    return fleet.canonical_address(host) if ":" in host else host
+def canonical(host: str, interface: int = 0) -> str:
+    """An address as the fleet writes it; IPv4 always is. One that is unique on its interface alone is no VM's."""
+    if ":" not in host:
+        return host
+    known = fleet.canonical_address(host)
+    return f"{known}%{interface}" if known.startswith(LINK_LOCAL) else known
 
 
 def _require_signature(proxy: Proxy, message: bytes, signature: bytes) -> None:

@@ -70,6 +70,7 @@ class Session:
             origin=call.origin if call else "",
             reason=call.reason if call else "",
             allowance=self.allowance,
+            allows_loopback=self.service.allows_loopback,
         )
 
     def keep(self, draft: Draft) -> None:
@@ -101,6 +102,7 @@ class Service:
         telemetry: Telemetry | None = None,
         outgoing: Outgoing | None = None,
         gates: Gates | None = None,
+        allows_loopback: bool = False,
     ) -> None:
         self.store = store
         self.clock = clock
@@ -111,6 +113,8 @@ class Service:
         """For what is sent while a command waits for it."""
         self.gates = gates or Gates({}, self.outgoing)
         self.heartbeats = Heartbeats()
+        self.allows_loopback = allows_loopback
+        """Whether VMs may have addresses of this machine."""
         self.process = str(uuid.uuid4())
         self.give_grace()
         self.nudge = threading.Event()

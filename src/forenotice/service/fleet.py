@@ -205,7 +205,9 @@ def _warnings(session: Session, added: Collection[str]) -> list[str]:
 
 
 def _identities(addresses: Iterable[str], vm_id: str | None) -> list[str]:
-    return [*map(fleet.require_address, addresses), *([vm_id.lower()] if vm_id else [])]
+    # Only looked up: whether a VM may have them is core's to say.
+    known = [fleet.require_syntax(address) for address in addresses]
+    return [*known, *([vm_id.lower()] if vm_id else [])]
 
 
 def _scopes(name: str, group: str | None) -> list[str]:

@@ -43,6 +43,7 @@ class Settings:
     proxy_trusted: tuple[Network, ...]
     proxy_style: ProxyStyle
     proxy_secret_file: Path | None
+    allow_loopback_addresses: bool
     allow_private_targets: tuple[Network, ...]
     driver: Path | None
     """The file of an outside one; None: simulated."""

@@ -203,6 +203,14 @@ SERVE = (
         metavar="FILE",
     ),
     Setting(
+        name="allow_loopback_addresses",
+        help="Let VMs have loopback addresses, for tests on one machine.",
+        read=values.switch,
+        metavar="",
+        default="false",
+        demo="true",
+    ),
+    Setting(
         name="allow_private_targets",
         help="Private or loopback network that subscriptions and gates may name, also by plain http; may be repeated.",
         read=values.network,

@@ -4,15 +4,26 @@ import fcntl
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from forenotice.core import errors
 
 
 @contextmanager
-def held(directory: Path) -> Iterator[None]:
+def held(directory: Path, database: Path | None = None) -> Iterator[None]:
     """Make the directory and keep every other service out of it until the end, however that comes."""
+    with ExitStack() as stack:
+        stack.enter_context(_held(directory))
+        elsewhere = database and database.resolve().parent
+        if elsewhere and elsewhere.is_dir() and elsewhere != directory.resolve():
+            # Perhaps another service's directory: on SQLite a second one would not learn of the first one's changes.
+            stack.enter_context(_held(elsewhere))
+        yield
+
+
+@contextmanager
+def _held(directory: Path) -> Iterator[None]:
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -31,7 +31,7 @@ from forenotice.metadata.options import Options, Proxy
 from forenotice.metadata.server import MetadataServer
 from forenotice.outgoing import Outgoing, Place
 from forenotice.portal.once import Once
-from forenotice.service import answering, demo, gates, tokens, upkeep
+from forenotice.service import answering, demo, gates, restoring, tokens, upkeep
 from forenotice.service.context import Service
 from forenotice.service.following import Follower
 from forenotice.service.guests import Guests
@@ -67,11 +67,7 @@ def run(settings: Settings) -> int:
     tls = _tls(settings)
     driver = opening.open_driver(settings.driver, settings.speed)
     with ExitStack() as held:
-        held.enter_context(datadirectory.held(settings.directory))
-        elsewhere = settings.database_file and settings.database_file.resolve().parent
-        if elsewhere and elsewhere.is_dir() and elsewhere != settings.directory.resolve():
-            # Perhaps another service's directory: on SQLite a second one would not learn of the first one's changes.
-            held.enter_context(datadirectory.held(elsewhere))
+        held.enter_context(datadirectory.held(settings.directory, settings.database_file))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             died = held.enter_context(watching_for_deaths(lambda: os.kill(os.getpid(), signal.SIGTERM)))
             runner.run(_serve(settings, options, tls, *driver))
@@ -210,6 +206,7 @@ def _prepare(settings: Settings, service: Service) -> int:
     # SQLite is brought up to date by itself, PostgreSQL only by `forenotice migrate`.
     service.store = open_store(settings.database_url, migrate=alone)
     service.require_sane_clock()
+    restoring.notice(service)
     upkeep.resume(service, alone=alone)
     if settings.demo:
         demo.settle(service)

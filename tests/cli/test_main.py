@@ -33,6 +33,7 @@ subscription add|set|list|show|remove|resume|replay|test
 fleet apply|export
 token create|list|revoke
 backup
+restore
 migrate
 guest events|approve|doctor
 agent run|check|status

@@ -10,6 +10,7 @@ import pytest
 from tests.cli.conftest import Run
 from tests.control.running import running
 
+from forenotice import datadirectory
 from forenotice.cli import offline, times
 from forenotice.core import errors
 
@@ -86,6 +87,54 @@ def test_backup(run: Run, data: Path, tmp_path: Path) -> None:
     assert stat.S_IMODE(copy.stat().st_mode) == stat.S_IMODE((data / "forenotice.db").stat().st_mode) == 0o600
     other = tmp_path / "other.db"
     assert run("backup", str(other), "--data", str(data), "--json").json == {"file": str(other)}
+
+
+def test_restore(run: Run, data: Path, tmp_path: Path) -> None:
+    where = ("--data", str(data))
+    backup = tmp_path / "backup.db"
+    run("token", "create", "before", "--offline", *where)
+    assert run("backup", str(backup), *where).code == 0
+    run("token", "create", "after", "--offline", *where)
+    restored = run("restore", str(backup), *where)
+    assert restored.out == (
+        f"The database is restored from {backup}.\nThe former one is kept as {data}/forenotice.db.replaced.\n"
+    )
+    assert [token["name"] for token in run("token", "list", "--offline", *where, "--json").json] == ["before"]
+    kept = ("--database", f"sqlite:///{data}/forenotice.db.replaced")
+    assert [token["name"] for token in run("token", "list", "--offline", *kept, "--json").json] == ["before", "after"]
+    first = run("restore", str(backup), *where, "--json").json
+    assert first["kept"] == f"{data}/forenotice.db.replaced.2"
+    (data / "forenotice.db").unlink()
+    again = run("restore", str(backup), *where, "--json").json
+    assert (again["kept"], again["epoch"] > first["epoch"]) == (None, True)
+    assert stat.S_IMODE((data / "forenotice.db").stat().st_mode) == 0o600
+    assert not list(data.glob("*.restoring*"))
+
+
+def test_restore_refuses_and_changes_nothing(run: Run, data: Path, tmp_path: Path) -> None:
+    where = ("--data", str(data))
+    (tmp_path / "text").write_text("not a database " * 100)
+    before = sorted(path.name for path in data.iterdir() if path.name != "lock")
+    for arguments, said in (
+        ((), "name the file of the backup"),
+        ((str(tmp_path / "none"),), "is missing or empty: name the file of a backup"),
+        ((str(tmp_path / "text"),), "damaged or no database"),
+        ((str(data / "forenotice.db"),), "is the database itself"),
+        ((str(tmp_path / "text"), "--database", "postgresql://db/x"), "restore PostgreSQL with pg_restore"),
+    ):
+        ran = run("restore", *arguments, *where)
+        assert (ran.code, ran.err.count("\n")) == (1, 1), ran
+        assert said in ran.err
+    with datadirectory.held(data):
+        assert "another `forenotice serve` uses" in run("restore", str(tmp_path / "text"), *where).err
+    assert sorted(path.name for path in data.iterdir() if path.name != "lock") == before
+
+
+def test_a_restored_postgresql_is_told_so(run: Run, tmp_path: Path, migrated_postgres_url: str) -> None:
+    where = ("--data", str(tmp_path / "data"), "--database", migrated_postgres_url)
+    first = run("restore", *where, "--json").json
+    assert (first["file"], first["kept"]) == (None, None)
+    assert run("restore", *where, "--json").json["epoch"] > first["epoch"]
 
 
 def test_a_database_that_is_not_there_is_not_made(run: Run, tmp_path: Path) -> None:

@@ -109,7 +109,6 @@ def test_a_file_that_another_process_keeps_locked(sqlite_path: Path) -> None:
 
 def test_damage_that_is_met_later(sqlite_store: Store, sqlite_path: Path) -> None:
     keep(sqlite_store, *(host(f"host-{number:04}") for number in range(2000)))
-    sqlite_store.close()
     with closing(sqlite3.connect(sqlite_path)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         [page_size] = connection.execute("PRAGMA page_size").fetchone()
@@ -117,8 +116,35 @@ def test_damage_that_is_met_later(sqlite_store: Store, sqlite_path: Path) -> Non
         size = file.seek(0, 2)
         file.seek(page_size)
         file.write(b"\xff" * (size - page_size))
-    with pytest.raises(errors.UnsoundError, match=r"damaged.*backup"), sqlite_store.read() as reader:
+    # The first one has the connection that remembers what was there.
+    with (
+        sqlite_store.read(),
+        pytest.raises(errors.UnsoundError, match=r"damaged.*backup"),
+        sqlite_store.read() as reader,
+    ):
         reader.load_fleet()
+
+
+@pytest.mark.parametrize("gone", ["forenotice.db", "forenotice.db-wal"])
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_file_that_vanishes_is_not_written_to(
+    sqlite_store: Store, sqlite_path: Path, gone: str, replaced: bool
+) -> None:
+    keep(sqlite_store, host("a"))
+    sqlite_path.with_name(gone).rename(sqlite_path.with_name("taken"))
+    if replaced:
+        sqlite_path.with_name(gone).touch()
+    for _ in range(2):
+        with pytest.raises(errors.UnsoundError, match=rf"{gone} was removed or replaced while it was in use.*restore"):
+            keep(sqlite_store, host("b"))
+    with sqlite_store.read() as reader:
+        assert "a" in reader.load_fleet().hosts
+        # All other connections would be new ones.
+        with pytest.raises(errors.UnsoundError, match="removed or replaced"), sqlite_store.read():
+            pass
+    assert sqlite_path.with_name(gone).exists() is replaced
+    sqlite_path.with_name("taken").replace(sqlite_path.with_name(gone))
+    keep(sqlite_store, host("c"))
 
 
 def sqlite_error(kind: type[sqlite3.Error], code: int) -> sqlite3.Error:

@@ -80,3 +80,11 @@ def test_listening_survives_a_restart_of_the_server(postgres_store: Store, postg
 
 def test_sqlite_is_alone(sqlite_store: Store) -> None:
     assert list(sqlite_store.changes(threading.Event())) == []
+
+
+def test_an_epoch_makes_others_reload(postgres_store: Store) -> None:
+    with listening(postgres_store) as heard:
+        assert heard.get(timeout=PATIENCE) == 0
+        with postgres_store.write() as transaction:
+            transaction.raise_epoch(7)
+        assert heard.get(timeout=PATIENCE) == -1

@@ -160,3 +160,17 @@ def test_shifting_heard(store: Store) -> None:
 def test_a_naive_time_is_refused(store: Store) -> None:
     with pytest.raises(ValueError, match="naive"):
         keep(store, scope("vm:db", last_heard=NOW.replace(tzinfo=None)))
+
+
+def test_an_epoch_moves_tags_and_incarnations_on(store: Store) -> None:
+    keep(store, scope("vm:db", tag="0a1b2c3d", incarnation=5), scope("vm:web", tag="4e5f6a7b", incarnation=90_000_000))
+    for epoch, expected in (
+        (80_000_000, {"vm:db": ("0a1b2c3d.4c4b400", 80_000_000), "vm:web": ("4e5f6a7b.4c4b400", 90_065_536)}),
+        (100_000_000, {"vm:db": ("0a1b2c3d.5f5e100", 100_000_000), "vm:web": ("4e5f6a7b.5f5e100", 100_000_000)}),
+    ):
+        with store.write() as transaction:
+            transaction.raise_epoch(epoch)
+        with store.read() as reader:
+            assert reader.epoch() == epoch
+            found = reader.scopes(["vm:db", "vm:web"])
+            assert {key: (each.tag, each.incarnation) for key, each in found.items()} == expected

@@ -1,5 +1,7 @@
 """Opening: made, brought up to date, or refused with advice; never repaired."""
 
+import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -16,7 +18,7 @@ from sqlalchemy import create_engine, make_url
 from tests.store.samples import entry, host, keep, session_of
 
 from forenotice.core import errors
-from forenotice.store import postgresql, revisions, schema, sqlite
+from forenotice.store import mark, postgresql, revisions, schema, sqlite
 from forenotice.store.contract import Store
 from forenotice.store.opening import open_store
 
@@ -148,6 +150,58 @@ def test_a_newer_database_is_refused(url: str, tmp_path: Path) -> None:
             match=rf"newer forenotice \(its revision is {NEXT}, this one knows {NEWEST}\)",
         ):
             open_store(url, migrate=migrate)
+
+
+def test_a_newer_database_is_not_touched_nor_its_log(sqlite_path: Path, tmp_path: Path) -> None:
+    newer = open_store(f"sqlite:///{sqlite_path}", migrate=True, known=later(tmp_path))
+    keep(newer, host("a"))
+    # As a crash leaves them behind: what makes it newer is in the log alone.
+    for name in ("forenotice.db", "forenotice.db-wal"):
+        (tmp_path / "crashed").mkdir(exist_ok=True)
+        shutil.copy(sqlite_path.with_name(name), tmp_path / "crashed")
+    newer.close()
+    files = [tmp_path / "crashed" / name for name in ("forenotice.db", "forenotice.db-wal")]
+    before = [file.read_bytes() for file in files]
+    with closing(sqlite.connect(files[0], "ro&immutable=1")) as connection:
+        assert connection.execute("SELECT version_num FROM alembic_version").fetchone() == (revisions.OURS.newest,)
+    with pytest.raises(errors.UnsoundError, match="newer forenotice"):
+        open_store(f"sqlite:///{files[0]}", migrate=True)
+    assert [file.read_bytes() for file in files] == before
+
+
+@pytest.mark.parametrize("left", [None, 0, 50, 4096, 20_000])
+def test_a_database_that_is_missing_or_cut_off_is_refused_where_one_was_in_use(
+    sqlite_store: Store, sqlite_path: Path, left: int | None
+) -> None:
+    keep(sqlite_store, host("a"), entry("host.added"))
+    sqlite_store.settle()
+    sqlite_store.close()
+    if left is None:
+        sqlite_path.unlink()
+    else:
+        os.truncate(sqlite_path, left)
+    advice = "restore" if left else r"was in use before: put it back, or run `forenotice restore` with a backup"
+    with pytest.raises(errors.UnsoundError, match=advice):
+        open_store(f"sqlite:///{sqlite_path}", migrate=True)
+    assert (sqlite_path.stat().st_size if sqlite_path.exists() else None) == left
+    if not left:
+        mark.beside(sqlite_path).unlink()
+        open_store(f"sqlite:///{sqlite_path}", migrate=True).close()
+
+
+def test_what_is_settled_is_in_the_file_itself(sqlite_store: Store, sqlite_path: Path, tmp_path: Path) -> None:
+    keep(sqlite_store, host("a"), entry("host.added"))
+    sqlite_store.settle()
+    assert sqlite_store.mark() == mark.Mark(epoch=0, position=1)
+    copy = shutil.copy(sqlite_path, tmp_path / "without the log.db")
+    with closing(sqlite3.connect(copy)) as connection:
+        assert connection.execute("SELECT name FROM hosts").fetchall() == [("a",)]
+
+
+def test_a_mark_that_cannot_be_read_is_one_all_the_same(sqlite_path: Path) -> None:
+    mark.beside(sqlite_path).write_text("nonsense")
+    assert mark.read(sqlite_path) == mark.Mark()
+    open_store(f"sqlite:///{sqlite_path}", migrate=False).close()
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,10 @@ COMMANDS: Mapping[str, Place] = {
     "fleet": Place("fleet", "The whole fleet as a file: apply, export."),
     "token": Place("tokens", "Tokens of operators: create, list, revoke."),
     "backup": Place("database", "Copy the database to a file, also while the service runs."),
+    "restore": Place(
+        "database",
+        "Put a backup in the place of the database, while no service runs.",
+    ),
     "migrate": Place("database", "Bring the database to what this version needs; makes it when there is none."),
     "guest": Place("guest", "Inside a VM: what is going to happen to it, and its approval."),
     "agent": Place("agent", "The agent in a VM: prepares for what is announced, approves, recovers."),

@@ -1,4 +1,4 @@
-"""`forenotice backup` and `forenotice migrate`: the database itself."""
+"""`forenotice backup`, `restore` and `migrate`: the database itself."""
 
 import os
 from collections.abc import Mapping
@@ -24,6 +24,7 @@ class Database:
 
 def register(app: typer.Typer) -> None:
     options.register(app, "backup", backup, rows=WHERE, context=Database)
+    options.register(app, "restore", restore, rows=WHERE, context=Database)
     options.register(app, "migrate", migrate, rows=WHERE, context=Database)
 
 
@@ -38,6 +39,19 @@ def backup(database: Database, file: Annotated[str, typer.Argument(metavar="FILE
         database.out.data({"file": file})
     else:
         database.out.line(f"The database is copied to {file}.")
+
+
+def restore(
+    database: Database, file: Annotated[str | None, typer.Argument(metavar="[FILE]", show_default=False)] = None
+) -> None:
+    """Put a backup in the place of the database, while no service runs."""
+    done = offline.restore(database.settings, Path(file) if file else None)
+    if database.out.json:
+        database.out.data(done)
+        return
+    database.out.line(f"The database is restored{f' from {file}' if file else ''}.")
+    if done["kept"]:
+        database.out.line(f"The former one is kept as {done['kept']}.")
 
 
 def migrate(database: Database) -> None:

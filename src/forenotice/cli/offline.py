@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,28 +49,37 @@ def opened(found: Settings, *, migrate: bool) -> "Iterator[Store]":
     file = found.database_url.removeprefix(SQLITE)
     if not migrate and file != found.database_url and not Path(file).exists():
         raise errors.NotFoundError(f"there is no database {file}: name it with --data or --database")
-    # A database and its copies are their owner's alone.
+    with _private(), closing(open_store(found.database_url, migrate=migrate)) as store:
+        yield store
+
+
+@contextmanager
+def _private() -> Iterator[None]:
+    """A database and its copies are their owner's alone."""
     mask = os.umask(0o077)
     try:
-        store = open_store(found.database_url, migrate=migrate)
-        try:
-            yield store
-        finally:
-            store.close()
+        yield
     finally:
         os.umask(mask)
 
 
 @contextmanager
-def _service(flags: Mapping[str, object]) -> "Iterator[Service]":
-    with opened(settings.load(flags, os.environ), migrate=False) as store:
-        from forenotice.clock import SystemClock
-        from forenotice.core.timing import Timing
-        from forenotice.service.context import Service
+def _service(found: Settings) -> "Iterator[Service]":
+    with opened(found, migrate=False) as store:
+        from forenotice.service import restoring
 
-        service = Service(store=store, clock=SystemClock(), timing=Timing(), publisher=Nobody())
+        service = _on(store)
         service.require_sane_clock()
+        restoring.notice(service)
         yield service
+
+
+def _on(store: "Store") -> "Service":
+    from forenotice.clock import SystemClock
+    from forenotice.core.timing import Timing
+    from forenotice.service.context import Service
+
+    return Service(store=store, clock=SystemClock(), timing=Timing(), publisher=Nobody())
 
 
 def create_token(flags: Mapping[str, object], body: Mapping[str, str | None], reason: str) -> View:
@@ -79,7 +88,7 @@ def create_token(flags: Mapping[str, object], body: Mapping[str, str | None], re
         expires_in = Span.read(body["expires_in"]) if body["expires_in"] else None
     except ValueError as error:
         raise errors.RefusedError(str(error)) from None
-    with _service(flags) as service:
+    with _service(settings.load(flags, os.environ)) as service:
         from forenotice.service import calls, tokens
 
         return tokens.create(
@@ -93,14 +102,37 @@ def create_token(flags: Mapping[str, object], body: Mapping[str, str | None], re
 
 
 def list_tokens(flags: Mapping[str, object]) -> list[View]:
-    with _service(flags) as service:
+    with _service(settings.load(flags, os.environ)) as service:
         from forenotice.service import tokens
 
         return list(tokens.list_all(service)["items"])
 
 
 def revoke_token(flags: Mapping[str, object], token_id: str, reason: str) -> View:
-    with _service(flags) as service:
+    with _service(settings.load(flags, os.environ)) as service:
         from forenotice.service import calls, tokens
 
         return tokens.revoke(service, calls.Call(actor=ACTOR, reason=reason), token_id)
+
+
+def restore(found: Settings, file: Path | None) -> View:
+    """Put a backup in the place of the database; on PostgreSQL only say that this was done."""
+    with server_packages():
+        from forenotice import datadirectory
+        from forenotice.service import calls, restoring
+        from forenotice.store import opening
+    kept = None
+    with _private(), datadirectory.held(found.directory, found.database_file):
+        if found.database_file is None:
+            if file is not None:
+                raise errors.RefusedError(
+                    "restore PostgreSQL with pg_restore while no service runs, then run this without a file"
+                )
+        elif file is None:
+            raise errors.RefusedError("name the file of the backup: forenotice restore FILE")
+        else:
+            kept = opening.replace(found.database_file, file)
+        with opened(found, migrate=found.database_file is not None) as store:
+            epoch = restoring.begin_epoch(_on(store), calls.Call(actor=ACTOR))
+            store.settle()
+    return {"file": None if file is None else str(file), "kept": None if kept is None else str(kept), "epoch": epoch}

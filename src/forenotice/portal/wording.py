@@ -24,6 +24,7 @@ NOUNS: Mapping[str, str] = {
     "subscription": "Subscriptions",
     "token": "Tokens",
     "history": "The history itself",
+    "database": "The database",
 }
 """How kinds of entries are called together, in the order in which people look for them."""
 
@@ -265,6 +266,7 @@ WORDS: Mapping[str, Words] = {
     "group.removed": Words("Removed", _of("Group {group} was removed.")),
     "scope.policy_changed": Words("Policy changed", _policy_changed),
     "scope.listening": Words("Listening", _of("Somebody of {scope} polls: it listens from now on.")),
+    "database.restored": Words("Restored", _of("The database was restored from a backup.")),
     "command.unchanged": Words("Nothing changed", _unchanged),
     "subscription.added": Words("Added", _of("The {named} was added.")),
     "subscription.changed": Words("Changed", lambda entry: f"The {_named(entry)} was changed{_changed_fields(entry)}."),

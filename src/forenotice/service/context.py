@@ -125,6 +125,8 @@ class Service:
         """Whether the driver's outside may tell by itself what became of a call."""
         self.writable = True
         """Whether the store took what it was last given."""
+        self.fleet_changed = False
+        """Whether hosts, VMs or groups have changed since the store was settled."""
         self._writing = threading.Lock()
         self._growth: list[threading.Event] = []
 
@@ -222,6 +224,7 @@ class Service:
     def _publish(self, session: Session) -> None:
         if session.members:
             self.publisher.members(session.members)
+            self.fleet_changed = True
         for changes in session.kept:
             if changes.documents:
                 self.publisher.documents(changes.documents)

@@ -18,6 +18,8 @@ from forenotice.service.looping import Loop, time_until
 
 log = structlog.get_logger()
 
+SETTLE_AFTER = timedelta(seconds=1)
+
 
 class Ticker:
     def __init__(
@@ -39,6 +41,7 @@ class Ticker:
         self._loop = Loop("tick", self._once, service.nudge, service.heartbeats)
         self._renewal = Repeating(renew_every, self._renew)
         self._upkeep = Repeating(upkeep.INTERVAL, lambda: upkeep.keep_up(service))
+        self._settling = Repeating(SETTLE_AFTER, lambda: upkeep.settle_fleet(service))
 
     def start(self) -> None:
         self._loop.start()
@@ -50,6 +53,7 @@ class Ticker:
         try:
             ticking.tick(self._service, list(self._answers))
             ticking.give_up_claims(self._service)
+            self._service.store.settle()
         except errors.ForenoticeError as error:
             log.warning("What drivers answered last could not be kept", action="tick.unkept", error=str(error))
 
@@ -58,6 +62,7 @@ class Ticker:
         service = self._service
         self._renewal.run_if_due()
         self._upkeep.run_if_due()
+        self._settling.run_if_due()
         self._tell_those_who_wait()
         reports = list(self._answers)
         answered = {report.operation for report in reports}

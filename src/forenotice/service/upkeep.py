@@ -19,6 +19,14 @@ def keep_up(service: Service) -> None:
         session.transaction.answers.forget_before(session.now - REMEMBERED)
 
     service.transact(work)
+    service.store.settle()
+
+
+def settle_fleet(service: Service) -> None:
+    """Soon after the fleet has changed: a file that is copied or left without its log has all of it."""
+    if service.fleet_changed:
+        service.fleet_changed = False
+        service.store.settle()
 
 
 def _show_life(service: Service, session: Session) -> None:
@@ -59,3 +67,4 @@ def resume(service: Service, *, alone: bool) -> None:
             session.transaction.rollouts.make_due(session.now)
 
     service.transact(work)
+    service.store.settle()

@@ -65,7 +65,8 @@ class Settings:
     def _database_in(directory: Path) -> Path:
         file = directory / "forenotice.db"
         former = directory / FORMER_DATABASE
-        return former if former.exists() and not file.exists() else file
+        known = former.exists() or former.with_name(f"{FORMER_DATABASE}.mark").exists()
+        return former if known and not file.exists() else file
 
     @property
     def database_file(self) -> Path | None:

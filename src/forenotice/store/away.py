@@ -7,6 +7,7 @@ from pathlib import Path
 
 from forenotice.core import errors
 from forenotice.store.contract import Reader, Transaction
+from forenotice.store.mark import Mark
 
 
 class Away:
@@ -22,6 +23,11 @@ class Away:
 
     def backup(self, path: Path) -> None:  # noqa: ARG002
         raise _unreached()
+
+    def mark(self) -> Mark | None:
+        return None
+
+    def settle(self) -> None: ...
 
     def changes(self, stop: threading.Event) -> Iterator[int]:  # noqa: ARG002
         return iter(())

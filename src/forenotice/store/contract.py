@@ -21,6 +21,7 @@ from forenotice.core.selecting import Selector
 from forenotice.core.tenancy import Former
 from forenotice.store.answers import Answers
 from forenotice.store.idempotency import Remembered
+from forenotice.store.mark import Mark
 from forenotice.store.overview import Overview
 from forenotice.store.places import Places
 from forenotice.store.pruning import Pruning
@@ -242,6 +243,9 @@ class Reader(Protocol):
 
     def meta(self, key: str) -> str | None: ...
 
+    def epoch(self) -> int:
+        """0, or what the last restore has raised it to."""
+
     @property
     def subscriptions(self) -> Subscriptions: ...
 
@@ -304,6 +308,9 @@ class Transaction(Reader, Protocol):
 
     def put_meta(self, key: str, value: str) -> None: ...
 
+    def raise_epoch(self, epoch: int) -> None:
+        """Give every scope a tag of this epoch and an incarnation that goes on from there. Processes reload all."""
+
 
 class Store(Protocol):
     """May be used by any number of threads at once."""
@@ -319,6 +326,15 @@ class Store(Protocol):
 
     def backup(self, path: Path) -> None:
         """A complete copy of one moment into a new file. RefusedError where the database has a way of its own."""
+
+    def mark(self) -> Mark | None:
+        """What was noted beside the database when it was last settled; None: nothing, as where it is not a file."""
+
+    def settle(self) -> None:
+        """Bring what was committed into the file itself, and note beside it that it is in use and how far it has come.
+
+        UnsoundError when the file has gone.
+        """
 
     def changes(self, stop: threading.Event) -> Iterator[int]:
         """Journal positions as commits of any process arrive, until `stop`; -1: some may have been missed, reload all;

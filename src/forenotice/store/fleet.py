@@ -7,8 +7,9 @@ from sys import intern
 from typing import Any
 
 import msgspec
-from sqlalchemy import bindparam, case, delete, exists, func, or_, select, update
+from sqlalchemy import BigInteger, bindparam, case, delete, exists, func, or_, select, update
 
+from forenotice.core import epochs
 from forenotice.core.fleet import GROUP_PREFIX, NO_FACTS, Facts, Host, Listening, Policy, Scope, ScopeKind, Vm
 from forenotice.core.operations import Kind
 from forenotice.core.windows import parse_all
@@ -72,6 +73,15 @@ _SHIFT_HEARD = Query(
     update(schema.scopes)
     .where(_S.last_heard.is_not(None))
     .values(last_heard=_S.last_heard + bindparam("by", type_=schema.MOMENT()))
+)
+_TAG = 8
+"""Characters of a scope's own tag; what follows is of the epoch."""
+_RAISED = _S.incarnation + bindparam("more", type_=BigInteger)
+_RAISE_EPOCH = Query(
+    update(schema.scopes).values(
+        incarnation=case((bindparam("epoch") < _RAISED, _RAISED), else_=bindparam("epoch")),
+        tag=func.substr(_S.tag, 1, _TAG) + bindparam("suffix", type_=schema.NAME),
+    )
 )
 
 _KINDS = {kind.value: kind for kind in ScopeKind}
@@ -206,6 +216,10 @@ def set_heard(session: Session, heard: Mapping[str, datetime]) -> None:
 
 def shift_heard(session: Session, by: timedelta) -> None:
     session.run(_SHIFT_HEARD, by=moments.duration_to_number(by))
+
+
+def raise_epoch(session: Session, epoch: int) -> None:
+    session.run(_RAISE_EPOCH, epoch=epoch, suffix=epochs.suffix(epoch), more=epochs.STEP)
 
 
 def list_hosts(session: Session, after: str | None, limit: int, **how: Any) -> list[tuple[Host, int]]:

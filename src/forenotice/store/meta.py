@@ -5,6 +5,8 @@ from sqlalchemy import bindparam, select
 from forenotice.store import schema
 from forenotice.store.session import Query, Session, Upsert
 
+EPOCH = "epoch"
+
 _PUT = Upsert(schema.meta)
 _GET = Query(select(schema.meta.c.value).where(schema.meta.c.key == bindparam("wanted")))
 

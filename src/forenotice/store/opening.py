@@ -2,16 +2,17 @@
 
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from itertools import count
 from pathlib import Path
 
 import psycopg
 import sqlalchemy.exc
-from sqlalchemy import URL, Connection, Engine, make_url, text
+from sqlalchemy import URL, Connection, make_url, text
 
 from forenotice.core import errors
+from forenotice.store import mark as marks
 from forenotice.store import postgresql, revisions, sqlite
 from forenotice.store.contract import Store
 from forenotice.store.errors import brief, translate
@@ -50,26 +51,65 @@ def _unknown_url() -> errors.RefusedError:
 def _open_sqlite(url: URL, path: Path, known: Revisions, *, migrate: bool) -> Store:
     if not path.parent.is_dir():
         raise errors.RefusedError(f"there is no directory {path.parent} for the database: make it, or name another")
-    engine = sqlite.engine(url)
-    with _refusing(engine, str(path)):
-        with closing(sqlite3.connect(path)) as connection:
-            found = _inspect_sqlite(connection, path)
-            _require_known(found, known, str(path))
-            connection.execute("PRAGMA journal_mode = WAL")
-        if found != known.newest:
-            if found is not None:
-                if not migrate:
-                    raise errors.UnsoundError(
-                        f"{path} is at the older revision {found}: run `forenotice serve` or `forenotice migrate`"
-                    )
-                sqlite.copy(path, _free_name(path.with_name(f"{path.name}.before-{known.newest}")))
-            with engine.begin() as migrating:
-                _migrate(migrating, known)
-    return sqlite.SqliteStore(engine, path)
+    with _refusing(str(path)):
+        found = _inspect_sqlite(path)
+        _require_known(found, known, str(path))
+        if found is None and marks.read(path):
+            raise errors.UnsoundError(
+                f"the database {path} is missing or empty, though it was in use before: put it back, or run "
+                f"`forenotice restore` with a backup; to begin with nothing, remove {marks.beside(path)}"
+            )
+        file = sqlite.File(path)
+        engine = sqlite.engine(url, file)
+        with _closing_on_error(engine.dispose, file.close):
+            if found != known.newest:
+                if found is not None:
+                    if not migrate:
+                        raise errors.UnsoundError(
+                            f"{path} is at the older revision {found}: run `forenotice serve` or `forenotice migrate`"
+                        )
+                    sqlite.copy(path, free_name(path.with_name(f"{path.name}.before-{known.newest}")))
+                with engine.begin() as migrating:
+                    _migrate(migrating, known)
+    return sqlite.SqliteStore(engine, file)
 
 
-def _inspect_sqlite(connection: sqlite3.Connection, path: Path) -> str | None:
-    """The revision; None: nothing is in it yet."""
+def replace(path: Path, backup: Path, known: Revisions = revisions.OURS) -> Path | None:
+    """Put a copy of a backup in the place of a database that nobody uses; gives where the former one is kept."""
+    if backup.exists() and path.exists() and backup.samefile(path):
+        raise errors.RefusedError(f"{backup} is the database itself: name the file of a backup")
+    with _refusing(str(backup)):
+        found = _inspect_sqlite(backup)
+        if found is None:
+            raise errors.RefusedError(f"{backup} is missing or empty: name the file of a backup")
+        _require_known(found, known, str(backup))
+    copy = free_name(path.with_name(f"{path.name}.restoring"))
+    sqlite.copy(backup, copy)
+    kept = free_name(path.with_name(f"{path.name}.replaced"))
+    # Should we end before the epoch is raised, the next start finds that it must be.
+    mark = marks.read(path) or marks.Mark()
+    marks.write(path, marks.Mark(epoch=mark.epoch + 1, position=mark.position))
+    # With its log, which belongs to no other file.
+    for suffix in ("", "-wal", "-shm"):
+        former = path.with_name(path.name + suffix)
+        if former.exists():
+            former.rename(kept.with_name(kept.name + suffix))
+    copy.rename(path)
+    return kept if kept.exists() else None
+
+
+def _inspect_sqlite(path: Path) -> str | None:
+    """The revision; None: nothing is in it yet. Neither the file nor its log is touched: they may be a newer one's."""
+    if not path.exists() or path.stat().st_size == 0:
+        return None
+    log = sqlite.log_of(path)
+    # Who only reads still makes a log where there is none, unless told that nobody writes.
+    mode = "ro" if log.exists() and log.stat().st_size else "ro&immutable=1"
+    with closing(sqlite.connect(path, mode)) as connection:
+        return _revision(connection, path)
+
+
+def _revision(connection: sqlite3.Connection, path: Path) -> str | None:
     tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if tables and path.stat().st_size <= _CHECKED_BYTES:
         [verdict] = connection.execute("PRAGMA quick_check(1)").fetchone()
@@ -83,7 +123,7 @@ def _inspect_sqlite(connection: sqlite3.Connection, path: Path) -> str | None:
     return row[0] if row else None
 
 
-def _free_name(wanted: Path) -> Path:
+def free_name(wanted: Path) -> Path:
     names = (wanted.with_name(f"{wanted.name}.{number}") for number in count(2))
     return wanted if not wanted.exists() else next(path for path in names if not path.exists())
 
@@ -91,7 +131,7 @@ def _free_name(wanted: Path) -> Path:
 def _open_postgresql(url: URL, known: Revisions, *, migrate: bool) -> Store:
     engine = postgresql.engine(url)
     shown = url.render_as_string()
-    with _refusing(engine, shown), engine.begin() as connection:
+    with _refusing(shown), _closing_on_error(engine.dispose), engine.begin() as connection:
         found = _inspect_postgresql(connection)
         _require_known(found, known, shown)
         if found != known.newest:
@@ -127,12 +167,11 @@ def _migrate(connection: Connection, known: Revisions) -> None:
 
 
 @contextmanager
-def _refusing(engine: Engine, where: str) -> Iterator[None]:
-    """Whatever goes wrong while opening is one sentence, and leaves nothing open."""
+def _refusing(where: str) -> Iterator[None]:
+    """Whatever goes wrong while opening is one sentence."""
     try:
         yield
     except (sqlite3.Error, psycopg.Error, sqlalchemy.exc.SQLAlchemyError) as error:
-        engine.dispose()
         cause = error.orig if isinstance(error, sqlalchemy.exc.DBAPIError) and error.orig else error
         match translate(error):
             case errors.UnsoundError():
@@ -144,6 +183,14 @@ def _refusing(engine: Engine, where: str) -> Iterator[None]:
                 raise errors.UnavailableError(f"cannot open the database {where}: {brief(cause)}") from error
             case _:
                 raise errors.UnsoundError(f"cannot use the database {where}: {brief(cause)}") from error
+
+
+@contextmanager
+def _closing_on_error(*closes: Callable[[], None]) -> Iterator[None]:
+    """What could not be opened leaves nothing open."""
+    try:
+        yield
     except BaseException:
-        engine.dispose()
+        for close in closes:
+            close()
         raise

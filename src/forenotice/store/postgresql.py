@@ -9,6 +9,7 @@ import psycopg
 from sqlalchemy import URL, Engine, create_engine, event
 
 from forenotice.core import errors
+from forenotice.store.mark import Mark
 from forenotice.store.pooled import PooledStore
 from forenotice.store.session import Connection, Flavour, Session
 from forenotice.store.transaction import CHANNEL, SqlReader
@@ -71,6 +72,12 @@ class PostgresqlStore(PooledStore):
         raise errors.RefusedError(
             f"forenotice does not copy a PostgreSQL database: run `pg_dump --format=custom --file={path}` instead"
         )
+
+    def mark(self) -> Mark | None:
+        return None
+
+    def settle(self) -> None:
+        """It looks after itself."""
 
     def changes(self, stop: threading.Event) -> Iterator[int]:
         failures, missed = 0, False

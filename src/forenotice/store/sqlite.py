@@ -1,5 +1,6 @@
 """The embedded store: one SQLite file, write-ahead log, every commit synced to the disk."""
 
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -9,7 +10,9 @@ from typing import Any
 from sqlalchemy import URL, Engine, QueuePool, create_engine, event
 
 from forenotice.core import errors
+from forenotice.store import mark as marks
 from forenotice.store.errors import translated
+from forenotice.store.mark import Mark
 from forenotice.store.pooled import PooledStore
 from forenotice.store.session import Connection, Flavour
 
@@ -25,7 +28,64 @@ _PRAGMAS = (
 )
 
 
-def engine(url: URL) -> Engine:
+def connect(path: Path, mode: str = "rw", **how: Any) -> sqlite3.Connection:
+    """Makes no file: one that is missing is an error."""
+    made: sqlite3.Connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, **how)
+    return made
+
+
+def log_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}-wal")
+
+
+class File:
+    """The database's file and its log as they were when opened; their paths may come to name others, or nothing."""
+
+    def __init__(self, path: Path) -> None:
+        """Makes the file where there is none."""
+        self.path = path
+        # As long as this one is open, SQLite keeps the log.
+        self._anchor = sqlite3.connect(path, check_same_thread=False)
+        try:
+            self._anchor.execute("PRAGMA journal_mode = WAL")
+            self._anchor.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except BaseException:
+            self._anchor.close()
+            raise
+        self._known = {each: _identity(each) for each in (path, log_of(path))}
+
+    def require_there(self) -> None:
+        for path, known in self._known.items():
+            if known is None or _identity(path) != known:
+                raise errors.UnsoundError(
+                    f"{path} was removed or replaced while it was in use, so that nothing can be kept: stop the "
+                    f"service, put the file back or run `forenotice restore` with a backup, and start it again"
+                )
+
+    def close(self) -> None:
+        self._anchor.close()
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def engine(url: URL, file: File) -> Engine:
+    how: dict[str, Any] = {
+        "timeout": float(str(url.query.get("timeout", _BUSY_SECONDS))),
+        "check_same_thread": False,
+        "isolation_level": None,
+        "cached_statements": _STATEMENTS,
+    }
+
+    def opened() -> sqlite3.Connection:
+        file.require_there()
+        return connect(file.path, **how)
+
     made = create_engine(
         url,
         poolclass=QueuePool,
@@ -33,12 +93,7 @@ def engine(url: URL) -> Engine:
         max_overflow=24,
         # The connection that was used last has the warmest cache.
         pool_use_lifo=True,
-        connect_args={
-            "timeout": float(str(url.query.get("timeout", _BUSY_SECONDS))),
-            "check_same_thread": False,
-            "isolation_level": None,
-            "cached_statements": _STATEMENTS,
-        },
+        creator=opened,
     )
 
     @event.listens_for(made, "connect")
@@ -56,9 +111,11 @@ def engine(url: URL) -> Engine:
 class SqliteStore(PooledStore):
     flavour = Flavour.SQLITE
 
-    def __init__(self, engine: Engine, path: Path) -> None:
+    def __init__(self, engine: Engine, file: File) -> None:
         super().__init__(engine)
-        self._path = path
+        self._file = file
+        self._path = file.path
+        self._mark: Mark | None = None
 
     def backup(self, path: Path) -> None:
         if path.exists():
@@ -66,6 +123,23 @@ class SqliteStore(PooledStore):
         if not path.parent.is_dir():
             raise errors.RefusedError(f"there is no directory {path.parent} for the backup: make it, or name another")
         copy(self._path, path)
+
+    def close(self) -> None:
+        super().close()
+        self._file.close()
+
+    def mark(self) -> Mark | None:
+        return marks.read(self._path)
+
+    def settle(self) -> None:
+        with translated(), self._connection() as connection:
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)", ()).fetchall()
+        with self.read() as reader:
+            last = reader.last_entry()
+            mark = Mark(epoch=reader.epoch(), position=last[0] if last else 0)
+        if mark != self._mark:
+            marks.write(self._path, mark)
+            self._mark = mark
 
     def changes(self, stop: threading.Event) -> Iterator[int]:  # noqa: ARG002
         return iter(())
@@ -81,6 +155,8 @@ class SqliteStore(PooledStore):
 
     def _commit(self, connection: Connection) -> None:
         connection.execute("COMMIT", ())
+        # A commit is of no use in a file that nobody will find again.
+        self._file.require_there()
 
 
 def copy(source: Path, target: Path) -> None:
@@ -88,7 +164,7 @@ def copy(source: Path, target: Path) -> None:
     unfinished = target.with_name(target.name + ".unfinished")
     try:
         with translated():
-            reading, writing = sqlite3.connect(source), sqlite3.connect(unfinished)
+            reading, writing = connect(source), sqlite3.connect(unfinished)
             try:
                 reading.backup(writing)
                 # A single file: without the log beside it.

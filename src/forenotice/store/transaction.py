@@ -243,6 +243,9 @@ class SqlReader:
     def recall(self, token: str, key: str, since: datetime) -> idempotency.Remembered | None:
         return idempotency.recall(self._session, token, key, since)
 
+    def epoch(self) -> int:
+        return int(meta.get(self._session, meta.EPOCH) or 0)
+
     def meta(self, key: str) -> str | None:
         return meta.get(self._session, key)
 
@@ -337,3 +340,9 @@ class SqlTransaction(SqlReader):
 
     def put_meta(self, key: str, value: str) -> None:
         meta.put(self._session, key, value)
+
+    def raise_epoch(self, epoch: int) -> None:
+        meta.put(self._session, meta.EPOCH, str(epoch))
+        fleet.raise_epoch(self._session, epoch)
+        if self._session.flavour is Flavour.POSTGRESQL:
+            self._session.run_text(_NOTIFY, CHANNEL, "-1")

@@ -1,0 +1,46 @@
+"""A database from a backup begins another epoch, so that guests take nothing in it for what they have seen before."""
+
+import structlog
+
+from forenotice.core import epochs
+from forenotice.service.calls import Call
+from forenotice.service.context import Service, Session
+
+log = structlog.get_logger()
+
+
+def begin_epoch(service: Service, call: Call | None = None) -> int:
+    """Whatever the database is; gives the new epoch."""
+
+    def work(session: Session) -> int:
+        return _begin(session, call)
+
+    return service.transact(work)
+
+
+def notice(service: Service) -> None:
+    """Begin an epoch where the database is older than the mark beside it: somebody has put a backup in its place."""
+    mark = service.store.mark()
+    if mark is None:
+        return
+
+    def work(session: Session) -> int | None:
+        last = session.transaction.last_entry()
+        position = last[0] if last else 0
+        if not epochs.fell(session.transaction.epoch(), position, was=(mark.epoch, mark.position)):
+            return None
+        return _begin(session, None)
+
+    if epoch := service.transact(work):
+        service.store.settle()
+        log.warning("The database is older than it was: a backup was restored", action="store.restored", epoch=epoch)
+
+
+def _begin(session: Session, call: Call | None) -> int:
+    mark = session.service.store.mark()
+    epoch = epochs.following(session.now, session.transaction.epoch(), mark.epoch if mark else 0)
+    session.transaction.raise_epoch(epoch)
+    draft = session.draft(session.transaction.load(), call)
+    draft.note("database.restored", epoch=epoch)
+    session.keep(draft)
+    return epoch

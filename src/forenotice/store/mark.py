@@ -1,0 +1,48 @@
+"""What is noted beside a SQLite database: that it was in use, and how far it had come."""
+
+import contextlib
+import os
+from pathlib import Path
+
+import msgspec
+
+from forenotice.core import errors
+from forenotice.store.errors import brief
+
+
+class Mark(msgspec.Struct, frozen=True, kw_only=True):
+    epoch: int = 0
+    position: int = 0
+    """Of the newest journal entry."""
+
+
+def beside(database: Path) -> Path:
+    return database.with_name(f"{database.name}.mark")
+
+
+def read(database: Path) -> Mark | None:
+    """None: this database was never served, or not by a version that leaves a mark."""
+    try:
+        return msgspec.json.decode(beside(database).read_bytes(), type=Mark)
+    except FileNotFoundError:
+        return None
+    except msgspec.DecodeError:
+        # That it is there says enough.
+        return Mark()
+    except OSError as error:
+        raise errors.UnsoundError(f"{beside(database)} cannot be read: {error.strerror}") from None
+
+
+def write(database: Path, mark: Mark) -> None:
+    """Whole or not at all."""
+    new = beside(database).with_suffix(".mark-new")
+    try:
+        with new.open("wb") as file:
+            file.write(msgspec.json.encode(mark))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, beside(database))
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            new.unlink(missing_ok=True)
+        raise errors.UnavailableError(f"{beside(database)} cannot be written ({brief(error)}); try again") from None

@@ -1,0 +1,90 @@
+"""A backup that is restored: guests take nothing in it for what they have seen before."""
+
+import shutil
+from pathlib import Path
+
+from tests.service.rig import Rig
+
+from forenotice.core.operations import Kind
+from forenotice.service import restoring, upkeep
+from forenotice.store.contract import Store
+from forenotice.store.opening import open_store
+from forenotice.wire import document
+
+SCOPE = "vm:db"
+
+
+def seen(rig: Rig) -> tuple[str, str, int]:
+    """What a guest compares: tag, epoch and incarnation."""
+    rig.service.refresh()
+    shown = rig.published.scopes[SCOPE].scope
+    assert shown is not None
+    return document.etag(shown), document.epoch(shown), shown.incarnation  # type: ignore[arg-type]
+
+
+def test_neither_tags_nor_incarnations_repeat_or_fall(sqlite_store: Store, tmp_path: Path) -> None:
+    rig = Rig(sqlite_store).settle_demo()
+    backup = tmp_path / "backup.db"
+    sqlite_store.backup(backup)
+    known = [seen(rig)]
+    for _ in range(3):
+        rig.clock.advance(seconds=1)
+        rig.schedule(Kind.RESTART, "db")
+        known.append(seen(rig))
+        rig.run(3600, step=60)
+        known.append(seen(rig))
+        upkeep.keep_up(rig.service)
+        rig.service.store.close()
+
+        # Somebody puts the backup in its place, without asking us.
+        shutil.copy(backup, tmp_path / "forenotice.db")
+        clock = rig.clock
+        rig = Rig(open_store(f"sqlite:///{tmp_path / 'forenotice.db'}", migrate=False), clock=clock)
+        restoring.notice(rig.service)
+        known.append(seen(rig))
+        assert rig.actions()[-1] == "database.restored"
+        before = rig.actions()
+        restoring.notice(rig.service)
+        assert rig.actions() == before
+    rig.service.store.close()
+    tags, epochs, incarnations = zip(*known, strict=True)
+    assert len(set(tags)) == len(tags)
+    assert list(incarnations) == sorted(set(incarnations))
+    assert max(incarnations) < 2**31
+    assert len(set(epochs)) == 4
+
+
+def test_what_goes_on_where_it_was_stays_in_its_epoch(sqlite_store: Store, tmp_path: Path) -> None:
+    rig = Rig(sqlite_store).settle_demo()
+    upkeep.keep_up(rig.service)
+    # Beyond the mark, as after a crash.
+    rig.schedule(Kind.RESTART, "db")
+    before = seen(rig)
+    sqlite_store.close()
+    rig = Rig(open_store(f"sqlite:///{tmp_path / 'forenotice.db'}", migrate=False))
+    restoring.notice(rig.service)
+    assert seen(rig) == before
+    rig.service.store.close()
+
+
+def test_a_database_of_any_kind_can_be_told(rig: Rig) -> None:
+    before = seen(rig)
+    epoch = restoring.begin_epoch(rig.service)
+    after = seen(rig)
+    assert after[2] == epoch > before[2]
+    assert (after[0] != before[0], after[1] != before[1]) == (True, True)
+    assert restoring.begin_epoch(rig.service) > epoch
+
+
+def test_the_file_has_a_change_of_the_fleet_soon(sqlite_store: Store, tmp_path: Path) -> None:
+    rig = Rig(sqlite_store)
+    upkeep.resume(rig.service, alone=True)
+    upkeep.settle_fleet(rig.service)
+    rig.settle_demo()
+    assert rig.service.fleet_changed
+    upkeep.settle_fleet(rig.service)
+    assert not rig.service.fleet_changed
+    copied = open_store(f"sqlite:///{shutil.copy(tmp_path / 'forenotice.db', tmp_path / 'copy.db')}", migrate=False)
+    with copied.read() as reader:
+        assert "db" in reader.load_fleet().vms
+    copied.close()

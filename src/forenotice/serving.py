@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 import structlog
 import uvloop
 
-from forenotice import datadirectory, garbage, logs, secretfiles, tour
+from forenotice import controlsocket, datadirectory, garbage, logs, secretfiles, tour
 from forenotice.clock import SystemClock
 from forenotice.control import tls as control_tls
 from forenotice.core import errors
@@ -115,6 +115,7 @@ async def _serve(settings: Settings, options: Options, tls: SSLContext | None, d
         metadata.start(settings.metadata)
         shells.append(metadata)
         once = _once(settings)
+        workers.callback((settings.directory / controlsocket.NAME).unlink, missing_ok=True)
         control = await _start_control(settings, service, metadata, board, tls, once)
         shells.append(control)
         own += _places(metadata, Address(host=settings.control.host, port=control.port))
@@ -296,8 +297,19 @@ async def _start_control(
     api = app.create(service, metrics, tail)
     served = portal.beside(api, service, once=once, polled=board.polled, guests_at=guests_at)
     control = ControlServer(served, at.host, at.port, tls=tls, on_stop=tail.close)
-    await control.start()
+    await control.start(local=_local_socket(settings))
     return control
+
+
+def _local_socket(settings: Settings) -> socket.socket | None:
+    try:
+        return controlsocket.listen(settings.directory)
+    except OSError as error:
+        # Some file systems have none; commands then need an address and a token.
+        log.warning(
+            "There is no socket for commands on this machine", action="serve.no_socket", reason=str(error.strerror)
+        )
+        return None
 
 
 def _guests_at(settings: Settings, metadata: MetadataServer) -> str | None:

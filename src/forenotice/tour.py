@@ -6,8 +6,6 @@ from pathlib import Path
 
 from forenotice.settings import Address, Settings, table
 
-DEFAULT_CONTROL = "127.0.0.1:8255"
-
 
 def show(guests_at: Address | Path, operators_at: str, settings: Settings, once: str | None = None) -> None:
     print(text(guests_at, operators_at, settings, once), flush=True)
@@ -23,7 +21,7 @@ def text(guests_at: Address | Path, operators_at: str, settings: Settings, once:
         base, curl, others = f"http://{guests_at}", "curl", "; as another VM: curl --interface 127.1.0.21 ... is pool_1"
         inside = f"\n  FORENOTICE_ENDPOINT={base} forenotice guest events"
     url = f"{base}/metadata/scheduledevents?api-version=2020-07-01"
-    prefix = "".join(f"{name}={shlex.quote(value)} " for name, value in _variables(operators_at, settings))
+    prefix = "".join(f"{name}={shlex.quote(value)} " for name, value in _variables(settings))
     portal = f"{_scheme(settings)}://{operators_at}"
     return f"""
 forenotice serves a demo fleet: guests at {guests_at}, operators at {portal}.
@@ -54,10 +52,8 @@ def _link(portal: str, once: str | None) -> str:
 """
 
 
-def _variables(operators_at: str, settings: Settings) -> Iterator[tuple[str, str]]:
+def _variables(settings: Settings) -> Iterator[tuple[str, str]]:
     """What a command in another terminal cannot know by itself."""
-    if operators_at != DEFAULT_CONTROL or settings.control_certificate:
-        yield "FORENOTICE_CONTROL", f"{_scheme(settings)}://{operators_at}"
     if settings.data != table.DATA.read(table.DATA.default or ""):
         yield table.DATA.variable, str(settings.data.absolute())
 

@@ -229,7 +229,7 @@ class Server:
             after = page["next"]
 
     def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return run("forenotice", *arguments, env={**self.env, "FORENOTICE_CONTROL": f"http://{self.operators}"})
+        return run("forenotice", *arguments, env=self.env)
 
     # Guests
 

@@ -57,7 +57,9 @@ def test_commands_are_repeated_after_a_crash_and_end_with_each_vms_result(tmp_pa
         until(lambda: [operation, "1", "web-0", "host-d"] in begun())
         server.kill()
         before = begun()
+        assert "cannot reach the control plane at" in server.cli("vm", "list").stderr
         server.start()
+        assert server.cli("vm", "list").returncode == 0, "at the new socket, in place of what was left behind"
         until(lambda: [operation, "1", "web-0", "host-d"] in begun()[len(before) :])
         (tmp_path / "go").touch()
         found = ended(server, operation)

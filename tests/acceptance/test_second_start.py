@@ -75,8 +75,9 @@ def test_a_backup_of_a_running_one_serves(running: Server, tmp_path: Path) -> No
     running.post(f"/v1/operations/{made['id']}/cancel")
 
 
-def test_the_token_file_is_its_owners_alone(running: Server) -> None:
-    assert stat.S_IMODE(running.token_file.stat().st_mode) == 0o600
+def test_the_token_file_and_the_socket_are_their_owners_alone(running: Server) -> None:
+    for file in (running.token_file, running.token_file.with_name("control.sock")):
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(running.token_file.parent.stat().st_mode) == 0o700
 
 
@@ -283,6 +284,7 @@ def test_secrets_are_never_logged(tmp_path: Path) -> None:
             said = server.poll("127.34.4.1", X_Forenotice_VM="db", X_Forenotice_Time="1", X_Forenotice_Signature=proof)
             assert said.status == 403
         assert server.terminate() == 0
+        assert not server.token_file.with_name("control.sock").exists()
     logged = server.errors + server.output
     assert "caller.unproven" in logged
     for hidden in (server.token, made, "wrong-token-entirely", secret.read_text().strip()):

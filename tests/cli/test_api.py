@@ -1,13 +1,18 @@
 """How a command reaches the control plane, and what it says when it cannot."""
 
+import os
 import socket
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Run
 from tests.cli.stranger import answer, asked_header, stranger
-from tests.control.running import Control
+from tests.control.running import Control, running
+
+from forenotice import controlsocket
+from forenotice.cli import place
 
 EMPTY = b'{"items": [], "next": null}'
 
@@ -36,15 +41,62 @@ def test_a_wrong_token(run: Run, module_control: Control) -> None:
     )
 
 
-def test_the_token_that_fits_is_found_in_the_data_directory(run: Run, module_control: Control, tmp_path: Path) -> None:
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Control]:
+    """One that holds a data directory; its token is in a file there."""
+    with running(tmp_path) as control:
+        (tmp_path / "admin.token").write_text(control.token + "\n")
+        yield control
+
+
+def test_the_service_of_the_data_directory_is_asked_at_its_socket(run: Run, service: Control, tmp_path: Path) -> None:
+    where = ("--data", str(tmp_path))
+    assert run("host", "add", "a", *where).code == 0
+    [entry] = run("history", "--action", "host.added", "--json", *where).json
+    assert entry["origin"] == "127.0.0.1"
+    assert "give another with --token" in run("vm", "list", "--token", "fn_wrong", *where).err
+    assert run("vm", "list", "--token", service.token, *where).code == 0
+
+
+def test_the_demo_has_a_socket_of_its_own(run: Run, tmp_path: Path) -> None:
     (tmp_path / "demo").mkdir()
-    (tmp_path / "demo" / "admin.token").write_text(module_control.token + "\n")
-    where = ("--control-url", module_control.url, "--data", str(tmp_path))
-    assert run("vm", "list", *where).code == 0
-    (tmp_path / "admin.token").write_text("fn_of-another-service\n")
-    assert run("vm", "list", *where).code == 0
-    (tmp_path / "demo" / "admin.token").write_text("fn_old\n")
-    assert run("vm", "list", *where).code == 1
+    with running(tmp_path / "demo") as control:
+        (tmp_path / "demo" / "admin.token").write_text(control.token + "\n")
+        assert run("vm", "list", "--data", str(tmp_path)).code == 0
+        # Left behind by a service that was killed, with a token that only it knows.
+        (tmp_path / "admin.token").write_text("fn_of-another-service\n")
+        controlsocket.listen(tmp_path).close()
+        assert run("vm", "list", "--data", str(tmp_path)).code == 0
+
+
+def test_a_service_that_was_killed_is_not_reached(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "admin.token").write_text("fn_secret\n")
+    ran = run("vm", "list", "--data", str(tmp_path))
+    assert (ran.code, f"no `forenotice serve` uses the data directory {tmp_path} just now" in ran.err) == (1, True)
+    controlsocket.listen(tmp_path).close()
+    ran = run("vm", "list", "--data", str(tmp_path))
+    assert ran.err == (
+        f"forenotice: cannot reach the control plane at {tmp_path}/control.sock: is `forenotice serve` running?\n"
+    )
+
+
+def test_whoever_holds_the_port_is_not_told_the_token_of_a_file(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "admin.token").write_text("fn_secret\n")
+    with stranger(answer("200 OK", EMPTY)) as thief:
+        monkeypatch.setattr(place, "DEFAULT", thief.url)
+        for where in ((), ("--control-url", thief.url)):
+            ran = run("vm", "list", "--data", str(tmp_path), *where)
+            assert ran.code == 1
+        assert thief.asked == []
+        assert ran.err == (
+            "forenotice: tokens from files are sent to the service of the same directory only: leave --control-url "
+            "out, so that the socket in the data directory is used, or give --token\n"
+        )
+        # Whoever gives a token says whom it is for.
+        assert run("vm", "list", "--data", str(tmp_path), "--token", "t").code == 0
+        assert len(thief.asked) == 1
 
 
 @pytest.mark.parametrize("url", ["http://192.0.2.1:8255", "https://control.example", "http://127.0.0.1.example"])
@@ -52,7 +104,24 @@ def test_a_token_from_a_file_stays_on_this_machine(run: Run, tmp_path: Path, url
     (tmp_path / "admin.token").write_text("fn_secret\n")
     ran = run("vm", "list", "--control-url", url, "--data", str(tmp_path))
     assert ran.code == 1
-    assert ran.err == f"forenotice: tokens from files are sent to this machine only: for {url} give --token\n"
+    assert ran.err == (
+        f"forenotice: tokens from files are sent to the service of the same directory only: for {url} give --token\n"
+    )
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user is played by root alone")
+def test_a_service_of_another_user_needs_a_token(run: Run, service: Control, tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    os.seteuid(65534)
+    try:
+        ran = run("vm", "list", "--data", str(tmp_path))
+    finally:
+        os.seteuid(0)
+    assert ran.code == 1
+    assert ran.err == (
+        f"forenotice: the control plane's socket in {tmp_path} cannot be used (permission denied): run this as the "
+        "user that runs `forenotice serve`, or give --token\n"
+    )
 
 
 def test_no_token_crosses_a_network_in_the_clear(run: Run) -> None:

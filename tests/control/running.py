@@ -3,6 +3,7 @@
 import asyncio
 import http.client
 import json
+import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from forenotice import controlsocket
 from forenotice.cli.offline import Nobody
 from forenotice.clock import SystemClock
 from forenotice.control import app
@@ -107,18 +109,19 @@ def running(directory: Path, *, heartbeat: float = HEARTBEAT_SECONDS) -> Iterato
     )
     token = tokens.create(service, calls.SYSTEM, name="admin")["token"]
     tail = Tail(service, heartbeat=heartbeat)
-    with serving(ControlServer(app.create(service, metrics, tail), "127.0.0.1", 0, on_stop=tail.close)) as port:
+    server = ControlServer(app.create(service, metrics, tail), "127.0.0.1", 0, on_stop=tail.close)
+    with serving(server, controlsocket.listen(directory)) as port:
         yield Control(service, metrics, port, token, counts)
     store.close()
 
 
 @contextmanager
-def serving(server: ControlServer) -> Iterator[int]:
+def serving(server: ControlServer, local: socket.socket | None = None) -> Iterator[int]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="control-loop")
     thread.start()
     try:
-        asyncio.run_coroutine_threadsafe(server.start(), loop).result(DEADLINE)
+        asyncio.run_coroutine_threadsafe(server.start(local=local), loop).result(DEADLINE)
         try:
             yield server.port
         finally:

@@ -74,7 +74,9 @@ def emulator(tmp_path: Path) -> Iterator[Place]:
     ready = tmp_path / "emulator.json"
     with emulating("forenotice emulate", {**env, "FORENOTICE_READY_FILE": str(ready)}, tmp_path, ready) as found:
         guests, operators = (found[name].removeprefix("http://") for name in ("endpoint", "control"))
-        yield Place(guests, operators, {**env, "EVENTS": "emulator events"})
+        yield Place(
+            guests, operators, {**env, "EVENTS": "emulator events", "FORENOTICE_CONTROL": f"http://{operators}"}
+        )
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
@@ -107,11 +109,10 @@ def run_shell(text: str, server: Place, folder: Path) -> None:
     text = "\n".join([NEWEST_EVENT, *lines])
     text = text.replace("127.0.0.1:8254", server.guests).replace("127.0.0.1:8255", server.operators)
     text = text.replace("-s ", "-fs ").replace("curl -H", "curl -fsS -H")
-    env = {**server.env, "FORENOTICE_CONTROL": f"http://{server.operators}"}
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", text],
         cwd=folder,
-        env=env,
+        env=server.env,
         capture_output=True,
         text=True,
         timeout=60,

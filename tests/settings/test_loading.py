@@ -84,7 +84,7 @@ def test_a_file_may_hold_switches_and_the_settings_of_every_command(tmp_path: Pa
     assert settings.load(flags, {}).demo is True
     operator = settings.load_operator(flags, {"FORENOTICE_DATA": "/d"})
     assert (operator.control_url, operator.token) == ("https://nb.example", "fn_x")
-    assert operator.token_files == (Path("/d/admin.token"), Path("/d/demo/admin.token"))
+    assert operator.directories == (Path("/d"), Path("/d/demo"))
     assert settings.load_guest(flags, {}).endpoint == "http://[::1]:8254"
 
 

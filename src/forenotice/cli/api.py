@@ -2,7 +2,6 @@
 
 import http.client
 import io
-import ipaddress
 import json
 import ssl
 import urllib.error
@@ -10,13 +9,14 @@ import urllib.request
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
-from forenotice import __version__
-from forenotice.cli import advice
+from forenotice import __version__, controlsocket
+from forenotice.cli import advice, place
 from forenotice.core import errors
 from forenotice.settings import OperatorSettings
 
@@ -70,16 +70,43 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
+class _SocketConnection(http.client.HTTPConnection):
+    def __init__(self, host: str, directory: Path, **named: Any) -> None:
+        super().__init__(host, **named)
+        self._directory = directory
+
+    def connect(self) -> None:
+        self.sock = controlsocket.connect(self._directory, self.timeout)
+
+
+class _SocketHandler(urllib.request.HTTPHandler):
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        self._directory = directory
+
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(partial(_SocketConnection, directory=self._directory), req)
+
+
 class Rest:
     """A control plane that asks for no token."""
 
-    def __init__(self, url: str, program: str, timeout: float = TIMEOUT, trusted: ssl.SSLContext | None = None) -> None:
-        """`program` is what must be running there."""
-        self.url = url
+    def __init__(
+        self,
+        url: str,
+        program: str,
+        timeout: float = TIMEOUT,
+        trusted: ssl.SSLContext | None = None,
+        directory: Path | None = None,
+    ) -> None:
+        """`program` is what must be running there; with a `directory`, at the socket that is in it."""
+        self._base = url
+        self.url = url if directory is None else str(directory / controlsocket.NAME)
         self._program = program
         self._timeout = timeout
+        reached = urllib.request.HTTPHandler() if directory is None else _SocketHandler(directory)
         self._opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}), _NoRedirects(), urllib.request.HTTPSHandler(context=trusted)
+            urllib.request.ProxyHandler({}), _NoRedirects(), urllib.request.HTTPSHandler(context=trusted), reached
         )
 
     def get(self, *path: str, **query: object) -> View:
@@ -142,7 +169,7 @@ class Rest:
             if not part or "/" in part:
                 raise errors.RefusedError(f"{part!r} is not a name or an id: give one without '/'")
         words = {key: _word(value) for key, value in query.items() if value is not None}
-        url = f"{self.url}/v1/{'/'.join(quote(part, safe='') for part in path)}"
+        url = f"{self._base}/v1/{'/'.join(quote(part, safe='') for part in path)}"
         request = urllib.request.Request(f"{url}?{urlencode(words)}" if words else url, data=data, method=method)  # noqa: S310
         request.add_header("Accept", "application/json")
         request.add_header("User-Agent", f"forenotice/{__version__}")
@@ -220,9 +247,11 @@ class Api(Rest):
     def __init__(
         self, settings: OperatorSettings, *, key: str | None = None, reason: str = "", timeout: float = TIMEOUT
     ) -> None:
-        super().__init__(settings.control_url, "forenotice serve", timeout, _trusted(settings.control_ca))
+        found = place.find(settings)
+        trusted = _trusted(settings.control_ca)
+        super().__init__(found.url, "forenotice serve", timeout, trusted, found.directory)
         self._settings = settings
-        self._tokens = _tokens(settings)
+        self._tokens = found.tokens
         self._key = key
         self._reason = reason
 
@@ -283,44 +312,6 @@ def _trusted(ca: Path | None) -> ssl.SSLContext | None:
         raise errors.RefusedError(
             f"no certificates can be read from {ca} ({error.strerror}): give a PEM file"
         ) from None
-
-
-def _tokens(settings: OperatorSettings) -> list[str]:
-    url = settings.control_url
-    if not settings.token and not _is_here(url):
-        raise errors.RefusedError(f"tokens from files are sent to this machine only: for {url} give --token")
-    if not (url.startswith("https:") or _is_here(url) or settings.control_without_tls):
-        raise errors.RefusedError(
-            f"the token would reach {url} unencrypted: give an address that begins with https://, or "
-            "--control-without-tls if something else encrypts it"
-        )
-    if settings.token:
-        return [settings.token]
-    found = []
-    for file in settings.token_files:
-        try:
-            found.append(file.read_text(encoding="ascii").strip())
-        except FileNotFoundError:
-            continue
-        except (OSError, UnicodeDecodeError) as error:
-            raise errors.RefusedError(
-                f"the token in {file} cannot be read ({error}): give --token or set FORENOTICE_TOKEN"
-            ) from None
-    if not found:
-        raise errors.RefusedError(
-            f"no token: start `forenotice serve` here, give --token, set FORENOTICE_TOKEN, or name with --data the "
-            f"directory that holds admin.token (none is in {settings.data})"
-        )
-    return found
-
-
-def _is_here(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return host == "localhost"
-    return address.is_loopback or address.is_unspecified
 
 
 def _body(error: urllib.error.HTTPError) -> bytes:

@@ -52,6 +52,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._await_head()
         self._address = address_of(self.client[0]) if self.client else None
         near = self._address is None or self._address.is_loopback
+        # Whoever comes by the socket in the data directory is on this machine.
+        self.client = self.client or ("127.0.0.1", 0)
         _make_room([each for each in self._open() if each._address == self._address], CONNECTIONS_OF_ONE)
         _make_room(self._open(), CONNECTIONS if near else CONNECTIONS - KEPT_FOR_LOOPBACK)
 

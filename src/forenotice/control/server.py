@@ -60,11 +60,12 @@ class ControlServer:
         """The one that was bound, which matters when 0 was asked for."""
         return self._port
 
-    async def start(self, listening: socket.socket | None = None) -> None:
-        """Return once it answers, at a socket that listens already if one is given."""
+    async def start(self, listening: socket.socket | None = None, local: socket.socket | None = None) -> None:
+        """Return once it answers: at a socket that listens already, if one is given; at a `local` one, without TLS."""
         listening = listening or await self._bind()
         self._port = listening.getsockname()[1]
-        self._running = asyncio.create_task(self._server.serve([listening]), name="control")
+        sockets = [listening] if local is None else [listening, local]
+        self._running = asyncio.create_task(self._server.serve(sockets), name="control")
         ready = asyncio.create_task(self._server.ready.wait())
         await asyncio.wait({self._running, ready}, return_when=asyncio.FIRST_COMPLETED)
         ready.cancel()
@@ -100,14 +101,15 @@ class _Server(uvicorn.Server):
         """As always, but for how long a stranger may take to shake hands."""
         await super().startup([])
         tls = self.config.ssl
+        loop = asyncio.get_running_loop()
         for listening in sockets or ():
-            server = await asyncio.get_running_loop().create_server(
-                self._protocol,
-                sock=listening,
-                backlog=BACKLOG,
-                ssl=tls,
-                ssl_handshake_timeout=HEAD_SECONDS if tls else None,
-            )
+            if listening.family is socket.AF_UNIX:
+                server = await loop.create_unix_server(self._protocol, sock=listening, backlog=BACKLOG)
+            else:
+                seconds = HEAD_SECONDS if tls else None
+                server = await loop.create_server(
+                    self._protocol, sock=listening, backlog=BACKLOG, ssl=tls, ssl_handshake_timeout=seconds
+                )
             self.servers.append(server)
         self.ready.set()
 

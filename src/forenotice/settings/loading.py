@@ -87,7 +87,8 @@ class Settings:
 class OperatorSettings:
     """What an operator's command needs to know."""
 
-    control_url: str
+    control_url: str | None
+    """None: the socket in the data directory."""
     token: str | None
     control_ca: Path | None
     control_without_tls: bool
@@ -95,8 +96,9 @@ class OperatorSettings:
     config: Path | None
 
     @property
-    def token_files(self) -> tuple[Path, ...]:
-        return (self.data / "admin.token", self.data / "demo" / "admin.token")
+    def directories(self) -> tuple[Path, ...]:
+        """Of the service, and of its demo."""
+        return (self.data, self.data / "demo")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

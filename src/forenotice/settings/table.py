@@ -259,7 +259,12 @@ CONTROL_URL = Setting(
 )
 
 OPERATOR = (
-    CONTROL_URL,
+    replace(
+        CONTROL_URL,
+        default=None,
+        help="Where the control plane answers; without it, at the socket in the data directory, or with a token at "
+        "http://127.0.0.1:8255.",
+    ),
     Setting(
         name="token",
         help="Bearer token; without it, the one in the data directory's admin.token or demo/admin.token.",

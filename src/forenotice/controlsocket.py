@@ -1,0 +1,80 @@
+"""The control plane's unix socket in the data directory: only the service's own user, and root, can connect to it.
+
+A port may be anybody's once the service has ended; a name in a directory of one's own is not.
+"""
+
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from forenotice.core import errors
+
+NAME = "control.sock"
+LONGEST = 107
+"""Bytes that fit into a socket's address (unix(7))."""
+
+
+def listen(directory: Path) -> socket.socket:
+    """For whoever holds the directory alone: what is there was left behind by a crash."""
+    path = directory / NAME
+    path.unlink(missing_ok=True)
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with _address(directory) as address:
+            made.bind(address)
+        path.chmod(0o600)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def connect(directory: Path, seconds: float | None = None) -> socket.socket:
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        made.settimeout(seconds)
+        with _address(directory) as address:
+            made.connect(address)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def is_in(directory: Path) -> bool:
+    """Whether there is one that a token can be told, though perhaps nobody listens any more."""
+    path = directory / NAME
+    try:
+        found, inside = path.lstat(), directory.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    if not stat.S_ISSOCK(found.st_mode) or found.st_uid not in (0, os.geteuid(), inside.st_uid):
+        raise errors.RefusedError(
+            f"{path} is not the service's: it must be a socket of the user who owns {directory}; remove it, and start "
+            "`forenotice serve` again"
+        )
+    return True
+
+
+def answers(directory: Path) -> bool:
+    try:
+        connect(directory).close()
+    except (FileNotFoundError, ConnectionRefusedError):
+        return False
+    return True
+
+
+@contextmanager
+def _address(directory: Path) -> Iterator[str]:
+    path = str(directory / NAME)
+    if len(os.fsencode(path)) <= LONGEST:
+        yield path
+        return
+    opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{opened}/{NAME}"
+    finally:
+        os.close(opened)

@@ -47,6 +47,39 @@ def test_a_lost_postgresql(postgres_server: PostgresServer, postgres_url: str, t
         _recover(server, event_id)
 
 
+def test_a_database_that_vanishes_and_is_restored(tmp_path: Path) -> None:
+    with serving(tmp_path, "--guest-rate", "off") as server:
+        server.post("/v1/fleet", FLEET)
+        backup = tmp_path / "backup.db"
+        assert server.cli("backup", str(backup)).returncode == 0
+        (event,) = server.schedule("restart", "heard")["events"]
+        before = server.poll(HEARD)
+
+        database = server.data / "forenotice.db"
+        database.unlink()
+        _require_come_back_later(server.approve(event["id"], source=HEARD))
+        said = server.control("POST", "/v1/hosts", {"name": "more"})
+        _require_come_back_later(said)
+        assert "was removed or replaced while it was in use" in said.json["error"]["message"]
+        _require_come_back_later(_ready(server))
+        assert server.poll(HEARD).body == before.body
+        assert not database.exists()
+        assert server.defects == []
+        assert server.terminate() == 0
+
+        refused = run("forenotice", "serve", "--control", "127.0.0.1:0", env=server.env)
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert "was in use before: put it back, or run `forenotice restore` with a backup" in refused.stderr
+        assert server.cli("restore", str(backup)).returncode == 0
+        server.start()
+        server.schedule("redeploy", "heard")
+        # The guest that comes back has not polled in between, and must see that this is another event.
+        after = server.poll(HEARD, If_None_Match=before.headers["etag"])
+        assert after.status == 200
+        assert after.json["DocumentIncarnation"] > before.json["DocumentIncarnation"]
+        assert after.headers["forenotice-epoch"] != before.headers["forenotice-epoch"]
+
+
 QUICK_STOP = (
     sys.executable,
     "-c",

@@ -40,7 +40,7 @@ class Follower:
                     self._catch_up(position)
                 self._service.heartbeats.end(NAME)
                 return
-            except errors.UnavailableError as error:
+            except (errors.UnavailableError, errors.UnsoundError) as error:
                 log.warning("Cannot follow the store", action="follow.unavailable", error=str(error))
             except Exception:
                 log.exception("Following the store failed", action="follow.failed")

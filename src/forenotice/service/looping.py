@@ -64,7 +64,7 @@ class Loop:
     def _guarded(self) -> timedelta:
         try:
             return self._look()
-        except errors.UnavailableError as error:
+        except (errors.UnavailableError, errors.UnsoundError) as error:
             log.warning("The store is unavailable", action=f"{self._slug}.unavailable", error=str(error))
         except Exception:
             log.exception("It went wrong, and is tried again", action=f"{self._slug}.failed")

@@ -58,7 +58,7 @@ class Roller:
                 return
             verdict = self._service.gates.check(ask.gate, {"rollout": ask.rollout, "turn": str(ask.turn + 1)})
             answer = rollouts.Answer(asked=ask, green=verdict.green, said=verdict.said, line=verdict.line)
-        except errors.UnavailableError:
+        except (errors.UnavailableError, errors.UnsoundError):
             # Of the store. It is asked again when it should have answered.
             return
         except Exception as error:

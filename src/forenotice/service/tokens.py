@@ -178,7 +178,7 @@ def _note_use(service: Service, token: Token, now: datetime) -> None:
 
         try:
             service.transact(work)
-        except errors.UnavailableError:
+        except (errors.UnavailableError, errors.UnsoundError):
             return  # Reading goes on while writing cannot; when it was last used is not worth a refusal.
 
 

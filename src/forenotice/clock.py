@@ -1,8 +1,16 @@
 """The one place that reads the machine's clock."""
 
 import threading
-from datetime import UTC, datetime
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Protocol
+
+TOLERANCE = timedelta(seconds=1)
+"""The system clock may drift this far from the monotonic one before it counts as set."""
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Clock(Protocol):
@@ -13,19 +21,114 @@ class Clock(Protocol):
         """Time that is already in the journal counts as passed."""
 
 
+class CheckedClock(Clock, Protocol):
+    """A clock that also says what it cannot vouch for."""
+
+    @property
+    def jumped(self) -> timedelta:
+        """How far it has jumped ahead so far: time that nobody has lived through."""
+
+    @property
+    def behind(self) -> timedelta:
+        """How far its source is behind `now`."""
+
+    def correct(self, moment: datetime) -> None:
+        """It is this time now by the clock that all servers share: that one counts from now on."""
+
+    def mark(self) -> str:
+        """Where it stands, for a later process."""
+
+    def go_on_from(self, mark: str) -> None:
+        """As if this were the clock that made the mark; nothing where the monotonic clock has started anew since."""
+
+
+def _wall() -> datetime:
+    return datetime.now(UTC)
+
+
 class SystemClock:
-    def __init__(self) -> None:
+    """Follows the system's clock, held against the monotonic one.
+
+    When it is ahead of that, somebody has set it, or the machine slept: a jump. When it is behind, time goes on at the
+    pace of the monotonic clock until it has caught up.
+    """
+
+    def __init__(
+        self, *, wall: Callable[[], datetime] = _wall, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._wall = wall
+        self._monotonic = monotonic
         self._lock = threading.Lock()
-        self._last = datetime.min.replace(tzinfo=UTC)
+        self._shared: tuple[datetime, float] | None = None
+        self._jumped = timedelta(0)
+        self._now = self._at = wall()
+        self._since = monotonic()
 
     def now(self) -> datetime:
         with self._lock:
-            self._last = max(self._last, datetime.now(UTC))
-            return self._last
+            self._look()
+            return self._now
 
     def not_below(self, moment: datetime) -> None:
         with self._lock:
-            self._last = max(self._last, moment)
+            self._look()
+            if moment > self._now:
+                self._set(moment, self._monotonic())
+
+    @property
+    def jumped(self) -> timedelta:
+        return self._jumped
+
+    @property
+    def behind(self) -> timedelta:
+        with self._lock:
+            return max(self._now - self._look(), timedelta(0))
+
+    def correct(self, moment: datetime) -> None:
+        with self._lock:
+            monotonic = self._monotonic()
+            if self._shared is None:
+                # Nothing has been decided by our own clock yet.
+                self._set(moment, monotonic)
+            self._shared = moment, monotonic
+
+    def mark(self) -> str:
+        with self._lock:
+            self._look()
+            return f"{_boot()} {self._monotonic()} {self._now.isoformat()}"
+
+    def go_on_from(self, mark: str) -> None:
+        boot, monotonic, moment = mark.split()
+        with self._lock:
+            if boot == _boot() and float(monotonic) <= self._monotonic():
+                self._at, self._since = datetime.fromisoformat(moment), float(monotonic)
+
+    def _look(self) -> datetime:
+        """Bring `_now` up to date; gives what its source says."""
+        monotonic = self._monotonic()
+        steady = self._at + timedelta(seconds=monotonic - self._since)
+        told = self._wall()
+        if self._shared is not None:
+            moment, since = self._shared
+            told = moment + timedelta(seconds=monotonic - since)
+        ahead = told - steady
+        if ahead > TOLERANCE:
+            self._jumped += ahead
+            self._at, self._since = told, monotonic
+        self._now = max(self._now, steady if ahead < -TOLERANCE else told)
+        return told
+
+    def _set(self, moment: datetime, monotonic: float) -> None:
+        self._now = self._at = moment
+        self._since = monotonic
+
+
+def _boot() -> str:
+    """The monotonic clock means nothing to whoever was started by another boot."""
+    try:
+        return BOOT_ID.read_text().strip()
+    except OSError:
+        return "unknown"
 
 
 class MachineClock:

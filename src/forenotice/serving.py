@@ -31,7 +31,7 @@ from forenotice.metadata.options import Options, Proxy
 from forenotice.metadata.server import MetadataServer
 from forenotice.outgoing import Outgoing, Place
 from forenotice.portal.once import Once
-from forenotice.service import answering, demo, gates, restoring, tokens, upkeep
+from forenotice.service import answering, clocks, demo, gates, restoring, tokens, upkeep
 from forenotice.service.context import Service
 from forenotice.service.following import Follower
 from forenotice.service.guests import Guests
@@ -206,7 +206,7 @@ def _prepare(settings: Settings, service: Service) -> int:
     service.store.close()
     # SQLite is brought up to date by itself, PostgreSQL only by `forenotice migrate`.
     service.store = open_store(settings.database_url, migrate=alone)
-    service.require_sane_clock()
+    clocks.require_sane(service)
     restoring.notice(service)
     upkeep.resume(service, alone=alone)
     if settings.demo:
@@ -289,7 +289,10 @@ async def _start_control(
             return reader.counts()
 
     metrics = Metrics(
-        events=live_events, guests=lambda: _asked(metadata.counters), threads=service.heartbeats.seconds_since
+        events=live_events,
+        guests=lambda: _asked(metadata.counters),
+        threads=service.heartbeats.seconds_since,
+        behind=lambda: service.clock.behind,
     )
     service.telemetry = metrics
     tail, at = Tail(service), settings.control

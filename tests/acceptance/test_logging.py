@@ -49,6 +49,8 @@ def test_strangers_are_answered_whatever_becomes_of_the_log(log: str, tmp_path: 
         if not log.startswith("pipe"):
             assert _metric(operators, "forenotice_log_lines_dropped_total") > 0
         assert _metric(operators, "forenotice_thread_turned_seconds") < 45
+        assert _metric(operators, "forenotice_clock_behind_seconds") == 0
+        assert _metric(operators, "forenotice_clock_jumps_total") == 0
         served.send_signal(signal.SIGTERM)
         assert served.wait(20) == 0
     finally:

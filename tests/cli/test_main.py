@@ -35,6 +35,7 @@ token create|list|revoke
 backup
 restore
 migrate
+clock accept
 guest events|approve|doctor
 agent run|check|status
 emulate

@@ -1,4 +1,4 @@
-"""Commands that work on the database itself: tokens, backup, migrate."""
+"""Commands that work on the database itself: tokens, backup, migrate, clock."""
 
 import sqlite3
 import stat
@@ -160,3 +160,22 @@ def test_missing_server_packages_are_named() -> None:
         raise ModuleNotFoundError("No module named 'fastapi'", name="fastapi")
     with pytest.raises(ModuleNotFoundError), offline.server_packages():
         raise ModuleNotFoundError("No module named 'forenotice.gone'", name="forenotice.gone")
+
+
+def test_a_clock_that_was_wrong_is_accepted(run: Run, data: Path) -> None:
+    where = ("--data", str(data))
+    assert run("token", "create", "me", "--offline", *where).code == 0
+    assert "there is nothing to accept" in run("clock", "accept", *where).err
+    with closing(sqlite3.connect(data / "forenotice.db")) as database:
+        database.execute("UPDATE journal SET at = at + 86400000000")
+        database.commit()
+    refused = run("token", "list", "--offline", *where).err
+    assert "set the clock right; if it is, and was wrong before, run `forenotice clock accept`" in refused
+    with datadirectory.held(data):
+        assert "another `forenotice serve` uses the data directory" in run("clock", "accept", *where).err
+    assert "Time goes on from " in run("clock", "accept", *where, "--reason", "a new battery").out
+    assert run("token", "list", "--offline", *where).code == 0
+    with closing(sqlite3.connect(data / "forenotice.db")) as database:
+        [newest] = database.execute("SELECT action, reason FROM journal ORDER BY position DESC LIMIT 1")
+    assert newest == ("clock.accepted", "a new battery")
+    assert run("clock", "accept", *where).code == 1

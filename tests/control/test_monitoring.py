@@ -61,6 +61,19 @@ def test_a_thread_that_is_stuck_makes_it_unready_and_is_named(control: Control) 
     assert control.service.heartbeats.seconds_since() == {}
 
 
+def test_a_clock_that_is_behind_the_journal_is_told(control: Control) -> None:
+    clock = control.service.clock
+    clock.not_below(clock.now() + timedelta(minutes=1))
+    ready = control.ask("GET", "/readyz", token=None)
+    assert ready.status == 200
+    assert ready.json["clock"].startswith("The clock is 60 s behind the journal")
+    clock.not_below(clock.now() + timedelta(minutes=5))
+    said = control.ask("GET", "/readyz", token=None)
+    assert said.status == 503
+    assert "the clock is 360 s behind the journal: set it right" in said.message
+    assert "forenotice clock accept" in said.message
+
+
 def test_metrics_tell_what_happened(fleet: Control) -> None:
     before = samples(fleet)
     assert before[("forenotice_polls_total",)] == 0

@@ -78,10 +78,10 @@ class Watch:
         if operation.kind is Kind.HARDWARE_FAILURE:
             return
         if not all(event.approved for event in events):
-            assert operation.not_before <= now, "unapproved, and before NotBefore"
+            assert operation.expires_at <= now, "unapproved, and before its notice is over"
             assert expiry_from <= now, "guests may not have seen it since start-up"
         if operation.kind is Kind.DEGRADED_HARDWARE and any(event.implied for event in events):
-            assert operation.not_before <= now, "silence brought degraded hardware forward"
+            assert operation.expires_at <= now, "silence brought degraded hardware forward"
         for other in after.operations.values():
             if other.status is Status.STARTED and other.id != operation.id:
                 assert not set(other.vms) & set(operation.vms), "two operations act on one VM"
@@ -170,7 +170,7 @@ def _is_consistent(after: World, operation: Operation, tries: int) -> None:
 def _is_looked_at_in_time(after: World, operation: Operation, now: datetime, expiry_from: datetime) -> None:
     events = [event for event in _of(after, operation.id) if event.status.live]
     assert operation.due_at is not None
-    latest = max(operation.not_before, expiry_from)
+    latest = max(operation.expires_at, expiry_from)
     if operation.held:
         latest = now + timedelta(seconds=60)
     elif all(event.approved for event in events) and not (

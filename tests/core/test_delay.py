@@ -1,9 +1,10 @@
-"""A commit that comes late: notice and the sight of Started count from then."""
+"""What counts from another moment than was thought: after a late commit, and after a wrong clock."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from tests.core.builders import NOW, Site, row
+from tests.core.builders import DAY, MINUTE, NOW, Site, row
 
 from forenotice.core import delay
 from forenotice.core.operations import Kind, Operation, Status
@@ -62,3 +63,53 @@ def test_a_window_that_closes_meanwhile_is_waited_for_again() -> None:
     assert operation.not_before == NOW + timedelta(minutes=14, seconds=57)
     after = make_up(site, operation)
     assert after.not_before == after.due_at == NOW.replace(hour=23)
+
+
+def set_right(site: Site, operation: Operation, *, behind: timedelta) -> Operation:
+    """The journal is at the site's time, and the clock so far behind it."""
+    wrongly = site.now
+    site.wait(-behind)
+    draft = site.look(operations=[operation.id])
+    delay.set_right(draft, draft.operation(operation.id), wrongly)
+    return draft.operation(operation.id)
+
+
+def test_what_was_left_of_the_notice_is_left_of_it() -> None:
+    site = row()
+    operation = site.schedule(Kind.RESTART, "web-0")
+    site.wait(5 * MINUTE)
+    after = set_right(site, operation, behind=DAY)
+    assert (after.not_before, after.due_at) == (site.now + 10 * MINUTE, site.now)
+
+
+def test_what_the_clock_jumped_is_taken_back_too() -> None:
+    site = row()
+    operation = replace(site.schedule(Kind.RESTART, "web-0"), clock_jumped=DAY)
+    site.state.operations[operation.id] = operation
+    site.wait(DAY + 5 * MINUTE)
+    after = set_right(site, operation, behind=DAY)
+    assert (after.not_before, after.clock_jumped) == (operation.not_before, timedelta(0))
+
+
+@pytest.mark.parametrize("behind", [DAY, MINUTE])
+def test_what_was_over_stays_over(behind: timedelta) -> None:
+    site = row()
+    operation = site.schedule(Kind.RESTART, "web-0")
+    site.wait(20 * MINUTE)
+    after = set_right(site, operation, behind=behind)
+    assert after.not_before == min(operation.not_before, site.now)
+
+
+def test_what_had_started_has_not_started_in_the_future() -> None:
+    site = row()
+    failure = site.schedule(Kind.HARDWARE_FAILURE, "a")
+    after = set_right(site, failure, behind=DAY)
+    assert (after.started_at, after.due_at) == (site.now, site.now)
+
+
+def test_what_has_ended_stays_as_it_is() -> None:
+    site = row()
+    operation = site.schedule(Kind.RESTART, "web-0")
+    ended = replace(operation, status=Status.CANCELED, ended_at=site.now, due_at=None)
+    site.state.operations[operation.id] = ended
+    assert set_right(site, ended, behind=DAY) == ended

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from tests.core.builders import DAY, MINUTE, NOW, SECOND, Site, row
+from tests.core.builders import DAY, HOUR, MINUTE, NOW, SECOND, Site, row
 
 from forenotice.core import explaining
 from forenotice.core.driving import Standing
@@ -80,10 +80,26 @@ def test_just_after_start_up() -> None:
     site.expiry_from = site.now + 30 * SECOND
     said = site.explain(event)
     assert said.sentence == (
-        "Its time has come, but guests may not have seen it since the service started: "
+        "Its time has come, but guests may not have seen it since the service started or the clock jumped: "
         "it waits until 2026-03-01 12:15:30 UTC."
     )
     assert said.until == site.expiry_from
+
+
+def test_a_clock_that_jumped_ahead() -> None:
+    site = row()
+    operation = site.schedule(Kind.RESTART, "web-0")
+    site.state.operations[operation.id] = replace(operation, clock_jumped=HOUR)
+    site.wait(HOUR)
+    said = site.explain(site.event(operation))
+    assert said.sentences == (
+        "The clock jumped ahead since it was announced: its notice really ends at 2026-03-01 13:15:00 UTC.",
+        "It waits for approval by web (web-0), until 2026-03-01 13:15:00 UTC at the latest.",
+    )
+    assert said.until == NOW + HOUR + 15 * MINUTE
+    behind = explaining.with_clock_behind(said, 2 * MINUTE)
+    assert behind.sentences[:-1] == said.sentences
+    assert behind.sentences[-1].startswith("The clock is 120 s behind the journal: time goes on")
 
 
 def test_another_update_domain_is_out_and_a_vm_is_busy() -> None:

@@ -1,9 +1,10 @@
 """What stands in the way of a start, one rule after the other."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from tests.core.builders import DAY, MINUTE, SECOND, Site, row
+from tests.core.builders import DAY, HOUR, MINUTE, SECOND, Site, row
 
 from forenotice.core.fleet import Listening, Policy, ScopeKind
 from forenotice.core.obstacles import Obstacle, ObstacleKind, obstacles
@@ -71,6 +72,20 @@ def test_nothing_starts_by_expiry_alone_just_after_start_up() -> None:
     assert in_the_way(site, operation) == [Obstacle(kind=ObstacleKind.START_UP, until=site.expiry_from)]
     site.approve_all(operation)
     assert in_the_way(site, operation) == []
+
+
+@pytest.mark.parametrize("jump", [5 * MINUTE, HOUR])
+def test_a_jump_of_the_clock_is_no_notice(jump: timedelta) -> None:
+    site = row()
+    operation = site.schedule(Kind.HOST_UPDATE, "a")
+    site.state.operations[operation.id] = jumped = replace(operation, clock_jumped=jump)
+    site.wait(jump + 15 * MINUTE - timedelta(microseconds=1))
+    kinds = [obstacle.kind for obstacle in in_the_way(site, jumped)]
+    assert kinds == [ObstacleKind.APPROVAL, ObstacleKind.CLOCK]
+    site.tick()
+    assert site.operation(operation).due_at == jumped.expires_at
+    site.wait(timedelta(microseconds=1))
+    assert in_the_way(site, jumped) == []
 
 
 def test_what_was_not_approved_starts_when_the_start_up_is_over() -> None:

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 from tests.control.running import DEADLINE, serving
 
 from forenotice.cli.offline import Nobody
-from forenotice.clock import Clock, SystemClock
+from forenotice.clock import CheckedClock, SystemClock
 from forenotice.control import app as api
 from forenotice.control.metrics import Metrics
 from forenotice.control.server import ControlServer
@@ -140,7 +140,7 @@ def running(
     directory: Path,
     *,
     fleet: bool = True,
-    clock: Clock | None = None,
+    clock: CheckedClock | None = None,
     timing: Timing | None = None,
     heartbeat: float = HEARTBEAT_SECONDS,
     polled: app.Polled = lambda _: None,

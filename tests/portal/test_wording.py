@@ -110,6 +110,7 @@ def test_titles_differ_within_their_noun() -> None:
             {},
             "The subscription s was tested: its receiver took the message.",
         ),
+        ("clock.jumped", {"seconds": 3600}, {}, "The clock jumped ahead by 3600 seconds."),
         ("token.created", {"name": "t", "role": "viewer"}, {}, "The token t was created, with the role viewer."),
     ],
 )

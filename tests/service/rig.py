@@ -25,7 +25,7 @@ OPERATOR = Call(actor="ada", token_id="t1")
 
 class ManualClock:
     def __init__(self, now: datetime = START) -> None:
-        self._now = now
+        self._now = self._set_to = now
 
     def now(self) -> datetime:
         return self._now
@@ -33,8 +33,22 @@ class ManualClock:
     def not_below(self, moment: datetime) -> None:
         self._now = max(self._now, moment)
 
+    jumped = timedelta(0)
+
+    @property
+    def behind(self) -> timedelta:
+        return self._now - self._set_to
+
+    def correct(self, moment: datetime) -> None: ...
+
+    def mark(self) -> str:
+        return ""
+
+    def go_on_from(self, mark: str) -> None: ...
+
     def advance(self, **duration: float) -> None:
         self._now += timedelta(**duration)
+        self._set_to += timedelta(**duration)
 
 
 @dataclass

@@ -12,7 +12,7 @@ from tests.service.rig import OPERATOR, START, ManualClock, Rig
 
 from forenotice.core import errors
 from forenotice.core.operations import Kind
-from forenotice.service import calls, context, fleet, maintenance, queries, ticking, upkeep, views
+from forenotice.service import calls, clocks, context, fleet, maintenance, queries, ticking, upkeep, views
 from forenotice.service.following import Follower
 from forenotice.store.contract import Store, Transaction
 from forenotice.store.opening import open_store
@@ -84,17 +84,17 @@ def test_a_key_makes_a_command_happen_once(rig: Rig) -> None:
 
 def test_a_clock_far_behind_the_journal_is_refused(store: Store) -> None:
     rig = Rig(store).settle_demo()
-    rig.service.require_sane_clock()
+    clocks.require_sane(rig.service)
     behind = Rig(store, clock=ManualClock(START - timedelta(minutes=6)))
     with pytest.raises(errors.UnsoundError, match="set the clock right"):
-        behind.service.require_sane_clock()
+        clocks.require_sane(behind.service)
     a_little = Rig(store, clock=ManualClock(START - timedelta(minutes=4)))
-    a_little.service.require_sane_clock()
+    clocks.require_sane(a_little.service)
     assert a_little.clock.now() == START
 
 
 def test_an_empty_journal_knows_no_time(store: Store) -> None:
-    Rig(store).service.require_sane_clock()
+    clocks.require_sane(Rig(store).service)
 
 
 class SlowClock(ManualClock):

@@ -35,6 +35,7 @@ COMMANDS: Mapping[str, Place] = {
         "Put a backup in the place of the database, while no service runs.",
     ),
     "migrate": Place("database", "Bring the database to what this version needs; makes it when there is none."),
+    "clock": Place("clock", "After a wrong clock was set right: accept it."),
     "guest": Place("guest", "Inside a VM: what is going to happen to it, and its approval."),
     "agent": Place("agent", "The agent in a VM: prepares for what is announced, approves, recovers."),
     "emulate": Place("emulate", "Answer guests as the platform would, by a scenario or as you drive it, until Ctrl-C."),

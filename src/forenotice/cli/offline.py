@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,10 +66,10 @@ def _private() -> Iterator[None]:
 @contextmanager
 def _service(found: Settings) -> "Iterator[Service]":
     with opened(found, migrate=False) as store:
-        from forenotice.service import restoring
+        from forenotice.service import clocks, restoring
 
         service = _on(store)
-        service.require_sane_clock()
+        clocks.require_sane(service)
         restoring.notice(service)
         yield service
 
@@ -136,3 +136,16 @@ def restore(found: Settings, file: Path | None) -> View:
             epoch = restoring.begin_epoch(_on(store), calls.Call(actor=ACTOR))
             store.settle()
     return {"file": None if file is None else str(file), "kept": None if kept is None else str(kept), "epoch": epoch}
+
+
+def accept_clock(flags: Mapping[str, object], reason: str) -> View:
+    """On SQLite a service that runs keeps us out; on PostgreSQL nothing tells of one."""
+    with server_packages():
+        from forenotice import datadirectory
+        from forenotice.service import calls, clocks
+    found = settings.load(flags, os.environ)
+    with ExitStack() as stack:
+        if found.database_file is not None:
+            stack.enter_context(datadirectory.held(found.directory, found.database_file))
+        store = stack.enter_context(opened(found, migrate=False))
+        return clocks.accept(_on(store), calls.Call(actor=ACTOR, reason=reason))

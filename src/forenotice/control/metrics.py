@@ -1,6 +1,7 @@
 """What is measured, for Prometheus: told by the service as it happens, or read when somebody asks."""
 
 from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -27,6 +28,9 @@ GuestCounts = Callable[[], Mapping[str, int]]
 ThreadAges = Callable[[], Mapping[str, float]]
 """Seconds since the last turn of each thread that must go on."""
 
+Behind = Callable[[], timedelta]
+"""How far the clock is behind the journal."""
+
 GUEST_GAUGES = {
     "connections_open": ("forenotice_guest_connections", "Connections of guests that are open."),
     "waiting": ("forenotice_guest_waits", "Guests in a long wait."),
@@ -36,9 +40,11 @@ GUEST_GAUGES = {
 class Metrics:
     """Implements the service's Telemetry."""
 
-    def __init__(self, *, events: EventCounts, guests: GuestCounts, threads: ThreadAges = dict) -> None:
+    def __init__(
+        self, *, events: EventCounts, guests: GuestCounts, threads: ThreadAges = dict, behind: Behind = timedelta
+    ) -> None:
         self._registry = CollectorRegistry()
-        self._registry.register(_Asked(events, guests, threads))
+        self._registry.register(_Asked(events, guests, threads, behind))
         self._document_changes = Counter(
             "forenotice_document_changes", "Documents that guests could see change.", registry=self._registry
         )
@@ -65,6 +71,10 @@ class Metrics:
             registry=self._registry,
         )
 
+        self._clock_jumps = Counter(
+            "forenotice_clock_jumps", "Jumps ahead of the clock, which are no notice.", registry=self._registry
+        )
+
     def document_changes(self, count: int) -> None:
         self._document_changes.inc(count)
 
@@ -80,6 +90,9 @@ class Metrics:
     def tick_lag(self, seconds: float) -> None:
         self._tick_lag.observe(seconds)
 
+    def clock_jump(self) -> None:
+        self._clock_jumps.inc()
+
     def render(self) -> bytes:
         return prometheus_client.generate_latest(self._registry)
 
@@ -87,10 +100,11 @@ class Metrics:
 class _Asked(Collector):
     """What is read only when somebody asks."""
 
-    def __init__(self, events: EventCounts, guests: GuestCounts, threads: ThreadAges) -> None:
+    def __init__(self, events: EventCounts, guests: GuestCounts, threads: ThreadAges, behind: Behind) -> None:
         self._events = events
         self._guests = guests
         self._threads = threads
+        self._behind = behind
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
         # Without this, registering would read everything once.
@@ -117,6 +131,11 @@ class _Asked(Collector):
         for name, seconds in self._threads().items():
             turned.add_metric([name], seconds)
         yield turned
+        yield GaugeMetricFamily(
+            "forenotice_clock_behind_seconds",
+            "How far the clock is behind the journal.",
+            self._behind().total_seconds(),
+        )
         yield from self._live()
 
     def _live(self) -> Iterator[GaugeMetricFamily]:

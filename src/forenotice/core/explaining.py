@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from forenotice.core import budgets, calendar, windows
 from forenotice.core.draft import Draft, names
@@ -101,6 +101,18 @@ def with_standing(explanation: Explanation, standing: Standing) -> Explanation:
     return _with_driver_facts(explanation, said, more)
 
 
+def with_clock_behind(explanation: Explanation, behind: timedelta) -> Explanation:
+    """With what makes its times look wrong on every other clock."""
+    return replace(explanation, sentences=(*explanation.sentences, clock_behind(behind)))
+
+
+def clock_behind(behind: timedelta) -> str:
+    return (
+        f"The clock is {behind.total_seconds():.0f} s behind the journal: time goes on from the journal's, "
+        "so all times here are ahead by as much."
+    )
+
+
 def _with_end(explanation: Explanation, until: datetime) -> Explanation:
     said = f"This try is over by {moment_told(until)} at the latest."
     alone = len(explanation.waiting_for) == 1
@@ -194,8 +206,10 @@ def _sentence(draft: Draft, obstacle: Obstacle) -> str:
     return {
         ObstacleKind.NOTICE: f"Somebody does not listen, so it keeps its full notice, until {until}.",
         ObstacleKind.START_UP: (
-            f"Its time has come, but guests may not have seen it since the service started: it waits until {until}."
+            "Its time has come, but guests may not have seen it since the service started or the clock jumped: "
+            f"it waits until {until}."
         ),
+        ObstacleKind.CLOCK: f"The clock jumped ahead since it was announced: its notice really ends at {until}.",
         ObstacleKind.UPDATE_DOMAIN: (
             f"Another update domain is {_out(draft, obstacle)}: "
             f"it waits until event {obstacle.event} on {other} has ended."

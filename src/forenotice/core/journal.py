@@ -10,6 +10,7 @@ SYSTEM = "system"
 ACTIONS = frozenset(
     f"{noun}.{what}"
     for noun, things in {
+        "clock": "accepted jumped",
         "command": "unchanged",
         "driver": "answered failed finished",
         "event": "approved canceled completed failed postponed resource_dropped scheduled silence_withdrawn started",

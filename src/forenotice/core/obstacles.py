@@ -18,6 +18,8 @@ class ObstacleKind(StrEnum):
     """Silence alone does not bring degraded hardware forward."""
     START_UP = "start-up"
     """NotBefore has passed, but guests may not have seen it: the service has just started."""
+    CLOCK = "clock"
+    """The clock jumped ahead since it was announced, and that is no notice."""
     UPDATE_DOMAIN = "update-domain"
     """Another update domain of the scope is out."""
     VM_BUSY = "vm-busy"
@@ -64,13 +66,15 @@ def obstacles(draft: Draft, operation: Operation, expiry_from: datetime) -> list
 
 
 def _of_consent(draft: Draft, operation: Operation, events: list[Event], expiry_from: datetime) -> Iterator[Obstacle]:
-    ahead = draft.now < operation.not_before
+    ahead = draft.now < operation.expires_at
     unapproved = [event for event in events if not event.approved]
     if ahead:
         for event in unapproved:
-            yield Obstacle(kind=ObstacleKind.APPROVAL, until=operation.not_before, scope=event.scope, event=event.id)
+            yield Obstacle(kind=ObstacleKind.APPROVAL, until=operation.expires_at, scope=event.scope, event=event.id)
+        if unapproved and operation.clock_jumped:
+            yield Obstacle(kind=ObstacleKind.CLOCK, until=operation.expires_at)
         if operation.kind is Kind.DEGRADED_HARDWARE and any(event.implied for event in events):
-            yield Obstacle(kind=ObstacleKind.NOTICE, until=operation.not_before)
+            yield Obstacle(kind=ObstacleKind.NOTICE, until=operation.expires_at)
     elif unapproved and draft.now < expiry_from:
         yield Obstacle(kind=ObstacleKind.START_UP, until=expiry_from)
 
@@ -80,10 +84,11 @@ def _of_earlier_deletions(draft: Draft, operation: Operation, events: list[Event
         return
     for mine in events:
         for other in draft.awaited_deletions_in(mine.scope):
-            if other.operation != operation.id and draft.now < other.not_before <= mine.not_before:
+            deletion = draft.operation(other.operation)
+            if deletion.id != operation.id and draft.now < deletion.expires_at and other.not_before <= mine.not_before:
                 yield Obstacle(
                     kind=ObstacleKind.EARLIER_DELETION,
-                    until=other.not_before,
+                    until=deletion.expires_at,
                     scope=other.scope,
                     event=other.id,
                     operation=other.operation,

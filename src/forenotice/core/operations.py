@@ -176,6 +176,13 @@ class Operation:
     reason: str = ""
     rollout: str | None = None
     """The rollout that it is a part of."""
+    clock_jumped: timedelta = timedelta(0)
+    """How far the clock has jumped ahead since it was announced: so much of its notice has not really passed."""
+
+    @property
+    def expires_at(self) -> datetime:
+        """When its notice is over."""
+        return self.not_before + self.clock_jumped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

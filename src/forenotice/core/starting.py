@@ -11,7 +11,9 @@ from forenotice.core.operations import Operation, Status
 RECHECK = timedelta(seconds=60)
 """What is held is looked at when something ends or changes; and, lest that be missed, this often."""
 
-TRACKED = frozenset({ObstacleKind.APPROVAL, ObstacleKind.NOTICE, ObstacleKind.START_UP, ObstacleKind.WINDOW})
+TRACKED = frozenset(
+    {ObstacleKind.APPROVAL, ObstacleKind.NOTICE, ObstacleKind.CLOCK, ObstacleKind.START_UP, ObstacleKind.WINDOW}
+)
 """Obstacles that go by themselves at a known time, or by an approval that says so."""
 
 

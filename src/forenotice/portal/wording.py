@@ -25,6 +25,7 @@ NOUNS: Mapping[str, str] = {
     "token": "Tokens",
     "history": "The history itself",
     "database": "The database",
+    "clock": "The clock",
 }
 """How kinds of entries are called together, in the order in which people look for them."""
 
@@ -278,6 +279,12 @@ WORDS: Mapping[str, Words] = {
     ),
     "subscription.tested": Words("Tested", _tested),
     "subscription.removed": Words("Removed", _of("The {named} was removed.")),
+    "clock.accepted": Words(
+        "Accepted", lambda entry: f"The clock was accepted, though the journal was at {_time(entry, 'journal')}."
+    ),
+    "clock.jumped": Words(
+        "Jumped", lambda entry: f"The clock jumped ahead by {_data(entry, 'seconds', 'some')} seconds."
+    ),
     "token.created": Words(
         "Created", lambda entry: f"The {_named(entry)} was created, with the role {_data(entry, 'role', 'of nobody')}."
     ),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 
-from forenotice.clock import Clock
+from forenotice.clock import CheckedClock
 from forenotice.core import delay, errors
 from forenotice.core.draft import Changes, Draft, World
 from forenotice.core.driving import Standing
@@ -18,6 +18,7 @@ from forenotice.core.operations import Status
 from forenotice.core.timing import Timing
 from forenotice.heartbeats import Heartbeats
 from forenotice.outgoing import Outgoing
+from forenotice.service import clocks
 from forenotice.service.gates import Gates
 from forenotice.service.publishing import Members, Publisher
 from forenotice.service.telemetry import NoTelemetry, Telemetry
@@ -41,8 +42,6 @@ PATIENCE_SECONDS = 30.0
 
 COMMIT_SHARE = 0.5
 """The part of an allowance that is kept for the commit itself."""
-
-CLOCK_TOLERANCE = timedelta(minutes=5)
 
 
 class Session:
@@ -96,7 +95,7 @@ class Service:
         self,
         *,
         store: Store,
-        clock: Clock,
+        clock: CheckedClock,
         timing: Timing,
         publisher: Publisher,
         telemetry: Telemetry | None = None,
@@ -116,6 +115,8 @@ class Service:
         self.allows_loopback = allows_loopback
         """Whether VMs may have addresses of this machine."""
         self.process = str(uuid.uuid4())
+        self._jumped = timedelta(0)
+        """How much of the clock's jumps is accounted for."""
         self.give_grace()
         self.nudge = threading.Event()
         """Set when there may be something for tick to do."""
@@ -133,6 +134,11 @@ class Service:
     def give_grace(self) -> None:
         """For a while nothing starts by expiry alone: guests may not have seen it."""
         self.expiry_from = self.clock.now() + self.timing.startup_grace
+
+    @property
+    def clock_has_jumped(self) -> bool:
+        """Since the last transaction, which is when a jump is accounted for."""
+        return self.clock.jumped > self._jumped
 
     def transact(self, work: Callable[[Session], T]) -> T:
         """Do some work in one transaction and publish what it kept, in the order of commits."""
@@ -161,20 +167,6 @@ class Service:
             publish = self.publisher.everything if keys is None else self.publisher.members
             publish(read_members(reader, keys))
             return last[0] if last else 0
-
-    def require_sane_clock(self) -> None:
-        """Time that is in the journal has passed; a clock that is far behind it is wrong."""
-        with self.store.read() as reader:
-            last = reader.last_entry()
-        if last is None:
-            return
-        now = self.clock.now()
-        if last[1] - now > CLOCK_TOLERANCE:
-            raise errors.UnsoundError(
-                f"The system clock says {now:%Y-%m-%d %H:%M:%S} UTC, but the journal was already at "
-                f"{last[1]:%Y-%m-%d %H:%M:%S} UTC: set the clock right, then start again."
-            )
-        self.clock.not_below(last[1])
 
     def _transact(self, work: Callable[[Session], T]) -> T:
         if not self._writing.acquire(timeout=PATIENCE_SECONDS):
@@ -211,14 +203,22 @@ class Service:
 
     def _attempt(self, work: Callable[[Session], T], allowance: timedelta) -> tuple[Session, T]:
         with self.store.write() as transaction:
+            clocks.correct(self, transaction)
             last = transaction.last_entry()
             if last is not None:
                 self.clock.not_below(last[1])
             session = Session(self, transaction, self.clock.now(), allowance)
+            jumped = self.clock.jumped
+            if jumped > self._jumped:
+                clocks.account_for_jump(session, jumped - self._jumped)
             result = work(session)
             late = self.clock.now() - session.now > session.allowance * (1 - COMMIT_SHARE)
             if late and session.gives_notice:
                 raise _TooSlowError
+        if jumped > self._jumped:
+            seconds, self._jumped = (jumped - self._jumped).total_seconds(), jumped
+            self.telemetry.clock_jump()
+            log.error("The clock jumped ahead: nothing expires by that", action="clock.jumped", seconds=seconds)
         return session, result
 
     def _publish(self, session: Session) -> None:

@@ -6,7 +6,7 @@ from forenotice.core import explaining, fleet, selecting
 from forenotice.core.draft import Draft, World
 from forenotice.core.operations import Event
 from forenotice.core.selecting import Selector
-from forenotice.service import seeing, views
+from forenotice.service import clocks, seeing, views
 from forenotice.service.calls import View
 from forenotice.service.context import Service, new_id
 from forenotice.service.targeting import with_targets
@@ -146,7 +146,9 @@ def explain_event(service: Service, event_id: str, seen: Selector | None = None)
 def explained(service: Service, draft: Draft, event: Event, seen: Selector | None) -> View:
     """Why an event waits, on a draft of what explains its operation."""
     found = explaining.explain_event(draft, event, service.expiry_from)
-    return views.explanation(seeing.explanation(draft, _standing(service, found, event.operation), seen))
+    return views.explanation(
+        clocks.told(service, seeing.explanation(draft, _standing(service, found, event.operation), seen))
+    )
 
 
 def explain_operation(service: Service, operation_id: str, seen: Selector | None = None) -> View:
@@ -155,7 +157,9 @@ def explain_operation(service: Service, operation_id: str, seen: Selector | None
         _draft(service, world, seen).operation(operation_id)
         draft = with_targets(service, reader, [operation_id], world)
     found = explaining.explain_operation(draft, draft.operation(operation_id), service.expiry_from)
-    return views.explanation(seeing.explanation(draft, _standing(service, found, operation_id), seen))
+    return views.explanation(
+        clocks.told(service, seeing.explanation(draft, _standing(service, found, operation_id), seen))
+    )
 
 
 def _standing(service: Service, found: explaining.Explanation, operation_id: str) -> explaining.Explanation:

@@ -11,6 +11,7 @@ from forenotice.core.draft import Draft, World
 from forenotice.core.roles import Access, Need
 from forenotice.core.rolling import Ask, Go
 from forenotice.core.rollouts import Request, Rollout, RolloutStatus, StopStatus, Verdict
+from forenotice.service import clocks
 from forenotice.service import rollout_views as views
 from forenotice.service.calls import Call, View, command, recalled
 from forenotice.service.context import ALLOWANCES, Service, Session, new_id
@@ -120,7 +121,7 @@ def explain(service: Service, rollout_id: str) -> View:
     found = explaining_rollouts.explain(
         draft, rollout, live, waiting, service.expiry_from, more=len(all_live) - len(live)
     )
-    return explanation(found)
+    return explanation(clocks.told(service, found))
 
 
 def pause(service: Service, call: Call, rollout_id: str) -> View:

@@ -61,7 +61,7 @@ class Ticker:
         """Tick once; gives how long nothing is due."""
         service = self._service
         self._renewal.run_if_due()
-        self._upkeep.run_if_due()
+        self._upkeep.run_if_due(at_once=service.clock_has_jumped)
         self._settling.run_if_due()
         self._tell_those_who_wait()
         reports = list(self._answers)
@@ -106,7 +106,7 @@ class Repeating:
         self._action = action
         self._next = 0.0
 
-    def run_if_due(self) -> None:
-        if monotonic() >= self._next:
+    def run_if_due(self, *, at_once: bool = False) -> None:
+        if at_once or monotonic() >= self._next:
             self._action()
             self._next = monotonic() + self._interval

@@ -2,14 +2,13 @@
 
 from datetime import datetime, timedelta
 
+from forenotice.service import clocks
 from forenotice.service.calls import REMEMBERED
 from forenotice.service.context import Service, Session
 
 INTERVAL = timedelta(seconds=20)
 DOWNTIME = 3 * INTERVAL
 """Without a sign of life for this long, nobody was serving."""
-
-ALIVE_AT = "alive_at"
 
 
 def keep_up(service: Service) -> None:
@@ -31,20 +30,27 @@ def settle_fleet(service: Service) -> None:
 
 def _show_life(service: Service, session: Session) -> None:
     """Our own absence, a machine that slept included, is nobody's silence; and after it guests need time to look."""
-    alive_at = session.transaction.meta(ALIVE_AT)
+    alive_at = session.transaction.meta(clocks.ALIVE_AT)
     away = session.now - datetime.fromisoformat(alive_at) if alive_at else timedelta(0)
     if away > DOWNTIME:
         session.transaction.shift_heard(away)
         service.give_grace()
-    session.transaction.put_meta(ALIVE_AT, session.now.isoformat())
+    session.transaction.put_meta(clocks.ALIVE_AT, session.now.isoformat())
+    session.transaction.put_meta(clocks.MARK, service.clock.mark())
 
 
 def troubles(service: Service) -> list[str]:
     """What keeps us from working, as far as that is known without asking the store."""
-    return [
+    found = [
         f"the thread {name!r} has not turned for {seconds:.0f} s: restart the service if it does not recover"
         for name, seconds in service.heartbeats.silent().items()
     ]
+    if (behind := service.clock.behind) > clocks.MOST_BEHIND:
+        found.append(
+            f"the clock is {behind.total_seconds():.0f} s behind the journal: set it right; "
+            "if it is, stop the service, run `forenotice clock accept`, and start it again"
+        )
+    return found
 
 
 def require_ready(service: Service) -> None:

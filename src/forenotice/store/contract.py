@@ -268,6 +268,9 @@ class Reader(Protocol):
 class Transaction(Reader, Protocol):
     """A view that nobody else changes, and what is written through it: all of it or, on an exception, nothing."""
 
+    database_time: datetime | None
+    """What the clock of the database's server said when this began; None: the database is this machine's."""
+
     def apply(self, changes: Changes) -> int:
         """Write all that changed and append the entries in order. Gives the newest position of the journal.
 
@@ -285,6 +288,12 @@ class Transaction(Reader, Protocol):
 
     def shift_heard(self, by: timedelta) -> None:
         """Move every last-heard: our own downtime does not count as silence."""
+
+    def withhold(self, by: timedelta, before: datetime) -> None:
+        """The clock was at `before` and jumped: no notice that ran then, and no claim, is over earlier for it."""
+
+    def set_back(self, by: timedelta) -> None:
+        """Move back when scopes were heard and when rollouts and deliveries are due: the clock was ahead by this."""
 
     def renew_claims(self, process: str, ids: Collection[str], until: datetime) -> list[str]:
         """Keep claims of this process. Gives those that were still its own, in no particular order."""

@@ -1,7 +1,7 @@
 """Operations in their table: what is due, who has claimed it."""
 
 from collections.abc import Collection, Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -64,6 +64,18 @@ _FREE = {"claimed_by": None, "claimed_until": None}
 _RELEASE = Query(update(schema.operations).where(_O.claimed_by == bindparam("process")).values(_FREE))
 _RELEASE_ALL = Query(update(schema.operations).where(_O.claimed_by.is_not(None)).values(_FREE))
 
+_ANNOUNCED = _O.not_before + _O.clock_jumped > bindparam("before")
+_WITHHOLD = Query(
+    update(schema.operations)
+    .where(_LIVE, _O.status == Status.SCHEDULED.value, _ANNOUNCED)
+    .values(clock_jumped=_O.clock_jumped + bindparam("by"))
+)
+_PROLONG = Query(
+    update(schema.operations)
+    .where(_O.claimed_by.is_not(None), _O.claimed_until > bindparam("before"))
+    .values(claimed_until=_O.claimed_until + bindparam("by"))
+)
+
 _KINDS = {kind.value: kind for kind in Kind}
 STATUSES = {status.value: status for status in Status}
 _names = msgspec.json.Decoder(tuple[str, ...])
@@ -93,6 +105,7 @@ def operation(row: Row) -> Operation:
         by=row[17],
         reason=row[18],
         rollout=row[19],
+        clock_jumped=timedelta(microseconds=row[20]),
     )
 
 
@@ -122,6 +135,7 @@ def _row(operation: Operation) -> Row:
         operation.by,
         operation.reason,
         operation.rollout,
+        moments.duration_to_number(operation.clock_jumped),
     )
 
 
@@ -150,6 +164,12 @@ def wake_held(session: Session, now: datetime) -> int:
 def renew_claims(session: Session, process: str, ids: Collection[str], until: datetime) -> list[str]:
     rows = session.rows(_RENEW, process=process, names=list(ids), until=moments.to_number(until))
     return [row[0] for row in rows]
+
+
+def withhold(session: Session, by: timedelta, before: datetime) -> None:
+    bound = {"by": moments.duration_to_number(by), "before": moments.to_number(before)}
+    session.run(_WITHHOLD, **bound)
+    session.run(_PROLONG, **bound)
 
 
 def release_claims(session: Session, process: str | None) -> None:

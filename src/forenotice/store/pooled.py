@@ -4,6 +4,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 
 from sqlalchemy import Engine
 from sqlalchemy.pool import PoolProxiedConnection
@@ -37,8 +38,8 @@ class PooledStore(ABC):
             raise errors.UnavailableError("another command has been writing for too long; try again")
         try:
             with translated(), self._connection() as connection:
-                self._begin_writing(connection)
-                yield SqlTransaction(Session(connection, self.flavour))
+                database_time = self._begin_writing(connection)
+                yield SqlTransaction(Session(connection, self.flavour), database_time)
                 self._commit(connection)
         finally:
             self._writer.release()
@@ -67,7 +68,8 @@ class PooledStore(ABC):
     def _begin_reading(self, connection: Connection) -> None: ...
 
     @abstractmethod
-    def _begin_writing(self, connection: Connection) -> None: ...
+    def _begin_writing(self, connection: Connection) -> datetime | None:
+        """Gives what the database's own clock says, where that is not this machine's."""
 
     @abstractmethod
     def _commit(self, connection: Connection) -> None: ...

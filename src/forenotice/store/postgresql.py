@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import psycopg
 from sqlalchemy import URL, Engine, create_engine, event
 
 from forenotice.core import errors
+from forenotice.store import moments
 from forenotice.store.mark import Mark
 from forenotice.store.pooled import PooledStore
 from forenotice.store.session import Connection, Flavour, Session
@@ -31,6 +33,12 @@ _CONNECTING: Mapping[str, str | int] = {
 _LIMITS = {"idle_in_transaction_session_timeout": "15s", "lock_timeout": "20s", "statement_timeout": "60s"}
 _LIMIT = "SELECT set_config(%s, %s, false) WHERE current_setting(%s) = '0'"
 """Unless whoever runs the database has set it, for the role, the database or in the URL."""
+
+# Materialized, so that the time is read once we have the lock.
+_LOCK = """
+WITH lock AS MATERIALIZED (SELECT pg_advisory_xact_lock(%s))
+SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint FROM lock
+"""
 
 _LISTEN_SECONDS = 0.2
 _RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0)
@@ -109,11 +117,12 @@ class PostgresqlStore(PooledStore):
     def _begin_reading(self, connection: Connection) -> None:
         _set_mode(connection, psycopg.IsolationLevel.REPEATABLE_READ, read_only=True)
 
-    def _begin_writing(self, connection: Connection) -> None:
+    def _begin_writing(self, connection: Connection) -> datetime:
         # Each statement sees what the writer before us has committed, as the lock came first.
         # Not `read_only=False`: a standby would refuse those very words, and not as one that is read-only for a while.
         _set_mode(connection, psycopg.IsolationLevel.READ_COMMITTED, read_only=None)
-        connection.execute("SELECT pg_advisory_xact_lock(%s)", (WRITER_LOCK,))
+        (told,) = connection.execute(_LOCK, (WRITER_LOCK,)).fetchone()
+        return moments.required(told)
 
     def _commit(self, connection: Connection) -> None:
         assert isinstance(connection, psycopg.Connection)

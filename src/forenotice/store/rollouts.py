@@ -28,6 +28,11 @@ _WAKE = Query(
     update(schema.rollouts).where(_LIVE, _R.due_at > bindparam("now"), _R.opened_at.is_not(None))
     .values(due_at=bindparam("now"))
 )  # fmt: skip
+_SET_BACK = Query(
+    update(schema.rollouts)
+    .where(_LIVE)
+    .values(opens_at=_R.opens_at - bindparam("by"), opened_at=_R.opened_at - bindparam("by"))
+)
 _MAKE_DUE = Query(
     update(schema.rollouts).where(_R.due_at > bindparam("now")).values(due_at=bindparam("now"))
 )  # fmt: skip
@@ -209,6 +214,9 @@ class Rollouts:
     def change_stops(self, rollout: str, before: StopStatus, after: StopStatus, why: str) -> int:
         """All stops of one status get another; gives how many."""
         return self._session.run(_CHANGE, rollout=rollout, before=before.value, after=after.value, because=why)
+
+    def set_back(self, by: timedelta) -> None:
+        self._session.run(_SET_BACK, by=moments.duration_to_number(by))
 
     def make_due(self, now: datetime) -> None:
         """All that are to be looked at some time are due now: whoever was asking their gates is gone."""

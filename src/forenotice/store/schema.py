@@ -119,6 +119,7 @@ operations = Table(
     Column("author", NAME, nullable=False),
     Column("reason", Text, nullable=False),
     Column("rollout", NAME),
+    Column("clock_jumped", MOMENT, nullable=False, server_default="0"),
     CheckConstraint(ENDED_WHEN_OVER, name="operations_ended_when_over"),
     Index("operations_host", "host", "ended_at"),
     Index("operations_created", "created_at", "id"),

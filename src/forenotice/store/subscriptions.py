@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 from sqlalchemy import and_, bindparam, delete, exists, func, null, or_, select, update
@@ -65,6 +65,9 @@ _NAMED = Query(
     .order_by((_S.id == bindparam("wanted", type_=schema.NAME)).desc())
 )
 _COUNT = Query(select(func.count()).select_from(schema.subscriptions))
+_SET_BACK = Query(
+    update(schema.deliveries).values(due_at=_D.due_at - bindparam("by"), tried_since=_D.tried_since - bindparam("by"))
+)
 _RELEASE = Query(update(schema.subscriptions).values(claimed_by=null(), claimed_until=null()))
 _REMOVE = Query(delete(schema.subscriptions).where(_S.id == bindparam("wanted")))
 _OF = _D.subscription == bindparam("subscription")
@@ -136,6 +139,9 @@ class Subscriptions:
 
     def put(self, subscription: Subscription) -> None:
         self._session.upsert(_PUT, [_row(subscription)])
+
+    def set_back(self, by: timedelta) -> None:
+        self._session.run(_SET_BACK, by=moments.duration_to_number(by))
 
     def release_claims(self) -> None:
         """Of all processes."""

@@ -275,8 +275,9 @@ class SqlReader:
 
 
 class SqlTransaction(SqlReader):
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, database_time: datetime | None) -> None:
         super().__init__(session)
+        self.database_time = database_time
         self._newest = journal.last(session)
 
     def last_entry(self) -> tuple[int, datetime] | None:
@@ -315,6 +316,14 @@ class SqlTransaction(SqlReader):
 
     def shift_heard(self, by: timedelta) -> None:
         fleet.shift_heard(self._session, by)
+
+    def withhold(self, by: timedelta, before: datetime) -> None:
+        operations.withhold(self._session, by, before)
+
+    def set_back(self, by: timedelta) -> None:
+        fleet.shift_heard(self._session, -by)
+        self.rollouts.set_back(by)
+        self.subscriptions.set_back(by)
 
     def renew_claims(self, process: str, ids: Collection[str], until: datetime) -> list[str]:
         return operations.renew_claims(self._session, process, ids, until)

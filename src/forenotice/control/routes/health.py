@@ -9,8 +9,8 @@ from starlette.responses import Response
 from forenotice.control.answers import Answer
 from forenotice.control.asking import ServiceOf
 from forenotice.control.metrics import CONTENT_TYPE, Metrics
-from forenotice.core import errors
-from forenotice.service import upkeep
+from forenotice.core import errors, explaining
+from forenotice.service import clocks, upkeep
 
 log = structlog.get_logger()
 
@@ -34,7 +34,9 @@ def readyz(service: ServiceOf) -> Answer:
         # Whoever asks without a token is not told where the store is.
         log.warning("Not ready", action="control.unready", reason=error.message)
         raise errors.UnavailableError from None
-    return Answer({"status": "ready"})
+    behind = service.clock.behind
+    clock = {"clock": explaining.clock_behind(behind)} if behind > clocks.WORTH_TELLING else {}
+    return Answer({"status": "ready", **clock})
 
 
 @routes.get("/metrics")

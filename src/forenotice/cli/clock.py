@@ -1,0 +1,30 @@
+"""`forenotice clock accept`: after a clock that was wrong has been set right."""
+
+import typer
+
+from forenotice.cli import offline, options
+from forenotice.cli.database import WHERE
+from forenotice.cli.session import REASON, Session, Yes
+
+app = typer.Typer(help="After a wrong clock was set right: accept it.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.callback()
+def clock() -> None:
+    pass
+
+
+def accept(session: Session, yes: Yes = False) -> None:
+    """Go on from the clock's time, although the journal is ahead of it: while the service is stopped."""
+    session.confirm("Is the clock right now, and every server on this database stopped?", yes=yes)
+    accepted = offline.accept_clock(session.flags, session.reason)
+    if session.out.json:
+        session.out.data(accepted)
+        return
+    session.out.line(
+        f"Time goes on from {session.out.moment(accepted['now'])}; the journal was at "
+        f"{session.out.moment(accepted['journal'])}. What is announced keeps the notice that was left."
+    )
+
+
+options.register(app, "accept", accept, rows=WHERE, shared=(options.JSON, REASON), context=Session)

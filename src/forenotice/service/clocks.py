@@ -1,0 +1,124 @@
+"""The clock, held against the journal: what a jump takes from notice, and a clock that is behind."""
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import structlog
+
+from forenotice.core import delay, errors, explaining
+from forenotice.core.explaining import Explanation
+from forenotice.service import views
+from forenotice.store.contract import Transaction
+
+if TYPE_CHECKING:
+    from forenotice.service.calls import Call, View
+    from forenotice.service.context import Service, Session
+
+log = structlog.get_logger()
+
+MOST_BEHIND = timedelta(minutes=5)
+"""A clock that is further behind the journal is wrong, or was wrong when it wrote that."""
+
+WORTH_TELLING = timedelta(seconds=5)
+
+SAME_JUMP = timedelta(minutes=1)
+"""Within this time every server on a database notices a jump of its clock."""
+
+ALIVE_AT, MARK, JUMP = "alive_at", "clock_mark", "clock_jump"
+
+
+def require_sane(service: "Service") -> None:
+    """Before anything is decided: go on from where the journal ends, unless the clock is far behind that."""
+    clock = service.clock
+    own = clock.now()
+    with service.store.write() as transaction:
+        correct(service, transaction)
+        if mark := transaction.meta(MARK):
+            clock.go_on_from(mark)
+        if last := transaction.last_entry():
+            clock.not_below(last[1])
+    behind = clock.behind
+    now = clock.now()
+    if behind > MOST_BEHIND:
+        raise errors.UnsoundError(
+            f"The clock says {now - behind:%Y-%m-%d %H:%M:%S} UTC, but the journal was already at "
+            f"{now:%Y-%m-%d %H:%M:%S} UTC: set the clock right; "
+            "if it is, and was wrong before, run `forenotice clock accept`, then start again."
+        )
+    if transaction.database_time and abs(own - transaction.database_time) > WORTH_TELLING:
+        log.warning(
+            "This machine's clock differs from the database's, which counts",
+            action="clock.corrected",
+            seconds=round((transaction.database_time - own).total_seconds()),
+        )
+
+
+def correct(service: "Service", transaction: Transaction) -> None:
+    """All servers on one database go by the clock of that."""
+    if transaction.database_time is not None:
+        service.clock.correct(transaction.database_time)
+
+
+def account_for_jump(session: "Session", by: timedelta) -> None:
+    """Nobody has lived through it: it is neither notice nor silence, and guests need time to look."""
+    service, transaction = session.service, session.transaction
+    service.give_grace()
+    if _is_known(session, by):
+        return
+    transaction.withhold(by, session.now - by)
+    transaction.shift_heard(by)
+    if alive_at := transaction.meta(ALIVE_AT):
+        transaction.put_meta(ALIVE_AT, (datetime.fromisoformat(alive_at) + by).isoformat())
+    transaction.put_meta(MARK, service.clock.mark())
+    transaction.put_meta(JUMP, f"{service.process} {session.now.isoformat()} {by.total_seconds()}")
+    draft = session.draft(transaction.load())
+    draft.note("clock.jumped", seconds=round(by.total_seconds()))
+    session.keep(draft)
+
+
+def _is_known(session: "Session", by: timedelta) -> bool:
+    """Whether another server on this database has accounted for the same jump."""
+    if not (known := session.transaction.meta(JUMP)):
+        return False
+    process, at, seconds = known.split()
+    return (
+        process != session.service.process
+        and session.now - datetime.fromisoformat(at) < SAME_JUMP
+        and abs(by - timedelta(seconds=float(seconds))) < WORTH_TELLING
+    )
+
+
+def told(service: "Service", explanation: Explanation) -> Explanation:
+    """With a word on a clock that is behind."""
+    behind = service.clock.behind
+    return explanation if behind < WORTH_TELLING else explaining.with_clock_behind(explanation, behind)
+
+
+def accept(service: "Service", call: "Call") -> "View":
+    """The clock is right and the journal was ahead: time goes on from the clock's, with the notice that was left.
+
+    Only while nobody serves: whoever does goes on from the journal's time, and brings it back.
+    """
+    from forenotice.service.context import ALLOWANCES, Session
+
+    with service.store.write() as transaction:
+        correct(service, transaction)
+        now, last = service.clock.now(), transaction.last_entry()
+        if last is None or last[1] <= now:
+            raise errors.ConflictError(
+                f"the clock says {now:%Y-%m-%d %H:%M:%S} UTC and is not behind the journal: there is nothing to accept"
+            )
+        transaction.set_back(last[1] - now)
+        transaction.release_claims(None)
+        transaction.subscriptions.release_claims()
+        transaction.rollouts.make_due(now)
+        transaction.put_meta(ALIVE_AT, now.isoformat())
+        transaction.put_meta(MARK, service.clock.mark())
+        session = Session(service, transaction, now, ALLOWANCES[-1])
+        draft = session.draft(transaction.load_fleet(), call)
+        live = list(draft.world.operations.values())
+        for operation in live:
+            delay.set_right(draft, operation, last[1])
+        draft.note("clock.accepted", journal=last[1], operations=len(live))
+        session.keep(draft)
+    return {"now": views.moment(now), "journal": views.moment(last[1]), "operations": len(live)}

@@ -12,6 +12,7 @@ ACTIONS = frozenset(
     for noun, things in {
         "clock": "accepted jumped",
         "command": "unchanged",
+        "database": "restored",
         "driver": "answered failed finished",
         "event": "approved canceled completed failed postponed resource_dropped scheduled silence_withdrawn started",
         "group": "added removed",

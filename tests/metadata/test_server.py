@@ -11,10 +11,28 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.metadata.running import ANYWHERE, APPROVAL, DB, EVENT, Client, Running, passed, request, running, until
+from tests.metadata.running import (
+    ANYWHERE,
+    APPROVAL,
+    DB,
+    DB_ADDRESS,
+    DB_VM,
+    EVENT,
+    WEB_ADDRESSES,
+    Client,
+    Running,
+    passed,
+    request,
+    running,
+    until,
+)
 
+from forenotice.clock import SystemClock
 from forenotice.core import errors
-from forenotice.metadata.options import Limits, Options, Proxy
+from forenotice.metadata import door, identity
+from forenotice.metadata.board import Board
+from forenotice.metadata.options import SPARE_DESCRIPTORS, Limits, Options, Proxy
+from forenotice.service.publishing import Members
 from forenotice.settings import Address, Listener, ProxyStyle
 
 CLOSING = request(headers=("Metadata: true", "Connection: close"))
@@ -44,6 +62,21 @@ def test_several_listeners_at_once(tmp_path: Path) -> None:
 def test_a_name_is_resolved() -> None:
     with running(listeners=(Listener(at=Address(host="localhost", port=0)),)) as server:
         assert {place.host for place in server.server.bound if isinstance(place, Address)} <= {"127.0.0.1", "::1"}
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+@pytest.mark.parametrize("one_hop", [True, False])
+def test_answers_may_be_kept_from_passing_a_router(host: str, one_hop: bool) -> None:
+    listener = Listener(at=Address(host=host, port=0), vm="db", one_hop=one_hop)
+    with running(listeners=(listener,)) as server, socket.create_connection((host, server.port), 10) as connected:
+        answered(Client(connected))
+
+        def hops() -> int:
+            (connection,) = server.server._desk.room.connections
+            ours: socket.socket = connection._transport.get_extra_info("socket")
+            return ours.getsockopt(*door.HOP_LIMIT[connected.family])
+
+        assert (server.call(hops) == 1) is one_hop
 
 
 def test_a_socket_left_behind_is_replaced(tmp_path: Path) -> None:
@@ -217,12 +250,70 @@ def test_nobody_with_a_request_under_way_makes_room() -> None:
         first, second = (stack.enter_context(server.connect()) for _ in range(2))
         server.guests.gate.clear()
         first.send(request(method="POST", body=APPROVAL))
-        second.send(request()[:30])
-        until(lambda: server.server.counters.open == 2 and server.guests.entered == 1)
+        second.send(request(headers=("Metadata: true", 'If-None-Match: "2-webtag"', "Prefer: wait=30")))
+        until(lambda: server.server.counters.waiting == 1 and server.guests.entered == 1)
         assert refused(stack.enter_context(server.connect()))
         assert server.server.counters.refused == 1
         server.guests.gate.set()
         assert first.reply().status == 200
+
+
+@pytest.mark.parametrize("part", [request()[:30], request(method="POST", body=APPROVAL)[:-1]])
+def test_half_a_request_makes_room(part: bytes) -> None:
+    with running(options=Options(rate=None, limits=Limits(connections=3))) as server, ExitStack() as stack:
+        idle = answered(stack.enter_context(server.connect(DB_ADDRESS)))
+        halves = [stack.enter_context(server.connect()) for _ in range(2)]
+        for half in halves:
+            half.send(part)
+        until(lambda: server.server.counters.open == 3)
+        answered(stack.enter_context(server.connect(WEB_ADDRESSES[1])))
+        assert server.server.counters.evicted == 1
+        # Of whoever holds the most; another one may keep its only connection, though it has been idle for longer.
+        answered(idle)
+
+
+def test_strangers_share_what_one_vm_may_have() -> None:
+    with (
+        running(options=Options(rate=None, limits=Limits(connections=12, connections_each=4))) as server,
+        ExitStack() as stack,
+    ):
+        strangers = [stack.enter_context(server.connect(f"127.9.0.{number}")) for number in range(1, 13)]
+        for stranger in strangers:
+            stranger.send(request()[:30])
+        until(lambda: server.server.counters.refused == 8)
+        assert server.server.counters.open == 4
+        answered(stack.enter_context(server.connect()))
+        assert server.server.counters.evicted == 0
+
+
+def test_a_vm_has_one_share_however_many_addresses_it_has() -> None:
+    fleet = (Members(key=DB.key, scope=DB, vms=(replace(DB_VM, addresses=("127.1.0.31", "127.1.0.32")),)),)
+    limits = Limits(connections_each=2)
+    with running(options=Options(rate=None, limits=limits), fleet=fleet) as server, ExitStack() as stack:
+        for address in ("127.1.0.31", "127.1.0.32"):
+            answered(stack.enter_context(server.connect(address)))
+        assert refused(stack.enter_context(server.connect("127.1.0.31")))
+
+
+def test_where_anybody_may_call_a_share_is_an_address_or_sixty_four_bits_of_one() -> None:
+    board = Board()
+    board.put_members([Members(key=DB.key, scope=DB, vms=(replace(DB_VM, addresses=("fd00::31", "10.0.0.31")),))])
+    anybody = identity.Callers(board, Options(default_vm="db"), SystemClock())
+    assert [anybody.share(address) for address in ("fd00::1", "fd00::ffff:2", "10.0.0.1")] == [
+        *("fd00::/64", "fd00::/64", "10.0.0.1"),
+    ]
+    assert {anybody.share("fd00::31"), anybody.share("10.0.0.31")} == {"db"}
+    nobody = identity.Callers(board, Options(), SystemClock())
+    assert len({nobody.share(address) for address in ("fd00::1", "fd00:1::1", "10.0.0.1")}) == 1
+
+
+def test_limits_follow_what_the_system_allows() -> None:
+    usual = Limits()
+    assert usual.within(usual.connections + SPARE_DESCRIPTORS) == usual
+    few = usual.within(256)
+    assert (few.connections, few.connections_each) == (128, 32)
+    some = usual.within(4096)
+    assert (some.connections, some.connections_each) == (4096 - SPARE_DESCRIPTORS, 256)
 
 
 def test_a_client_that_is_gone_when_it_is_let_in_harms_nobody(server: Running) -> None:

@@ -98,6 +98,7 @@ def test_one_variable_says_where_control_is_to_both_sides() -> None:
 GOOD = [
     ("metadata", "localhost:80", Listener(at=Address(host="localhost", port=80))),
     ("metadata", "unix:/run/x.sock", Listener(at=Path("/run/x.sock"))),
+    ("metadata", "onehop:127.0.0.1:80=db", Listener(at=Address(host="127.0.0.1", port=80), vm="db", one_hop=True)),
     ("metadata", "10.0.0.1:80=db", Listener(at=Address(host="10.0.0.1", port=80), vm="db")),
     ("database", "postgresql://me@db/forenotice", "postgresql://me@db/forenotice"),
     ("guest_rate", "off", None),
@@ -119,7 +120,9 @@ def test_good_values(name: str, value: str, wanted: object) -> None:
     assert table.everything()[name].read(value) == wanted
 
 
-@pytest.mark.parametrize("text", ["127.0.0.1:80", "[::1]:80=vm.1", "unix:/run/x.sock", "unix:/run/x.sock=db"])
+@pytest.mark.parametrize(
+    "text", ["127.0.0.1:80", "[::1]:80=vm.1", "unix:/run/x.sock", "unix:/run/x.sock=db", "onehop:[::1]:80=db"]
+)
 def test_a_listener_reads_as_it_is_written(text: str) -> None:
     assert str(table.everything()["metadata"].read(text)) == text
 
@@ -137,6 +140,8 @@ BAD = [
     ("metadata", "::1:80"),
     ("metadata", "127.0.0.1:80=no/such"),
     ("metadata", "unix:"),
+    ("metadata", "onehop:"),
+    ("metadata", "onehop:unix:/run/x"),
     ("metadata_name", "metadata.example:80"),
     ("metadata_name", "*"),
     ("metadata", "unix:/" + "x" * 200),

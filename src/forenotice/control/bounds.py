@@ -12,6 +12,8 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from forenotice import descriptors
+
 CONNECTIONS = 256
 """Operators are few, and guests' connections need the descriptors."""
 CONNECTIONS_OF_ONE = 128
@@ -54,8 +56,11 @@ class BoundedProtocol(HttpToolsProtocol):
         near = self._address is None or self._address.is_loopback
         # Whoever comes by the socket in the data directory is on this machine.
         self.client = self.client or ("127.0.0.1", 0)
-        _make_room([each for each in self._open() if each._address == self._address], CONNECTIONS_OF_ONE)
-        _make_room(self._open(), CONNECTIONS if near else CONNECTIONS - KEPT_FOR_LOOPBACK)
+        # Where the system allows few descriptors, guests and the store need most of them.
+        allowed = descriptors.allowed()
+        of_one, most = min(CONNECTIONS_OF_ONE, allowed // 8), min(CONNECTIONS, allowed // 4)
+        _make_room([each for each in self._open() if each._address == self._address], of_one)
+        _make_room(self._open(), most if near else most - KEPT_FOR_LOOPBACK)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget_head_deadline()

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import errno
 import os
-import resource
 import socket
 import stat
 from pathlib import Path
@@ -26,6 +25,10 @@ FIRST_BYTES = 4096
 REST_SECONDS = 1.0
 """How long nobody is let in after the system has run out of descriptors or memory."""
 SOCKET_MODE = 0o660
+HOP_LIMIT = {
+    socket.AF_INET: (socket.IPPROTO_IP, socket.IP_TTL),
+    socket.AF_INET6: (socket.IPPROTO_IPV6, socket.IPV6_UNICAST_HOPS),
+}
 LAST = socket.MSG_DONTWAIT | getattr(socket, "MSG_MORE", 0)
 """More follows at once, the end of the connection: where the system can, both go in one packet."""
 
@@ -93,6 +96,9 @@ class Door:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
             if family == socket.AF_INET6:
                 listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            if self._listener.one_hop:
+                # Connections inherit it, and the handshake has it already.
+                listening.setsockopt(*HOP_LIMIT[family], 1)
             if hasattr(socket, "TCP_DEFER_ACCEPT"):
                 # Woken by the request rather than by the handshake; a client that sends nothing comes in after this.
                 listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 1)
@@ -158,16 +164,17 @@ class Door:
             client.close()
             return
         answer = self._answer(first, peer) if first else None
-        if answer is None and not desk.room.admits(self._caller(peer)):
+        caller = self._caller(peer) if answer is None else None
+        if answer is None and not desk.room.admits(caller):
             answer = desk.letterhead.compose(answers.FULL, Persistence.CLOSES)
         if answer is None:
-            self._adopt(client, peer, first=first or b"")
+            self._adopt(client, peer, caller, first=first or b"")
             return
         sent = _send(client, answer)
         if sent == len(answer):
             client.close()
         else:
-            self._adopt(client, peer, last=answer[sent:])
+            self._adopt(client, peer, self._caller(peer), last=answer[sent:])
 
     def _answer(self, first: bytes, peer: str | None) -> bytes | None:
         desk = self._desk
@@ -184,10 +191,12 @@ class Door:
         """Against whose share of the connections one counts; None: it serves many VMs."""
         if self._vm is not None:
             return f"the listener of {self._vm}"
-        return None if self._desk.callers.trusts(peer) else peer
+        return None if peer is None else self._desk.callers.share(peer)
 
-    def _adopt(self, client: socket.socket, peer: str | None, *, first: bytes = b"", last: bytes = b"") -> None:
-        connection = self._new_connection(self._desk, self._vm, peer, self._caller(peer), first=first, last=last)
+    def _adopt(
+        self, client: socket.socket, peer: str | None, caller: str | None, *, first: bytes = b"", last: bytes = b""
+    ) -> None:
+        connection = self._new_connection(self._desk, self._vm, peer, caller, first=first, last=last)
         # Before there is a transport, so that those accepted together are counted.
         self._desk.room.arrive(connection)
         task = self._desk.loop.create_task(self._connect(client, connection))
@@ -201,18 +210,6 @@ class Door:
         except OSError:
             client.close()
             self._desk.room.leave(connection)
-
-
-def allow_descriptors(wanted: int) -> None:
-    """Raise this process's own limit as far as it may; ten thousand guests in a long wait need as many descriptors."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    enough = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    if soft != resource.RLIM_INFINITY and soft < enough:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (enough, hard))
-    if enough < wanted:
-        log.warning(
-            "Fewer connections are possible than allowed", action="descriptors.few", possible=enough, wanted=wanted
-        )
 
 
 def _send(client: socket.socket, answer: bytes) -> int:

@@ -18,6 +18,7 @@ from forenotice.metadata.rate import Rate
 from forenotice.settings import ProxyStyle
 from forenotice.wire import errors
 
+STRANGERS = "callers that are no VM"
 LINK_LOCAL = ("fe8", "fe9", "fea", "feb")
 TIME = re.compile(rb"[0-9]{1,12}")
 NONCE = re.compile(rb"[!-~]{16,64}")
@@ -84,6 +85,22 @@ class Callers:
             return False
         caller = ipaddress.ip_address(address)
         return any(caller in network for network in self._proxy.trusted)
+
+    def share(self, address: str) -> str | None:
+        """Against whose share of the connections a caller counts; None: it asks for many VMs.
+
+        A VM has one share, however many addresses it has. All who are nobody have one together. Where anybody may
+        call, whoever has one address of IPv6 has all that begin with the same 64 bits.
+        """
+        if self.trusts(address):
+            return None
+        found = self._board.by_address.get(address)
+        if found is not None:
+            return found.name
+        if self.default is None:
+            return STRANGERS
+        caller = ipaddress.ip_address(address)
+        return address if caller.version == 4 else str(ipaddress.ip_network(f"{caller}/64", strict=False))
 
     def known(self, listener_vm: str | None, address: str | None) -> Guest | None:
         """Who calls from a connection, its requests' headers apart."""

@@ -1,11 +1,14 @@
 """What can be set about the guests' endpoint."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from forenotice.settings import ProxyStyle
 from forenotice.settings.values import Network
 from forenotice.wire import approvals
+
+SPARE_DESCRIPTORS = 512
+"""For all that is no guest's connection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,11 +36,19 @@ class Limits:
     patience_seconds: float = 5
     """How long a first answer or an approval waits for a store that does not even fail."""
     connections: int = 16_384
-    """Altogether; beyond it the longest idle goes."""
+    """Altogether; beyond it the longest idle of whoever holds the most goes."""
     connections_each: int = 256
-    """Of one caller: an address, or a listener's VM. Trusted proxies and sockets that VMs share have no such limit."""
+    """Of one caller: a VM, or all together that are none. Trusted proxies and sockets that VMs share have no such
+    limit."""
     approvals: int = 4096
     """Approvals that wait for the store; beyond it 503."""
+
+    def within(self, descriptors: int) -> "Limits":
+        """Where the system allows fewer descriptors: half of them are kept for the store, operators and deliveries."""
+        connections = descriptors - min(SPARE_DESCRIPTORS, descriptors // 2)
+        if connections >= self.connections:
+            return self
+        return replace(self, connections=connections, connections_each=min(self.connections_each, connections // 4))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -183,8 +183,9 @@ class Connection(asyncio.Protocol):
         return True
 
     def is_spare(self) -> bool:
-        """Whether it can go to make room: nothing is under way, and what was said is sent."""
-        return self._is_idle() and not self._transport.get_write_buffer_size()
+        """Whether it can go to make room: no request of it is complete, and what was said is sent."""
+        waits = self._unread or self._held is not None or any(request.complete for request in self._arrived)
+        return not waits and not self._closing and not self._transport.get_write_buffer_size()
 
     def abort(self) -> None:
         self._transport.abort()

@@ -3,23 +3,22 @@
 import asyncio
 import contextlib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from forenotice import descriptors
 from forenotice.clock import Clock
 from forenotice.core.timing import Timing
 from forenotice.heartbeats import Heartbeats
 from forenotice.logs import log
-from forenotice.metadata import door
 from forenotice.metadata.board import Board
 from forenotice.metadata.bridge import Bridge, Guests
 from forenotice.metadata.counters import Counters
 from forenotice.metadata.desk import Desk
 from forenotice.metadata.door import Door
-from forenotice.metadata.options import Options
+from forenotice.metadata.options import SPARE_DESCRIPTORS, Options
 from forenotice.metadata.protocol import Connect, Connection
 from forenotice.settings import Address, Listener
-
-SPARE_DESCRIPTORS = 512
 
 
 class MetadataServer:
@@ -36,7 +35,9 @@ class MetadataServer:
         heartbeats: Heartbeats | None = None,
         connection: Connect = Connection,
     ) -> None:
-        self._options = options or Options()
+        options = options or Options()
+        descriptors_allowed = descriptors.allow(options.limits.connections + SPARE_DESCRIPTORS)
+        self._options = replace(options, limits=options.limits.within(descriptors_allowed))
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._bridge = Bridge(guests, self._loop, self._options.limits, heartbeats or Heartbeats())
@@ -64,7 +65,6 @@ class MetadataServer:
         return tuple(place for opened in self._doors for place in opened.bound)
 
     def start(self, listeners: Sequence[Listener]) -> None:
-        door.allow_descriptors(self._options.limits.connections + SPARE_DESCRIPTORS)
         try:
             for listener in listeners:
                 self.open(listener)

@@ -137,7 +137,8 @@ SERVE = (
     DATABASE,
     Setting(
         name="metadata",
-        help="Where guests are answered: HOST:PORT or unix:PATH, with =VM after it for one VM alone; may be repeated.",
+        help="Where guests are answered: HOST:PORT, onehop:HOST:PORT (answers pass no router) or unix:PATH, "
+        "with =VM after it for one VM alone; may be repeated.",
         read=values.listener,
         metavar="LISTENER",
         default="127.0.0.1:8254",

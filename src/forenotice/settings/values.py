@@ -19,6 +19,7 @@ SPEED_MIN, SPEED_MAX = 0.01, 100_000
 RATE_MIN, RATE_MAX = 0.01, 1_000_000
 WAIT_MAX = 3600
 DELAY_MAX = 120
+ONE_HOP = "onehop:"
 SOCKET_PATH_MAX = 107
 """Longer ones do not fit into a socket's address (unix(7))."""
 
@@ -65,9 +66,11 @@ class Listener:
 
     at: Address | Path
     vm: str | None = None
+    one_hop: bool = False
+    """Answers pass no router: their hop limit is 1."""
 
     def __str__(self) -> str:
-        place = f"unix:{self.at}" if isinstance(self.at, Path) else str(self.at)
+        place = f"unix:{self.at}" if isinstance(self.at, Path) else f"{ONE_HOP * self.one_hop}{self.at}"
         return f"{place}={self.vm}" if self.vm else place
 
 
@@ -120,10 +123,11 @@ def listener(value: str) -> Listener:
         raise ValueError(f"{vm!r} is not a VM name: after '=' give 1 to 64 letters, digits, '.', '_' or '-'")
     if not place.startswith("unix:"):
         try:
-            return Listener(at=address(place), vm=vm or None)
+            return Listener(at=address(place.removeprefix(ONE_HOP)), vm=vm or None, one_hop=place.startswith(ONE_HOP))
         except ValueError:
             raise ValueError(
-                f"{value!r} is not a listener: give HOST:PORT or unix:PATH, and =VM after it for one VM alone"
+                f"{value!r} is not a listener: give HOST:PORT, onehop:HOST:PORT or unix:PATH, and =VM after it for one "
+                "VM alone"
             ) from None
     socket = path(place.removeprefix("unix:"))
     if not socket.name:

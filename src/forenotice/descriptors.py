@@ -1,0 +1,27 @@
+"""How many files and connections the system lets this process have open."""
+
+import resource
+
+from forenotice.logs import log
+
+
+def allowed() -> int:
+    return _number(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+
+
+def allow(wanted: int) -> int:
+    """Raise this process's own limit as far as it may and needs to; gives the limit, at most what was wanted."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    enough = min(wanted, _number(hard))
+    if _number(soft) < enough:
+        # Not beyond what is needed: programs that we start inherit it, and some close all that they could have.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (enough, hard))
+    if enough < wanted:
+        log.warning(
+            "Fewer connections are possible than allowed", action="descriptors.few", possible=enough, wanted=wanted
+        )
+    return enough
+
+
+def _number(limit: int) -> int:
+    return 2**31 if limit == resource.RLIM_INFINITY else limit

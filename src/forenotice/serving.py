@@ -297,7 +297,7 @@ async def _start_control(
     service.telemetry = metrics
     tail, at = Tail(service), settings.control
     guests_at = _guests_at(settings, metadata)
-    api = app.create(service, metrics, tail)
+    api = app.create(service, metrics, tail, token_rate=settings.token_rate)
     served = portal.beside(api, service, once=once, polled=board.polled, guests_at=guests_at)
     control = ControlServer(served, at.host, at.port, tls=tls, on_stop=tail.close)
     await control.start(local=_local_socket(settings))

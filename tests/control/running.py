@@ -95,7 +95,9 @@ class Control:
 
 
 @contextmanager
-def running(directory: Path, *, heartbeat: float = HEARTBEAT_SECONDS) -> Iterator[Control]:
+def running(
+    directory: Path, *, heartbeat: float = HEARTBEAT_SECONDS, token_rate: float | None = None
+) -> Iterator[Control]:
     store = open_store(f"sqlite:///{directory / 'forenotice.db'}", migrate=True)
     counts: dict[str, int] = {}
 
@@ -109,7 +111,8 @@ def running(directory: Path, *, heartbeat: float = HEARTBEAT_SECONDS) -> Iterato
     )
     token = tokens.create(service, calls.SYSTEM, name="admin")["token"]
     tail = Tail(service, heartbeat=heartbeat)
-    server = ControlServer(app.create(service, metrics, tail), "127.0.0.1", 0, on_stop=tail.close)
+    made = app.create(service, metrics, tail, token_rate=token_rate)
+    server = ControlServer(made, "127.0.0.1", 0, on_stop=tail.close)
     with serving(server, controlsocket.listen(directory)) as port:
         yield Control(service, metrics, port, token, counts)
     store.close()

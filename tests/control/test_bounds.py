@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from tests.control.running import Control, serving
 
-from forenotice.control import bounds, guarding
+from forenotice.control import bounds, guarding, shares
 from forenotice.control.server import ControlServer
 
 POLL = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -328,7 +328,7 @@ def test_a_body_that_keeps_coming_has_more_time(control: Control, monkeypatch: p
 
 
 def test_one_token_cannot_have_everything_under_way(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guarding, "MOST_OF_ONE", 2)
+    monkeypatch.setattr(shares, "MOST_OF_ONE", 2)
     other = control.post("/v1/tokens", {"name": "other", "role": "admin"})["token"]
     with connect(control) as first, connect(control) as second:
         for connection in (first, second):

@@ -7,9 +7,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+import structlog
 from tests.control.running import Control
 
-from forenotice.control import answers
+from forenotice.control import answers, refusals
 from forenotice.core import errors
 from forenotice.service import calls, tokens
 
@@ -51,6 +52,44 @@ def test_a_token_from_its_making_to_its_end(control: Control) -> None:
     assert control.ask("GET", "/v1/hosts", token=made["token"]).status == 401
     assert control.ask("DELETE", f"/v1/tokens/{made['id']}").status == 404
     assert control.ask("POST", "/v1/tokens", {"name": "x", "role": "king"}).status == 400
+
+
+def test_those_who_are_refused_leave_a_trace(control: Control) -> None:
+    viewer = control.post("/v1/tokens", {"name": "viewer", "role": "viewer"})
+    gone = control.post("/v1/tokens", {"name": "gone", "role": "viewer"})
+    control.ask("DELETE", f"/v1/tokens/{gone['id']}")
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(5):
+            control.ask("GET", "/v1/hosts", token="fn_guessed")
+        control.ask("GET", "/v1/hosts", token=gone["token"])
+        control.ask("GET", "/v1/tokens", token=viewer["token"])
+        control.ask("POST", "/v1/operations", {"kind": "restart", "names": ["x"]}, token=viewer["token"])
+        control.ask("GET", "/v1/hosts/none")
+    traces = [each for each in logs if each["action"] == "control.refused"]
+    assert [(each["status"], each["token"], each["count"]) for each in traces] == [
+        (401, "", 1),
+        (401, "", 2),
+        (401, "", 4),
+        (401, gone["id"], 1),
+        (403, viewer["id"], 1),
+        (403, viewer["id"], 2),
+    ]
+    assert {each["address"] for each in traces} == {"127.0.0.1"}
+    assert [each["unlogged"] for each in traces] == [0, 0, 1, 1, 0, 0]
+    assert "fn_" not in json.dumps(traces)
+    told = control.metrics.render()
+    assert b'forenotice_refused_total{status="401"} 6.0' in told
+    assert b'forenotice_refused_total{status="403"} 2.0' in told
+
+
+def test_a_flood_of_refusals_does_not_drown_the_log(control: Control) -> None:
+    found = refusals.Refusals(control.metrics)
+    with structlog.testing.capture_logs() as logs:
+        for number in range(5000):
+            address = f"2001:db8:{number % 3000:x}::1"
+            found.note(401, address=address, token="", method="GET", path="/v1/hosts")
+    assert len(logs) <= refusals.LINES_AT_ONCE + 20
+    assert b'forenotice_refused_total{status="401"} 5000.0' in control.metrics.render()
 
 
 def test_a_command_takes_effect_once_under_a_key(control: Control) -> None:

@@ -15,8 +15,10 @@ from tests.control.running import DEADLINE, Control, Said, running, serving
 
 from forenotice.control import routes as package
 from forenotice.control.auth import Gate
+from forenotice.control.refusals import Refusals
 from forenotice.control.routing import need_of
 from forenotice.control.server import ControlServer
+from forenotice.control.shares import Shares
 from forenotice.service import calls, tokens
 
 ROLES = {"viewer": None, "viewer of web": "web", "tenant": "web", "platform": None, "admin": None}
@@ -173,7 +175,13 @@ def test_what_declares_nothing_is_for_nobody(control: Control, told: bool) -> No
     def forgotten() -> dict[str, str]:
         return {}
 
-    made.add_middleware(Gate, service=control.service, routes=list(made.routes) if told else [])
+    made.add_middleware(
+        Gate,
+        service=control.service,
+        routes=list(made.routes) if told else [],
+        shares=Shares(),
+        refusals=Refusals(control.metrics),
+    )
     with serving(ControlServer(made, "127.0.0.1", 0)) as port:
         said = Control(control.service, control.metrics, port, control.token).ask("GET", "/v1/forgotten")
         assert (said.status, said.message) == (403, "nobody may do this: it is not settled which role it needs")

@@ -146,6 +146,7 @@ def running(
     polled: app.Polled = lambda _: None,
     guests_at: str | None = None,
     tls: SSLContext | None = None,
+    token_rate: float | None = None,
 ) -> Iterator[Portal]:
     """Nothing happens by itself: no ticker runs."""
     store = open_store(f"sqlite:///{directory / 'forenotice.db'}", migrate=True)
@@ -162,7 +163,8 @@ def running(
     if fleet:
         demo.settle(service)
     tail, once = Tail(service, heartbeat=heartbeat), Once(token)
-    served = app.beside(api.create(service, metrics, tail), service, once=once, polled=polled, guests_at=guests_at)
+    behind = api.create(service, metrics, tail, token_rate=token_rate)
+    served = app.beside(behind, service, once=once, polled=polled, guests_at=guests_at)
     with serving(ControlServer(served, "127.0.0.1", 0, on_stop=tail.close, tls=tls)) as port:
         yield Portal(service, port, token, once)
     store.close()

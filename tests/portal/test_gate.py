@@ -2,13 +2,15 @@
 
 import re
 import socket
+from pathlib import Path
 from time import monotonic
 
 import pytest
+import structlog
 from tests.control.running import DEADLINE
-from tests.portal.running import Portal, Visitor
+from tests.portal.running import Portal, Visitor, running
 
-from forenotice.control import guarding
+from forenotice.control import shares
 from forenotice.core.draft import World
 from forenotice.portal import forms
 from forenotice.portal.app import DECLARED, PLACES
@@ -88,7 +90,7 @@ def test_a_refused_form_leads_back_to_its_page(portal: Portal) -> None:
 
 def test_one_token_has_so_many_pages_at_once(portal: Portal, monkeypatch: pytest.MonkeyPatch) -> None:
     visitor = portal.visitor()
-    monkeypatch.setattr(guarding, "MOST_OF_ONE", 0)
+    monkeypatch.setattr(shares, "MOST_OF_ONE", 0)
     assert "requests of this token are under way" in visitor.get("/", 503).text
 
 
@@ -142,7 +144,7 @@ def test_a_form_holds_its_key_to_one_thing(portal: Portal) -> None:
 
 def test_an_export_that_is_not_read_is_under_way(portal: Portal, monkeypatch: pytest.MonkeyPatch) -> None:
     portal.service.transact(_fill)
-    monkeypatch.setattr(guarding, "MOST_OF_ONE", 1)
+    monkeypatch.setattr(shares, "MOST_OF_ONE", 1)
     visitor = portal.visitor_as("tenant", "web")
     cookies = "; ".join(f"{name}={value}" for name, value in visitor.cookies.items())
     with socket.socket() as connection:
@@ -164,3 +166,26 @@ def _fill(session: Session) -> None:
     for _ in range(8000):
         draft.note("command.unchanged", scope="group:web", asked="x" * 1000)
     session.keep(draft)
+
+
+def test_pages_and_requests_count_for_one_token(tmp_path: Path) -> None:
+    with running(tmp_path, token_rate=0.5) as portal:
+        visitor = portal.visitor()
+        visitor.get("/")
+        asked = visitor.ask("GET", "/v1/vms", headers={"Authorization": f"Bearer {portal.token}"})
+        assert asked.status == 200
+        refused = visitor.get("/fleet", 429)
+        assert "more than 0.5 times a second" in refused.text
+        assert 1 <= int(refused.headers["retry-after"]) <= 2
+
+
+def test_those_who_are_refused_leave_a_trace(portal: Portal) -> None:
+    visitor = portal.visitor_as("viewer")
+    with structlog.testing.capture_logs() as logs:
+        assert Visitor(portal.port).send("/sign-in", {"token": "fn_wrong"}).status == 401
+        visitor.get("/tokens", 403)
+        Visitor(portal.port).ask("GET", "/fleet")
+    traces = [
+        (each["status"], each["path"], bool(each["token"])) for each in logs if each["action"] == "control.refused"
+    ]
+    assert traces == [(401, "/sign-in", False), (403, "/tokens", True)]

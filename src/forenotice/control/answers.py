@@ -30,6 +30,16 @@ class TooSlowError(errors.RefusedError):
     code = "too_slow"
 
 
+class TooManyError(errors.ForenoticeError):
+    """Too many requests: wait before the next."""
+
+    code = "too_many"
+
+    def __init__(self, message: str | None = None, retry_after: int = RETRY_AFTER_SECONDS) -> None:
+        super().__init__(message, retry_after=retry_after)
+        self.retry_after = retry_after
+
+
 STATUS: Mapping[type[errors.ForenoticeError], int] = {
     errors.ForenoticeError: 500,
     errors.RefusedError: 400,
@@ -39,6 +49,7 @@ STATUS: Mapping[type[errors.ForenoticeError], int] = {
     errors.ForbiddenError: 403,
     errors.NotFoundError: 404,
     errors.ConflictError: 409,
+    TooManyError: 429,
     errors.UnavailableError: 503,
     errors.UnsoundError: 503,
 }
@@ -53,7 +64,14 @@ def status_of(error: errors.ForenoticeError) -> int:
 
 
 def refusal(error: errors.ForenoticeError) -> Answer:
-    return failure(status_of(error), error.code, error.message, error.facts)
+    answer = failure(status_of(error), error.code, error.message, error.facts)
+    answer.headers.update(waiting(error))
+    return answer
+
+
+def waiting(error: errors.ForenoticeError) -> Mapping[str, str]:
+    """The header that says when to try again, where that is known."""
+    return {"Retry-After": str(error.retry_after)} if isinstance(error, TooManyError) else {}
 
 
 def failure(status: int, code: str, message: str, facts: Mapping[str, object] | None = None) -> Answer:

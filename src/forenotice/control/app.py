@@ -7,6 +7,7 @@ from forenotice.control import errors
 from forenotice.control.auth import Gate
 from forenotice.control.describing import Described
 from forenotice.control.metrics import Metrics
+from forenotice.control.refusals import Refusals
 from forenotice.control.routes import (
     drivers,
     events,
@@ -23,6 +24,7 @@ from forenotice.control.routes import (
     vms,
 )
 from forenotice.control.routing import PREFIX, operation_id
+from forenotice.control.shares import Shares
 from forenotice.control.tail import Tail
 from forenotice.control.turns import Turns
 from forenotice.service.context import Service
@@ -50,12 +52,14 @@ def described() -> Described:
     return app
 
 
-def create(service: Service, metrics: Metrics, tail: Tail | None = None) -> FastAPI:
+def create(service: Service, metrics: Metrics, tail: Tail | None = None, *, token_rate: float | None = None) -> FastAPI:
     app = described()
     app.state.service = service
     app.state.metrics = metrics
     app.state.tail = tail or Tail(service)
     app.state.plans = Turns()
+    app.state.shares = shares = Shares(token_rate)
+    app.state.refusals = refusals = Refusals(service.telemetry)
     errors.install(app, SERVED)
-    app.add_middleware(Gate, service=service, routes=SERVED)
+    app.add_middleware(Gate, service=service, routes=SERVED, shares=shares, refusals=refusals)
     return app

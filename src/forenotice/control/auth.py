@@ -1,14 +1,17 @@
 """The gate of /v1: a valid token first, then what its role is granted, then a body of bounded size, then the routes."""
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from starlette.concurrency import run_in_threadpool
 from starlette.routing import BaseRoute, Match
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from forenotice.control import guarding
 from forenotice.control.asking import Asked, digest
+from forenotice.control.refusals import Refusals
 from forenotice.control.routing import PREFIX, need_of
+from forenotice.control.shares import Shares, Turn
 from forenotice.core import errors
 from forenotice.core.roles import Need
 from forenotice.drivers import letterbox
@@ -24,16 +27,20 @@ LARGEST_FLEET = 64 * 1024 * 1024
 class Gate:
     """Lets nobody without a token learn anything, not even which paths exist."""
 
-    def __init__(self, app: ASGIApp, *, service: Service, routes: Sequence[BaseRoute]) -> None:
+    def __init__(
+        self, app: ASGIApp, *, service: Service, routes: Sequence[BaseRoute], shares: Shares, refusals: Refusals
+    ) -> None:
         self._app = app
         self._service = service
         self._routes = routes
-        self._under_way = guarding.UnderWay()
+        self._shares = shares
+        self._refusals = refusals
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await guarding.guarded(self._enter, scope, receive, send)
+        watch = _Watch(self._refusals, scope, send)
+        await guarding.guarded(partial(self._enter, watch), scope, receive, watch.send)
 
-    async def _enter(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _enter(self, watch: "_Watch", scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
         if path != PREFIX and not path.startswith(PREFIX + "/"):
             await self._app(scope, receive, send)
@@ -41,12 +48,17 @@ class Gate:
         bearer = _bearer(scope["headers"])
         of_a_call = bearer.startswith(letterbox.PREFIX)
         authenticate = answering.authenticate if of_a_call else tokens.authenticate
-        caller = await run_in_threadpool(authenticate, self._service, bearer)
-        with self._under_way.counted(caller.id):
+        try:
+            caller = await run_in_threadpool(authenticate, self._service, bearer)
+        except errors.UnauthorizedError as error:
+            watch.token = error.token
+            raise
+        watch.token = caller.id
+        with self._shares.counted(caller.id):
             self._admit(caller, scope)
-            await self._go_on(caller, scope, receive, send)
+            await self._go_on(watch, caller, scope, receive, send)
 
-    async def _go_on(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _go_on(self, watch: "_Watch", caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
         body = await guarding.read(scope["headers"], receive, LARGEST_FLEET if path == FLEET else LARGEST)
         target = scope["raw_path"] + b"?" + scope["query_string"]
@@ -61,7 +73,11 @@ class Gate:
         if path == FLEET:
             # Its route takes the bytes as they are; nobody else needs to hold them.
             body = b""
-        await self._app(scope, guarding.replay(body, receive), send)
+        watch.turn = await self._shares.turn(caller.id)
+        try:
+            await self._app(scope, guarding.replay(body, receive), send)
+        finally:
+            watch.turn.end()
 
     def _admit(self, caller: Caller, scope: Scope) -> None:
         """Before the body is read. What fits no route is left to the application, which says so."""
@@ -75,6 +91,31 @@ class Gate:
         elif _fitting(scope["app"].routes, scope):
             # The API's description is for everybody; nothing else is served that was not declared to the gate.
             access.require(Need.SEE if scope["path"] == scope["app"].openapi_url else None)
+
+
+class _Watch:
+    """Looks at how an answer begins."""
+
+    def __init__(self, refusals: Refusals, scope: Scope, send: Send) -> None:
+        self.token = ""
+        """Whose request it is, once that is known."""
+        self.turn: Turn | None = None
+        self._refusals, self._scope, self._send = refusals, scope, send
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            if self.turn and guarding.header(message["headers"], b"content-type").startswith(b"text/event-stream"):
+                # It lasts, and takes a thread only now and then.
+                self.turn.end()
+            client = self._scope.get("client")
+            self._refusals.note(
+                message["status"],
+                address=client[0] if client else "",
+                token=self.token,
+                method=self._scope["method"],
+                path=self._scope["path"],
+            )
+        await self._send(message)
 
 
 def _fitting(routes: Sequence[BaseRoute], scope: Scope) -> BaseRoute | None:

@@ -26,6 +26,7 @@ CODES = {
     "too_slow": (408, "The body did not come in time."),
     "conflict": (409, "The present state does not allow it; `facts` hold that state."),
     "too_large": (413, "The body is too large."),
+    "too_many": (429, "The token asks too often or for too much at once: try again after `Retry-After` seconds."),
     "error": (500, "A defect of the service, whose log says more."),
     "unavailable": (503, "The service cannot do it just now: try again after `Retry-After` seconds."),
     "unsound": (503, "The database cannot be used as it is: an administrator must act."),

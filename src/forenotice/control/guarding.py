@@ -1,9 +1,7 @@
 """What the gates of all our REST APIs share: errors in one shape, and bodies bounded in size and time."""
 
 import asyncio
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -19,26 +17,6 @@ PRIVATE: Mapping[str, str] = {"Cache-Control": "no-store", "X-Content-Type-Optio
 BODY_SECONDS = 30.0
 """For a body as a whole, and longer only for what has come: a second for so many bytes."""
 BYTES_A_SECOND = 256 * 1024
-MOST_OF_ONE = 64
-"""Requests of one token under way at once, with those whose body is still to come: a quarter of all connections."""
-
-
-class UnderWay:
-    """Sees to it that one token does not take everything."""
-
-    def __init__(self) -> None:
-        self._requests: Counter[str] = Counter()
-
-    @contextmanager
-    def counted(self, token_id: str) -> Iterator[None]:
-        if self._requests[token_id] >= MOST_OF_ONE:
-            raise errors.UnavailableError(f"{MOST_OF_ONE} requests of this token are under way: wait for one to end")
-        self._requests[token_id] += 1
-        try:
-            yield
-        finally:
-            self._requests[token_id] -= 1
-            self._requests += Counter()
 
 
 async def guarded(enter: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:

@@ -9,6 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from forenotice import __version__, logs
+from forenotice.control.refusals import TRACED
 from forenotice.core import errors
 from forenotice.core.operations import LIVE, EventType
 
@@ -75,6 +76,15 @@ class Metrics:
             "forenotice_clock_jumps", "Jumps ahead of the clock, which are no notice.", registry=self._registry
         )
 
+        self._refused = Counter(
+            "forenotice_refused",
+            "Operators' requests that were refused, by HTTP status.",
+            ["status"],
+            registry=self._registry,
+        )
+        for status in TRACED:
+            self._refused.labels(str(status))
+
     def document_changes(self, count: int) -> None:
         self._document_changes.inc(count)
 
@@ -92,6 +102,9 @@ class Metrics:
 
     def clock_jump(self) -> None:
         self._clock_jumps.inc()
+
+    def refused(self, status: int) -> None:
+        self._refused.labels(str(status)).inc()
 
     def render(self) -> bytes:
         return prometheus_client.generate_latest(self._registry)

@@ -36,6 +36,8 @@ class UnauthorizedError(ForenoticeError):
     """A valid bearer token is needed."""
 
     code = "unauthorized"
+    token = ""
+    """The id of what was shown, where it is known: for the log, not for whoever shows it."""
 
 
 class ForbiddenError(ForenoticeError):

@@ -13,10 +13,10 @@ from forenotice.metadata.gates import Poll
 from forenotice.metadata.hearing import Hearing
 from forenotice.metadata.identity import Callers
 from forenotice.metadata.options import Options
-from forenotice.metadata.rate import Rate
 from forenotice.metadata.requests import Request
 from forenotice.metadata.room import Room
 from forenotice.metadata.turns import Turns
+from forenotice.rate import Rate
 from forenotice.wire import document
 
 REMEMBERED = 1024

@@ -14,7 +14,7 @@ from forenotice.metadata.answers import Answer
 from forenotice.metadata.board import Board, Guest
 from forenotice.metadata.gates import Head, Proof
 from forenotice.metadata.options import Options, Proxy
-from forenotice.metadata.rate import Rate
+from forenotice.rate import Rate
 from forenotice.settings import ProxyStyle
 from forenotice.wire import errors
 

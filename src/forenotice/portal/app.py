@@ -66,7 +66,13 @@ def beside(
     """The portal in front of the API; `polled` says when a VM was last heard here."""
     rendering = Rendering(Assets(), PLACES=PLACES, now=service.clock.now)
     house = House(
-        service=service, rendering=rendering, plans=api.state.plans, polled=polled, guests_at=guests_at or GUESTS_AT
+        service=service,
+        rendering=rendering,
+        shares=api.state.shares,
+        refusals=api.state.refusals,
+        plans=api.state.plans,
+        polled=polled,
+        guests_at=guests_at or GUESTS_AT,
     )
     gate = Gate(house)
     routes: list[BaseRoute] = [_route(gate, declared) for declared in DECLARED]

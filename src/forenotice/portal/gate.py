@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import Send
 
-from forenotice.control import answers, guarding
+from forenotice.control import answers
 from forenotice.core import errors
 from forenotice.logs import log
 from forenotice.portal import cookies, forgery, forms
@@ -30,7 +30,6 @@ SENT_BEFORE = "this form was sent before, with other values: open its page again
 class Gate:
     def __init__(self, house: House) -> None:
         self.house = house
-        self._under_way = guarding.UnderWay()
 
     async def visited(self, declared: Declared, request: Request, send: Send) -> None:
         await self.sent(request, send, partial(self._visited, declared))
@@ -56,6 +55,13 @@ class Gate:
             found = self.failure(500, "This is a defect: the service's log says more.")
         for name, value in HEADERS.items():
             found.headers.setdefault(name, value)
+        self.house.refusals.note(
+            found.status_code,
+            address=origin(request),
+            token=getattr(request.state, "token", ""),
+            method=request.method,
+            path=request.url.path,
+        )
         return found
 
     async def caller(self, request: Request, *, used: bool = False) -> Caller:
@@ -77,7 +83,8 @@ class Gate:
 
     async def _visited(self, declared: Declared, held: ExitStack, request: Request) -> Response:
         caller = await self.caller(request, used=LOOK not in request.headers)
-        held.enter_context(self._under_way.counted(caller.id))
+        request.state.token = caller.id
+        held.enter_context(self.house.shares.counted(caller.id))
         caller.access.require(declared.needs)
         token = forgery.token_of(self.secret(request))
         body, form = b"", forms.NO_FIELDS
@@ -92,7 +99,7 @@ class Gate:
             query=request.query_params,
             form=form,
             at=_target(request),
-            origin=request.client.host if request.client else "",
+            origin=origin(request),
             digest=hashlib.sha256(b"\0".join((request.url.path.encode(), body))).hexdigest(),
             form_token=token,
             position=await run_in_threadpool(self._position),
@@ -100,6 +107,7 @@ class Gate:
             is_allowed=partial(self.is_allowed, self.secret(request), caller),
             said=cookies.said(request),
         )
+        held.callback((await self.house.shares.turn(caller.id)).end)
         try:
             async with self.house.plans.taken() if declared.in_turn else nullcontext():
                 return await run_in_threadpool(declared.answer, visit)
@@ -119,7 +127,9 @@ class Gate:
         by_person = request.headers.get("accept") != "text/event-stream"
         if isinstance(error, errors.UnauthorizedError) and request.method in ("GET", "HEAD") and by_person:
             return self._to_sign_in(request)
-        return self.failure(self._logged(request, error), error.message)
+        failure = self.failure(self._logged(request, error), error.message)
+        failure.headers.update(answers.waiting(error))
+        return failure
 
     def _logged(self, request: Request, error: errors.ForenoticeError) -> int:
         """The status that says it."""
@@ -140,6 +150,11 @@ class Gate:
             return HTMLResponse(self.house.rendering.page("onward.html", onward=_target(request)))
         target = _target(request)
         return RedirectResponse("/sign-in" + (f"?next={quote(target)}" if target != "/" else ""), 303)
+
+
+def origin(request: Request) -> str:
+    """The address of whoever asks; empty for those who come over a socket of this machine."""
+    return request.client.host if request.client else ""
 
 
 def _back(request: Request) -> str:

@@ -11,6 +11,8 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from forenotice.control.asking import KEY
 from forenotice.control.models import require_reason
+from forenotice.control.refusals import Refusals
+from forenotice.control.shares import Shares
 from forenotice.control.turns import Turns
 from forenotice.core import errors
 from forenotice.core.roles import Access, Need
@@ -32,6 +34,9 @@ class House:
 
     service: Service
     rendering: Rendering
+    shares: Shares
+    """A token's, for the API and here together."""
+    refusals: Refusals
     plans: Turns
     """Those who plan a rollout take turns, with those who ask the API for a plan."""
     polled: Callable[[str], datetime | None] = lambda _: None

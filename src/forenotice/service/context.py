@@ -128,6 +128,8 @@ class Service:
         """Whether the store took what it was last given."""
         self.fleet_changed = False
         """Whether hosts, VMs or groups have changed since the store was settled."""
+        self.noting: set[str] = set()
+        """Ids of tokens of which it is being noted that they are used."""
         self._writing = threading.Lock()
         self._growth: list[threading.Event] = []
 

@@ -118,11 +118,11 @@ def authenticate(service: Service, bearer: str) -> Caller:
 def admit(service: Service, token: Token) -> Caller:
     """Whoever has proved to hold this token, while it is valid."""
     if token.revoked_at is not None:
-        raise errors.UnauthorizedError
+        raise _refused(token)
     now = service.clock.now()
     if token.expires_at is not None and token.expires_at <= now:
-        raise errors.UnauthorizedError(
-            f"this token expired at {token.expires_at:%Y-%m-%d %H:%M} UTC: ask an administrator for a new one"
+        raise _refused(
+            token, f"this token expired at {token.expires_at:%Y-%m-%d %H:%M} UTC: ask an administrator for a new one"
         )
     _note_use(service, token, now)
     found = caller(token)
@@ -132,6 +132,12 @@ def admit(service: Service, token: Token) -> Caller:
         former = reader.former(scopes.named)
     scopes = tenancy.bound(scopes, token.created_at, former)
     return replace(found, access=replace(found.access, scopes=scopes))
+
+
+def _refused(token: Token, why: str | None = None) -> errors.UnauthorizedError:
+    error = errors.UnauthorizedError(why)
+    error.token = token.id
+    return error
 
 
 def caller(token: Token) -> Caller:
@@ -172,14 +178,19 @@ def _add(session: Session, token: Token, call: Call) -> None:
 
 def _note_use(service: Service, token: Token, now: datetime) -> None:
     if token.last_used_at is None or now - token.last_used_at > USE_NOTED_EVERY:
+        if token.id in service.noting:
+            return  # Many requests may come while one waits for its turn to write: they do not wait too.
 
         def work(session: Session) -> None:
             session.transaction.touch_tokens({token.id: now})
 
+        service.noting.add(token.id)
         try:
             service.transact(work)
         except (errors.UnavailableError, errors.UnsoundError):
             return  # Reading goes on while writing cannot; when it was last used is not worth a refusal.
+        finally:
+            service.noting.discard(token.id)
 
 
 def _view(token: Token) -> View:

@@ -37,6 +37,7 @@ class Settings:
     speed: float
     as_vm: str | None
     guest_rate: float | None
+    token_rate: float | None
     """Requests per second; None: no limit."""
     wait_cap: float
     first_answer_delay: float

@@ -170,6 +170,14 @@ SERVE = (
         demo="off",
     ),
     Setting(
+        name="token_rate",
+        help="Requests per second allowed to each operator's token, with a burst of four times that; off for no limit.",
+        read=values.rate,
+        metavar="N",
+        default="50",
+        demo="off",
+    ),
+    Setting(
         name="wait_cap",
         help="The longest wait, in seconds, that a guest may ask for.",
         read=values.wait,

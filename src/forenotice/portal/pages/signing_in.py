@@ -7,7 +7,7 @@ from starlette.routing import Route
 
 from forenotice.core import errors
 from forenotice.portal import cookies, forgery, forms, once
-from forenotice.portal.gate import Gate
+from forenotice.portal.gate import Gate, origin
 from forenotice.portal.visiting import local
 from forenotice.service import sessions
 
@@ -57,22 +57,23 @@ class SigningIn:
         try:
             secret = await self._begin(request, bearer)
         except errors.UnauthorizedError as error:
+            request.state.token = error.token
             return self._page(request, error.message if "expired" in error.message else WRONG, 401)
         return self._kept(RedirectResponse(local(form.get("next", "/")), 303), request, secret)
 
     async def _begin(self, request: Request, bearer: str) -> str:
         """In place of the session that this browser had."""
-        service, origin = self._gate.house.service, _origin(request)
-        secret, _ = await run_in_threadpool(sessions.begin, service, bearer, origin)
+        service, address = self._gate.house.service, origin(request)
+        secret, _ = await run_in_threadpool(sessions.begin, service, bearer, address)
         if before := self._gate.secret(request):
-            await run_in_threadpool(sessions.end, service, before, origin)
+            await run_in_threadpool(sessions.end, service, before, address)
         return secret
 
     async def _sign_out(self, request: Request) -> Response:
         _, form = await forms.read(request)
         secret = self._gate.secret(request)
         forgery.require_own(request.headers, form.get("form_token", ""), forgery.token_of(secret))
-        await run_in_threadpool(sessions.end, self._gate.house.service, secret, _origin(request))
+        await run_in_threadpool(sessions.end, self._gate.house.service, secret, origin(request))
         answer = RedirectResponse("/sign-in", 303)
         cookies.forget(answer, cookies.name("session", request))
         return answer
@@ -96,7 +97,3 @@ class SigningIn:
     def _kept(self, answer: Response, request: Request, secret: str) -> Response:
         cookies.keep(answer, cookies.name("session", request), secret, int(sessions.LASTS.total_seconds()))
         return answer
-
-
-def _origin(request: Request) -> str:
-    return request.client.host if request.client else ""

@@ -1,4 +1,4 @@
-"""How often a VM may ask: a token bucket that costs one number per VM."""
+"""How often somebody may ask: a token bucket that costs one number for each of them."""
 
 import math
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forenotice.metadata.rate import Rate
+from forenotice.rate import Rate
 
 
 def test_a_burst_and_then_one_by_one() -> None:

@@ -1,0 +1,84 @@
+"""What one token may take of the control plane, in the API and the portal together, so that others find room.
+
+Its requests have a rate, and of those under way only a few are worked on at once: each of these takes a thread and
+a connection to the database, of which there are 40 and 32.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic
+
+from forenotice.control import answers
+from forenotice.core import errors
+from forenotice.rate import Rate
+
+MOST_OF_ONE = 64
+"""Requests under way, with those whose body is still to come: a quarter of all connections."""
+AT_WORK = 4
+"""Of those, worked on at once; the others wait, which takes no thread."""
+PATIENCE_SECONDS = 10.0
+BURST = 4.0
+"""Seconds' worth of requests that may come at once."""
+
+
+class Turn:
+    """A place among those that are worked on, given back once."""
+
+    def __init__(self, places: asyncio.Semaphore) -> None:
+        self._places: asyncio.Semaphore | None = places
+
+    def end(self) -> None:
+        if self._places is not None:
+            self._places.release()
+            self._places = None
+
+
+class Shares:
+    """For one event loop."""
+
+    def __init__(self, per_second: float | None = None) -> None:
+        """None: as often as one likes."""
+        self._rate = Rate(per_second, (per_second or 0) * BURST)
+        self._full_at: dict[str, float] = {}
+        self._under_way: Counter[str] = Counter()
+        self._places: dict[str, asyncio.Semaphore] = {}
+
+    @contextmanager
+    def counted(self, token_id: str) -> Iterator[None]:
+        self._take(token_id)
+        if self._under_way[token_id] >= MOST_OF_ONE:
+            raise errors.UnavailableError(f"{MOST_OF_ONE} requests of this token are under way: wait for one to end")
+        self._under_way[token_id] += 1
+        try:
+            yield
+        finally:
+            self._under_way[token_id] -= 1
+            if not self._under_way[token_id]:
+                del self._under_way[token_id]
+                self._places.pop(token_id, None)
+
+    async def turn(self, token_id: str) -> Turn:
+        """For a request that is counted."""
+        places = self._places.setdefault(token_id, asyncio.Semaphore(AT_WORK))
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await places.acquire()
+        except TimeoutError:
+            raise answers.TooManyError(
+                f"{AT_WORK} requests of this token are worked on at once, and these take long: wait for them to end"
+            ) from None
+        return Turn(places)
+
+    def _take(self, token_id: str) -> None:
+        now = monotonic()
+        before = self._full_at.get(token_id, 0.0)
+        if (full_at := self._rate.take(before, now)) < 0:
+            seconds = self._rate.retry_after(before, now)
+            raise answers.TooManyError(
+                f"this token asks more than {1 / self._rate.interval:g} times a second: wait {seconds} s", seconds
+            )
+        self._full_at[token_id] = full_at
+        if len(self._full_at) > 2 * MOST_OF_ONE:
+            self._full_at = {each: full for each, full in self._full_at.items() if full > now}

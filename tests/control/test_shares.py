@@ -1,0 +1,84 @@
+"""What one token may take, however much it asks for."""
+
+import select
+import socket
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from tests.control.running import Control, running
+
+from forenotice.control import shares
+
+FLOOD = shares.MOST_OF_ONE + 2
+"""More than there are threads, and more than may be under way."""
+
+
+def test_a_token_that_floods_with_what_takes_long_leaves_room_for_others(
+    control: Control, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shares, "PATIENCE_SECONDS", 20)
+    flooding = control.post("/v1/tokens", {"name": "flooding", "role": "admin"})["token"]
+    for token in (control.token, flooding):
+        assert control.ask("GET", "/v1/hosts", token=token).status == 200
+    release, held = threading.Event(), threading.Event()
+
+    def hold_the_writer() -> None:
+        with control.service.store.write():
+            held.set()
+            release.wait(60)
+
+    writer = threading.Thread(target=hold_the_writer)
+    writer.start()
+    assert held.wait(20)
+    with ExitStack() as open_:
+        open_.callback(writer.join)
+        open_.callback(release.set)
+        connections = [
+            open_.enter_context(socket.create_connection(("127.0.0.1", control.port), timeout=20)) for _ in range(FLOOD)
+        ]
+        for name, connection in enumerate(connections):
+            body = b'{"name": "host-%d"}' % name
+            head = f"POST /v1/hosts HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {flooding}\r\n"
+            connection.sendall(head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        # The last of them are refused, because all the others are under way.
+        for _ in range(FLOOD - shares.MOST_OF_ONE):
+            [refused, *_], _, _ = select.select(connections, [], [], 20)
+            assert refused.recv(12) == b"HTTP/1.1 503"
+            connections.remove(refused)
+        # None of them can end now: whoever is answered found room beside them.
+        assert control.get("/v1/vms")["items"] == []
+        release.set()
+        said = [connection.recv(12) for connection in connections]
+    assert set(said) <= {b"HTTP/1.1 201", b"HTTP/1.1 429"}
+    assert b"HTTP/1.1 201" in said
+
+
+def test_those_who_wait_too_long_are_told_so(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shares, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(shares, "AT_WORK", 0)
+    said = control.ask("GET", "/v1/hosts")
+    assert (said.status, said.headers["retry-after"], said.json["error"]["code"]) == (429, "1", "too_many")
+
+
+def test_a_token_has_a_rate_and_others_have_theirs(tmp_path: Path) -> None:
+    with running(tmp_path, token_rate=0.5) as control:
+        other = control.ask("POST", "/v1/tokens", {"name": "other", "role": "viewer"}).json["token"]
+        assert control.ask("GET", "/v1/hosts").status == 200
+        said = control.ask("GET", "/v1/hosts")
+        assert said.status == 429
+        assert 1 <= int(said.headers["retry-after"]) <= 2
+        assert "more than 0.5 times a second" in said.message
+        assert control.ask("GET", "/v1/hosts", token=other).status == 200
+        assert b'forenotice_refused_total{status="429"} 1.0' in control.metrics.render()
+
+
+def test_what_was_full_long_ago_is_forgotten() -> None:
+    found = shares.Shares(1000)
+    for number in range(10 * shares.MOST_OF_ONE):
+        with found.counted(str(number)):
+            time.sleep(0.0001)
+    assert len(found._full_at) <= 2 * shares.MOST_OF_ONE + 1
+    assert not found._under_way

@@ -29,6 +29,19 @@ def test_what_each_is_granted(role: str, scopes: str | None, granted: str) -> No
             access.require(need)
 
 
+@pytest.mark.parametrize(("role", "scopes", "most"), [("tenant", "web", 1_000), ("platform", None, 10_000)])
+def test_how_many_each_may_name_in_one_command(role: str, scopes: str | None, most: int) -> None:
+    access = roles.access(role, scopes)
+    access.require_names(["vm"] * most)
+    with pytest.raises(errors.RefusedError, match=f"the role {role} may give {most:,} at a time") as refused:
+        access.require_names(["vm"] * (most + 1))
+    assert refused.value.facts == {"names": most + 1, "most": most}
+
+
+def test_a_tenant_keeps_others_from_writing_for_less_time() -> None:
+    assert roles.access("tenant", "web").write_seconds < roles.EVERYTHING.write_seconds
+
+
 @pytest.mark.parametrize("access", [roles.EVERYTHING, Access(role=Role.VIEWER)])
 def test_what_is_not_declared_is_for_nobody(access: Access) -> None:
     with pytest.raises(errors.ForbiddenError, match="nobody may do this"):

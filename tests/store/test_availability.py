@@ -81,8 +81,8 @@ def test_a_writer_elsewhere_that_does_not_end(migrated_postgres_url: str) -> Non
 def test_a_full_disk(sqlite_store: Store, sqlite_path: Path) -> None:
     """The limit on pages stands in for the disk: SQLite says the same about both."""
     keep(sqlite_store, entry("before"))
-    with sqlite_store.read() as reader:
-        connection = session_of(reader)._connection
+    with sqlite_store.write() as transaction:
+        connection = session_of(transaction)._connection
         connection.execute("PRAGMA max_page_count = 60", ()).fetchone()
     with pytest.raises(errors.UnavailableError, match="full"):
         keep(sqlite_store, *(entry("x" * 1000) for _ in range(500)))

@@ -1,17 +1,23 @@
 """One writer, many readers, all or nothing."""
 
+import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from time import monotonic
 
 import pytest
 from tests.store.samples import MINUTE, NOW, changes, entry, host, keep, operation, scope, session_of, vm
 
 from forenotice.core import errors
-from forenotice.store import meta
+from forenotice.store import meta, pooled
 from forenotice.store.contract import Store
 from forenotice.store.opening import open_store
+from forenotice.store.session import Flavour, Session
 
 PATIENCE = 20
+CONNECTIONS = 32
+"""That readers share."""
 
 
 def test_an_exception_takes_everything_back(store: Store) -> None:
@@ -105,3 +111,83 @@ def test_what_is_committed_is_there_after_opening_again(url: str) -> None:
         assert reader.load_fleet().hosts == {"a": host("a")}
         assert reader.last_entry() == (1, NOW)
     again.close()
+
+
+def test_readers_that_hold_every_connection_leave_the_writer_its_own(store: Store) -> None:
+    with ExitStack() as held:
+        for _ in range(CONNECTIONS):
+            held.enter_context(store.read())
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(keep, store, entry("approved")).result(PATIENCE) == 1
+
+
+class Over:
+    """Ends what it is asked about at the time that it is given, or at a number of questions."""
+
+    def __init__(self, *, at: float = math.inf, questions: float = math.inf) -> None:
+        self._at, self._left = at, questions
+
+    def __call__(self) -> None:
+        self._left -= 1
+        if self._left < 0 or monotonic() > self._at:
+            raise errors.OverdueError("enough")
+
+
+@pytest.mark.parametrize("questions", [0, 1, 2, 3])
+def test_a_writer_is_asked_at_every_statement_and_before_the_commit(store: Store, questions: int) -> None:
+    def work() -> None:
+        with store.write(Over(questions=questions)) as transaction:
+            transaction.put_meta("key", "value")
+            transaction.put_meta("key", "other")
+
+    with pytest.raises(errors.OverdueError, match="enough"):
+        work()
+    with store.read() as reader:
+        assert reader.meta("key") is None
+    keep(store, host("a"))
+
+
+ENDLESS = {
+    Flavour.SQLITE: "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n",
+    Flavour.POSTGRESQL: "SELECT pg_sleep(30)",
+}
+
+
+def run_endlessly(session: Session) -> None:
+    session.run_text(ENDLESS[session.flavour])
+
+
+def test_a_writers_statement_is_ended_while_it_runs(sqlite_store: Store) -> None:
+    keep(sqlite_store, host("a"))
+
+    def work() -> None:
+        with sqlite_store.write(Over(at=monotonic() + 0.2)) as writing:
+            writing.put_meta("key", "value")
+            run_endlessly(session_of(writing))
+
+    with pytest.raises(errors.OverdueError, match="enough"):
+        work()
+    with sqlite_store.write() as writing:
+        assert writing.meta("key") is None
+
+
+def test_a_readers_statement_is_ended_while_it_runs(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pooled, "STATEMENT_SECONDS", 0.2)
+    options = "&options=-c%20statement_timeout%3D200ms" if url.startswith("postgresql") else ""
+    store = open_store(url + options, migrate=False)
+    keep(store, host("a"))
+    for _ in range(3):
+        with pytest.raises(errors.OverdueError, match="ask for less at once"), store.read() as reader:
+            run_endlessly(session_of(reader))
+        with store.read() as reader:
+            assert reader.load_fleet().hosts.keys() == {"a"}
+    store.close()
+
+
+def test_how_long_a_statement_may_take_on_postgresql(postgres_store: Store) -> None:
+    with postgres_store.read() as reader, postgres_store.write() as transaction:
+        limits = [
+            session_of(each)._connection.execute("SHOW statement_timeout", ()).fetchone()
+            for each in (reader, transaction)
+        ]
+    assert limits == [("10s",), ("1min",)]

@@ -52,6 +52,16 @@ class UnavailableError(ForenoticeError):
     code = "unavailable"
 
 
+class OverdueError(UnavailableError):
+    """It took more time than it may; nothing was done."""
+
+    code = "overdue"
+
+
+class GoneError(UnavailableError):
+    """Whoever asked has gone away; nothing was done."""
+
+
 class UnsoundError(ForenoticeError):
     """The database cannot be used as it is: an administrator must act."""
 

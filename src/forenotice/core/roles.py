@@ -1,6 +1,6 @@
 """Roles: what somebody may do, and about whose scopes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -43,6 +43,12 @@ GRANTED: Mapping[Role, frozenset[Need]] = {
 OF_SCOPES = frozenset({Need.SEE, Need.OPERATE})
 """What can be granted for some scopes alone."""
 TENANTS_KINDS = frozenset({Kind.RESTART, Kind.REDEPLOY})
+NAMES_AT_ONCE: Mapping[Role, int] = {Role.TENANT: 1_000, Role.PLATFORM: 10_000, Role.ADMIN: 10_000}
+"""VMs or hosts in one command of a role that may give one."""
+WRITE_SECONDS = 30.0
+"""How long one command may keep everybody else from writing,"""
+TENANTS_WRITE_SECONDS = 5.0
+"""and how long a tenant's."""
 TENANT = "tenant:"
 """How the names of those begin who act on their own scopes."""
 
@@ -71,6 +77,19 @@ class Access:
 
     def require_kind(self, kind: Kind) -> None:
         self.require(need_of(kind))
+
+    def require_names(self, names: Sequence[str]) -> None:
+        most = NAMES_AT_ONCE.get(self.role, 0)
+        if len(names) > most:
+            raise errors.RefusedError(
+                f"{len(names):,} names are too many for one command: the role {self.role} may give {most:,} at a time",
+                names=len(names),
+                most=most,
+            )
+
+    @property
+    def write_seconds(self) -> float:
+        return TENANTS_WRITE_SECONDS if self.role is Role.TENANT else WRITE_SECONDS
 
     def require_cancel(self, operation: Operation, events: Iterable[Event]) -> None:
         self.require(self._to_cancel(operation, events))

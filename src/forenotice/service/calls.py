@@ -12,6 +12,7 @@ from forenotice.core import errors, journal
 from forenotice.core.draft import World
 from forenotice.core.roles import EVERYTHING, Access
 from forenotice.service.context import Service, Session
+from forenotice.service.writer import Terms
 from forenotice.store.contract import Reader
 
 REMEMBERED = timedelta(hours=24)
@@ -32,6 +33,8 @@ class Call:
     reason: str = ""
     """Why, in words."""
     access: Access = EVERYTHING
+    wanted: Callable[[], bool] = lambda: True
+    """Whether whoever asks still waits for the answer."""
 
     def because(self, reason: str) -> "Call":
         """A reason in the request itself is the one that counts."""
@@ -85,4 +88,4 @@ def command(
         session.transaction.remember(call.token_id, call.key, call.digest, 200, msgspec.json.encode(kept), session.now)
         return result
 
-    return service.transact(once)
+    return service.transact(once, Terms(seconds=call.access.write_seconds, wanted=call.wanted))

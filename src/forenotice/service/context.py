@@ -22,6 +22,7 @@ from forenotice.service import clocks
 from forenotice.service.gates import Gates
 from forenotice.service.publishing import Members, Publisher
 from forenotice.service.telemetry import NoTelemetry, Telemetry
+from forenotice.service.writer import OWN, Budget, Line, Terms
 from forenotice.store.contract import Reader, Store, Transaction
 
 if TYPE_CHECKING:
@@ -36,9 +37,6 @@ ALLOWANCES = tuple(timedelta(seconds=seconds) for seconds in (0.5, 2, 10, 60))
 
 ALLOWANCE_EACH = timedelta(microseconds=400)
 """What concerns many VMs and hosts takes longer; so much is allowed from the start, lest all of it be done twice."""
-
-PATIENCE_SECONDS = 30.0
-"""How long a writer waits for those before it."""
 
 COMMIT_SHARE = 0.5
 """The part of an allowance that is kept for the commit itself."""
@@ -130,7 +128,7 @@ class Service:
         """Whether hosts, VMs or groups have changed since the store was settled."""
         self.noting: set[str] = set()
         """Ids of tokens of which it is being noted that they are used."""
-        self._writing = threading.Lock()
+        self._line = Line()
         self._growth: list[threading.Event] = []
 
     def give_grace(self) -> None:
@@ -142,10 +140,12 @@ class Service:
         """Since the last transaction, which is when a jump is accounted for."""
         return self.clock.jumped > self._jumped
 
-    def transact(self, work: Callable[[Session], T]) -> T:
+    def transact(self, work: Callable[[Session], T], terms: Terms = OWN) -> T:
         """Do some work in one transaction and publish what it kept, in the order of commits."""
         try:
-            result = self._transact(work)
+            result = self._transact(work, terms)
+        except (errors.OverdueError, errors.GoneError):
+            raise
         except (errors.UnavailableError, errors.UnsoundError):
             self.writable = False
             raise
@@ -164,27 +164,24 @@ class Service:
 
     def refresh(self, keys: tuple[str, ...] | None = None) -> int:
         """Publish scopes as the store has them now (None: all); gives the journal position that this includes."""
-        with self._writing, self.store.read() as reader:
+        with self._line.turn(), self.store.read() as reader:
             last = reader.last_entry()
             publish = self.publisher.everything if keys is None else self.publisher.members
             publish(read_members(reader, keys))
             return last[0] if last else 0
 
-    def _transact(self, work: Callable[[Session], T]) -> T:
-        if not self._writing.acquire(timeout=PATIENCE_SECONDS):
-            raise errors.UnavailableError("another command has been writing for too long; try again")
-        try:
+    def _transact(self, work: Callable[[Session], T], terms: Terms) -> T:
+        budget = Budget(terms)
+        with self._line.turn(terms):
             for allowance in ALLOWANCES:
                 try:
-                    session, result = self._attempt(work, allowance)
+                    session, result = self._attempt(work, allowance, budget)
                 except _TooSlowError:
                     log.warning("A transaction took too long and is done again", action="transaction.slow")
                     continue
                 self._make_up_for_delay(session)
                 self._publish(session)
                 return result
-        finally:
-            self._writing.release()
         raise errors.UnavailableError("The store is too slow to give the notice that was promised; try again.")
 
     def _make_up_for_delay(self, session: Session) -> None:
@@ -200,11 +197,13 @@ class Service:
             later.keep(draft)
 
         log.warning("A commit took too long; what it announced is put off", action="commit.slow")
-        later, _ = self._attempt(work, ALLOWANCES[-1])
+        later, _ = self._attempt(work, ALLOWANCES[-1], Budget(OWN))
         session.kept += later.kept
 
-    def _attempt(self, work: Callable[[Session], T], allowance: timedelta) -> tuple[Session, T]:
-        with self.store.write() as transaction:
+    def _attempt(self, work: Callable[[Session], T], allowance: timedelta, budget: Budget) -> tuple[Session, T]:
+        budget.check()
+        with self.store.write(budget.check) as transaction:
+            budget.start()
             clocks.correct(self, transaction)
             last = transaction.last_entry()
             if last is not None:

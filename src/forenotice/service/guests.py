@@ -7,6 +7,7 @@ from forenotice.core import approving, errors, listening
 from forenotice.core.approving import Approval
 from forenotice.core.timing import ENDED_APPROVABLE
 from forenotice.service.context import Service, Session
+from forenotice.service.writer import GUESTS
 
 
 class Guests:
@@ -37,7 +38,7 @@ class Guests:
             session.keep(draft)
             return answers
 
-        return self._service.transact(work)
+        return self._service.transact(work, GUESTS)
 
     def heard(self, heard: Mapping[str, datetime]) -> None:
         """A scope that has been silent listens from now on; for the others only the time is kept."""
@@ -52,4 +53,4 @@ class Guests:
                     listening.hear(draft, key, heard[key])
                 session.keep(draft)
 
-        self._service.transact(work)
+        self._service.transact(work, GUESTS)

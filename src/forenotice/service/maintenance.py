@@ -12,8 +12,6 @@ from forenotice.service.calls import Call, View, command
 from forenotice.service.context import Service, Session
 from forenotice.store.contract import Reader
 
-MAX_NAMES = 10_000
-
 
 def schedule(
     service: Service,
@@ -42,8 +40,9 @@ def schedule(
 def require_sound(call: Call, kind: Kind, names: Sequence[str]) -> None:
     """Refuse what can be refused without a look at the fleet."""
     call.access.require_kind(kind)
-    if not 1 <= len(names) <= MAX_NAMES:
-        raise errors.RefusedError(f"name from 1 to {MAX_NAMES} of them")
+    call.access.require_names(names)
+    if not names:
+        raise errors.RefusedError("nobody is named: name at least one")
     for name, times in Counter(names).items():
         if times > 1:
             raise errors.RefusedError(f"{name} is named twice: name each once")

@@ -7,7 +7,7 @@ UTC, to the microsecond.
 """
 
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -325,12 +325,13 @@ class Store(Protocol):
     """May be used by any number of threads at once."""
 
     def read(self) -> AbstractContextManager[Reader]:
-        """Never waits for a writer."""
+        """Never waits for a writer. A statement that takes too long is ended: OverdueError."""
 
-    def write(self) -> AbstractContextManager[Transaction]:
+    def write(self, check: Callable[[], None] = lambda: None) -> AbstractContextManager[Transaction]:
         """The one writer over all threads and processes, so that what was read is still true when it commits.
 
-        Durable when the `with` ends; rolled back when it raises. Not to be nested.
+        Durable when the `with` ends; rolled back when it raises. Not to be nested. Its connection is none of those that
+        readers share. `check` is called before and during statements and before the commit: what it raises is raised.
         """
 
     def backup(self, path: Path) -> None:

@@ -39,6 +39,10 @@ def translate(error: BaseException) -> errors.ForenoticeError | None:
     if isinstance(error, sqlalchemy.exc.DBAPIError) and error.orig is not None:
         return translate(error.orig)
     match error:
+        case sqlite3.OperationalError() if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT:
+            return overdue()
+        case psycopg.errors.QueryCanceled():
+            return overdue()
         case sqlite3.DatabaseError() if getattr(error, "sqlite_errorcode", 0) & _PRIMARY in _CORRUPT:
             return unsound(error)
         case sqlite3.OperationalError() if getattr(error, "sqlite_errorcode", 0) & _PRIMARY != sqlite3.SQLITE_ERROR:
@@ -51,6 +55,12 @@ def translate(error: BaseException) -> errors.ForenoticeError | None:
             return errors.UnavailableError("all connections to the database are in use; try again")
         case _:
             return None
+
+
+def overdue() -> errors.OverdueError:
+    return errors.OverdueError(
+        "the database took too long over one question and was stopped: ask for less at once, or try again"
+    )
 
 
 def unavailable(error: BaseException) -> errors.UnavailableError:

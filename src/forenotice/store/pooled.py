@@ -1,19 +1,23 @@
 """What the two stores share: pooled connections, the one writer, and errors translated at the edge."""
 
+import sqlite3
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 
-from sqlalchemy import Engine
-from sqlalchemy.pool import PoolProxiedConnection
+import psycopg
+from sqlalchemy import Engine, Pool
 
 from forenotice.core import errors
 from forenotice.store.contract import Reader, Transaction
 from forenotice.store.errors import translated
 from forenotice.store.session import Connection, Flavour, Session
 from forenotice.store.transaction import SqlReader, SqlTransaction
+
+STATEMENT_SECONDS = 10.0
+"""For one statement of a reader."""
 
 _PATIENCE_SECONDS = 30.0
 
@@ -24,33 +28,46 @@ class PooledStore(ABC):
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._writer = threading.Lock()
+        # There is one writer at a time, and it never waits for readers to give a connection back.
+        self._writers = engine.pool.recreate()
 
     @contextmanager
     def read(self) -> Iterator[Reader]:
-        with translated(), self._connection() as connection:
-            self._begin_reading(connection)
-            yield SqlReader(Session(connection, self.flavour))
+        with translated(), self._connection(self._engine.pool) as connection:
+            session = Session(connection, self.flavour, statement_seconds=STATEMENT_SECONDS)
+            with self._watched(connection, session):
+                self._begin_reading(connection)
+                yield SqlReader(session)
 
     @contextmanager
-    def write(self) -> Iterator[Transaction]:
+    def write(self, check: Callable[[], None] = lambda: None) -> Iterator[Transaction]:
         # Threads queue here, and only the first of them at the database, which need not be fair.
         if not self._writer.acquire(timeout=_PATIENCE_SECONDS):
             raise errors.UnavailableError("another command has been writing for too long; try again")
         try:
-            with translated(), self._connection() as connection:
+            with translated(), self._connection(self._writers) as connection:
+                session = Session(connection, self.flavour, check=check)
                 database_time = self._begin_writing(connection)
-                yield SqlTransaction(Session(connection, self.flavour), database_time)
+                with self._watched(connection, session):
+                    try:
+                        yield SqlTransaction(session, database_time)
+                    except (sqlite3.Error, psycopg.Error):
+                        # What ended the statement.
+                        check()
+                        raise
+                    check()
                 self._commit(connection)
         finally:
             self._writer.release()
 
     def close(self) -> None:
+        self._writers.dispose()
         self._engine.dispose()
 
     @contextmanager
-    def _connection(self) -> Iterator[Connection]:
+    def _connection(self, pool: Pool) -> Iterator[Connection]:
         """A pooled connection; whatever is not committed is rolled back when it returns to the pool."""
-        pooled: PoolProxiedConnection = self._engine.raw_connection()
+        pooled = pool.connect()
         connection = pooled.driver_connection
         assert connection is not None
         try:
@@ -59,6 +76,10 @@ class PooledStore(ABC):
             if self._is_lost(connection):
                 pooled.invalidate()
             pooled.close()
+
+    def _watched(self, connection: Connection, session: Session) -> AbstractContextManager[None]:  # noqa: ARG002
+        """Ends a statement that takes too long while it runs."""
+        return nullcontext()
 
     @abstractmethod
     def _is_lost(self, connection: Connection) -> bool:

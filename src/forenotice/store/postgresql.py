@@ -12,7 +12,7 @@ from sqlalchemy import URL, Engine, create_engine, event
 from forenotice.core import errors
 from forenotice.store import moments
 from forenotice.store.mark import Mark
-from forenotice.store.pooled import PooledStore
+from forenotice.store.pooled import STATEMENT_SECONDS, PooledStore
 from forenotice.store.session import Connection, Flavour, Session
 from forenotice.store.transaction import CHANNEL, SqlReader
 
@@ -30,9 +30,16 @@ _CONNECTING: Mapping[str, str | int] = {
     "tcp_user_timeout": 25_000,
 }
 # A process that stalls within a transaction loses it before those that wait for it give up.
-_LIMITS = {"idle_in_transaction_session_timeout": "15s", "lock_timeout": "20s", "statement_timeout": "60s"}
-_LIMIT = "SELECT set_config(%s, %s, false) WHERE current_setting(%s) = '0'"
+_LIMITS = {
+    "idle_in_transaction_session_timeout": "15s",
+    "lock_timeout": "20s",
+    "statement_timeout": f"{STATEMENT_SECONDS:g}s",
+}
+_LIMIT = "SELECT set_config(%s, %s, false) WHERE current_setting(%s) = %s"
+_UNSET = "0"
 """Unless whoever runs the database has set it, for the role, the database or in the URL."""
+_WRITERS_STATEMENT = "60s"
+"""The writer has a time for all its statements together; one of them may wait for the lock."""
 
 # Materialized, so that the time is read once we have the lock.
 _LOCK = """
@@ -58,7 +65,7 @@ def engine(url: URL) -> Engine:
     @event.listens_for(made, "connect")
     def _prepare(connection: Any, _record: object) -> None:
         for name, limit in _LIMITS.items():
-            connection.execute(_LIMIT, (name, limit, name))
+            connection.execute(_LIMIT, (name, limit, name, _UNSET))
         connection.commit()
 
     return made
@@ -75,6 +82,12 @@ class PostgresqlStore(PooledStore):
     def __init__(self, engine: Engine, url: URL) -> None:
         super().__init__(engine)
         self._url = url
+
+        @event.listens_for(self._writers, "connect")
+        def _allow_waiting(connection: Any, _record: object) -> None:
+            name = "statement_timeout"
+            connection.execute(_LIMIT, (name, _WRITERS_STATEMENT, name, _LIMITS[name]))
+            connection.commit()
 
     def backup(self, path: Path) -> None:
         raise errors.RefusedError(

@@ -3,8 +3,10 @@
 SQLAlchemy's own execution of a statement costs more than SQLite needs for it; its compiled text costs next to nothing.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from enum import StrEnum
+from time import monotonic
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -175,9 +177,28 @@ class Upsert:
 class Session:
     """One transaction on one connection."""
 
-    def __init__(self, connection: Connection, flavour: Flavour) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        flavour: Flavour,
+        *,
+        check: Callable[[], None] = lambda: None,
+        statement_seconds: float = math.inf,
+    ) -> None:
         self._connection = connection
         self.flavour = flavour
+        self._check = check
+        self._statement_seconds = statement_seconds
+        self._statement_end = math.inf
+
+    def is_to_end(self) -> bool:
+        """Asked by SQLite while it works at a statement; so is raising an answer."""
+        self._check()
+        return monotonic() > self._statement_end
+
+    def _begin(self) -> None:
+        self._check()
+        self._statement_end = monotonic() + self._statement_seconds
 
     def rows(self, query: Query, **parameters: Any) -> Iterable[Row]:
         """To be read once: a large result is turned into objects row by row, and the collector has less to look at."""
@@ -192,21 +213,26 @@ class Session:
         return self._execute(query, parameters).rowcount
 
     def run_text(self, text: str, *parameters: Any) -> None:
+        self._begin()
         self._connection.execute(text, parameters)
 
     def upsert(self, upsert: Upsert, rows: list[Row]) -> None:
+        self._begin()
         if self.flavour is Flavour.POSTGRESQL and len(rows) >= _MANY:
             for some in chunks(rows, _ROWS_AT_ONCE):
+                self._check()
                 self._connection.execute(upsert.listed, (_json(some),))
         elif rows:
             self._connection.cursor().executemany(upsert.on(self.flavour), rows)
 
     def run_each(self, query: Query, each: Iterable[dict[str, Any]]) -> None:
+        self._begin()
         text, order, constant = query.on(self.flavour)
         rows = [tuple([values[name] for name in order]) for values in (constant | one for one in each)]
         self._connection.cursor().executemany(text, rows)
 
     def _execute(self, query: Query, parameters: dict[str, Any]) -> Cursor:
+        self._begin()
         text, order, constant = query.on(self.flavour)
         if constant:
             parameters = constant | parameters

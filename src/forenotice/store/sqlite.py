@@ -4,6 +4,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ from forenotice.store import mark as marks
 from forenotice.store.errors import translated
 from forenotice.store.mark import Mark
 from forenotice.store.pooled import PooledStore
-from forenotice.store.session import Connection, Flavour
+from forenotice.store.session import Connection, Flavour, Session
 
 _BUSY_SECONDS = 10.0
+_INSTRUCTIONS = 100_000
+"""Of SQLite's machine, about a millisecond of work: then it asks whether to go on."""
 _STATEMENTS = 256
 """Prepared statements that a connection keeps."""
 
@@ -132,7 +135,7 @@ class SqliteStore(PooledStore):
         return marks.read(self._path)
 
     def settle(self) -> None:
-        with translated(), self._connection() as connection:
+        with translated(), self._connection(self._engine.pool) as connection:
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)", ()).fetchall()
         with self.read() as reader:
             last = reader.last_entry()
@@ -146,6 +149,15 @@ class SqliteStore(PooledStore):
 
     def _is_lost(self, connection: Connection) -> bool:  # noqa: ARG002
         return False
+
+    @contextmanager
+    def _watched(self, connection: Connection, session: Session) -> Iterator[None]:
+        assert isinstance(connection, sqlite3.Connection)
+        connection.set_progress_handler(session.is_to_end, _INSTRUCTIONS)
+        try:
+            yield
+        finally:
+            connection.set_progress_handler(None, 0)
 
     def _begin_reading(self, connection: Connection) -> None:
         connection.execute("BEGIN", ())

@@ -1,0 +1,108 @@
+"""Who writes next, and for how long: guests go first, and nobody keeps the writer beyond a time."""
+
+import heapq
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import monotonic
+
+from forenotice.core import errors, roles
+
+PATIENCE_SECONDS = 30.0
+"""How long a writer waits for those before it."""
+
+LOOK_SECONDS = 0.1
+"""How often it looks meanwhile whether it is still wanted."""
+
+
+def _wanted() -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    first: bool = False
+    """Before all others that wait."""
+    seconds: float = roles.WRITE_SECONDS
+    """From the start of the transaction, with all that is done again, to its commit."""
+    wanted: Callable[[], bool] = _wanted
+    """Whether somebody still waits for the outcome."""
+
+
+OWN = Terms()
+"""What the service does by itself."""
+GUESTS = Terms(first=True)
+
+
+class Line:
+    """One after the other. Whoever is done passes its turn on, so that nobody slips in between."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._taken = False
+        self._waiting: list[tuple[bool, int, threading.Event]] = []
+        self._numbers = itertools.count()
+
+    @contextmanager
+    def turn(self, terms: Terms = OWN) -> Iterator[None]:
+        self._wait(terms)
+        try:
+            yield
+        finally:
+            self._pass_on()
+
+    def _wait(self, terms: Terms) -> None:
+        with self._lock:
+            if not self._taken:
+                self._taken = True
+                return
+            mine = (not terms.first, next(self._numbers), threading.Event())
+            heapq.heappush(self._waiting, mine)
+        end = monotonic() + PATIENCE_SECONDS
+        while not mine[-1].wait(LOOK_SECONDS):
+            if not terms.wanted():
+                self._leave(mine)
+                raise errors.GoneError
+            if monotonic() > end:
+                self._leave(mine)
+                raise errors.UnavailableError("another command has been writing for too long; try again")
+
+    def _leave(self, mine: tuple[bool, int, threading.Event]) -> None:
+        with self._lock:
+            if mine in self._waiting:
+                self._waiting.remove(mine)
+                heapq.heapify(self._waiting)
+                return
+        # The turn came just now.
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        with self._lock:
+            if self._waiting:
+                heapq.heappop(self._waiting)[-1].set()
+            else:
+                self._taken = False
+
+
+class Budget:
+    """Asked at every statement and before the commit: what it refuses is rolled back."""
+
+    def __init__(self, terms: Terms) -> None:
+        self._terms = terms
+        self._end: float | None = None
+
+    def start(self) -> None:
+        """From here on others wait; the second of several attempts does not begin anew."""
+        if self._end is None:
+            self._end = monotonic() + self._terms.seconds
+
+    def check(self) -> None:
+        if not self._terms.wanted():
+            raise errors.GoneError
+        if self._end is not None and monotonic() > self._end:
+            raise errors.OverdueError(
+                f"this kept everybody else from writing for more than {self._terms.seconds:g} seconds and was rolled "
+                "back: ask for less at once, or try again when less is going on"
+            )

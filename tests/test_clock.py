@@ -91,6 +91,7 @@ def test_ahead_and_back_again() -> None:
     assert clock.now() == START + timedelta(days=1, minutes=1)
     assert clock.behind == timedelta(days=1)
     assert clock.jumped == timedelta(days=1)
+    assert clock.outside() == machine.wall
 
 
 def test_a_shared_clock_counts_in_place_of_the_system_s() -> None:

@@ -20,6 +20,9 @@ class Clock(Protocol):
     def not_below(self, moment: datetime) -> None:
         """Time that is already in the journal counts as passed."""
 
+    def outside(self) -> datetime:
+        """What the rest of the world calls now, for the freshness of signatures; may fall."""
+
 
 class CheckedClock(Clock, Protocol):
     """A clock that also says what it cannot vouch for."""
@@ -74,6 +77,10 @@ class SystemClock:
             self._look()
             if moment > self._now:
                 self._set(moment, self._monotonic())
+
+    def outside(self) -> datetime:
+        with self._lock:
+            return self._look()
 
     @property
     def jumped(self) -> timedelta:

@@ -21,6 +21,7 @@ from forenotice.core.documents import Document
 from forenotice.core.fleet import Listening, Policy, Scope, ScopeKind, Vm
 from forenotice.core.operations import HOST_MAINTENANCE, Event, EventType, Source, Status
 from forenotice.core.timing import Timing
+from forenotice.heartbeats import Heartbeats
 from forenotice.metadata.board import Board, Publications
 from forenotice.metadata.options import Limits, Options
 from forenotice.metadata.server import MetadataServer
@@ -129,6 +130,9 @@ class Running:
     ) -> None:
         self.guests = RecordingGuests()
         self.clock = clock or SystemClock()
+        self.seconds = 0.0
+        """The time that its heartbeats go by."""
+        self.heartbeats = Heartbeats(clock=lambda: self.seconds)
         self.board = Board()
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -207,7 +211,14 @@ class Running:
         )
 
     def _make(self, options: Options, timing: Timing) -> MetadataServer:
-        return MetadataServer(board=self.board, guests=self.guests, clock=self.clock, timing=timing, options=options)
+        return MetadataServer(
+            board=self.board,
+            guests=self.guests,
+            clock=self.clock,
+            timing=timing,
+            options=options,
+            heartbeats=self.heartbeats,
+        )
 
     def _start(self, listeners: Sequence[Listener]) -> None:
         self.server.start(listeners)

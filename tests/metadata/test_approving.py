@@ -22,6 +22,7 @@ from tests.metadata.running import (
 
 from forenotice.core import errors
 from forenotice.core.approving import Approval
+from forenotice.heartbeats import WITHIN_SECONDS
 from forenotice.metadata.options import Limits, Options
 from forenotice.service.publishing import Members
 
@@ -221,3 +222,17 @@ def test_an_approval_does_not_start_a_silent_scope_listening() -> None:
         assert post(server, APPROVAL) == (200, b"")
         server.stop()
         assert server.guests.heards == []
+
+
+def test_a_bridge_that_is_stuck_is_told_from_one_that_is_idle(server: Running) -> None:
+    server.seconds += WITHIN_SECONDS + 1
+    until(lambda: not server.heartbeats.silent())
+    server.guests.gate.clear()
+    with server.connect() as client:
+        client.send(request(method="POST", body=APPROVAL))
+        until(lambda: server.guests.entered == 1)
+        server.seconds += WITHIN_SECONDS + 1
+        assert set(server.heartbeats.silent()) == {"guests"}
+        server.guests.gate.set()
+        assert client.reply().status == 200
+    until(lambda: not server.heartbeats.silent())

@@ -8,7 +8,7 @@ import secrets
 import socket
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -360,3 +360,10 @@ def test_a_flood_of_strangers_is_not_a_flood_of_lines(capsys: pytest.CaptureFixt
     lines = [line for line in capsys.readouterr().out.splitlines() if "caller.unknown" in line]
     assert 1 <= len(lines) <= 20
     assert "127.9.9.9" in lines[0]
+
+
+def test_a_proof_is_fresh_by_the_clock_that_proxies_see() -> None:
+    """Also when the journal is ahead of it, and time goes on from there."""
+    with running(options=proxy(ProxyStyle.FORENOTICE)) as server:
+        server.clock.not_below(server.clock.now() + timedelta(days=1))
+        assert name_of(server, headers=forenotice_headers("db")) == "db"

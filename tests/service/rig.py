@@ -39,6 +39,9 @@ class ManualClock:
     def behind(self) -> timedelta:
         return self._now - self._set_to
 
+    def outside(self) -> datetime:
+        return self._set_to
+
     def correct(self, moment: datetime) -> None: ...
 
     def mark(self) -> str:

@@ -11,6 +11,7 @@ from tests.service.rig import OPERATOR, Rig
 from forenotice.clock import SystemClock
 from forenotice.core import errors
 from forenotice.core.fleet import ScopeKind
+from forenotice.heartbeats import WITHIN_SECONDS, Heartbeats
 from forenotice.service import fleet
 from forenotice.service.following import Follower
 from forenotice.store.opening import open_store
@@ -38,11 +39,15 @@ def is_added(rig: Rig, name: str) -> bool:
 def test_a_failover_is_survived(postgres_server: PostgresServer, postgres_url: str) -> None:
     stores = [open_store(postgres_url, migrate=True) for _ in range(2)]
     one, two = (Rig(store, clock=SystemClock()) for store in stores)
+    seconds = [0.0]
+    two.service.heartbeats = Heartbeats(clock=lambda: seconds[0])
     follower = Follower(two.service, two.service.refresh())
     follower.start()
     try:
         add_group(one, "before")
         wait_for(lambda: "group:before" in two.published.scopes)
+        seconds[0] += WITHIN_SECONDS + 1
+        wait_for(lambda: not two.service.heartbeats.silent())
         postgres_server.fall_behind()
         with pytest.raises(errors.UnavailableError):
             add_group(one, "meanwhile")

@@ -95,7 +95,7 @@ class Worker:
 
     def _deliver(self, attempt: Attempt, event: CloudEvent) -> None:
         try:
-            now = self._service.clock.now()
+            now = self._service.clock.outside()
             sent = messages.signed(event, attempt.subscription.secret, now)
             outcome = judge(attempt, self._outgoing.tell(attempt.subscription.url, sent.body, sent.headers), now)
         except OutgoingError as error:

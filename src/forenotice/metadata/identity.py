@@ -124,7 +124,7 @@ class Callers:
         name, at, nonce = proof[b"x-forenotice-vm"], proof[b"x-forenotice-time"], proof[b"x-forenotice-nonce"]
         signed = b"\n".join((name, at, nonce, head.method.encode(), head.target))
         _require_signature(self._proxy, signed, proof[b"x-forenotice-signature"])
-        now, window = self._clock.now().timestamp(), self._proxy.window.total_seconds()
+        now, window = self._clock.outside().timestamp(), self._proxy.window.total_seconds()
         # Only what is signed is read, and no number that is too long for a time.
         if not TIME.fullmatch(at) or abs(now - int(at)) > window:
             raise UnprovenError(UNSOUND)

@@ -10,6 +10,7 @@ OBSTACLES: Mapping[str, str] = {
     "approval": "an approval",
     "notice": "its full notice",
     "start-up": "guests to see it after the service started",
+    "clock": "its full notice, because the clock jumped ahead",
     "update-domain": "another update domain",
     "vm-busy": "another operation on a VM",
     "earlier-deletion": "an earlier deletion",

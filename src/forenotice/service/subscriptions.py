@@ -137,7 +137,7 @@ def test(service: Service, call: Call, wanted: str) -> View:
     if known is not None:
         return known
     event = messages.test(messages.source(service), found.name, now, new_id())
-    message = messages.signed(event, found.secret, now)
+    message = messages.signed(event, found.secret, service.clock.outside())
     try:
         reply = service.outgoing.tell(found.url, message.body, message.headers)
         error = "" if 200 <= reply.status < 300 else f"it answered {status_told(reply.status)}"

@@ -1,11 +1,13 @@
 """Whoever sends many requests at once takes turns with others, and delays nobody who sends one at a time."""
 
 import asyncio
+import socket
 from dataclasses import dataclass
 from time import monotonic
 from typing import cast
 
-from tests.metadata.running import DB_ADDRESS, Running, request
+import pytest
+from tests.metadata.running import DB_ADDRESS, Client, Running, request
 
 from forenotice.metadata.protocol import Connection
 from forenotice.metadata.turns import TURN_SECONDS, Turns
@@ -69,9 +71,26 @@ def test_answers_to_requests_sent_at_once_come_whole_and_in_order(server: Runnin
         assert statuses == [200] * count + [404, 400, 200]
 
 
+@pytest.mark.parametrize("early", [True, False])
+def test_whoever_does_not_read_its_answers_is_not_received_without_end(server: Running, early: bool) -> None:
+    def connect() -> Client:
+        client = server.connect()
+        for buffer in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+            client.socket.setsockopt(socket.SOL_SOCKET, buffer, 64 * 1024)
+        if early:
+            client.send(request() * 100)
+        return client
+
+    # On the loop: more has come than is read at first when the connection is accepted.
+    with server.call(connect) as client:
+        client.socket.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            client.send(request() * 30_000)
+
+
 def test_requests_sent_at_once_are_answered_though_the_client_sends_no_more(server: Running) -> None:
     with server.connect() as client:
         client.send(request() * 100)
-        client.socket.shutdown(1)
+        client.socket.shutdown(socket.SHUT_WR)
         assert [client.reply().status for _ in range(100)] == [200] * 100
         assert client.is_closed()

@@ -195,7 +195,9 @@ class Connection(asyncio.Protocol):
     def _receive(self, data: bytes) -> None:
         if self._closing:
             self._discard(len(data))
-        elif self._unread:
+        elif self._paused:
+            # The loop starts to read after `connection_made`, whatever was said there.
+            self._transport.pause_reading()
             self._unread += data
         else:
             self._unread = data

@@ -41,7 +41,8 @@ def light_and_without_heavy_modules(home: Path, fleet: Fleet) -> None:
     assert loaded.isdisjoint(UNWANTED)
 
 
-SETTLED, POLLS = 2_000, 10_000
+SETTLED, POLLS = 4_000, 10_000
+"""By the first, as many events are over as the journal keeps."""
 TAG = re.compile(rb"if-none-match: (\S+)", re.IGNORECASE)
 OWN = EVENT | {"NotBefore": "Mon, 11 Apr 2122 22:26:58 GMT", "Resources": ["me"]}
 FAULTS: list[bytes | None] = [
@@ -105,7 +106,9 @@ class Faulty(threading.Thread):
 def no_heavier_after_10_000_polls(home: Path, _: Fleet) -> None:
     """Without pauses, and with faults; events begin and end all along."""
     home.mkdir()
-    (home / "agent.toml").write_text('name = "me"\n' + command("nothing", {"recover": "true"}, types=["Terminate"]))
+    (home / "agent.toml").write_text(
+        'name = "me"\napprove = "always"\n' + command("nothing", {"recover": "true"}, types=["Terminate"])
+    )
     endpoint = Faulty()
     endpoint.start()
     env = environment(home, FORENOTICE_ENDPOINT=endpoint.url)

@@ -217,7 +217,7 @@ class Service:
             if late and session.gives_notice:
                 raise _TooSlowError
         if jumped > self._jumped:
-            seconds, self._jumped = (jumped - self._jumped).total_seconds(), jumped
+            seconds, self._jumped = round((jumped - self._jumped).total_seconds()), jumped
             self.telemetry.clock_jump()
             log.error("The clock jumped ahead: nothing expires by that", action="clock.jumped", seconds=seconds)
         return session, result

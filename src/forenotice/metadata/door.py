@@ -17,7 +17,7 @@ from forenotice.metadata.protocol import Connect, Connection
 from forenotice.settings import Address, Listener
 
 BACKLOG = 4096
-BATCH = 16
+BATCH = 64
 """Connections accepted before other things have their turn."""
 RECEIVE_BUFFER = 64 * 1024
 """Bytes that the system keeps for us of one connection: guests send little, and whoever floods should wait."""
@@ -138,7 +138,7 @@ class Door:
                 self._rest(listening, error)
                 return
             try:
-                self._receive(client, None if self._unix else identity.canonical(address[0], *address[3:]))
+                self._receive(client, None if self._unix else identity.canonical(*address[::3]))
             except OSError:
                 # It left while we looked.
                 client.close()

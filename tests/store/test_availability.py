@@ -1,6 +1,7 @@
 """A database that is away or full is said so, and used again when it is back."""
 
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from forenotice.core import errors
 from forenotice.store.contract import Store
 from forenotice.store.errors import translate, translated
 from forenotice.store.opening import open_store
-from forenotice.store.postgresql import WRITER_LOCK
+from forenotice.store.postgresql import WRITER_LOCK, PostgresqlStore
 
 
 @contextmanager
@@ -66,6 +67,26 @@ def test_a_server_lost_within_a_transaction(postgres_store: Store, postgres_serv
 def test_a_server_that_is_not_there(postgres_url: str, postgres_server: PostgresServer) -> None:
     with stopped(postgres_server), pytest.raises(errors.UnavailableError, match="cannot open the database postgresql"):
         open_store(postgres_url, migrate=False)
+
+
+def test_a_server_that_hangs(migrated_postgres_url: str, postgres_server: PostgresServer) -> None:
+    store = open_store(migrated_postgres_url + "&connect_timeout=1", migrate=False)
+    assert isinstance(store, PostgresqlStore)
+    store.watch.within = store.watch.every = 0.2
+    keep(store, host("a"))
+    stop = threading.Event()
+    follower = threading.Thread(target=lambda: list(store.changes(stop)))
+    follower.start()
+    try:
+        with postgres_server.hanging(), pytest.raises(errors.UnavailableError, match="try again"):
+            keep(store, host("b"))
+        keep(store, host("c"))
+    finally:
+        stop.set()
+        follower.join(20)
+    with store.read() as reader:
+        assert reader.load_fleet().hosts.keys() == {"a", "c"}
+    store.close()
 
 
 def test_a_writer_elsewhere_that_does_not_end(migrated_postgres_url: str) -> None:

@@ -16,6 +16,7 @@ from forenotice.store import mark as marks
 from forenotice.store import postgresql, revisions, sqlite
 from forenotice.store.contract import Store
 from forenotice.store.errors import brief, translate
+from forenotice.store.hanging import Watch
 from forenotice.store.revisions import Revisions
 
 _CHECKED_BYTES = 1 << 28
@@ -129,7 +130,8 @@ def free_name(wanted: Path) -> Path:
 
 
 def _open_postgresql(url: URL, known: Revisions, *, migrate: bool) -> Store:
-    engine = postgresql.engine(url)
+    watch = Watch(lambda: postgresql.connect(url))
+    engine = postgresql.engine(url, watch)
     shown = url.render_as_string()
     with _refusing(shown), _closing_on_error(engine.dispose), engine.begin() as connection:
         found = _inspect_postgresql(connection)
@@ -141,7 +143,7 @@ def _open_postgresql(url: URL, known: Revisions, *, migrate: bool) -> Store:
             connection.execute(text("SET LOCAL statement_timeout = 0"))
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": postgresql.WRITER_LOCK})
             _migrate(connection, known)
-    return postgresql.PostgresqlStore(engine, url)
+    return postgresql.PostgresqlStore(engine, url, watch)
 
 
 def _inspect_postgresql(connection: Connection) -> str | None:

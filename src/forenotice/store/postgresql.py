@@ -11,6 +11,7 @@ from sqlalchemy import URL, Engine, create_engine, event
 
 from forenotice.core import errors
 from forenotice.store import moments
+from forenotice.store.hanging import Watch
 from forenotice.store.mark import Mark
 from forenotice.store.pooled import STATEMENT_SECONDS, PooledStore
 from forenotice.store.session import Connection, Flavour, Session
@@ -51,7 +52,13 @@ _LISTEN_SECONDS = 0.2
 _RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0)
 
 
-def engine(url: URL) -> Engine:
+def connect(url: URL) -> psycopg.Connection[Any]:
+    """One of its own, outside the pool."""
+    plain = url.set(drivername="postgresql").render_as_string(hide_password=False)
+    return psycopg.connect(psycopg.conninfo.make_conninfo(plain, **connecting(url)), autocommit=True)
+
+
+def engine(url: URL, watch: Watch) -> Engine:
     made = create_engine(
         url.set(drivername="postgresql+psycopg"),
         pool_size=8,
@@ -64,6 +71,7 @@ def engine(url: URL) -> Engine:
 
     @event.listens_for(made, "connect")
     def _prepare(connection: Any, _record: object) -> None:
+        watch.add(connection)
         for name, limit in _LIMITS.items():
             connection.execute(_LIMIT, (name, limit, name, _UNSET))
         connection.commit()
@@ -79,9 +87,10 @@ def connecting(url: URL) -> dict[str, str | int]:
 class PostgresqlStore(PooledStore):
     flavour = Flavour.POSTGRESQL
 
-    def __init__(self, engine: Engine, url: URL) -> None:
+    def __init__(self, engine: Engine, url: URL, watch: Watch) -> None:
         super().__init__(engine)
         self._url = url
+        self.watch = watch
 
         @event.listens_for(self._writers, "connect")
         def _allow_waiting(connection: Any, _record: object) -> None:
@@ -102,9 +111,10 @@ class PostgresqlStore(PooledStore):
 
     def changes(self, stop: threading.Event) -> Iterator[int]:
         failures, missed = 0, False
+        self.watch.start(stop)
         while not stop.is_set():
             try:
-                with self._listener() as connection:
+                with connect(self._url) as connection:
                     # Listening first: what is committed from here on is told.
                     connection.execute(f"LISTEN {CHANNEL}")
                     yield -1 if missed else _newest(connection)
@@ -117,11 +127,6 @@ class PostgresqlStore(PooledStore):
                 # Whatever it was (a standby during a failover, say, does not let anybody listen), it may pass.
                 stop.wait(_RETRY_SECONDS[min(failures, len(_RETRY_SECONDS) - 1)])
                 failures += 1
-
-    def _listener(self) -> psycopg.Connection[Any]:
-        url = self._url.set(drivername="postgresql").render_as_string(hide_password=False)
-        conninfo = psycopg.conninfo.make_conninfo(url, **connecting(self._url))
-        return psycopg.connect(conninfo, autocommit=True)
 
     def _is_lost(self, connection: Connection) -> bool:
         assert isinstance(connection, psycopg.Connection)

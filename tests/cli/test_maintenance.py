@@ -1,6 +1,7 @@
 """Scheduling, events and history on the command line."""
 
 import re
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from tests.cli.conftest import Run
@@ -140,3 +141,31 @@ def test_refusals(cli: Run, arguments: tuple[str, ...], said: str) -> None:
     assert ran.code == 1
     assert said in ran.err
     assert ran.err.count("\n") == 1
+
+
+def test_what_a_window_puts_off_is_planned(fresh: Run) -> None:
+    opens = (datetime.now(UTC) + timedelta(hours=6)).hour
+    window = f"daily {opens:02}:00-{(opens + 1) % 24:02}:00 UTC"
+    fresh("vm", "policy", "db", "--window", window)
+    said = fresh("host", "update", "host-b").out.splitlines()
+    assert said[0].startswith("Host-update of host-b (db) is Planned, not before: in ")
+    assert said[1].startswith("  guests are told: in ")
+    operation = said[2].split()[-1]
+    assert said[2].strip() == f"why it waits: forenotice operation explain {operation}"
+    explained = fresh("operation", "explain", operation).out
+    assert "It is planned; guests are told at " in explained
+    assert f"because the window of db ({window}) opens at " in explained
+    assert fresh("event", "list", "--all", "--json").json == []
+    [listed] = fresh("operation", "list", "--status", "planned", "--json").json
+    assert (listed["id"], listed["status"], listed["events"]) == (operation, "Planned", [])
+    assert re.search(r" Planned +in \d+ h", fresh("operation", "list").out)
+    assert re.search(r"^guests are told +in ", fresh("operation", "show", operation).out, re.MULTILINE)
+    for shown in (fresh("host", "show", "host-b").out, fresh("vm", "show", "db").out):
+        assert re.search(r"^planned +host-update, guests are told in ", shown, re.MULTILINE)
+    assert "planned" not in fresh("host", "show", "host-a").out
+    assert re.search(r"operation\.planned .*announce at \d{4}-", fresh("history", "--operation", operation).out)
+    asked = ("--hosts", "host-a", "--kind", "update", "--window", window)
+    [stop] = fresh("rollout", "start", *asked, "--plan", "--json").json["stops"]
+    told, starts = (datetime.fromisoformat(stop[name]) for name in ("announced_at", "not_before"))
+    assert (starts.hour, starts - told) == (opens, timedelta(minutes=16))
+    assert "is Canceled" in fresh("operation", "cancel", operation).out

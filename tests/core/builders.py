@@ -82,7 +82,9 @@ class Site:
         for operation in list(self.state.operations.values()):
             scopes = {event.scope for event in self.events(operation.id) if event.status.live}
             woken = operation.status is Status.SCHEDULED and scopes & set(changes.woken)
-            if operation.held and (changes.room_made or woken):
+            on_host = {vm.scope for vm in self.state.vms.values() if vm.host == operation.host}
+            replanned = operation.status is Status.PLANNED and on_host & set(changes.replanned)
+            if replanned or (operation.held and (changes.room_made or woken)):
                 self.state.operations[operation.id] = replace(operation, due_at=self.now)
         for rollout in list(self.state.rollouts.values()):
             asleep = rollout.opened_at is not None and rollout.due_at is not None and rollout.due_at > self.now
@@ -133,10 +135,12 @@ class Site:
         occupancy: dict[str, int] = {}
         awaiting: set[str] = set()
         if targets:
-            busy = {o.host for o in self.live() if o.kind.traits.keeps_others_away}
+            announced = [o for o in self.live() if o.status is not Status.PLANNED]
+            busy = {o.host for o in announced if o.kind.traits.keeps_others_away}
             open_hosts = [h.name for h in state.hosts.values() if not h.cordoned and h.name not in busy]
             occupancy = {name: sum(vm.host == name for vm in state.vms.values()) for name in open_hosts}
             awaiting = {o.host for o in self.live() if o.kind.traits.planned and o.kind.traits.moves}
+            awaiting |= {o.host for o in self.live() if o.status is Status.PLANNED}
             awaiting |= {stop.host for stop in self.stops.values() if stop.status is StopStatus.WAITING}
         parts_of = {rollout for o in known if (rollout := state.operations[o].rollout)}
         budgeted = [key for key in keys & state.scopes.keys() if budgets.has_budget(state.scopes[key].policy)]
@@ -286,12 +290,15 @@ class Site:
         """In one transaction: take drivers' answers, start what may start, and say what drivers must do next."""
         reports = reports or {}
         turns = self.due() + [key for key in reports if key not in self.due()]
-        with self.transaction(operations=turns, targets=True) as draft:
+        arriving = self.moving_to([self.operation(key).host for key in turns])
+        with self.transaction(operations=[*turns, *arriving], targets=True) as draft:
             for key, outcome in reports.items():
                 driving.report(draft, draft.operation(key), process, draft.operation(key).attempt + 1, outcome)
             return [task for key in turns if (task := self._step(draft, key, process))]
 
     def _step(self, draft: Draft, key: str, process: str) -> Task | None:
+        if _is_due(draft.operation(key), self.now) and draft.operation(key).status is Status.PLANNED:
+            scheduling.announce_in_time(draft, draft.operation(key))
         if _is_due(draft.operation(key), self.now) and draft.operation(key).status is Status.SCHEDULED:
             starting.start_or_hold(draft, draft.operation(key), self.expiry_from)
         if _is_due(draft.operation(key), self.now) and draft.operation(key).status is Status.STARTED:

@@ -22,6 +22,7 @@ PLANNED = {Kind.HOST_UPDATE, Kind.HOST_REBOOT, Kind.LIVE_MIGRATION, Kind.DEGRADE
 MOVING = {Kind.REDEPLOY, Kind.LIVE_MIGRATION, Kind.DEGRADED_HARDWARE, Kind.HARDWARE_FAILURE}
 USERS = {Kind.RESTART, Kind.REDEPLOY, Kind.DELETION}
 FORWARD = {
+    Status.PLANNED: {Status.PLANNED, Status.SCHEDULED, Status.CANCELED},
     Status.SCHEDULED: {Status.SCHEDULED, Status.STARTED, Status.CANCELED},
     Status.STARTED: {Status.STARTED, Status.COMPLETED, Status.FAILED},
     Status.COMPLETED: {Status.COMPLETED},
@@ -29,6 +30,8 @@ FORWARD = {
     Status.FAILED: {Status.FAILED},
 }
 FIXED = ("operation", "scope", "type", "source", "description", "duration", "created_at", "update_domain")
+ALLOWANCE = timedelta(seconds=62)
+"""A minute, lest a short window be missed, and what is rounded up."""
 ENDS = ("completed", "canceled", "failed")
 
 
@@ -51,6 +54,8 @@ class Watch:
             if operation.status is Status.SCHEDULED:
                 _is_looked_at_in_time(after, operation, now, expiry_from)
         for operation in changes.operations.values():
+            if operation.id in before.operations:
+                assert operation.status in FORWARD[before.operations[operation.id].status]
             if operation.status is Status.STARTED and not _was(before, operation, Status.STARTED):
                 self._may_start(before, after, operation, now, expiry_from)
             if _was(before, operation, Status.STARTED) and not operation.status.live:
@@ -107,6 +112,7 @@ class Watch:
             notice = wanted
         if operation.kind is not Kind.HARDWARE_FAILURE:
             assert event.not_before >= now + self.timing.shortened(notice), "too little notice"
+            self._is_not_told_too_early(event, operation, now)
         assert event.not_before.microsecond == 0
         assert event.not_before == operation.not_before
         vms = [after.vms[name] for name in event.resources]
@@ -122,9 +128,18 @@ class Watch:
             assert event.approved or operation.kind is Kind.HARDWARE_FAILURE
             assert operation.kind in USERS | {Kind.HARDWARE_FAILURE}, "only these are born Started"
 
+    def _is_not_told_too_early(self, event: Event, operation: Operation, now: datetime) -> None:
+        """A window puts off what is told, not only what is done."""
+        notice = self.timing.shortened(operation.notice)
+        assert event.not_before <= now + notice + ALLOWANCE, "guests are told long before it can start"
+
     def _was_noted(self, noun: str, key: str, status: Status) -> None:
         said = {action: self.said[f"{noun}.{action}", key] for action in ("scheduled", "started", *ENDS)}
-        assert said["scheduled"] == 1, said
+        planned = self.said[f"{noun}.planned", key]
+        unannounced = planned and status in (Status.PLANNED, Status.CANCELED)
+        assert noun == "operation" or not planned, "an event is never Planned"
+        assert said["scheduled"] == 1 or unannounced, said
+        assert said["scheduled"] == 0 or status is not Status.PLANNED, said
         assert said["started"] <= 1, said
         assert said["started"] == 1 or status is not Status.STARTED, said
         ended = {action: said[action] for action in ENDS}
@@ -159,6 +174,10 @@ def _is_consistent(after: World, operation: Operation, tries: int) -> None:
     assert len(set(operation.done)) == len(operation.done)
     assert set(operation.done) <= set(operation.vms)
     assert operation.attempt <= tries
+    if operation.status is Status.PLANNED:
+        assert not events, "guests are told of what is Planned"
+        assert operation.kind in PLANNED
+        assert set(operation.vms) == {vm.name for vm in after.vms.values() if vm.host == operation.host}
     if live:
         named = [name for event in events if event.status.live for name in event.resources]
         assert len(named) == len(set(named))

@@ -128,7 +128,12 @@ def _starts_keep_budgets_and_windows(before: World, after: World, changes: Chang
 
 def _not_before_is_in_its_windows(after: World, operation: Operation) -> None:
     if operation.kind in PLANNED:
-        for wanted in _windows(after, operation, _events_of(after, operation)):
+        scopes = {vm.scope for vm in after.vms.values() if vm.name in operation.vms}
+        for wanted in (
+            [after.scopes[scope].policy.windows for scope in scopes]
+            if operation.status is Status.PLANNED
+            else _windows(after, operation, _events_of(after, operation))
+        ):
             assert windows.is_open(wanted, operation.not_before), "NotBefore is outside a window"
 
 

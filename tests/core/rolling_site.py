@@ -10,6 +10,7 @@ from tests.core.builders import MINUTE, Site, success
 from forenotice.core import explaining, explaining_rollouts, planning, rolling, turns
 from forenotice.core.driving import NotYet, Outcome, Task
 from forenotice.core.explaining import Explanation
+from forenotice.core.obstacles import ObstacleKind
 from forenotice.core.operations import Kind, Operation
 from forenotice.core.planning import Plan
 from forenotice.core.rolling import Ask, Go
@@ -139,9 +140,17 @@ class RollingSite(Site):
         rollouts = self.state.rollouts.values()
         moments = [max(o.due_at or self.now, o.claimed_until or self.now) for o in self.live() if not o.held]
         moments += [r.due_at for r in rollouts if r.due_at is not None and r.opened_at is None]
+        moments += [moment for r in rollouts if r.due_at is not None for moment in self._told_at(r)]
         held = [o.due_at for o in self.live() if o.due_at is not None]
         held += [r.due_at for r in rollouts if r.due_at is not None]
         return min(moments or held, default=None)
+
+    def _told_at(self, rollout: Rollout) -> list[datetime]:
+        """When guests of its next hosts are told, where windows put that off."""
+        waiting = [stop.host for stop in self.waiting(rollout.id, rollout.turn)]
+        draft = self.look(rollouts=[rollout.id], hosts=waiting)
+        found = [each for host in waiting for each in rolling.hindrances(draft, rollout, host)]
+        return [each.until for each in found if each.kind is ObstacleKind.ANNOUNCEMENT and each.until is not None]
 
     # What is
 

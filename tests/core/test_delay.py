@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from tests.core.builders import DAY, MINUTE, NOW, Site, row
+from tests.core.builders import DAY, HOUR, MINUTE, NOW, Site, row
 
 from forenotice.core import delay
 from forenotice.core.operations import Kind, Operation, Status
@@ -113,3 +113,11 @@ def test_what_has_ended_stays_as_it_is() -> None:
     ended = replace(operation, status=Status.CANCELED, ended_at=site.now, due_at=None)
     site.state.operations[operation.id] = ended
     assert set_right(site, ended, behind=DAY) == ended
+
+
+def test_what_is_planned_is_judged_anew() -> None:
+    site = row()
+    site.set_policy("group:web", windows=parse_all(["daily 22:00-04:00 UTC"]))
+    operation = site.schedule(Kind.HOST_UPDATE, "a")
+    after = set_right(site, operation, behind=HOUR)
+    assert (after.status, after.due_at) == (Status.PLANNED, site.now)

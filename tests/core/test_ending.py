@@ -43,7 +43,7 @@ def test_cancelling_cancels_the_whole_operation() -> None:
 def test_only_what_is_scheduled_can_be_cancelled() -> None:
     site = shared()
     operation = site.schedule(Kind.HARDWARE_FAILURE, "a")
-    with pytest.raises(errors.ConflictError, match="is Started: only what is Scheduled can be cancelled"):
+    with pytest.raises(errors.ConflictError, match="is Started: only what is Planned or Scheduled can be cancelled"):
         site.cancel(operation.id)
     site.run(3 * SECOND)
     with pytest.raises(errors.ConflictError, match="is Completed"):

@@ -275,16 +275,25 @@ def test_a_budget_that_can_no_longer_be_met() -> None:
 
 def test_the_window_of_the_rollout_and_of_a_group() -> None:
     site = rolling_row()
-    site.set_policy("group:web", windows=parse_all(["daily 22:00-23:00 UTC"]))
+    site.set_policy("group:web", windows=parse_all(["daily 22:30-23:00 UTC"]))
     rollout = site.begin(
         hosts="a", options=Options(windows=parse_all(["daily 22:30-04:00 UTC", "sat 01:00-02:00 UTC"]))
     )
     site.roll()
+    opens = NOW.replace(hour=22, minute=30)
+    said = site.explain_rollout(rollout)
+    assert said.sentence == (
+        "Turn 1 is planned; guests are told from 2026-03-01 22:14:00 UTC on, because of its window "
+        "(daily 22:30-04:00 UTC; sat 01:00-02:00 UTC)."
+    )
+    assert (said.since, said.until) == (NOW, opens - 16 * MINUTE)
+    assert said.waiting_for == ({"kind": "announcement", "since": NOW, "until": opens - 16 * MINUTE},)
+    site.now = opens - 16 * MINUTE
+    site.roll()
     site.approve_all(site.on("a"))
     said = site.explain_rollout(rollout)
-    opens = NOW.replace(hour=22, minute=30)
     assert said.sentence == (
-        "a is Scheduled: it is outside the window of web (daily 22:00-23:00 UTC): "
+        "a is Scheduled: it is outside the window of web (daily 22:30-23:00 UTC): "
         "it waits for it, until 2026-03-01 22:30:00 UTC. It is outside the window of its rollout "
         "(daily 22:30-04:00 UTC; sat 01:00-02:00 UTC): it waits for it, until 2026-03-01 22:30:00 UTC."
     )
@@ -293,6 +302,24 @@ def test_the_window_of_the_rollout_and_of_a_group() -> None:
     assert waiting == [
         {"kind": "window", "until": opens, "scope": "group:web"},
         {"kind": "window", "until": opens, "rollout": rollout.id},
+    ]
+
+
+def test_a_host_that_windows_of_its_vms_put_off_says_when_its_guests_are_told() -> None:
+    site = rolling_row()
+    site.add_vm("db", "a")
+    site.set_policy("group:web", windows=parse_all(["daily 22:00-23:00 UTC"]))
+    site.set_policy("vm:db", windows=parse_all(["daily 22:30-04:00 UTC"]))
+    rollout = site.begin(hosts="a")
+    site.roll()
+    said = site.explain_rollout(rollout)
+    assert said.sentence == (
+        "a waits for its turn: it is planned; guests are told at 2026-03-01 22:14:00 UTC, because the windows of "
+        "db (daily 22:30-04:00 UTC) and web (daily 22:00-23:00 UTC) are open together from 2026-03-01 22:30:00 UTC."
+    )
+    assert [(fact["kind"], fact["host"], fact["scope"]) for fact in said.waiting_for] == [
+        ("announcement", "a", "vm:db"),
+        ("announcement", "a", "group:web"),
     ]
 
 

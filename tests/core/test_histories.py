@@ -118,12 +118,12 @@ class Histories(RuleBasedStateMachine):
             operation
             for operation in self.site.live()
             if operation.kind is kind
-            and operation.status is Status.SCHEDULED
+            and operation.status is not Status.STARTED
             and name in ([operation.host] if kind.traits.of_host else operation.vms)
         ]
         accepted = self.attempt(lambda: self.site.schedule(kind, name, notice=notice))
         if accepted:
-            assert not same, "the same kind again while one is Scheduled is a conflict"
+            assert not same, "the same kind again while one is Planned or Scheduled is a conflict"
         if accepted and kind in USERS:
             scope = self.site.scope(self.site.vm(name).scope)
             users = [e for e in self.site.listed(scope.key) if self.site.operation(e.operation).kind in USERS]
@@ -166,8 +166,8 @@ class Histories(RuleBasedStateMachine):
         live = sorted(operation.id for operation in self.site.live())
         if live:
             operation = data.draw(st.sampled_from(live))
-            scheduled = self.site.operation(operation).status is Status.SCHEDULED
-            assert self.attempt(lambda: self.site.cancel(operation)) == scheduled
+            allowed = self.site.operation(operation).status is not Status.STARTED
+            assert self.attempt(lambda: self.site.cancel(operation)) == allowed
 
     def poll(self, data: st.DataObject) -> None:
         scope = data.draw(st.sampled_from(sorted(self.site.state.scopes)))
@@ -293,7 +293,7 @@ class Histories(RuleBasedStateMachine):
         return st.sampled_from([None, "web", "pool", "shop"])
 
     def is_named(self, name: str) -> bool:
-        return any(name in operation.vms for operation in self.site.live())
+        return any(name in each.vms for each in self.site.live() if each.status is not Status.PLANNED)
 
     # What holds at any time
 
@@ -311,6 +311,16 @@ class Histories(RuleBasedStateMachine):
                 assert said.until is None or said.until >= self.site.now
             for fact in said.waiting_for:
                 assert fact["kind"]
+
+    @invariant()
+    def every_planned_operation_says_when_guests_are_told(self) -> None:
+        for operation in [each for each in self.site.live() if each.status is Status.PLANNED]:
+            arriving = self.site.moving_to([operation.host])
+            draft = self.site.look(operations=[operation.id, *arriving])
+            said = explaining.explain_operation(draft, operation, self.site.expiry_from)
+            assert said.sentence.endswith(".")
+            assert said.waiting_for or operation.due_at == self.site.now or self.site.due()
+            assert said.until is None or said.until >= self.site.now
 
     def teardown(self) -> None:
         """Nothing waits for ever, but for what lacks a target host, and that no longer when there are hosts."""

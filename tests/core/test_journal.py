@@ -11,8 +11,8 @@ from forenotice.core.rollouts import RolloutStatus
 
 ROOMS = ("core", "service", "delivery")
 STATUSES: Mapping[str, Sequence[Status | RolloutStatus]] = {
-    "event": [status for status in Status if status not in (Status.SCHEDULED, Status.STARTED)],
-    "operation": [status for status in Status if status not in (Status.SCHEDULED, Status.STARTED)],
+    "event": [status for status in Status if not status.live],
+    "operation": [status for status in Status if not status.live],
     "rollout": [status for status in RolloutStatus if not status.live],
 }
 """With which things end."""

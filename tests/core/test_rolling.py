@@ -1,5 +1,6 @@
 """A rollout under way: turns, batches, pauses, gates, failures, and what stands in its way."""
 
+from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
 from typing import Any
@@ -555,8 +556,12 @@ NOON = parse_all(["daily 11:00-13:00 UTC"])
 def test_not_before_waits_for_the_windows_of_the_rollout_and_of_every_scope() -> None:
     site = rolling_row()
     site.set_policy("group:web", windows=parse_all(["daily 23:30-23:45 UTC"]))
-    site.begin(options=Options(windows=NIGHT))
+    rollout = site.begin(options=Options(windows=NIGHT))
     site.roll()
+    assert site.live() == []
+    site.carry_on(until=NOW.replace(hour=23, minute=14))
+    assert site.rollout(rollout).due_at == NOW.replace(hour=23, minute=15)
+    assert site.on("a").created_at == NOW.replace(hour=23, minute=14)
     assert site.on("a").not_before == NOW.replace(hour=23, minute=30)
     site.approve_all(site.on("a"))
     site.tick()
@@ -570,7 +575,7 @@ def test_windows_that_are_no_longer_open_together_pause_the_rollout() -> None:
     site = rolling_row()
     rollout = site.begin(options=Options(windows=NIGHT))
     site.set_policy("group:web", windows=NOON)
-    site.roll()
+    site.carry_on()
     assert site.rollout(rollout).status is RolloutStatus.PAUSED
     assert site.rollout(rollout).why == (
         "the windows of web and the rollout are never open together: give them hours in common"
@@ -639,3 +644,79 @@ def test_a_migration_moves_nobody_to_a_host_that_is_still_to_come() -> None:
     assert statuses(site, rollout) == dict.fromkeys("abc", "Done")
     moves = [entry.vm for entry in site.journal if entry.action == "vm.moved"]
     assert sorted(filter(None, moves)) == ["vm-a", "vm-b", "vm-c"]
+
+
+def test_a_host_is_taken_when_the_opening_minus_the_notice_is_reached() -> None:
+    site = rolling_row()
+    rollout = site.begin(options=Options(windows=NIGHT))
+    site.roll()
+    assert site.rollout(rollout).due_at == NOW.replace(hour=21, minute=44)
+    site.carry_on(until=NOW.replace(hour=21, minute=43))
+    assert (site.live(), site.listed("group:web")) == ([], [])
+    assert site.rollout(rollout).opened_at is None
+    site.carry_on(until=NOW.replace(hour=21, minute=44))
+    assert [event.created_at for event in site.listed("group:web")] == [NOW.replace(hour=21, minute=44)]
+    site.carry_on()
+    assert site.rollout(rollout).status is RolloutStatus.COMPLETED
+    assert all(o.started_at and o.started_at - o.created_at <= 16 * MINUTE for o in site.state.operations.values())
+
+
+def test_what_a_window_does_not_have_time_for_waits_for_the_next() -> None:
+    site = rolling_row()
+    rollout = site.begin(options=Options(windows=parse_all(["daily 22:00-22:20 UTC"])))
+    site.carry_on(takes=UPDATE)
+    started = [o.started_at for o in sorted(site.state.operations.values(), key=lambda o: o.host)]
+    opens = NOW.replace(hour=22)
+    assert started == [opens, opens + 15 * MINUTE + UPDATE, opens + DAY]
+    assert site.rollout(rollout).status is RolloutStatus.COMPLETED
+
+
+def test_a_host_that_its_window_puts_off_lets_others_go_first() -> None:
+    site = RollingSite()
+    site.add_hosts("ab")
+    site.add_vm("late", "a")
+    site.add_vm("soon", "b")
+    site.set_policy("vm:late", windows=NIGHT)
+    rollout = site.begin()
+    site.carry_on(until=NOW + HOUR)
+    assert [(o.host, o.status) for o in site.state.operations.values()] == [("b", Status.COMPLETED)]
+    site.carry_on(until=NOW.replace(hour=21, minute=43))
+    site.now = NOW.replace(hour=21, minute=43, second=30)
+    site.step_of(rollout.id)
+    assert site.rollout(rollout).due_at == NOW.replace(hour=21, minute=44)
+    site.carry_on()
+    assert site.rollout(rollout).status is RolloutStatus.COMPLETED
+
+
+def test_a_gate_is_asked_when_hosts_can_be_taken() -> None:
+    site = rolling_row()
+    site.begin(hosts="a", options=Options(windows=NIGHT, gate="shop"))
+    assert site.roll() == []
+    site.now = NOW.replace(hour=21, minute=44)
+    (ask,) = site.roll()
+    site.now = NOW.replace(hour=3, minute=50) + DAY
+    site.hear_gate(ask, True)
+    assert site.roll() == []
+    assert site.live() == []
+    site.now = NOW.replace(hour=21, minute=44) + DAY
+    # What it said in another night says nothing.
+    assert site.roll() == [ask]
+
+
+def test_a_rollout_waits_for_the_same_that_is_planned_for_its_host() -> None:
+    site = rolling_row()
+    site.set_policy("group:web", windows=NIGHT)
+    planned = site.schedule(Kind.HOST_UPDATE, "a")
+    site.set_policy("group:web", windows=())
+    with site.transaction(operations=[planned.id]) as draft:
+        draft.put_operation(replace(planned, due_at=NOW + HOUR))
+    plan = site.plan(hosts="a")
+    assert [stop.announced_at for stop in plan.stops] == [planned.not_before + UPDATE]
+    rollout = site.begin(hosts="a")
+    site.roll()
+    assert site.explain_rollout(rollout).sentence == (
+        f"a waits for its turn: operation {planned.id} of its host is not over: it waits for that."
+    )
+    other = site.begin(Kind.HOST_REBOOT, hosts="a")
+    site.roll()
+    assert site.stop(other, "a").status is StopStatus.UNDER_WAY

@@ -127,7 +127,7 @@ def test_an_operator_may_approve_and_cancel() -> None:
     there.approve(approved.id, "operator", NOW)
     assert there.event(cancelled.id).status is Status.CANCELED
     assert there.event(approved.id).status is Status.STARTED
-    with pytest.raises(errors.ConflictError, match="only what is Scheduled can be cancelled"):
+    with pytest.raises(errors.ConflictError, match="only what is Planned or Scheduled can be cancelled"):
         there.cancel(approved.id, NOW)
 
 

@@ -133,7 +133,7 @@ def test_cancelling_asks_first(portal: Portal) -> None:
     assert "What next?" in page.text
     assert "“not today”" in page.text
     again = visitor.post(f"/events/{event}/cancel", sent, on="/", status=409)
-    assert "only what is Scheduled can be cancelled" in again.text
+    assert "only what is Planned or Scheduled can be cancelled" in again.text
     assert "only what is Scheduled can be cancelled" in visitor.get(f"/events/{event}/cancel").text
     assert '<button class="danger">' not in visitor.get(f"/events/{event}/cancel").html
 

@@ -1,13 +1,14 @@
 """The page of a host: its VMs, what is live, cordoning, and what can be done."""
 
 import re
+from datetime import timedelta
 
 import pytest
 from tests.portal.running import Portal
 from tests.service.rig import OPERATOR
 
 from forenotice.core.operations import Kind
-from forenotice.service import concerning, history, maintenance, queries
+from forenotice.service import concerning, fleet, history, maintenance, queries
 
 DEEDS = {"host-update", "host-reboot", "live-migration", "degraded-hardware", "hardware-failure"}
 
@@ -75,3 +76,38 @@ def test_there_is_no_such_host(unchanged: Portal) -> None:
     for place in ("/hosts/nobody", "/hosts/a%20b"):
         assert "There is no such host" in visitor.get(place, 404).text
     visitor.post("/hosts/nobody/cordon", status=404)
+
+
+def test_what_a_window_puts_off_is_shown_before_guests_are_told(portal: Portal) -> None:
+    visitor = portal.visitor()
+    opens = (portal.service.clock.now() + timedelta(hours=6)).hour
+    window = f"daily {opens:02}:00-{(opens + 1) % 24:02}:00 UTC"
+    fleet.set_policy(portal.service, OPERATOR, "vm:db", {"windows": [window]})
+    preview = visitor.get("/act?kind=host-update&name=host-b").text
+    assert "It is planned; guests are told at 20" in preview
+    assert f"because the window of db ({window}) opens at 20" in preview
+    assert "No guest is told before 20" in preview
+    assert "and not earlier." in preview
+    made = visitor.post("/act", {"kind": "host-update", "name": "host-b"}, on="/act?kind=host-update&name=host-b")
+    page = visitor.get(made.location)
+    assert "Update host-b: it is planned. Guests are told at 20" in page.text
+    assert "It has none yet: no guest knows of it." in page.text
+    assert "Guests are told in" in page.text
+    for path in ("/", "/hosts/host-b", "/vms/db", "/vms/pool_2"):
+        shown = visitor.get(path).text
+        assert "Planned, and not yet announced Host update of db, pool_2, pool_3 and web-1 Planned" in shown, path
+        assert "Guests are told in " in shown, path
+    assert "Nothing is announced yet for this host." in visitor.get("/hosts/host-b").text
+    assert "Nothing is announced yet." in visitor.get("/").text
+    assert "not yet announced" not in visitor.get("/hosts/host-a").text
+    assert queries.events(portal.service)["items"] == []
+    assert "An operation was planned: host update of db, pool_2, pool_3 and web-1 on host-b" in (
+        visitor.get("/history").text
+    )
+    asked_again = visitor.get("/act?kind=host-update&name=host-b").text
+    assert "It is planned already" in asked_again
+    cancelled = visitor.post(f"{made.location}/cancel", on=made.location)
+    assert cancelled.location == made.location
+    assert "Cancelled: host update of db" in visitor.get(made.location).text
+    assert "not yet announced" not in visitor.get("/").text
+    visitor.post("/operations/nobody/cancel", on="/", status=404)

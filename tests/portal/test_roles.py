@@ -20,6 +20,7 @@ EXPECTED = {
     "POST /events/{id}/approve": OPERATORS,
     "POST /events/{id}/cancel": OPERATORS,
     "GET /operations/{id}": EVERYBODY,
+    "POST /operations/{id}/cancel": MANAGERS,
     "GET /fleet": EVERYBODY,
     "GET /vms/{name}": EVERYBODY,
     "GET /vms/{name}/document": EVERYBODY,

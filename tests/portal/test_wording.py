@@ -77,6 +77,18 @@ def test_titles_differ_within_their_noun() -> None:
             "The operation could not start yet: it waits for a group's budget and a maintenance window.",
         ),
         (
+            "operation.planned",
+            {
+                "kind": "host-update",
+                "vms": ["a"],
+                "announce_at": "2026-03-01T21:44:00Z",
+                "not_before": "2026-03-01T22:00:00Z",
+            },
+            {"host": "host-a"},
+            "An operation was planned: host update of a on host-a, not before 2026-03-01 22:00:00 UTC; "
+            "guests are told at 2026-03-01 21:44:00 UTC.",
+        ),
+        (
             "operation.scheduled",
             {"kind": "host-update", "vms": ["a"]},
             {"host": "host-a"},

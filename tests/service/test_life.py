@@ -148,7 +148,7 @@ def test_cancelling_one_event_cancels_the_operation(rig: Rig) -> None:
     (operation,) = rig.schedule(Kind.HOST_UPDATE, "host-a")
     canceled = maintenance.cancel_event(rig.service, OPERATOR, operation["events"][0]["id"])
     assert {event["status"] for event in canceled["events"]} == {"Canceled"}
-    with pytest.raises(errors.ConflictError, match="only what is Scheduled"):
+    with pytest.raises(errors.ConflictError, match="only what is Planned or Scheduled"):
         maintenance.cancel_operation(rig.service, OPERATOR, operation["id"])
     with pytest.raises(errors.ConflictError, match="is over"):
         maintenance.approve(rig.service, OPERATOR, operation["events"][0]["id"])

@@ -241,7 +241,9 @@ def test_a_window_is_the_earliest(demo: Rig) -> None:
     assert shown["earliest"] == shown["latest"] == shown["not_before"] == "2026-01-05T20:00:00Z"
     fleet.set_policy(demo.service, OPERATOR, "vm:db", {"windows": ["daily 11:00-13:00 UTC"]})
     (shown,) = previewed(demo, Kind.HOST_UPDATE, "host-b", notice=timedelta(hours=2))["operations"]
-    assert (shown["earliest"], shown["latest"]) == ("2026-01-05T12:00:00Z", "2026-01-06T11:00:00Z")
+    # Open now, but no longer when the notice is over: nobody is told in vain.
+    assert shown["earliest"] == shown["latest"] == "2026-01-06T11:00:00Z"
+    assert shown["announce_at"] == "2026-01-06T08:59:00Z"
 
 
 def test_several_wait_for_each_other_without_ids_that_will_not_be(demo: Rig) -> None:

@@ -508,9 +508,15 @@ def test_it_pauses_between_turns(slow: Rolling) -> None:
 def test_starts_wait_for_windows(slow: Rolling) -> None:
     fleet.set_group(slow.service, OPERATOR, "web", {"windows": ["daily 20:00-22:00 UTC"]})
     found = slow.start(hosts="a,b", windows=(parse("mon,tue 21:00-23:00 UTC"),))
+    slow.clock.advance(hours=8, minutes=43)
+    slow.step()
+    assert queries.events(slow.service)["items"] == []
+    assert "guests are told from 2026-01-05 20:" in slow.why(found)
+    slow.clock.advance(minutes=1)
+    slow.step()
     (event, *_) = queries.events(slow.service, live=True)["items"]
     assert event["not_before"] == "2026-01-05T21:00:00Z"
-    slow.clock.advance(hours=8, minutes=50)
+    slow.clock.advance(minutes=6)
     for event in queries.events(slow.service, live=True)["items"]:
         maintenance.approve(slow.service, OPERATOR, event["id"])
     slow.step()

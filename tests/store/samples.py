@@ -85,6 +85,7 @@ def changes(
         documents=(),
         members=(),
         woken=(),
+        replanned=(),
         room_made=False,
     )
 

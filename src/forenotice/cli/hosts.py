@@ -111,7 +111,8 @@ def show(session: Session, host: View) -> None:
     if session.out.json:
         session.out.data(host)
     else:
-        session.out.facts({"host": host["name"], "state": _state(host), "VMs": host["vms"]})
+        planned = maintenance.planned(session, host["name"])
+        session.out.facts({"host": host["name"], "state": _state(host), "VMs": host["vms"], "planned": planned})
 
 
 def _state(host: View) -> str:

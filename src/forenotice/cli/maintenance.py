@@ -10,7 +10,7 @@ from forenotice.cli import completing, times, waiting
 from forenotice.cli.api import View
 from forenotice.cli.output import Output
 from forenotice.cli.session import Session, Yes, command
-from forenotice.core.operations import Kind
+from forenotice.core.operations import Kind, Status
 
 Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; it is kept in the history.")]
 
@@ -78,13 +78,29 @@ def show(out: Output, scheduled: View) -> None:
         out.data(scheduled)
         return
     for operation in scheduled["operations"]:
-        if not operation["events"]:
+        if operation["announce_at"]:
+            plan(out, operation)
+        elif not operation["events"]:
             what = f"{operation['kind'].capitalize()} of {_names(operation['vms']) or operation['host']}"
             out.line(f"{what} is {operation['status']}; nobody needs to be told.")
             if not operation["ended_at"]:
                 out.line(f"  what it does: forenotice operation explain {operation['id']}", style="dim")
         for event in operation["events"]:
             announce(out, event)
+
+
+def plan(out: Output, operation: View) -> None:
+    """A window puts it off: guests are told later."""
+    what = f"{operation['kind'].capitalize()} of {operation['host']} ({_names(operation['vms'])})"
+    out.line(f"{what} is Planned, not before: {out.moment(operation['not_before'])}")
+    out.line(f"  guests are told: {out.moment(operation['announce_at'])}")
+    out.line(f"  why it waits: forenotice operation explain {operation['id']}", style="dim")
+
+
+def planned(session: Session, host: str) -> list[str]:
+    """What is planned for a host, and when its guests are told; for a table of facts."""
+    found = session.api.items("operations", status=Status.PLANNED, host=host)
+    return [f"{each['kind']}, guests are told {session.out.moment(each['announce_at'])}" for each in found]
 
 
 def announce(out: Output, event: View) -> None:

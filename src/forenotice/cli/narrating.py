@@ -38,7 +38,7 @@ def _details(data: View) -> str:
             told = {name: value for name, value in told.items() if value is not what and value is not names}
     for name, value in told.items():
         match name, value:
-            case (("not_before" | "to" | "before"), str()):
+            case (("not_before" | "announce_at" | "to" | "before"), str()):
                 said.append(f"{name.replace('_', ' ')} {_moment(value)}")
             case (("results" | "failures"), dict()):
                 said += [f"{vm}: {outcome}" for vm, outcome in value.items()]

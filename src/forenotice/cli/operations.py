@@ -47,7 +47,7 @@ def list_(
                 operation["vms"],
                 operation["status"],
                 times.relative(times.read(operation["not_before"]), session.out.now)
-                if operation["status"] == Status.SCHEDULED
+                if operation["status"] in (Status.PLANNED, Status.SCHEDULED)
                 else "",
                 operation["by"],
             )
@@ -73,7 +73,7 @@ def explain(session: Session, operation_id: OperationId) -> None:
 
 @command(app, "cancel", changes=True)
 def cancel(session: Session, operation_id: OperationId) -> None:
-    """Cancel an operation, while it is Scheduled."""
+    """Cancel an operation, while it is Planned or Scheduled."""
     maintenance.show(session.out, {"operations": [session.api.post("operations", operation_id, "cancel")]})
 
 
@@ -91,6 +91,7 @@ def show(session: Session, operation: View) -> None:
             "status": operation["status"],
             "events": [f"{event['id']} ({event['status']})" for event in operation["events"]],
             "made": out.moment(operation["created_at"]),
+            "guests are told": out.moment(operation["announce_at"]),
             "not before": out.moment(operation["not_before"]),
             "started": out.moment(operation["started_at"]),
             "ended": out.moment(operation["ended_at"]),

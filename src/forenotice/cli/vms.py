@@ -193,6 +193,7 @@ def show(session: Session, vm: View) -> None:
             "listens now": vm["listening"],
             "last heard": session.out.moment(vm["last_heard"]),
             "incarnation": vm["incarnation"],
+            "planned": maintenance.planned(session, vm["host"]),
             **{name.replace("_", " "): value for name, value in vm["facts"].items()},
             **(policies.lines(vm["policy"]) if vm["policy"] else {}),
         }

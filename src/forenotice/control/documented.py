@@ -154,6 +154,8 @@ class Operation(Shown):
     status: Status
     created_at: datetime
     not_before: datetime
+    announce_at: datetime | None
+    """Of one that is Planned: when its guests are told, unless something changes."""
     started_at: datetime | None
     ended_at: datetime | None
     by: str

@@ -59,6 +59,7 @@ _OPERATION_VIEW: Example = {
     "status": "Scheduled",
     "created_at": _NOW,
     "not_before": _SOON,
+    "announce_at": None,
     "started_at": None,
     "ended_at": None,
     "by": "operator:admin",

@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 from forenotice import __version__, logs
 from forenotice.control.refusals import TRACED
 from forenotice.core import errors
-from forenotice.core.operations import LIVE, EventType
+from forenotice.core.operations import TOLD, EventType
 
 CONTENT_TYPE = prometheus_client.CONTENT_TYPE_LATEST
 
@@ -163,6 +163,6 @@ class _Asked(Collector):
         yield reachable
         live = GaugeMetricFamily("forenotice_events", "Live events.", labels=["type", "status"])
         for event_type in EventType:
-            for status in sorted(LIVE):
+            for status in sorted(TOLD):
                 live.add_metric([event_type.value, status.value], counts.get((event_type.value, status.value), 0))
         yield live

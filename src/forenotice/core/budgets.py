@@ -48,6 +48,8 @@ def hindrance(standing: Standing, update_domain: int, vms: int, allowed: int | N
 
 def takes_turn(operation: Operation) -> bool:
     """Whether rollouts leave other update domains alone for it: what is out, or announced for soon."""
+    if operation.status is Status.PLANNED:
+        return False
     if operation.kind is Kind.DEGRADED_HARDWARE:
         # Announced days ahead: until it starts nobody waits for it.
         return operation.status is Status.STARTED

@@ -1,11 +1,45 @@
 """When planned maintenance of some VMs may start: all their windows at once, and those of its rollout."""
 
 from collections.abc import Iterable
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from forenotice.core import errors, windows
 from forenotice.core.draft import Draft, names
+from forenotice.core.timing import whole_second_up
 from forenotice.core.windows import Window
+
+LEAD = timedelta(minutes=1)
+"""Guests are told so much sooner than the notice asks for, lest a late look miss a short window."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """When guests are told, and the NotBefore that they are told."""
+
+    told_at: datetime
+    not_before: datetime
+
+
+def earliest(draft: Draft, notice: timedelta) -> datetime:
+    """NotBefore of what is announced now, if no window is in the way."""
+    try:
+        return whole_second_up(draft.now + draft.allowance + draft.timing.shortened(notice))
+    except OverflowError:
+        raise errors.RefusedError("that much notice is beyond the calendar: give less") from None
+
+
+def slot(draft: Draft, wanted: Iterable[tuple[Window, ...]], notice: timedelta) -> Slot | None:
+    """What a window puts off is told when its opening is near; None: these are never open together."""
+    opening = windows.next_open(wanted, earliest(draft, notice))
+    if opening is None:
+        return None
+    return Slot(told_at(opening, draft.timing.shortened(notice), draft.now), opening)
+
+
+def told_at(opening: datetime, notice: timedelta, now: datetime) -> datetime:
+    """When guests are told of what can start at `opening`; the notice as it really is."""
+    return max(opening - notice - LEAD, now)
 
 
 def demands(draft: Draft, vms: Iterable[str], rollout: str | None) -> dict[str, tuple[Window, ...]]:

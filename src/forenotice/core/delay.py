@@ -11,7 +11,9 @@ from forenotice.core.timing import whole_second_up
 
 def make_up(draft: Draft, operation: Operation, promised_at: datetime) -> None:
     """Of an operation that was announced or started at that moment, since guests can only see it now."""
-    if operation.status is Status.SCHEDULED and operation.created_at == promised_at:
+    events = draft.live_events_of(operation.id)
+    announced_at = events[0].created_at if events else operation.created_at
+    if operation.status is Status.SCHEDULED and announced_at == promised_at:
         waits = operation.due_at == operation.not_before
         postponed = _postpone(draft, operation, operation.not_before + (draft.now - promised_at))
         draft.put_operation(replace(postponed, due_at=postponed.not_before if waits else operation.due_at))
@@ -29,6 +31,8 @@ def set_right(draft: Draft, operation: Operation, wrongly: datetime) -> None:
     elif operation.status is Status.STARTED:
         since = min(operation.started_at or draft.now, draft.now)
         draft.put_operation(replace(operation, started_at=since, due_at=draft.now))
+    elif operation.status is Status.PLANNED:
+        draft.put_operation(replace(operation, due_at=draft.now))
 
 
 def _postpone(draft: Draft, operation: Operation, to: datetime) -> Operation:

@@ -29,7 +29,7 @@ class World:
     occupancy: dict[str, int] = field(default_factory=dict)
     """VMs on each host that could take more: neither cordoned nor to be updated or rebooted; loaded only for moves."""
     awaiting: set[str] = field(default_factory=set)
-    """Hosts that are being emptied, or wait for their turn in a rollout; loaded only for moves."""
+    """Hosts that are being emptied, have maintenance planned, or wait for a rollout; loaded only for moves."""
     addresses: dict[str, str] = field(default_factory=dict)
     """Which VM is known by an address or a vmId (in lower case); loaded for those that a command names."""
     awaited_elsewhere: set[str] = field(default_factory=set)
@@ -62,6 +62,8 @@ class Changes:
     """Keys of the scopes whose VMs or policy differ from before."""
     woken: tuple[str, ...]
     """Keys of the scopes in which something ended: what was held because of it may start."""
+    replanned: tuple[str, ...]
+    """Keys of the scopes whose policy differs: what is Planned on the hosts of their VMs is judged anew."""
     room_made: bool
     """A host may take VMs that it could not before: what was held for want of a target may start."""
 
@@ -271,6 +273,9 @@ class Draft:
     def wake(self, scope: str) -> None:
         self._woken[scope] = None
 
+    def replan(self, scope: str) -> None:
+        self._replanned[scope] = None
+
     def make_room(self) -> None:
         self._room_made = True
 
@@ -318,6 +323,7 @@ class Draft:
             documents=tuple(changed),
             members=tuple(self._members),
             woken=tuple(self._woken),
+            replanned=tuple(self._replanned),
             room_made=self._room_made,
         )
         self._decide_afresh()
@@ -345,6 +351,7 @@ class Draft:
         self._stops: dict[tuple[str, str], Stop] = {}
         self._members: dict[str, None] = {}
         self._woken: dict[str, None] = {}
+        self._replanned: dict[str, None] = {}
         self._room_made = False
 
     def _index_vm(self, vm: Vm) -> None:

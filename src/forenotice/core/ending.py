@@ -60,13 +60,13 @@ def _look_again_at_those_waiting_for(draft: Draft, name: str) -> None:
 
 
 def may_be_canceled(operation: Operation) -> bool:
-    return operation.status is Status.SCHEDULED
+    return operation.status in (Status.PLANNED, Status.SCHEDULED)
 
 
 def cancel(draft: Draft, operation: Operation) -> None:
     if not may_be_canceled(operation):
         raise errors.ConflictError(
-            f"operation {operation.id} is {operation.status}: only what is Scheduled can be cancelled",
+            f"operation {operation.id} is {operation.status}: only what is Planned or Scheduled can be cancelled",
             operation=operation.id,
             status=operation.status,
         )
@@ -78,6 +78,7 @@ def remove(draft: Draft, name: str) -> None:
     vm = draft.vm(name)
     leave_host(draft, name)
     draft.remove_vm(name)
+    judge_planned_anew(draft, vm.host)
     # Also one that a VM of a group left behind when it was standalone: who has the name next starts afresh.
     draft.remove_scope(fleet.standalone_key(name))
     draft.note("vm.removed", scope=vm.scope, vm=name, host=vm.host)
@@ -89,12 +90,22 @@ def move(draft: Draft, name: str, operation: Operation) -> None:
     vm = draft.vm(name)
     target = operation.targets[name]
     for other in draft.live_operations_on(vm.host):
-        if other.vms == (name,) and not draft.events_of(other.id):
+        if other.vms == (name,) and not other.kind.traits.of_host and not draft.events_of(other.id):
             draft.put_operation(replace(other, host=target))
     leave_host(draft, name)
     draft.put_vm(replace(vm, host=target))
+    judge_planned_anew(draft, vm.host)
+    judge_planned_anew(draft, target)
     draft.note("vm.moved", scope=vm.scope, vm=name, host=target, operation=operation.id, source=vm.host)
     draft.make_room()
+
+
+def judge_planned_anew(draft: Draft, host: str) -> None:
+    """Who is on the host has changed, and with them the windows that count."""
+    for operation in draft.live_operations_on(host):
+        if operation.status is Status.PLANNED:
+            vms = tuple(sorted(vm.name for vm in draft.vms_on(host)))
+            draft.put_operation(replace(operation, vms=vms, due_at=draft.now))
 
 
 def leave_host(draft: Draft, name: str) -> None:

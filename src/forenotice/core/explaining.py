@@ -1,13 +1,13 @@
 """Why an event or an operation waits: for whom, for what, since when, until when; in sentences and as facts."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from forenotice.core import budgets, calendar, windows
 from forenotice.core.draft import Draft, names
 from forenotice.core.driving import Standing
-from forenotice.core.obstacles import Obstacle, ObstacleKind, obstacles
+from forenotice.core.obstacles import Obstacle, ObstacleKind, before_announcement, obstacles
 from forenotice.core.operations import Event, Operation, Status
 from forenotice.core.rollouts import RolloutStatus
 
@@ -42,6 +42,8 @@ def explain_event(draft: Draft, event: Event, expiry_from: datetime) -> Explanat
 
 
 def explain_operation(draft: Draft, operation: Operation, expiry_from: datetime) -> Explanation:
+    if operation.status is Status.PLANNED:
+        return _of_planned(draft, operation)
     if operation.status is Status.SCHEDULED:
         return _of_scheduled(draft, operation, obstacles(draft, operation, expiry_from))
     if operation.status is Status.STARTED:
@@ -52,6 +54,19 @@ def explain_operation(draft: Draft, operation: Operation, expiry_from: datetime)
         sentences=(f"It is over: {operation.status} at {moment_told(operation.ended_at)}.",),
         since=operation.ended_at,
         until=None,
+    )
+
+
+def _of_planned(draft: Draft, operation: Operation) -> Explanation:
+    found = before_announcement(draft, operation)
+    in_time = all(obstacle.kind is ObstacleKind.ANNOUNCEMENT for obstacle in found)
+    return Explanation(
+        noun="operation",
+        id=operation.id,
+        sentences=tuple(sentences(draft, found)) or ("Nothing is in the way: guests are told now.",),
+        since=operation.created_at,
+        until=max(operation.not_before, draft.now) if in_time else None,
+        waiting_for=tuple(facts(draft, obstacle) for obstacle in found),
     )
 
 
@@ -79,6 +94,9 @@ def _start_at_the_latest(draft: Draft, operation: Operation, found: list[Obstacl
 
 def start_at_the_earliest(draft: Draft, operation: Operation, expiry_from: datetime) -> datetime | None:
     """If everybody approved now, and what ends at no known time ended now; None: never, as things are."""
+    if operation.status is Status.PLANNED:
+        told_at = operation.due_at or draft.now
+        return windows.next_open(calendar.demands(draft, operation.vms, operation.rollout).values(), told_at)
     if operation.status is not Status.SCHEDULED:
         return operation.started_at
     found = obstacles(draft, operation, expiry_from)
@@ -172,18 +190,14 @@ def _driven(draft: Draft, operation: Operation) -> str:
 
 def sentences(draft: Draft, found: list[Obstacle]) -> list[str]:
     """First what has no end, and of that what does not end by itself: somebody must act."""
-    together = {
-        kind: [obstacle for obstacle in found if obstacle.kind is kind]
-        for kind in (ObstacleKind.APPROVAL, ObstacleKind.TARGET_HOST)
-    }
+    together = {kind: [obstacle for obstacle in found if obstacle.kind is kind] for kind in TOLD_TOGETHER}
     said: dict[str, None] = {}
     for obstacle in sorted(found, key=lambda each: (each.until is not None, bool(each.event or each.operation))):
         if obstacle.kind not in together:
             said[_sentence(draft, obstacle) + _held_up(draft, obstacle)] = None
         elif alike := together[obstacle.kind]:
             together[obstacle.kind] = []
-            homeless = obstacle.kind is ObstacleKind.TARGET_HOST
-            said[_homeless(alike) if homeless else _approval(draft, alike, found)] = None
+            said[TOLD_TOGETHER[obstacle.kind](draft, alike, found)] = None
     return list(said)
 
 
@@ -194,10 +208,25 @@ def _approval(draft: Draft, awaited: list[Obstacle], found: list[Obstacle]) -> s
     return f"It waits for approval by {who}, until {moment_told(until)}{' at the latest' if last else ''}."
 
 
-def _homeless(found: list[Obstacle]) -> str:
-    vms = [obstacle.vm or "" for obstacle in found]
+def _homeless(_: Draft, homeless: list[Obstacle], __: list[Obstacle]) -> str:
+    vms = [obstacle.vm or "" for obstacle in homeless]
     whose = "its group's" if len(vms) == 1 else "their groups'"
     return f"No host can take {names(vms)}: add or uncordon one that keeps {whose} domains apart."
+
+
+def _announcement(draft: Draft, put_off: list[Obstacle], _: list[Obstacle]) -> str:
+    told_at, opens_at = moment_told(put_off[0].until), moment_told(put_off[0].opens_at)
+    whose = names(_hours(draft, obstacle) for obstacle in put_off)
+    opens = f"window of {whose} opens at" if len(put_off) == 1 else f"windows of {whose} are open together from"
+    return f"It is planned; guests are told at {told_at}, because the {opens} {opens_at}."
+
+
+TOLD_TOGETHER: Mapping[ObstacleKind, Callable[[Draft, list[Obstacle], list[Obstacle]], str]] = {
+    ObstacleKind.APPROVAL: _approval,
+    ObstacleKind.TARGET_HOST: _homeless,
+    ObstacleKind.ANNOUNCEMENT: _announcement,
+}
+"""What is said of all obstacles of a kind in one sentence, with the others that there are."""
 
 
 def _sentence(draft: Draft, obstacle: Obstacle) -> str:
@@ -253,13 +282,18 @@ def _budget(draft: Draft, obstacle: Obstacle) -> str:
 def _window(draft: Draft, obstacle: Obstacle) -> str:
     if obstacle.kind is not ObstacleKind.WINDOW:
         return ""
+    opens = f"until {moment_told(obstacle.until)}" if obstacle.until else "which never opens with the others"
+    return f"It is outside the window of {_hours(draft, obstacle)}: it waits for it, {opens}."
+
+
+def _hours(draft: Draft, obstacle: Obstacle) -> str:
+    """Whose window it is, and when it is open."""
     if obstacle.scope is not None:
         scope = draft.scope(obstacle.scope)
         whose, hours = scope.name, scope.policy.windows
     else:
         whose, hours = "its rollout", draft.rollout(obstacle.rollout or "").options.windows
-    opens = f"until {moment_told(obstacle.until)}" if obstacle.until else "which never opens with the others"
-    return f"It is outside the window of {whose} ({'; '.join(map(str, hours))}): it waits for it, {opens}."
+    return f"{whose} ({'; '.join(map(str, hours))})"
 
 
 def _paused(draft: Draft, obstacle: Obstacle) -> str:
@@ -289,7 +323,7 @@ def _who(draft: Draft, event_id: str) -> str:
 
 def facts(draft: Draft, obstacle: Obstacle) -> Mapping[str, object]:
     known: dict[str, object] = {"kind": obstacle.kind.value}
-    for field in ("until", "scope", "event", "operation", "vm", "rollout"):
+    for field in ("until", "opens_at", "scope", "event", "operation", "vm", "rollout"):
         value = getattr(obstacle, field)
         if value is not None:
             known[field] = value

@@ -86,6 +86,16 @@ def _before_turn(draft: Draft, rollout: Rollout, found: _Found) -> None:
             since=found.since,
             until=rollout.opens_at,
         )
+    elif (later := rolling.told_at(draft, rollout)) > draft.now:
+        found.since, found.until = rollout.opens_at, later
+        hours = "; ".join(map(str, rollout.options.windows))
+        found.add(
+            f"Turn {rollout.turn + 1} is planned; guests are told from {moment_told(later)} on, because of its window "
+            f"({hours}).",
+            kind=ObstacleKind.ANNOUNCEMENT.value,
+            since=rollout.opens_at,
+            until=later,
+        )
     elif rollout.options.gate is not None:
         found.since = rollout.opens_at
         said = f"at {moment_told(verdict.at)} it was red and said {verdict.said!r}" if verdict else "it is being asked"
@@ -154,18 +164,24 @@ def _hosts(draft: Draft, rollout: Rollout, under_way: int, waiting: Sequence[Sto
             batch=rollout.options.batch,
         )
         return
-    hindered = list(_hindered(draft, waiting))
+    hindered = list(_hindered(draft, rollout, waiting))
     if hindered:
         found.until = None
     for host, sentence, facts in hindered:
         found.facts.append({**facts, "host": host})
-        if len(found.sentences) < 2 * SAID:
-            found.sentences.append(f"{host} waits for its turn: {_within(sentence)}")
+        said = f"{host} waits for its turn: {_within(sentence)}"
+        if len(found.sentences) < 2 * SAID and said not in found.sentences:
+            found.sentences.append(said)
     if not hindered and waiting:
         found.sentences.append(f"Next: {names([stop.host for stop in waiting[:SAID]])}.")
 
 
-def _hindered(draft: Draft, waiting: Sequence[Stop]) -> Iterator[tuple[str, str, Mapping[str, object]]]:
+def _hindered(
+    draft: Draft, rollout: Rollout, waiting: Sequence[Stop]
+) -> Iterator[tuple[str, str, Mapping[str, object]]]:
     for stop in waiting:
-        for obstacle in rolling.hindrances(draft, stop.host):
-            yield stop.host, explaining.sentences(draft, [obstacle])[0], explaining.facts(draft, obstacle)
+        found = list(rolling.hindrances(draft, rollout, stop.host))
+        put_off = [each for each in found if each.kind is ObstacleKind.ANNOUNCEMENT]
+        for obstacle in found:
+            said = explaining.sentences(draft, put_off if obstacle in put_off else [obstacle])[0]
+            yield stop.host, said, explaining.facts(draft, obstacle)

@@ -124,6 +124,7 @@ def set_policy(draft: Draft, key: str, policy: Policy) -> Scope:
     draft.note("scope.policy_changed", scope=key, policy=policy_facts(policy))
     # What a budget or a window holds back may be free to go.
     draft.wake(key)
+    draft.replan(key)
     if before.windows != policy.windows:
         for event in [event for event in draft.live_events_in(key) if event.status is Status.SCHEDULED]:
             draft.put_operation(replace(draft.operation(event.operation), due_at=draft.now))
@@ -163,6 +164,7 @@ def put_new_vm(draft: Draft, spec: VmSpec) -> Vm:
     _require_quiet(draft, vm)
     _enter_scope(draft, vm)
     draft.put_vm(vm)
+    ending.judge_planned_anew(draft, vm.host)
     draft.note("vm.added", scope=vm.scope, vm=vm.name, host=vm.host)
     return vm
 
@@ -193,6 +195,9 @@ def change_vm(draft: Draft, name: str, changes: Mapping[str, Any]) -> Vm:
         draft.world.addresses.pop(identity, None)
     _enter_scope(draft, vm)
     draft.put_vm(vm)
+    if (before.host, before.scope) != (vm.host, vm.scope):
+        ending.judge_planned_anew(draft, before.host)
+        ending.judge_planned_anew(draft, vm.host)
     differing = sorted(field for field in SETTABLE if getattr(vm, field) != getattr(before, field))
     draft.note("vm.changed", scope=vm.scope, vm=name, host=vm.host, fields=differing)
     if before.scope != vm.scope:
@@ -278,6 +283,8 @@ def _enter_scope(draft: Draft, vm: Vm) -> None:
 
 def _require_unnamed(draft: Draft, vm: Vm, what: str) -> None:
     for operation in draft.live_operations_naming(vm.name):
+        if operation.status is Status.PLANNED:
+            continue
         raise errors.ConflictError(
             f"{vm.name} cannot be {what} while operation {operation.id} ({operation.kind}, {operation.status}) "
             "names it: cancel that or let it end",

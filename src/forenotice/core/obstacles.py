@@ -1,8 +1,9 @@
 """What stands between an operation and its start. Without obstacles it may start; with them, they say why it waits."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from forenotice.core import budgets, calendar, placement, windows
@@ -36,6 +37,8 @@ class ObstacleKind(StrEnum):
     """Other planned maintenance of the host is announced or under way: a rollout waits for its end."""
     ROLLOUT = "rollout"
     """Its rollout is paused."""
+    ANNOUNCEMENT = "announcement"
+    """It is planned: guests are told when the opening of its window is near."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +51,8 @@ class Obstacle:
     operation: str | None = None
     vm: str | None = None
     rollout: str | None = None
+    opens_at: datetime | None = None
+    """When the window opens for which guests are told then."""
 
 
 def obstacles(draft: Draft, operation: Operation, expiry_from: datetime) -> list[Obstacle]:
@@ -63,6 +68,49 @@ def obstacles(draft: Draft, operation: Operation, expiry_from: datetime) -> list
         *_of_busy_vms(draft, operation),
         *_of_targets(draft, operation),
     ]
+
+
+def before_announcement(draft: Draft, operation: Operation) -> list[Obstacle]:
+    """Everything in the way of telling guests of a Planned operation."""
+    return [
+        *_of_arrivals(draft, operation.host),
+        *_of_impossible_budgets(draft, operation),
+        *of_openings(draft, operation.vms, operation.rollout, operation.notice),
+    ]
+
+
+def of_openings(draft: Draft, vms: Iterable[str], rollout: str | None, notice: timedelta) -> Iterator[Obstacle]:
+    """Whose windows put off what would be announced now."""
+    demands = calendar.demands(draft, vms, rollout)
+    slot = calendar.slot(draft, demands.values(), notice)
+    if slot is not None and slot.told_at <= draft.now:
+        return
+    for who in demands:
+        scope, mine = (None, rollout) if who == rollout else (who, None)
+        if slot is None:
+            yield Obstacle(kind=ObstacleKind.WINDOW, scope=scope, rollout=mine)
+        else:
+            yield Obstacle(
+                kind=ObstacleKind.ANNOUNCEMENT,
+                until=slot.told_at,
+                opens_at=slot.not_before,
+                scope=scope,
+                rollout=mine,
+            )
+
+
+def _of_arrivals(draft: Draft, host: str) -> Iterator[Obstacle]:
+    for operation, _ in placement.arriving_at(draft, host):
+        yield Obstacle(kind=ObstacleKind.HOST_BUSY, operation=operation.id)
+
+
+def _of_impossible_budgets(draft: Draft, operation: Operation) -> Iterator[Obstacle]:
+    """No end of anything helps: a policy, the group or its placement has changed since it was planned."""
+    named = Counter(draft.vm(name).scope for name in operation.vms)
+    for scope, vms in named.items():
+        most = budgets.allowed(draft.scope(scope).policy, draft.size_of(scope))
+        if most is not None and vms > most:
+            yield Obstacle(kind=ObstacleKind.BUDGET, scope=scope)
 
 
 def _of_consent(draft: Draft, operation: Operation, events: list[Event], expiry_from: datetime) -> Iterator[Obstacle]:

@@ -26,6 +26,8 @@ class Source(StrEnum):
 
 
 class Status(StrEnum):
+    PLANNED = "Planned"
+    """Of an operation alone: a window puts it off, and it has no events before guests are told."""
     SCHEDULED = "Scheduled"
     STARTED = "Started"
     COMPLETED = "Completed"
@@ -37,7 +39,9 @@ class Status(StrEnum):
         return self in LIVE
 
 
-LIVE = frozenset({Status.SCHEDULED, Status.STARTED})
+TOLD = frozenset({Status.SCHEDULED, Status.STARTED})
+"""What guests see of."""
+LIVE = TOLD | {Status.PLANNED}
 
 
 class Kind(StrEnum):
@@ -176,6 +180,8 @@ class Operation:
     reason: str = ""
     rollout: str | None = None
     """The rollout that it is a part of."""
+    notice: timedelta = timedelta(0)
+    """How long before NotBefore guests are told, at speed 1."""
     clock_jumped: timedelta = timedelta(0)
     """How far the clock has jumped ahead since it was announced: so much of its notice has not really passed."""
 

@@ -31,7 +31,8 @@ def require_sound(draft: Draft, scope: str) -> None:
 def choose(draft: Draft, operation: Operation, vms: Iterable[str]) -> Mapping[str, str]:
     """A target for each VM that has one: the emptiest host that may take it and keeps the domains apart.
 
-    One that is being emptied, or waits for its turn in a rollout, comes last: who goes there is disturbed twice.
+    One that is being emptied, has maintenance planned or waits for its turn in a rollout comes last: who goes there is
+    disturbed twice.
     """
     wanted = [draft.vm(name) for name in vms]
     # Who goes first makes a host fuller for the next.
@@ -50,7 +51,8 @@ def choose(draft: Draft, operation: Operation, vms: Iterable[str]) -> Mapping[st
 
 def maintenance_of(draft: Draft, host: str) -> Operation | None:
     """Maintenance of the host itself, announced or under way: who came there now would be hit and was not told."""
-    return next((each for each in draft.live_operations_on(host) if each.kind.traits.keeps_others_away), None)
+    announced = (each for each in draft.live_operations_on(host) if each.status is not Status.PLANNED)
+    return next((each for each in announced if each.kind.traits.keeps_others_away), None)
 
 
 def arriving_at(draft: Draft, host: str) -> list[tuple[Operation, list[str]]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cache
 
-from forenotice.core import budgets, errors, turns, windows
+from forenotice.core import budgets, calendar, errors, turns, windows
 from forenotice.core.budgets import Rule, Standing
 from forenotice.core.draft import Draft
 from forenotice.core.operations import Kind
@@ -136,27 +136,37 @@ class _Prediction:
         self._out: dict[str, list[tuple[datetime, datetime, int]]] = {}
         self._openings: dict[tuple[tuple[tuple[Window, ...], ...], datetime], datetime] = {}
         self._ends: list[_End] = []
+        self._put_off: list[tuple[datetime, str]] = []
+        """Hosts that a window keeps waiting, by the time at which their guests are told."""
         self._expect_others()
 
     def run(self, turn: int, hosts: Sequence[str]) -> None:
         """One turn, to the end of its last operation. Hosts go by name, as they do while it runs."""
         loads = {host: turns.parts(self._draft, host) for host in hosts}
+        wanted = {host: self._windows(host) for host in hosts}
+        own = tuple(filter(None, [self._request.options.windows]))
         queue: list[_Candidate] = [(host, "", 0) for host in sorted(hosts)]
         left, running = len(hosts), 0
         while left or running:
             running -= self._release_ended(queue)
-            while queue and running < self._request.options.batch:
+            while self._put_off and self._put_off[0][0] <= self.now:
+                heapq.heappush(queue, (heapq.heappop(self._put_off)[1], "", 0))
+            opens_at = self._told_at(own)
+            while queue and running < self._request.options.batch and opens_at <= self.now:
                 host, *_ = candidate = heapq.heappop(queue)
                 hindered_by, vms = self._hindered_by(host, loads[host])
                 if hindered_by:
                     heapq.heappush(self._waiting.setdefault(hindered_by, {}).setdefault(vms, []), host)
+                elif (told_at := self._told_at(wanted[host])) > self.now:
+                    heapq.heappush(self._put_off, (told_at, host))
                 else:
-                    self._announce(turn, host, loads[host])
+                    self._announce(turn, host, loads[host], wanted[host])
                     left, running = left - 1, running + 1
                 if (host, hindered_by, vms) != candidate:
                     self._let_next(queue, *candidate[1:])
             if left or running:
-                self.now = max(self.now, self._ends[0].at)
+                coming = [end.at for end in self._ends[:1]] + [told_at for told_at, _ in self._put_off[:1]]
+                self.now = max(self.now, min([*coming, opens_at] if opens_at > self.now else coming))
 
     def groups(self) -> Iterator[PlannedGroup]:
         for scope in sorted(self._out):
@@ -188,10 +198,18 @@ class _Prediction:
                 found.append(part)
         return (found[0].scope, found[0].vms) if found else ("", 0)
 
-    def _announce(self, turn: int, host: str, parts: tuple[Part, ...]) -> None:
-        wanted = tuple(dict.fromkeys(turns.demands(self._draft, self._request, host).values()))
+    def _windows(self, host: str) -> tuple[tuple[Window, ...], ...]:
+        return tuple(dict.fromkeys(turns.demands(self._draft, self._request, host).values()))
+
+    def _earliest(self) -> datetime:
+        return whole_second_up(self.now + self._draft.allowance + self._notice)
+
+    def _told_at(self, wanted: tuple[tuple[Window, ...], ...]) -> datetime:
+        return calendar.told_at(self._opening(wanted, self._earliest()), self._notice, self.now)
+
+    def _announce(self, turn: int, host: str, parts: tuple[Part, ...], wanted: tuple[tuple[Window, ...], ...]) -> None:
         # As when it is announced and when it ends: both are promised from the commit on.
-        not_before = self._opening(wanted, whole_second_up(self.now + self._draft.allowance + self._notice))
+        not_before = self._opening(wanted, self._earliest())
         ends_at = not_before + self._draft.allowance + self._takes(self._request.kind)
         names = tuple(sorted(vm.name for vm in self._draft.vms_on(host)))
         self.stops.append(
@@ -212,7 +230,8 @@ class _Prediction:
     def _expect_others(self) -> None:
         """What others have announced or started; it is taken to end as it should."""
         for operation in self._draft.world.operations.values():
-            if operation.status.live and budgets.takes_turn(operation):
+            of_kind = operation.kind is self._request.kind
+            if operation.status.live and (budgets.takes_turn(operation) or of_kind):
                 begins_at = operation.started_at or max(operation.not_before, self.now)
                 parts = tuple(
                     Part(scope=event.scope, update_domain=event.update_domain, vms=len(event.resources))

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
-from forenotice.core import budgets, ending, errors, placement, scheduling, turns
+from forenotice.core import budgets, calendar, ending, errors, placement, scheduling, turns
 from forenotice.core.budgets import Rule, Standing
 from forenotice.core.draft import Draft
-from forenotice.core.obstacles import Obstacle, ObstacleKind
+from forenotice.core.obstacles import Obstacle, ObstacleKind, of_openings
 from forenotice.core.operations import Event, Operation, Status
 from forenotice.core.rollouts import BEFORE_THE_FIRST, Request, Rollout, RolloutStatus, Stop, StopStatus, Verdict
 from forenotice.core.starting import RECHECK
@@ -125,11 +125,16 @@ def _turn_to(draft: Draft, rollout: Rollout, turn: int) -> None:
 
 
 def _enter(draft: Draft, rollout: Rollout, under_way: int) -> Go | Ask | None:
-    """Open the turn, if the pause is over and the gate is green."""
-    if rollout.opened_at is None:
-        if draft.now < rollout.opens_at:
-            draft.put_rollout(replace(rollout, due_at=rollout.opens_at))
-            return None
+    """Open the turn, if the pause is over, a window lets hosts be taken, and the gate is green."""
+    is_open = rollout.opened_at is not None
+    if not is_open and draft.now < rollout.opens_at:
+        draft.put_rollout(replace(rollout, due_at=rollout.opens_at))
+        return None
+    if (later := told_at(draft, rollout)) > draft.now:
+        # What a gate said long before says nothing.
+        draft.put_rollout(replace(rollout, due_at=later, verdict=rollout.verdict if is_open else None))
+        return None
+    if not is_open:
         if rollout.options.gate is not None and not (rollout.verdict and rollout.verdict.green):
             draft.put_rollout(replace(rollout, due_at=draft.now + GATE_LEASE))
             return Ask(rollout=rollout.id, turn=rollout.turn, gate=rollout.options.gate)
@@ -168,7 +173,11 @@ def take(draft: Draft, rollout_id: str, stops: Sequence[Stop], most: int) -> int
             break
         if why := _idle(draft, stop.host):
             _skip(draft, stop, why)
-        elif all(obstacle.operation is None for obstacle in hindrances(draft, stop.host)):
+            continue
+        found = list(hindrances(draft, rollout, stop.host))
+        if later := [each.until for each in found if each.kind is ObstacleKind.ANNOUNCEMENT and each.until]:
+            draft.put_rollout(replace(rollout, due_at=min(later[0], rollout.due_at or later[0])))
+        elif all(obstacle.operation is None for obstacle in found):
             taken += _announce(draft, rollout, stop)
     return taken
 
@@ -196,10 +205,10 @@ def _announce(draft: Draft, rollout: Rollout, stop: Stop) -> int:
     return 1
 
 
-def hindrances(draft: Draft, host: str) -> Iterator[Obstacle]:
-    """Why maintenance of a host is not announced now: it is not yet its turn in some scope."""
+def hindrances(draft: Draft, rollout: Rollout, host: str) -> Iterator[Obstacle]:
+    """Why maintenance of a host is not announced now: it is not yet its turn in some scope, or a window is closed."""
     for operation in draft.live_operations_on(host):
-        if budgets.takes_turn(operation):
+        if budgets.takes_turn(operation) or operation.kind is rollout.kind:
             yield Obstacle(kind=ObstacleKind.HOST_BUSY, operation=operation.id)
     for operation, _ in placement.arriving_at(draft, host):
         yield Obstacle(kind=ObstacleKind.HOST_BUSY, operation=operation.id)
@@ -214,6 +223,17 @@ def hindrances(draft: Draft, host: str) -> Iterator[Obstacle]:
         if rule is not None:
             holding = _holding(draft, part, rule)
             yield Obstacle(kind=RULES[rule], scope=part.scope, event=holding.id, operation=holding.operation)
+    yield from of_openings(draft, sorted(vm.name for vm in draft.vms_on(host)), rollout.id, notice(rollout))
+
+
+def notice(rollout: Rollout) -> timedelta:
+    return rollout.options.notice or rollout.kind.traits.notice
+
+
+def told_at(draft: Draft, rollout: Rollout) -> datetime:
+    """When guests of the next hosts are told at the earliest: its own windows put off what cannot start before."""
+    found = calendar.slot(draft, [rollout.options.windows], notice(rollout))
+    return draft.now if found is None else found.told_at
 
 
 def standing(draft: Draft, scope: str) -> Standing:
@@ -286,7 +306,7 @@ def cancel(draft: Draft, rollout: Rollout) -> None:
     draft.note("rollout.canceling", rollout=rollout.id)
     draft.put_rollout(replace(rollout, status=RolloutStatus.CANCELING, since=draft.now, why="", due_at=draft.now))
     for operation in _live_operations(draft, rollout):
-        if operation.status is Status.SCHEDULED:
+        if ending.may_be_canceled(operation):
             ending.cancel(draft, operation)
 
 

@@ -7,8 +7,9 @@ from forenotice.core import budgets, calendar, ending, errors, placement, starti
 from forenotice.core.draft import Draft, names
 from forenotice.core.fleet import Scope, Vm
 from forenotice.core.listening import is_listening
+from forenotice.core.obstacles import before_announcement
 from forenotice.core.operations import DEGRADED_NOTICE, Event, Kind, Operation, Source, Status
-from forenotice.core.timing import whole_second_up
+from forenotice.core.starting import RECHECK
 
 MINUTE = timedelta(minutes=1)
 BY_SILENCE = "silence"
@@ -31,7 +32,7 @@ class Request:
 
 
 def schedule(draft: Draft, request: Request) -> Operation:
-    """Make the operation and its events. Some are born Started."""
+    """Make the operation and its events. Some are born Started; what a window puts off is Planned and has none yet."""
     kind = request.kind
     if kind.traits.of_host:
         host, vms = _vms_of_host(draft, request)
@@ -42,16 +43,19 @@ def schedule(draft: Draft, request: Request) -> Operation:
         vms = draft.vms_on(host)
     if kind.traits.planned:
         _require_budgets(draft, host, vms)
-    not_before = _not_before(draft, request, vms)
+    notice = _notice(draft, request, vms)
+    told_at, not_before = _when(draft, request, vms, notice)
+    planned = told_at > draft.now
     operation = Operation(
         id=draft.new_id(),
         kind=kind,
         host=host,
         vms=tuple(sorted(vm.name for vm in vms)),
-        status=Status.SCHEDULED,
+        status=Status.PLANNED if planned else Status.SCHEDULED,
         created_at=draft.now,
         not_before=not_before,
-        due_at=not_before,
+        due_at=told_at if planned else not_before,
+        notice=notice,
         by=draft.by,
         reason=request.reason,
         rollout=request.rollout,
@@ -61,7 +65,10 @@ def schedule(draft: Draft, request: Request) -> Operation:
             f"no host can take {request.name}: add or uncordon one that keeps its group's domains apart",
             vm=request.name,
         )
-    announce(draft, operation)
+    if operation.status is Status.PLANNED:
+        _plan(draft, operation)
+    else:
+        announce(draft, operation)
     if kind in (Kind.DEGRADED_HARDWARE, Kind.HARDWARE_FAILURE) and not draft.host(host).cordoned:
         draft.put_host(replace(draft.host(host), cordoned=True))
         draft.note("host.cordoned", host=host, operation=operation.id)
@@ -73,6 +80,45 @@ def usual_notice(kind: Kind) -> timedelta | None:
     if kind is Kind.DELETION:
         return None
     return DEGRADED_NOTICE if kind is Kind.DEGRADED_HARDWARE else kind.traits.notice
+
+
+def announce_in_time(draft: Draft, operation: Operation) -> None:
+    """Look at a Planned operation again: with the VMs and the windows of now, guests are told, or not yet."""
+    operation = replace(operation, vms=tuple(sorted(vm.name for vm in draft.vms_on(operation.host))))
+    if not operation.vms:
+        ending.end(draft, operation, Status.CANCELED)
+        return
+    found = before_announcement(draft, operation)
+    if not found:
+        earliest = calendar.earliest(draft, operation.notice)
+        not_before = calendar.first_start(draft, operation.vms, operation.rollout, earliest)
+        told = replace(operation, status=Status.SCHEDULED, not_before=not_before, due_at=not_before, held=False)
+        announce(draft, told)
+        return
+    known = [obstacle.until for obstacle in found if obstacle.until is not None]
+    held = len(known) < len(found)
+    planned = replace(operation, due_at=min([*known, draft.now + RECHECK]) if held else known[0], held=held)
+    opens_at = next((obstacle.opens_at for obstacle in found if obstacle.opens_at is not None), operation.not_before)
+    if opens_at == operation.not_before:
+        draft.put_operation(planned)
+    else:
+        _plan(draft, replace(planned, not_before=opens_at))
+
+
+def _plan(draft: Draft, operation: Operation) -> None:
+    """Operators see it; guests do not."""
+    draft.put_operation(operation)
+    draft.note(
+        "operation.planned",
+        operation=operation.id,
+        host=operation.host,
+        rollout=operation.rollout,
+        kind=operation.kind,
+        vms=list(operation.vms),
+        announce_at=operation.due_at,
+        not_before=operation.not_before,
+        reason=operation.reason,
+    )
 
 
 def announce(draft: Draft, operation: Operation) -> None:
@@ -97,7 +143,7 @@ def announce(draft: Draft, operation: Operation) -> None:
 def _vms_of_host(draft: Draft, request: Request) -> tuple[str, list[Vm]]:
     host = draft.host(request.name)
     for other in draft.live_operations_on(host.name):
-        if other.kind is request.kind and (other.status is Status.SCHEDULED or request.kind is Kind.HARDWARE_FAILURE):
+        if other.kind is request.kind and (ending.may_be_canceled(other) or request.kind is Kind.HARDWARE_FAILURE):
             raise _already(request, other)
     vms = draft.vms_on(host.name)
     arriving = placement.arriving_at(draft, host.name)
@@ -153,7 +199,7 @@ def _require_within_limit(draft: Draft, vm: Vm) -> None:
 
 
 def _clear_the_way(draft: Draft, host: str) -> None:
-    """A hardware failure cancels what was only Scheduled, ends what had Started, and turns away what is arriving."""
+    """A hardware failure cancels what has not started, ends what had Started, and turns away what is arriving."""
     for operation, turned_away in placement.arriving_at(draft, host):
         draft.put_operation(
             replace(
@@ -167,9 +213,9 @@ def _clear_the_way(draft: Draft, host: str) -> None:
                 claimed_until=None,
             )
         )
-    # Scheduled ones first: the end of a removal would cancel some of them as well.
+    # What has not started first: the end of a removal would cancel some of them as well.
     for operation in sorted(draft.live_operations_on(host), key=lambda each: each.status is Status.STARTED):
-        if operation.status is Status.SCHEDULED:
+        if ending.may_be_canceled(operation):
             failed = dict.fromkeys(operation.vms, f"host {host} has failed")
             ending.end(draft, replace(operation, failures=failed), Status.CANCELED)
         elif set(operation.vms) == set(operation.done):
@@ -178,7 +224,7 @@ def _clear_the_way(draft: Draft, host: str) -> None:
             ending.end(draft, operation, Status.FAILED)
 
 
-def _not_before(draft: Draft, request: Request, vms: list[Vm]) -> datetime:
+def _notice(draft: Draft, request: Request, vms: list[Vm]) -> timedelta:
     minimum = request.kind.traits.notice
     notice = usual_notice(request.kind)
     if notice is None:
@@ -191,13 +237,16 @@ def _not_before(draft: Draft, request: Request, vms: list[Vm]) -> datetime:
                 f"{request.kind} needs at least {minimum / MINUTE:g} minutes of notice, not {request.notice / MINUTE:g}"
             )
         notice = request.notice
-    try:
-        earliest = whole_second_up(draft.now + draft.allowance + draft.timing.shortened(notice))
-    except OverflowError:
-        raise errors.RefusedError("that much notice is beyond the calendar: give less") from None
+    return notice
+
+
+def _when(draft: Draft, request: Request, vms: list[Vm], notice: timedelta) -> tuple[datetime, datetime]:
+    """When guests are told, and NotBefore."""
+    earliest = calendar.earliest(draft, notice)
     if not request.kind.traits.planned:
-        return earliest
-    return calendar.first_start(draft, [vm.name for vm in vms], request.rollout, earliest)
+        return draft.now, earliest
+    not_before = calendar.first_start(draft, [vm.name for vm in vms], request.rollout, earliest)
+    return calendar.told_at(not_before, draft.timing.shortened(notice), draft.now), not_before
 
 
 def _require_budgets(draft: Draft, host: str, vms: list[Vm]) -> None:

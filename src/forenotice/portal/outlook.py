@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from forenotice.core.draft import names
-from forenotice.core.operations import EventType
+from forenotice.core.operations import EventType, Kind
 from forenotice.core.scheduling import BY_POLICY, BY_SILENCE
 from forenotice.portal import rendering, words
 
@@ -60,10 +60,18 @@ def of(operation: View, name: str, at: str, silence: timedelta) -> Outlook:
         name=name,
         told=[_told(event) for event in events[:MOST_EVENTS]],
         more=len(events[MOST_EVENTS:]),
-        meaning=f"{events[0]['type']} means that {MEANING[EventType(events[0]['type'])]}." if events else UNTOLD,
+        meaning=_meaning(operation),
         start=_start(operation, at),
         waits=[*_waits(operation), *_not_waited_for(events, silence)],
     )
+
+
+def _meaning(operation: View) -> str:
+    told = Kind(operation["kind"]).traits.type
+    means = f"{told} means that {MEANING[told]}."
+    if operation["announce_at"]:
+        return f"No guest is told before {rendering.utc(operation['announce_at'])}. {means}"
+    return means if operation["events"] else UNTOLD
 
 
 def _told(event: View) -> Told:

@@ -147,6 +147,14 @@ def _operation_scheduled(entry: Entry) -> str:
     )
 
 
+def _operation_planned(entry: Entry) -> str:
+    kind, vms = words.kind_of(entry["data"].get("kind")), words.several(entry["data"].get("vms") or ())
+    return (
+        f"An operation was planned: {kind} of {vms} on {_host(entry)}, not before {_time(entry, 'not_before')}; "
+        f"guests are told at {_time(entry, 'announce_at')}."
+    )
+
+
 def _operation_started(entry: Entry) -> str:
     targets: Mapping[str, str] = entry["data"].get("targets") or {}
     to = words.several(f"{vm} to {host}" for vm, host in targets.items()) if targets else ""
@@ -232,6 +240,7 @@ WORDS: Mapping[str, Words] = {
     "event.completed": Words("Completed", _of("The event of {scope} is over: what it announced is done.")),
     "event.failed": Words("Failed", _failed("event")),
     "event.canceled": Words("Cancelled", _event_canceled),
+    "operation.planned": Words("Planned", _operation_planned),
     "operation.scheduled": Words("Scheduled", _operation_scheduled),
     "operation.held": Words("Held up", _waits),
     "operation.waiting": Words("Waiting", _waits),

@@ -17,6 +17,7 @@ OBSTACLES: Mapping[str, str] = {
     "target-host": "a host that can take a VM",
     "budget": "a group's budget",
     "window": "a maintenance window",
+    "announcement": "guests to be told before a maintenance window",
     "host-busy": "other maintenance of the host",
     "rollout": "its paused rollout",
 }

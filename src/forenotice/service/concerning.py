@@ -1,11 +1,13 @@
 """What is live about one VM, host or group: each event with why it waits, and what whoever asks may do."""
 
+from forenotice.core import explaining
+from forenotice.core.draft import Draft
 from forenotice.core.fleet import group_key
 from forenotice.core.operations import Event, Status
 from forenotice.core.roles import Access
-from forenotice.service import overview
+from forenotice.service import overview, views
 from forenotice.service.calls import View
-from forenotice.service.context import Service
+from forenotice.service.context import Service, new_id
 from forenotice.store.contract import Reader
 
 MOST = 20
@@ -28,6 +30,26 @@ def host(service: Service, name: str, access: Access) -> View:
     """For whoever may see hosts."""
     with service.store.read() as reader:
         return _explained(service, reader, reader.places.told_on(name, MOST + 1), access)
+
+
+def planned(service: Service, access: Access, *, host: str | None = None) -> View:
+    """Operations that guests are not told of yet, each with when they are; nobody's who sees some scopes alone."""
+    with service.store.read() as reader:
+        known = reader.list_operations(None, MOST + 1, True, status=Status.PLANNED, host=host, seen=access.scopes)
+        draft = Draft(
+            reader.load_to_explain(operations=[each.id for each in known[:MOST]]),
+            now=service.clock.now(),
+            timing=service.timing,
+            new_id=new_id,
+        )
+    items = [
+        {
+            **views.operation(each, []),
+            "why": views.explanation(explaining.explain_operation(draft, each, service.expiry_from)),
+        }
+        for each in known[:MOST]
+    ]
+    return {"items": items, "more": len(known) > MOST}
 
 
 def _urgent(events: list[Event]) -> dict[str, str]:

@@ -81,6 +81,8 @@ class Session:
         if changes.woken:
             self.makes_due |= self.transaction.wake(changes.woken, self.now) > 0
             self.makes_due |= self.transaction.rollouts.wake(self.now) > 0
+        if changes.replanned:
+            self.makes_due |= self.transaction.replan(changes.replanned, self.now) > 0
         if changes.room_made:
             self.makes_due |= self.transaction.wake_held(self.now) > 0
         if changes.members:

@@ -4,7 +4,7 @@ from typing import Any
 
 from forenotice.core import explaining, fleet, selecting
 from forenotice.core.draft import Draft, World
-from forenotice.core.operations import Event
+from forenotice.core.operations import Event, Status
 from forenotice.core.selecting import Selector
 from forenotice.service import clocks, seeing, views
 from forenotice.service.calls import View
@@ -154,7 +154,9 @@ def explained(service: Service, draft: Draft, event: Event, seen: Selector | Non
 def explain_operation(service: Service, operation_id: str, seen: Selector | None = None) -> View:
     with service.store.read() as reader:
         world = reader.load_to_explain(operations=[operation_id])
-        _draft(service, world, seen).operation(operation_id)
+        operation = _draft(service, world, seen).operation(operation_id)
+        if operation.status is Status.PLANNED:
+            world = reader.load_to_explain(operations=[operation_id, *reader.moving_to(operation.host)])
         draft = with_targets(service, reader, [operation_id], world)
     found = explaining.explain_operation(draft, draft.operation(operation_id), service.expiry_from)
     return views.explanation(

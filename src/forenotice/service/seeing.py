@@ -43,6 +43,7 @@ PHRASES: Mapping[str, tuple[str, str]] = {
     "target-host": ("a host that can take {vm}", "a host that can take somebody else's VM"),
     "budget": ("your group {name} to have enough VMs left", "somebody else's group to have enough VMs left"),
     "window": ("your maintenance window ({name})", "a maintenance window"),
+    "announcement": ("guests to be told before your maintenance window ({name}) opens", "guests to be told"),
     "driver": ("the platform to carry it out",) * 2,
 }
 """What is waited for, if it is one's own and if it is not; what is not named here is the platform's."""

@@ -1,10 +1,10 @@
-"""What is due: write what drivers answered, start what may start, and say what drivers must do next."""
+"""What is due: write what drivers answered, announce, start what may start, and say what drivers must do next."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from forenotice.core import driving, starting
+from forenotice.core import driving, scheduling, starting
 from forenotice.core.draft import Draft, World
 from forenotice.core.driving import Outcome, Task
 from forenotice.core.operations import Operation, Status
@@ -83,6 +83,10 @@ def renew_claims(service: Service, operations: Collection[str]) -> list[str]:
 
 def _load(reader: Reader, operations: Collection[str]) -> World:
     world = reader.load(operations=operations)
+    planned = [each for key in operations if (each := world.operations.get(key)) and each.status is Status.PLANNED]
+    if arriving := {key for operation in planned for key in reader.moving_to(operation.host)}:
+        operations = {*operations, *arriving}
+        world = reader.load(operations=operations)
     if any(world.operations[key].kind.traits.moves for key in operations if key in world.operations):
         return reader.load(operations=operations, targets=True)
     return world
@@ -97,6 +101,8 @@ def _step(service: Service, draft: Draft, operation_id: str) -> Task | None:
     if _is_due(draft, operation_id):
         operation = draft.operation(operation_id)
         service.telemetry.tick_lag((draft.now - (operation.due_at or draft.now)).total_seconds())
+        if operation.status is Status.PLANNED:
+            scheduling.announce_in_time(draft, operation)
         if operation.status is Status.SCHEDULED:
             starting.start_or_hold(draft, operation, service.expiry_from)
     if _is_due(draft, operation_id) and draft.operation(operation_id).status is Status.STARTED:

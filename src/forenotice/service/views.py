@@ -10,7 +10,7 @@ from forenotice.core.explaining import Explanation
 from forenotice.core.fleet import Facts, Host, Scope, Vm
 from forenotice.core.journal import Entry
 from forenotice.core.listening import is_listening
-from forenotice.core.operations import Event, Operation
+from forenotice.core.operations import Event, Operation, Status
 from forenotice.core.timing import Timing
 
 View = dict[str, Any]
@@ -101,6 +101,7 @@ def operation(operation: Operation, events: list[Event]) -> View:
         "status": str(operation.status),
         "created_at": moment(operation.created_at),
         "not_before": moment(operation.not_before),
+        "announce_at": moment(operation.due_at) if operation.status is Status.PLANNED else None,
         "started_at": moment(operation.started_at),
         "ended_at": moment(operation.ended_at),
         "by": operation.by,

@@ -280,8 +280,11 @@ class Transaction(Reader, Protocol):
     def wake(self, scopes: Collection[str], now: datetime) -> int:
         """Held Scheduled operations with an event in these scopes are due now. Gives how many were not before."""
 
+    def replan(self, scopes: Collection[str], now: datetime) -> int:
+        """Planned operations of hosts with VMs of these scopes are due now. Gives how many were not before."""
+
     def wake_held(self, now: datetime) -> int:
-        """All held operations, Scheduled or Started, are due now. Gives how many were not before."""
+        """All held operations are due now. Gives how many were not before."""
 
     def set_heard(self, heard: Mapping[str, datetime]) -> None:
         """When scopes were last heard. Never goes back; unknown scopes are passed over."""

@@ -11,7 +11,7 @@ from sqlalchemy import BigInteger, bindparam, case, delete, exists, func, or_, s
 
 from forenotice.core import epochs
 from forenotice.core.fleet import GROUP_PREFIX, NO_FACTS, Facts, Host, Listening, Policy, Scope, ScopeKind, Vm
-from forenotice.core.operations import Kind
+from forenotice.core.operations import Kind, Status
 from forenotice.core.windows import parse_all
 from forenotice.store import moments, schema
 from forenotice.store.listing import LAST_CHARACTER, Listing, equal, named
@@ -36,7 +36,7 @@ SIZES = Query(select(_V.scope, func.count()).where(Among(_V.scope, "names")).gro
 _O = schema.operations.c
 _MAINTAINED = exists(
     select(_O.id)
-    .where(_O.host == _H.name, _O.ended_at.is_(None))
+    .where(_O.host == _H.name, _O.ended_at.is_(None), _O.status != Status.PLANNED.value)
     .where(or_(*(_O.kind == kind.value for kind in Kind if kind.traits.keeps_others_away)))
     .correlate(schema.hosts)
 )

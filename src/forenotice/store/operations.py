@@ -12,7 +12,7 @@ from forenotice.store import former, moments, schema
 from forenotice.store.listing import Listing, equal, living
 from forenotice.store.session import Among, Matching, Query, Row, Session, Upsert
 
-_O, _E = schema.operations.c, schema.events.c
+_O, _E, _V = schema.operations.c, schema.events.c, schema.vms.c
 _LIVE = _O.ended_at.is_(None)
 
 NAMED = Query(select(schema.operations).where(Among(_O.id, "names")))
@@ -26,7 +26,7 @@ _MOVING_TO = Query(
     .order_by(_O.id)
 )
 
-_PUT = Upsert(schema.operations, fixed=("kind", "created_at", "author", "reason", "rollout"))
+_PUT = Upsert(schema.operations, fixed=("kind", "created_at", "author", "reason", "rollout", "notice"))
 _DUE = Query(
     select(_O.id)
     .where(_LIVE, _O.due_at <= bindparam("now"))
@@ -49,6 +49,12 @@ _WAKE = Query(
     update(schema.operations)
     .where(_LIVE, _O.held, _O.status == Status.SCHEDULED.value, _O.due_at > bindparam("now"))
     .where(_O.id.in_(select(_E.operation).where(Among(_E.scope, "names"), _E.ended_at.is_(None))))
+    .values(due_at=bindparam("now"))
+)
+_REPLAN = Query(
+    update(schema.operations)
+    .where(_LIVE, _O.status == Status.PLANNED.value, _O.due_at > bindparam("now"))
+    .where(_O.host.in_(select(_V.host).where(Among(_V.scope, "names"))))
     .values(due_at=bindparam("now"))
 )
 _WAKE_HELD = Query(
@@ -106,6 +112,7 @@ def operation(row: Row) -> Operation:
         reason=row[18],
         rollout=row[19],
         clock_jumped=timedelta(microseconds=row[20]),
+        notice=timedelta(microseconds=row[21]),
     )
 
 
@@ -136,6 +143,7 @@ def _row(operation: Operation) -> Row:
         operation.reason,
         operation.rollout,
         moments.duration_to_number(operation.clock_jumped),
+        operation.notice // moments.MICROSECOND,
     )
 
 
@@ -155,6 +163,10 @@ def moving_to(session: Session, host: str) -> list[str]:
 
 def wake(session: Session, scopes: Collection[str], now: datetime) -> int:
     return session.run(_WAKE, names=list(scopes), now=moments.to_number(now))
+
+
+def replan(session: Session, scopes: Collection[str], now: datetime) -> int:
+    return session.run(_REPLAN, names=list(scopes), now=moments.to_number(now))
 
 
 def wake_held(session: Session, now: datetime) -> int:

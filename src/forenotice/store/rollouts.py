@@ -7,7 +7,7 @@ from functools import cache, lru_cache
 import msgspec
 from sqlalchemy import bindparam, func, or_, select, union, update
 
-from forenotice.core.operations import Kind, Operation
+from forenotice.core.operations import Kind, Operation, Status
 from forenotice.core.rollouts import Options, Rollout, RolloutStatus, Stop, StopStatus, Tally, Verdict
 from forenotice.core.windows import parse_all
 from forenotice.store import moments, schema
@@ -94,12 +94,15 @@ AWAITING = Query(
     union(
         select(_O.host).where(
             _O.ended_at.is_(None),
-            or_(*(_O.kind == kind.value for kind in Kind if kind.traits.planned and kind.traits.moves)),
+            or_(
+                _O.status == Status.PLANNED.value,
+                *(_O.kind == kind.value for kind in Kind if kind.traits.planned and kind.traits.moves),
+            ),
         ),
         select(_S.host).where(_S.status == StopStatus.WAITING.value, _S.rollout.in_(select(_R.id).where(_LIVE))),
     )
 )
-"""Hosts that are being emptied, or wait for their turn in a rollout."""
+"""Hosts that are being emptied, have maintenance planned, or wait for their turn in a rollout."""
 
 
 class _Options(msgspec.Struct, frozen=True, omit_defaults=True):

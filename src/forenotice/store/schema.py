@@ -93,7 +93,7 @@ vm_addresses = Table(
     Index("vm_addresses_vm", "vm"),
 )
 
-ENDED_WHEN_OVER = "(ended_at IS NULL) = (status IN ('Scheduled', 'Started'))"
+ENDED_WHEN_OVER = "(ended_at IS NULL) = (status IN ({}))"
 """So that `ended_at IS NULL` means live, in queries and partial indexes alike."""
 
 operations = Table(
@@ -120,7 +120,8 @@ operations = Table(
     Column("reason", Text, nullable=False),
     Column("rollout", NAME),
     Column("clock_jumped", MOMENT, nullable=False, server_default="0"),
-    CheckConstraint(ENDED_WHEN_OVER, name="operations_ended_when_over"),
+    Column("notice", BigInteger, nullable=False, server_default="0"),
+    CheckConstraint(ENDED_WHEN_OVER.format("'Planned', 'Scheduled', 'Started'"), name="operations_ended_when_over"),
     Index("operations_host", "host", "ended_at"),
     Index("operations_created", "created_at", "id"),
     _index_of_live("operations_live_created", "created_at", "id"),
@@ -159,7 +160,7 @@ events = Table(
     Column("approved_by", NAME),
     Column("implied", Boolean, nullable=False),
     Column("ended_at", MOMENT),
-    CheckConstraint(ENDED_WHEN_OVER, name="events_ended_when_over"),
+    CheckConstraint(ENDED_WHEN_OVER.format("'Scheduled', 'Started'"), name="events_ended_when_over"),
     Index("events_operation", "operation"),
     Index("events_scope", "scope", "ended_at"),
     Index("events_created", "created_at", "id"),

@@ -308,6 +308,9 @@ class SqlTransaction(SqlReader):
     def wake(self, scopes: Collection[str], now: datetime) -> int:
         return operations.wake(self._session, scopes, now)
 
+    def replan(self, scopes: Collection[str], now: datetime) -> int:
+        return operations.replan(self._session, scopes, now)
+
     def wake_held(self, now: datetime) -> int:
         return operations.wake_held(self._session, now)
 

@@ -11,7 +11,7 @@ from forenotice.control.answers import status_of
 from forenotice.core import errors, roles
 from forenotice.core.roles import Need
 from forenotice.core.timing import SILENCE
-from forenotice.portal import outlook, words
+from forenotice.portal import outlook, rendering, words
 from forenotice.portal.deeds import DEEDS, Deed
 from forenotice.portal.paths import Pages
 from forenotice.portal.visiting import Visit
@@ -110,7 +110,7 @@ def _told(asked: models.NewOperation, preview: View) -> View:
         "more": len(operations) - len(shown),
         "besides": outlook.besides(preview),
         "announced": any(operation["events"] for operation in operations),
-        "can_be_cancelled": any(operation["status"] == "Scheduled" for operation in operations),
+        "can_be_cancelled": any(operation["status"] != "Started" for operation in operations),
     }
 
 
@@ -162,4 +162,6 @@ def _done(deed: Deed, names: list[str], made: list[View]) -> str:
     (operation,) = made
     if operation["status"] == "Started":
         return f"{what}: it has started. Nobody is waited for."
+    if operation["announce_at"]:
+        return f"{what}: it is planned. Guests are told at {rendering.utc(operation['announce_at'])}."
     return f"{what}: it is announced."

@@ -57,14 +57,22 @@ def cancel(visit: Visit) -> Response:
         return _gone(visit, error)
     except errors.ConflictError as error:
         return _page(visit, status=409, error=error.message)
-    what = f"{words.kind_of(operation['kind'])} of {words.several(operation['vms'])}"
-    return visit.go(_back(visit), said=f"Cancelled: {what}.")
+    return visit.go(_back(visit), said=f"Cancelled: {_what(operation)}.")
 
 
 @pages.get("/events/{id}/approve", needs=Need.SEE)
 def to_event(visit: Visit) -> Response:
     """The address of an approval that was refused, asked for again."""
     return visit.go(f"/events/{_id(visit).upper()}")
+
+
+@pages.post("/operations/{id}/cancel", needs=Need.MANAGE)
+def cancel_operation(visit: Visit) -> Response:
+    try:
+        operation = maintenance.cancel_operation(visit.service, visit.call(), _id(visit))
+    except errors.NotFoundError as error:
+        return _gone(visit, error)
+    return visit.go(f"/operations/{operation['id']}", said=f"Cancelled: {_what(operation)}.")
 
 
 @pages.get("/operations/{id}", needs=Need.SEE)
@@ -77,7 +85,7 @@ def show_operation(visit: Visit) -> Response:
     if len(operation["events"]) == 1:
         return visit.go(f"/events/{operation['events'][0]['id']}")
     why = queries.explain_operation(visit.service, operation["id"], visit.seen)
-    what = f"{words.kind_of(operation['kind'])} of {words.several(operation['vms'])}"
+    what = _what(operation)
     return visit.page(
         "operation.html",
         operation=operation,
@@ -88,6 +96,10 @@ def show_operation(visit: Visit) -> Response:
         may_cancel=bool(operation["events"])
         and lives.life(visit.service, operation["events"][0]["id"], visit.access)["may_cancel"],
     )
+
+
+def _what(operation: View) -> str:
+    return f"{words.kind_of(operation['kind'])} of {words.several(operation['vms'])}"
 
 
 def title(event: View) -> str:

@@ -32,6 +32,7 @@ def show(visit: Visit) -> Response:
         first=after is None,
         next_url=f"/hosts/{name}?{urlencode({'after': vms['next']})}#vms" if vms["next"] else None,
         events=concerning.host(visit.service, name, visit.access),
+        planned=concerning.planned(visit.service, visit.access, host=name),
         entries=subjects.lately(visit, {"host": name}),
         deeds=subjects.deeds(visit, "host"),
         signs=SIGNS,

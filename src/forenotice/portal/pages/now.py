@@ -16,7 +16,7 @@ from forenotice.portal.paths import Pages
 from forenotice.portal.picture import MOST_LANES, Bar, draw
 from forenotice.portal.rendering import utc
 from forenotice.portal.visiting import Visit
-from forenotice.service import overview, queries
+from forenotice.service import concerning, overview, queries
 
 SPANS: Final[Mapping[str, tuple[str, timedelta]]] = {
     "1h": ("1 h", timedelta(hours=1)),
@@ -52,8 +52,16 @@ def show(visit: Visit) -> Response:
     )
     spans = [(key, said, chosen.but(span=key)) for key, (said, _) in SPANS.items()]
     empty = not found["bars"] and not queries.vms(visit.service, limit=1, seen=visit.seen)["items"]
+    planned = {"items": [], "more": False} if chosen.scope else concerning.planned(visit.service, visit.access)
     return visit.page(
-        "now.html", found=found, drawn=drawn, chosen=chosen, spans=spans, spans_words=SPANS[chosen.span][0], empty=empty
+        "now.html",
+        planned=planned,
+        found=found,
+        drawn=drawn,
+        chosen=chosen,
+        spans=spans,
+        spans_words=SPANS[chosen.span][0],
+        empty=empty,
     )
 
 

@@ -73,6 +73,7 @@ def _page(visit: Visit, sent: Fields | None = None, error: errors.ForenoticeErro
         polled=visit.house.polled(name),
         heard=subjects.heard(visit, grid.names(visit.service, scope=vm["scope"]), vm["last_heard"]),
         events=events,
+        planned=concerning.planned(visit.service, visit.access, host=vm["host"]),
         entries=subjects.lately(visit, {"vm": name}, *([] if vm["group"] else [{"scope": vm["scope"]}])),
         deeds=[deed for deed in subjects.deeds(visit, "VM") if vm["spot"] or deed.kind is not Kind.EVICTION],
         document=msgspec.json.format(document, indent=2).decode(),

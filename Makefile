@@ -35,13 +35,13 @@ soak: $(ENVIRONMENT) ## run the long tests
 
 wheel: $(ENVIRONMENT) ## build the wheel that VMs install, into dist/
 	@rm -rf build dist
-	@.venv/bin/python -m pip wheel -qq --no-input --disable-pip-version-check --no-deps --wheel-dir dist .
+	@.venv/bin/python -m pip wheel -qq --no-input --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
 	@ls dist/*.whl
 
 clean: ## back to a bare clone
 	rm -rf .venv build dist screenshots .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.* src/*.egg-info
 	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(ENVIRONMENT): pyproject.toml constraints.txt scripts/environment
+$(ENVIRONMENT): pyproject.toml hashes.txt scripts/environment
 	@scripts/environment
 	@touch $@

@@ -148,6 +148,14 @@ def test_constraints_pin_everything_by_name_and_version() -> None:
     assert {canonical(re.split(r"[^\w.-]", name)[0]) for name in wanted} <= pinned
 
 
+def test_every_file_that_is_installed_has_a_hash_and_no_address() -> None:
+    constraints = (ROOT / "constraints.txt").read_text().splitlines()
+    hashed = (ROOT / "hashes.txt").read_text().replace(" \\\n", "").splitlines()
+    assert [line.partition(" ")[0] for line in hashed] == constraints, "run scripts/hashes"
+    assert [line for line in hashed if not re.fullmatch(r"\S+==\S+(    --hash=sha256:[0-9a-f]{64})+", line)] == []
+    assert "--require-hashes -r hashes.txt\n" in (ROOT / "scripts" / "environment").read_text()
+
+
 def canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 

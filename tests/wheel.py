@@ -58,7 +58,7 @@ def clone(folder: Path) -> None:
         else:
             shutil.copy2(ROOT / name, folder / name)
     programs = folder / ".venv" / "bin"
-    for needed in (folder / "scripts" / "environment", folder / "constraints.txt", programs / "python"):
+    for needed in (folder / "scripts" / "environment", folder / "hashes.txt", programs / "python"):
         needed.parent.mkdir(parents=True, exist_ok=True)
         needed.touch()
     (programs / "python").write_text(ONLY_TO_BUILD)

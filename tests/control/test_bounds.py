@@ -1,6 +1,7 @@
 """What somebody without a token can take: few connections, a small head, and little time."""
 
 import http.client
+import resource
 import select
 import socket
 import threading
@@ -260,6 +261,21 @@ def test_whoever_is_waited_for_longest_makes_room(
             assert rest(waiting) == b""
         answered.sendall(POLL)
         assert answer(answered).startswith(b"HTTP/1.1 200")
+
+
+def test_fewer_connections_where_the_system_allows_few_descriptors(control: Control) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    few = 512
+    with ExitStack() as held:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (few, hard))
+        held.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        first, *_ = [held.enter_context(connect(control)) for _ in range(few // 8)]
+        first.sendall(POLL)
+        assert answer(first).startswith(b"HTTP/1.1 200")
+        for _ in range(few // 8):
+            held.enter_context(connect(control))
+        assert rest(first) == b""
+        assert answers(control)
 
 
 def test_what_is_being_answered_makes_no_room(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,12 +4,14 @@ import hashlib
 import hmac
 import ipaddress
 import json
+import re
 import secrets
 import socket
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.metadata.running import (
@@ -248,6 +250,17 @@ def test_a_proof_is_for_one_request_of_one_method_and_one_path() -> None:
         for_an_approval = forenotice_headers("web-0", method="POST", target=PATH)
         accepted = server.ask(PATH, method="POST", body=APPROVAL, headers=for_an_approval, source=PROXY_ADDRESS)
         assert accepted.status == 200
+
+
+def test_a_proxy_that_signs_as_the_docs_say_is_believed() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "identity.md").read_text()
+    (snippet,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    told: dict[str, Any] = {}
+    exec(snippet, told)
+    with running(options=proxy(ProxyStyle.FORENOTICE)) as server:
+        for _ in range(2):
+            signed = told["headers"]("db", "GET", NAME, SECRET)
+            assert name_of(server, headers=("Metadata: true", *(": ".join(each) for each in signed.items()))) == "db"
 
 
 def test_nonces_are_remembered_as_long_as_they_could_be_used_and_not_without_end() -> None:

@@ -211,13 +211,23 @@ def _prepare(settings: Settings, service: Service) -> int:
     upkeep.resume(service, alone=alone)
     if settings.demo:
         demo.settle(service)
-    if alone:
-        if tokens.create_first(service, lambda secret: datadirectory.write_secret(settings.token_file, secret)):
-            log.info("The administrator's token was made", action="token.first", file=str(settings.token_file))
-    elif not tokens.list_all(service)["items"]:
-        log.warning("There is no token yet: make one with `forenotice token create --offline`", action="token.none")
+    _look_at_tokens(settings, service)
     _warn_of_strangers(settings, service)
     return service.refresh()
+
+
+def _look_at_tokens(settings: Settings, service: Service) -> None:
+    alone = settings.database_file is not None
+    if alone and tokens.create_first(service, lambda secret: datadirectory.write_secret(settings.token_file, secret)):
+        log.info(
+            "The administrator's token was made, which does not expire",
+            action="token.first",
+            file=str(settings.token_file),
+        )
+    elif not tokens.list_all(service)["items"]:
+        log.warning("There is no token yet: make one with `forenotice token create --offline`", action="token.none")
+    elif unending := tokens.never_expiring(service):
+        log.info("Tokens do not expire", action="token.unending", count=len(unending), such_as=unending[:5])
 
 
 def _warn_of_strangers(settings: Settings, service: Service) -> None:

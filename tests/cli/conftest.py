@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from tests.control.running import Control, running
 
 from forenotice.cli.main import main
@@ -40,7 +41,9 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def run(alone: None, capsys: pytest.CaptureFixture[str]) -> Run:
     def call(*arguments: str) -> Ran:
         capsys.readouterr()
-        code = main(arguments)
+        # What the service in this process logs is not what a command says.
+        with structlog.testing.capture_logs():
+            code = main(arguments)
         said = capsys.readouterr()
         if code:
             assert said.out == ""

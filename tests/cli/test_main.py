@@ -31,7 +31,7 @@ watch
 history prune
 subscription add|set|list|show|remove|resume|replay|test
 fleet apply|export
-token create|list|revoke
+token create|list|rotate|revoke
 backup
 restore
 migrate

@@ -181,3 +181,20 @@ def test_a_clock_that_was_wrong_is_accepted(run: Run, data: Path) -> None:
         [newest] = database.execute("SELECT action, reason FROM journal ORDER BY position DESC LIMIT 1")
     assert newest == ("clock.accepted", "a new battery")
     assert run("clock", "accept", *where).code == 1
+
+
+def test_a_token_is_rotated_by_its_name(fresh: Run, tmp_path: Path) -> None:
+    made = fresh("token", "create", "bot", "--role", "viewer", "--from", "127.0.0.0/8", "--from", "::1", "--json").json
+    assert made["networks"] == ["127.0.0.0/8", "::1/128"]
+    assert "127.0.0.0/8, ::1/128" in fresh("token", "list").out
+    rotated = fresh("token", "rotate", "bot", "--overlap", "0s", "--expires", "never").out.strip()
+    assert "never" in fresh("token", "list").out
+    assert fresh("vm", "list", "--token", rotated).code == 0
+    assert fresh("vm", "list", "--token", made["token"]).code == 1
+    where = ("--offline", "--data", str(tmp_path))
+    again = fresh("token", "rotate", made["id"], *where, "--expires", "30d", "--json").json
+    assert again["previous_until"] is not None
+    for secret in (rotated, again["token"]):
+        assert fresh("vm", "list", "--token", secret).code == 0
+    assert "is not a duration" in fresh("token", "rotate", "bot", "--overlap", "long", *where).err
+    assert "there is no token 'nobody'" in fresh("token", "rotate", "nobody").err

@@ -82,6 +82,26 @@ def test_those_who_are_refused_leave_a_trace(control: Control) -> None:
     assert b'forenotice_refused_total{status="403"} 2.0' in told
 
 
+def test_a_token_from_elsewhere_is_refused_and_traced(control: Control) -> None:
+    made = control.post("/v1/tokens", {"name": "far", "role": "viewer", "networks": ["192.0.2.0/24"]})
+    near = control.post("/v1/tokens", {"name": "near", "role": "viewer", "networks": ["127.0.0.1"]})
+    assert control.ask("GET", "/v1/vms", token=near["token"]).status == 200
+    with structlog.testing.capture_logs() as logs:
+        said = control.ask("GET", "/v1/vms", token=made["token"])
+    assert (said.status, said.message) == (403, "this token is not for use from 127.0.0.1")
+    [trace] = logs
+    assert (trace["action"], trace["token"], trace["address"]) == ("control.refused", made["id"], "127.0.0.1")
+
+
+def test_a_token_is_rotated(control: Control) -> None:
+    made = control.post("/v1/tokens", {"name": "bot", "role": "viewer", "expires_in": "never"})
+    assert made["expires_at"] is None
+    rotated = control.post(f"/v1/tokens/{made['id']}/rotate", {"overlap": "0s", "expires_in": "30d"})
+    assert rotated["expires_at"] is not None
+    statuses = [control.ask("GET", "/v1/vms", token=each["token"]).status for each in (made, rotated)]
+    assert statuses == [401, 200]
+
+
 def test_a_flood_of_refusals_does_not_drown_the_log(control: Control) -> None:
     found = refusals.Refusals(control.metrics)
     with structlog.testing.capture_logs() as logs:

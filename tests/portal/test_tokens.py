@@ -5,6 +5,7 @@ import re
 import pytest
 from tests.portal.running import HIDDEN, KEY, Answer, Portal, Visitor
 
+from forenotice.core import errors
 from forenotice.service import calls, history, tokens
 
 ASKED = {"name": "deploy-bot", "role": "platform", "scopes": "", "expires_in": "90d", "reason": "for CI"}
@@ -32,7 +33,7 @@ def test_a_token_is_made_and_shown_once(portal: Portal) -> None:
     assert secret not in str(visitor.cookies)
     listed = visitor.get("/tokens")
     assert secret not in listed.html
-    assert "deploy-bot Revoke deploy-bot … platform all valid 20" in listed.text
+    assert "deploy-bot Rotate deploy-bot … Revoke deploy-bot … platform all anywhere valid 20" in listed.text
     [entry] = history.page(portal.service, action="token.created", by="operator:admin")["items"]
     assert (entry["data"]["name"], entry["reason"]) == ("deploy-bot", "for CI")
 
@@ -79,9 +80,19 @@ def test_what_is_wrong_is_told_beside_the_form_as_it_was_filled(
 
 def test_a_tenants_token(portal: Portal) -> None:
     visitor = portal.visitor()
-    asked = {**ASKED, "name": "shop", "role": "tenant", "scopes": "web,vm:db", "expires_in": ""}
+    asked = {
+        **ASKED,
+        "name": "shop",
+        "role": "tenant",
+        "scopes": "web,vm:db",
+        "expires_in": "never",
+        "networks": "10.0.0.0/8, ::1",
+    }
     shown(visitor.post("/tokens", asked, on="/tokens", status=201))
-    assert "shop Revoke shop … tenant web,vm:db valid never never" in visitor.get("/tokens").text
+    assert (
+        "shop Rotate shop … Revoke shop … tenant web,vm:db 10.0.0.0/8, ::1/128 valid never never"
+        in visitor.get("/tokens").text
+    )
 
 
 def test_revoking_asks_first(portal: Portal) -> None:
@@ -95,7 +106,7 @@ def test_revoking_asks_first(portal: Portal) -> None:
     assert visitor.post(place, {"reason": "gone"}, on=place).location == "/tokens"
     listed = visitor.get("/tokens")
     assert "The token bot is revoked." in listed.text
-    assert "bot viewer all revoked 20" in listed.text
+    assert "bot viewer all anywhere revoked 20" in listed.text
     assert f'href="{place}"' not in listed.html
     assert "It is revoked already" in visitor.get(place).text
     assert one(portal, "bot")["revoked_at"]
@@ -143,3 +154,21 @@ def test_a_forged_form_makes_none(portal: Portal) -> None:
     assert portal.visitor().send("/tokens", ASKED).status == 403
     assert Visitor(portal.port).send("/tokens", ASKED).status == 401
     assert len(tokens.list_all(portal.service)["items"]) == 1
+
+
+def test_a_token_is_rotated(portal: Portal) -> None:
+    bot = portal.token_of("viewer", name="bot")
+    visitor, place = portal.visitor(), f"/tokens/{one(portal, 'bot')['id']}/rotate"
+    assert f'href="{place}"' in visitor.get("/tokens").html
+    assert "Give the token bot a new secret?" in visitor.get(place).text
+    made = visitor.post(place, {"overlap": "1h", "reason": "spring"}, on=place, status=200)
+    assert "The token bot has a new secret" in made.text
+    assert tokens.authenticate(portal.service, bot) == tokens.authenticate(portal.service, shown(made))
+    at_once = visitor.post(place, {"overlap": "0s"}, on=place, status=200)
+    for secret in (bot, shown(made)):
+        with pytest.raises(errors.UnauthorizedError):
+            tokens.authenticate(portal.service, secret)
+    assert tokens.authenticate(portal.service, shown(at_once)).name == "bot"
+    assert "for 0s up to 7d" in visitor.post(place, {"overlap": "30d"}, on=place, status=400).text
+    tokens.revoke(portal.service, calls.SYSTEM, one(portal, "bot")["id"])
+    assert "cannot be rotated any more" in visitor.get(place).text

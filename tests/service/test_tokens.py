@@ -3,17 +3,18 @@
 from datetime import timedelta
 
 import pytest
-from tests.service.rig import OPERATOR, Rig
+from tests.service.rig import OPERATOR, START, Rig
 
 from forenotice.core import errors, roles
-from forenotice.service import calls, history, tokens
+from forenotice.service import calls, history, sessions, tokens
+from forenotice.settings.spans import NEVER
 
 
 def test_a_token_is_shown_once_and_kept_as_a_digest(rig: Rig) -> None:
     call = calls.Call(actor="ada", token_id="t1", key="k", digest="d")
     made = tokens.create(rig.service, call, name="bot")
     assert tokens.authenticate(rig.service, made["token"]) == tokens.Caller(
-        id=made["id"], name="bot", access=roles.EVERYTHING
+        id=made["id"], name="bot", access=roles.EVERYTHING, expires_at=START + tokens.LIFETIME
     )
     assert tokens.create(rig.service, call, name="bot") == {**made, "token": None}
     (listed,) = tokens.list_all(rig.service)["items"]
@@ -58,6 +59,9 @@ def test_what_no_token_can_be(rig: Rig) -> None:
         {"name": "bot", "scopes": "web"},
         {"name": "bot", "expires_in": timedelta(0)},
         {"name": "bot", "expires_in": timedelta(seconds=-1)},
+        {"name": "bot", "networks": ["10.0.0.1/8"]},
+        {"name": "bot", "networks": ["here"]},
+        {"name": "bot", "networks": ["10.0.0.1"] * 33},
     ):
         with pytest.raises(errors.RefusedError):
             tokens.create(rig.service, OPERATOR, **wrong)
@@ -102,3 +106,77 @@ def test_an_expired_token_is_refused_and_only_its_holder_is_told_why(rig: Rig) -
     with pytest.raises(errors.UnauthorizedError) as revoked:
         tokens.authenticate(rig.service, made["token"])
     assert "expired" not in revoked.value.message
+
+
+def test_a_token_lasts_ninety_days_unless_somebody_says_otherwise(rig: Rig) -> None:
+    made = tokens.create(rig.service, OPERATOR, name="bot")
+    never = tokens.create(rig.service, OPERATOR, name="old", expires_in=NEVER)
+    assert (made["expires_at"], never["expires_at"]) == ("2026-04-05T12:00:00Z", None)
+    assert tokens.never_expiring(rig.service) == ["old"]
+    rig.clock.advance(days=90)
+    assert tokens.authenticate(rig.service, never["token"]).expires_at is None
+    with pytest.raises(errors.UnauthorizedError, match="expired"):
+        tokens.authenticate(rig.service, made["token"])
+    with pytest.raises(errors.NotFoundError):
+        tokens.rotate(rig.service, OPERATOR, made["id"])
+
+
+def test_a_rotated_token_has_two_secrets_for_a_while(rig: Rig) -> None:
+    made = tokens.create(rig.service, OPERATOR, name="bot", role="tenant", scopes="vm:db", networks=["127.0.0.0/8"])
+    rig.clock.advance(days=80)
+    call = calls.Call(actor="ada", token_id="t1", key="k", digest="d")
+    rotated = tokens.rotate(rig.service, call, made["id"])
+    assert tokens.rotate(rig.service, call, made["id"]) == {**rotated, "token": None}
+    assert {**rotated, "expires_at": None, "previous_until": None, "token": None} == {
+        **tokens.show(rig.service, made["id"]),
+        "expires_at": None,
+        "previous_until": None,
+        "token": None,
+    }
+    assert (rotated["expires_at"], rotated["previous_until"]) == ("2026-06-24T12:00:00Z", "2026-03-26T13:00:00Z")
+    old, new = (tokens.authenticate(rig.service, secret) for secret in (made["token"], rotated["token"]))
+    assert old == new
+    rig.clock.advance(hours=1)
+    with pytest.raises(errors.UnauthorizedError, match="was rotated") as no:
+        tokens.authenticate(rig.service, made["token"])
+    assert no.value.token == made["id"]
+    tokens.authenticate(rig.service, rotated["token"])
+    [entry] = history.page(rig.service, action="token.rotated")["items"]
+    assert entry["data"]["name"] == "bot"
+    assert "fn_" not in str(entry)
+
+
+def test_a_rotation_can_end_the_old_secret_at_once_with_its_sessions(rig: Rig) -> None:
+    made = tokens.create(rig.service, OPERATOR, name="bot", expires_in=NEVER)
+    session, _ = sessions.begin(rig.service, made["token"], "192.0.2.7")
+    tokens.rotate(rig.service, OPERATOR, made["id"], overlap=timedelta(minutes=1))
+    sessions.resume(rig.service, session)
+    rotated = tokens.rotate(rig.service, OPERATOR, made["id"], overlap=timedelta(0))
+    assert (rotated["expires_at"], rotated["previous_until"]) == (None, None)
+    with pytest.raises(errors.UnauthorizedError):
+        tokens.authenticate(rig.service, made["token"])
+    with pytest.raises(errors.UnauthorizedError):
+        sessions.resume(rig.service, session)
+    again = tokens.rotate(rig.service, OPERATOR, made["id"], expires_in=timedelta(days=1))
+    assert again["expires_at"] == "2026-01-06T12:00:00Z"
+    for wrong in ({"overlap": timedelta(days=8)}, {"overlap": timedelta(-1)}, {"expires_in": timedelta(0)}):
+        with pytest.raises(errors.RefusedError):
+            tokens.rotate(rig.service, OPERATOR, made["id"], **wrong)
+
+
+def test_a_token_is_refused_from_elsewhere(rig: Rig) -> None:
+    made = tokens.create(rig.service, OPERATOR, name="bot", networks=["10.0.0.0/8", "2001:db8::/48", "10.0.0.0/8"])
+    assert made["networks"] == ["10.0.0.0/8", "2001:db8::/48"]
+    for origin in ("10.1.2.3", "::ffff:10.1.2.3", "2001:db8::7"):
+        tokens.authenticate(rig.service, made["token"], origin)
+    session, _ = sessions.begin(rig.service, made["token"], "10.1.2.3")
+    # Whoever comes over a socket of this machine comes from 127.0.0.1.
+    for origin in ("192.0.2.7", "2001:db8:1::", ""):
+        with pytest.raises(errors.ForbiddenError, match="not for use from") as no:
+            tokens.authenticate(rig.service, made["token"], origin)
+        assert no.value.token == made["id"]
+        with pytest.raises(errors.ForbiddenError):
+            sessions.resume(rig.service, session, origin=origin)
+    sessions.resume(rig.service, session, origin="10.1.2.3")
+    here = tokens.create(rig.service, OPERATOR, name="here", networks=["127.0.0.1"])
+    tokens.authenticate(rig.service, here["token"])

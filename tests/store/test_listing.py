@@ -38,7 +38,7 @@ def full(store: Store) -> Store:
     )
     with store.write() as transaction:
         for name in NAMES:
-            transaction.add_token(Token(id=name, name="t", role="admin", digest=name, created_at=NOW))
+            transaction.put_token(Token(id=name, name="t", role="admin", digest=name, created_at=NOW))
     return store
 
 

@@ -59,6 +59,6 @@ def test_the_newest_of_a_token_stay(store: Store) -> None:
 def test_a_token_is_found_by_its_id(store: Store) -> None:
     ada = Token(id="t1", name="ada", role="admin", digest="d", created_at=NOW)
     with store.write() as transaction:
-        transaction.add_token(ada)
+        transaction.put_token(ada)
     with store.read() as reader:
         assert (reader.token_by_id("t1"), reader.token_by_id("d")) == (ada, None)

@@ -15,8 +15,8 @@ BOB = Token(id="t0", name="bob", role="viewer", digest="d2", created_at=NOW + MI
 @pytest.fixture
 def with_tokens(store: Store) -> Store:
     with store.write() as transaction:
-        transaction.add_token(BOB)
-        transaction.add_token(ALICE)
+        transaction.put_token(BOB)
+        transaction.put_token(ALICE)
     return store
 
 

@@ -28,7 +28,7 @@ COMMANDS: Mapping[str, Place] = {
     "history": Place("history", "Show what happened, the newest last."),
     "subscription": Place("subscriptions", "Subscriptions: push what happens to webhooks."),
     "fleet": Place("fleet", "The whole fleet as a file: apply, export."),
-    "token": Place("tokens", "Tokens of operators: create, list, revoke."),
+    "token": Place("tokens", "Tokens of operators: create, list, rotate, revoke."),
     "backup": Place("database", "Copy the database to a file, also while the service runs."),
     "restore": Place(
         "database",

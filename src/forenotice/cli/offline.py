@@ -4,13 +4,13 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from forenotice import settings
 from forenotice.cli.api import View
 from forenotice.core import errors
 from forenotice.settings import Settings
-from forenotice.settings.spans import Span
+from forenotice.settings.spans import Span, lasting
 
 if TYPE_CHECKING:
     from forenotice.service.context import Service
@@ -82,23 +82,29 @@ def _on(store: "Store") -> "Service":
     return Service(store=store, clock=SystemClock(), timing=Timing(), publisher=Nobody())
 
 
-def create_token(flags: Mapping[str, object], body: Mapping[str, str | None], reason: str) -> View:
+def create_token(flags: Mapping[str, object], body: Mapping[str, Any], reason: str) -> View:
     """As the API does it, with the same body."""
-    try:
-        expires_in = Span.read(body["expires_in"]) if body["expires_in"] else None
-    except ValueError as error:
-        raise errors.RefusedError(str(error)) from None
+    asked = _with_durations(body)
     with _service(settings.load(flags, os.environ)) as service:
         from forenotice.service import calls, tokens
 
-        return tokens.create(
-            service,
-            calls.Call(actor=ACTOR, reason=reason),
-            name=body["name"] or "",
-            role=body["role"] or "",
-            scopes=body["scopes"],
-            expires_in=expires_in,
-        )
+        return tokens.create(service, calls.Call(actor=ACTOR, reason=reason), **asked)
+
+
+def rotate_token(flags: Mapping[str, object], token_id: str, body: Mapping[str, Any], reason: str) -> View:
+    asked = _with_durations(body)
+    with _service(settings.load(flags, os.environ)) as service:
+        from forenotice.service import calls, tokens
+
+        return tokens.rotate(service, calls.Call(actor=ACTOR, reason=reason), token_id, **asked)
+
+
+def _with_durations(body: Mapping[str, Any]) -> dict[str, Any]:
+    reading = {"expires_in": lasting, "overlap": Span.read}
+    try:
+        return {name: reading[name](value) if name in reading else value for name, value in body.items()}
+    except ValueError as error:
+        raise errors.RefusedError(str(error)) from None
 
 
 def list_tokens(flags: Mapping[str, object]) -> list[View]:

@@ -87,7 +87,7 @@ async def _still_allowed(request: Request) -> Callable[[], bool]:
 
     def is_allowed() -> bool:
         try:
-            return tokens.authenticate(service, bearer).access.scopes == asked.caller.access.scopes
+            return tokens.authenticate(service, bearer, asked.origin).access.scopes == asked.caller.access.scopes
         except errors.ForenoticeError:
             return False
 

@@ -46,17 +46,20 @@ class Gate:
             await self._app(scope, receive, send)
             return
         bearer = _bearer(scope["headers"])
-        of_a_call = bearer.startswith(letterbox.PREFIX)
-        authenticate = answering.authenticate if of_a_call else tokens.authenticate
         try:
-            caller = await run_in_threadpool(authenticate, self._service, bearer)
-        except errors.UnauthorizedError as error:
+            caller = await run_in_threadpool(self._known, bearer, _origin(scope))
+        except errors.ForenoticeError as error:
             watch.token = error.token
             raise
         watch.token = caller.id
         with self._shares.counted(caller.id):
             self._admit(caller, scope)
             await self._go_on(watch, caller, scope, receive, send)
+
+    def _known(self, bearer: str, origin: str) -> Caller:
+        if bearer.startswith(letterbox.PREFIX):
+            return answering.authenticate(self._service, bearer)
+        return tokens.authenticate(self._service, bearer, origin)
 
     async def _go_on(self, watch: "_Watch", caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
@@ -67,7 +70,7 @@ class Gate:
             body=body,
             content_type=guarding.header(scope["headers"], b"content-type").decode("latin-1"),
             digest=digest(scope["method"], target, body),
-            origin=scope["client"][0] if scope.get("client") else "",
+            origin=_origin(scope),
         )
         scope = {**scope, "headers": _as_json(scope["headers"]), "state": {**scope.get("state", {}), "asked": asked}}
         if path == FLEET:
@@ -107,10 +110,9 @@ class _Watch:
             if self.turn and guarding.header(message["headers"], b"content-type").startswith(b"text/event-stream"):
                 # It lasts, and takes a thread only now and then.
                 self.turn.end()
-            client = self._scope.get("client")
             self._refusals.note(
                 message["status"],
-                address=client[0] if client else "",
+                address=_origin(self._scope),
                 token=self.token,
                 method=self._scope["method"],
                 path=self._scope["path"],
@@ -122,6 +124,10 @@ def _fitting(routes: Sequence[BaseRoute], scope: Scope) -> BaseRoute | None:
     # Matching writes into the scope, which is not the gate's.
     own = dict(scope)
     return next((route for route in routes if route.matches(own)[0] is Match.FULL), None)
+
+
+def _origin(scope: Scope) -> str:
+    return scope["client"][0] if scope.get("client") else ""
 
 
 def _bearer(headers: Iterable[tuple[bytes, bytes]]) -> str:

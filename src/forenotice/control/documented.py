@@ -226,7 +226,11 @@ class Token(Shown):
     role: Role
     scopes: str | None
     """Whose VMs, groups and events it is for, such as `web-*,vm:db`; null: all."""
+    networks: list[str]
+    """Where it may be used from; empty: anywhere."""
     expires_at: datetime | None
+    previous_until: datetime | None
+    """Until then the secret from before its last rotation is accepted, too."""
     created_at: datetime
     last_used_at: datetime | None
     revoked_at: datetime | None

@@ -109,7 +109,9 @@ _TOKEN: Example = {
     "name": "shop",
     "role": "tenant",
     "scopes": "web-*,vm:db",
-    "expires_at": None,
+    "networks": ["10.0.0.0/8"],
+    "expires_at": _LATER,
+    "previous_until": None,
     "created_at": _NOW,
     "last_used_at": None,
     "revoked_at": None,
@@ -152,7 +154,14 @@ ASKED: Mapping[str, Example] = {
     },
     "SubscriptionChange": {"groups": "web-*", "statuses": ["Started"]},
     "Replay": {"after": 1200},
-    "NewToken": {"name": "shop", "role": "tenant", "scopes": "web-*,vm:db", "expires_in": "90d"},
+    "NewToken": {
+        "name": "shop",
+        "role": "tenant",
+        "scopes": "web-*,vm:db",
+        "expires_in": "90d",
+        "networks": ["10.0.0.0/8"],
+    },
+    "TokenRotation": {"overlap": "1h", "expires_in": "90d"},
     "Prune": {"before": "2026-01-01T00:00:00Z", "dry_run": True},
 }
 """Bodies of requests, by model."""

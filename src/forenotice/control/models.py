@@ -19,9 +19,10 @@ from pydantic import (
 from forenotice.core import fleet, rollouts, windows
 from forenotice.core.fleet import MAX_ADDRESSES, MAX_BUDGET, MAX_TAGS, MAX_USER_OPERATIONS, Facts, Listening, ScopeKind
 from forenotice.core.membership import VmSpec
+from forenotice.core.networks import MOST as MOST_NETWORKS
 from forenotice.core.operations import Kind, Status
 from forenotice.core.roles import Role
-from forenotice.settings.spans import Span
+from forenotice.settings.spans import Span, lasting
 
 MAX_NAMES = 10_000
 MAX_PATTERNS = 50
@@ -72,6 +73,7 @@ Text = Annotated[str, StringConstraints(max_length=256, pattern=r"^[^\x00-\x1f\x
 LongText = Annotated[str, StringConstraints(max_length=1000, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Reason = Annotated[str, AfterValidator(require_reason), text(REASON, maxLength=LONGEST_REASON)]
 Duration = Annotated[timedelta, BeforeValidator(Span.read), WithJsonSchema({"type": "string"})]
+Lasting = Annotated[timedelta, BeforeValidator(lasting), WithJsonSchema({"type": "string"})]
 Selector = Annotated[str, StringConstraints(min_length=1, max_length=70_000, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Address = Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Receiver = Annotated[Address, Field(examples=["https://hooks.example.com/forenotice"])]
@@ -275,4 +277,14 @@ class NewToken(Request):
     role: Role
     scopes: Annotated[LongText | None, Field(examples=["web-*,vm:db"])] = None
     """Whose VMs, groups and events; needed for a tenant, possible for a viewer."""
-    expires_in: Annotated[Duration | None, Field(examples=["90d"])] = None
+    expires_in: Annotated[Lasting | None, Field(examples=["90d"])] = None
+    """A duration or `never`; 90 days if left out."""
+    networks: Annotated[list[Text], Field(max_length=MOST_NETWORKS, examples=[["10.0.0.0/8"]])] = []
+    """Where it may be used from; anywhere if left out."""
+
+
+class TokenRotation(Request):
+    overlap: Annotated[Duration, Field(examples=["1h"])] = timedelta(hours=1)
+    """How long the old secret is accepted beside the new one; `0s` ends it at once."""
+    expires_in: Annotated[Lasting | None, Field(examples=["90d"])] = None
+    """A duration or `never`; if left out 90 days, and never for a token that never expired."""

@@ -11,6 +11,8 @@ class ForenoticeError(Exception):
     def __init__(self, message: str | None = None, **facts: object) -> None:
         self.message = message or type(self).__doc__ or ""
         self.facts: Mapping[str, object] = facts
+        self.token = ""
+        """The id of the token that was shown, where it is known: for the log, not for whoever shows it."""
         super().__init__(self.message)
 
 
@@ -36,8 +38,6 @@ class UnauthorizedError(ForenoticeError):
     """A valid bearer token is needed."""
 
     code = "unauthorized"
-    token = ""
-    """The id of what was shown, where it is known: for the log, not for whoever shows it."""
 
 
 class ForbiddenError(ForenoticeError):

@@ -22,7 +22,7 @@ ACTIONS = frozenset(
         "rollout": ("canceled canceling completed gate_green gate_red host_skipped paused resumed started turn_began"),
         "scope": "listening policy_changed",
         "subscription": "added changed parked removed replayed resumed tested",
-        "token": "created revoked signed_in signed_out",
+        "token": "created revoked rotated signed_in signed_out",
         "vm": "added changed left moved removed",
     }.items()
     for what in things.split()

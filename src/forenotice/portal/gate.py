@@ -47,6 +47,7 @@ class Gate:
         try:
             found = await answer(request)
         except errors.ForenoticeError as error:
+            request.state.token = error.token or getattr(request.state, "token", "")
             found = self._refused(request, error)
         except Exception as error:
             log.error(
@@ -65,12 +66,14 @@ class Gate:
         return found
 
     async def caller(self, request: Request, *, used: bool = False) -> Caller:
-        return await run_in_threadpool(sessions.resume, self.house.service, self.secret(request), used=used)
+        resume = partial(sessions.resume, self.house.service, origin=origin(request), used=used)
+        return await run_in_threadpool(resume, self.secret(request))
 
-    def is_allowed(self, secret: str, caller: Caller) -> bool:
+    def is_allowed(self, request: Request, caller: Caller) -> bool:
         """Whether that session still stands for somebody who may do the same."""
         try:
-            return sessions.resume(self.house.service, secret).access == caller.access
+            found = sessions.resume(self.house.service, self.secret(request), origin=origin(request))
+            return found.access == caller.access
         except errors.ForenoticeError:
             return False
 
@@ -104,7 +107,7 @@ class Gate:
             form_token=token,
             position=await run_in_threadpool(self._position),
             cookie=cookies.name("said", request),
-            is_allowed=partial(self.is_allowed, self.secret(request), caller),
+            is_allowed=partial(self.is_allowed, request, caller),
             said=cookies.said(request),
         )
         held.callback((await self.house.shares.turn(caller.id)).end)

@@ -46,7 +46,7 @@ class Live:
         secret = self._gate.secret(request)
         held.enter_context(self._one_of(secret))
         changed = held.enter_context(self._tail.joined(caller.id))
-        allowed = partial(self._gate.is_allowed, secret, caller)
+        allowed = partial(self._gate.is_allowed, request, caller)
         changes = _Changes(self._tail, int(after), caller, allowed)
         headers = {"X-Accel-Buffering": "no"}
         return StreamingResponse(changes.told(changed), media_type="text/event-stream", headers=headers)

@@ -297,6 +297,7 @@ WORDS: Mapping[str, Words] = {
     "token.created": Words(
         "Created", lambda entry: f"The {_named(entry)} was created, with the role {_data(entry, 'role', 'of nobody')}."
     ),
+    "token.rotated": Words("Rotated", _of("The {named} has a new secret.")),
     "token.revoked": Words("Revoked", _of("The {named} was revoked.")),
     "token.signed_in": Words("Signed in", _of("Somebody signed in to the portal with the {named}.")),
     "token.signed_out": Words("Signed out", _of("Somebody signed out of the portal, where the {named} was shown.")),

@@ -26,7 +26,7 @@ MOST_OF_ONE = 20
 
 def begin(service: Service, bearer: str, origin: str) -> tuple[str, Caller]:
     """The session's secret, and who it stands for. Never outlives the token."""
-    caller = tokens.authenticate(service, bearer)
+    caller = tokens.authenticate(service, bearer, origin)
     secret = secrets.token_urlsafe(32)
 
     def work(session: Session) -> SignIn:
@@ -42,7 +42,7 @@ def begin(service: Service, bearer: str, origin: str) -> tuple[str, Caller]:
     return secret, _limited(caller, service.transact(work))
 
 
-def resume(service: Service, secret: str, *, used: bool = False) -> Caller:
+def resume(service: Service, secret: str, *, origin: str = "", used: bool = False) -> Caller:
     """`used`: by somebody, and not only by a page that keeps itself up to date."""
     with service.store.read() as reader:
         found = _find(reader, secret)
@@ -54,7 +54,7 @@ def resume(service: Service, secret: str, *, used: bool = False) -> Caller:
         raise errors.UnauthorizedError("you have been signed in for long: sign in again")
     if signed_in.expires_at <= now:
         raise errors.UnauthorizedError("nobody has used this for an hour: sign in again")
-    caller = _limited(tokens.admit(service, token), signed_in)
+    caller = _limited(tokens.admit(service, token, origin), signed_in)
     if used and now + IDLE - signed_in.expires_at > PROLONGED_EVERY:
         _prolong(service, signed_in, now + IDLE)
     return caller

@@ -4,19 +4,27 @@ import hashlib
 import hmac
 import secrets
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from forenotice.core import errors, fleet, roles, tenancy
+from forenotice.core import networks as network
 from forenotice.core.roles import Access, Role
 from forenotice.service import views
 from forenotice.service.calls import SYSTEM, Call, View, command
 from forenotice.service.context import Service, Session
+from forenotice.settings.spans import NEVER
 from forenotice.store.tokens import MOST_TOKENS, Token
 
 PREFIX = "fn_"
 USE_NOTED_EVERY = timedelta(minutes=1)
+LIFETIME = timedelta(days=90)
+"""Of tokens whose makers do not say how long."""
+OVERLAP = timedelta(hours=1)
+"""How long the secret before a rotation is accepted."""
+NOTED = frozenset({"id", "name", "role", "scopes", "networks", "expires_at", "previous_until"})
+LONGEST_OVERLAP = timedelta(days=7)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,18 +52,53 @@ def create(
     role: str = Role.ADMIN,
     scopes: str | None = None,
     expires_in: timedelta | None = None,
+    networks: Sequence[str] = (),
 ) -> View:
+    """`expires_in` may be NEVER; None: LIFETIME."""
     fleet.require_name("token", name)
     roles.access(role, scopes)
-    if expires_in is not None and expires_in <= timedelta(0):
-        raise errors.RefusedError("a token that expires at once is of no use: give a time such as 90d")
+    lasts = LIFETIME if expires_in is None else expires_in
+    _require_lasting(lasts)
+    found = network.parsed(networks)
 
     def work(session: Session) -> View:
         _require_new(session, name)
         token, secret = _new(session, name, role)
-        token = replace(token, selector=scopes, expires_at=session.now + expires_in if expires_in else None)
-        _add(session, token, call)
+        token = replace(token, selector=scopes, networks=found, expires_at=_end(session, lasts))
+        _put(session, token, "token.created", call)
         return {**_view(token), "token": secret}
+
+    return command(service, call, work, shown_once="token")
+
+
+def rotate(
+    service: Service, call: Call, token_id: str, *, overlap: timedelta = OVERLAP, expires_in: timedelta | None = None
+) -> View:
+    """A new secret for the same token. The old one is accepted for as long as they overlap; without that, whoever is
+    signed in with it is signed out.
+
+    It lasts as long as a new one, unless `expires_in` says otherwise; what never expired still does not."""
+    if not timedelta(0) <= overlap <= LONGEST_OVERLAP:
+        raise errors.RefusedError(f"the old secret can be accepted for 0s up to {LONGEST_OVERLAP.days}d")
+    _require_lasting(LIFETIME if expires_in is None else expires_in)
+
+    def work(session: Session) -> View:
+        token = session.transaction.token_by_id(token_id)
+        if token is None or not _is_valid(token, session.now):
+            raise errors.NotFoundError(f"there is no token {token_id!r} that is still valid", token=token_id)
+        lasts = expires_in or (NEVER if token.expires_at is None else LIFETIME)
+        secret = _secret()
+        rotated = replace(
+            token,
+            digest=digest_of(secret),
+            expires_at=_end(session, lasts),
+            previous_digest=token.digest if overlap else None,
+            previous_until=session.now + overlap if overlap else None,
+        )
+        if not overlap:
+            session.transaction.sessions.keep_newest(token.id, 0)
+        _put(session, rotated, "token.rotated", call)
+        return {**_view(rotated), "token": secret}
 
     return command(service, call, work, shown_once="token")
 
@@ -68,7 +111,7 @@ def create_first(service: Service, keep: Callable[[str], None]) -> bool:
             return False
         token, secret = _new(session, "admin", Role.ADMIN)
         keep(secret)
-        _add(session, token, SYSTEM)
+        _put(session, token, "token.created", SYSTEM)
         return True
 
     return service.transact(work)
@@ -106,16 +149,34 @@ def revoke(service: Service, call: Call, token_id: str) -> View:
     return command(service, call, work)
 
 
-def authenticate(service: Service, bearer: str) -> Caller:
+def never_expiring(service: Service) -> list[str]:
+    """Names of the valid tokens that have no end."""
+    with service.store.read() as reader:
+        found = reader.list_tokens()
+    return [token.name for token in found if token.expires_at is None and token.revoked_at is None]
+
+
+def authenticate(service: Service, bearer: str, origin: str = "") -> Caller:
+    """`origin` is the address of whoever shows it; empty: somebody on this machine."""
     digest = digest_of(bearer)
     with service.store.read() as reader:
         token = reader.token_by_digest(digest)
-    if token is None or not hmac.compare_digest(token.digest, digest):
+    if token is None:
         raise errors.UnauthorizedError
-    return admit(service, token)
+    if not hmac.compare_digest(token.digest, digest):
+        _require_previous(token, digest, service.clock.now())
+    return admit(service, token, origin)
 
 
-def admit(service: Service, token: Token) -> Caller:
+def _require_previous(token: Token, digest: str, now: datetime) -> None:
+    """Of a secret that is not the token's any more."""
+    if not hmac.compare_digest(token.previous_digest or "", digest):
+        raise errors.UnauthorizedError
+    if token.previous_until is None or token.previous_until <= now:
+        raise _refused(token, "this token was rotated: use its new secret")
+
+
+def admit(service: Service, token: Token, origin: str) -> Caller:
     """Whoever has proved to hold this token, while it is valid."""
     if token.revoked_at is not None:
         raise _refused(token)
@@ -124,6 +185,10 @@ def admit(service: Service, token: Token) -> Caller:
         raise _refused(
             token, f"this token expired at {token.expires_at:%Y-%m-%d %H:%M} UTC: ask an administrator for a new one"
         )
+    if token.networks and not network.include(token.networks, origin):
+        error = errors.ForbiddenError(f"this token is not for use from {origin or network.LOCAL}")
+        error.token = token.id
+        raise error
     _note_use(service, token, now)
     found = caller(token)
     if (scopes := found.access.scopes) is None or not scopes.named:
@@ -152,8 +217,7 @@ def digest_of(secret: str) -> str:
 def _require_new(session: Session, name: str) -> None:
     """The journal tells who did something by the name of the token."""
     for known in session.transaction.list_tokens():
-        expired = known.expires_at is not None and known.expires_at <= session.now
-        if known.name == name and known.revoked_at is None and not expired:
+        if known.name == name and _is_valid(known, session.now):
             raise errors.ConflictError(
                 f"there is already a token {name!r}: choose another name, or revoke {known.id}",
                 name=name,
@@ -163,16 +227,33 @@ def _require_new(session: Session, name: str) -> None:
             )
 
 
+def _is_valid(token: Token, now: datetime) -> bool:
+    return token.revoked_at is None and (token.expires_at is None or token.expires_at > now)
+
+
+def _require_lasting(expires_in: timedelta) -> None:
+    if expires_in <= timedelta(0):
+        raise errors.RefusedError("a token that expires at once is of no use: give a time such as 90d")
+
+
+def _end(session: Session, expires_in: timedelta) -> datetime | None:
+    return None if expires_in == NEVER else session.now + expires_in
+
+
+def _secret() -> str:
+    return PREFIX + secrets.token_urlsafe(32)
+
+
 def _new(session: Session, name: str, role: str) -> tuple[Token, str]:
-    secret = PREFIX + secrets.token_urlsafe(32)
+    secret = _secret()
     return Token(id=str(uuid.uuid4()), name=name, role=role, digest=digest_of(secret), created_at=session.now), secret
 
 
-def _add(session: Session, token: Token, call: Call) -> None:
-    session.transaction.add_token(token)
+def _put(session: Session, token: Token, action: str, call: Call) -> None:
+    session.transaction.put_token(token)
     draft = session.draft(session.transaction.load(), call)
-    facts = {key: value for key, value in _view(token).items() if key in ("id", "name", "role", "scopes", "expires_at")}
-    draft.note("token.created", **facts)
+    facts = {key: value for key, value in _view(token).items() if key in NOTED and value}
+    draft.note(action, **facts)
     session.keep(draft)
 
 
@@ -199,7 +280,9 @@ def _view(token: Token) -> View:
         "name": token.name,
         "role": token.role,
         "scopes": token.selector,
+        "networks": list(token.networks),
         "expires_at": views.moment(token.expires_at),
+        "previous_until": views.moment(token.previous_until),
         "created_at": views.moment(token.created_at),
         "last_used_at": views.moment(token.last_used_at),
         "revoked_at": views.moment(token.revoked_at),

@@ -7,6 +7,13 @@ UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.
 _SPAN = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(UNITS)})", re.ASCII)
 LONGEST = timedelta(days=366)
 
+NEVER = timedelta.max
+
+
+def lasting(text: object) -> timedelta:
+    """How long something lasts: a duration, or `never` for what has no end."""
+    return NEVER if text == "never" else Span.read(text)
+
 
 class Span(timedelta):
     @classmethod

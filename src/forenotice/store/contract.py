@@ -228,7 +228,7 @@ class Reader(Protocol):
         """How many events are live, by type and status."""
 
     def token_by_digest(self, digest: str) -> Token | None:
-        """The token, also when it is revoked."""
+        """The token, also when it is revoked, or had this before it was rotated."""
 
     def token_by_id(self, token_id: str) -> Token | None:
         """As above."""
@@ -304,7 +304,7 @@ class Transaction(Reader, Protocol):
     def release_claims(self, process: str | None) -> None:
         """Give up all claims of a process; None: of all."""
 
-    def add_token(self, token: Token) -> None: ...
+    def put_token(self, token: Token) -> None: ...
 
     def revoke_token(self, token_id: str, now: datetime) -> bool:
         """Whether it was there and not yet revoked."""

@@ -19,4 +19,4 @@ class Revisions:
         return self.names[-1]
 
 
-OURS = Revisions(names=("0001", "0002", "0003", "0004", "0005", "0006", "0007"))
+OURS = Revisions(names=("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008"))

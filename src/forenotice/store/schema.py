@@ -294,6 +294,10 @@ tokens = Table(
     Column("revoked_at", MOMENT),
     Column("selector", Text),
     Column("expires_at", MOMENT),
+    Column("networks", Text),
+    Column("previous_digest", NAME),
+    Column("previous_until", MOMENT),
+    _partial_index("tokens_previous", "previous_digest"),
 )
 
 # Of the portal.

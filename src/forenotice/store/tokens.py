@@ -27,10 +27,18 @@ class Token:
     selector: str | None = None
     """Whose scopes it is for; None: all."""
     expires_at: datetime | None = None
+    networks: tuple[str, ...] = ()
+    """Where it may come from; none: anywhere."""
+    previous_digest: str | None = None
+    """Of the secret that it had before it was rotated."""
+    previous_until: datetime | None = None
+    """How long that is accepted."""
 
 
 _PUT = Upsert(schema.tokens)
-_BY_DIGEST = Query(select(schema.tokens).where(_T.digest == bindparam("wanted")))
+_BY_DIGEST = Query(
+    select(schema.tokens).where((_T.digest == bindparam("wanted")) | (_T.previous_digest == bindparam("wanted")))
+)
 _BY_ID = Query(select(schema.tokens).where(_T.id == bindparam("wanted")))
 _LISTING = Listing(select(schema.tokens), schema.tokens, by=("created_at", "id"), filters={})
 _REVOKE = Query(
@@ -59,7 +67,7 @@ def page(session: Session, after: str | None, limit: int, descending: bool) -> l
     return [_token(row) for row in _LISTING.page(session, after=after, limit=limit, descending=descending)]
 
 
-def add(session: Session, token: Token) -> None:
+def put(session: Session, token: Token) -> None:
     row = (
         token.id,
         token.name,
@@ -70,6 +78,9 @@ def add(session: Session, token: Token) -> None:
         moments.to_number(token.revoked_at),
         token.selector,
         moments.to_number(token.expires_at),
+        ",".join(token.networks) or None,
+        token.previous_digest,
+        moments.to_number(token.previous_until),
     )
     session.upsert(_PUT, [row])
 
@@ -93,4 +104,7 @@ def _token(row: Row) -> Token:
         revoked_at=moments.optional(row[6]),
         selector=row[7],
         expires_at=moments.optional(row[8]),
+        networks=tuple(row[9].split(",")) if row[9] else (),
+        previous_digest=row[10],
+        previous_until=moments.optional(row[11]),
     )

@@ -334,8 +334,8 @@ class SqlTransaction(SqlReader):
     def release_claims(self, process: str | None) -> None:
         operations.release_claims(self._session, process)
 
-    def add_token(self, token: tokens.Token) -> None:
-        tokens.add(self._session, token)
+    def put_token(self, token: tokens.Token) -> None:
+        tokens.put(self._session, token)
 
     def revoke_token(self, token_id: str, now: datetime) -> bool:
         return tokens.revoke(self._session, token_id, now)

@@ -20,10 +20,14 @@ def list_tokens(service: ServiceOf, page: ByAge) -> Answer:
 @needs(Need.ADMINISTER)
 def create_token(service: ServiceOf, call: CallOf, asked: models.NewToken) -> Answer:
     """The token itself is shown this once."""
-    made = tokens.create(
-        service, call, name=asked.name, role=asked.role, scopes=asked.scopes, expires_in=asked.expires_in
-    )
-    return Answer(made, 201)
+    return Answer(tokens.create(service, call, **asked.given()), 201)
+
+
+@routes.post("/tokens/{token_id}/rotate", responses=says(documented.NewToken))
+@needs(Need.ADMINISTER)
+def rotate_token(service: ServiceOf, call: CallOf, token_id: Id, asked: models.TokenRotation) -> Answer:
+    """Gives the token a new secret, which is shown this once."""
+    return Answer(tokens.rotate(service, call, token_id, **asked.given()))
 
 
 @routes.delete("/tokens/{token_id}", responses=says(documented.Token))

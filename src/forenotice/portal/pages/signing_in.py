@@ -81,7 +81,7 @@ class SigningIn:
     async def _is_known(self, request: Request) -> bool:
         try:
             await self._gate.caller(request)
-        except errors.UnauthorizedError:
+        except (errors.UnauthorizedError, errors.ForbiddenError):
             return False
         return True
 

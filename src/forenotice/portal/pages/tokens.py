@@ -22,9 +22,10 @@ LASTING = {
     "30d": "in 30 days",
     "90d": "in 90 days",
     "365d": "in a year",
-    "": "never",
+    "never": "never",
 }
-BLANK = {"name": "", "role": Role.VIEWER.value, "scopes": "", "expires_in": "90d", "reason": ""}
+OVERLAPS = {"1h": "for an hour", "1d": "for a day", "7d": "for a week", "0s": "not at all"}
+BLANK = {"name": "", "role": Role.VIEWER.value, "scopes": "", "networks": "", "expires_in": "90d", "reason": ""}
 ROLES = {
     Role.VIEWER: "looks; with scopes, only at those",
     Role.TENANT: "sees its own scopes, and restarts, redeploys and approves there",
@@ -50,17 +51,11 @@ def create(visit: Visit) -> Response:
                 "name": given["name"],
                 "role": given["role"],
                 "scopes": given["scopes"] or None,
-                "expires_in": given["expires_in"] or None,
+                "expires_in": given["expires_in"],
+                "networks": given["networks"].replace(",", " ").split(),
             },
         )
-        made = tokens.create(
-            visit.service,
-            visit.call(),
-            name=asked.name,
-            role=asked.role,
-            scopes=asked.scopes,
-            expires_in=asked.expires_in,
-        )
+        made = tokens.create(visit.service, visit.call(), **asked.given())
     except (errors.RefusedError, errors.ConflictError) as error:
         return _listed(visit, given, error)
     # Never by way of another page: it must not be in an address or a cookie.
@@ -77,6 +72,19 @@ def confirm(visit: Visit) -> Response:
 def revoke(visit: Visit) -> Response:
     revoked = tokens.revoke(visit.service, visit.call(), visit.path["token_id"])
     return visit.go("/tokens", said=f"The token {revoked['name']} is revoked.")
+
+
+@pages.get("/tokens/{token_id}/rotate", needs=Need.ADMINISTER)
+def offer_rotation(visit: Visit) -> Response:
+    token = tokens.show(visit.service, visit.path["token_id"])
+    return visit.page("token_rotate.html", token=token, state=_state(token, visit.now), overlaps=OVERLAPS)
+
+
+@pages.post("/tokens/{token_id}/rotate", needs=Need.ADMINISTER)
+def rotate(visit: Visit) -> Response:
+    asked = visit.asked(models.TokenRotation, {"overlap": visit.form.get("overlap", "")})
+    made = tokens.rotate(visit.service, visit.call(), visit.path["token_id"], **asked.given())
+    return visit.page("token_made.html", token=made, secret=made["token"])
 
 
 def _listed(visit: Visit, given: Mapping[str, str], error: errors.ForenoticeError | None = None) -> Response:

@@ -4,6 +4,7 @@ import configparser
 import shlex
 from pathlib import Path
 
+from forenotice import serving
 from forenotice.settings import table
 
 UNIT = Path(__file__).parents[1] / "packaging" / "forenotice.service"
@@ -25,6 +26,10 @@ def test_it_is_a_unit_file() -> None:
     parser = configparser.RawConfigParser(strict=False)
     parser.read(UNIT)
     assert parser.sections() == ["Unit", "Service", "Install"]
+
+
+def test_it_waits_until_the_service_has_given_up() -> None:
+    assert int(section("Service")["TimeoutStopSec"][0]) > serving.STOP_SECONDS
 
 
 def test_it_starts_serve_with_settings_that_exist() -> None:

@@ -104,6 +104,8 @@ async def _serve(settings: Settings, options: Options, tls: SSLContext | None, d
         told = asyncio.create_task(stopping.wait())
         if await _first_of(reaching, told, None if settings.database_file else REACH_SECONDS):
             reaching.result()
+        elif told.done():
+            return
         metadata = MetadataServer(
             board=board,
             guests=Guests(service),

@@ -84,7 +84,20 @@ def test_the_file_has_a_change_of_the_fleet_soon(sqlite_store: Store, tmp_path: 
     assert rig.service.fleet_changed
     upkeep.settle_fleet(rig.service)
     assert not rig.service.fleet_changed
+    upkeep.settle_fleet(rig.service)
     copied = open_store(f"sqlite:///{shutil.copy(tmp_path / 'forenotice.db', tmp_path / 'copy.db')}", migrate=False)
     with copied.read() as reader:
         assert "db" in reader.load_fleet().vms
     copied.close()
+
+
+def test_work_goes_on_though_the_mark_cannot_be_written(sqlite_store: Store, tmp_path: Path) -> None:
+    rig = Rig(sqlite_store).settle_demo()
+    (tmp_path / "forenotice.db.mark-new").mkdir()
+    rig.schedule(Kind.RESTART, "db")
+    upkeep.keep_up(rig.service)
+    (tmp_path / "forenotice.db.mark-new").rmdir()
+    upkeep.keep_up(rig.service)
+    marked = sqlite_store.mark()
+    assert marked is not None
+    assert marked.position == len(rig.actions())

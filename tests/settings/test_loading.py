@@ -33,6 +33,9 @@ def test_a_database_made_under_the_former_name_is_opened_as_it_is(tmp_path: Path
     former.touch()
     found = settings.load({"data": str(tmp_path)}, {})
     assert found.database_file == former
+    # Once it was in use, a file that is missing is missed.
+    former.rename(former.with_name(f"{former.name}.mark"))
+    assert found.database_file == former
     (tmp_path / "forenotice.db").touch()
     assert found.database_file == tmp_path / "forenotice.db"
 

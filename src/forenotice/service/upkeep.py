@@ -2,9 +2,14 @@
 
 from datetime import datetime, timedelta
 
+import structlog
+
+from forenotice.core import errors
 from forenotice.service import clocks
 from forenotice.service.calls import REMEMBERED
 from forenotice.service.context import Service, Session
+
+log = structlog.get_logger()
 
 INTERVAL = timedelta(seconds=20)
 DOWNTIME = 3 * INTERVAL
@@ -18,14 +23,23 @@ def keep_up(service: Service) -> None:
         session.transaction.answers.forget_before(session.now - REMEMBERED)
 
     service.transact(work)
-    service.store.settle()
+    _settle(service)
 
 
 def settle_fleet(service: Service) -> None:
     """Soon after the fleet has changed: a file that is copied or left without its log has all of it."""
     if service.fleet_changed:
         service.fleet_changed = False
+        _settle(service)
+
+
+def _settle(service: Service) -> None:
+    """What is due does not wait for it, but we are not ready."""
+    try:
         service.store.settle()
+    except (errors.UnavailableError, errors.UnsoundError) as error:
+        service.writable = False
+        log.warning("The store could not be settled", action="store.unsettled", reason=error.message)
 
 
 def _show_life(service: Service, session: Session) -> None:
@@ -57,6 +71,7 @@ def require_ready(service: Service) -> None:
     """Ready while the store can be read, and written; the latter is tried only when it last failed."""
     if not service.writable:
         keep_up(service)
+        service.store.settle()
         return
     with service.store.read() as reader:
         reader.last_entry()

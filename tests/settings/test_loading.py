@@ -83,6 +83,7 @@ def test_a_file_may_hold_switches_and_the_settings_of_every_command(tmp_path: Pa
     file.write_text(
         'demo = true\ncontrol_url = "https://nb.example/"\ntoken = "fn_x"\nendpoint = "http://[::1]:8254"\n'
     )
+    file.chmod(0o600)
     flags = {"config": str(file)}
     assert settings.load(flags, {}).demo is True
     operator = settings.load_operator(flags, {"FORENOTICE_DATA": "/d"})
@@ -236,6 +237,30 @@ def test_a_bad_file_is_refused(tmp_path: Path, content: str, said: str) -> None:
     with pytest.raises(SettingError) as caught:
         settings.load({"config": str(file)}, {})
     assert said in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("content", "is_secret"),
+    [
+        ('token = "fn_x"', True),
+        ('database = "postgresql://forenotice:hidden@db/forenotice"', True),
+        ('database = "postgresql://db/forenotice?user=me&password=hidden"', True),
+        ('database = "postgresql://forenotice@db/forenotice"', False),
+        ('database = "postgresql://db:5432/forenotice"', False),
+        ('database = "postgresql://forenotice@db:5432/forenotice"', False),
+        ('database = "sqlite:////var/lib/x.db"', False),
+    ],
+)
+def test_a_file_that_holds_a_secret_is_for_its_owner_alone(tmp_path: Path, content: str, is_secret: bool) -> None:
+    file = tmp_path / "n.toml"
+    file.write_text(content)
+    file.chmod(0o644)
+    if is_secret:
+        with pytest.raises(SettingError, match=r"which holds a secret, .* can be read by other users") as caught:
+            settings.load({"config": str(file)}, {})
+        assert "hidden" not in caught.value.message
+    file.chmod(0o644 if not is_secret else 0o600)
+    settings.load({"config": str(file)}, {})
 
 
 def test_a_file_that_is_not_there_or_not_text_is_refused(tmp_path: Path) -> None:

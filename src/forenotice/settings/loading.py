@@ -1,11 +1,14 @@
 """From flags, environment, file and defaults to typed settings; reads the one file, changes nothing."""
 
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from forenotice import secretfiles
+from forenotice.core import errors
 from forenotice.settings import table
 from forenotice.settings.table import Setting
 from forenotice.settings.values import Address, Gate, Listener, LogFormat, LogLevel, Network, ProxyStyle, SettingError
@@ -14,6 +17,8 @@ CONTROL = Address(host="127.0.0.1", port=8255)
 """Of the emulator, where nothing is said."""
 FORMER_DATABASE = "notbefore.db"
 """The file's name before the project was renamed; a directory that has it is used as it is."""
+PASSWORD = re.compile(r"\w+://[^/@]*:[^/@]*@|.*[?&]password=")
+"""In the address of a database."""
 BURST = 4
 """Seconds' worth of requests that a VM may send at once."""
 
@@ -269,4 +274,9 @@ def _file(path: Path) -> Mapping[str, object]:
             near = difflib.get_close_matches(key, known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}"
             raise SettingError(f"{key} in {path} is no setting; {hint}", setting=key)
+    if "token" in content or PASSWORD.match(str(content.get("database", ""))):
+        try:
+            secretfiles.read(path, "the settings file, which holds a secret,", links=True)
+        except errors.RefusedError as error:
+            raise SettingError(error.message) from None
     return content

@@ -233,7 +233,7 @@ def test_examples_are_what_the_models_take() -> None:
 def test_every_code_is_listed_with_its_status() -> None:
     kinds: list[type[errors.ForenoticeError]] = [errors.ForenoticeError, *errors.ForenoticeError.__subclasses__()]
     raised = [kind for kind in kinds if kind.__module__ == errors.__name__]
-    raised += [answers.TooLargeError, answers.TooSlowError]
+    raised += [errors.OverdueError, answers.TooLargeError, answers.TooSlowError, answers.TooManyError]
     listed = {kind.code: answers.status_of(kind()) for kind in raised} | {"method_not_allowed": 405}
     known = {code: status for code, (status, _) in documented.CODES.items()}
     assert known == listed

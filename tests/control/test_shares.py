@@ -4,6 +4,7 @@ import select
 import socket
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -82,3 +83,34 @@ def test_what_was_full_long_ago_is_forgotten() -> None:
             time.sleep(0.0001)
     assert len(found._full_at) <= 2 * shares.MOST_OF_ONE + 1
     assert not found._under_way
+
+
+def test_nothing_is_done_for_a_client_that_has_gone_away(control: Control) -> None:
+    line = control.service._line
+    names = [f"host-{number}" for number in range(shares.AT_WORK + 2)]
+    assert control.get("/v1/hosts")["items"] == []
+    with ExitStack() as open_, line.turn():
+        connections = [
+            open_.enter_context(socket.create_connection(("127.0.0.1", control.port), timeout=20)) for _ in names
+        ]
+        for name, connection in zip(names, connections, strict=True):
+            body = b'{"name": "%s"}' % name.encode()
+            head = f"POST /v1/hosts HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {control.token}\r\n"
+            head += f"Idempotency-Key: {name}\r\n"
+            connection.sendall(head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        # Some wait for the writer, each with a thread, the others for a place among those that are worked on.
+        until(lambda: len(line._waiting) == shares.AT_WORK)
+        for connection in connections:
+            connection.close()
+        until(lambda: len(line._waiting) == 0)
+    assert control.get("/v1/hosts")["items"] == []
+    for name in names:
+        headers = {"Idempotency-Key": name}
+        assert control.ask("POST", "/v1/hosts", {"name": name}, headers=headers).status == 201
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.01)

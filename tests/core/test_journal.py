@@ -2,10 +2,11 @@
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import forenotice
-from forenotice.core.journal import ACTIONS
+from forenotice.core.journal import ACTIONS, MOST_UNCHANGED, REPEATED, Repeats
 from forenotice.core.operations import Status
 from forenotice.core.rollouts import RolloutStatus
 
@@ -43,3 +44,19 @@ def _actions(argument: ast.expr) -> Iterator[str]:
 
 def test_every_note_is_on_the_list() -> None:
     assert set(noted()) == ACTIONS
+
+
+def test_what_is_asked_for_in_vain_is_news_once() -> None:
+    repeats, now = Repeats(), datetime(2026, 3, 1, tzinfo=UTC)
+    assert [repeats.is_news("ada", "approve E", now) for _ in range(3)] == [True, False, False]
+    assert repeats.is_news("ada", "approve F", now)
+    assert repeats.is_news("bob", "approve E", now)
+    assert not repeats.is_news("ada", "approve E", now + REPEATED - timedelta(seconds=1))
+    assert repeats.is_news("ada", "approve E", now + REPEATED)
+
+
+def test_nobody_fills_the_journal_with_ever_other_things() -> None:
+    repeats, now = Repeats(), datetime(2026, 3, 1, tzinfo=UTC)
+    assert sum(repeats.is_news("ada", number, now) for number in range(3 * MOST_UNCHANGED)) == MOST_UNCHANGED
+    assert repeats.is_news("bob", 1, now)
+    assert sum(repeats.is_news("ada", number, now + REPEATED) for number in range(3 * MOST_UNCHANGED)) == MOST_UNCHANGED

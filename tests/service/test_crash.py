@@ -2,7 +2,7 @@
 
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import cast
@@ -148,8 +148,8 @@ class SlowCommits:
         self.seconds = 0.0
 
     @contextmanager
-    def write(self) -> Iterator[Transaction]:
-        with self._store.write() as transaction:
+    def write(self, check: Callable[[], None]) -> Iterator[Transaction]:
+        with self._store.write(check) as transaction:
             yield transaction
         self._clock.advance(seconds=self.seconds)
         self.seconds = 0

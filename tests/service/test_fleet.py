@@ -249,6 +249,18 @@ def test_a_command_that_changes_nothing_is_in_the_journal_once_per_key(rig: Rig)
     assert {(entry["by"], entry["origin"], entry["reason"]) for entry in found} == {("ada", "192.0.2.7", "to be sure")}
 
 
+def test_approving_again_and_again_does_not_fill_the_journal(rig: Rig) -> None:
+    [operation] = rig.schedule(Kind.RESTART, "web-0")
+    event = operation["events"][0]["id"]
+    for _ in range(5):
+        maintenance.approve(rig.service, OPERATOR, event)
+        assert rig.approve("web-0", "group:web", event) is None
+    assert rig.actions().count("event.approved") == rig.actions().count("command.unchanged") == 1
+    rig.clock.advance(minutes=10)
+    maintenance.approve(rig.service, OPERATOR, event)
+    assert rig.actions().count("command.unchanged") == 2
+
+
 def test_what_nobody_asked_for_is_done_by_the_system(rig: Rig) -> None:
     rig.schedule(Kind.RESTART, "batch")
     rig.run(20 * 60, step=60)

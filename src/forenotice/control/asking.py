@@ -29,6 +29,8 @@ class Asked:
     digest: str
     origin: str
     """The address that it came from."""
+    wanted: Callable[[], bool]
+    """Whether whoever asks still waits for the answer."""
 
 
 def digest(method: str, target: bytes, body: bytes) -> str:
@@ -64,6 +66,7 @@ async def _call(
         origin=asked.origin,
         reason=_reason(forenotice_reason),
         access=asked.caller.access,
+        wanted=asked.wanted,
     )
 
 

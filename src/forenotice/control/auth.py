@@ -64,6 +64,7 @@ class Gate:
     async def _go_on(self, watch: "_Watch", caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
         body = await guarding.read(scope["headers"], receive, LARGEST_FLEET if path == FLEET else LARGEST)
+        watch.presence = guarding.Presence(receive)
         target = scope["raw_path"] + b"?" + scope["query_string"]
         asked = Asked(
             caller=caller,
@@ -71,14 +72,19 @@ class Gate:
             content_type=guarding.header(scope["headers"], b"content-type").decode("latin-1"),
             digest=digest(scope["method"], target, body),
             origin=_origin(scope),
+            wanted=watch.presence.waits,
         )
         scope = {**scope, "headers": _as_json(scope["headers"]), "state": {**scope.get("state", {}), "asked": asked}}
         if path == FLEET:
             # Its route takes the bytes as they are; nobody else needs to hold them.
             body = b""
+        receive = guarding.replay(body, watch.presence.receive)
+        await watch.presence.during(self._work(watch, caller, scope, receive, send))
+
+    async def _work(self, watch: "_Watch", caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
         watch.turn = await self._shares.turn(caller.id)
         try:
-            await self._app(scope, guarding.replay(body, receive), send)
+            await self._app(scope, receive, send)
         finally:
             watch.turn.end()
 
@@ -103,10 +109,13 @@ class _Watch:
         self.token = ""
         """Whose request it is, once that is known."""
         self.turn: Turn | None = None
+        self.presence: guarding.Presence | None = None
         self._refusals, self._scope, self._send = refusals, scope, send
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
+            if self.presence:
+                self.presence.answering = True
             if self.turn and guarding.header(message["headers"], b"content-type").startswith(b"text/event-stream"):
                 # It lasts, and takes a thread only now and then.
                 self.turn.end()

@@ -29,6 +29,7 @@ CODES = {
     "too_many": (429, "The token asks too often or for too much at once: try again after `Retry-After` seconds."),
     "error": (500, "A defect of the service, whose log says more."),
     "unavailable": (503, "The service cannot do it just now: try again after `Retry-After` seconds."),
+    "overdue": (503, "It took more time than it may and was rolled back: ask for less at once, or try again later."),
     "unsound": (503, "The database cannot be used as it is: an administrator must act."),
 }
 """The codes of errors, with their status and meaning."""

@@ -59,7 +59,7 @@ def _not_allowed(request: Request, routes: Sequence[BaseRoute]) -> Response:
 
 
 def refused(method: str, path: str, error: errors.ForenoticeError) -> Response:
-    if isinstance(error, errors.UnavailableError | errors.UnsoundError):
+    if isinstance(error, errors.UnavailableError | errors.UnsoundError) and not isinstance(error, errors.GoneError):
         log.warning(
             "A request could not be carried out",
             action="control.unavailable",

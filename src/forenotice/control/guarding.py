@@ -1,8 +1,9 @@
 """What the gates of all our REST APIs share: errors in one shape, and bodies bounded in size and time."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 
+import anyio
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -75,6 +76,41 @@ async def read(headers: Headers, receive: Receive, largest: int) -> bytes:
                 limit.reschedule(end + size / BYTES_A_SECOND)
     except TimeoutError:
         raise answers.TooSlowError("the body came too slowly: send it at once, or over a faster line") from None
+
+
+class Presence:
+    """Whether whoever sent a request, body and all, still waits for the answer."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._left = asyncio.Event()
+        self.answering = False
+        """Once an answer is under way, whoever gives it sees to its end."""
+
+    def waits(self) -> bool:
+        """For any thread."""
+        return not self._left.is_set()
+
+    async def during(self, work: Awaitable[None]) -> None:
+        """Let go of work whose answer nobody waits for: what waits for a thread is not begun."""
+        with anyio.CancelScope() as scope:
+            watching = asyncio.create_task(self._watch(scope))
+            try:
+                await work
+            finally:
+                watching.cancel()
+
+    async def receive(self) -> Message:
+        """In place of the request's own, which is watched."""
+        await self._left.wait()
+        return {"type": "http.disconnect"}
+
+    async def _watch(self, scope: anyio.CancelScope) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._left.set()
+        if not self.answering:
+            scope.cancel()
 
 
 def replay(body: bytes, receive: Receive) -> Receive:

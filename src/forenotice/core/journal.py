@@ -1,8 +1,9 @@
 """One line of the journal: what happened, to what, by whom."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 SYSTEM = "system"
 """Who does what nobody asked for."""
@@ -50,3 +51,29 @@ class Entry:
     vm: str | None = None
     rollout: str | None = None
     data: Mapping[str, object] = field(default_factory=dict)
+
+
+REPEATED = timedelta(minutes=10)
+"""For how long the same command that changes nothing is no news,"""
+MOST_UNCHANGED = 100
+"""and how many of them somebody has in the journal in that time."""
+
+
+class Repeats:
+    """What somebody asked for in vain is noted once, lest asking again and again fill the journal."""
+
+    def __init__(self) -> None:
+        self._noted: dict[tuple[str, Hashable], datetime] = {}
+        self._of: Counter[str] = Counter()
+
+    def is_news(self, by: str, asked: Hashable, now: datetime) -> bool:
+        """Only the first time."""
+        for key in [key for key, at in self._noted.items() if now - at >= REPEATED]:
+            del self._noted[key]
+            self._of[key[0]] -= 1
+        self._of += Counter()
+        if (by, asked) in self._noted or self._of[by] >= MOST_UNCHANGED:
+            return False
+        self._noted[by, asked] = now
+        self._of[by] += 1
+        return True

@@ -69,7 +69,7 @@ def command(
 ) -> View:
     """Do the work once per key; its result is kept in the same transaction, but for a field that is secret.
 
-    When there was nothing to do, the journal has what was asked, and about whom.
+    When there was nothing to do, the journal has what was asked, and about whom; of the same again only now and then.
     """
 
     @garbage.put_off()
@@ -78,7 +78,8 @@ def command(
         if known is not None:
             return known
         result = work(session)
-        if not only_looks and not any(changes.entries for changes in session.kept):
+        in_vain = not only_looks and not any(changes.entries for changes in session.kept)
+        if in_vain and service.repeats.is_news(call.actor, (asked, *sorted(about.items())), session.now):
             draft = session.draft(World(), call)
             draft.note("command.unchanged", asked=asked, **about)
             session.keep(draft)

@@ -13,7 +13,7 @@ from forenotice.clock import CheckedClock
 from forenotice.core import delay, errors
 from forenotice.core.draft import Changes, Draft, World
 from forenotice.core.driving import Standing
-from forenotice.core.journal import SYSTEM
+from forenotice.core.journal import SYSTEM, Repeats
 from forenotice.core.operations import Status
 from forenotice.core.timing import Timing
 from forenotice.heartbeats import Heartbeats
@@ -130,6 +130,7 @@ class Service:
         """Whether hosts, VMs or groups have changed since the store was settled."""
         self.noting: set[str] = set()
         """Ids of tokens of which it is being noted that they are used."""
+        self.repeats = Repeats()
         self._line = Line()
         self._growth: list[threading.Event] = []
 

@@ -168,7 +168,8 @@ def test_a_clock_far_behind_the_journal_is_refused(database: Path, tmp_path: Pat
     tomorrow = int(time.time() + 86_400) * 1_000_000
     _execute(database, f"UPDATE journal SET at = {tomorrow}")
     assert re.fullmatch(
-        r"The system clock says .* UTC, but the journal was already at .* UTC: set the clock right, then start again.",
+        r"The clock says .* UTC, but the journal was already at .* UTC: set the clock right; "
+        r"if it is, and was wrong before, run `forenotice clock accept`, then start again.",
         refused(tmp_path),
     )
     with closing(sqlite3.connect(database)) as connection:
@@ -179,7 +180,7 @@ def test_a_clock_far_behind_the_journal_is_refused(database: Path, tmp_path: Pat
     ("flags", "code", "said"),
     [
         (["--speed", "fast"], 2, r"--speed: 'fast' is not a speed from 0.01 to 100000: give one such as 60"),
-        (["--metadata", "8254"], 2, r"--metadata: '8254' is not a listener: give HOST:PORT or unix:PATH"),
+        (["--metadata", "8254"], 2, r"--metadata: '8254' is not a listener: give HOST:PORT, onehop:HOST:PORT"),
         (["--as", "no such"], 2, r"--as: 'no such' is not a VM name: give 1 to 64 letters"),
         (["--guest-rate", "-1"], 2, r"--guest-rate: '-1' is not a rate"),
         (["--no-such-flag"], 2, r"No such option: --no-such-flag.*see `forenotice serve -h`"),

@@ -2,9 +2,11 @@
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from tests.control.running import Control
 
 from forenotice.control import documented
+from forenotice.core import roles
 
 
 def test_a_restart_is_announced_explained_approved_and_journalled(fleet: Control) -> None:
@@ -87,3 +89,16 @@ def test_history_is_filtered(fleet: Control) -> None:
     naive = fleet.ask("GET", "/v1/history?since=2020-01-01T00:00:00")
     assert naive.status == 400
     assert "since in the query" in naive.message
+
+
+def test_a_tenant_asks_for_less_at_once_and_in_less_time(fleet: Control, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = fleet.post("/v1/tokens", {"name": "shop", "role": "tenant", "scopes": "web"})["token"]
+    many = {"kind": "restart", "names": [f"web-{number}" for number in range(1_001)]}
+    refused = fleet.ask("POST", "/v1/operations", many, token=token)
+    assert refused.status == 400
+    assert refused.message == "1,001 names are too many for one command: the role tenant may give 1,000 at a time"
+    monkeypatch.setattr(roles, "TENANTS_WRITE_SECONDS", 0.0)
+    overdue = fleet.ask("POST", "/v1/operations", {"kind": "restart", "names": ["web-0"]}, token=token)
+    assert (overdue.status, overdue.json["error"]["code"], overdue.headers["retry-after"]) == (503, "overdue", "1")
+    assert "was rolled back: ask for less at once" in overdue.message
+    assert fleet.get("/v1/operations")["items"] == []

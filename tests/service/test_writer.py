@@ -110,3 +110,19 @@ def test_nothing_is_done_for_whoever_has_gone_away(rig: Rig, key: str | None) ->
             rig.schedule(Kind.RESTART, "db", call=replace(OPERATOR, key=key, wanted=wanted))
         assert rig.actions() == before
     rig.schedule(Kind.RESTART, "db", call=replace(OPERATOR, key=key))
+
+
+def test_an_approval_overtakes_the_commands_that_wait(rig: Rig) -> None:
+    [operation] = rig.schedule(Kind.RESTART, "web-0")
+    event = operation["events"][0]["id"]
+    line = rig.service._line
+    with ThreadPoolExecutor(2) as pool:
+        with line.turn(OWN):
+            command = pool.submit(rig.schedule, Kind.RESTART, "db")
+            until(lambda: len(line._waiting) == 1)
+            approval = pool.submit(rig.approve, "web-0", "group:web", event)
+            until(lambda: len(line._waiting) == 2)
+        assert approval.result(PATIENCE) is None
+        command.result(PATIENCE)
+    actions = rig.actions()
+    assert actions.index("event.approved") < len(actions) - 1 - actions[::-1].index("operation.scheduled")

@@ -190,4 +190,4 @@ def test_how_long_a_statement_may_take_on_postgresql(postgres_store: Store) -> N
             session_of(each)._connection.execute("SHOW statement_timeout", ()).fetchone()
             for each in (reader, transaction)
         ]
-    assert limits == [("10s",), ("1min",)]
+    assert limits == [("10s",), ("10s",)]

@@ -39,13 +39,14 @@ _LIMITS = {
 _LIMIT = "SELECT set_config(%s, %s, false) WHERE current_setting(%s) = %s"
 _UNSET = "0"
 """Unless whoever runs the database has set it, for the role, the database or in the URL."""
-_WRITERS_STATEMENT = "60s"
-"""The writer has a time for all its statements together; one of them may wait for the lock."""
+_WAIT = "1min"
+"""For the statement that waits for the lock, which has a timeout of its own."""
 
-# Materialized, so that the time is read once we have the lock.
+# Materialized, so that the time is read once we have the lock; from then on a statement has as long as a reader's.
 _LOCK = """
 WITH lock AS MATERIALIZED (SELECT pg_advisory_xact_lock(%s))
-SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint FROM lock
+SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
+CASE current_setting('statement_timeout') WHEN %s THEN set_config('statement_timeout', %s, true) END FROM lock
 """
 
 _LISTEN_SECONDS = 0.2
@@ -95,7 +96,7 @@ class PostgresqlStore(PooledStore):
         @event.listens_for(self._writers, "connect")
         def _allow_waiting(connection: Any, _record: object) -> None:
             name = "statement_timeout"
-            connection.execute(_LIMIT, (name, _WRITERS_STATEMENT, name, _LIMITS[name]))
+            connection.execute(_LIMIT, (name, _WAIT, name, _LIMITS[name]))
             connection.commit()
 
     def backup(self, path: Path) -> None:
@@ -139,7 +140,7 @@ class PostgresqlStore(PooledStore):
         # Each statement sees what the writer before us has committed, as the lock came first.
         # Not `read_only=False`: a standby would refuse those very words, and not as one that is read-only for a while.
         _set_mode(connection, psycopg.IsolationLevel.READ_COMMITTED, read_only=None)
-        (told,) = connection.execute(_LOCK, (WRITER_LOCK,)).fetchone()
+        told, _ = connection.execute(_LOCK, (WRITER_LOCK, _WAIT, _LIMITS["statement_timeout"])).fetchone()
         return moments.required(told)
 
     def _commit(self, connection: Connection) -> None:

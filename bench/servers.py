@@ -45,7 +45,7 @@ def forenotice(data: Path, *flags: str, address: str = "127.0.0.1", answers: int
     command = [
         *(sys.executable, "-m", "forenotice", "serve", "--data", str(data)),
         *("--metadata", f"127.0.0.1:{port}", "--control", f"127.0.0.1:{control}"),
-        *("--guest-rate", RATE, "--log-level", "error", *flags),
+        *("--guest-rate", RATE, "--token-rate", "off", "--log-level", "error", *flags),
     ]
     with running("forenotice", command, port, control, address, answers) as server:
         yield server

@@ -142,7 +142,7 @@ class Fleet:
 @contextmanager
 def a_fleet(home: Path, speed: float = SPEED) -> Iterator[Fleet]:
     listeners = [word for name in NAMES for word in ("--metadata", f"{HOST}:0={name}")]
-    with serving(home, "--speed", str(speed), "--guest-rate", "off", *listeners) as server:
+    with serving(home, "--speed", str(speed), "--guest-rate", "off", "--token-rate", "off", *listeners) as server:
         server.post("/v1/fleet", fleet())
         yield Fleet(server)
         assert server.defects == []

@@ -34,7 +34,7 @@ def test_nothing_acknowledged_is_lost_when_it_is_killed_very_often(tmp_path: Pat
 def _torment(home: Path, kills: int, seed: int) -> None:
     chance = random.Random(seed)
     pause = threading.Event()
-    server = Server(home, "--speed", SPEED, "--guest-rate", "off")
+    server = Server(home, "--speed", SPEED, "--guest-rate", "off", "--token-rate", "off")
     account = Account()
     under_way = 0
     try:

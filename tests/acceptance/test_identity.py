@@ -55,7 +55,7 @@ def with_proxies(home: Path, *flags: str) -> Iterator[Server]:
     (home / "secret").write_text(SECRET + "\n")
     (home / "secret").chmod(0o600)
     proxies = ("--proxy-trusted", "127.34.5.8/30", "--proxy-secret-file", str(home / "secret"))
-    with serving(home, "--guest-rate", "off", *proxies, *flags) as server:
+    with serving(home, "--guest-rate", "off", "--token-rate", "off", *proxies, *flags) as server:
         server.post("/v1/fleet", FLEET)
         yield server
 

@@ -23,7 +23,7 @@ HEARD, SILENT = "127.34.1.1", "127.34.1.2"
 
 
 def test_a_full_disk(small_disk: tuple[str, ...], tmp_path: Path) -> None:
-    with serving(tmp_path, "--speed", "20", "--guest-rate", "off", before=small_disk) as server:
+    with serving(tmp_path, "--speed", "20", "--guest-rate", "off", "--token-rate", "off", before=small_disk) as server:
         event_id = _settle(server)
         filler = server.seen(server.data / "filler")
         _fill(filler)
@@ -36,7 +36,7 @@ def test_a_lost_postgresql(postgres_server: PostgresServer, postgres_url: str, t
     flags = ("--database", postgres_url)
     assert run("forenotice", "migrate", *flags, env=environment(tmp_path)).returncode == 0
     made = run("forenotice", "token", "create", "ada", "--offline", *flags, env=environment(tmp_path))
-    with serving(tmp_path, "--speed", "20", "--guest-rate", "off", *flags) as server:
+    with serving(tmp_path, "--speed", "20", "--guest-rate", "off", "--token-rate", "off", *flags) as server:
         server.token = made.stdout.strip()
         event_id = _settle(server)
 
@@ -49,7 +49,7 @@ def test_a_lost_postgresql(postgres_server: PostgresServer, postgres_url: str, t
 
 
 def test_a_database_that_vanishes_and_is_restored(tmp_path: Path) -> None:
-    with serving(tmp_path, "--guest-rate", "off") as server:
+    with serving(tmp_path, "--guest-rate", "off", "--token-rate", "off") as server:
         server.post("/v1/fleet", FLEET)
         backup = tmp_path / "backup.db"
         assert server.cli("backup", str(backup)).returncode == 0
@@ -96,7 +96,7 @@ def test_a_postgresql_that_hangs_and_is_away_at_the_next_start(
     flags = ("--database", postgres_url)
     assert run("forenotice", "migrate", *flags, env=environment(tmp_path)).returncode == 0
     made = run("forenotice", "token", "create", "ada", "--offline", *flags, env=environment(tmp_path))
-    with serving(tmp_path, "--guest-rate", "off", *flags, before=QUICK_STOP) as server:
+    with serving(tmp_path, "--guest-rate", "off", "--token-rate", "off", *flags, before=QUICK_STOP) as server:
         server.token = made.stdout.strip()
         event_id = _settle(server)
         assert server.process is not None

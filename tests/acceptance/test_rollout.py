@@ -130,7 +130,7 @@ def test_a_rollout_over_a_fleet_keeps_every_promise(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     gate.write_text(f"#!/bin/sh\necho >> {looked}\ntest $(wc -l < {looked}) -gt {RED}\n")
     gate.chmod(0o700)
-    flags = ("--speed", str(SPEED), "--guest-rate", "off", "--gate", f"health={gate}")
+    flags = ("--speed", str(SPEED), "--guest-rate", "off", "--token-rate", "off", "--gate", f"health={gate}")
     with serving(tmp_path, *flags) as server:
         server.post("/v1/fleet", document)
         asked = {"kind": "update", "hosts": "*", "batch": BATCH, "pause_minutes": 1, "gate": "health"}

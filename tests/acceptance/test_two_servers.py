@@ -38,7 +38,7 @@ def pair(postgres_url: str, tmp_path: Path) -> Iterator[tuple[Server, Server]]:
     assert advice is not None
     assert run("bash", "-c", advice[1], env=env).stdout == "The database is up to date.\n"
     made = run("forenotice", "token", "create", "ada", "--offline", *where, env=env)
-    flags = ("--speed", "10", "--guest-rate", "off", *where)
+    flags = ("--speed", "10", "--guest-rate", "off", "--token-rate", "off", *where)
     with serving(tmp_path, *flags) as one, serving(tmp_path, *flags) as two:
         for server in (one, two):
             server.token = made.stdout.strip()

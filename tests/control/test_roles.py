@@ -85,6 +85,7 @@ EXPECTED = {
     "POST /v1/fleet": MANAGERS,
     "GET /v1/tokens": ADMINS,
     "POST /v1/tokens": ADMINS,
+    "POST /v1/tokens/{token_id}/rotate": ADMINS,
     "DELETE /v1/tokens/{token_id}": ADMINS,
 }
 """Who is let in. An endpoint that is missing here fails the test below."""

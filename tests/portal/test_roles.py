@@ -54,6 +54,8 @@ EXPECTED = {
     "POST /subscriptions/{name}/test": MANAGERS,
     "GET /tokens": ADMINS,
     "POST /tokens": ADMINS,
+    "GET /tokens/{token_id}/rotate": ADMINS,
+    "POST /tokens/{token_id}/rotate": ADMINS,
     "GET /tokens/{token_id}/revoke": ADMINS,
     "POST /tokens/{token_id}/revoke": ADMINS,
 }

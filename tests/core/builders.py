@@ -299,6 +299,7 @@ class Site:
     def _step(self, draft: Draft, key: str, process: str) -> Task | None:
         if _is_due(draft.operation(key), self.now) and draft.operation(key).status is Status.PLANNED:
             scheduling.announce_in_time(draft, draft.operation(key))
+            return None
         if _is_due(draft.operation(key), self.now) and draft.operation(key).status is Status.SCHEDULED:
             starting.start_or_hold(draft, draft.operation(key), self.expiry_from)
         if _is_due(draft.operation(key), self.now) and draft.operation(key).status is Status.STARTED:

@@ -55,7 +55,8 @@ class Watch:
                 _is_looked_at_in_time(after, operation, now, expiry_from)
         for operation in changes.operations.values():
             if operation.id in before.operations:
-                assert operation.status in FORWARD[before.operations[operation.id].status]
+                was = before.operations[operation.id].status
+                assert operation.status in FORWARD[was], (was, operation.status)
             if operation.status is Status.STARTED and not _was(before, operation, Status.STARTED):
                 self._may_start(before, after, operation, now, expiry_from)
             if _was(before, operation, Status.STARTED) and not operation.status.live:

@@ -22,8 +22,12 @@ def windows(rig: Rig, *hours: str, key: str = "group:web") -> None:
 
 
 def look_at(rig: Rig, moment: datetime) -> None:
-    rig.clock.not_below(moment)
+    wait_until(rig, moment)
     rig.tick()
+
+
+def wait_until(rig: Rig, moment: datetime) -> None:
+    rig.clock.advance(seconds=(moment - rig.clock.now()).total_seconds())
 
 
 def state(rig: Rig, operation: dict[str, Any]) -> dict[str, Any]:
@@ -115,7 +119,7 @@ def test_a_vm_on_the_way_there_is_waited_for(night: Rig) -> None:
     (update,) = night.schedule(Kind.HOST_UPDATE, "host-b")
     for host in ("host-a", "host-c", "host-d"):
         fleet.set_host(night.service, OPERATOR, host, cordoned=True)
-    night.clock.not_below(TOLD - timedelta(seconds=1))
+    wait_until(night, TOLD - timedelta(seconds=1))
     (move,) = night.schedule(Kind.REDEPLOY, "batch")
     maintenance.approve(night.service, OPERATOR, move["events"][0]["id"])
     night.tick()

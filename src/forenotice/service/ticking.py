@@ -103,7 +103,7 @@ def _step(service: Service, draft: Draft, operation_id: str) -> Task | None:
         service.telemetry.tick_lag((draft.now - (operation.due_at or draft.now)).total_seconds())
         if operation.status is Status.PLANNED:
             scheduling.announce_in_time(draft, operation)
-        if operation.status is Status.SCHEDULED:
+        elif operation.status is Status.SCHEDULED:
             starting.start_or_hold(draft, operation, service.expiry_from)
     if _is_due(draft, operation_id) and draft.operation(operation_id).status is Status.STARTED:
         return driving.advance(draft, draft.operation(operation_id), service.process, draft.now + CLAIM)

@@ -24,7 +24,7 @@ def refused(home: Path, *flags: str, code: int = 1) -> str:
     done = run("forenotice", "serve", *NOWHERE, *flags, env=environment(home))
     assert done.returncode == code, done
     assert done.stdout == ""
-    (sentence,) = (line for line in done.stderr.splitlines() if not line.startswith('{"action": "token.first"'))
+    (sentence,) = (line for line in done.stderr.splitlines() if not line.startswith('{"action": "token.'))
     assert sentence.startswith("forenotice: ")
     assert "defect" not in sentence
     return sentence.removeprefix("forenotice: ")

@@ -17,6 +17,7 @@ from bench import (
     report,
     rollouts,
     scheduling,
+    sharing,
     waiting,
 )
 from bench.effort import FULL, QUICK, Effort
@@ -28,6 +29,7 @@ PARTS: dict[str, Callable[[Effort], list[report.Row]]] = {
     "flood": flood.measure,
     "waiting": waiting.measure,
     "scheduling": scheduling.measure,
+    "sharing": sharing.measure,
     "agent": agent.measure,
     "emulator": emulator.measure,
     "history": history.measure,

@@ -58,6 +58,7 @@ def test_under_one_key_one_is_made_and_its_secret_shown_once(control: Control) -
         ({"types": ["Event"]}, 400, "is not a type: give one such as"),
         ({"groups": "web/*"}, 400, "web/"),
         ({"statuses": ["Sleeping"]}, 400, "statuses"),
+        ({"statuses": ["Planned"]}, 400, "no event is ever Planned: give Scheduled, Started"),
         ({"secret": "short"}, 400, "give 16 to 200"),
         ({"after": 10_000}, 409, "the journal ends at"),
         ({"name": "no name"}, 400, "name"),

@@ -42,6 +42,8 @@ class Status(StrEnum):
 TOLD = frozenset({Status.SCHEDULED, Status.STARTED})
 """What guests see of."""
 LIVE = TOLD | {Status.PLANNED}
+OF_EVENTS = tuple(status for status in Status if status is not Status.PLANNED)
+"""What an event can be."""
 
 
 class Kind(StrEnum):

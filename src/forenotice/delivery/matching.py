@@ -7,14 +7,14 @@ from fnmatch import fnmatchcase
 
 from forenotice.core import errors, selecting
 from forenotice.core.journal import ACTIONS, OF_TOKENS, Entry
-from forenotice.core.operations import Status
+from forenotice.core.operations import OF_EVENTS, Status
 from forenotice.store.subscriptions import Subscription
 
 PREFIX = "forenotice."
 PATTERN = re.compile(r"[a-z_.*]{1,64}")
 
 # Whatever else is noted of an event happens before it starts.
-_STATUSES: Mapping[str, Status] = {f"event.{status.lower()}": status for status in Status}
+_STATUSES: Mapping[str, Status] = {f"event.{status.lower()}": status for status in OF_EVENTS}
 
 
 def type_of(action: str) -> str:

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from forenotice.control import models
 from forenotice.control.answers import status_of
 from forenotice.core import errors
-from forenotice.core.operations import Status
+from forenotice.core.operations import OF_EVENTS
 from forenotice.core.roles import Need
 from forenotice.core.subscriptions import State
 from forenotice.portal import wording
@@ -119,7 +119,7 @@ def _listed(visit: Visit, given: Mapping[str, Any], error: errors.ForenoticeErro
         subscriptions=[_told(each) for each in found["items"]],
         given=given,
         error=error.message if error else None,
-        statuses=list(Status),
+        statuses=list(OF_EVENTS),
     )
 
 
@@ -148,7 +148,7 @@ def _shown(
         replay_error=replay_error.message if replay_error else None,
         tried=tried,
         replay_after=visit.form.get("after", found["position"]),
-        statuses=list(Status),
+        statuses=list(OF_EVENTS),
     )
 
 

@@ -90,6 +90,8 @@ class Checker:
         self._policies = {f"group:{name}": group.get("policy") or {} for name, group in fleet["groups"].items()}
         self._policies |= {f"vm:{name}": vm["policy"] for name, vm in fleet["vms"].items() if vm.get("policy")}
         self._operations: dict[str, Operation] = {}
+        self._planned: set[str] = set()
+        """Operations that guests are not told of yet."""
         self._events: dict[str, Event] = {}
         self._rollouts: dict[str, Rollout] = {}
         self._seq, self._at = 0, datetime.min.replace(tzinfo=UTC)
@@ -173,9 +175,15 @@ class Checker:
 
     # Operations
 
+    def _operation_planned(self, entry: Entry) -> None:
+        if entry["operation"] in self._operations:
+            self._complain(f"the operation {entry['operation']} is announced already")
+        self._planned.add(entry["operation"])
+
     def _operation_scheduled(self, entry: Entry) -> None:
         if entry["operation"] in self._operations:
             self._complain(f"the operation id {entry['operation']} was used before")
+        self._planned.discard(entry["operation"])
         data = entry["data"]
         made = Operation(data["kind"], entry["host"], set(data["vms"]), entry["rollout"])
         self._operations[entry["operation"]] = made
@@ -230,7 +238,10 @@ class Checker:
         self._end_operation(entry, "Failed")
 
     def _operation_canceled(self, entry: Entry) -> None:
-        self._end_operation(entry, "Canceled")
+        if entry["operation"] in self._planned:
+            self._planned.remove(entry["operation"])
+        else:
+            self._end_operation(entry, "Canceled")
 
     def _end_operation(self, entry: Entry, status: str) -> None:
         operation = self._operations[entry["operation"]]

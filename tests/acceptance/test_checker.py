@@ -113,6 +113,10 @@ def test_what_is_unusual_is_not_wrong() -> None:
     story = Story().rollout(hosts="a,c").announce("c", kind="hardware-failure", rollout=None, minutes=0).start("c")
     story.later(minutes=1).end("c").note("rollout.host_skipped", rollout="r", host="c")
     assert story.whole("a").say("completed").found() == []
+    # Two that windows put off: one is announced in time, one is cancelled before guests know of it.
+    story = Story().note("operation.planned", operation="on-a", host="a").note("operation.planned", operation="on-b")
+    story.later(minutes=1).announce("a", rollout=None, by="silence").start("a").later(seconds=9).end("a")
+    assert story.note("operation.canceled", operation="on-b", host="b").found() == []
 
 
 def test_notice_is_shortened_by_speed() -> None:
@@ -237,6 +241,10 @@ BROKEN: dict[str, tuple[Callable[[Story], object], list[str]]] = {
             s.announce("a", rollout=None, by="silence").start("a").later(seconds=9).end("a"), "event.started"
         ),
         ["WEB-0 was Completed and is Started", "its operation is Completed"],
+    ),
+    "planned after it was announced": (
+        lambda s: s.announce("a", rollout=None).note("operation.planned", operation="on-a", host="a"),
+        ["the operation on-a is announced already"],
     ),
     "an operation ends twice": (
         lambda s: _again(s.announce("a", rollout=None).end("a", "canceled"), "operation.canceled"),

@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from schemathesis.generation import GenerationMode
 from schemathesis.specs.openapi import checks
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from forenotice.cli.offline import Nobody
 from forenotice.clock import SystemClock
@@ -126,13 +127,24 @@ class Api:
         return self.schema[path][method]
 
 
+class FromHere:
+    """What is asked always, as operations keep what they were first sent to; callers come from an address."""
+
+    served: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.served({**scope, "client": ("127.0.0.1", 1)}, receive, send)
+
+
 @pytest.fixture(scope="module")
 def schema() -> Any:
     described = copy.deepcopy(DESCRIPTION)
     _without_reason(described)
     # The token is ours to send, and what becomes of requests without one has a test of its own.
     config = schemathesis.Config.from_dict({"generation": {"with-security-parameters": False}})
-    return schemathesis.openapi.from_dict(described, config=config)
+    made = schemathesis.openapi.from_dict(described, config=config)
+    made.app = FromHere()
+    return made
 
 
 @pytest.fixture
@@ -140,7 +152,7 @@ def api(template: tuple[Path, Known], schema: Any, tmp_path: Path) -> Iterator[A
     """A database for each test, so that it finds the same whatever ran before."""
     path, known = template
     service = _service(Path(shutil.copy(path, tmp_path / "forenotice.db")))
-    schema.app = app.create(service, Metrics(events=dict, guests=dict))
+    schema.app.served = app.create(service, Metrics(events=dict, guests=dict))
     yield Api(schema, known)
     service.store.close()
 

@@ -106,7 +106,8 @@ def accept(service: "Service", call: "Call") -> "View":
         now, last = service.clock.now(), transaction.last_entry()
         if last is None or last[1] <= now:
             raise errors.ConflictError(
-                f"the clock says {now:%Y-%m-%d %H:%M:%S} UTC and is not behind the journal: there is nothing to accept"
+                f"the clock says {now:%Y-%m-%d %H:%M:%S} UTC and is not behind the journal: there is nothing to accept",
+                now=now.isoformat(),
             )
         transaction.set_back(last[1] - now)
         transaction.release_claims(None)

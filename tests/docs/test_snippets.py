@@ -11,11 +11,12 @@ import os
 import re
 import shlex
 import signal
+import sqlite3
 import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +24,7 @@ import pytest
 from tests.acceptance.running import environment, run, serving, until
 
 from forenotice.emulator.scenarios import catalogue
+from forenotice.store.opening import open_store
 
 ROOT = Path(__file__).parents[2]
 STORIES = {"quickstart-vm.md", "testing.md", "drivers.md"}
@@ -160,6 +162,8 @@ def test_commands_that_set_something_up(command: str, tmp_path: Path, request: p
         command = command.replace("postgresql://forenotice@db/forenotice", url)
         if "migrate" not in command:
             assert run("forenotice", "migrate", "--database", url, env=env).returncode == 0
+    if "clock accept" in command:
+        make_ahead(env, tmp_path / ".local" / "share" / "forenotice" / "forenotice.db")
     if command.startswith("pip install"):
         extra = re.fullmatch(r"pip install 'forenotice\[(\w+)\]'", command)
         assert extra is not None
@@ -175,6 +179,16 @@ def test_commands_that_set_something_up(command: str, tmp_path: Path, request: p
     else:
         done = run("bash", "-c", command, env=env)
         assert done.returncode == 0, done.stderr
+
+
+def make_ahead(env: dict[str, str], database: Path) -> None:
+    """A journal that was written by a clock a day ahead."""
+    database.parent.mkdir(parents=True, mode=0o700)
+    open_store(f"sqlite:///{database}", migrate=True).close()
+    assert run("forenotice", "token", "create", "me", "--offline", env=env).returncode == 0
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("UPDATE journal SET at = at + 86400000000")
+        connection.commit()
 
 
 def serves(command: str, env: dict[str, str], folder: Path) -> None:

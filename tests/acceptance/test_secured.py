@@ -1,10 +1,11 @@
 """A real service with TLS, a tenant's token, and what it says when it should have TLS and has none."""
 
+import http.client
 import json
 from pathlib import Path
 
 import pytest
-from tests.acceptance.running import HOST, environment, run, serving
+from tests.acceptance.running import DEADLINE, HOST, environment, run, serving
 from tests.control import certificates
 
 from forenotice.cli.main import main
@@ -41,3 +42,28 @@ def test_without_tls_it_listens_on_this_machine_only(tmp_path: Path) -> None:
     assert "--control-certificate and --control-key, or --control-without-tls" in refused.stderr
     assert refused.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_no_web_page_reads_it_by_a_name_of_its_own(tmp_path: Path) -> None:
+    with serving(tmp_path, "--demo", "--control-name", "Control.example") as server:
+
+        def asked(host: str | None, path: str = "/metrics") -> tuple[int, str]:
+            connection = http.client.HTTPConnection(server.operators, timeout=DEADLINE)
+            connection.putrequest("GET", path, skip_host=True)
+            if host is not None:
+                connection.putheader("Host", host)
+            connection.endheaders()
+            answer = connection.getresponse()
+            said = answer.status, answer.read().decode()
+            connection.close()
+            return said
+
+        for path in ("/metrics", "/readyz", "/sign-in", "/v1/vms", "/nowhere"):
+            status, said = asked("evil.example", path)
+            assert status == 400
+            assert "'evil.example' in the header Host is not known here" in said
+            assert "--control-name" in said
+        for known in (None, server.operators, "localhost", "[::1]:80", "control.example", "CONTROL.example:443"):
+            assert asked(known)[0] == 200
+        listed = run("forenotice", "vm", "list", "--data", str(server.data), env=environment(tmp_path))
+        assert listed.returncode == 0, listed.stderr

@@ -1,7 +1,7 @@
 """What the gates of all our REST APIs share: errors in one shape, and bodies bounded in size and time."""
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Collection, Iterable, Mapping
 
 import anyio
 from starlette.datastructures import MutableHeaders
@@ -10,11 +10,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from forenotice.control import answers
 from forenotice.control.errors import refused, unexpected
 from forenotice.core import errors
+from forenotice.wire import hosts
 
 Headers = Iterable[tuple[bytes, bytes]]
 
 PRIVATE: Mapping[str, str] = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 """Of every answer that does not say otherwise: nobody keeps it, and a browser takes it for nothing but what it is."""
+ASK_FOR = "ask for localhost, an address or a name that `forenotice serve` is given with --control-name"
 BODY_SECONDS = 30.0
 """For a body as a whole, and longer only for what has come: a second for so many bytes."""
 BYTES_A_SECOND = 256 * 1024
@@ -50,6 +52,31 @@ async def guarded(enter: ASGIApp, scope: Scope, receive: Receive, send: Send) ->
 
 def header(headers: Headers, wanted: bytes) -> bytes:
     return next((value for name, value in headers if name == wanted), b"")
+
+
+def require_host(headers: Headers, names: Collection[str], remedy: str) -> None:
+    """Against web pages that reach this by a name of their own. No browser leaves Host out; health checks may."""
+    for given in (value.decode("latin-1") for name, value in headers if name == b"host"):
+        if not hosts.is_known(given, names):
+            raise errors.RefusedError(f"{given[:80]!r} in the header Host is not known here: {remedy}")
+
+
+class KnownHosts:
+    """Before an application without TLS, where no certificate says which names are ours."""
+
+    def __init__(self, app: ASGIApp, names: Collection[str]) -> None:
+        self._app = app
+        self._names = names
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            if scope["server"][1] is not None:
+                # A unix socket has no port, and no web page reaches it.
+                require_host(scope["headers"], self._names, ASK_FOR)
+        except errors.RefusedError as error:
+            await guarded(answers.refusal(error), scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
 
 
 async def read(headers: Headers, receive: Receive, largest: int) -> bytes:

@@ -36,6 +36,7 @@ class Settings:
     metadata: tuple[Listener, ...]
     metadata_name: tuple[str, ...]
     control: Address
+    control_name: tuple[str, ...]
     control_certificate: Path | None
     control_key: Path | None
     control_without_tls: bool

@@ -147,6 +147,13 @@ SERVE = (
     METADATA_NAME,
     CONTROL,
     Setting(
+        name="control_name",
+        help="A name by which operators reach it without TLS, beside addresses and localhost; may be repeated.",
+        read=values.host_name,
+        metavar="NAME",
+        repeatable=True,
+    ),
+    Setting(
         name="control_certificate",
         help="PEM file with the control plane's certificate; operators then use https.",
         read=values.path,

@@ -7,7 +7,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from forenotice.control import answers, guarding
 from forenotice.core import errors
 from forenotice.emulator.portal.app import Pages
-from forenotice.wire import hosts
 
 LARGEST = 1024 * 1024
 
@@ -27,7 +26,7 @@ class Gate:
             await answers.refusal(ended)(scope, receive, send)
 
     async def _enter(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._check_host(guarding.header(scope["headers"], b"host").decode("latin-1"))
+        guarding.require_host(scope["headers"], self._names, "ask for localhost or an address")
         if self._pages.take(scope):
             await self._pages(scope, receive, send)
             return
@@ -37,9 +36,3 @@ class Gate:
             raise errors.RefusedError("send the header Content-Type: application/json")
         body = await guarding.read(scope["headers"], receive, LARGEST)
         await self._app(scope, guarding.replay(body, receive), send)
-
-    def _check_host(self, given: str) -> None:
-        if not hosts.is_known(given, self._names):
-            raise errors.RefusedError(
-                f"{given[:80]!r} in the header Host is not known here: ask for localhost or an address"
-            )

@@ -52,6 +52,9 @@ NEVER = (
     "::ffff:169.254.169.254",
     "2002:a9fe:a9fe::",
     "64:ff9b::169.254.169.254",
+    "64:ff9b:1::8.8.8.8",
+    "fd00:ec2::254",
+    "fd20:ce::254",
 )
 HOSTS = (*(f"[{address}]" if ":" in address else address for address in PRIVATE), "localhost", "LOCALHOST.")
 

@@ -42,12 +42,22 @@ _SPECIAL: Sequence[Network] = tuple(
         "168.63.129.16/32",
     )
 )
-# Metadata endpoints live here, ours too; and nobody is meant by the others.
+# Metadata endpoints live here, ours too, or may; and nobody is meant by the others.
 _NEVER: Sequence[Network] = tuple(
     ipaddress.ip_network(network)
     for network in (
-        *("169.254.0.0/16", "fe80::/10", "fd00:ec2::254/128", "192.0.0.192/32", "100.100.100.200/32"),
-        *("168.63.129.16/32", "0.0.0.0/8", "::/128", "224.0.0.0/4", "ff00::/8", "255.255.255.255/32"),
+        *("169.254.0.0/16", "fe80::/10", "fd00:ec2::254/128", "fd20:ce::254/128", "192.0.0.192/32"),
+        *(
+            "100.100.100.200/32",
+            "168.63.129.16/32",
+            "0.0.0.0/8",
+            "::/128",
+            "224.0.0.0/4",
+            "ff00::/8",
+            "255.255.255.255/32",
+        ),
+        # For translators of one's own (RFC 8215): nobody else knows where in it they put an address of IPv4.
+        "64:ff9b:1::/48",
     )
 )
 
@@ -167,7 +177,7 @@ class Outgoing:
 
 _NOT_HTTP = "plain http is only for private addresses, with allow_private_targets: give an https URL"
 _NOT_PRIVATE = "it is not a public address: give another, or name its network in the service's allow_private_targets"
-_NEVER_SENT = "link-local, multicast and metadata addresses are never sent to: give another"
+_NEVER_SENT = "link-local, multicast, metadata and locally translated addresses are never sent to: give another"
 _OURSELVES = "it is this service's own listener: give another"
 
 

@@ -65,17 +65,20 @@ def run(settings: Settings) -> int:
     garbage.ease()
     options = _options(settings)
     tls = _tls(settings)
-    driver = opening.open_driver(settings.driver, settings.speed)
+    clock = SystemClock()
+    driver = opening.open_driver(settings.driver, settings.speed, clock)
     with ExitStack() as held:
         held.enter_context(datadirectory.held(settings.directory, settings.database_file))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             died = held.enter_context(watching_for_deaths(lambda: os.kill(os.getpid(), signal.SIGTERM)))
-            runner.run(_serve(settings, options, tls, *driver))
+            runner.run(_serve(settings, options, tls, clock, *driver))
         log.info("Stopped", action="serve.stopped")
     return 1 if died else 0
 
 
-async def _serve(settings: Settings, options: Options, tls: SSLContext | None, driver: Driver, terms: Terms) -> None:
+async def _serve(
+    settings: Settings, options: Options, tls: SSLContext | None, clock: SystemClock, driver: Driver, terms: Terms
+) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):
@@ -86,7 +89,7 @@ async def _serve(settings: Settings, options: Options, tls: SSLContext | None, d
     """Our listeners, once they are bound: nothing is sent there at operators' wish."""
     service = Service(
         store=Away(),
-        clock=SystemClock(),
+        clock=clock,
         timing=timing,
         publisher=Publications(board, loop),
         outgoing=Outgoing(private=settings.allow_private_targets, own=own),

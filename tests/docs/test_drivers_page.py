@@ -87,12 +87,13 @@ def _listens(port: int) -> bool:
 
 
 def test_the_receiver_takes_what_is_signed_and_nothing_else(tmp_path: Path) -> None:
+    clock = SystemClock()
     with receiving(tmp_path) as url:
         for secret, taken in ((SECRET, True), ("another one of that length", False)):
             receiver = webhook.Receiver(url=url, secret=secret, completion_seconds=5)
-            driver = WebhookDriver(receiver, Outgoing(private=EVERYWHERE, seconds=5), Letterbox())
+            driver = WebhookDriver(receiver, Outgoing(private=EVERYWHERE, seconds=5), Letterbox(), clock.outside)
             for _ in range(2):
-                outcome = driver.carry_out(TASK, SystemClock().now())
+                outcome = driver.carry_out(TASK, clock.now())
                 assert isinstance(outcome, Finished)
                 assert (outcome.done == TASK.vms) is taken
                 assert all("answered 401" in why for why in outcome.failures.values())

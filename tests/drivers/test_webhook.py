@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -43,7 +43,8 @@ def outside() -> Iterator[receiver.Receiver]:
 
 def driver(url: str, *, seconds: float = 20, letterbox: Letterbox | None = None) -> WebhookDriver:
     sender = Outgoing(private=EVERYWHERE, seconds=5)
-    return WebhookDriver(At(url=url, secret=SECRET, completion_seconds=seconds), sender, letterbox or Letterbox())
+    at = At(url=url, secret=SECRET, completion_seconds=seconds)
+    return WebhookDriver(at, sender, letterbox or Letterbox(), SystemClock().outside)
 
 
 def carry_out(outside: receiver.Receiver, **how: Any) -> Outcome:
@@ -78,6 +79,12 @@ def test_the_task_is_told_signed_and_answered_at_once(outside: receiver.Receiver
             {"name": "db", "vm_id": "5678", "event": "E-2", "target": "host-c"},
         ],
     }
+
+
+def test_signatures_are_fresh_while_the_service_is_ahead_of_the_world(outside: receiver.Receiver) -> None:
+    outcome = driver(outside.url).carry_out(TASK, SystemClock().now() + timedelta(days=1))
+    assert isinstance(outcome, Finished)
+    assert outcome.failures == {}
 
 
 def test_the_key_is_the_same_for_the_same_try_and_for_no_other(outside: receiver.Receiver) -> None:

@@ -5,6 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from forenotice import secretfiles
+from forenotice.clock import Clock
 from forenotice.core import errors
 from forenotice.core.timing import Timing
 from forenotice.drivers import file
@@ -19,7 +20,7 @@ from forenotice.programs import process
 SHORTEST_SECRET = 16
 
 
-def open_driver(path: Path | None, speed: float) -> tuple[Driver, Terms]:
+def open_driver(path: Path | None, speed: float, clock: Clock) -> tuple[Driver, Terms]:
     """None: the simulated one."""
     if path is None:
         return SimulatedDriver(Timing(speed=speed)), Terms()
@@ -33,7 +34,7 @@ def open_driver(path: Path | None, speed: float) -> tuple[Driver, Terms]:
         awaits_results=isinstance(config, file.Webhook),
     )
     try:
-        return _made(config, terms), terms
+        return _made(config, terms, clock), terms
     except errors.RefusedError as error:
         raise file.DriverFileError(f"{path}: {error.message}") from None
 
@@ -45,7 +46,7 @@ def _longest(config: file.Command | file.Webhook) -> timedelta:
     return config.time_limit + config.completion_limit + config.time_limit
 
 
-def _made(config: file.Command | file.Webhook, terms: Terms) -> Driver:
+def _made(config: file.Command | file.Webhook, terms: Terms, clock: Clock) -> Driver:
     if isinstance(config, file.Command):
         return CommandDriver(config, terms.letterbox.closed)
     # Named by whoever runs the service, in a file of theirs: private addresses are what it is for.
@@ -56,7 +57,7 @@ def _made(config: file.Command | file.Webhook, terms: Terms) -> Driver:
         secret=_secret(Path(config.secret_file)),
         completion_seconds=config.completion_limit.total_seconds(),
     )
-    return WebhookDriver(receiver, sender, terms.letterbox)
+    return WebhookDriver(receiver, sender, terms.letterbox, clock.outside)
 
 
 def _secret(path: Path) -> str:

@@ -164,7 +164,7 @@ def test_a_handler_can_be_written_down_and_read_again(tmp_path: Path) -> None:
 
 BAD = [
     ('approve = "now"', "approve: 'now' in when is not one of prepared, always, never"),
-    ("approve = true", "approve: this must be a table"),
+    ("approve = true", 'approve: this must be a text or a table, such as approve = "always"'),
     ('nme = "x"', "there is no key 'nme'; did you mean 'name'?"),
     ("zzz = 1", "there is no key 'zzz'; there are name, endpoint, state, listen, act_for, approve, peers, handler"),
     ("name = 3", 'name: this must be a text in quotes, such as "a"'),

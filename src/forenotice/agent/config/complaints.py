@@ -47,6 +47,8 @@ def reworded(error: str, content: Mapping[str, object], tables: Tables) -> str:
         message = _unknown(found[1], _keys(table, _handler(steps, content), tables))
     elif table in _REPEATED and said.startswith("Expected `array`"):
         message = f"begin it with [[{table}]], in two brackets"
+    elif table == "approve" and said.startswith("Expected `object`"):
+        message = 'this must be a text or a table, such as approve = "always"'
     else:
         message = _general(said)
     return ": ".join([*_place(steps, content), message])

@@ -112,6 +112,27 @@ def test_what_is_in_a_directory_is_looked_at_too(file: Path) -> None:
         secretfiles.require_directory(directory, "the directory")
 
 
+def test_a_pipe_in_a_directory_is_refused_without_waiting_for_it(file: Path) -> None:
+    (file.parent / "below").mkdir()
+    os.mkfifo(file.parent / "pipe", 0o600)
+    with pytest.raises(
+        errors.RefusedError, match="pipe is neither a file nor a directory: remove it from the directory"
+    ):
+        secretfiles.require_directory(file.parent, "the directory")
+
+
+def test_nothing_is_made_where_others_can_change_it(tmp_path: Path) -> None:
+    made = tmp_path / "a" / "b"
+    tmp_path.chmod(0o777)
+    with pytest.raises(errors.RefusedError, match=f"^{tmp_path}, which leads to {made}, can be changed by other users"):
+        secretfiles.make_directory(made, "the directory")
+    assert not list(tmp_path.iterdir())
+    tmp_path.chmod(0o700)
+    secretfiles.make_directory(made, "the directory")
+    assert made.stat().st_mode & 0o777 == 0o700
+    secretfiles.make_directory(made, "the directory")
+
+
 def test_nobody_else_can_change_what_leads_there(file: Path) -> None:
     file.parent.chmod(0o777)
     said = f"{file.parent}, which leads to {file}, can be changed by other users (mode 0777): run `chmod go-w"

@@ -33,7 +33,7 @@ def read(path: Path, noun: str, *, secret: bool = True, links: bool = False) -> 
         _require_ours(found, what)
         _require_closed(found, what, path, secret=secret)
         if not links:
-            _require_way(path.parent, path)
+            require_way(path.parent, path)
         content = os.read(file, LARGEST + 1)
         if len(content) > LARGEST:
             raise errors.RefusedError(f"{what} cannot be read: it has more than {LARGEST} bytes")
@@ -50,7 +50,7 @@ def require_directory(path: Path, noun: str) -> None:
         raise errors.RefusedError(f"{what} is not a directory: give one")
     _require_ours(found, what)
     _require_closed(found, what, path, secret=False)
-    _require_way(path, path)
+    require_way(path, path)
     with os.scandir(path) as entries:
         for entry in entries:
             try:
@@ -59,11 +59,28 @@ def require_directory(path: Path, noun: str) -> None:
                 continue
             if stat.S_ISLNK(found.st_mode):
                 raise errors.RefusedError(f"{entry.path} is a link, which {noun} must not hold: remove it")
+            if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
+                # Whoever opens a pipe waits for its other end.
+                raise errors.RefusedError(f"{entry.path} is neither a file nor a directory: remove it from {noun}")
             _require_ours(found, entry.path)
             _require_closed(found, entry.path, Path(entry.path), secret=False)
 
 
-def _require_way(directory: Path, path: Path) -> None:
+def make_directory(path: Path, noun: str) -> None:
+    """As `require_directory`, if need be with those above it; not where others could change what leads to it."""
+    if not path.exists():
+        require_way(nearest(path.parent), path)
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    require_directory(path, noun)
+
+
+def nearest(path: Path) -> Path:
+    """The path itself, or what there is of those above it."""
+    return next(place for place in (path, *path.absolute().parents) if os.path.lexists(place))
+
+
+def require_way(directory: Path, path: Path) -> None:
+    """Nobody else can change the directory, or one that leads there, on the way to the path."""
     for place, found in _way(directory.absolute()):
         what = f"{place}, which leads to {path},"
         _require_ours(found, what)

@@ -1,5 +1,6 @@
 """What the agent writes down survives, and what cannot be read is put aside."""
 
+import os
 import resource
 import shutil
 import sqlite3
@@ -16,6 +17,7 @@ from forenotice.agent.journal import KEPT, Journal, JournalError
 from forenotice.agent.rules import advancing
 from forenotice.agent.rules.handling import Phase
 from forenotice.agent.rules.saga import Pause, Saga, State
+from forenotice.core import errors
 
 
 def a_rich_saga() -> Saga:
@@ -223,6 +225,13 @@ def test_a_text_that_cannot_be_read_takes_no_other_with_it(tmp_path: Path) -> No
     journal.close()
     damage(tmp_path, "INSERT INTO handlers VALUES ('E1', 'other', CAST(x'ff' AS TEXT))")
     assert Journal(tmp_path).configs("E1") == {"drain": "{}", "other": ""}
+
+
+@pytest.mark.parametrize("writable", [True, False])
+def test_a_pipe_in_its_place_is_refused_and_not_waited_for(tmp_path: Path, writable: bool) -> None:
+    os.mkfifo(tmp_path / "journal.db", 0o600)
+    with pytest.raises(errors.RefusedError, match=r"journal\.db is neither a file nor a directory"):
+        Journal(tmp_path, writable=writable)
 
 
 def test_a_place_that_cannot_be_used(tmp_path: Path) -> None:

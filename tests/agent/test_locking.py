@@ -77,6 +77,13 @@ def test_a_directory_that_others_can_change_is_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_a_pipe_is_no_lock_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "lock", 0o600)
+    assert is_running(tmp_path) is None
+    with pytest.raises(errors.RefusedError, match="lock is neither a file nor a directory"):
+        Lock(tmp_path)
+
+
 def test_what_others_could_have_written_is_no_lock_nor_made_anew(tmp_path: Path) -> None:
     mask = os.umask(0)
     try:

@@ -1,5 +1,6 @@
 """The file that `forenotice agent status` reads."""
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -34,6 +35,12 @@ def a_status(**more: object) -> Status:
         recent=(),
     )
     return msgspec.structs.replace(found, **more)
+
+
+def test_a_pipe_in_its_place_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / status.FILE, 0o600)
+    with pytest.raises(errors.UnavailableError, match="cannot be read"):
+        status.read(tmp_path)
 
 
 def test_it_comes_back_as_it_was(tmp_path: Path) -> None:

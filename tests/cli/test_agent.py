@@ -45,6 +45,9 @@ def test_a_state_directory_that_others_can_change(tmp_path: Path) -> None:
     arguments = ["check", "--json", "--config", str(tmp_path / "agent.toml"), "--state", str(tmp_path / "state")]
     (problem,) = json.loads(CliRunner().invoke(app, arguments).stdout)["problems"]
     assert f"the state directory {tmp_path / 'state'} can be changed by other users" in problem
+    arguments[-1] += "/not/yet"
+    (problem,) = json.loads(CliRunner().invoke(app, arguments).stdout)["problems"]
+    assert f"{tmp_path / 'state'}, which leads to {arguments[-1]}, can be changed by other users" in problem
 
 
 @pytest.mark.parametrize(

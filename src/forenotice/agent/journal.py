@@ -1,6 +1,7 @@
 """What the agent has done and is about to do, in SQLite in the state directory: durable before it acts."""
 
 import contextlib
+import errno
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -81,7 +82,7 @@ class Journal:
                 self._connection = _look_into(path)
             return
         try:
-            make_directory(directory)
+            secretfiles.make_directory(directory, NOUN)
             try:
                 self._connection = _connect(path)
             except sqlite3.Error as error:
@@ -232,14 +233,10 @@ class _Transaction:
             raise JournalError(f"the journal cannot be written: {error}") from None
 
 
-def make_directory(directory: Path) -> None:
-    """OSError: there can be none. RefusedError: others can change what is in it."""
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    secretfiles.require_directory(directory, NOUN)
-
-
 def make_file(path: Path) -> None:
-    """SQLite would let others read and write it if the umask does, and follow a link."""
+    """SQLite would let others read and write it if the umask does, follow a link, and wait for the end of a pipe."""
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is not a file", str(path))
     if not path.exists():
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 

@@ -4,7 +4,8 @@ import os
 import sqlite3
 from pathlib import Path
 
-from forenotice.agent.journal import JournalError, is_passing, is_still, make_directory, make_file
+from forenotice import secretfiles
+from forenotice.agent.journal import NOUN, JournalError, is_passing, is_still, make_file
 from forenotice.core import errors
 
 FILE = "lock"
@@ -22,7 +23,7 @@ class Lock:
         """
         path = directory / FILE
         try:
-            make_directory(directory)
+            secretfiles.make_directory(directory, NOUN)
             try:
                 self._connection = _lock(path, LOOKED_AT)
             except sqlite3.Error as error:

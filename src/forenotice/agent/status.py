@@ -95,7 +95,8 @@ def read(directory: Path) -> tuple[Status | None, bool | None]:
     """What was last written, if anything was, and whether the agent runs; None when that cannot be told."""
     running = locking.is_running(directory)
     try:
-        found = msgspec.json.decode((directory / FILE).read_bytes(), type=Status)
+        with open(directory / FILE, "rb", opener=_without_waiting) as file:
+            found = msgspec.json.decode(file.read(), type=Status)
     except FileNotFoundError:
         return None, running
     except OSError as error:
@@ -105,3 +106,8 @@ def read(directory: Path) -> tuple[Status | None, bool | None]:
     if running is None and abs(MachineClock().now() - found.written_at) < STALE:
         running = True
     return found, running
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """For the other end, where it is a pipe."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))

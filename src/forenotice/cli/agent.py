@@ -97,12 +97,15 @@ def _problems(config: Config) -> Iterator[str]:
         yield "A name in act_for is empty: give the names of VMs."
     if config.listen and (reason := _unusable(config.listen)):
         yield f"Nothing can listen on {config.listen}: {reason}."
-    place = _nearest(Path(config.state))
+    place = secretfiles.nearest(Path(config.state))
     if not place.is_dir():
         yield f"The state directory {config.state} cannot be used: {place} is not a directory."
-    elif place == Path(config.state):
+    else:
         try:
-            secretfiles.require_directory(place, "the state directory")
+            if place == Path(config.state):
+                secretfiles.require_directory(place, "the state directory")
+            else:
+                secretfiles.require_way(place, Path(config.state))
         except errors.RefusedError as error:
             yield error.message
         except OSError:
@@ -127,13 +130,8 @@ def _unusable(listen: str) -> str | None:
     return None
 
 
-def _nearest(path: Path) -> Path:
-    """The path itself, or what there is of those above it."""
-    return next(place for place in (path, *path.parents) if os.path.lexists(place))
-
-
 def _warnings(config: Config) -> Iterator[str]:
-    place = _nearest(Path(config.state))
+    place = secretfiles.nearest(Path(config.state))
     if place.is_dir() and not os.access(place, os.W_OK | os.X_OK):
         yield f"{place}, for the state directory, cannot be written by whoever runs this check."
     if config.act_for:

@@ -67,6 +67,15 @@ def test_empty_lines_between_requests_are_ignored(shared: Running) -> None:
         assert [client.reply().status, client.reply().status] == [200, 200]
 
 
+@pytest.mark.parametrize("before", [b"", request(headers=())])
+@pytest.mark.parametrize("blank", [b"\r\n", b"\n", b"\r"])
+def test_empty_lines_do_not_go_on_without_end(shared: Running, before: bytes, blank: bytes) -> None:
+    with shared.connect() as client:
+        client.send(before + blank * 10_000)
+        assert [client.reply().status for _ in range(2 if before else 1)] == [400] * (2 if before else 1)
+        assert client.is_closed()
+
+
 def test_nothing_after_a_request_that_closes_is_answered(shared: Running) -> None:
     with shared.connect() as client:
         client.send(request(headers=("Metadata: true", "Connection: close")) + request())
@@ -385,6 +394,14 @@ def test_a_client_that_does_not_read_its_answers_is_cut_off() -> None:
             until(lambda: server.server.counters.open == 0)
         assert server.server.counters.cut == 1
         assert server.ask().status == 200
+
+
+def test_answers_that_nobody_reads_are_noticed_long_before_the_system_has_kept_a_megabyte() -> None:
+    limits = Limits(request_seconds=0.3, sweep_seconds=0.1)
+    with running(options=Options(rate=None, limits=limits)) as server, server.connect() as client:
+        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.send(request() * 2000)
+        until(lambda: server.server.counters.cut == 1)
 
 
 def test_a_client_that_reads_slowly_is_not_cut_off() -> None:

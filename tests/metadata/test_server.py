@@ -249,13 +249,60 @@ def test_nobody_with_a_request_under_way_makes_room() -> None:
     with running(options=Options(rate=None, limits=Limits(connections=2))) as server, ExitStack() as stack:
         first, second = (stack.enter_context(server.connect()) for _ in range(2))
         server.guests.gate.clear()
-        first.send(request(method="POST", body=APPROVAL))
-        second.send(request(headers=("Metadata: true", 'If-None-Match: "2-webtag"', "Prefer: wait=30")))
-        until(lambda: server.server.counters.waiting == 1 and server.guests.entered == 1)
+        for client in (first, second):
+            client.send(request(method="POST", body=APPROVAL))
+        until(lambda: server.server.counters.open == 2 and server.guests.entered == 1)
         assert refused(stack.enter_context(server.connect()))
         assert server.server.counters.refused == 1
         server.guests.gate.set()
-        assert first.reply().status == 200
+        assert {first.reply().status, second.reply().status} == {200}
+
+
+@pytest.mark.parametrize("more", [b"", request()[:30], request()])
+def test_the_oldest_wait_of_whoever_holds_most_makes_room_with_an_answer(more: bytes) -> None:
+    limits = Limits(connections=3, sweep_seconds=0.05)
+    with running(options=Options(rate=None, limits=limits)) as server, ExitStack() as stack:
+
+        def wait(source: str, tag: str, more: bytes = b"") -> Client:
+            client = stack.enter_context(server.connect(source))
+            before = server.server.counters.waiting
+            client.send(request(headers=("Metadata: true", f'If-None-Match: "{tag}"', "Prefer: wait=30")) + more)
+            until(lambda: server.server.counters.waiting == before + 1)
+            return client
+
+        only = wait(DB_ADDRESS, "1-dbtag")
+        oldest = wait(WEB_ADDRESSES[0], "2-webtag", more)
+        until(passed(0.2))
+        other = wait(WEB_ADDRESSES[0], "2-webtag")
+        answered(stack.enter_context(server.connect(WEB_ADDRESSES[1])))
+        if not more:
+            reply = oldest.reply()
+            assert (reply.status, reply["Connection"]) == (304, "close")
+        else:
+            # It sends more than can be answered: whether it still reads the answer is not waited for.
+            with suppress(ConnectionError):
+                assert oldest.reply().status == 304
+        assert oldest.is_closed()
+        assert only.is_silent()
+        assert other.is_silent()
+        assert server.server.counters.waiting == 2
+        until(lambda: server.server.counters.open == 3)
+
+
+def test_whoever_takes_no_answers_makes_room() -> None:
+    """Connections that read nothing, and those that were answered for the last time and stay."""
+    limits = Limits(connections=2, sweep_seconds=0.05)
+    with running(options=Options(rate=None, limits=limits)) as server, ExitStack() as stack:
+        deaf, ended = (stack.enter_context(server.connect()) for _ in range(2))
+        deaf.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.send(request() * 2000)
+        ended.send(b"nonsense\r\n\r\n" + request())
+        assert ended.reply().status == 400
+        until(passed(0.2))
+        others = [answered(stack.enter_context(server.connect(DB_ADDRESS))) for _ in range(2)]
+        assert server.server.counters.evicted == 2
+        for other in others:
+            answered(other)
 
 
 @pytest.mark.parametrize("part", [request()[:30], request(method="POST", body=APPROVAL)[:-1]])

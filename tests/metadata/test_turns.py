@@ -7,8 +7,9 @@ from time import monotonic
 from typing import cast
 
 import pytest
-from tests.metadata.running import DB_ADDRESS, Client, Running, request
+from tests.metadata.running import DB_ADDRESS, Client, Running, request, running
 
+from forenotice.metadata.options import Options
 from forenotice.metadata.protocol import Connection
 from forenotice.metadata.turns import TURN_SECONDS, Turns
 
@@ -86,6 +87,44 @@ def test_whoever_does_not_read_its_answers_is_not_received_without_end(server: R
         client.socket.settimeout(0.5)
         with pytest.raises(TimeoutError):
             client.send(request() * 30_000)
+
+
+REFUSED = {
+    "path": request("/nothing"),
+    "method": request(method="DELETE"),
+    "proxy": request(headers=("Metadata: true", "Via: 1.1 proxy")),
+    "header": request(headers=()),
+    "version": request("/metadata/scheduledevents"),
+    "approval": request("/nothing", method="POST", body=b"{}"),
+}
+
+
+@pytest.mark.parametrize("source", [DB_ADDRESS, "127.9.9.9"])
+@pytest.mark.parametrize("refused", REFUSED.values(), ids=REFUSED.keys())
+def test_refusals_are_answered_within_the_rate_and_then_the_connection_is_closed(refused: bytes, source: str) -> None:
+    with running(options=Options(rate=0.1, burst=5)) as server, server.connect(source) as client:
+        client.send(refused * 100)
+        replies = [client.reply() for _ in range(6)]
+        assert len({(reply.status, reply.body) for reply in replies}) == 1
+        assert 400 <= replies[0].status <= 405
+        assert ["connection" in reply.headers for reply in replies] == [False] * 5 + [True]
+        assert client.is_closed()
+
+
+def test_an_unknown_caller_that_floods_is_closed_too() -> None:
+    with running(options=Options(rate=0.1, burst=5)) as server, server.connect("127.9.9.9") as client:
+        client.send(request() * 100)
+        assert [client.reply().status for _ in range(6)] == [404] * 6
+        assert client.is_closed()
+        # Another one that is nobody is told so all the same.
+        assert server.ask(source="127.9.9.8").status == 404
+
+
+def test_refusals_of_a_vm_count_with_its_polls_on_whichever_connection() -> None:
+    with running(options=Options(rate=0.1, burst=5)) as server, server.connect() as client:
+        client.send(request("/nothing") * 5)
+        assert [client.reply().status for _ in range(5)] == [404] * 5
+        assert server.ask().status == 429
 
 
 def test_requests_sent_at_once_are_answered_though_the_client_sends_no_more(server: Running) -> None:

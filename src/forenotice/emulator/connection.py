@@ -165,7 +165,7 @@ class EmulatedConnection(Connection):
         # One that is refused before its body has come has not had its turn.
         turn = self._turn or self._begin(request)
         answer, missing = self._changed(turn, answer)
-        closes = missing or last or self.desk.stopping
+        closes = missing or last or self.leaving
         persistence = Persistence.CLOSES if closes else request.persistence
         said = request.persistence if missing else persistence
         self.desk.counters.count(request.method, answer.status)

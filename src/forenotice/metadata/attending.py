@@ -22,21 +22,21 @@ def admit(connection: "Connection", request: Request) -> Guest | None:
     """The gates before the body; None when one of them has refused."""
     verdict = request.verdict
     if isinstance(verdict, Refuse):
-        connection.refuse(request, verdict.answer)
+        _refuse(connection, request, verdict.answer)
         return None
     callers = connection.desk.callers
     try:
         guest = connection.who(verdict.proof, request.head)
     except identity.UnprovenError as error:
         callers.complain("A proxy's proof failed", "caller.unproven", connection.peer)
-        connection.refuse(request, answers.refusal(403, str(error)))
+        _refuse(connection, request, answers.refusal(403, str(error)))
         return None
     if guest is None and not connection.desk.board.loaded:
-        connection.refuse(request, answers.UNAVAILABLE)
+        _refuse(connection, request, answers.UNAVAILABLE)
         return None
     if guest is None:
         callers.complain("A caller is not known", "caller.unknown", connection.peer)
-        connection.refuse(request, callers.unknown(verdict.proof, trusted=connection.trusted))
+        _refuse(connection, request, callers.unknown(verdict.proof, trusted=connection.trusted))
         return None
     return guest if _within_rate(connection, request, guest) else None
 
@@ -59,22 +59,47 @@ def serve(connection: "Connection", request: Request) -> None:
             connection.respond(request, gates.VERSIONS)
 
 
-def _within_rate(connection: "Connection", request: Request, guest: Guest) -> bool:
-    now = monotonic()
-    approves = request.method == "POST"
-    rate = connection.desk.approvals if approves else connection.desk.polls
-    before = guest.approvals_full_at if approves else guest.polls_full_at
-    after = rate.take(before, now)
-    if after < 0:
-        seconds = rate.retry_after(before, now)
-        # Whoever goes on all the same pays with a new connection; what it has sent already is not even read.
-        connection.respond(request, answers.retry(429, wire_errors.TOO_MANY_REQUESTS, seconds), last=True)
-        return False
-    if approves:
-        guest.approvals_full_at = after
+def _refuse(connection: "Connection", request: Request, answer: Answer) -> None:
+    """A refusal costs as much as any answer: beyond the rate it is the last one of its connection.
+
+    A proxy asks for many VMs, and whose fault it is has not been proven yet.
+    """
+    guest = connection.who({})
+    if connection.trusted:
+        within = True
+    elif guest is not None:
+        within = _take(connection, request, guest)
     else:
-        guest.polls_full_at = after
-    return True
+        full_at = connection.desk.polls.take(connection.refusals_full_at, monotonic())
+        within = full_at >= 0
+        if within:
+            connection.refusals_full_at = full_at
+    connection.refuse(request, answer, last=not within)
+
+
+def _within_rate(connection: "Connection", request: Request, guest: Guest) -> bool:
+    if _take(connection, request, guest):
+        return True
+    desk, approves = connection.desk, request.method == "POST"
+    rate, full_at = (desk.approvals, guest.approvals_full_at) if approves else (desk.polls, guest.polls_full_at)
+    seconds = rate.retry_after(full_at, monotonic())
+    # Whoever goes on all the same pays with a new connection; what it has sent already is not even read.
+    connection.respond(request, answers.retry(429, wire_errors.TOO_MANY_REQUESTS, seconds), last=True)
+    return False
+
+
+def _take(connection: "Connection", request: Request, guest: Guest) -> bool:
+    """Whether there was a token left in the guest's bucket."""
+    now = monotonic()
+    if request.method == "POST":
+        after = connection.desk.approvals.take(guest.approvals_full_at, now)
+        if after >= 0:
+            guest.approvals_full_at = after
+    else:
+        after = connection.desk.polls.take(guest.polls_full_at, now)
+        if after >= 0:
+            guest.polls_full_at = after
+    return after >= 0
 
 
 def _poll(connection: "Connection", request: Request, poll: Poll, guest: Guest) -> None:

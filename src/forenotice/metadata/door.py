@@ -7,13 +7,14 @@ import os
 import socket
 import stat
 from pathlib import Path
+from typing import Protocol
 
 from forenotice.core import errors
 from forenotice.logs import log
 from forenotice.metadata import answers, identity
 from forenotice.metadata.answers import Persistence
 from forenotice.metadata.desk import Desk
-from forenotice.metadata.protocol import Connect, Connection
+from forenotice.metadata.protocol import Connection
 from forenotice.settings import Address, Listener
 
 BACKLOG = 4096
@@ -21,6 +22,8 @@ BATCH = 64
 """Connections accepted before other things have their turn."""
 RECEIVE_BUFFER = 64 * 1024
 """Bytes that the system keeps for us of one connection: guests send little, and whoever floods should wait."""
+SEND_BUFFER = 64 * 1024
+"""Bytes that it keeps of answers: left alone it would take megabytes before we see that nobody reads them."""
 FIRST_BYTES = 4096
 REST_SECONDS = 1.0
 """How long nobody is let in after the system has run out of descriptors or memory."""
@@ -31,6 +34,22 @@ HOP_LIMIT = {
 }
 LAST = socket.MSG_DONTWAIT | getattr(socket, "MSG_MORE", 0)
 """More follows at once, the end of the connection: where the system can, both go in one packet."""
+
+
+class Connect(Protocol):
+    """How a door makes a connection of somebody it has let in."""
+
+    def __call__(
+        self,
+        desk: Desk,
+        listener_vm: str | None,
+        peer: str | None,
+        caller: str | None,
+        /,
+        *,
+        first: bytes = b"",
+        last: bytes = b"",
+    ) -> Connection: ...
 
 
 class Door:
@@ -94,6 +113,7 @@ class Door:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
             if family == socket.AF_INET6:
                 listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             if self._listener.one_hop:

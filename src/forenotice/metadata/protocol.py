@@ -4,7 +4,7 @@ import asyncio
 import functools
 import re
 import sys
-from typing import Protocol, cast
+from typing import cast
 
 from forenotice.metadata import answers, attending, gates
 from forenotice.metadata.answers import Answer, Persistence
@@ -27,6 +27,7 @@ class Connection(asyncio.Protocol):
         "_arrived",
         "_choked",
         "_closing",
+        "_connected",
         "_discarded",
         "_enlisted",
         "_first",
@@ -34,6 +35,7 @@ class Connection(asyncio.Protocol):
         "_guest",
         "_held",
         "_last",
+        "_leaving",
         "_listener_vm",
         "_paused",
         "_position",
@@ -49,6 +51,7 @@ class Connection(asyncio.Protocol):
         "desk",
         "ended",
         "peer",
+        "refusals_full_at",
         "trusted",
     )
 
@@ -92,8 +95,14 @@ class Connection(asyncio.Protocol):
         self._unsent = 0
         """Bytes that it had not read when it was last looked at."""
         self._paused = False
+        self._connected = False
+        """There is a transport."""
         self._closing = True
         """Nothing is taken from it: not yet, or not any more."""
+        self._leaving = False
+        """It makes room for another one."""
+        self.refusals_full_at = 0.0
+        """The bucket of refusals, where the caller is nobody who has one."""
         self._discarded = 0
         """Bytes that came after the end."""
         self.ended = False
@@ -107,6 +116,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=self.desk.limits.write_bytes)
+        self._connected = True
         self._closing = False
         if self._last:
             self._transport.write(self._last)
@@ -131,8 +141,7 @@ class Connection(asyncio.Protocol):
         if self._wait is not None:
             # Perhaps it is gone, perhaps it only sends no more: what is known now serves both.
             self._wait.end()
-        waiting = self._held is not None or self._unread or any(request.complete for request in self._arrived)
-        if self._closing or not waiting:
+        if self._closing or not self._owes():
             self._close()
         return True
 
@@ -183,12 +192,34 @@ class Connection(asyncio.Protocol):
         return True
 
     def is_spare(self) -> bool:
-        """Whether it can go to make room: no request of it is complete, and what was said is sent."""
-        waits = self._unread or self._held is not None or any(request.complete for request in self._arrived)
-        return not waits and not self._closing and not self._transport.get_write_buffer_size()
+        """Whether it can go to make room: it waits for a change or for its client, which has what was said or does not
+        take it."""
+        if self.waits or not self._connected:
+            return self.waits
+        taken = self.age > 0 or not self._transport.get_write_buffer_size()
+        return taken and (self._closing or self._choked or not self._owes())
+
+    @property
+    def waits(self) -> bool:
+        """For a change; it can be told at any time that there is none yet."""
+        return self._wait is not None
+
+    def make_room(self) -> None:
+        self._leaving = True
+        if self._wait is not None:
+            self._wait.end()
+        if self._transport.is_closing():
+            # It is not looked at any more, whether or not its answer is taken.
+            self.desk.loop.call_later(self.desk.limits.linger_seconds, self._transport.abort)
+        else:
+            self._transport.abort()
 
     def abort(self) -> None:
         self._transport.abort()
+
+    def _owes(self) -> bool:
+        """Whether a request of it is complete, or may be, and has no answer yet."""
+        return self._held is not None or bool(self._unread) or any(request.complete for request in self._arrived)
 
     # Requests
 
@@ -355,16 +386,21 @@ class Connection(asyncio.Protocol):
             self.respond(request, answer)
             self.work()
 
-    def refuse(self, request: Request, answer: Answer) -> None:
+    @property
+    def leaving(self) -> bool:
+        """Whether the next answer is the last."""
+        return self._leaving or self.desk.stopping
+
+    def refuse(self, request: Request, answer: Answer, *, last: bool = False) -> None:
         if not request.complete:
             # It may or may not send its body now that it has been refused; where the next request starts is not known.
             request.persistence = Persistence.CLOSES
-        self.respond(request, answer)
+        self.respond(request, answer, last=last)
 
     def respond(self, request: Request, answer: Answer, *, last: bool = False) -> None:
         """Send the answer; after the last one the connection ends."""
         desk = self.desk
-        persistence = Persistence.CLOSES if last or desk.stopping else request.persistence
+        persistence = Persistence.CLOSES if last or self.leaving else request.persistence
         desk.counters.count(request.method, answer.status)
         self.send(desk.letterhead.compose(answer, persistence, head_only=request.method == "HEAD"), persistence)
 
@@ -399,22 +435,6 @@ class Connection(asyncio.Protocol):
 
     def _sweeps(self, seconds: float) -> int:
         return max(1, round(seconds / self.desk.limits.sweep_seconds))
-
-
-class Connect(Protocol):
-    """How a door makes a connection of somebody it has let in."""
-
-    def __call__(
-        self,
-        desk: Desk,
-        listener_vm: str | None,
-        peer: str | None,
-        caller: str | None,
-        /,
-        *,
-        first: bytes = b"",
-        last: bytes = b"",
-    ) -> Connection: ...
 
 
 def _is_one_get(arrived: list[Request]) -> bool:

@@ -16,6 +16,9 @@ from forenotice.wire import errors
 UNKNOWN_METHOD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) (\S+) HTTP/1\.[01]\r\n")
 """What a well-formed request looks like whose method the parser does not know."""
 
+BLANK_BYTES = 64
+"""Empty lines between two requests, which some clients send."""
+
 FRAMING_HEADERS = (b"content-length", b"transfer-encoding")
 
 BODY_TOO_LARGE = answers.error(400, "Bad request. The body is larger than 64 KiB: approve fewer events in one request")
@@ -102,8 +105,10 @@ class Reader:
             if not self.stopped:
                 self._fail(answers.BAD_FRAMING)
         else:
-            # Bytes are weighed when they all belong to one request; of several, the last is weighed with what follows.
-            if self._serial == serial or (fresh and self._serial == serial + 1):
+            # Bytes are weighed when they all belong to one request that goes on, or to none; of several, the last is
+            # weighed with what follows.
+            begun = fresh and not self.between
+            if self._serial == serial + begun and (fresh or not self.between):
                 self._weigh(len(data))
 
     def close(self) -> None:
@@ -143,10 +148,12 @@ class Reader:
 
     def _weigh(self, received: int) -> None:
         """What is under way may not grow for ever, whatever the parser has made of it so far."""
-        if self.between:
-            return
         self._received += received
-        if self._current is None and self._received > self._limits.head_bytes:
+        if self.between:
+            if self._received > BLANK_BYTES:
+                self._begin()
+                self._fail(answers.BAD_FRAMING)
+        elif self._current is None and self._received > self._limits.head_bytes:
             self._fail(answers.HEAD_TOO_LARGE)
         elif self._received > self._limits.framing_bytes:
             self._fail(BODY_TOO_LARGE)
@@ -242,6 +249,7 @@ class Reader:
             return
         self._end_body()
         self.between = True
+        self._received = 0
         self.stopped = self._current.persistence is Persistence.CLOSES
 
     def _count_head(self, size: int) -> None:

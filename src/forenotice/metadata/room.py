@@ -77,7 +77,7 @@ class Room:
         return True
 
     def _has_place(self) -> bool:
-        """When all are taken, those go that have waited the longest for a request, of whoever holds the most."""
+        """When all are taken, those go that have been spare for longest, of whoever holds the most; waits go last."""
         limit = self._limits.connections
         if len(self.connections) < limit:
             return True
@@ -86,10 +86,12 @@ class Room:
             log.warning("All connections are taken", action="connections.full", limit=limit)
         spare = (connection for connection in self.connections if connection.is_spare())
         evicted = heapq.nlargest(
-            max(1, limit // EVICTED_SHARE), spare, key=lambda each: (self._held.get(each.caller or "", 0), each.age)
+            max(1, limit // EVICTED_SHARE),
+            spare,
+            key=lambda each: (self._held.get(each.caller or "", 0), not each.waits, each.age),
         )
         for connection in evicted:
             self.leave(connection)
-            connection.abort()
+            connection.make_room()
         self._counters.evicted += len(evicted)
         return bool(evicted)

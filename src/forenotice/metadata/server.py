@@ -15,9 +15,9 @@ from forenotice.metadata.board import Board
 from forenotice.metadata.bridge import Bridge, Guests
 from forenotice.metadata.counters import Counters
 from forenotice.metadata.desk import Desk
-from forenotice.metadata.door import Door
+from forenotice.metadata.door import Connect, Door
 from forenotice.metadata.options import SPARE_DESCRIPTORS, Options
-from forenotice.metadata.protocol import Connect, Connection
+from forenotice.metadata.protocol import Connection
 from forenotice.settings import Address, Listener
 
 

@@ -56,8 +56,8 @@ def test_a_database_that_vanishes_and_is_restored(tmp_path: Path) -> None:
         (event,) = server.schedule("restart", "heard")["events"]
         before = server.poll(HEARD)
 
-        database = server.data / "forenotice.db"
-        database.unlink()
+        database, taken = server.data / "forenotice.db", tmp_path / "taken.db"
+        database.rename(taken)
         _require_come_back_later(server.approve(event["id"], source=HEARD))
         said = server.control("POST", "/v1/hosts", {"name": "more"})
         _require_come_back_later(said)
@@ -65,6 +65,10 @@ def test_a_database_that_vanishes_and_is_restored(tmp_path: Path) -> None:
         _require_come_back_later(_ready(server))
         assert server.poll(HEARD).body == before.body
         assert not database.exists()
+        taken.rename(database)
+        _require_come_back_later(_ready(server))
+        assert server.poll(HEARD).body == before.body
+        database.unlink()
         assert server.defects == []
         assert server.terminate() == 0
 

@@ -170,6 +170,37 @@ def test_a_commit_that_takes_too_long_takes_no_notice_away(store: Store) -> None
     assert rig.published.incarnations["group:web"] == [2, 3]
 
 
+class FailsAfterSlowCommits(SlowCommits):
+    """As often as told, the transaction after a slow commit fails."""
+
+    failures = 0
+
+    @contextmanager
+    def write(self, check: Callable[[], None]) -> Iterator[Transaction]:
+        if not self.seconds and self.failures:
+            self.failures -= 1
+            raise errors.UnavailableError
+        with super().write(check) as transaction:
+            yield transaction
+
+
+def test_what_a_slow_commit_announced_is_shown_also_when_it_cannot_be_put_off_at_once(store: Store) -> None:
+    rig = Rig(store).settle_demo()
+    slow = FailsAfterSlowCommits(store, rig.clock)
+    rig.service.store = cast(Store, slow)
+    slow.seconds, slow.failures = 5, 2
+    (operation,) = rig.schedule(Kind.RESTART, "web-0")
+    assert rig.published.incarnations["group:web"] == [2]
+    with pytest.raises(errors.UnavailableError):
+        fleet.add_host(rig.service, OPERATOR, name="host-e")
+    for name in ("host-e", "host-f"):
+        fleet.add_host(rig.service, OPERATOR, name=name)
+    (shown,) = rig.published.latest["group:web"].events
+    assert shown.not_before - rig.clock.now() >= timedelta(minutes=15)
+    assert queries.operation(rig.service, operation["id"])["not_before"] == views.moment(shown.not_before)
+    assert rig.published.incarnations["group:web"] == [2, 3]
+
+
 def test_started_is_seen_for_two_seconds_also_after_a_slow_commit(store: Store) -> None:
     rig = Rig(store, speed=1000).settle_demo()
     slow = SlowCommits(store, rig.clock)

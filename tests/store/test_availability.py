@@ -162,7 +162,36 @@ def test_a_file_that_vanishes_is_not_written_to(
             pass
     assert sqlite_path.with_name(gone).exists() is replaced
     sqlite_path.with_name("taken").replace(sqlite_path.with_name(gone))
-    keep(sqlite_store, host("c"))
+    with pytest.raises(errors.UnsoundError, match="stop the service"):
+        keep(sqlite_store, host("c"))
+    assert hosts_in(sqlite_path) == {"a"}
+
+
+def test_a_file_that_vanishes_within_a_commit(sqlite_store: Store, sqlite_path: Path) -> None:
+    """Whether that is kept depends on whether the file comes back: until a restart nobody may act on it."""
+    taken = sqlite_path.with_name("taken")
+
+    def take(statement: str) -> None:
+        if statement == "COMMIT":
+            sqlite_path.rename(taken)
+
+    with sqlite_store.write() as transaction:
+        connection = session_of(transaction)._connection
+    assert isinstance(connection, sqlite3.Connection)
+    connection.set_trace_callback(take)
+    with pytest.raises(errors.UnsoundError, match="not known whether"):
+        keep(sqlite_store, host("a"))
+    taken.rename(sqlite_path)
+    for _ in range(2):
+        with pytest.raises(errors.UnsoundError, match="stop the service"):
+            keep(sqlite_store, host("b"))
+    assert hosts_in(sqlite_path) == {"a"}
+
+
+def hosts_in(path: Path) -> set[str]:
+    """As a process sees them that opens the file now."""
+    with closing(open_store(f"sqlite:///{path}", migrate=False)) as store, store.read() as reader:
+        return set(reader.load_fleet().hosts)
 
 
 def sqlite_error(kind: type[sqlite3.Error], code: int) -> sqlite3.Error:

@@ -117,6 +117,8 @@ class Service:
         self.process = str(uuid.uuid4())
         self._jumped = timedelta(0)
         """How much of the clock's jumps is accounted for."""
+        self._late: list[tuple[set[str], datetime]] = []
+        """Operations that a commit promised from a moment on, but was too slow: they are still to be put off."""
         self.give_grace()
         self.nudge = threading.Event()
         """Set when there may be something for tick to do."""
@@ -189,19 +191,25 @@ class Service:
 
     def _make_up_for_delay(self, session: Session) -> None:
         """Notice counts from the commit: when that alone took too long, what it announced is put off."""
-        made = [key for changes in session.kept for key in changes.operations]
+        made = {key for changes in session.kept for key in changes.operations}
         if not made or self.clock.now() - session.now <= session.allowance:
             return
-
-        def work(later: Session) -> None:
-            draft = later.draft(later.transaction.load(operations=made))
-            for key in made:
-                delay.make_up(draft, draft.operation(key), session.now)
-            later.keep(draft)
-
         log.warning("A commit took too long; what it announced is put off", action="commit.slow")
-        later, _ = self._attempt(work, ALLOWANCES[-1], Budget(OWN))
-        session.kept += later.kept
+        self._late.append((made, session.now))
+        try:
+            later, _ = self._attempt(lambda _: None, ALLOWANCES[-1], Budget(OWN))
+        except (errors.UnavailableError, errors.UnsoundError) as error:
+            # It is committed, so guests must see it; the next transaction tries again before it does anything.
+            log.error("What came late cannot be put off yet", action="commit.late", reason=error.message)
+        else:
+            session.kept += later.kept
+
+    def _put_off_late(self, session: Session) -> None:
+        for made, promised_at in self._late:
+            draft = session.draft(session.transaction.load(operations=made))
+            for key in sorted(made & draft.world.operations.keys()):
+                delay.make_up(draft, draft.operation(key), promised_at)
+            session.keep(draft)
 
     def _attempt(self, work: Callable[[Session], T], allowance: timedelta, budget: Budget) -> tuple[Session, T]:
         budget.check()
@@ -215,10 +223,12 @@ class Service:
             jumped = self.clock.jumped
             if jumped > self._jumped:
                 clocks.account_for_jump(session, jumped - self._jumped)
+            self._put_off_late(session)
             result = work(session)
             late = self.clock.now() - session.now > session.allowance * (1 - COMMIT_SHARE)
             if late and session.gives_notice:
                 raise _TooSlowError
+        self._late.clear()
         if jumped > self._jumped:
             seconds, self._jumped = round((jumped - self._jumped).total_seconds()), jumped
             self.telemetry.clock_jump()

@@ -56,14 +56,18 @@ class File:
             self._anchor.close()
             raise
         self._known = {each: _identity(each) for each in (path, log_of(path))}
+        self._missed: Path | None = None
 
-    def require_there(self) -> None:
+    def require_there(self, consequence: str = "so that nothing can be kept") -> None:
+        """Once it was not, never again: what another process wrote meanwhile, or we just before, is not known."""
         for path, known in self._known.items():
             if known is None or _identity(path) != known:
-                raise errors.UnsoundError(
-                    f"{path} was removed or replaced while it was in use, so that nothing can be kept: stop the "
-                    f"service, put the file back or run `forenotice restore` with a backup, and start it again"
-                )
+                self._missed = path
+        if self._missed is not None:
+            raise errors.UnsoundError(
+                f"{self._missed} was removed or replaced while it was in use, {consequence}: stop the "
+                f"service, put the file back or run `forenotice restore` with a backup, and start it again"
+            )
 
     def close(self) -> None:
         self._anchor.close()
@@ -166,9 +170,10 @@ class SqliteStore(PooledStore):
         connection.execute("BEGIN IMMEDIATE", ())
 
     def _commit(self, connection: Connection) -> None:
-        connection.execute("COMMIT", ())
         # A commit is of no use in a file that nobody will find again.
         self._file.require_there()
+        connection.execute("COMMIT", ())
+        self._file.require_there("and it is not known whether the last change was kept")
 
 
 def copy(source: Path, target: Path) -> None:

@@ -173,7 +173,7 @@ def test_a_redirect_does_not_carry_the_token_away(run: Run) -> None:
 
 def test_a_command_whose_answer_was_lost_is_repeated_under_its_key(run: Run) -> None:
     with stranger(b"", answer("200 OK", b'{"name": "a", "cordoned": true, "vms": 0}')) as server:
-        ran = run("host", "cordon", "a", "--control-url", server.url, "--token", "t")
+        ran = run("host", "cordon", "a", "--control-url", server.url, "--token", "t", "--json")
     assert ran.code == 0
     first, second = server.asked
     assert first == second

@@ -31,8 +31,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
 
 @pytest.fixture(autouse=True)
 def _own_logs() -> Iterator[None]:
-    """A command that is run in this process sets its logs up; the next test has its own."""
-    before = logs.log.setup
+    """A command that is run in this process sets its logs up; the next test has its own, where capsys finds them."""
+    before, logs.log.setup = logs.log.setup, lambda: None
     yield
     logs.log.setup = before
     structlog.reset_defaults()

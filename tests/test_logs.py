@@ -52,6 +52,16 @@ except ValueError:
 """
 
 
+@pytest.mark.parametrize("closed", ["", "2>&-"])
+def test_what_nobody_has_configured_does_not_go_to_standard_output(closed: str) -> None:
+    """Where a command's answer goes, such as a token that a script reads."""
+    script = "from forenotice.logs import log; log.warning('Careful', action='test'); log.info('Not shown')"
+    command = ["bash", "-c", f'exec "$@" {closed}', "-", sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+    assert done.stdout == ""
+    assert [json.loads(line)["event"] for line in done.stderr.splitlines()] == ([] if closed else ["Careful"])
+
+
 def test_tracebacks_tell_no_local_variables() -> None:
     done = subprocess.run([sys.executable, "-c", CONSOLE], capture_output=True, text=True, check=True, timeout=30)
     assert "ValueError: no good" in done.stderr

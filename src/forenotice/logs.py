@@ -25,13 +25,21 @@ def _nothing() -> None:
     pass
 
 
+def _configure_unless_done() -> None:
+    """Standard output, where structlog writes by itself, is for what a command answers."""
+    import structlog
+
+    if not structlog.is_configured():
+        configure(LogLevel.WARNING, LogFormat.AUTO)
+
+
 class Log:
     """Of what starts quickly: structlog is loaded when there is something to say, since it is as large as all the rest.
 
     Where no descriptor is left it cannot be loaded; who must not miss a line then has configured it before."""
 
     def __init__(self) -> None:
-        self.setup: Callable[[], None] = _nothing
+        self.setup: Callable[[], None] = _configure_unless_done
         """Called before the first line, where nothing was configured at the start."""
 
     def __getattr__(self, level: str) -> Any:
@@ -120,8 +128,7 @@ def configure(level: LogLevel, log_format: LogFormat) -> None:
     """To standard error: for people on a terminal, otherwise one JSON object a line."""
     import structlog
 
-    # Where it is closed, its number may belong to a file of ours.
-    writer.descriptor = sys.stderr.fileno() if sys.stderr else None
+    writer.descriptor = _descriptor()
     atexit.register(writer.flush)
     terminal = sys.stderr is not None and sys.stderr.isatty()
     people = log_format is LogFormat.CONSOLE or (log_format is LogFormat.AUTO and terminal)
@@ -144,6 +151,14 @@ def configure(level: LogLevel, log_format: LogFormat) -> None:
         logger_factory=lambda *_: writer,
         cache_logger_on_first_use=False,
     )
+
+
+def _descriptor() -> int | None:
+    """Of standard error. Where it is closed, its number may belong to a file of ours; in a test it may have none."""
+    try:
+        return sys.stderr.fileno() if sys.stderr else None
+    except OSError:
+        return None
 
 
 def _in_any_case(renderer: "Processor") -> "Processor":

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from forenotice import logs, settings
+from forenotice import settings
 from forenotice.cli import consent, offline, options, times
 from forenotice.cli.output import Output, plain
 from forenotice.cli.usage import UsageError
@@ -26,7 +26,7 @@ from forenotice.emulator.command.foreground import Happening
 from forenotice.emulator.record import recorded
 from forenotice.emulator.record.recorded import Heard, Writer
 from forenotice.emulator.record.recording import Recorder
-from forenotice.settings import EmulatorSettings, LogFormat, LogLevel, table
+from forenotice.settings import EmulatorSettings, table
 from forenotice.settings.spans import Span
 
 VERSION = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -129,7 +129,6 @@ def replay(found: EmulatorSettings, file: File, loop: Loop = False, json: Json =
         sys.stderr.write(f"The last line of {file} was cut off: it is left out.\n")
     for kind in replaying.script.unknown:
         sys.stderr.write(f"Events of type {plain(kind)} are left out: no api-version has them.\n")
-    logs.log.setup = lambda: logs.configure(LogLevel.WARNING, LogFormat.AUTO)
     stopping = threading.Event()
     with ExitStack() as stack:
         stack.enter_context(foreground.interrupting(stopping.set))

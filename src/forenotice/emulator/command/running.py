@@ -6,7 +6,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import datetime
 
-from forenotice import logs
 from forenotice.core import errors
 from forenotice.emulator.command import foreground
 from forenotice.emulator.control.listening import Control
@@ -14,7 +13,7 @@ from forenotice.emulator.emulator import Emulator
 from forenotice.emulator.scenarios import catalogue
 from forenotice.emulator.scenarios.format import Scenario
 from forenotice.emulator.scenarios.text import nearest
-from forenotice.settings import EmulatorSettings, LogFormat, LogLevel
+from forenotice.settings import EmulatorSettings
 
 AS_VM = "web-0"
 
@@ -33,7 +32,6 @@ def scenario(name_or_path: str, settings: EmulatorSettings) -> Scenario:
 def run(settings: EmulatorSettings, scenario: Scenario | None, *, as_json: bool) -> None:
     """Until SIGTERM or Ctrl-C."""
     stopping = threading.Event()
-    logs.log.setup = lambda: logs.configure(LogLevel.WARNING, LogFormat.AUTO)
     with ExitStack() as stack:
         stack.enter_context(foreground.interrupting(stopping.set))
         file = stack.enter_context(foreground.ReadyFile(settings.ready_file)) if settings.ready_file else None

@@ -11,8 +11,9 @@ from tests.test_clock import Machine
 
 from forenotice.clock import SystemClock
 from forenotice.core import errors
+from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind
-from forenotice.service import clocks, fleet, history, queries, ticking, upkeep
+from forenotice.service import clocks, fleet, history, maintenance, queries, sessions, ticking, tokens, upkeep
 from forenotice.service.calls import Call
 from forenotice.service.telemetry import NoTelemetry
 from forenotice.store.contract import Store
@@ -198,6 +199,54 @@ def test_a_clock_that_was_set_right_is_accepted(sqlite_store: Store, rig: Rig, m
     assert status(again, ahead) == "Started"
 
 
+def test_an_accepted_clock_keeps_whoever_bore_a_name_from_its_successor(sqlite_store: Store, machine: Machine) -> None:
+    def token(rig: Rig, name: str) -> str:
+        machine.live(seconds=2)
+        made = tokens.create(rig.service, OPERATOR, name=name, role="tenant", scopes="vm:db")
+        machine.live(seconds=2)
+        return str(made["token"])
+
+    def seen(rig: Rig, secret: str) -> set[str]:
+        """Events that somebody with this token is shown, in the list and in the history."""
+        scopes = tokens.authenticate(rig.service, secret).access.scopes
+        listed = {each["id"] for each in queries.events(rig.service, live=None, seen=scopes)["items"]}
+        told = {each["event"] for each in history.page(rig.service, seen=scopes)["items"]} - {None}
+        assert listed == told
+        return listed
+
+    rig = started(sqlite_store, machine)
+    machine.set(days=1)
+    old = token(rig, "old")
+    former = restart(rig)
+    machine.live(seconds=2)
+    maintenance.cancel_operation(rig.service, OPERATOR, former["operation"])
+    fleet.remove_vm(rig.service, OPERATOR, "db")
+    between = token(rig, "between")
+    fleet.add_vm(rig.service, OPERATOR, VmSpec(name="db", host="host-b"))
+    machine.live(seconds=2)
+    mine = restart(rig)
+    rotated = token(rig, "rotated")
+    [known] = [each for each in tokens.list_all(rig.service)["items"] if each["name"] == "rotated"]
+    tokens.rotate(rig.service, OPERATOR, known["id"])
+    session, _ = sessions.begin(rig.service, between, "")
+    machine.set(days=-1)
+
+    clocks.accept(Rig(sqlite_store, clock=machine.clock()).service, ADMIN)
+    again = started(sqlite_store, machine)
+    new = token(again, "new")
+    later = restart(again)
+    assert seen(again, old) == set()
+    for secret in (between, rotated, new):
+        assert seen(again, secret) == {mine["id"], later["id"]}
+    with pytest.raises(errors.UnauthorizedError, match="sign in again"):
+        sessions.resume(again.service, session)
+    for each in tokens.list_all(again.service)["items"]:
+        assert _moment(each["created_at"]) <= machine.wall
+    machine.live(hours=1)
+    with pytest.raises(errors.UnauthorizedError, match="rotated"):
+        tokens.authenticate(again.service, rotated)
+
+
 def test_a_jump_while_nobody_serves_is_no_notice_either(sqlite_store: Store, rig: Rig, machine: Machine) -> None:
     event = restart(rig)
     live(rig, machine, minutes=1)
@@ -282,8 +331,10 @@ def test_the_clock_of_a_database_is_accepted(servers: list[Rig]) -> None:
     assert accepted["operations"] == 1
     again = Rig(two.service.store, clock=SystemClock())
     clocks.require_sane(again.service)
-    left = _moment(again.event(event["id"])["not_before"]) - datetime.now(UTC)
+    found = again.event(event["id"])
+    left = _moment(found["not_before"]) - datetime.now(UTC)
     assert timedelta(minutes=14) < left < timedelta(minutes=16)
+    assert timedelta(0) <= datetime.now(UTC) - _moment(found["created_at"]) < timedelta(minutes=1)
 
 
 def _earlier(mark: str) -> str:

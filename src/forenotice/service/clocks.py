@@ -109,7 +109,7 @@ def accept(service: "Service", call: "Call") -> "View":
                 f"the clock says {now:%Y-%m-%d %H:%M:%S} UTC and is not behind the journal: there is nothing to accept",
                 now=now.isoformat(),
             )
-        transaction.set_back(last[1] - now)
+        transaction.set_back(now, last[1])
         transaction.release_claims(None)
         transaction.subscriptions.release_claims()
         transaction.rollouts.make_due(now)

@@ -295,8 +295,9 @@ class Transaction(Reader, Protocol):
     def withhold(self, by: timedelta, before: datetime) -> None:
         """The clock was at `before` and jumped: no notice that ran then, and no claim, is over earlier for it."""
 
-    def set_back(self, by: timedelta) -> None:
-        """Move back when scopes were heard and when rollouts and deliveries are due: the clock was ahead by this."""
+    def set_back(self, now: datetime, ahead: datetime) -> None:
+        """The clock was ahead: move back when scopes were heard and when rollouts and deliveries are due, and what
+        tells a name's former bearer from its successor."""
 
     def renew_claims(self, process: str, ids: Collection[str], until: datetime) -> list[str]:
         """Keep claims of this process. Gives those that were still its own, in no particular order."""

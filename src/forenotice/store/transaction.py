@@ -10,6 +10,7 @@ from forenotice.core.operations import Event, EventType, Kind, Operation, Status
 from forenotice.core.selecting import Selector
 from forenotice.core.tenancy import Former
 from forenotice.store import (
+    aheads,
     contract,
     events,
     fleet,
@@ -323,7 +324,9 @@ class SqlTransaction(SqlReader):
     def withhold(self, by: timedelta, before: datetime) -> None:
         operations.withhold(self._session, by, before)
 
-    def set_back(self, by: timedelta) -> None:
+    def set_back(self, now: datetime, ahead: datetime) -> None:
+        by = ahead - now
+        aheads.set_back(self._session, now, ahead)
         fleet.shift_heard(self._session, -by)
         self.rollouts.set_back(by)
         self.subscriptions.set_back(by)

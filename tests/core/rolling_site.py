@@ -76,24 +76,25 @@ class RollingSite(Site):
             rolling.settle(draft, rollout, ended)
             next_turn = min((stop.turn for stop in known if stop.status is StopStatus.WAITING), default=None)
             step = rolling.next_step(draft, rollout, len(under_way) - len(ended), next_turn)
-        if not isinstance(step, Go):
-            return step
-        self._take(rollout, step)
-        return None
+        return self._take(rollout, step) if step else None
 
-    def _take(self, rollout: str, step: Go) -> None:
+    def _take(self, rollout: str, step: Go) -> Ask | None:
         most, taken, after = min(step.hosts, CANDIDATES), 0, ""
         while taken < most and (stops := self.waiting(rollout, step.turn, after)[:CANDIDATES]):
             after = stops[-1].host
             hosts = [stop.host for stop in stops]
             with self.transaction(rollouts=[rollout], hosts=hosts, operations=self.moving_to(hosts)) as draft:
-                taken += rolling.take(draft, rollout, stops, most - taken)
+                found = rolling.take(draft, rollout, stops, most - taken)
+            if isinstance(found, Ask):
+                return found
+            taken += found
             if self.rollout(rollout).status is not RolloutStatus.RUNNING:
-                return
+                return None
         left = [stop for stop in self.stops_of(rollout) if stop.status is StopStatus.UNDER_WAY]
         turn_is_over = not left and not self.waiting(rollout, step.turn)
         if turn_is_over or taken == most < step.hosts:
             self.state.rollouts[rollout] = replace(self.rollout(rollout), due_at=self.now)
+        return None
 
     def hear_gate(self, ask: Ask, green: bool = True, said: str = "ok") -> None:
         with self.transaction(rollouts=[ask.rollout]) as draft:
@@ -139,7 +140,8 @@ class RollingSite(Site):
         """When something is due of itself; what is looked at once a minute in any case is left for then."""
         rollouts = self.state.rollouts.values()
         moments = [max(o.due_at or self.now, o.claimed_until or self.now) for o in self.live() if not o.held]
-        moments += [r.due_at for r in rollouts if r.due_at is not None and r.opened_at is None]
+        asked = [r for r in rollouts if r.opened_at is None and (r.verdict or not self._told_at(r))]
+        moments += [r.due_at for r in asked if r.due_at is not None]
         moments += [moment for r in rollouts if r.due_at is not None for moment in self._told_at(r)]
         held = [o.due_at for o in self.live() if o.due_at is not None]
         held += [r.due_at for r in rollouts if r.due_at is not None]

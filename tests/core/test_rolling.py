@@ -703,6 +703,44 @@ def test_a_gate_is_asked_when_hosts_can_be_taken() -> None:
     assert site.roll() == [ask]
 
 
+def test_a_gate_is_asked_when_the_window_of_the_first_host_is_near() -> None:
+    site = rolling_row()
+    site.set_policy("group:web", windows=NIGHT)
+    rollout = site.begin(hosts="a", options=Options(gate="shop"))
+    assert site.roll() == []
+    assert site.rollout(rollout).opened_at is None
+    assert site.explain_rollout(rollout).sentence == (
+        "a waits for its turn: it is planned; guests are told at 2026-03-01 21:44:00 UTC, because the window of web "
+        "(daily 22:00-04:00 UTC) opens at 2026-03-01 22:00:00 UTC."
+    )
+    site.now = NOW.replace(hour=21, minute=44)
+    (ask,) = site.roll()
+    assert site.explain_rollout(rollout).sentence == "Turn 1 waits for its gate shop: it is being asked."
+    site.now = NOW.replace(hour=3, minute=50) + DAY
+    site.hear_gate(ask)
+    assert (site.roll(), site.live()) == ([], [])
+    site.now = NOW.replace(hour=21, minute=44) + DAY
+    # What it said in another night says nothing.
+    assert site.roll() == [ask]
+    assert site.rollout(rollout).verdict is None
+    site.hear_gate(ask)
+    site.roll()
+    assert under_way(site, rollout) == "a"
+
+
+def test_a_host_without_a_window_opens_the_turn_of_others_that_have_one() -> None:
+    site = RollingSite()
+    site.add_hosts("ab")
+    site.add_vm("late", "a")
+    site.add_vm("soon", "b")
+    site.set_policy("vm:late", windows=NIGHT)
+    rollout = site.begin(options=Options(gate="shop"))
+    (ask,) = site.roll()
+    site.hear_gate(ask)
+    site.roll()
+    assert under_way(site, rollout) == "b"
+
+
 def test_a_rollout_waits_for_the_same_that_is_planned_for_its_host() -> None:
     site = rolling_row()
     site.set_policy("group:web", windows=NIGHT)

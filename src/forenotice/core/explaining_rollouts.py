@@ -53,7 +53,7 @@ def explain(
                 since=rollout.since,
             )
         case RolloutStatus.RUNNING if rollout.opened_at is None:
-            _before_turn(draft, rollout, found)
+            _before_turn(draft, rollout, waiting, found)
         case RolloutStatus.RUNNING:
             found.since = rollout.opened_at
         case _:
@@ -73,9 +73,9 @@ def explain(
     )
 
 
-def _before_turn(draft: Draft, rollout: Rollout, found: _Found) -> None:
+def _before_turn(draft: Draft, rollout: Rollout, waiting: Sequence[Stop], found: _Found) -> None:
     verdict = rollout.verdict
-    if rollout.turn == BEFORE_THE_FIRST or (verdict and verdict.green):
+    if rollout.turn == BEFORE_THE_FIRST:
         return
     if draft.now < rollout.opens_at:
         found.since = rollout.opens_at - draft.timing.shortened(rollout.options.pause)
@@ -96,7 +96,10 @@ def _before_turn(draft: Draft, rollout: Rollout, found: _Found) -> None:
             since=rollout.opens_at,
             until=later,
         )
-    elif rollout.options.gate is not None:
+    elif rollout.options.gate is not None and all(rolling.is_put_off(draft, rollout, stop.host) for stop in waiting):
+        found.since = rollout.opens_at
+        _hosts(draft, rollout, 0, waiting, found)
+    elif rollout.options.gate is not None and not (verdict and verdict.green):
         found.since = rollout.opens_at
         said = f"at {moment_told(verdict.at)} it was red and said {verdict.said!r}" if verdict else "it is being asked"
         found.add(

@@ -13,7 +13,7 @@ from forenotice.core.rollouts import BEFORE_THE_FIRST, Request, Rollout, Rollout
 from forenotice.core.starting import RECHECK
 
 GATE_LEASE = timedelta(seconds=60)
-"""How long a gate may take to answer before it is asked again."""
+"""How long a gate may take to answer before it is asked again, and how long its green is good for."""
 GATE_AGAIN = timedelta(seconds=10)
 """How soon a red gate is asked again."""
 GATE_BREATH = timedelta(seconds=1)
@@ -99,7 +99,7 @@ def settle(draft: Draft, rollout_id: str, ended: Iterable[tuple[Stop, Operation]
                 pause(draft, rollout, f"{rollout.failures} of its hosts failed, the last one {stop.host}: {why}")
 
 
-def next_step(draft: Draft, rollout_id: str, under_way: int, next_turn: int | None) -> Go | Ask | None:
+def next_step(draft: Draft, rollout_id: str, under_way: int, next_turn: int | None) -> Go | None:
     """What to do now; `next_turn` is the first that has hosts waiting."""
     rollout = draft.rollout(rollout_id)
     if rollout.status is RolloutStatus.PAUSED:
@@ -124,24 +124,36 @@ def _turn_to(draft: Draft, rollout: Rollout, turn: int) -> None:
     draft.put_rollout(replace(rollout, turn=turn, opens_at=opens_at, opened_at=None, verdict=None))
 
 
-def _enter(draft: Draft, rollout: Rollout, under_way: int) -> Go | Ask | None:
-    """Open the turn, if the pause is over, a window lets hosts be taken, and the gate is green."""
+def _enter(draft: Draft, rollout: Rollout, under_way: int) -> Go | None:
+    """Open the turn, if the pause is over and its window lets hosts be taken; a gate is asked when one can be."""
     is_open = rollout.opened_at is not None
     if not is_open and draft.now < rollout.opens_at:
         draft.put_rollout(replace(rollout, due_at=rollout.opens_at))
         return None
     if (later := told_at(draft, rollout)) > draft.now:
-        # What a gate said long before says nothing.
-        draft.put_rollout(replace(rollout, due_at=later, verdict=rollout.verdict if is_open else None))
+        draft.put_rollout(replace(rollout, due_at=later))
         return None
-    if not is_open:
-        if rollout.options.gate is not None and not (rollout.verdict and rollout.verdict.green):
-            draft.put_rollout(replace(rollout, due_at=draft.now + GATE_LEASE))
-            return Ask(rollout=rollout.id, turn=rollout.turn, gate=rollout.options.gate)
-        draft.put_rollout(replace(rollout, opened_at=draft.now))
-        draft.note("rollout.turn_began", rollout=rollout.id, turn=rollout.turn + 1)
+    if not is_open and rollout.options.gate is None:
+        _open(draft, rollout)
     free = rollout.options.batch - under_way
     return Go(turn=rollout.turn, hosts=free) if free > 0 else None
+
+
+def _open(draft: Draft, rollout: Rollout) -> None:
+    draft.put_rollout(replace(rollout, opened_at=draft.now))
+    draft.note("rollout.turn_began", rollout=rollout.id, turn=rollout.turn + 1)
+
+
+def _pass_gate(draft: Draft, rollout: Rollout) -> Ask | None:
+    """Open the turn if its gate is green; what it said long before says nothing."""
+    verdict, gate = rollout.verdict, rollout.options.gate
+    assert gate is not None
+    if verdict and verdict.green and draft.now < verdict.at + GATE_LEASE:
+        _open(draft, rollout)
+        return None
+    verdict = None if verdict and verdict.green else verdict
+    draft.put_rollout(replace(rollout, verdict=verdict, due_at=draft.now + GATE_LEASE))
+    return Ask(rollout=rollout.id, turn=rollout.turn, gate=gate)
 
 
 def hear_gate(draft: Draft, rollout_id: str, turn: int, verdict: Verdict) -> None:
@@ -164,8 +176,10 @@ def hear_gate(draft: Draft, rollout_id: str, turn: int, verdict: Verdict) -> Non
     draft.put_rollout(replace(rollout, verdict=verdict, due_at=due_at if running else rollout.due_at))
 
 
-def take(draft: Draft, rollout_id: str, stops: Sequence[Stop], most: int) -> int:
-    """Announce maintenance of those that nothing hinders, so many at most; gives how many."""
+def take(draft: Draft, rollout_id: str, stops: Sequence[Stop], most: int) -> int | Ask:
+    """Announce maintenance of those that nothing hinders, so many at most; gives how many.
+
+    The first host of a turn that no window puts off is what its gate is asked for."""
     taken = 0
     for stop in stops:
         rollout = draft.rollout(rollout_id)
@@ -177,8 +191,11 @@ def take(draft: Draft, rollout_id: str, stops: Sequence[Stop], most: int) -> int
         found = list(hindrances(draft, rollout, stop.host))
         if later := [each.until for each in found if each.kind is ObstacleKind.ANNOUNCEMENT and each.until]:
             draft.put_rollout(replace(rollout, due_at=min(later[0], rollout.due_at or later[0])))
-        elif all(obstacle.operation is None for obstacle in found):
-            taken += _announce(draft, rollout, stop)
+            continue
+        if rollout.opened_at is None and (ask := _pass_gate(draft, rollout)):
+            return ask
+        if all(obstacle.operation is None for obstacle in found):
+            taken += _announce(draft, draft.rollout(rollout_id), stop)
     return taken
 
 
@@ -224,6 +241,11 @@ def hindrances(draft: Draft, rollout: Rollout, host: str) -> Iterator[Obstacle]:
             holding = _holding(draft, part, rule)
             yield Obstacle(kind=RULES[rule], scope=part.scope, event=holding.id, operation=holding.operation)
     yield from of_openings(draft, sorted(vm.name for vm in draft.vms_on(host)), rollout.id, notice(rollout))
+
+
+def is_put_off(draft: Draft, rollout: Rollout, host: str) -> bool:
+    """Whether its guests are told later, for the sake of a window."""
+    return any(each.kind is ObstacleKind.ANNOUNCEMENT for each in hindrances(draft, rollout, host))
 
 
 def notice(rollout: Rollout) -> timedelta:

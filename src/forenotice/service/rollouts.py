@@ -191,7 +191,7 @@ def _hear(service: Service, answer: Answer) -> None:
 
 
 def _step(service: Service, rollout_id: str) -> Ask | None:
-    def work(session: Session) -> Go | Ask | None:
+    def work(session: Session) -> Go | None:
         known = session.transaction.rollouts
         if rollout_id not in known.due(session.now, AT_ONCE):
             return None  # Another process has taken the step.
@@ -204,16 +204,17 @@ def _step(service: Service, rollout_id: str) -> Ask | None:
         return step
 
     step = service.transact(work)
-    if isinstance(step, Go):
-        after: str | None = ""
-        while after is not None:
-            after = service.transact(partial(_take_some, rollout_id, step.turn, after))
+    if step is None:
         return None
-    return step
+    after: str | Ask | None = ""
+    while isinstance(after, str):
+        after = service.transact(partial(_take_some, rollout_id, step.turn, after))
+    return after
 
 
-def _take_some(rollout_id: str, turn: int, after: str, session: Session) -> str | None:
-    """Announce some of those whose turn it is; gives the host to go on after, None when there is no more to do."""
+def _take_some(rollout_id: str, turn: int, after: str, session: Session) -> str | Ask | None:
+    """Announce some of those whose turn it is; gives the host to go on after, or the gate that must be asked first;
+    None when there is no more to do."""
     known = session.transaction.rollouts
     rollout = known.named([rollout_id])[rollout_id]
     free = rollout.options.batch - known.under_way(rollout_id)
@@ -229,9 +230,9 @@ def _take_some(rollout_id: str, turn: int, after: str, session: Session) -> str 
     arriving = {each for host in hosts for each in session.transaction.moving_to(host)}
     world = session.transaction.load(rollouts=[rollout_id], hosts=hosts, operations=arriving)
     draft = session.draft(world, Call(actor=f"rollout:{rollout_id}"))
-    rolling.take(draft, rollout_id, stops, free)
+    taken = rolling.take(draft, rollout_id, stops, free)
     session.keep(draft)
-    return stops[-1].host
+    return taken if isinstance(taken, Ask) else stops[-1].host
 
 
 def _fleet(service: Service) -> Draft:

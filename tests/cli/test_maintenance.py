@@ -5,6 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from tests.cli.conftest import Run
+from tests.control.running import Control
+
+from forenotice.service.ticking import tick
 
 
 def test_a_restart_says_what_comes_and_where_to_look(fresh: Run) -> None:
@@ -169,3 +172,25 @@ def test_what_a_window_puts_off_is_planned(fresh: Run) -> None:
     told, starts = (datetime.fromisoformat(stop[name]) for name in ("announced_at", "not_before"))
     assert (starts.hour, starts - told) == (opens, timedelta(minutes=16))
     assert "is Canceled" in fresh("operation", "cancel", operation).out
+
+
+def test_nobody_knows_when_guests_are_told_of_windows_without_hours_in_common(
+    cli: Run, module_control: Control
+) -> None:
+    opens = (datetime.now(UTC) + timedelta(hours=6)).hour
+    hours = [f"{(opens + more) % 24:02}:00" for more in range(3)]
+    cli("host", "add", "night")
+    for name in ("early", "late"):
+        cli("vm", "add", name, "--host", "night")
+    cli("vm", "policy", "early", "--window", f"daily {hours[0]}-{hours[1]} UTC")
+    [operation] = cli("host", "update", "night", "--json").json["operations"]
+    cli("vm", "policy", "late", "--window", f"daily {hours[1]}-{hours[2]} UTC")
+    tick(module_control.service)
+    shown = cli("operation", "show", operation["id"]).out
+    assert re.search(r"^guests are told +nobody knows when$", shown, re.MULTILINE)
+    assert not re.search(r"^not before", shown, re.MULTILINE)
+    assert re.search(
+        r"^planned +host-update, guests are told nobody knows when$", cli("host", "show", "night").out, re.M
+    )
+    assert re.search(r" Planned +operator:admin", cli("operation", "list").out)
+    assert "have no hours in common" in cli("operation", "explain", operation["id"]).out

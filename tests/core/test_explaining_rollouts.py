@@ -348,12 +348,17 @@ def test_windows_that_never_open_together() -> None:
     site.approve_all(operation)
     said = site.explain_operation(operation)
     assert said.sentence == (
-        "It is outside the window of db (daily 15:00-16:00 UTC): it waits for it, which never opens with the others. "
-        "It is outside the window of web (daily 14:00-15:00 UTC): it waits for it, which never opens with the others."
+        "The windows of db (daily 15:00-16:00 UTC) and web (daily 14:00-15:00 UTC) have no hours in common: "
+        "change one of them."
     )
     assert said.until is None
     site.tick()
     assert site.operation(operation).held
+    site.now = NOW.replace(hour=14)
+    assert site.explain_operation(operation).sentence == (
+        "The window of db (daily 15:00-16:00 UTC) has no hours in common with the others that it needs: "
+        "change one of them."
+    )
 
 
 def test_of_many_hosts_that_wait_some_are_told_in_words() -> None:

@@ -305,8 +305,9 @@ def test_windows_that_no_longer_meet_are_said() -> None:
     site.set_policy("vm:db", windows=NOON)
     site.tick()
     assert (site.operation(operation).status, site.operation(operation).not_before) == (Status.PLANNED, OPENS)
-    assert "(daily 11:00-12:10 UTC): it waits for it, which never opens with the others." in (
-        explain(site, operation).sentence
+    assert explain(site, operation).sentence == (
+        "The windows of db (daily 11:00-12:10 UTC) and web (daily 22:00-04:00 UTC) have no hours in common: "
+        "change one of them."
     )
 
 

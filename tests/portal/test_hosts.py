@@ -9,6 +9,7 @@ from tests.service.rig import OPERATOR
 
 from forenotice.core.operations import Kind
 from forenotice.service import concerning, fleet, history, maintenance, queries
+from forenotice.service.ticking import tick
 
 DEEDS = {"host-update", "host-reboot", "live-migration", "degraded-hardware", "hardware-failure"}
 
@@ -106,6 +107,11 @@ def test_what_a_window_puts_off_is_shown_before_guests_are_told(portal: Portal) 
     )
     asked_again = visitor.get("/act?kind=host-update&name=host-b").text
     assert "It is planned already" in asked_again
+    later = f"daily {(opens + 1) % 24:02}:00-{(opens + 2) % 24:02}:00 UTC"
+    fleet.set_policy(portal.service, OPERATOR, "group:web", {"windows": [later]})
+    tick(portal.service)
+    assert "Guests are told nobody knows when" in visitor.get(made.location).text
+    assert "Nobody knows when guests are told · host host-b" in visitor.get("/").text
     cancelled = visitor.post(f"{made.location}/cancel", on=made.location)
     assert cancelled.location == made.location
     assert "Cancelled: host update of db" in visitor.get(made.location).text

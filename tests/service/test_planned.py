@@ -62,6 +62,7 @@ def test_guests_see_it_when_the_opening_minus_its_notice_is_reached(night: Rig) 
     }
     announced = state(night, operation)
     assert (announced["status"], announced["announce_at"], len(announced["events"])) == ("Scheduled", None, 3)
+    assert queries.explain_operation(night.service, operation["id"])["since"] == "2026-01-05T21:44:00Z"
     assert {event["not_before"] for event in announced["events"]} == {"2026-01-05T22:00:00Z"}
     assert night.actions(operation=operation["id"], action="operation.") == ["operation.planned", "operation.scheduled"]
     for event in announced["events"]:
@@ -93,6 +94,24 @@ def test_a_window_that_is_changed_or_taken_away_is_heeded_at_once(night: Rig) ->
     windows(night)
     night.tick()
     assert state(night, operation)["status"] == "Scheduled"
+
+
+def test_nobody_knows_when_while_windows_have_no_hours_in_common(night: Rig) -> None:
+    (operation,) = night.schedule(Kind.HOST_UPDATE, "host-b")
+    windows(night, "daily 12:00-13:00 UTC", key="vm:db")
+    night.tick()
+    held = state(night, operation)
+    assert (held["status"], held["announce_at"], held["not_before"]) == ("Planned", None, None)
+    explained = queries.explain_operation(night.service, operation["id"])
+    assert (explained["until"], explained["sentence"]) == (
+        None,
+        "The windows of db (daily 12:00-13:00 UTC) and web (daily 22:00-04:00 UTC) have no hours in common: "
+        "change one of them.",
+    )
+    windows(night, "daily 23:00-00:00 UTC", key="vm:db")
+    night.tick()
+    again = state(night, operation)
+    assert (again["announce_at"], again["not_before"]) == ("2026-01-05T22:44:00Z", "2026-01-05T23:00:00Z")
 
 
 def test_who_comes_before_is_told_and_who_leaves_is_not(night: Rig) -> None:

@@ -12,6 +12,8 @@ from forenotice.cli.output import Output
 from forenotice.cli.session import Session, Yes, command
 from forenotice.core.operations import Kind, Status
 
+UNKNOWN = "nobody knows when"
+"""Guests of a Planned operation are told, while something without an end is in the way."""
 Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; it is kept in the history.")]
 
 
@@ -78,7 +80,7 @@ def show(out: Output, scheduled: View) -> None:
         out.data(scheduled)
         return
     for operation in scheduled["operations"]:
-        if operation["announce_at"]:
+        if operation["status"] == Status.PLANNED:
             plan(out, operation)
         elif not operation["events"]:
             what = f"{operation['kind'].capitalize()} of {_names(operation['vms']) or operation['host']}"
@@ -92,15 +94,20 @@ def show(out: Output, scheduled: View) -> None:
 def plan(out: Output, operation: View) -> None:
     """A window puts it off: guests are told later."""
     what = f"{operation['kind'].capitalize()} of {operation['host']} ({_names(operation['vms'])})"
-    out.line(f"{what} is Planned, not before: {out.moment(operation['not_before'])}")
-    out.line(f"  guests are told: {out.moment(operation['announce_at'])}")
+    out.line(f"{what} is Planned, not before: {out.moment(operation['not_before']) or UNKNOWN}")
+    out.line(f"  guests are told: {told(out, operation)}")
     out.line(f"  why it waits: forenotice operation explain {operation['id']}", style="dim")
 
 
 def planned(session: Session, host: str) -> list[str]:
     """What is planned for a host, and when its guests are told; for a table of facts."""
     found = session.api.items("operations", status=Status.PLANNED, host=host)
-    return [f"{each['kind']}, guests are told {session.out.moment(each['announce_at'])}" for each in found]
+    return [f"{each['kind']}, guests are told {told(session.out, each)}" for each in found]
+
+
+def told(out: Output, operation: View) -> str:
+    """When the guests of one that is Planned are told."""
+    return out.moment(operation["announce_at"]) or UNKNOWN
 
 
 def announce(out: Output, event: View) -> None:

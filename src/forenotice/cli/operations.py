@@ -47,7 +47,7 @@ def list_(
                 operation["vms"],
                 operation["status"],
                 times.relative(times.read(operation["not_before"]), session.out.now)
-                if operation["status"] in (Status.PLANNED, Status.SCHEDULED)
+                if operation["status"] in (Status.PLANNED, Status.SCHEDULED) and operation["not_before"]
                 else "",
                 operation["by"],
             )
@@ -91,7 +91,7 @@ def show(session: Session, operation: View) -> None:
             "status": operation["status"],
             "events": [f"{event['id']} ({event['status']})" for event in operation["events"]],
             "made": out.moment(operation["created_at"]),
-            "guests are told": out.moment(operation["announce_at"]),
+            "guests are told": maintenance.told(out, operation) if operation["status"] == Status.PLANNED else "",
             "not before": out.moment(operation["not_before"]),
             "started": out.moment(operation["started_at"]),
             "ended": out.moment(operation["ended_at"]),

@@ -154,9 +154,10 @@ class Operation(Shown):
     vms: list[str]
     status: Status
     created_at: datetime
-    not_before: datetime
+    not_before: datetime | None
+    """null while it is Planned and nobody knows when its guests can be told: its explanation says why."""
     announce_at: datetime | None
-    """Of one that is Planned: when its guests are told, unless something changes."""
+    """Of one that is Planned: when its guests are told, unless something changes; null while nobody knows."""
     started_at: datetime | None
     ended_at: datetime | None
     by: str

@@ -75,7 +75,7 @@ def _of_scheduled(draft: Draft, operation: Operation, found: list[Obstacle]) -> 
         noun="operation",
         id=operation.id,
         sentences=tuple(sentences(draft, found)) or ("Nothing is in the way: it starts now.",),
-        since=operation.created_at,
+        since=min((event.created_at for event in draft.live_events_of(operation.id)), default=operation.created_at),
         until=_start_at_the_latest(draft, operation, found),
         waiting_for=tuple(facts(draft, obstacle) for obstacle in found),
     )
@@ -190,15 +190,20 @@ def _driven(draft: Draft, operation: Operation) -> str:
 
 def sentences(draft: Draft, found: list[Obstacle]) -> list[str]:
     """First what has no end, and of that what does not end by itself: somebody must act."""
-    together = {kind: [obstacle for obstacle in found if obstacle.kind is kind] for kind in TOLD_TOGETHER}
+    together = {kind: [each for each in found if each.kind is kind and not _opens(each)] for kind in TOLD_TOGETHER}
     said: dict[str, None] = {}
     for obstacle in sorted(found, key=lambda each: (each.until is not None, bool(each.event or each.operation))):
-        if obstacle.kind not in together:
+        if obstacle.kind not in together or _opens(obstacle):
             said[_sentence(draft, obstacle) + _held_up(draft, obstacle)] = None
         elif alike := together[obstacle.kind]:
             together[obstacle.kind] = []
             said[TOLD_TOGETHER[obstacle.kind](draft, alike, found)] = None
     return list(said)
+
+
+def _opens(obstacle: Obstacle) -> bool:
+    """Of a window: it is told by itself, and those that never open together in one sentence."""
+    return obstacle.kind is ObstacleKind.WINDOW and obstacle.until is not None
 
 
 def _approval(draft: Draft, awaited: list[Obstacle], found: list[Obstacle]) -> str:
@@ -221,10 +226,18 @@ def _announcement(draft: Draft, put_off: list[Obstacle], _: list[Obstacle]) -> s
     return f"It is planned; guests are told at {told_at}, because the {opens} {opens_at}."
 
 
+def _never(draft: Draft, closed: list[Obstacle], _: list[Obstacle]) -> str:
+    whose = names(_hours(draft, obstacle) for obstacle in closed)
+    if len(closed) == 1:
+        return f"The window of {whose} has no hours in common with the others that it needs: change one of them."
+    return f"The windows of {whose} have no hours in common: change one of them."
+
+
 TOLD_TOGETHER: Mapping[ObstacleKind, Callable[[Draft, list[Obstacle], list[Obstacle]], str]] = {
     ObstacleKind.APPROVAL: _approval,
     ObstacleKind.TARGET_HOST: _homeless,
     ObstacleKind.ANNOUNCEMENT: _announcement,
+    ObstacleKind.WINDOW: _never,
 }
 """What is said of all obstacles of a kind in one sentence, with the others that there are."""
 
@@ -282,8 +295,9 @@ def _budget(draft: Draft, obstacle: Obstacle) -> str:
 def _window(draft: Draft, obstacle: Obstacle) -> str:
     if obstacle.kind is not ObstacleKind.WINDOW:
         return ""
-    opens = f"until {moment_told(obstacle.until)}" if obstacle.until else "which never opens with the others"
-    return f"It is outside the window of {_hours(draft, obstacle)}: it waits for it, {opens}."
+    return (
+        f"It is outside the window of {_hours(draft, obstacle)}: it waits for it, until {moment_told(obstacle.until)}."
+    )
 
 
 def _hours(draft: Draft, obstacle: Obstacle) -> str:

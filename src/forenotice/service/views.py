@@ -93,6 +93,9 @@ def _hearing(scope: Scope, now: datetime, timing: Timing) -> View:
 
 
 def operation(operation: Operation, events: list[Event]) -> View:
+    planned = operation.status is Status.PLANNED
+    # Nobody knows when, while something without an end is in the way: `due_at` is but the next look at it.
+    held = planned and operation.held
     return {
         "id": operation.id,
         "kind": str(operation.kind),
@@ -100,8 +103,8 @@ def operation(operation: Operation, events: list[Event]) -> View:
         "vms": list(operation.vms),
         "status": str(operation.status),
         "created_at": moment(operation.created_at),
-        "not_before": moment(operation.not_before),
-        "announce_at": moment(operation.due_at) if operation.status is Status.PLANNED else None,
+        "not_before": None if held else moment(operation.not_before),
+        "announce_at": moment(operation.due_at) if planned and not held else None,
         "started_at": moment(operation.started_at),
         "ended_at": moment(operation.ended_at),
         "by": operation.by,

@@ -1,6 +1,8 @@
 """The demo's lines, for whoever one is and wherever guests are answered."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 from forenotice import settings, tour
@@ -11,6 +13,19 @@ def lines(at: Address | Path, **flags: object) -> tuple[list[str], str]:
     found = settings.load({"demo": True, "data": "/d", **flags}, {})
     text = tour.text(at, "127.0.0.1:8255", found)
     return re.findall(r"^  (.+)$", text, re.MULTILINE), text
+
+
+def test_a_full_disk_does_not_end_the_service() -> None:
+    code = """
+import sys
+from forenotice import settings, tour
+tour.show(settings.Address(host="127.0.0.1", port=8254), "127.0.0.1:8255", settings.load({"demo": True}, {}))
+sys.stdout.flush()
+"""
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run((sys.executable, "-c", code), stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "tour.unwritten" in done.stderr
 
 
 def test_the_link_that_signs_in_comes_first() -> None:

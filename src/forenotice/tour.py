@@ -1,14 +1,22 @@
 """What `serve --demo` prints: the lines to try next."""
 
+import io
 import shlex
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from forenotice.logs import log
 from forenotice.settings import Address, Settings, table
 
 
 def show(guests_at: Address | Path, operators_at: str, settings: Settings, once: str | None = None) -> None:
-    print(text(guests_at, operators_at, settings, once), flush=True)
+    try:
+        print(text(guests_at, operators_at, settings, once), flush=True)
+    except OSError as error:
+        log.warning("The lines to try next cannot be written", action="tour.unwritten", reason=str(error))
+        # What is left in the buffer would fail once more at the end.
+        sys.stdout = io.StringIO()
 
 
 def text(guests_at: Address | Path, operators_at: str, settings: Settings, once: str | None = None) -> str:

@@ -29,6 +29,7 @@ def test_no_token(run: Run, tmp_path: Path) -> None:
     ran = run("vm", "list", "--data", str(tmp_path))
     assert ran.code == 1
     assert f"none is in {tmp_path}" in ran.err
+    assert "`forenotice token create NAME --offline`" in ran.err
     (tmp_path / "admin.token").mkdir()
     assert "cannot be read" in run("vm", "list", "--data", str(tmp_path)).err
 

@@ -72,7 +72,8 @@ def _tokens(settings: OperatorSettings, *directories: Path) -> list[str]:
     if not found:
         raise errors.RefusedError(
             f"no token: start `forenotice serve` here, give --token, set FORENOTICE_TOKEN, or name with --data the "
-            f"directory that holds admin.token (none is in {settings.data})"
+            f"directory that holds admin.token (none is in {settings.data}); "
+            "`forenotice token create NAME --offline` makes one where the database is"
         )
     return found
 

@@ -34,6 +34,11 @@ def test_an_address_is_kept_in_one_form(given: str, kept: str) -> None:
     assert fleet.require_address(given) == kept
 
 
+def test_link_local_addresses_are_known_by_how_they_begin() -> None:
+    assert [address for address in ("fe80::4", "febf::4", "169.254.0.4") if not fleet.is_link_local(address)] == []
+    assert not any(map(fleet.is_link_local, ("fec0::4", "fe7f::4", "fe8::4", "169.25.4.1", "10.169.254.1")))
+
+
 @pytest.mark.parametrize("address", ["", "10.0.0", "10.0.0.4/24", "web-0", "10.0.0.256", " 10.0.0.4"])
 def test_what_is_not_an_address_is_refused(address: str) -> None:
     with pytest.raises(errors.RefusedError, match="is not an IP address: give one such as"):
@@ -50,6 +55,11 @@ def test_what_is_not_an_address_is_refused(address: str) -> None:
         ("224.0.0.1", "multicast"),
         ("0.0.0.0", "unspecified"),
         ("::", "unspecified"),
+        ("0.1.2.3", "reserved"),
+        ("240.0.0.1", "reserved"),
+        ("255.255.255.255", "reserved"),
+        ("::127.0.0.1", "reserved"),
+        ("::10.0.0.4", "reserved"),
         ("127.0.0.1", "of this machine itself"),
         ("::ffff:127.1.0.21", "of this machine itself"),
         ("::1", "of this machine itself"),

@@ -202,6 +202,23 @@ def said(server: Running, *headers: str) -> str:
     return f"{reply.status} {json.loads(reply.body)['error']}"
 
 
+@pytest.mark.parametrize("style", ProxyStyle)
+def test_a_proxy_may_name_us_as_it_likes_when_its_proof_is_sound(style: ProxyStyle) -> None:
+    """It passes on what it was configured with; a web page could not have signed that."""
+    made = {
+        ProxyStyle.FORENOTICE: (forenotice_headers(), forenotice_headers(signature="0" * 64)),
+        ProxyStyle.OPENSTACK: (openstack_headers(), openstack_headers(signature="0" * 64)),
+    }
+    sound, unsound = made[style]
+    with running(options=proxy(style)) as server, server.connect(PROXY_ADDRESS) as client:
+
+        def ask(headers: tuple[str, ...]) -> int:
+            client.send(request(NAME, headers=headers).replace(b"169.254.169.254", b"controller:8775"))
+            return client.reply().status
+
+        assert [ask(sound), ask(unsound), ask(("Metadata: true",))] == [200, 403, 400]
+
+
 def test_a_trusted_proxy_is_told_what_its_proof_lacks() -> None:
     options = replace(proxy(ProxyStyle.FORENOTICE), default_vm=None)
     with running(options=options) as server:
@@ -264,19 +281,27 @@ def test_a_proxy_that_signs_as_the_docs_say_is_believed() -> None:
 
 
 def test_nonces_are_remembered_as_long_as_they_could_be_used_and_not_without_end() -> None:
-    nonces = identity.Nonces(most=3)
-    assert nonces.is_fresh(b"a", 100, oldest=40)
-    assert not nonces.is_fresh(b"a", 100, oldest=40)
-    assert not nonces.is_fresh(b"a", 101, oldest=40)
+    nonces = identity.Nonces(most=4)
+
+    def fault(nonce: bytes, at: int, *, proxy: str = "one", oldest: float = 140) -> str | None:
+        try:
+            nonces.take(nonce, at, oldest, proxy)
+        except identity.UnprovenError as error:
+            return str(error)
+        return None
+
+    assert fault(b"a", 100, oldest=40) is None
+    for at, proxy in ((100, "one"), (101, "one"), (100, "other")):
+        assert fault(b"a", at, proxy=proxy, oldest=40) == identity.REPLAYED
     # Long after, the same would be refused for its time; the nonce may come back with another.
-    assert nonces.is_fresh(b"a", 200, oldest=140)
-    assert nonces.is_fresh(b"b", 200, oldest=140)
-    assert nonces.is_fresh(b"c", 201, oldest=140)
-    # Too many: what was signed in the oldest second is forgotten, and refused.
-    assert nonces.is_fresh(b"d", 202, oldest=140)
-    assert not nonces.is_fresh(b"a", 200, oldest=140)
-    assert not nonces.is_fresh(b"e", 200, oldest=140)
-    assert nonces.is_fresh(b"e", 201, oldest=140)
+    assert [fault(nonce, at) for nonce, at in ((b"a", 200), (b"b", 250), (b"c", 250), (b"d", 250))] == [None] * 4
+    assert fault(b"e", 251) == identity.TOO_MANY
+    # A proxy whose clock is right has its share beside one that is fast and busy, and nothing is forgotten for it.
+    assert [fault(nonce, 200, proxy="other") for nonce in (b"e", b"f", b"g")] == [None, None, identity.TOO_MANY]
+    assert fault(b"b", 250, proxy="other") == identity.REPLAYED
+    assert fault(b"g", 250) == identity.TOO_MANY
+    # What is too old is forgotten, and so is who sent it.
+    assert [fault(nonce, 251, oldest=201) for nonce in (b"g", b"h")] == [None, identity.TOO_MANY]
 
 
 def test_a_proxys_connection_serves_many_vms() -> None:
@@ -358,12 +383,14 @@ def test_addresses_are_written_as_the_fleet_writes_them(host: str, address: str)
 def test_a_link_local_caller_is_nobody_whichever_interface_it_comes_from() -> None:
     """As one that an older version has let into the fleet."""
     board = Board()
-    board.put_members([Members(key=DB.key, scope=DB, vms=(replace(DB_VM, addresses=("fe80::4",)),))])
+    board.put_members(
+        [Members(key=DB.key, scope=DB, vms=(replace(DB_VM, addresses=("fe80::4", "169.254.0.4", "10.0.0.4")),))]
+    )
     callers = identity.Callers(board, Options(), SystemClock())
-    assert callers.known(None, "fe80::4") is not None
-    assert callers.known(None, identity.canonical("fe80::4", 2)) is None
-    assert identity.canonical("febf::4", 3) == "febf::4%3"
-    assert identity.canonical("fec0::4", 3) == "fec0::4"
+    assert callers.known(None, "10.0.0.4") is not None
+    for host in ("fe80::4", "fe80::4%tap0", "169.254.0.4", "::ffff:169.254.0.4"):
+        assert callers.known(None, identity.canonical(host)) is None
+        assert callers.share(identity.canonical(host)) == identity.STRANGERS
 
 
 def test_a_flood_of_strangers_is_not_a_flood_of_lines(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,9 @@ MAX_USER_OPERATIONS = 1_000_000
 MAX_BUDGET = 1_000_000
 MAX_UNAVAILABLE = re.compile(r"([1-9]\d{0,6})(%?)", re.ASCII)
 MAX_ADDRESSES = 64
+LINK_LOCAL = re.compile(r"169\.254\.|fe[89ab][0-9a-f]:")
+RESERVED = tuple(map(ipaddress.ip_network, ("0.0.0.0/8", "240.0.0.0/4", "::/96")))
+"""Nobody's address; the last once had IPv4 addresses in it."""
 MAX_TAGS = 64
 STANDALONE_PREFIX = "vm:"
 GROUP_PREFIX = "group:"
@@ -176,10 +179,19 @@ def require_address(address: str, *, loopback: bool = False) -> str:
         (parsed.is_link_local, "link-local, so VMs on different interfaces may have the same"),
         (parsed.is_multicast, "multicast, so nobody calls from there"),
         (parsed.is_unspecified, "unspecified, so nobody calls from there"),
+        (
+            not parsed.is_loopback and any(parsed in network for network in RESERVED),
+            "reserved, so nobody calls from there",
+        ),
     ):
         if refused:
             raise errors.RefusedError(f"{found} is {kind}: give one such as 10.0.0.4 or fd00::4", address=found)
     return found
+
+
+def is_link_local(address: str) -> bool:
+    """Of one as it is kept: it is unique on its interface alone, so no VM is known by it."""
+    return LINK_LOCAL.match(address) is not None
 
 
 def require_domain(noun: str, number: int) -> int:

@@ -208,7 +208,9 @@ class Board:
         guest.notice = notice
         self.by_vm_id[_folded(vm.vm_id)] = guest
         for address in vm.addresses:
-            self.by_address[address] = guest
+            # Older versions let them into the fleet.
+            if not fleet.is_link_local(address):
+                self.by_address[address] = guest
         return guest
 
     def _remove(self, guest: Guest) -> None:

@@ -158,7 +158,7 @@ class Door:
                 self._rest(listening, error)
                 return
             try:
-                self._receive(client, None if self._unix else identity.canonical(*address[::3]))
+                self._receive(client, None if self._unix else identity.canonical(address[0]))
             except OSError:
                 # It left while we looked.
                 client.close()

@@ -119,7 +119,7 @@ def judge(head: Head, *, from_proxy: bool, names: Collection[str] = ()) -> Verdi
     elif head.method != "GET":
         return Refuse(answer=NOT_GET)
     proof = {name: head.headers[name] for name in PROXY_HEADERS if name in head.headers} if from_proxy else {}
-    detour = _detour(head, target, names, from_proxy=from_proxy)
+    detour = _detour(head, target, names, proof, from_proxy=from_proxy)
     if detour is not None:
         return Refuse(answer=detour)
     version = versions.lookup(target.query.get("api-version", ""))
@@ -180,13 +180,14 @@ def _target(raw: bytes) -> Target | None:
     return None
 
 
-def _detour(head: Head, target: Target, names: Collection[str], *, from_proxy: bool) -> Answer | None:
+def _detour(head: Head, target: Target, names: Collection[str], proof: Proof, *, from_proxy: bool) -> Answer | None:
     """Signs that it has not come straight from a guest: through a proxy, by a web page's name, or put together."""
     if not from_proxy and any(name in head.headers for name in FORWARDING):
         return FORWARDED
     given = head.headers.get(b"host")
     asked_for = (None if given is None else given.decode("latin-1"), target.host)
-    if not all(host is None or hosts.is_known(host, names) for host in asked_for):
+    # A proxy names us as it was configured; a web page that did the same would fail to prove for whom it asks.
+    if not proof and not all(host is None or hosts.is_known(host, names) for host in asked_for):
         return UNKNOWN_HOST
     if len(target.names) != len(set(target.names)):
         return REPEATED_PARAMETER

@@ -5,6 +5,7 @@ import hmac
 import ipaddress
 import re
 import time
+from collections import Counter
 
 from forenotice.clock import Clock
 from forenotice.core import fleet
@@ -19,13 +20,13 @@ from forenotice.settings import ProxyStyle
 from forenotice.wire import errors
 
 STRANGERS = "callers that are no VM"
-LINK_LOCAL = ("fe8", "fe9", "fea", "feb")
 TIME = re.compile(rb"[0-9]{1,12}")
 NONCE = re.compile(rb"[!-~]{16,64}")
-NONCES = 2**17
-"""Nonces that are remembered."""
+NONCES = 2**18
+"""Nonces that are remembered: of one proxy, those of 4,000 requests a second."""
 UNSOUND = "the proxy's proof of the VM is stale or wrong"
-NO_NONCE = "the proxy's nonce is not one: give 16 to 64 printable characters, new for each request"
+NO_NONCE = "X-Forenotice-Nonce must be 16 to 64 printable characters, new for each request"
+TOO_MANY = "the proxy has signed more requests within a minute than are remembered: ask less often"
 REPLAYED = "the proxy's proof of the VM has been used before: sign each request with a nonce of its own"
 NO_SUCH_VM = answers.error(404, "Not found. There is no such VM")
 
@@ -37,31 +38,25 @@ class UnprovenError(Exception):
 class Nonces:
     """Those of the freshness window, by the second that was signed with them.
 
-    When there are too many, the oldest seconds are forgotten, and what was signed then is refused from then on.
+    None is forgotten before its time. Proxies share the room for them, so that a busy one does not shut out others.
     """
 
     def __init__(self, most: int = NONCES) -> None:
         self._most = most
-        self._seen: dict[int, set[bytes]] = {}
-        self._count = 0
-        self._oldest = 0
+        self._seen: dict[int, dict[bytes, str]] = {}
+        """Who used each, by second."""
+        self._held: Counter[str] = Counter()
 
-    def is_fresh(self, nonce: bytes, at: int, oldest: float) -> bool:
-        """Whether it is seen for the first time; what was signed before `oldest` is refused anyway."""
+    def take(self, nonce: bytes, at: int, oldest: float, proxy: str) -> None:
+        """Once for each nonce; what was signed before `oldest` is refused anyway."""
         for second in [second for second in self._seen if second < oldest]:
-            self._forget(second)
-        if at < self._oldest or any(nonce in seen for seen in self._seen.values()):
-            return False
-        self._seen.setdefault(at, set()).add(nonce)
-        self._count += 1
-        if self._count > self._most:
-            second = min(self._seen)
-            self._forget(second)
-            self._oldest = second + 1
-        return True
-
-    def _forget(self, second: int) -> None:
-        self._count -= len(self._seen.pop(second))
+            self._held -= Counter(self._seen.pop(second).values())
+        if any(nonce in seen for seen in self._seen.values()):
+            raise UnprovenError(REPLAYED)
+        if self._held[proxy] >= self._most // len({*self._held, proxy}):
+            raise UnprovenError(TOO_MANY)
+        self._seen.setdefault(at, {})[nonce] = proxy
+        self._held[proxy] += 1
 
 
 class Callers:
@@ -112,8 +107,8 @@ class Callers:
             return board.by_name.get(self.default)
         return found
 
-    def proven(self, proof: Proof, head: Head) -> Guest | None:
-        """Whom a trusted proxy asks for, with this request and no other."""
+    def proven(self, proof: Proof, head: Head, proxy: str | None) -> Guest | None:
+        """Whom a trusted proxy at that address asks for, with this request and no other."""
         assert self._proxy is not None
         if missing := [name for key, name in self._proof.items() if key not in proof]:
             raise UnprovenError(f"the proxy's proof of the VM lacks {', '.join(missing)}")
@@ -130,8 +125,7 @@ class Callers:
             raise UnprovenError(UNSOUND)
         if not NONCE.fullmatch(nonce):
             raise UnprovenError(NO_NONCE)
-        if not self._nonces.is_fresh(nonce, int(at), now - window):
-            raise UnprovenError(REPLAYED)
+        self._nonces.take(nonce, int(at), now - window, proxy or "")
         return self._board.by_name.get(name.decode("latin-1"))
 
     def unknown(self, proof: Proof, *, trusted: bool) -> Answer:
@@ -152,12 +146,9 @@ class Callers:
         self._unlogged = 0
 
 
-def canonical(host: str, interface: int = 0) -> str:
-    """An address as the fleet writes it; IPv4 always is. One that is unique on its interface alone is no VM's."""
-    if ":" not in host:
-        return host
-    known = fleet.canonical_address(host)
-    return f"{known}%{interface}" if known.startswith(LINK_LOCAL) else known
+def canonical(host: str) -> str:
+    """An address as the fleet writes it; IPv4 always is."""
+    return fleet.canonical_address(host) if ":" in host else host
 
 
 def _require_signature(proxy: Proxy, message: bytes, signature: bytes) -> None:

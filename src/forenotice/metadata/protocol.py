@@ -361,7 +361,7 @@ class Connection(asyncio.Protocol):
 
     def who(self, proof: Proof, head: Head = NO_HEAD) -> Guest | None:
         if proof:
-            return self.desk.callers.proven(proof, head)
+            return self.desk.callers.proven(proof, head, self.peer)
         generation = self.desk.board.generation
         if self._generation != generation:
             self._guest = self.desk.callers.known(self._listener_vm, self.peer)

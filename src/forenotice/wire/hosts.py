@@ -10,8 +10,8 @@ from collections.abc import Collection
 
 def is_known(host: str, names: Collection[str] = ()) -> bool:
     """Whether it is an address, `localhost` or one of these names (in lower case), with or without a port."""
-    rest, _, port = host.rpartition(":")
-    name = rest if port.isdigit() else host
+    rest, colon, port = host.rpartition(":")
+    name = rest if colon and (not port or port.isdigit()) else host
     return _is_address(host) or _is_address(name) or name.lower() in ("localhost", *names)
 
 

@@ -35,7 +35,7 @@ soak: $(ENVIRONMENT) ## run the long tests
 
 wheel: $(ENVIRONMENT) ## build the wheel that VMs install, into dist/
 	@rm -rf build dist
-	@.venv/bin/python -m pip wheel -qq --no-input --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
+	@.venv/bin/python -m pip wheel -qq --no-input --disable-pip-version-check --no-deps --no-build-isolation --check-build-dependencies --wheel-dir dist .
 	@ls dist/*.whl
 
 clean: ## back to a bare clone

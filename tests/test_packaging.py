@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.agent.handlers.work import work
-from tests.wheel import Installed
+from tests.wheel import Installed, clone
 
 from forenotice.agent.config import file, handlers
 from forenotice.agent.handlers import kubernetes, making
@@ -104,6 +104,19 @@ def test_the_cluster_role_of_the_example_allows_what_is_needed() -> None:
     allowed = {(verb, resource) for resource, verbs in rules for verb in verbs.split(", ")}
     needed = (*kubernetes.NEEDED, kubernetes.TO_ESCALATE)
     assert allowed == {(verb, "/".join(filter(None, what))) for verb, *what in needed}
+
+
+def test_an_environment_that_cannot_build_the_wheel_is_told_why(tmp_path: Path) -> None:
+    """As one that was made before setuptools was installed into it."""
+    clone(tmp_path / "clone")
+    project = tmp_path / "clone" / "pyproject.toml"
+    project.write_text(project.read_text().replace('requires = ["setuptools>=77"]', 'requires = ["setuptools>=7777"]'))
+    (tmp_path / "clone" / ".venv" / ".installed").touch()
+    done = subprocess.run(
+        ["make", "wheel"], cwd=tmp_path / "clone", capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode != 0
+    assert "is incompatible with setuptools>=7777" in done.stderr
 
 
 def test_the_wheel_brings_what_a_guest_needs_and_no_more(installed: Installed) -> None:

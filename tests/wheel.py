@@ -68,7 +68,7 @@ def clone(folder: Path) -> None:
 
 def install(place: Installed) -> None:
     # At the versions that everything else is tested with, and without compiling what is hardly used.
-    settings = {"PIP_CONSTRAINT": str(ROOT / "constraints.txt"), "PIP_NO_COMPILE": "1", "PIP_QUIET": "1"}
+    settings = {"PIP_CONSTRAINT": str(ROOT / "constraints.txt"), "PIP_NO_COMPILE": "1"}
     for line in INSTALL:
         done = subprocess.run(
             ["bash", "-c", line.replace("/tmp/vm", str(place.vm))],

@@ -1,8 +1,23 @@
-"""How many files and connections the system lets this process have open."""
+"""How many files and connections the system lets this process have open, and who gets how many of them."""
 
 import resource
 
 from forenotice.logs import log
+
+SPARE = 512
+"""For all that is no guest's connection: operators, the store, deliveries. Half of all, where that is less."""
+
+
+def for_guests(allowed: int) -> int:
+    return allowed - _spare(allowed)
+
+
+def for_operators(allowed: int) -> int:
+    return _spare(allowed) // 2
+
+
+def _spare(allowed: int) -> int:
+    return min(SPARE, allowed // 2)
 
 
 def allowed() -> int:

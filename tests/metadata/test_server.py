@@ -27,11 +27,12 @@ from tests.metadata.running import (
     until,
 )
 
+from forenotice import descriptors
 from forenotice.clock import SystemClock
 from forenotice.core import errors
 from forenotice.metadata import door, identity
 from forenotice.metadata.board import Board
-from forenotice.metadata.options import SPARE_DESCRIPTORS, Limits, Options, Proxy
+from forenotice.metadata.options import Limits, Options, Proxy
 from forenotice.service.publishing import Members
 from forenotice.settings import Address, Listener, ProxyStyle
 
@@ -356,11 +357,12 @@ def test_where_anybody_may_call_a_share_is_an_address_or_sixty_four_bits_of_one(
 
 def test_limits_follow_what_the_system_allows() -> None:
     usual = Limits()
-    assert usual.within(usual.connections + SPARE_DESCRIPTORS) == usual
+    assert usual.within(usual.connections + descriptors.SPARE) == usual
     few = usual.within(256)
     assert (few.connections, few.connections_each) == (128, 32)
+    assert (descriptors.for_operators(256), descriptors.for_operators(2**20)) == (64, 256)
     some = usual.within(4096)
-    assert (some.connections, some.connections_each) == (4096 - SPARE_DESCRIPTORS, 256)
+    assert (some.connections, some.connections_each) == (4096 - descriptors.SPARE, 256)
 
 
 def test_a_client_that_is_gone_when_it_is_let_in_harms_nobody(server: Running) -> None:

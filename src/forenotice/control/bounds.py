@@ -56,9 +56,8 @@ class BoundedProtocol(HttpToolsProtocol):
         near = self._address is None or self._address.is_loopback
         # Whoever comes by the socket in the data directory is on this machine.
         self.client = self.client or ("127.0.0.1", 0)
-        # Where the system allows few descriptors, guests and the store need most of them.
-        allowed = descriptors.allowed()
-        of_one, most = min(CONNECTIONS_OF_ONE, allowed // 8), min(CONNECTIONS, allowed // 4)
+        possible = descriptors.for_operators(descriptors.allowed())
+        of_one, most = min(CONNECTIONS_OF_ONE, possible // 2), min(CONNECTIONS, possible)
         _make_room([each for each in self._open() if each._address == self._address], of_one)
         _make_room(self._open(), most if near else most - KEPT_FOR_LOOPBACK)
 

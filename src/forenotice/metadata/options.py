@@ -3,12 +3,10 @@
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from forenotice import descriptors
 from forenotice.settings import ProxyStyle
 from forenotice.settings.values import Network
 from forenotice.wire import approvals
-
-SPARE_DESCRIPTORS = 512
-"""For all that is no guest's connection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +41,9 @@ class Limits:
     approvals: int = 4096
     """Approvals that wait for the store; beyond it 503."""
 
-    def within(self, descriptors: int) -> "Limits":
-        """Where the system allows fewer descriptors: half of them are kept for the store, operators and deliveries."""
-        connections = descriptors - min(SPARE_DESCRIPTORS, descriptors // 2)
+    def within(self, allowed: int) -> "Limits":
+        """Where the system allows fewer descriptors."""
+        connections = descriptors.for_guests(allowed)
         if connections >= self.connections:
             return self
         return replace(self, connections=connections, connections_each=min(self.connections_each, connections // 4))

@@ -16,7 +16,7 @@ from forenotice.metadata.bridge import Bridge, Guests
 from forenotice.metadata.counters import Counters
 from forenotice.metadata.desk import Desk
 from forenotice.metadata.door import Connect, Door
-from forenotice.metadata.options import SPARE_DESCRIPTORS, Options
+from forenotice.metadata.options import Options
 from forenotice.metadata.protocol import Connection
 from forenotice.settings import Address, Listener
 
@@ -36,8 +36,8 @@ class MetadataServer:
         connection: Connect = Connection,
     ) -> None:
         options = options or Options()
-        descriptors_allowed = descriptors.allow(options.limits.connections + SPARE_DESCRIPTORS)
-        self._options = replace(options, limits=options.limits.within(descriptors_allowed))
+        allowed = descriptors.allow(options.limits.connections + descriptors.SPARE)
+        self._options = replace(options, limits=options.limits.within(allowed))
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._bridge = Bridge(guests, self._loop, self._options.limits, heartbeats or Heartbeats())

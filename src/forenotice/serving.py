@@ -98,6 +98,7 @@ async def _serve(
             Outgoing(private=settings.allow_private_targets, own=own, seconds=gates.SECONDS),
         ),
         allows_loopback=settings.allow_loopback_addresses,
+        token_file=settings.token_file,
     )
     service.awaits_results = terms.awaits_results
     async with AsyncExitStack() as workers, _answering() as shells:

@@ -196,5 +196,9 @@ def test_a_token_is_rotated_by_its_name(fresh: Run, tmp_path: Path) -> None:
     assert again["previous_until"] is not None
     for secret in (rotated, again["token"]):
         assert fresh("vm", "list", "--token", secret).code == 0
+    file = tmp_path / "admin.token"
+    file.write_text(again["token"])
+    kept = fresh("token", "rotate", "bot", *where).out
+    assert file.read_text() == kept
     assert "is not a duration" in fresh("token", "rotate", "bot", "--overlap", "long", *where).err
     assert "there is no token 'nobody'" in fresh("token", "rotate", "nobody").err

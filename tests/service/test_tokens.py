@@ -1,8 +1,10 @@
 """Bearer tokens."""
 
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 from tests.service.rig import OPERATOR, START, Rig
 
 from forenotice.core import errors, roles
@@ -162,6 +164,37 @@ def test_a_rotation_can_end_the_old_secret_at_once_with_its_sessions(rig: Rig) -
     for wrong in ({"overlap": timedelta(days=8)}, {"overlap": timedelta(-1)}, {"expires_in": timedelta(0)}):
         with pytest.raises(errors.RefusedError):
             tokens.rotate(rig.service, OPERATOR, made["id"], **wrong)
+
+
+def test_the_token_file_follows_a_rotation_of_its_token(rig: Rig, tmp_path: Path) -> None:
+    file = rig.service.token_file = tmp_path / "admin.token"
+    admin, other = (tokens.create(rig.service, OPERATOR, name=name) for name in ("admin", "other"))
+    tokens.rotate(rig.service, OPERATOR, admin["id"])
+    assert not file.exists()
+    held = tokens.rotate(rig.service, OPERATOR, admin["id"])["token"]
+    file.write_text(f"{held}\n")
+    tokens.rotate(rig.service, OPERATOR, other["id"])
+    assert file.read_text() == f"{held}\n"
+    call = calls.Call(actor="ada", token_id="t1", key="k", digest="d")
+    rotated = tokens.rotate(rig.service, call, admin["id"], overlap=timedelta(0))
+    tokens.rotate(rig.service, call, admin["id"], overlap=timedelta(0))
+    assert (file.read_text(), file.stat().st_mode & 0o777) == (f"{rotated['token']}\n", 0o600)
+    file.unlink()
+    file.mkdir()
+    with capture_logs() as logs:
+        tokens.rotate(rig.service, OPERATOR, admin["id"])
+    assert [entry["action"] for entry in logs if "token" in entry["action"]] == ["token.not_kept"]
+
+
+def test_a_rotation_does_not_lengthen_a_lifetime(rig: Rig) -> None:
+    made = tokens.create(rig.service, OPERATOR, name="bot", expires_in=timedelta(days=2))
+    for day in (7, 8):
+        rig.clock.advance(days=1)
+        assert tokens.rotate(rig.service, OPERATOR, made["id"])["expires_at"] == f"2026-01-0{day + 1}T12:00:00Z"
+    changed = tokens.rotate(rig.service, OPERATOR, made["id"], expires_in=timedelta(hours=1))
+    rig.clock.advance(minutes=30)
+    again = tokens.rotate(rig.service, OPERATOR, made["id"])
+    assert (changed["expires_at"], again["expires_at"]) == ("2026-01-07T13:00:00Z", "2026-01-07T13:30:00Z")
 
 
 def test_a_token_is_refused_from_elsewhere(rig: Rig) -> None:

@@ -48,4 +48,7 @@ def on_token(named: bool) -> str:
     """For a 401."""
     if named:
         return "give another with --token or in FORENOTICE_TOKEN"
-    return "what admin.token holds is not this server's: give --token, or name its data directory with --data"
+    return (
+        "the one in admin.token is not accepted: give --token, name the server's data directory with --data, or make "
+        "a token there with `forenotice token create NAME --offline`"
+    )

@@ -69,6 +69,7 @@ def _service(found: Settings) -> "Iterator[Service]":
         from forenotice.service import clocks, restoring
 
         service = _on(store)
+        service.token_file = found.token_file
         clocks.require_sane(service)
         restoring.notice(service)
         yield service

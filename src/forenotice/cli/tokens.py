@@ -69,7 +69,11 @@ def rotate(
     ] = None,
     expires: Annotated[
         str | None,
-        typer.Option("--expires", metavar="TIME", help="When it ends: never, or a time; 90d if left out, as before."),
+        typer.Option(
+            "--expires",
+            metavar="TIME",
+            help="How long it lasts from now: never, or a time; if left out, as long as it did before.",
+        ),
     ] = None,
     off_line: Offline = False,
 ) -> None:

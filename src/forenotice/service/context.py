@@ -5,6 +5,7 @@ import threading
 import uuid
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import structlog
@@ -102,6 +103,7 @@ class Service:
         outgoing: Outgoing | None = None,
         gates: Gates | None = None,
         allows_loopback: bool = False,
+        token_file: Path | None = None,
     ) -> None:
         self.store = store
         self.clock = clock
@@ -114,6 +116,8 @@ class Service:
         self.heartbeats = Heartbeats()
         self.allows_loopback = allows_loopback
         """Whether VMs may have addresses of this machine."""
+        self.token_file = token_file
+        """Where commands on this machine find their token."""
         self.process = str(uuid.uuid4())
         self._jumped = timedelta(0)
         """How much of the clock's jumps is accounted for."""

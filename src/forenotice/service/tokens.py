@@ -7,7 +7,11 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from pathlib import Path
 
+import structlog
+
+from forenotice import datadirectory
 from forenotice.core import errors, fleet, roles, tenancy
 from forenotice.core import networks as network
 from forenotice.core.roles import Access, Role
@@ -16,6 +20,8 @@ from forenotice.service.calls import SYSTEM, Call, View, command
 from forenotice.service.context import Service, Session
 from forenotice.settings.spans import NEVER
 from forenotice.store.tokens import MOST_TOKENS, Token
+
+log = structlog.get_logger()
 
 PREFIX = "fn_"
 USE_NOTED_EVERY = timedelta(minutes=1)
@@ -77,7 +83,7 @@ def rotate(
     """A new secret for the same token. The old one is accepted for as long as they overlap; without that, whoever is
     signed in with it is signed out.
 
-    It lasts as long as a new one, unless `expires_in` says otherwise; what never expired still does not."""
+    It lasts from now as long as it did before, unless `expires_in` says otherwise."""
     if not timedelta(0) <= overlap <= LONGEST_OVERLAP:
         raise errors.RefusedError(f"the old secret can be accepted for 0s up to {LONGEST_OVERLAP.days}d")
     _require_lasting(LIFETIME if expires_in is None else expires_in)
@@ -86,21 +92,43 @@ def rotate(
         token = session.transaction.token_by_id(token_id)
         if token is None or not _is_valid(token, session.now):
             raise errors.NotFoundError(f"there is no token {token_id!r} that is still valid", token=token_id)
-        lasts = expires_in or (NEVER if token.expires_at is None else LIFETIME)
+        lasts = expires_in or _lifetime(token)
         secret = _secret()
         rotated = replace(
             token,
             digest=digest_of(secret),
             expires_at=_end(session, lasts),
+            renewed_at=session.now,
             previous_digest=token.digest if overlap else None,
             previous_until=session.now + overlap if overlap else None,
         )
         if not overlap:
             session.transaction.sessions.keep_newest(token.id, 0)
         _put(session, rotated, "token.rotated", call)
+        before.append(token.digest)
         return {**_view(rotated), "token": secret}
 
-    return command(service, call, work, shown_once="token")
+    before: list[str] = []
+    made = command(service, call, work, shown_once="token")
+    if before and service.token_file is not None:
+        _replace(service.token_file, before[-1], made["token"])
+    return made
+
+
+def _replace(file: Path, digest: str, secret: str) -> None:
+    """If that is the token in the file, by which commands on this machine are let in, keep its new secret there."""
+    try:
+        if hashlib.sha256(file.read_bytes().strip()).hexdigest() == digest:
+            datadirectory.write_secret(file, secret)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        log.warning(
+            "The token file could not be looked at: if it has the token that was rotated, write the new one there",
+            action="token.not_kept",
+            file=str(file),
+            error=str(error),
+        )
 
 
 def create_first(service: Service, keep: Callable[[str], None]) -> bool:
@@ -234,6 +262,10 @@ def _is_valid(token: Token, now: datetime) -> bool:
 def _require_lasting(expires_in: timedelta) -> None:
     if expires_in <= timedelta(0):
         raise errors.RefusedError("a token that expires at once is of no use: give a time such as 90d")
+
+
+def _lifetime(token: Token) -> timedelta:
+    return NEVER if token.expires_at is None else token.expires_at - (token.renewed_at or token.created_at)
 
 
 def _end(session: Session, expires_in: timedelta) -> datetime | None:

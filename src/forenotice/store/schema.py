@@ -297,6 +297,7 @@ tokens = Table(
     Column("networks", Text),
     Column("previous_digest", NAME),
     Column("previous_until", MOMENT),
+    Column("renewed_at", MOMENT),
     _partial_index("tokens_previous", "previous_digest"),
 )
 

@@ -33,6 +33,8 @@ class Token:
     """Of the secret that it had before it was rotated."""
     previous_until: datetime | None = None
     """How long that is accepted."""
+    renewed_at: datetime | None = None
+    """When its lifetime began anew; None: when it was made."""
 
 
 _PUT = Upsert(schema.tokens)
@@ -81,6 +83,7 @@ def put(session: Session, token: Token) -> None:
         ",".join(token.networks) or None,
         token.previous_digest,
         moments.to_number(token.previous_until),
+        moments.to_number(token.renewed_at),
     )
     session.upsert(_PUT, [row])
 
@@ -107,4 +110,5 @@ def _token(row: Row) -> Token:
         networks=tuple(row[9].split(",")) if row[9] else (),
         previous_digest=row[10],
         previous_until=moments.optional(row[11]),
+        renewed_at=moments.optional(row[12]),
     )

@@ -31,6 +31,7 @@ from forenotice.metadata.options import Options, Proxy
 from forenotice.metadata.server import MetadataServer
 from forenotice.outgoing import Outgoing, Place
 from forenotice.portal.once import Once
+from forenotice.repeating import Failures
 from forenotice.service import answering, clocks, demo, gates, restoring, tokens, upkeep
 from forenotice.service.context import Service
 from forenotice.service.following import Follower
@@ -189,7 +190,7 @@ async def _first_of(
 
 async def _reach(settings: Settings, service: Service) -> int:
     """Open the store and show guests what is in it; gives the journal position of that. Waits for PostgreSQL."""
-    failures = 0
+    failures = Failures()
     while True:
         try:
             with garbage.put_off():
@@ -200,8 +201,7 @@ async def _reach(settings: Settings, service: Service) -> int:
         except errors.UnavailableError as error:
             if settings.database_file is not None:
                 raise
-            failures += 1
-            if failures & (failures - 1) == 0:
+            if failures.again(error.message):
                 log.warning("The database cannot be reached", action="serve.unreachable", reason=error.message)
         await asyncio.sleep(REACH_SECONDS)
 

@@ -264,7 +264,11 @@ def test_the_store_away_is_503(control: Control, tmp_path: Path) -> None:
         assert said.status == 503, said.body
         assert said.headers["retry-after"] == "1"
         assert said.message
-    unready = control.ask("GET", "/readyz", token=None)
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(6):
+            unready = control.ask("GET", "/readyz", token=None)
+    # After the first one.
+    assert [(each["action"], each["times"]) for each in logs] == [("control.unready", 2), ("control.unready", 4)]
     assert unready.message == "The store cannot be reached just now; try again."
     assert control.ask("GET", "/healthz", token=None).status == 200
     metrics = control.ask("GET", "/metrics", token=None)

@@ -19,7 +19,9 @@ from forenotice.core.timing import Timing
 from forenotice.drivers.letterbox import Letterbox
 from forenotice.drivers.simulated import SimulatedDriver
 from forenotice.drivers.terms import Terms
+from forenotice.heartbeats import Heartbeats
 from forenotice.service import answering, history, maintenance, queries, ticking
+from forenotice.service.looping import Loop
 from forenotice.service.ticker import Ticker
 from forenotice.store.contract import Store
 
@@ -103,7 +105,31 @@ def test_it_outlives_every_error(store: Store, kind: Kind) -> None:
             wait_for(lambda: not cast(Flaky, rig.service.store).troubles and is_over(rig))
         finally:
             ticker.stop()
-    assert {"tick.unavailable", "tick.failed"} <= {entry["action"] for entry in logs}
+    assert {"tick.unavailable", "tick.failed", "tick.recovered"} <= {entry["action"] for entry in logs}
+
+
+def test_an_error_that_goes_on_is_logged_on_change_and_on_doubling() -> None:
+    reasons, wake, over = ["7 s", "7 s", "7 s", "8 s", "away"], threading.Event(), threading.Event()
+
+    def look() -> timedelta:
+        wake.set()
+        if reasons:
+            raise errors.UnavailableError(reasons.pop(0))
+        over.set()
+        return timedelta(0)
+
+    loop = Loop("look", look, wake, Heartbeats())
+    with structlog.testing.capture_logs() as logs:
+        loop.start()
+        assert over.wait(20)
+        loop.stop()
+    assert [(entry["action"], entry.get("error"), entry["times"]) for entry in logs] == [
+        ("look.unavailable", "7 s", 1),
+        ("look.unavailable", "7 s", 2),
+        ("look.unavailable", "8 s", 4),
+        ("look.unavailable", "away", 1),
+        ("look.recovered", None, 1),
+    ]
 
 
 class Accepting:

@@ -12,6 +12,7 @@ from forenotice.core.approving import Approval
 from forenotice.heartbeats import Heartbeats
 from forenotice.logs import log
 from forenotice.metadata.options import Limits
+from forenotice.repeating import Failures
 
 Approved = Callable[[errors.ForenoticeError | None], None]
 Heard = Callable[[bool], None]
@@ -63,7 +64,7 @@ class Bridge:
         self._heard: dict[str, datetime] = {}
         self._heard_done: list[Heard] = []
         self._closing = False
-        self._failures = 0
+        self._failures = Failures()
         self._ended = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="forenotice-guests", daemon=True)
 
@@ -149,22 +150,20 @@ class Bridge:
         return outcomes
 
     def _failed(self, error: Exception) -> None:
-        """Log on change and on doubling: while the store is away, every guest fails alike."""
-        self._failures += 1
-        if self._failures & (self._failures - 1) == 0:
+        """While the store is away, every guest fails alike."""
+        if self._failures.again(str(error)):
             expected = isinstance(error, errors.ForenoticeError)
             log.error(
                 "What guests sent cannot be kept",
                 action="guests.failing",
                 reason=str(error),
-                failures=self._failures,
+                failures=self._failures.times,
                 exc_info=None if expected else error,
             )
 
     def _succeeded(self) -> None:
-        if self._failures:
-            log.info("What guests send is kept again", action="guests.recovered", failures=self._failures)
-            self._failures = 0
+        if times := self._failures.over():
+            log.info("What guests send is kept again", action="guests.recovered", failures=times)
 
     def _post(self, call: Callable[[], object]) -> None:
         # A loop that was closed meanwhile has nobody left to tell.

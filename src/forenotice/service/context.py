@@ -19,6 +19,7 @@ from forenotice.core.operations import Status
 from forenotice.core.timing import Timing
 from forenotice.heartbeats import Heartbeats
 from forenotice.outgoing import Outgoing
+from forenotice.repeating import Failures
 from forenotice.service import clocks
 from forenotice.service.gates import Gates
 from forenotice.service.publishing import Members, Publisher
@@ -137,6 +138,7 @@ class Service:
         self.noting: set[str] = set()
         """Ids of tokens of which it is being noted that they are used."""
         self.repeats = Repeats()
+        self.unready = Failures()
         self._line = Line()
         self._growth: list[threading.Event] = []
 

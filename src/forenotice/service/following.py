@@ -5,6 +5,7 @@ import threading
 import structlog
 
 from forenotice.core import errors
+from forenotice.repeating import Failures
 from forenotice.service.context import Service
 
 log = structlog.get_logger()
@@ -22,6 +23,7 @@ class Follower:
         self._service = service
         self._position = position
         self._stopping = threading.Event()
+        self._failures = Failures()
         self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
 
     def start(self) -> None:
@@ -38,12 +40,15 @@ class Follower:
                 for position in self._service.store.changes(self._stopping):
                     self._service.heartbeats.beat(NAME)
                     self._catch_up(position)
+                    self._failures.over()
                 self._service.heartbeats.end(NAME)
                 return
             except (errors.UnavailableError, errors.UnsoundError) as error:
-                log.warning("Cannot follow the store", action="follow.unavailable", error=str(error))
-            except Exception:
-                log.exception("Following the store failed", action="follow.failed")
+                if self._failures.again(str(error)):
+                    log.warning("Cannot follow the store", action="follow.unavailable", error=str(error))
+            except Exception as error:
+                if self._failures.again(repr(error)):
+                    log.exception("Following the store failed", action="follow.failed")
             self._stopping.wait(PAUSE_AFTER_ERROR)
 
     def _catch_up(self, position: int) -> None:

@@ -9,6 +9,7 @@ import structlog
 
 from forenotice.core import errors
 from forenotice.heartbeats import Heartbeats
+from forenotice.repeating import Failures
 
 log = structlog.get_logger()
 
@@ -35,6 +36,7 @@ class Loop:
         self._wake = wake
         self._breath = breath
         self._stopping = threading.Event()
+        self._failures = Failures()
         self._thread = threading.Thread(target=self._run, name=slug, daemon=True)
 
     @property
@@ -62,13 +64,22 @@ class Loop:
             self._wake.wait(self._guarded().total_seconds())
 
     def _guarded(self) -> timedelta:
+        failures, slug = self._failures, self._slug
         try:
-            return self._look()
+            pause = self._look()
         except (errors.UnavailableError, errors.UnsoundError) as error:
-            log.warning("The store is unavailable", action=f"{self._slug}.unavailable", error=str(error))
-        except Exception:
-            log.exception("It went wrong, and is tried again", action=f"{self._slug}.failed")
-        return PAUSE_AFTER_ERROR
+            if failures.again(str(error)):
+                log.warning(
+                    "The store is unavailable", action=f"{slug}.unavailable", error=str(error), times=failures.times
+                )
+            return PAUSE_AFTER_ERROR
+        except Exception as error:
+            if failures.again(repr(error)):
+                log.exception("It went wrong, and is tried again", action=f"{slug}.failed", times=failures.times)
+            return PAUSE_AFTER_ERROR
+        if times := failures.over():
+            log.info("It works again", action=f"{slug}.recovered", times=times)
+        return pause
 
 
 @contextmanager

@@ -6,11 +6,13 @@ import structlog
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from forenotice.control import answers
 from forenotice.control.answers import Answer
 from forenotice.control.asking import ServiceOf
 from forenotice.control.metrics import CONTENT_TYPE, Metrics
 from forenotice.core import errors, explaining
 from forenotice.service import clocks, upkeep
+from forenotice.service.context import Service
 
 log = structlog.get_logger()
 
@@ -23,20 +25,25 @@ async def healthz() -> Answer:
 
 
 @routes.get("/readyz")
-def readyz(service: ServiceOf) -> Answer:
+def readyz(service: ServiceOf) -> Response:
     """Ready while all threads turn, and the store can be read and written; otherwise 503, like every command."""
     if troubles := upkeep.troubles(service):
-        log.warning("Not ready", action="control.unready", reason=troubles)
-        raise errors.UnavailableError(f"Not ready: {'; '.join(troubles)}.")
+        return _unready(service, "; ".join(troubles), errors.UnavailableError(f"Not ready: {'; '.join(troubles)}."))
     try:
         upkeep.require_ready(service)
     except (errors.UnavailableError, errors.UnsoundError) as error:
         # Whoever asks without a token is not told where the store is.
-        log.warning("Not ready", action="control.unready", reason=error.message)
-        raise errors.UnavailableError from None
+        return _unready(service, error.message, errors.UnavailableError())
+    service.unready.over()
     behind = service.clock.behind
     clock = {"clock": explaining.clock_behind(behind)} if behind > clocks.WORTH_TELLING else {}
     return Answer({"status": "ready", **clock})
+
+
+def _unready(service: Service, reason: str, error: errors.UnavailableError) -> Response:
+    if service.unready.again(reason):
+        log.warning("Not ready", action="control.unready", reason=reason, times=service.unready.times)
+    return answers.refusal(error)
 
 
 @routes.get("/metrics")

@@ -70,8 +70,8 @@ class KnownHosts:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            if scope["server"][1] is not None:
-                # A unix socket has no port, and no web page reaches it.
+            # A unix socket has no port, and no web page reaches it. A connection that is gone has neither.
+            if scope["server"] is None or scope["server"][1] is not None:
                 require_host(scope["headers"], self._names, ASK_FOR)
         except errors.RefusedError as error:
             await guarded(answers.refusal(error), scope, receive, send)

@@ -59,6 +59,7 @@ def test_all_of_them(fleet: Control) -> None:
     [third] = did("POST /v1/operations", {"kind": "restart", "names": ["web-0"]})["operations"]
     did("POST /v1/events/{event_id}/approve", event_id=third["events"][0]["id"])
     token = did("POST /v1/tokens", {"name": "t", "role": "admin"})
+    did("POST /v1/tokens/{token_id}/rotate", {}, token_id=token["id"])
     did("DELETE /v1/tokens/{token_id}", token_id=token["id"])
     rollout = did("POST /v1/rollouts", {"kind": "update", "hosts": "host-b"})["id"]
     for verb in ("pause", "resume", "cancel"):

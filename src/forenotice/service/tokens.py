@@ -71,7 +71,7 @@ def create(
         _require_new(session, name)
         token, secret = _new(session, name, role)
         token = replace(token, selector=scopes, networks=found, expires_at=_end(session, lasts))
-        _put(session, token, "token.created", call)
+        _note(session, token, "token.created", call)
         return {**_view(token), "token": secret}
 
     return command(service, call, work, shown_once="token")
@@ -104,7 +104,7 @@ def rotate(
         )
         if not overlap:
             session.transaction.sessions.keep_newest(token.id, 0)
-        _put(session, rotated, "token.rotated", call)
+        _note(session, rotated, "token.rotated", call)
         before.append(token.digest)
         return {**_view(rotated), "token": secret}
 
@@ -139,7 +139,7 @@ def create_first(service: Service, keep: Callable[[str], None]) -> bool:
             return False
         token, secret = _new(session, "admin", Role.ADMIN)
         keep(secret)
-        _put(session, token, "token.created", SYSTEM)
+        _note(session, token, "token.created", SYSTEM)
         return True
 
     return service.transact(work)
@@ -281,7 +281,8 @@ def _new(session: Session, name: str, role: str) -> tuple[Token, str]:
     return Token(id=str(uuid.uuid4()), name=name, role=role, digest=digest_of(secret), created_at=session.now), secret
 
 
-def _put(session: Session, token: Token, action: str, call: Call) -> None:
+def _note(session: Session, token: Token, action: str, call: Call) -> None:
+    """Keep it, and say so in the journal."""
     session.transaction.put_token(token)
     draft = session.draft(session.transaction.load(), call)
     facts = {key: value for key, value in _view(token).items() if key in NOTED and value}

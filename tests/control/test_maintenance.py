@@ -1,12 +1,14 @@
 """Operations, events and the history, over HTTP."""
 
 from datetime import UTC, datetime, timedelta
+from typing import get_args
 
 import pytest
 from tests.control.running import Control
 
 from forenotice.control import documented
 from forenotice.core import roles
+from forenotice.core.operations import OF_EVENTS
 
 
 def test_a_restart_is_announced_explained_approved_and_journalled(fleet: Control) -> None:
@@ -89,6 +91,19 @@ def test_history_is_filtered(fleet: Control) -> None:
     naive = fleet.ask("GET", "/v1/history?since=2020-01-01T00:00:00")
     assert naive.status == 400
     assert "since in the query" in naive.message
+
+
+def test_no_event_is_planned(fleet: Control) -> None:
+    assert get_args(documented.EventStatus) == OF_EVENTS
+    assert fleet.get("/v1/events?status=Scheduled")["items"] == []
+    refused = fleet.ask("GET", "/v1/events?status=Planned")
+    assert (refused.status, "'Scheduled', 'Started'" in refused.message) == (400, True)
+
+
+def test_nobody_names_more_than_the_role_may_give(fleet: Control) -> None:
+    refused = fleet.ask("POST", "/v1/operations", {"kind": "restart", "names": [f"vm-{n}" for n in range(10_001)]})
+    assert refused.status == 400
+    assert refused.message == "10,001 names are too many for one command: the role admin may give 10,000 at a time"
 
 
 def test_a_tenant_asks_for_less_at_once_and_in_less_time(fleet: Control, monkeypatch: pytest.MonkeyPatch) -> None:

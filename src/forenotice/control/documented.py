@@ -1,7 +1,7 @@
 """What operators get, as the API's description tells it; the service's own views are sent as they are."""
 
 from datetime import datetime
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, WithJsonSchema
 
@@ -11,6 +11,8 @@ from forenotice.core.roles import Role
 from forenotice.core.subscriptions import State
 
 T = TypeVar("T")
+EventStatus = Literal["Scheduled", "Started", "Completed", "Canceled", "Failed"]
+"""An event is never Planned."""
 
 
 class Shown(BaseModel):
@@ -138,7 +140,7 @@ class Event(Shown):
     source: Source
     description: str
     duration_seconds: int
-    status: Status
+    status: EventStatus
     created_at: datetime
     not_before: datetime
     approved_at: datetime | None
@@ -249,7 +251,7 @@ class Subscription(Shown):
     url: str
     types: list[str]
     groups: str
-    statuses: list[Status]
+    statuses: list[EventStatus]
     status: State
     why: str
     """It is parked; or what was not taken last, while that is tried again."""

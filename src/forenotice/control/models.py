@@ -193,7 +193,8 @@ class VmChange(Request):
 
 class NewOperation(Request):
     kind: Kind
-    names: Annotated[list[Name], Field(min_length=1, max_length=MAX_NAMES)]
+    names: Annotated[list[Name], Field(min_length=1, json_schema_extra={"maxItems": MAX_NAMES})]
+    """The role settles how many, and says so."""
     notice_minutes: Minutes | None = None
     reason: Reason = ""
 

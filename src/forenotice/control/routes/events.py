@@ -22,12 +22,13 @@ def list_events(
     seen: SeenOf,
     page: ByAge,
     live: Live = None,
-    status: Annotated[Status | None, Query()] = None,
+    status: Annotated[documented.EventStatus | None, Query()] = None,
     event_type: Annotated[EventType | None, Query(alias="type")] = None,
     group: Annotated[models.GroupName | None, Query()] = None,
     vm: Annotated[models.VmName | None, Query(description="Only those that name it.")] = None,
 ) -> Answer:
-    filters: dict[str, Any] = {"live": live, "status": status, "event_type": event_type, "group": group, "vm": vm}
+    filters: dict[str, Any] = {"live": live, "event_type": event_type, "group": group, "vm": vm}
+    filters["status"] = status and Status(status)
     return Answer(queries.events(service, **page, **filters, seen=seen))
 
 

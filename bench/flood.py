@@ -18,7 +18,7 @@ POLITE = 50
 """Guests that poll in turn, so that none of them reaches the rate limit."""
 PER_SECOND = 150
 P99_SECONDS = 0.05
-BLOCK = guests.POLL * 500
+REFUSED = guests.POLL.replace(guests.TARGET.encode(), b"/nothing")
 
 
 def measure(effort: Effort) -> list[report.Row]:
@@ -32,12 +32,15 @@ def measure(effort: Effort) -> list[report.Row]:
                 for count in CONNECTIONS:
                     with flood(server.port, fleets.address(POLITE), count, reads=reads):
                         taken = poll(server.port, addresses, effort.seconds)
-                    rows.append(_row(taken, count, reads=reads))
+                    rows.append(_row(taken, count, "pipeline and read" if reads else "pipeline and do not read"))
+            with flood(server.port, fleets.address(POLITE), CONNECTIONS[-1], reads=False, request=REFUSED):
+                taken = poll(server.port, addresses, effort.seconds)
+            rows.append(_row(taken, CONNECTIONS[-1], "pipeline what is refused"))
         return rows
 
 
-def _row(taken: list[float], count: int, *, reads: bool) -> report.Row:
-    who = f"{count} connections of another guest that pipeline and {'read' if reads else 'do not read'}"
+def _row(taken: list[float], count: int, what: str) -> report.Row:
+    who = f"{count} connections of another guest that {what}"
     return report.within(
         f"a poll beside {who}, p99",
         1000 * quantiles(taken, n=100)[98],
@@ -65,9 +68,9 @@ def poll(port: int, addresses: list[str], seconds: float) -> list[float]:
 
 
 @contextmanager
-def flood(port: int, address: str, connections: int, *, reads: bool) -> Iterator[None]:
+def flood(port: int, address: str, connections: int, *, reads: bool, request: bytes = guests.POLL) -> Iterator[None]:
     process = multiprocessing.get_context("spawn").Process(
-        target=_pipeline, args=(port, address, connections, reads), daemon=True
+        target=_pipeline, args=(port, address, connections, reads, request * 500), daemon=True
     )
     process.start()
     try:
@@ -78,7 +81,7 @@ def flood(port: int, address: str, connections: int, *, reads: bool) -> Iterator
         process.join()
 
 
-def _pipeline(port: int, address: str, connections: int, reads: bool) -> None:
+def _pipeline(port: int, address: str, connections: int, reads: bool, block: bytes) -> None:
     """Sends whatever is taken, on so many connections; whoever is closed comes back at once."""
     machine.pin(machine.LOAD_CORE)
     events = selectors.EVENT_WRITE | (selectors.EVENT_READ if reads else 0)
@@ -99,7 +102,7 @@ def _pipeline(port: int, address: str, connections: int, reads: bool) -> None:
                     if ready & selectors.EVENT_READ and not connection.recv(65536):
                         raise ConnectionResetError
                     if ready & selectors.EVENT_WRITE:
-                        connection.send(BLOCK)
+                        connection.send(block)
                 except BlockingIOError:
                     pass
                 except OSError:

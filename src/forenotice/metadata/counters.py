@@ -24,7 +24,7 @@ class Counters:
     refused: int = 0
     """Connections beyond a limit."""
     evicted: int = 0
-    """Idle connections that made room."""
+    """Connections that made room."""
     cut: int = 0
     """Connections of clients that were too slow."""
 

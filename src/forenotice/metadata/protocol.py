@@ -206,13 +206,13 @@ class Connection(asyncio.Protocol):
 
     def make_room(self) -> None:
         self._leaving = True
-        if self._wait is not None:
+        if self._wait is not None and not self._transport.get_write_buffer_size():
             self._wait.end()
-        if self._transport.is_closing():
-            # It is not looked at any more, whether or not its answer is taken.
-            self.desk.loop.call_later(self.desk.limits.linger_seconds, self._transport.abort)
-        else:
-            self._transport.abort()
+            if self._transport.is_closing():
+                # It is not looked at any more, whether or not its answer is taken.
+                self.desk.loop.call_later(self.desk.limits.linger_seconds, self._transport.abort)
+                return
+        self._transport.abort()
 
     def abort(self) -> None:
         self._transport.abort()

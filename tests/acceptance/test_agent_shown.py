@@ -43,7 +43,7 @@ def not_ready_until_recovered(home: Path, fleet: Fleet) -> None:
         guest.release("prepare")
         while "recover drain 1" not in guest.begun:
             assert readiness(guest) == 503
-        assert metric(guest, 'sagas{state="recovering"}') == 1
+        until(lambda: metric(guest, 'sagas{state="recovering"}') == 1)
         guest.release("recover")
         until(lambda: readiness(guest) == 200)
         guest.until_state("done")

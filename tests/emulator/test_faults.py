@@ -151,8 +151,8 @@ def test_polls_wait_together_for_a_slow_first_answer(server: Faulty) -> None:
 
 
 def test_a_frozen_vm_is_answered_when_that_is_over(server: Faulty) -> None:
-    server.switch_on("frozen", amount=2 * SHORT)
     before = monotonic()
+    server.switch_on("frozen", amount=2 * SHORT)
     with server.connect() as client:
         client.send(request(method="POST", body=APPROVAL))
         assert client.is_silent(0.05)

@@ -199,8 +199,9 @@ class Histories(RuleBasedStateMachine):
                 self.tasks.remove((task, owner))
                 reports[task.operation] = outcome
         self.tasks += [(task, process) for task in self.site.tick(reports, process=process)]
-        # What ended may have woken others, which start now and wake nobody.
-        self.tasks += [(task, process) for task in self.site.tick(process=process)]
+        # What ended may have woken others, which start now and wake nobody; what was planned is first announced.
+        for _ in range(2):
+            self.tasks += [(task, process) for task in self.site.tick(process=process)]
         assert not self.site.due()
         journal = len(self.site.journal)
         assert not self.site.tick(process=process)
@@ -353,7 +354,9 @@ class Histories(RuleBasedStateMachine):
 
 
 def lacks_a_target(site: Site, operation: Operation) -> bool:
-    open_hosts = {host.name for host in site.state.hosts.values() if not host.cordoned}
+    # A host whose own maintenance is announced takes nobody, and that may in turn wait for this operation.
+    closed = {o.host for o in site.live() if o.kind.traits.keeps_others_away and o.status is not Status.PLANNED}
+    open_hosts = {host.name for host in site.state.hosts.values() if not host.cordoned} - closed
     homeless = set(operation.vms) - set(operation.done) - set(operation.targets)
     if operation.kind not in MOVING or not homeless:
         return False

@@ -41,8 +41,7 @@ def light_and_without_heavy_modules(home: Path, fleet: Fleet) -> None:
     assert loaded.isdisjoint(UNWANTED)
 
 
-SETTLED, POLLS = 4_000, 10_000
-"""By the first, as many events are over as the journal keeps."""
+SETTLED, POLLS = 2_000, 10_000
 TAG = re.compile(rb"if-none-match: (\S+)", re.IGNORECASE)
 OWN = EVENT | {"NotBefore": "Mon, 11 Apr 2122 22:26:58 GMT", "Resources": ["me"]}
 FAULTS: list[bytes | None] = [

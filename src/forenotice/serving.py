@@ -148,9 +148,9 @@ async def _serve(
         delivery = _delivery(service, Outgoing(private=settings.allow_private_targets, own=own))
         delivery.start()
         workers.push_async_callback(asyncio.to_thread, delivery.stop)
-        log.info("Serving", action="serve.started", metadata=guests_at, control=operators_at, speed=settings.speed)
         if settings.demo:
             tour.show(metadata.bound[0], operators_at, settings, once.secret if once else None)
+        log.info("Serving", action="serve.started", metadata=guests_at, control=operators_at, speed=settings.speed)
         await told
         log.info("Stopping", action="serve.stopping")
 

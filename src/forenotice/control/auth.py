@@ -93,7 +93,7 @@ class Gate:
         access = caller.access
         if caller.call is not None:
             if scope["path"] != f"{PREFIX}/operations/{caller.call[0]}/result":
-                raise errors.ForbiddenError("this token is for the result of one call of the driver, and nothing else")
+                raise errors.ForbiddenError("this token can only report the result of one driver call")
             return
         if found := _fitting(self._routes, scope):
             access.require(need_of(found))

@@ -28,10 +28,10 @@ CODES = {
     "too_slow": (408, "The body did not come in time."),
     "conflict": (409, "The present state does not allow it; `facts` hold that state."),
     "too_large": (413, "The body is too large."),
-    "too_many": (429, "The token asks too often or for too much at once: try again after `Retry-After` seconds."),
+    "too_many": (429, "The token sends too many requests: try again after `Retry-After` seconds."),
     "error": (500, "A defect of the service, whose log says more."),
     "unavailable": (503, "The service cannot do it just now: try again after `Retry-After` seconds."),
-    "overdue": (503, "It took more time than it may and was rolled back: ask for less at once, or try again later."),
+    "overdue": (503, "It took too long and was rolled back: ask for less at once, or try again later."),
     "unsound": (503, "The database cannot be used as it is: an administrator must act."),
 }
 """The codes of errors, with their status and meaning."""
@@ -117,7 +117,7 @@ class Group(Shown):
 
 class Warned(Shown):
     warnings: list[str]
-    """That the name was another's before, whose history and tokens are not passed on."""
+    """Such as that the name was used before; the new one inherits neither history nor tokens."""
 
 
 class AddedVm(Vm, Warned):
@@ -157,9 +157,9 @@ class Operation(Shown):
     status: Status
     created_at: datetime
     not_before: datetime | None
-    """null while it is Planned and nobody knows when its guests can be told: its explanation says why."""
+    """null while it is Planned and the time is not known yet; its explanation says why."""
     announce_at: datetime | None
-    """Of one that is Planned: when its guests are told, unless something changes; null while nobody knows."""
+    """When guests will be told of a Planned operation, unless something changes; null if that is not known yet."""
     started_at: datetime | None
     ended_at: datetime | None
     by: str
@@ -231,10 +231,10 @@ class Token(Shown):
     scopes: str | None
     """Whose VMs, groups and events it is for, such as `web-*,vm:db`; null: all."""
     networks: list[str]
-    """Where it may be used from; empty: anywhere."""
+    """Source networks that it may be used from; empty: anywhere."""
     expires_at: datetime | None
     previous_until: datetime | None
-    """Until then the secret from before its last rotation is accepted, too."""
+    """The secret from before the last rotation still works until then."""
     created_at: datetime
     last_used_at: datetime | None
     revoked_at: datetime | None

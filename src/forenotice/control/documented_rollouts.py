@@ -1,4 +1,4 @@
-"""Rollouts as the API's description tells them."""
+"""Rollouts, as the API's description shows them."""
 
 from datetime import datetime
 from typing import Literal
@@ -40,7 +40,7 @@ class Verdict(Shown):
     said: str
     """Its status, or why it could not be asked."""
     line: str
-    """One line of what it said beyond that; empty for those who may not manage."""
+    """One line of its output; empty for those who may not start rollouts."""
     at: datetime
 
 

@@ -194,7 +194,7 @@ class VmChange(Request):
 class NewOperation(Request):
     kind: Kind
     names: Annotated[list[Name], Field(min_length=1, json_schema_extra={"maxItems": MAX_NAMES})]
-    """The role settles how many, and says so."""
+    """The role limits how many."""
     notice_minutes: Minutes | None = None
     reason: Reason = ""
 
@@ -281,11 +281,11 @@ class NewToken(Request):
     expires_in: Annotated[Lasting | None, Field(examples=["90d"])] = None
     """A duration or `never`; 90 days if left out."""
     networks: Annotated[list[Text], Field(max_length=MOST_NETWORKS, examples=[["10.0.0.0/8"]])] = []
-    """Where it may be used from; anywhere if left out."""
+    """Source networks that it may be used from; anywhere if left out."""
 
 
 class TokenRotation(Request):
     overlap: Annotated[Duration, Field(examples=["1h"])] = timedelta(hours=1)
-    """How long the old secret is accepted beside the new one; `0s` ends it at once."""
+    """How long the old secret still works; `0s` ends it at once."""
     expires_in: Annotated[Lasting | None, Field(examples=["90d"])] = None
-    """A duration or `never`; if left out 90 days, and never for a token that never expired."""
+    """A duration or `never`; if left out, the same lifetime as before."""

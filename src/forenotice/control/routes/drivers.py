@@ -16,11 +16,11 @@ routes = router("operations")
 def tell_result(
     service: ServiceOf, asked: AskedOf, call: CallOf, operation_id: Id, result: models.DriverResult
 ) -> Answer:
-    """What became of an attempt, of every VM that it was about. The first answer counts; again, it is the same.
+    """Report the result of an attempt, for every VM in it. The first report counts; a repetition changes nothing.
 
-    The token that came with the driver's call is enough for this."""
+    The `result_token` of the driver's call is enough for this."""
     if asked.caller.call not in (None, (operation_id, result.attempt)):
-        raise errors.ForbiddenError("this token is for the result of another call: give the one that came with this")
+        raise errors.ForbiddenError("this token belongs to another call: give that of the call you report on")
     told = answering.answer(
         service, call, operation_id, attempt=result.attempt, done=result.done, failures=result.failures
     )

@@ -1,5 +1,6 @@
 """What somebody without a token can take: few connections, a small head, and little time."""
 
+import asyncio
 import http.client
 import resource
 import select
@@ -235,6 +236,30 @@ def test_whoever_has_most_connections_makes_room(monkeypatch: pytest.MonkeyPatch
         assert answer(latest).startswith(b"HTTP/1.1 200")
         first.sendall(POLL)
         assert answer(first).startswith(b"HTTP/1.1 200")
+
+
+def test_those_whose_requests_never_cease_do_not_shut_an_operator_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "CONNECTIONS", 8)
+    monkeypatch.setattr(bounds, "FEW", 2)
+    release, under_way = threading.Event(), threading.Semaphore(0)
+
+    async def answer_late(scope: Scope, receive: Receive, send: Send) -> None:
+        under_way.release()
+        if scope["client"][0] != "127.0.0.1":
+            await asyncio.to_thread(release.wait, 20)
+        await Response(b"x")(scope, receive, send)
+
+    with serving(ControlServer(answer_late, "127.0.0.1", 0)) as port, ExitStack() as held:
+        held.callback(release.set)
+        few = [held.enter_context(unread(port, POLL, "127.0.0.2")) for _ in range(2)]
+        many = [held.enter_context(unread(port, POLL, "127.0.0.3")) for _ in range(6)]
+        for _ in few + many:
+            assert under_way.acquire(timeout=20)
+        for _ in range(3):
+            assert answer(held.enter_context(unread(port, POLL))).startswith(b"HTTP/1.1 200")
+        release.set()
+        for one in few:
+            assert answer(one).startswith(b"HTTP/1.1 200")
 
 
 def answers(control: Control) -> bool:

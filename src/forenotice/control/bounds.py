@@ -1,7 +1,7 @@
 """What strangers may take of the control plane: connections, a head's bytes, requests ahead, time to send and to read.
 
 When there are too many connections, the address with most of them makes room, with the one that has been waited for
-longest; only what is being answered, and read, is left alone.
+longest. What is being answered, and read, is left alone, unless it is of an address that has many.
 """
 
 import asyncio
@@ -18,6 +18,8 @@ CONNECTIONS = 256
 """Operators are few, and guests' connections need the descriptors."""
 CONNECTIONS_OF_ONE = 128
 """From one address: half, so that nobody takes everything."""
+FEW = 16
+"""Whoever has no more keeps those that are being answered; a flood whose requests never cease is no reason for that."""
 KEPT_FOR_LOOPBACK = 16
 """Of all: whoever is on this machine gets in, however many others there are."""
 HEAD_BYTES = 64 * 1024
@@ -58,8 +60,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self.client = self.client or ("127.0.0.1", 0)
         possible = descriptors.for_operators(descriptors.allowed())
         of_one, most = min(CONNECTIONS_OF_ONE, possible // 2), min(CONNECTIONS, possible)
-        _make_room([each for each in self._open() if each._address == self._address], of_one)
-        _make_room(self._open(), most if near else most - KEPT_FOR_LOOPBACK)
+        self._make_room([each for each in self._open() if each._address == self._address], of_one)
+        self._make_room(self._open(), most if near else most - KEPT_FOR_LOOPBACK)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget_head_deadline()
@@ -144,6 +146,15 @@ class BoundedProtocol(HttpToolsProtocol):
     def _open(self) -> list["BoundedProtocol"]:
         return [each for each in self.connections if isinstance(each, BoundedProtocol) and not each._is_evicted]
 
+    def _make_room(self, connections: list["BoundedProtocol"], most: int) -> None:
+        """This one, which is new and among them, goes when all others are being answered and nobody has many."""
+        if len(connections) <= most:
+            return
+        held = Counter(each._address for each in connections)
+        many = max(FEW, held[self._address])
+        found = (each for each in connections if each.is_awaited or held[each._address] > many)
+        min(found, key=lambda each: (-held[each._address], not each.is_awaited, each._awaited_since)).evict()
+
     def _await_head(self) -> None:
         self._forget_head_deadline()
         self._head_bytes = 0
@@ -186,11 +197,3 @@ def address_of(text: str) -> Address:
     if isinstance(found, ipaddress.IPv4Address) or found.is_loopback:
         return found
     return found.ipv4_mapped or ipaddress.IPv6Network((int(found) >> 64 << 64, 64)).network_address
-
-
-def _make_room(connections: list[BoundedProtocol], most: int) -> None:
-    if len(connections) > most:
-        # The new one is among them: it goes when all others are being answered.
-        held = Counter(each._address for each in connections)
-        awaited = (each for each in connections if each.is_awaited)
-        min(awaited, key=lambda each: (-held[each._address], each._awaited_since)).evict()

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forenotice.rate import Rate
+from forenotice.rate import Buckets, Rate
 
 
 def test_a_burst_and_then_one_by_one() -> None:
@@ -51,3 +51,14 @@ def test_never_more_than_the_burst_and_what_time_has_brought(
         if after >= 0:
             full_at, taken = after, taken + 1
     assert taken <= burst + (now - 1000.0) * per_second + 0.01
+
+
+def test_everybody_has_a_bucket_and_full_ones_are_forgotten() -> None:
+    buckets = Buckets(2, 1)
+    assert [buckets.take("one", 50.0), buckets.take("one", 50.0), buckets.take("other", 50.0)] == [0, 1, 0]
+    for number in range(10 * Buckets.KEPT):
+        assert buckets.take(number, 60.0 + number) == 0
+    assert len(buckets._full_at) <= Buckets.KEPT
+    for number in range(10 * Buckets.KEPT):
+        buckets.take(number, 5000.0)
+    assert [buckets.take(number, 5000.0) for number in range(10 * Buckets.KEPT)] == [1] * 10 * Buckets.KEPT

@@ -1,6 +1,7 @@
 """How often somebody may ask: a token bucket that costs one number for each of them."""
 
 import math
+from collections.abc import Hashable
 
 
 class Rate:
@@ -25,3 +26,25 @@ class Rate:
     def retry_after(self, full_at: float, now: float) -> int:
         """Whole seconds until there is a token."""
         return max(1, math.ceil(full_at + self.interval - self.tolerance - now))
+
+
+class Buckets:
+    """One for everybody who asks; those that are full are forgotten now and then."""
+
+    KEPT = 128
+
+    def __init__(self, per_second: float | None, burst: float | None = None) -> None:
+        self._rate = Rate(per_second, burst)
+        self._full_at: dict[Hashable, float] = {}
+        self._most = self.KEPT
+
+    def take(self, whose: Hashable, now: float) -> int:
+        """0, or how many whole seconds it is until there is a token."""
+        before = self._full_at.get(whose, 0.0)
+        if (full_at := self._rate.take(before, now)) < 0:
+            return self._rate.retry_after(before, now)
+        self._full_at[whose] = full_at
+        if len(self._full_at) > self._most:
+            self._full_at = {each: full for each, full in self._full_at.items() if full > now}
+            self._most = max(self.KEPT, 2 * len(self._full_at))
+        return 0

@@ -297,6 +297,7 @@ async def _start_control(
     from forenotice.control import app, guarding
     from forenotice.control.metrics import Metrics
     from forenotice.control.server import ControlServer
+    from forenotice.control.strangers import Strangers
     from forenotice.control.tail import Tail
     from forenotice.portal import app as portal
 
@@ -317,7 +318,7 @@ async def _start_control(
     served = portal.beside(api, service, once=once, polled=board.polled, guests_at=guests_at)
     if tls is None:
         served = guarding.KnownHosts(served, {*settings.control_name, at.host.lower()})
-    control = ControlServer(served, at.host, at.port, tls=tls, on_stop=tail.close)
+    control = ControlServer(Strangers(served), at.host, at.port, tls=tls, on_stop=tail.close)
     await control.start(local=_local_socket(settings))
     return control
 

@@ -4,6 +4,7 @@ import asyncio
 import signal
 import socket
 import threading
+from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.acceptance.running import until
 from tests.control.running import Control, serving
 
+from forenotice.control import app
+from forenotice.control.metrics import Metrics
 from forenotice.control.server import ControlServer
 from forenotice.core import errors
 from forenotice.heartbeats import WITHIN_SECONDS, Heartbeats
@@ -190,3 +193,27 @@ def test_a_request_under_way_is_answered_before_the_end() -> None:
 def test_ipv6() -> None:
     with serving(ControlServer(_nothing, "::1", 0)) as port, socket.create_connection(("::1", port), timeout=5):
         pass
+
+
+def test_those_who_ask_at_the_same_time_share_one_look(control: Control) -> None:
+    release, looks = threading.Event(), []
+
+    def live() -> dict[tuple[str, str], int]:
+        looks.append(1)
+        release.wait(20)
+        return {}
+
+    metrics = Metrics(events=live, guests=dict)
+    with serving(ControlServer(app.create(control.service, metrics), "127.0.0.1", 0)) as port, ExitStack() as open_:
+        open_.callback(release.set)
+        connections = [
+            open_.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20)) for _ in range(60)
+        ]
+        for connection in connections:
+            connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        # More than there are threads, and one is left for this.
+        other = Control(control.service, metrics, port, control.token)
+        assert other.get("/v1/hosts")["items"] == []
+        release.set()
+        assert {connection.recv(12) for connection in connections} == {b"HTTP/1.1 200"}
+    assert len(looks) < 5

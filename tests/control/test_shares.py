@@ -76,15 +76,6 @@ def test_a_token_has_a_rate_and_others_have_theirs(tmp_path: Path) -> None:
         assert b'forenotice_refused_total{status="429"} 1.0' in control.metrics.render()
 
 
-def test_what_was_full_long_ago_is_forgotten() -> None:
-    found = shares.Shares(1000)
-    for number in range(10 * shares.MOST_OF_ONE):
-        with found.counted(str(number)):
-            time.sleep(0.0001)
-    assert len(found._full_at) <= 2 * shares.MOST_OF_ONE + 1
-    assert not found._under_way
-
-
 def test_nothing_is_done_for_a_client_that_has_gone_away(control: Control) -> None:
     line = control.service._line
     names = [f"host-{number}" for number in range(shares.AT_WORK + 2)]

@@ -58,6 +58,7 @@ def create(service: Service, metrics: Metrics, tail: Tail | None = None, *, toke
     app.state.metrics = metrics
     app.state.tail = tail or Tail(service)
     app.state.plans = Turns()
+    app.state.monitoring = health.Shared()
     app.state.shares = shares = Shares(token_rate)
     app.state.refusals = refusals = Refusals(service.telemetry)
     errors.install(app, SERVED)

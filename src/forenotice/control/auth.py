@@ -7,7 +7,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from forenotice.control import guarding
+from forenotice.control import guarding, strangers
 from forenotice.control.asking import Asked, digest
 from forenotice.control.refusals import Refusals
 from forenotice.control.routing import PREFIX, need_of
@@ -52,6 +52,7 @@ class Gate:
             watch.token = error.token
             raise
         watch.token = caller.id
+        strangers.recognise(scope)
         with self._shares.counted(caller.id):
             self._admit(caller, scope)
             await self._go_on(watch, caller, scope, receive, send)

@@ -12,7 +12,7 @@ from time import monotonic
 
 from forenotice.control import answers
 from forenotice.core import errors
-from forenotice.rate import Rate
+from forenotice.rate import Buckets
 
 MOST_OF_ONE = 64
 """Requests under way, with those whose body is still to come: a quarter of all connections."""
@@ -40,8 +40,8 @@ class Shares:
 
     def __init__(self, per_second: float | None = None) -> None:
         """None: as often as one likes."""
-        self._rate = Rate(per_second, (per_second or 0) * BURST)
-        self._full_at: dict[str, float] = {}
+        self._per_second = per_second
+        self._buckets = Buckets(per_second, (per_second or 0) * BURST)
         self._under_way: Counter[str] = Counter()
         self._places: dict[str, asyncio.Semaphore] = {}
 
@@ -72,13 +72,7 @@ class Shares:
         return Turn(places)
 
     def _take(self, token_id: str) -> None:
-        now = monotonic()
-        before = self._full_at.get(token_id, 0.0)
-        if (full_at := self._rate.take(before, now)) < 0:
-            seconds = self._rate.retry_after(before, now)
+        if seconds := self._buckets.take(token_id, monotonic()):
             raise answers.TooManyError(
-                f"this token asks more than {1 / self._rate.interval:g} times a second: wait {seconds} s", seconds
+                f"this token asks more than {self._per_second:g} times a second: wait {seconds} s", seconds
             )
-        self._full_at[token_id] = full_at
-        if len(self._full_at) > 2 * MOST_OF_ONE:
-            self._full_at = {each: full for each, full in self._full_at.items() if full > now}

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import Send
 
-from forenotice.control import answers
+from forenotice.control import answers, strangers
 from forenotice.core import errors
 from forenotice.logs import log
 from forenotice.portal import cookies, forgery, forms
@@ -67,7 +67,9 @@ class Gate:
 
     async def caller(self, request: Request, *, used: bool = False) -> Caller:
         resume = partial(sessions.resume, self.house.service, origin=origin(request), used=used)
-        return await run_in_threadpool(resume, self.secret(request))
+        found = await run_in_threadpool(resume, self.secret(request))
+        strangers.recognise(request.scope)
+        return found
 
     def is_allowed(self, request: Request, caller: Caller) -> bool:
         """Whether that session still stands for somebody who may do the same."""

@@ -1,9 +1,13 @@
 """/healthz, /readyz and /metrics: for monitoring, without a token."""
 
-from typing import cast
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar, cast
 
 import structlog
 from fastapi import APIRouter, Request
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from forenotice.control import answers
@@ -16,6 +20,8 @@ from forenotice.service.context import Service
 
 log = structlog.get_logger()
 
+T = TypeVar("T")
+
 routes = APIRouter(tags=["monitoring"], include_in_schema=False)
 
 
@@ -25,8 +31,36 @@ async def healthz() -> Answer:
 
 
 @routes.get("/readyz")
-def readyz(service: ServiceOf) -> Response:
+async def readyz(request: Request, service: ServiceOf) -> Response:
     """Ready while all threads turn, and the store can be read and written; otherwise 503, like every command."""
+    found = await _shared(request).look("readyz", partial(_readiness, service))
+    return answers.refusal(found) if isinstance(found, errors.UnavailableError) else Answer(found)
+
+
+@routes.get("/metrics")
+async def metrics(request: Request) -> Response:
+    found = cast(Metrics, request.app.state.metrics)
+    return Response(await _shared(request).look("metrics", found.render), media_type=CONTENT_TYPE)
+
+
+class Shared:
+    """One look for all who ask while it lasts: nobody needs a token here, so nobody gets a thread of their own."""
+
+    def __init__(self) -> None:
+        self._under_way: dict[str, asyncio.Task[Any]] = {}
+
+    async def look(self, at: str, take: Callable[[], T]) -> T:
+        if at not in self._under_way:
+            self._under_way[at] = looking = asyncio.create_task(run_in_threadpool(take))
+            looking.add_done_callback(lambda _: self._under_way.pop(at))
+        return cast(T, await asyncio.shield(self._under_way[at]))
+
+
+def _shared(request: Request) -> Shared:
+    return cast(Shared, request.app.state.monitoring)
+
+
+def _readiness(service: Service) -> dict[str, str] | errors.UnavailableError:
     if troubles := upkeep.troubles(service):
         return _unready(service, "; ".join(troubles), errors.UnavailableError(f"Not ready: {'; '.join(troubles)}."))
     try:
@@ -37,16 +71,10 @@ def readyz(service: ServiceOf) -> Response:
     service.unready.over()
     behind = service.clock.behind
     clock = {"clock": explaining.clock_behind(behind)} if behind > clocks.WORTH_TELLING else {}
-    return Answer({"status": "ready", **clock})
+    return {"status": "ready", **clock}
 
 
-def _unready(service: Service, reason: str, error: errors.UnavailableError) -> Response:
+def _unready(service: Service, reason: str, error: errors.UnavailableError) -> errors.UnavailableError:
     if service.unready.again(reason):
         log.warning("Not ready", action="control.unready", reason=reason, times=service.unready.times)
-    return answers.refusal(error)
-
-
-@routes.get("/metrics")
-def metrics(request: Request) -> Response:
-    found = cast(Metrics, request.app.state.metrics)
-    return Response(found.render(), media_type=CONTENT_TYPE)
+    return error

@@ -1,0 +1,58 @@
+"""Strangers: whoever shows no valid token is answered too, but an address that asks very often waits before that."""
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from time import monotonic
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from forenotice.control import guarding
+from forenotice.control.bounds import address_of
+from forenotice.rate import Buckets
+
+A_SECOND, AT_ONCE = 20.0, 100.0
+"""Requests of one address that are not held up."""
+WAIT_SECONDS = 1.0
+"""For the others, so that 128 connections of an address are at most so many requests in that time."""
+KNOWN_SECONDS = 60.0
+MOST_KNOWN = 1000
+_KEY = "recognised"
+
+
+class Strangers:
+    """Before the whole application. What a valid token or session came with is not held up for a while after."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._buckets = Buckets(A_SECOND, AT_ONCE)
+        self._known: dict[bytes, float] = {}
+        """By a digest of what was shown, until when."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # Whoever comes by the socket in the data directory, which has no port, is no stranger.
+        if scope["type"] == "http" and scope.get("client") and scope["server"] and scope["server"][1] is not None:
+            shown = _shown(scope)
+            scope.setdefault("state", {})[_KEY] = lambda: self._recognise(shown)
+            now = monotonic()
+            if self._known.get(shown, 0.0) < now and self._buckets.take(address_of(scope["client"][0]), now):
+                await asyncio.sleep(WAIT_SECONDS)
+        await self._app(scope, receive, send)
+
+    def _recognise(self, shown: bytes) -> None:
+        self._known.pop(shown, None)
+        self._known[shown] = monotonic() + KNOWN_SECONDS
+        if len(self._known) > MOST_KNOWN:
+            del self._known[next(iter(self._known))]
+
+
+def recognise(scope: Scope) -> None:
+    """For a gate, of whoever has shown that it is no stranger."""
+    note: Callable[[], None] | None = scope.get("state", {}).get(_KEY)
+    if note is not None:
+        note()
+
+
+def _shown(scope: Scope) -> bytes:
+    given = (guarding.header(scope["headers"], name) for name in (b"authorization", b"cookie"))
+    return hashlib.sha256(b"\0".join(given)).digest()

@@ -1,0 +1,53 @@
+"""Whoever shows no valid token waits when its address asks often; nobody else does."""
+
+import select
+import socket
+from contextlib import ExitStack
+from urllib.parse import urlencode
+
+import pytest
+from tests.control.running import Control, serving
+
+from forenotice.control import app, strangers
+from forenotice.control.server import ControlServer
+from forenotice.portal import app as portal
+
+
+def ask(port: int, path: str, *, method: str = "GET", source: str = "127.0.0.1", body: str = "", **headers: str) -> str:
+    """The head of the answer; empty: it does not come soon."""
+    sent = {"Host": f"127.0.0.1:{port}", "Content-Length": str(len(body)), **headers}
+    lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in sent.items())]
+    with socket.create_connection(("127.0.0.1", port), timeout=20, source_address=(source, 0)) as connection:
+        connection.sendall(("\r\n".join(lines) + "\r\n\r\n" + body).encode())
+        readable, _, _ = select.select([connection], [], [], 20 if headers else 0.3)
+        return connection.recv(65536).decode() if readable else ""
+
+
+def test_strangers_who_ask_often_wait_and_operators_do_not(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strangers, "A_SECOND", 0.001)
+    monkeypatch.setattr(strangers, "AT_ONCE", 4)
+    monkeypatch.setattr(strangers, "WAIT_SECONDS", 60)
+    api = app.create(control.service, control.metrics)
+    served = strangers.Strangers(portal.beside(api, control.service))
+    token = {"Authorization": f"Bearer {control.token}"}
+    with ExitStack() as running:
+        port = running.enter_context(serving(ControlServer(served, "127.0.0.1", 0, grace=1)))
+        assert " 200 " in ask(port, "/v1/hosts", **token)
+        signed_in = ask(port, "/sign-in", method="POST", body=urlencode({"token": control.token}), **{"X-Y": "z"})
+        cookie = {"Cookie": signed_in.partition("set-cookie: ")[2].partition(";")[0]}
+        assert " 200 " in ask(port, "/", **cookie)
+        assert " 401 " in ask(port, "/v1/hosts", Authorization="Bearer fn_guessed")
+        for path in ("/healthz", "/sign-in", "/v1/hosts"):
+            assert ask(port, path) == ""
+        for _ in range(5):
+            assert " 200 " in ask(port, "/v1/hosts", **token)
+            assert " 200 " in ask(port, "/", **cookie)
+        assert " 200 " in ask(port, "/healthz", source="127.0.0.2", **{"X-Y": "z"})
+
+
+def test_few_are_known_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strangers, "MOST_KNOWN", 3)
+    found = strangers.Strangers(app.described())
+    for shown in (b"1", b"2", b"3", b"1", b"4"):
+        found._recognise(shown)
+    assert list(found._known) == [b"3", b"1", b"4"]

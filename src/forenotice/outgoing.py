@@ -170,7 +170,7 @@ class Outgoing:
 
 _NOT_HTTP = "plain http is only for private addresses, with allow_private_targets: give an https URL"
 _NOT_PRIVATE = "it is not a public address: give another, or name its network in the service's allow_private_targets"
-_NEVER_SENT = "link-local, multicast, metadata and locally translated addresses are never sent to: give another"
+_NEVER_SENT = "link-local, multicast, metadata and locally translated addresses are not allowed: give another"
 _OURSELVES = "it is this service's own listener: give another"
 
 

@@ -165,7 +165,7 @@ def _stop(stopping: asyncio.Event) -> None:
 
 
 def _abandon() -> None:
-    log.error("Ending without what did not stop in time", action="serve.abandoned", seconds=STOP_SECONDS)
+    log.error("Not everything stopped in time; the process ends", action="serve.abandoned", seconds=STOP_SECONDS)
     logs.writer.flush()
     os._exit(1)
 
@@ -226,14 +226,14 @@ def _look_at_tokens(settings: Settings, service: Service) -> None:
     alone = settings.database_file is not None
     if alone and tokens.create_first(service, lambda secret: datadirectory.write_secret(settings.token_file, secret)):
         log.info(
-            "The administrator's token was made, which does not expire",
+            "The administrator's token was created; it does not expire",
             action="token.first",
             file=str(settings.token_file),
         )
     elif not tokens.list_all(service)["items"]:
         log.warning("There is no token yet: make one with `forenotice token create --offline`", action="token.none")
     elif unending := tokens.never_expiring(service):
-        log.info("Tokens do not expire", action="token.unending", count=len(unending), such_as=unending[:5])
+        log.info("Some tokens never expire", action="token.unending", count=len(unending), such_as=unending[:5])
 
 
 def _warn_of_strangers(settings: Settings, service: Service) -> None:
@@ -329,7 +329,7 @@ def _local_socket(settings: Settings) -> socket.socket | None:
     except OSError as error:
         # Some file systems have none; commands then need an address and a token.
         log.warning(
-            "There is no socket for commands on this machine", action="serve.no_socket", reason=str(error.strerror)
+            "The socket for local commands could not be made", action="serve.no_socket", reason=str(error.strerror)
         )
         return None
 

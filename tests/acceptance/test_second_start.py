@@ -168,8 +168,8 @@ def test_a_clock_far_behind_the_journal_is_refused(database: Path, tmp_path: Pat
     tomorrow = int(time.time() + 86_400) * 1_000_000
     _execute(database, f"UPDATE journal SET at = {tomorrow}")
     assert re.fullmatch(
-        r"The clock says .* UTC, but the journal was already at .* UTC: set the clock right; "
-        r"if it is, and was wrong before, run `forenotice clock accept`, then start again.",
+        r"The clock says .* UTC, but the journal was already at .* UTC: correct the clock or, "
+        r"if it is right now and was wrong before, run `forenotice clock accept`; then start again.",
         refused(tmp_path),
     )
     with closing(sqlite3.connect(database)) as connection:

@@ -61,7 +61,7 @@ def test_no_web_page_reads_it_by_a_name_of_its_own(tmp_path: Path) -> None:
         for path in ("/metrics", "/readyz", "/sign-in", "/v1/vms", "/nowhere"):
             status, said = asked("evil.example", path)
             assert status == 400
-            assert "'evil.example' in the header Host is not known here" in said
+            assert "'evil.example' in the Host header is not a name of this service" in said
             assert "--control-name" in said
         for known in (None, server.operators, "localhost", "[::1]:80", "control.example", "CONTROL.example:443"):
             assert asked(known)[0] == 200

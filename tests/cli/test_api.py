@@ -92,7 +92,7 @@ def test_whoever_holds_the_port_is_not_told_the_token_of_a_file(
             assert ran.code == 1
         assert thief.asked == []
         assert ran.err == (
-            "forenotice: tokens from files are sent to the service of the same directory only: leave --control-url "
+            "forenotice: a token from a file is only sent to the service in the same directory: leave --control-url "
             "out, so that the socket in the data directory is used, or give --token\n"
         )
         # Whoever gives a token says whom it is for.
@@ -106,7 +106,7 @@ def test_a_token_from_a_file_stays_on_this_machine(run: Run, tmp_path: Path, url
     ran = run("vm", "list", "--control-url", url, "--data", str(tmp_path))
     assert ran.code == 1
     assert ran.err == (
-        f"forenotice: tokens from files are sent to the service of the same directory only: for {url} give --token\n"
+        f"forenotice: a token from a file is only sent to the service in the same directory: for {url} give --token\n"
     )
 
 

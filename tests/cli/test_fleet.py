@@ -65,7 +65,7 @@ def test_a_name_that_was_anothers_is_warned_of(fresh: Run, tmp_path: Path, capsy
         fresh(noun, "remove", name)
         capsys.readouterr()
         assert main(command) == 0
-        assert capsys.readouterr().err.startswith(f"forenotice: warning: {key} was removed at ")
+        assert capsys.readouterr().err.startswith(f"forenotice: warning: {key} was used before, until ")
 
 
 def test_groups_and_policies(fresh: Run) -> None:

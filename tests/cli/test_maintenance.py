@@ -152,7 +152,7 @@ def test_what_a_window_puts_off_is_planned(fresh: Run) -> None:
     fresh("vm", "policy", "db", "--window", window)
     said = fresh("host", "update", "host-b").out.splitlines()
     assert said[0].startswith("Host-update of host-b (db) is Planned, not before: in ")
-    assert said[1].startswith("  guests are told: in ")
+    assert said[1].startswith("  guests will be told: in ")
     operation = said[2].split()[-1]
     assert said[2].strip() == f"why it waits: forenotice operation explain {operation}"
     explained = fresh("operation", "explain", operation).out
@@ -164,7 +164,7 @@ def test_what_a_window_puts_off_is_planned(fresh: Run) -> None:
     assert re.search(r" Planned +in \d+ h", fresh("operation", "list").out)
     assert re.search(r"^guests are told +in ", fresh("operation", "show", operation).out, re.MULTILINE)
     for shown in (fresh("host", "show", "host-b").out, fresh("vm", "show", "db").out):
-        assert re.search(r"^planned +host-update, guests are told in ", shown, re.MULTILINE)
+        assert re.search(r"^planned +host-update, guests will be told: in ", shown, re.MULTILINE)
     assert "planned" not in fresh("host", "show", "host-a").out
     assert re.search(r"operation\.planned .*announce at \d{4}-", fresh("history", "--operation", operation).out)
     asked = ("--hosts", "host-a", "--kind", "update", "--window", window)
@@ -187,10 +187,10 @@ def test_nobody_knows_when_guests_are_told_of_windows_without_hours_in_common(
     cli("vm", "policy", "late", "--window", f"daily {hours[1]}-{hours[2]} UTC")
     tick(module_control.service)
     shown = cli("operation", "show", operation["id"]).out
-    assert re.search(r"^guests are told +nobody knows when$", shown, re.MULTILINE)
+    assert re.search(r"^guests are told +not known yet$", shown, re.MULTILINE)
     assert not re.search(r"^not before", shown, re.MULTILINE)
     assert re.search(
-        r"^planned +host-update, guests are told nobody knows when$", cli("host", "show", "night").out, re.M
+        r"^planned +host-update, guests will be told: not known yet$", cli("host", "show", "night").out, re.M
     )
     assert re.search(r" Planned +operator:admin", cli("operation", "list").out)
     assert "have no hours in common" in cli("operation", "explain", operation["id"]).out

@@ -98,7 +98,7 @@ def test_restore(run: Run, data: Path, tmp_path: Path) -> None:
     run("token", "create", "after", "--offline", *where)
     restored = run("restore", str(backup), *where)
     assert restored.out == (
-        f"The database is restored from {backup}.\nThe former one is kept as {data}/forenotice.db.replaced.\n"
+        f"The database is restored from {backup}.\nThe previous database is kept as {data}/forenotice.db.replaced.\n"
     )
     assert [token["name"] for token in run("token", "list", "--offline", *where, "--json").json] == ["before"]
     kept = ("--database", f"sqlite:///{data}/forenotice.db.replaced")
@@ -171,7 +171,7 @@ def test_a_clock_that_was_wrong_is_accepted(run: Run, data: Path) -> None:
         database.execute("UPDATE journal SET at = at + 86400000000")
         database.commit()
     refused = run("token", "list", "--offline", *where).err
-    assert "set the clock right; if it is, and was wrong before, run `forenotice clock accept`" in refused
+    assert "correct the clock or, if it is right now and was wrong before, run `forenotice clock accept`" in refused
     with datadirectory.held(data):
         assert "another `forenotice serve` uses the data directory" in run("clock", "accept", *where).err
     said = run("clock", "accept", *where, "--reason", "a new battery").out

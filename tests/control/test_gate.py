@@ -88,7 +88,7 @@ def test_a_token_from_elsewhere_is_refused_and_traced(control: Control) -> None:
     assert control.ask("GET", "/v1/vms", token=near["token"]).status == 200
     with structlog.testing.capture_logs() as logs:
         said = control.ask("GET", "/v1/vms", token=made["token"])
-    assert (said.status, said.message) == (403, "this token is not for use from 127.0.0.1")
+    assert (said.status, said.message) == (403, "this token may not be used from 127.0.0.1")
     [trace] = logs
     assert (trace["action"], trace["token"], trace["address"]) == ("control.refused", made["id"], "127.0.0.1")
 

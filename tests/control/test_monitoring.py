@@ -55,7 +55,7 @@ def test_a_thread_that_is_stuck_makes_it_unready_and_is_named(control: Control) 
         seconds[0] += WITHIN_SECONDS + 1
         said = control.ask("GET", "/readyz", token=None)
         assert said.status == 503
-        assert "the thread 'tick' has not turned for 46 s" in said.message
+        assert "the thread 'tick' has made no progress for 46 s" in said.message
         released.set()
         until(lambda: control.ask("GET", "/readyz", token=None).status == 200)
     finally:
@@ -73,7 +73,7 @@ def test_a_clock_that_is_behind_the_journal_is_told(control: Control) -> None:
     clock.not_below(clock.now() + timedelta(minutes=5))
     said = control.ask("GET", "/readyz", token=None)
     assert said.status == 503
-    assert "the clock is 360 s behind the journal: set it right" in said.message
+    assert "the clock is 360 s behind the journal: correct it" in said.message
     assert "forenotice clock accept" in said.message
 
 

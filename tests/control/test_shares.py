@@ -71,7 +71,7 @@ def test_a_token_has_a_rate_and_others_have_theirs(tmp_path: Path) -> None:
         said = control.ask("GET", "/v1/hosts")
         assert said.status == 429
         assert 1 <= int(said.headers["retry-after"]) <= 2
-        assert "more than 0.5 times a second" in said.message
+        assert "more than 0.5 requests a second" in said.message
         assert control.ask("GET", "/v1/hosts", token=other).status == 200
         assert b'forenotice_refused_total{status="429"} 1.0' in control.metrics.render()
 

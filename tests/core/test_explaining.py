@@ -99,7 +99,7 @@ def test_a_clock_that_jumped_ahead() -> None:
     assert said.until == NOW + HOUR + 15 * MINUTE
     behind = explaining.with_clock_behind(said, 2 * MINUTE)
     assert behind.sentences[:-1] == said.sentences
-    assert behind.sentences[-1].startswith("The clock is 120 s behind the journal: time goes on")
+    assert behind.sentences[-1].startswith("The clock is 120 s behind the journal; the service goes on")
 
 
 def test_another_update_domain_is_out_and_a_vm_is_busy() -> None:

@@ -60,15 +60,15 @@ def test_what_is_not_an_address_is_refused(address: str) -> None:
         ("255.255.255.255", "reserved"),
         ("::127.0.0.1", "reserved"),
         ("::10.0.0.4", "reserved"),
-        ("127.0.0.1", "of this machine itself"),
-        ("::ffff:127.1.0.21", "of this machine itself"),
-        ("::1", "of this machine itself"),
+        ("127.0.0.1", "a loopback address"),
+        ("::ffff:127.1.0.21", "a loopback address"),
+        ("::1", "a loopback address"),
     ],
 )
 def test_an_address_that_does_not_tell_one_vm_is_refused(address: str, what: str) -> None:
     with pytest.raises(errors.RefusedError, match=rf"is {what}.*: give one such as 10\.0\.0\.4") as refused:
         fleet.require_address(address)
-    if "machine" not in what:
+    if "loopback" not in what:
         with pytest.raises(errors.RefusedError, match=what):
             fleet.require_address(address, loopback=True)
     else:

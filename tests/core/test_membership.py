@@ -58,7 +58,7 @@ def test_cordoning_twice_is_cordoning_once() -> None:
         (lambda site: site.add_vm("x", "a", fault_domain=1000), errors.RefusedError, "fault domain 1000 is out of"),
         (lambda site: site.add_vm("x", "a", addresses=("x",)), errors.RefusedError, "'x' is not an IP address"),
         (lambda site: site.add_vm("x", "a", addresses=("fe80::1",)), errors.RefusedError, "fe80::1 is link-local"),
-        (lambda site: site.add_vm("x", "a", addresses=("127.0.0.1",)), errors.RefusedError, "of this machine itself"),
+        (lambda site: site.add_vm("x", "a", addresses=("127.0.0.1",)), errors.RefusedError, "is a loopback address"),
         (lambda site: site.set_vm("z", spot=True), errors.NotFoundError, "there is no VM 'z'"),
         (
             lambda site: site.set_vm("web-0", colour="red"),

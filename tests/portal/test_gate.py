@@ -175,7 +175,7 @@ def test_pages_and_requests_count_for_one_token(tmp_path: Path) -> None:
         asked = visitor.ask("GET", "/v1/vms", headers={"Authorization": f"Bearer {portal.token}"})
         assert asked.status == 200
         refused = visitor.get("/fleet", 429)
-        assert "more than 0.5 times a second" in refused.text
+        assert "more than 0.5 requests a second" in refused.text
         assert 1 <= int(refused.headers["retry-after"]) <= 2
 
 

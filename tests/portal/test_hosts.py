@@ -87,16 +87,16 @@ def test_what_a_window_puts_off_is_shown_before_guests_are_told(portal: Portal) 
     preview = visitor.get("/act?kind=host-update&name=host-b").text
     assert "It is planned; guests are told at 20" in preview
     assert f"because the window of db ({window}) opens at 20" in preview
-    assert "No guest is told before 20" in preview
+    assert "Guests are not told before 20" in preview
     assert "and not earlier." in preview
     made = visitor.post("/act", {"kind": "host-update", "name": "host-b"}, on="/act?kind=host-update&name=host-b")
     page = visitor.get(made.location)
     assert "Update host-b: it is planned. Guests are told at 20" in page.text
-    assert "It has none yet: no guest knows of it." in page.text
+    assert "None yet: guests do not know of it." in page.text
     assert "Guests are told in" in page.text
     for path in ("/", "/hosts/host-b", "/vms/db", "/vms/pool_2"):
         shown = visitor.get(path).text
-        assert "Planned, and not yet announced Host update of db, pool_2, pool_3 and web-1 Planned" in shown, path
+        assert "Planned, not announced yet Host update of db, pool_2, pool_3 and web-1 Planned" in shown, path
         assert "Guests are told in " in shown, path
     assert "Nothing is announced yet for this host." in visitor.get("/hosts/host-b").text
     assert "Nothing is announced yet." in visitor.get("/").text
@@ -110,8 +110,8 @@ def test_what_a_window_puts_off_is_shown_before_guests_are_told(portal: Portal) 
     later = f"daily {(opens + 1) % 24:02}:00-{(opens + 2) % 24:02}:00 UTC"
     fleet.set_policy(portal.service, OPERATOR, "group:web", {"windows": [later]})
     tick(portal.service)
-    assert "Guests are told nobody knows when" in visitor.get(made.location).text
-    assert "Nobody knows when guests are told · host host-b" in visitor.get("/").text
+    assert "Guests are told not known yet" in visitor.get(made.location).text
+    assert "It is not known yet when guests will be told · host host-b" in visitor.get("/").text
     cancelled = visitor.post(f"{made.location}/cancel", on=made.location)
     assert cancelled.location == made.location
     assert "Cancelled: host update of db" in visitor.get(made.location).text

@@ -169,6 +169,6 @@ def test_a_token_is_rotated(portal: Portal) -> None:
         with pytest.raises(errors.UnauthorizedError):
             tokens.authenticate(portal.service, secret)
     assert tokens.authenticate(portal.service, shown(at_once)).name == "bot"
-    assert "for 0s up to 7d" in visitor.post(place, {"overlap": "30d"}, on=place, status=400).text
+    assert "give 0s to 7d" in visitor.post(place, {"overlap": "30d"}, on=place, status=400).text
     tokens.revoke(portal.service, calls.SYSTEM, one(portal, "bot")["id"])
     assert "cannot be rotated any more" in visitor.get(place).text

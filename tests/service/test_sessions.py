@@ -82,7 +82,7 @@ def test_a_session_that_nobody_uses_ends_after_an_hour(rig: Rig) -> None:
     rig.clock.advance(minutes=9, seconds=59)
     assert not is_over(rig, secret)
     rig.clock.advance(seconds=1)
-    with pytest.raises(errors.UnauthorizedError, match="nobody has used this for an hour"):
+    with pytest.raises(errors.UnauthorizedError, match="not used this session for an hour"):
         sessions.resume(rig.service, secret, used=True)
 
 

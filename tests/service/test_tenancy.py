@@ -69,8 +69,8 @@ def test_a_successor_is_shown_nothing_of_whoever_had_the_name(rig: Rig) -> None:
     between = token(rig, "between", "vm:db")
     assert event not in told(rig, seen(rig, between))
     assert add(rig)["warnings"] == [
-        "vm:db was removed at 2026-01-05 12:00:06 UTC, and this is another one: its history from before is shown only "
-        "to those who see all scopes, and older tokens that name vm:db do not match it"
+        "vm:db was used before, until 2026-01-05 12:00:06 UTC: the old history is shown only to those who see all "
+        "scopes, and older tokens that name vm:db do not match the new one"
     ]
     new = token(rig, "new", "vm:db")
     rig.schedule(Kind.RESTART, "db", call=Call(actor="tenant:new", token_id="t8", reason="of my own"))

@@ -32,10 +32,10 @@ COMMANDS: Mapping[str, Place] = {
     "backup": Place("database", "Copy the database to a file, also while the service runs."),
     "restore": Place(
         "database",
-        "Put a backup in the place of the database, while no service runs.",
+        "Restore the database from a backup, while the service is stopped.",
     ),
     "migrate": Place("database", "Bring the database to what this version needs; makes it when there is none."),
-    "clock": Place("clock", "After a wrong clock was set right: accept it."),
+    "clock": Place("clock", "Accept a clock that has been corrected."),
     "guest": Place("guest", "Inside a VM: what is going to happen to it, and its approval."),
     "agent": Place("agent", "The agent in a VM: prepares for what is announced, approves, recovers."),
     "emulate": Place("emulate", "Answer guests as the platform would, by a scenario or as you drive it, until Ctrl-C."),

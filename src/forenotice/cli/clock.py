@@ -6,7 +6,7 @@ from forenotice.cli import offline, options
 from forenotice.cli.database import WHERE
 from forenotice.cli.session import REASON, Session, Yes
 
-app = typer.Typer(help="After a wrong clock was set right: accept it.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Accept a clock that has been corrected.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.callback()
@@ -15,8 +15,8 @@ def clock() -> None:
 
 
 def accept(session: Session, yes: Yes = False) -> None:
-    """Go on from the clock's time, although the journal is ahead of it: while the service is stopped."""
-    session.confirm("Is the clock right now, and every server on this database stopped?", yes=yes)
+    """Continue from the clock's time, though the journal is ahead of it. Stop the service first."""
+    session.confirm("Is the clock right, and is every server on this database stopped?", yes=yes)
     accepted = offline.accept_clock(session.flags, session.reason)
     if session.out.json:
         session.out.data(accepted)

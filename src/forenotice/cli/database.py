@@ -44,14 +44,14 @@ def backup(database: Database, file: Annotated[str, typer.Argument(metavar="FILE
 def restore(
     database: Database, file: Annotated[str | None, typer.Argument(metavar="[FILE]", show_default=False)] = None
 ) -> None:
-    """Put a backup in the place of the database, while no service runs."""
+    """Restore the database from a backup, while the service is stopped."""
     done = offline.restore(database.settings, Path(file) if file else None)
     if database.out.json:
         database.out.data(done)
         return
     database.out.line(f"The database is restored{f' from {file}' if file else ''}.")
     if done["kept"]:
-        database.out.line(f"The former one is kept as {done['kept']}.")
+        database.out.line(f"The previous database is kept as {done['kept']}.")
 
 
 def migrate(database: Database) -> None:

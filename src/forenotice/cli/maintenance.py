@@ -12,7 +12,7 @@ from forenotice.cli.output import Output
 from forenotice.cli.session import Session, Yes, command
 from forenotice.core.operations import Kind, Status
 
-UNKNOWN = "nobody knows when"
+UNKNOWN = "not known yet"
 """Guests of a Planned operation are told, while something without an end is in the way."""
 Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; it is kept in the history.")]
 
@@ -95,14 +95,14 @@ def plan(out: Output, operation: View) -> None:
     """A window puts it off: guests are told later."""
     what = f"{operation['kind'].capitalize()} of {operation['host']} ({_names(operation['vms'])})"
     out.line(f"{what} is Planned, not before: {out.moment(operation['not_before']) or UNKNOWN}")
-    out.line(f"  guests are told: {told(out, operation)}")
+    out.line(f"  guests will be told: {told(out, operation)}")
     out.line(f"  why it waits: forenotice operation explain {operation['id']}", style="dim")
 
 
 def planned(session: Session, host: str) -> list[str]:
     """What is planned for a host, and when its guests are told; for a table of facts."""
     found = session.api.items("operations", status=Status.PLANNED, host=host)
-    return [f"{each['kind']}, guests are told {told(session.out, each)}" for each in found]
+    return [f"{each['kind']}, guests will be told: {told(session.out, each)}" for each in found]
 
 
 def told(out: Output, operation: View) -> str:

@@ -56,7 +56,7 @@ def _address(settings: OperatorSettings, url: str) -> Place:
         advice = "leave --control-url out, so that the socket in the data directory is used, or give --token"
         if not _is_here(url):
             advice = f"for {url} give --token"
-        raise errors.RefusedError(f"tokens from files are sent to the service of the same directory only: {advice}")
+        raise errors.RefusedError(f"a token from a file is only sent to the service in the same directory: {advice}")
     if not (encrypted or _is_here(url) or settings.control_without_tls):
         raise errors.RefusedError(
             f"the token would reach {url} unencrypted: give an address that begins with https://, or "

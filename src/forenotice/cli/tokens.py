@@ -37,11 +37,12 @@ def create(
         ),
     ] = None,
     expires: Annotated[
-        str | None, typer.Option("--expires", metavar="TIME", help="When it ends: never, or a time; 90d if left out.")
+        str | None,
+        typer.Option("--expires", metavar="TIME", help="How long it lasts, such as 30d or never; 90d if left out."),
     ] = None,
     networks: Annotated[
         list[str] | None,
-        typer.Option("--from", metavar="NETWORK", help="Where it may be used, such as 10.0.0.0/8; may be repeated."),
+        typer.Option("--from", metavar="NETWORK", help="Network to use it from, such as 10.0.0.0/8; may be repeated."),
     ] = None,
     off_line: Offline = False,
 ) -> None:
@@ -64,7 +65,7 @@ def rotate(
     overlap: Annotated[
         str | None,
         typer.Option(
-            "--overlap", metavar="TIME", help="How long the old one is accepted: 0s, up to 7d; 1h if left out."
+            "--overlap", metavar="TIME", help="How long the old secret still works, up to 7d; 1h if left out."
         ),
     ] = None,
     expires: Annotated[
@@ -72,7 +73,7 @@ def rotate(
         typer.Option(
             "--expires",
             metavar="TIME",
-            help="How long it lasts from now: never, or a time; if left out, as long as it did before.",
+            help="How long it lasts from now, such as 30d or never; the same as before if left out.",
         ),
     ] = None,
     off_line: Offline = False,

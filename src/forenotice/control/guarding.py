@@ -16,7 +16,7 @@ Headers = Iterable[tuple[bytes, bytes]]
 
 PRIVATE: Mapping[str, str] = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 """Of every answer that does not say otherwise: nobody keeps it, and a browser takes it for nothing but what it is."""
-ASK_FOR = "ask for localhost, an address or a name that `forenotice serve` is given with --control-name"
+ASK_FOR = "use localhost, an address or a name that `forenotice serve` has in --control-name"
 BODY_SECONDS = 30.0
 """For a body as a whole, and longer only for what has come: a second for so many bytes."""
 BYTES_A_SECOND = 256 * 1024
@@ -58,7 +58,7 @@ def require_host(headers: Headers, names: Collection[str], remedy: str) -> None:
     """Against web pages that reach this by a name of their own. No browser leaves Host out; health checks may."""
     for given in (value.decode("latin-1") for name, value in headers if name == b"host"):
         if not hosts.is_known(given, names):
-            raise errors.RefusedError(f"{given[:80]!r} in the header Host is not known here: {remedy}")
+            raise errors.RefusedError(f"{given[:80]!r} in the Host header is not a name of this service: {remedy}")
 
 
 class KnownHosts:

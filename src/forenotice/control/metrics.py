@@ -73,7 +73,7 @@ class Metrics:
         )
 
         self._clock_jumps = Counter(
-            "forenotice_clock_jumps", "Jumps ahead of the clock, which are no notice.", registry=self._registry
+            "forenotice_clock_jumps", "Times that the clock jumped ahead.", registry=self._registry
         )
 
         self._refused = Counter(
@@ -139,7 +139,7 @@ class _Asked(Collector):
             "forenotice_log_lines_dropped", "Lines of the log that could not be written.", logs.writer.dropped
         )
         turned = GaugeMetricFamily(
-            "forenotice_thread_turned_seconds", "Since the last turn of a thread that must go on.", labels=["thread"]
+            "forenotice_thread_turned_seconds", "Since each thread's last turn.", labels=["thread"]
         )
         for name, seconds in self._threads().items():
             turned.add_metric([name], seconds)

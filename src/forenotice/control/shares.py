@@ -67,12 +67,12 @@ class Shares:
                 await places.acquire()
         except TimeoutError:
             raise answers.TooManyError(
-                f"{AT_WORK} requests of this token are worked on at once, and these take long: wait for them to end"
+                f"{AT_WORK} requests of this token are being worked on and take long: wait for one to end"
             ) from None
         return Turn(places)
 
     def _take(self, token_id: str) -> None:
         if seconds := self._buckets.take(token_id, monotonic()):
             raise answers.TooManyError(
-                f"this token asks more than {self._per_second:g} times a second: wait {seconds} s", seconds
+                f"this token sends more than {self._per_second:g} requests a second: wait {seconds} s", seconds
             )

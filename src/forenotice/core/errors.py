@@ -53,13 +53,13 @@ class UnavailableError(ForenoticeError):
 
 
 class OverdueError(UnavailableError):
-    """It took more time than it may; nothing was done."""
+    """It took too long and was stopped; nothing was done."""
 
     code = "overdue"
 
 
 class GoneError(UnavailableError):
-    """Whoever asked has gone away; nothing was done."""
+    """The client has disconnected; nothing was done."""
 
 
 class UnsoundError(ForenoticeError):

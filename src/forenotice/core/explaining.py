@@ -126,7 +126,7 @@ def with_clock_behind(explanation: Explanation, behind: timedelta) -> Explanatio
 
 def clock_behind(behind: timedelta) -> str:
     return (
-        f"The clock is {behind.total_seconds():.0f} s behind the journal: time goes on from the journal's, "
+        f"The clock is {behind.total_seconds():.0f} s behind the journal; the service goes on from the journal's time, "
         "so all times here are ahead by as much."
     )
 

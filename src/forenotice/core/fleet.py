@@ -171,12 +171,12 @@ def require_address(address: str, *, loopback: bool = False) -> str:
     parsed = ipaddress.ip_address(found)
     if parsed.is_loopback and not loopback:
         raise errors.RefusedError(
-            f"{found} is of this machine itself, so no VM calls from there: give one such as 10.0.0.4 or fd00::4, "
-            "or let the service allow loopback addresses, for tests",
+            f"{found} is a loopback address, so no VM calls from there: give one such as 10.0.0.4 or fd00::4, "
+            "or start the service with --allow-loopback-addresses, for tests",
             address=found,
         )
     for refused, kind in (
-        (parsed.is_link_local, "link-local, so VMs on different interfaces may have the same"),
+        (parsed.is_link_local, "link-local, so VMs on different interfaces can have the same one"),
         (parsed.is_multicast, "multicast, so nobody calls from there"),
         (parsed.is_unspecified, "unspecified, so nobody calls from there"),
         (

@@ -13,7 +13,7 @@ EDGE = 10.0
 class Point:
     name: str
     at: datetime | None
-    """None: nobody knows when."""
+    """None: not known yet."""
     x: float
     past: bool
     since: timedelta | None

@@ -70,7 +70,7 @@ def _meaning(operation: View) -> str:
     told = Kind(operation["kind"]).traits.type
     means = f"{told} means that {MEANING[told]}."
     if operation["announce_at"]:
-        return f"No guest is told before {rendering.utc(operation['announce_at'])}. {means}"
+        return f"Guests are not told before {rendering.utc(operation['announce_at'])}. {means}"
     return means if operation["events"] else UNTOLD
 
 

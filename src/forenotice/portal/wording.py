@@ -289,7 +289,7 @@ WORDS: Mapping[str, Words] = {
     "subscription.tested": Words("Tested", _tested),
     "subscription.removed": Words("Removed", _of("The {named} was removed.")),
     "clock.accepted": Words(
-        "Accepted", lambda entry: f"The clock was accepted, though the journal was at {_time(entry, 'journal')}."
+        "Accepted", lambda entry: f"The clock was accepted; the journal was ahead, at {_time(entry, 'journal')}."
     ),
     "clock.jumped": Words(
         "Jumped", lambda entry: f"The clock jumped ahead by {_data(entry, 'seconds', 'some')} seconds."

@@ -42,12 +42,12 @@ def require_sane(service: "Service") -> None:
     if behind > MOST_BEHIND:
         raise errors.UnsoundError(
             f"The clock says {now - behind:%Y-%m-%d %H:%M:%S} UTC, but the journal was already at "
-            f"{now:%Y-%m-%d %H:%M:%S} UTC: set the clock right; "
-            "if it is, and was wrong before, run `forenotice clock accept`, then start again."
+            f"{now:%Y-%m-%d %H:%M:%S} UTC: correct the clock or, "
+            "if it is right now and was wrong before, run `forenotice clock accept`; then start again."
         )
     if transaction.database_time and abs(own - transaction.database_time) > WORTH_TELLING:
         log.warning(
-            "This machine's clock differs from the database's, which counts",
+            "This machine's clock differs from the database's, which is used",
             action="clock.corrected",
             seconds=round((transaction.database_time - own).total_seconds()),
         )

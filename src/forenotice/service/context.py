@@ -200,13 +200,13 @@ class Service:
         made = {key for changes in session.kept for key in changes.operations}
         if not made or self.clock.now() - session.now <= session.allowance:
             return
-        log.warning("A commit took too long; what it announced is put off", action="commit.slow")
+        log.warning("A commit took too long; NotBefore of what it announced is moved", action="commit.slow")
         self._late.append((made, session.now))
         try:
             later, _ = self._attempt(lambda _: None, ALLOWANCES[-1], Budget(OWN))
         except (errors.UnavailableError, errors.UnsoundError) as error:
             # It is committed, so guests must see it; the next transaction tries again before it does anything.
-            log.error("What came late cannot be put off yet", action="commit.late", reason=error.message)
+            log.error("NotBefore cannot be moved yet; that is tried again", action="commit.late", reason=error.message)
         else:
             session.kept += later.kept
 
@@ -238,7 +238,7 @@ class Service:
         if jumped > self._jumped:
             seconds, self._jumped = round((jumped - self._jumped).total_seconds()), jumped
             self.telemetry.clock_jump()
-            log.error("The clock jumped ahead: nothing expires by that", action="clock.jumped", seconds=seconds)
+            log.error("The clock jumped ahead; no notice expires because of it", action="clock.jumped", seconds=seconds)
         return session, result
 
     def _publish(self, session: Session) -> None:

@@ -196,10 +196,10 @@ def _added(draft: Draft, differences: Iterable[Difference]) -> list[str]:
 
 
 def _warnings(session: Session, added: Collection[str]) -> list[str]:
-    """Whoever is made under the name of somebody who was removed does not inherit anything."""
+    """For each added scope whose name was used before: it inherits nothing."""
     return [
-        f"{key} was removed at {former.ended_at:%Y-%m-%d %H:%M:%S} UTC, and this is another one: its history from "
-        f"before is shown only to those who see all scopes, and older tokens that name {key} do not match it"
+        f"{key} was used before, until {former.ended_at:%Y-%m-%d %H:%M:%S} UTC: the old history is shown only to those "
+        f"who see all scopes, and older tokens that name {key} do not match the new one"
         for key, former in sorted(session.transaction.former(added).items())
     ]
 

@@ -42,7 +42,7 @@ def require_sound(call: Call, kind: Kind, names: Sequence[str]) -> None:
     call.access.require_kind(kind)
     call.access.require_names(names)
     if not names:
-        raise errors.RefusedError("nobody is named: name at least one")
+        raise errors.RefusedError("no VM or host is named: name at least one")
     for name, times in Counter(names).items():
         if times > 1:
             raise errors.RefusedError(f"{name} is named twice: name each once")

@@ -53,7 +53,7 @@ def resume(service: Service, secret: str, *, origin: str = "", used: bool = Fals
     if signed_in.created_at + LASTS <= now:
         raise errors.UnauthorizedError("you have been signed in for long: sign in again")
     if signed_in.expires_at <= now:
-        raise errors.UnauthorizedError("nobody has used this for an hour: sign in again")
+        raise errors.UnauthorizedError("you have not used this session for an hour: sign in again")
     caller = _limited(tokens.admit(service, token, origin), signed_in)
     if used and now + IDLE - signed_in.expires_at > PROLONGED_EVERY:
         _prolong(service, signed_in, now + IDLE)

@@ -85,7 +85,7 @@ def rotate(
 
     It lasts from now as long as it did before, unless `expires_in` says otherwise."""
     if not timedelta(0) <= overlap <= LONGEST_OVERLAP:
-        raise errors.RefusedError(f"the old secret can be accepted for 0s up to {LONGEST_OVERLAP.days}d")
+        raise errors.RefusedError(f"the old secret cannot overlap so long: give 0s to {LONGEST_OVERLAP.days}d")
     _require_lasting(LIFETIME if expires_in is None else expires_in)
 
     def work(session: Session) -> View:
@@ -124,7 +124,7 @@ def _replace(file: Path, digest: str, secret: str) -> None:
         return
     except OSError as error:
         log.warning(
-            "The token file could not be looked at: if it has the token that was rotated, write the new one there",
+            "The token file could not be updated: if it holds the rotated token, write the new secret there",
             action="token.not_kept",
             file=str(file),
             error=str(error),
@@ -214,7 +214,7 @@ def admit(service: Service, token: Token, origin: str) -> Caller:
             token, f"this token expired at {token.expires_at:%Y-%m-%d %H:%M} UTC: ask an administrator for a new one"
         )
     if token.networks and not network.include(token.networks, origin):
-        error = errors.ForbiddenError(f"this token is not for use from {origin or network.LOCAL}")
+        error = errors.ForbiddenError(f"this token may not be used from {origin or network.LOCAL}")
         error.token = token.id
         raise error
     _note_use(service, token, now)

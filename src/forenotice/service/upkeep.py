@@ -39,7 +39,7 @@ def _settle(service: Service) -> None:
         service.store.settle()
     except (errors.UnavailableError, errors.UnsoundError) as error:
         service.writable = False
-        log.warning("The store could not be settled", action="store.unsettled", reason=error.message)
+        log.warning("The database could not be checkpointed", action="store.unsettled", reason=error.message)
 
 
 def _show_life(service: Service, session: Session) -> None:
@@ -56,13 +56,13 @@ def _show_life(service: Service, session: Session) -> None:
 def troubles(service: Service) -> list[str]:
     """What keeps us from working, as far as that is known without asking the store."""
     found = [
-        f"the thread {name!r} has not turned for {seconds:.0f} s: restart the service if it does not recover"
+        f"the thread {name!r} has made no progress for {seconds:.0f} s: restart the service if it does not recover"
         for name, seconds in service.heartbeats.silent().items()
     ]
     if (behind := service.clock.behind) > clocks.MOST_BEHIND:
         found.append(
-            f"the clock is {behind.total_seconds():.0f} s behind the journal: set it right; "
-            "if it is, stop the service, run `forenotice clock accept`, and start it again"
+            f"the clock is {behind.total_seconds():.0f} s behind the journal: correct it or, "
+            "if it is right, stop the service, run `forenotice clock accept`, and start it again"
         )
     return found
 

@@ -125,7 +125,7 @@ AS = Setting(
 
 METADATA_NAME = Setting(
     name="metadata_name",
-    help="A name by which guests reach the endpoint, beside addresses and localhost; may be repeated.",
+    help="Name that guests may use for the endpoint, besides an address or localhost; may be repeated.",
     read=values.host_name,
     metavar="NAME",
     repeatable=True,
@@ -137,7 +137,7 @@ SERVE = (
     DATABASE,
     Setting(
         name="metadata",
-        help="Where guests are answered: HOST:PORT, onehop:HOST:PORT (answers pass no router) or unix:PATH, "
+        help="Where guests are answered: HOST:PORT, onehop:HOST:PORT (answers do not pass a router) or unix:PATH, "
         "with =VM after it for one VM alone; may be repeated.",
         read=values.listener,
         metavar="LISTENER",
@@ -148,7 +148,7 @@ SERVE = (
     CONTROL,
     Setting(
         name="control_name",
-        help="A name by which operators reach it without TLS, beside addresses and localhost; may be repeated.",
+        help="Name that operators may use without TLS, besides an address or localhost; may be repeated.",
         read=values.host_name,
         metavar="NAME",
         repeatable=True,
@@ -220,7 +220,7 @@ SERVE = (
     ),
     Setting(
         name="allow_loopback_addresses",
-        help="Let VMs have loopback addresses, for tests on one machine.",
+        help="Allow VMs to have loopback addresses, for tests on one machine.",
         read=values.switch,
         metavar="",
         default="false",
@@ -228,7 +228,7 @@ SERVE = (
     ),
     Setting(
         name="allow_private_targets",
-        help="Private or loopback network that subscriptions and gates may name, also by plain http; may be repeated.",
+        help="Private or loopback network that subscriptions and gates may reach, also by plain http; may be repeated.",
         read=values.network,
         metavar="NETWORK",
         repeatable=True,
@@ -278,7 +278,7 @@ OPERATOR = (
     replace(
         CONTROL_URL,
         default=None,
-        help="Where the control plane answers; without it, at the socket in the data directory, or with a token at "
+        help="Where the control plane answers; if left out, the socket in the data directory, or with a token "
         "http://127.0.0.1:8255.",
     ),
     Setting(

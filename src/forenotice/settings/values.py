@@ -140,7 +140,7 @@ def listener(value: str) -> Listener:
 def host_name(value: str) -> str:
     if HOST.fullmatch(value):
         return value.lower()
-    raise ValueError(f"{value[:80]!r} is not a host's name: give one such as metadata.example")
+    raise ValueError(f"{value[:80]!r} is not a host name: give one such as metadata.example")
 
 
 def database(value: str) -> str:

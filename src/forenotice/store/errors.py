@@ -59,7 +59,7 @@ def translate(error: BaseException) -> errors.ForenoticeError | None:
 
 def overdue() -> errors.OverdueError:
     return errors.OverdueError(
-        "the database took too long over one question and was stopped: ask for less at once, or try again"
+        "a statement took too long and the database stopped it: ask for less at once, or try again"
     )
 
 

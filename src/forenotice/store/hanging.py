@@ -65,7 +65,7 @@ class Watch:
             connections = list(self._connections)
             self._connections.clear()
         if connections:
-            log.error("The database hangs: connections are ended", action="store.hangs", connections=len(connections))
+            log.error("The database hangs; connections are closed", action="store.hangs", connections=len(connections))
         for connection in connections:
             with contextlib.suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as line:
                 line.shutdown(socket.SHUT_RDWR)

@@ -58,7 +58,7 @@ class File:
         self._known = {each: _identity(each) for each in (path, log_of(path))}
         self._missed: Path | None = None
 
-    def require_there(self, consequence: str = "so that nothing can be kept") -> None:
+    def require_there(self, consequence: str = "so nothing can be stored") -> None:
         """Once it was not, never again: what another process wrote meanwhile, or we just before, is not known."""
         for path, known in self._known.items():
             if known is None or _identity(path) != known:
@@ -173,7 +173,7 @@ class SqliteStore(PooledStore):
         # A commit is of no use in a file that nobody will find again.
         self._file.require_there()
         connection.execute("COMMIT", ())
-        self._file.require_there("and it is not known whether the last change was kept")
+        self._file.require_there("and it is not known whether the last change was stored")
 
 
 def copy(source: Path, target: Path) -> None:

@@ -185,7 +185,7 @@ def test_what_there_is_and_what_is_not(shared: Driven) -> None:
 def test_a_name_that_somebody_else_decides_about_is_refused(shared: Driven, host: str) -> None:
     said = ask(shared.control, "GET", "/v1/emulator/state", None, {"Host": host})
     assert said.status == 400
-    assert "in the header Host is not known here" in said.json["error"]["message"]
+    assert "in the Host header is not a name of this service" in said.json["error"]["message"]
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "LocalHost:8255", "[::1]:8255", "10.0.0.1:1"])

@@ -426,7 +426,7 @@ def test_a_form_that_cannot_be_read(page: Page) -> None:
 def test_a_name_that_somebody_else_decides_about_is_refused(page: Page, path: str) -> None:
     said = page.visitor.ask("GET", path, headers={"Host": "evil.example", "Accept": "text/html"})
     assert said.status == 400
-    assert b"in the header Host is not known here" in said.body
+    assert b"in the Host header is not a name of this service" in said.body
 
 
 def test_every_answer_keeps_others_out(page: Page) -> None:

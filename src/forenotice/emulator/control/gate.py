@@ -26,7 +26,7 @@ class Gate:
             await answers.refusal(ended)(scope, receive, send)
 
     async def _enter(self, scope: Scope, receive: Receive, send: Send) -> None:
-        guarding.require_host(scope["headers"], self._names, "ask for localhost or an address")
+        guarding.require_host(scope["headers"], self._names, "use localhost or an address")
         if self._pages.take(scope):
             await self._pages(scope, receive, send)
             return

@@ -12,6 +12,8 @@ help: ## say what can be made
 serve: $(ENVIRONMENT) ## run the service with a small demonstration fleet (ARGS='--speed 10' adds flags)
 	@.venv/bin/forenotice serve --demo $(ARGS)
 
+# Each of the many processes would compile everything anew where the environment forbids to keep it.
+test: export PYTHONDONTWRITEBYTECODE :=
 test: $(ENVIRONMENT) ## run all tests but the long ones, and hold coverage to its floors
 	@scripts/system-packages test
 	@.venv/bin/coverage erase

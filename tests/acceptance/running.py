@@ -19,8 +19,9 @@ PROGRAMS = Path(sys.executable).parent
 NEWEST = "2020-07-01"
 DEADLINE = 30.0
 
-# No client's own end is ever here, so a port that was chosen once is free again for the next start.
-HOST = "127.33.0.1"
+# No client's own end is ever here, and nobody of another test process, so a port that was chosen once is free again for
+# the next start.
+HOST = f"127.33.{os.getpid() >> 8 & 255}.{os.getpid() & 255}"
 NOBODY = f"http://{HOST}:1"
 """Nothing listens there."""
 

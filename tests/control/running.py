@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.sqlite import new_sqlite
+
 from forenotice import controlsocket
 from forenotice.cli.offline import Nobody
 from forenotice.clock import SystemClock
@@ -98,7 +100,7 @@ class Control:
 def running(
     directory: Path, *, heartbeat: float = HEARTBEAT_SECONDS, token_rate: float | None = None
 ) -> Iterator[Control]:
-    store = open_store(f"sqlite:///{directory / 'forenotice.db'}", migrate=True)
+    store = open_store(f"sqlite:///{new_sqlite(directory)}", migrate=False)
     counts: dict[str, int] = {}
 
     def live() -> Mapping[tuple[str, str], int]:

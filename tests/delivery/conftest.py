@@ -10,7 +10,7 @@ from forenotice.store.opening import open_store
 
 
 @pytest.fixture
-def teller(tmp_path: Path) -> Iterator[Teller]:
-    store = open_store(f"sqlite:///{tmp_path / 'forenotice.db'}", migrate=True)
+def teller(sqlite_path: Path) -> Iterator[Teller]:
+    store = open_store(f"sqlite:///{sqlite_path}", migrate=False)
     yield Teller(store)
     store.close()

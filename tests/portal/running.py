@@ -12,6 +12,7 @@ from ssl import SSLContext
 from urllib.parse import urlencode
 
 from tests.control.running import DEADLINE, serving
+from tests.sqlite import new_sqlite
 
 from forenotice.cli.offline import Nobody
 from forenotice.clock import CheckedClock, SystemClock
@@ -149,7 +150,7 @@ def running(
     token_rate: float | None = None,
 ) -> Iterator[Portal]:
     """Nothing happens by itself: no ticker runs."""
-    store = open_store(f"sqlite:///{directory / 'forenotice.db'}", migrate=True)
+    store = open_store(f"sqlite:///{new_sqlite(directory)}", migrate=False)
     service = Service(
         store=store,
         clock=clock or SystemClock(),

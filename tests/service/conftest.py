@@ -11,15 +11,16 @@ from forenotice.store.opening import open_store
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def url(request: pytest.FixtureRequest) -> str:
+    """Of a database with the newest schema and nothing in it."""
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'forenotice.db'}"
-    return str(request.getfixturevalue("postgres_url"))
+        return f"sqlite:///{request.getfixturevalue('sqlite_path')}"
+    return str(request.getfixturevalue("migrated_postgres_url"))
 
 
 @pytest.fixture
 def store(url: str) -> Iterator[Store]:
-    opened = open_store(url, migrate=True)
+    opened = open_store(url, migrate=False)
     yield opened
     opened.close()
 
@@ -31,8 +32,8 @@ def rig(store: Store) -> Rig:
 
 
 @pytest.fixture
-def sqlite_store(tmp_path: Path) -> Iterator[Store]:
+def sqlite_store(sqlite_path: Path) -> Iterator[Store]:
     """For what does not depend on the database."""
-    opened = open_store(f"sqlite:///{tmp_path / 'forenotice.db'}", migrate=True)
+    opened = open_store(f"sqlite:///{sqlite_path}", migrate=False)
     yield opened
     opened.close()

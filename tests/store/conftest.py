@@ -1,6 +1,5 @@
 """Every test of the contract runs on both databases."""
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,18 +7,6 @@ import pytest
 
 from forenotice.store.contract import Store
 from forenotice.store.opening import open_store
-
-
-@pytest.fixture(scope="session")
-def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("template") / "forenotice.db"
-    open_store(f"sqlite:///{path}", migrate=False).close()
-    return path
-
-
-@pytest.fixture
-def sqlite_path(tmp_path: Path, sqlite_template: Path) -> Path:
-    return Path(shutil.copy(sqlite_template, tmp_path / "forenotice.db"))
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

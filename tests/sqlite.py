@@ -1,0 +1,28 @@
+"""SQLite files with the newest schema and nothing in them: copying one is thirty times faster than making another."""
+
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from forenotice.store.opening import open_store
+
+
+@cache
+def _empty() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "forenotice.db"
+        open_store(f"sqlite:///{path}", migrate=False).close()
+        return path.read_bytes()
+
+
+def new_sqlite(folder: Path) -> Path:
+    path = folder / "forenotice.db"
+    path.write_bytes(_empty())
+    return path
+
+
+@pytest.fixture
+def sqlite_path(tmp_path: Path) -> Path:
+    return new_sqlite(tmp_path)

@@ -201,7 +201,7 @@ def never_answered_at_first(home: Path, fleet: Fleet) -> None:
         between.fail_first(HeldError)
         vm.restart()
         until(lambda: between.approved)
-        guest.until_logged("approval.done", seconds=15)
+        guest.until_logged("approval.done", seconds=25)
 
 
 def at_once(home: Path, fleet: Fleet) -> None:

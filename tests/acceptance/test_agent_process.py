@@ -68,7 +68,7 @@ def told_to_end_while_preparing(home: Path, fleet: Fleet) -> None:
         guest.until_begun("prepare drain 1")
         begun = time.monotonic()
         assert guest.terminate() == 0
-        assert time.monotonic() - begun < 3
+        assert time.monotonic() - begun < 5
         assert guest.logged("agent.stopped")
         guest.release("prepare")
         assert vm.event(event_id)["approved_at"] is None
@@ -84,7 +84,7 @@ def told_to_end_with_a_stubborn_handler(home: Path, fleet: Fleet) -> None:
         until((home / "diary.pid").exists)
         begun = time.monotonic()
         assert guest.terminate() == 0
-        assert time.monotonic() - begun < 9
+        assert time.monotonic() - begun < 30
         process = (home / "diary.pid").read_text().strip()
         assert not Path(f"/proc/{process}").exists()
 

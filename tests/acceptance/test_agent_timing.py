@@ -29,7 +29,7 @@ def smoothly(home: Path, server: Server) -> None:
     _, place, _ = server.logged("serve.started")[0]["metadata"]
     with agent(home, f"http://{place}", CHECKPOINT) as guest:
         guest.until_logged("agent.named")
-        assert seconds_until_started(server, "batch") < 10
+        assert seconds_until_started(server, "batch") < 20
         assert guest.done == ["saved"]
         guest.until_logged("approval.done")
 
@@ -64,14 +64,16 @@ def a_freeze_is_measured(home: Path, fleet: Fleet) -> None:
         guest.until_logged("agent.named")
         event_id = vm.maintain_host("host-update")
         guest.until_state("started")
+        begun = time.monotonic()
         guest.signal(signal.SIGSTOP)
         threading.Event().wait(FROZEN)
         guest.signal(signal.SIGCONT)
         guest.until_state("done")
         measured = guest.until_logged("freeze.measured")
+        at_most = time.monotonic() - begun
         assert (measured["event_id"], measured["announced_seconds"]) == (event_id, 9)
         # A busy machine may have stood still for longer.
-        assert FROZEN - 0.2 < measured["seconds"] < FROZEN + 2
+        assert FROZEN - 0.2 < measured["seconds"] < at_most
         told = float((guest.home / "diary.pause").read_text())
         assert told == pytest.approx(measured["seconds"], abs=0.01)
         (recent,) = until(lambda: guest.status["recent"])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.acceptance.agents import agent, command, diary, tell
 from tests.acceptance.guests import Fleet
-from tests.acceptance.running import environment, until
+from tests.acceptance.running import DEADLINE, environment, until
 from tests.client.samples import EVENT, OTHER, document
 from tests.client.scripted import answer
 
@@ -119,7 +119,7 @@ def no_heavier_after_10_000_polls(home: Path, _: Fleet) -> None:
             until(lambda: endpoint.polls >= POLLS or process.poll() is not None)
             assert resident(process.pid) - settled < MOST_GROWTH
             process.terminate()
-            assert process.wait(10) == 0
+            assert process.wait(DEADLINE) == 0
         finally:
             process.kill()
             endpoint.close()

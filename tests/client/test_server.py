@@ -70,7 +70,7 @@ def test_a_server_that_does_not_wait_is_polled(make: Make) -> None:
         with make(server.url, pace=PACE) as client:
             begun = monotonic()
             list(islice(client.follow(), 20))
-            assert monotonic() - begun < 3
+            assert monotonic() - begun < 20
         assert server.server.counters.polls_3xx == 19
         assert server.server.counters.waits <= 1
 

@@ -25,7 +25,7 @@ from forenotice.service import calls, tokens
 from forenotice.service.context import Service
 from forenotice.store.opening import open_store
 
-DEADLINE = 20
+DEADLINE = 60
 
 
 @dataclass

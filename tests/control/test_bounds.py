@@ -25,7 +25,7 @@ HALF_A_BODY = b"POST /healthz HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\
 
 
 def connect(control: Control) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", control.port), timeout=20)
+    return socket.create_connection(("127.0.0.1", control.port), timeout=60)
 
 
 def rest(connection: socket.socket) -> bytes:
@@ -65,7 +65,7 @@ def test_a_head_must_come_in_time(control: Control, hasty: None, head: bytes) ->
     with connect(control) as connection:
         connection.sendall(head)
         assert rest(connection).count(b"HTTP/1.1 200") == head.count(POLL)
-    assert time.monotonic() - begun < 4
+    assert time.monotonic() - begun < bounds.READ_SECONDS
 
 
 def is_cut_off(connection: socket.socket) -> bool:
@@ -83,7 +83,7 @@ def test_a_body_that_nobody_asked_for_does_not_keep_a_connection(control: Contro
         connection.sendall(b"POST /v1/hosts HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n")
         assert answer(connection).startswith(b"HTTP/1.1 401")
         connection.settimeout(0.05)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not is_cut_off(connection):
             assert time.monotonic() < deadline
 
@@ -155,10 +155,10 @@ def test_a_stream_ends_with_its_connection_though_another_request_waits_behind_i
         ended.set()
 
     with serving(ControlServer(stream, "127.0.0.1", 0)) as port:
-        with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
             connection.sendall(POLL + POLL)
-            assert begun.wait(20)
-        assert ended.wait(20)
+            assert begun.wait(60)
+        assert ended.wait(60)
 
 
 SHEET = 18 * 1024
@@ -196,7 +196,7 @@ def test_clients_that_do_not_read_do_not_shut_an_operator_out(size: int, sent: b
                 held.enter_context(unread(port, sent, address))
         for _ in range(3):
             begun = time.monotonic()
-            with socket.create_connection(("127.0.0.1", port), timeout=20) as operator:
+            with socket.create_connection(("127.0.0.1", port), timeout=60) as operator:
                 operator.sendall(POLL.replace(b"Host", b"Connection: close\r\nHost"))
                 assert len(rest(operator)) > size
             assert time.monotonic() - begun < bounds.READ_SECONDS / 2
@@ -208,7 +208,7 @@ def test_an_answer_must_be_read_in_time(monkeypatch: pytest.MonkeyPatch) -> None
     with answering(LONG) as port:
         for sent in (POLL, closing, POLL + POLL):
             with unread(port, sent) as connection:
-                deadline = time.monotonic() + 20
+                deadline = time.monotonic() + 60
                 while not is_cut_off(connection):
                     assert time.monotonic() < deadline
 
@@ -312,7 +312,7 @@ def test_what_is_being_answered_makes_no_room(control: Control, monkeypatch: pyt
             assert connection.recv(8) == b"HTTP/1.1"
         with connect(control) as third:
             assert rest(third) == b""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not answers(control):
         assert time.monotonic() < deadline
 
@@ -341,7 +341,7 @@ def test_a_place_is_kept_for_this_machine(control: Control, monkeypatch: pytest.
         other.sendall(POLL)
         assert answer(other).startswith(b"HTTP/1.1 200")
         assert rest(stranger) == b""
-        assert time.monotonic() - begun < 4
+        assert time.monotonic() - begun < bounds.READ_SECONDS
         monkeypatch.undo()
         assert answers(control)
         other.sendall(POLL)
@@ -380,6 +380,6 @@ def test_one_token_cannot_have_everything_under_way(control: Control, monkeypatc
         assert (said.status, said.headers["retry-after"]) == (503, "1")
         assert "2 requests of this token" in said.message
         assert control.ask("GET", "/v1/hosts", token=other).status == 200
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while control.ask("GET", "/v1/hosts").status != 200:
         assert time.monotonic() < deadline

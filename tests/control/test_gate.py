@@ -33,7 +33,7 @@ def test_nobody_keeps_an_answer_or_guesses_what_it_is(unchanged: Control, path: 
 
 
 def test_two_tokens_in_one_request_are_none(unchanged: Control) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", unchanged.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", unchanged.port, timeout=60)
     connection.putrequest("GET", "/v1/hosts")
     for _ in range(2):
         connection.putheader("Authorization", f"Bearer {unchanged.token}")
@@ -235,7 +235,7 @@ def test_bodies_are_bounded(control: Control) -> None:
 
 
 def test_chunked_bodies_are_bounded_as_well(control: Control) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", control.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", control.port, timeout=60)
     chunks = iter([b"x" * (1024 * 1024)] * 5)
     with contextlib.suppress(ConnectionError):  # The server may refuse before everything is sent.
         connection.request("POST", "/v1/hosts", chunks, {"Authorization": f"Bearer {control.token}"})
@@ -244,7 +244,7 @@ def test_chunked_bodies_are_bounded_as_well(control: Control) -> None:
 
 
 def test_a_client_that_leaves_early_changes_nothing(unchanged: Control) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", unchanged.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", unchanged.port, timeout=60)
     connection.putrequest("POST", "/v1/hosts")
     connection.putheader("Authorization", f"Bearer {unchanged.token}")
     connection.putheader("Content-Length", "1000")

@@ -44,13 +44,13 @@ def test_a_thread_that_is_stuck_makes_it_unready_and_is_named(control: Control) 
 
     def look() -> timedelta:
         entered.set()
-        released.wait(20)
+        released.wait(60)
         return timedelta(milliseconds=5)
 
     loop = Loop("tick", look, threading.Event(), control.service.heartbeats)
     loop.start()
     try:
-        assert entered.wait(20)
+        assert entered.wait(60)
         assert control.ask("GET", "/readyz", token=None).status == 200
         seconds[0] += WITHIN_SECONDS + 1
         said = control.ask("GET", "/readyz", token=None)
@@ -140,7 +140,7 @@ def test_the_server_leaves_signals_alone_and_its_port_free() -> None:
         server = ControlServer(_nothing, "127.0.0.1", 0)
         await server.start()
         assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
-        with socket.create_connection(("127.0.0.1", server.port), timeout=5):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60):
             pass
         await server.stop()
         return server.port
@@ -148,7 +148,7 @@ def test_the_server_leaves_signals_alone_and_its_port_free() -> None:
     port = asyncio.run(run())
     assert port > 0
     with pytest.raises(ConnectionError):
-        socket.create_connection(("127.0.0.1", port), timeout=5)
+        socket.create_connection(("127.0.0.1", port), timeout=60)
 
 
 def test_a_server_that_never_started_stops() -> None:
@@ -180,9 +180,9 @@ def test_a_request_under_way_is_answered_before_the_end() -> None:
         await server.start()
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-        await asyncio.wait_for(entered.wait(), 5)
+        await asyncio.wait_for(entered.wait(), 60)
         await server.stop()
-        answer = await asyncio.wait_for(reader.read(), 5)
+        answer = await asyncio.wait_for(reader.read(), 60)
         writer.close()
         await writer.wait_closed()
         return answer
@@ -191,7 +191,7 @@ def test_a_request_under_way_is_answered_before_the_end() -> None:
 
 
 def test_ipv6() -> None:
-    with serving(ControlServer(_nothing, "::1", 0)) as port, socket.create_connection(("::1", port), timeout=5):
+    with serving(ControlServer(_nothing, "::1", 0)) as port, socket.create_connection(("::1", port), timeout=60):
         pass
 
 

@@ -186,14 +186,14 @@ def test_plans_are_made_in_turn(fleet: Control, monkeypatch: pytest.MonkeyPatch)
 
     def slow(*arguments: Any) -> Any:
         busy.set()
-        assert go_on.wait(20)
+        assert go_on.wait(60)
         return plan(*arguments)
 
     plan = rollouts.plan
     monkeypatch.setattr(rollouts, "plan", slow)
     with ThreadPoolExecutor(1) as other:
         first = other.submit(fleet.ask, "POST", "/v1/rollouts/plan", NEW)
-        assert busy.wait(20)
+        assert busy.wait(60)
         refused = fleet.ask("POST", "/v1/rollouts/plan", NEW)
         assert (refused.status, refused.headers["retry-after"]) == (503, "1")
         assert "others are planning" in refused.message

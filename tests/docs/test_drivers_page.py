@@ -78,7 +78,7 @@ def receiving(folder: Path) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}/"
     finally:
         started.terminate()
-        started.wait(20)
+        started.wait(60)
 
 
 def _listens(port: int) -> bool:

@@ -132,7 +132,7 @@ def test_when_the_service_ends_it_is_asked_to_end_and_is_for_later(tmp_path: Pat
     before = time.monotonic()
     outcome = sh(f"touch {begun}; exec sleep 60", stopping=stopping, seconds=60)
     assert outcome == NotYet(again_at=START)
-    assert time.monotonic() - before < 10
+    assert time.monotonic() - before < 30
 
 
 def test_a_program_that_is_gone_is_a_failure(tmp_path: Path) -> None:

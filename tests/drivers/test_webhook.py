@@ -182,7 +182,7 @@ def test_or_it_is_told_by_itself(outside: receiver.Receiver) -> None:
     thread, found = in_thread(outside, letterbox)
     letterbox.show({("o-1", 1): Finished(done=TASK.vms, failures={}), ("o-2", 2): Finished(failures={})})
     letterbox.show({("o-1", 2): Finished(done=("db",), failures={"web-0": "no"})})
-    thread.join(20)
+    thread.join(60)
     assert isinstance(found[0], Finished)
     assert (found[0].done, found[0].failures) == (("db",), {"web-0": "no"})
 
@@ -192,7 +192,7 @@ def test_when_the_service_ends_it_is_for_later(outside: receiver.Receiver) -> No
     letterbox = Letterbox()
     thread, found = in_thread(outside, letterbox)
     letterbox.close()
-    thread.join(20)
+    thread.join(60)
     assert isinstance(found[0], NotYet)
     # And so is what fails because of that.
     outside.answer = lambda asked: (500, b"")

@@ -24,7 +24,7 @@ def approving(pace: Pace = QUICK) -> Iterator[Client]:
             yield client
         finally:
             client.close()
-            thread.join(10)
+            thread.join(60)
 
 
 def _approve(client: Client) -> None:
@@ -51,7 +51,7 @@ def polling(url: str, me: str = "", interval: float = INTERVAL) -> Iterator[None
         yield
     finally:
         over.set()
-        thread.join(10)
+        thread.join(60)
 
 
 def get(url: str) -> Any:
@@ -63,6 +63,6 @@ def approve(url: str, event_id: str) -> None:
 
 
 def _ask(url: str, body: bytes | None = None) -> bytes:
-    with OPENER.open(urllib.request.Request(url, body, {"Metadata": "true"}), timeout=10) as answer:
+    with OPENER.open(urllib.request.Request(url, body, {"Metadata": "true"}), timeout=60) as answer:
         found: bytes = answer.read()
         return found

@@ -31,7 +31,7 @@ def running(*, virtual: bool = True, speed: float = 1) -> Iterator[Emulator]:
 
 def ask(at: Address, path: str = "scheduledevents", **query: str) -> requests.Response:
     params = {"api-version": "2020-07-01", **query}
-    return requests.get(f"http://{at}/metadata/{path}", params=params, headers={"Metadata": "true"}, timeout=10)
+    return requests.get(f"http://{at}/metadata/{path}", params=params, headers={"Metadata": "true"}, timeout=60)
 
 
 def shown(at: Address) -> list[tuple[str, str]]:
@@ -41,7 +41,7 @@ def shown(at: Address) -> list[tuple[str, str]]:
 def approve(at: Address, event: Event) -> int:
     url = f"http://{at}/metadata/scheduledevents?api-version=2020-07-01"
     body = {"StartRequests": [{"EventId": event.id}]}
-    return requests.post(url, json=body, headers={"Metadata": "true"}, timeout=10).status_code
+    return requests.post(url, json=body, headers={"Metadata": "true"}, timeout=60).status_code
 
 
 def name(at: Address) -> str:
@@ -159,7 +159,7 @@ def test_only_a_name_that_was_given_leads_here() -> None:
         url = f"http://{at}/metadata/scheduledevents?api-version=2020-07-01"
 
         def status(host: str) -> int:
-            return requests.get(url, headers={"Metadata": "true", "Host": host}, timeout=10).status_code
+            return requests.get(url, headers={"Metadata": "true", "Host": host}, timeout=60).status_code
 
         assert [status(host) for host in ("169.254.169.254", "emulator:8254", "rebound.example")] == [200, 200, 400]
     finally:
@@ -198,7 +198,7 @@ def test_what_is_held_goes_on_when_time_is_moved(fault: str, amount: timedelta) 
         emulator.advance(amount - SECOND)
         assert answers == []
         emulator.advance(SECOND)
-        guest.join(10)
+        guest.join(60)
         assert answers == [200]
         assert emulator.due is None
 
@@ -278,7 +278,7 @@ def test_a_long_advance_lets_others_have_their_turn_and_can_be_ended() -> None:
         until(lambda: emulator.clock.now() > began + 60 * MINUTE)
         assert ask(emulator.address).status_code == 200
         assert emulator.look(lambda: emulator.player) is not None
-    mover.join(10)
+    mover.join(60)
     assert refusals == ["the emulator is ending: start another one"]
 
 

@@ -32,7 +32,7 @@ def emulator(shared: Emulator) -> Emulator:
 
 
 def polled(emulator: Emulator, version: str = NEWEST) -> tuple[int | None, bytes]:
-    connection = HTTPConnection(emulator.address.host, emulator.address.port, timeout=10)
+    connection = HTTPConnection(emulator.address.host, emulator.address.port, timeout=60)
     try:
         connection.request("GET", f"/metadata/scheduledevents?api-version={version}", headers={"Metadata": "true"})
         said = connection.getresponse()

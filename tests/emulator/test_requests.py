@@ -7,7 +7,7 @@ from time import monotonic
 
 from forenotice.emulator.requests import Requested, Requests
 
-DEADLINE = 10.0
+DEADLINE = 60.0
 
 
 def requested(target: str = "/metadata/scheduledevents", *, body: bytes = b"") -> Requested:

@@ -5,7 +5,7 @@ import resource
 from contextlib import suppress
 
 import structlog  # noqa: F401  (as `serve` has: without a descriptor it could not be loaded any more)
-from tests.metadata.running import DEADLINE, WEB_ADDRESSES, Running, request, until
+from tests.metadata.running import WEB_ADDRESSES, Running, request, until
 
 MANY = 400
 FEW = 256
@@ -32,7 +32,7 @@ def run_out() -> None:
     until(lambda: server.server.counters.open == 0)
     reply = server.ask(source=WEB_ADDRESSES[0])
     assert reply.status == 200, reply
-    server.stop(DEADLINE / 2)
+    server.stop(5)
 
 
 def keep_within() -> None:

@@ -25,7 +25,7 @@ def main() -> None:
         assert EVENT_ID in _run("curl", "-sS", "--fail", "--noproxy", "*", "-H", "Metadata:true", URL)
         _run("curl", "-sS", "--fail", "--noproxy", "*", "-H", "Metadata:true", "-d", APPROVAL.decode(), URL)
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(urllib.request.Request(URL, headers={"Metadata": "true"}), timeout=10) as reply:
+        with opener.open(urllib.request.Request(URL, headers={"Metadata": "true"}), timeout=60) as reply:
             assert json.loads(reply.read())["DocumentIncarnation"] == 2
         script = f"const r = await fetch('{URL}', {{headers: {{Metadata: 'true'}}}}); console.log(await r.text())"
         assert EVENT_ID in _run("node", "--input-type=module", "-e", script)
@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def _run(*command: str) -> str:
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=20).stdout
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
 
 
 if __name__ == "__main__":

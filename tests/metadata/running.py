@@ -30,7 +30,7 @@ from forenotice.settings import Address, Listener
 
 T = TypeVar("T")
 
-DEADLINE = 10.0
+DEADLINE = 60.0
 NOON = datetime(2026, 3, 9, 12, 0, 0, tzinfo=UTC)
 EVENT_ID = "C7061BAC-AFDC-4513-B24B-AA5F13A16123"
 PATH = "/metadata/scheduledevents?api-version=2020-07-01"

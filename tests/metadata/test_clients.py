@@ -218,9 +218,9 @@ def test_curl_conditionally_and_chunked(server: Running, tmp_path: Path) -> None
 def test_urllib(server: Running) -> None:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     asked = urllib.request.Request(server.url + PATH, headers={"Metadata": "true"})
-    with opener.open(asked, timeout=10) as reply:
+    with opener.open(asked, timeout=60) as reply:
         assert json.loads(reply.read())["DocumentIncarnation"] == 2
-    with opener.open(urllib.request.Request(asked.full_url, APPROVAL, {"Metadata": "true"}), timeout=10) as reply:
+    with opener.open(urllib.request.Request(asked.full_url, APPROVAL, {"Metadata": "true"}), timeout=60) as reply:
         assert (reply.status, reply.read()) == (200, b"")
     assert len(server.guests.approvals) == 1
 
@@ -229,12 +229,12 @@ def test_requests(server: Running) -> None:
     with requests.Session() as session:
         session.trust_env = False
         session.headers["Metadata"] = "true"
-        first = session.get(server.url + PATH, timeout=10)
+        first = session.get(server.url + PATH, timeout=60)
         assert first.json()["DocumentIncarnation"] == 2
-        again = session.get(server.url + PATH, headers={"If-None-Match": first.headers["ETag"]}, timeout=10)
+        again = session.get(server.url + PATH, headers={"If-None-Match": first.headers["ETag"]}, timeout=60)
         assert again.status_code == 304
-        assert session.post(server.url + PATH, json=json.loads(APPROVAL), timeout=10).status_code == 200
-        assert session.get(f"{server.url}/metadata/versions", timeout=10).ok
+        assert session.post(server.url + PATH, json=json.loads(APPROVAL), timeout=60).status_code == 200
+        assert session.get(f"{server.url}/metadata/versions", timeout=60).ok
     assert server.server.counters.accepted == 1
     assert len(server.guests.approvals) == 1
 
@@ -250,7 +250,7 @@ console.log(JSON.stringify([read.status, await read.json(), approved.status, awa
 
 def test_node_fetch(server: Running) -> None:
     command = [program("node"), "--input-type=module", "-e", FETCH, "--", server.url + PATH, APPROVAL.decode()]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     status, document, approved, empty = json.loads(done.stdout)
     assert (status, document["DocumentIncarnation"], approved, empty) == (200, 2, 200, "")

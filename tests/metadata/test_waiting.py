@@ -103,7 +103,7 @@ def test_a_wait_ends_with_its_time(shared: Running, wait: str) -> None:
         client.send(conditional(wait=wait))
         reply = client.reply()
         assert (reply.status, reply.body) == (304, b"")
-        assert 0.9 <= monotonic() - began < 5
+        assert 0.9 <= monotonic() - began < 20
 
 
 @pytest.mark.parametrize("seconds", ["3600", "9999999999", "9" * 5000])

@@ -175,7 +175,7 @@ def test_plans_of_pages_and_of_the_api_are_made_one_at_a_time(
 
     def slow(*arguments: Any) -> Any:
         busy.set()
-        assert go_on.wait(20)
+        assert go_on.wait(60)
         return plan(*arguments)
 
     monkeypatch.setattr(rollouts, "plan", slow)
@@ -183,7 +183,7 @@ def test_plans_of_pages_and_of_the_api_are_made_one_at_a_time(
     told = {"Authorization": f"Bearer {site.token}"}
     with ThreadPoolExecutor(1) as other:
         first = other.submit(api.ask, "POST", "/v1/rollouts/plan", json.dumps(NEW).encode(), told)
-        assert busy.wait(20)
+        assert busy.wait(60)
         assert "Others are planning just now" in admin.get(plan_url(), status=503).text
         assert admin.get("/rollouts/new?hosts=host-a").status == 200
         go_on.set()

@@ -145,7 +145,7 @@ def test_it_is_stopped_when_its_time_is_up_or_the_agent_asks(asked: bool) -> Non
         threading.Timer(0.1, given.stop.set).start()
     begun = time.monotonic()
     outcome = sh("sleep 60", given=given)
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 30
     assert untimed(outcome) == (False, f"stopped, {'as the agent asked' if asked else 'when its time was up'}")
 
 
@@ -168,7 +168,7 @@ def test_one_that_will_not_end_is_killed_with_all_that_it_started(tmp_path: Path
         given=stopped_with(pid),
     )
     assert untimed(outcome) == (False, "stopped, as the agent asked, and killed 0.3 s later")
-    until(lambda: not alive(pid_in(pid)), 5)
+    until(lambda: not alive(pid_in(pid)))
 
 
 def test_work_that_comes_too_late_is_stopped_at_once() -> None:
@@ -194,14 +194,14 @@ def test_what_a_stopped_program_started_has_its_time_to_end_too(tmp_path: Path) 
 def test_what_a_failed_program_left_behind_is_ended(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     assert sh('sleep 60 & echo $! > "$1"; exit 1', str(pid)) == Outcome(ok=False, said="exit code 1")
-    until(lambda: not alive(pid_in(pid)), 2)
+    until(lambda: not alive(pid_in(pid)))
 
 
 def test_what_a_program_left_in_the_background_holds_nothing_up_and_goes_on(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     begun = time.monotonic()
     assert sh('(while :; do echo on; sleep 0.05; done) & echo $! > "$1"', str(pid)).ok
-    assert time.monotonic() - begun < 3
+    assert time.monotonic() - begun < 30
     left = pid_in(pid)
     assert alive(left)
     os.kill(left, 9)
@@ -234,7 +234,7 @@ def test_one_that_cannot_be_killed_holds_nothing_up() -> None:
     assert (ended.ok, ended.code) == (False, None)
     assert ended.said.endswith("when its time was up, and killed 0.1 s later, and is still there")
     started[0].kill()
-    started[0].wait(5)
+    started[0].wait(60)
 
 
 def test_the_stubborn_are_not_looked_at_all_the_time() -> None:

@@ -18,7 +18,7 @@ from forenotice.store.opening import open_store
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    deadline, pause = time.monotonic() + 20, threading.Event()
+    deadline, pause = time.monotonic() + 60, threading.Event()
     while not condition():
         assert time.monotonic() < deadline, "it never came"
         pause.wait(0.05)

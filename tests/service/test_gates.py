@@ -61,7 +61,7 @@ def test_a_command_ends_with_the_service() -> None:
     asking = threading.Thread(target=lambda: said.append(known.check("slow", FACTS)))
     asking.start()
     known.close()
-    asking.join(20)
+    asking.join(60)
     assert [verdict.green for verdict in said] == [False]
     assert "as the service asked" in said[0].said
 

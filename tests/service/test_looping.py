@@ -24,7 +24,7 @@ def test_it_outlives_what_goes_wrong() -> None:
     wake = threading.Event()
     loop = Loop("test", look, wake, Heartbeats())
     loop.start()
-    assert again.wait(20)
+    assert again.wait(60)
     loop.stop()
 
 
@@ -38,6 +38,6 @@ def test_a_thread_that_dies_all_the_same_ends_the_service(death: type[BaseExcept
     with watching_for_deaths(ended.set) as dead:
         loop = Loop("doomed", look, threading.Event(), Heartbeats())
         loop.start()
-        assert ended.wait(20)
+        assert ended.wait(60)
     assert dead == ["doomed"]
     loop.stop()

@@ -25,7 +25,7 @@ from forenotice.service.looping import Loop
 from forenotice.service.ticker import Ticker
 from forenotice.store.contract import Store
 
-PATIENCE = 20
+PATIENCE = 60
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -121,7 +121,7 @@ def test_an_error_that_goes_on_is_logged_on_change_and_on_doubling() -> None:
     loop = Loop("look", look, wake, Heartbeats())
     with structlog.testing.capture_logs() as logs:
         loop.start()
-        assert over.wait(20)
+        assert over.wait(60)
         loop.stop()
     assert [(entry["action"], entry.get("error"), entry["times"]) for entry in logs] == [
         ("look.unavailable", "7 s", 1),

@@ -15,7 +15,7 @@ from forenotice.service import writer
 from forenotice.service.context import Session
 from forenotice.service.writer import GUESTS, OWN, Line, Terms
 
-PATIENCE = 20
+PATIENCE = 60
 TENANT = replace(OPERATOR, actor="tenant:ada", access=roles.access("tenant", "web"))
 
 

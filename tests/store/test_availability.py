@@ -83,7 +83,7 @@ def test_a_server_that_hangs(migrated_postgres_url: str, postgres_server: Postgr
         keep(store, host("c"))
     finally:
         stop.set()
-        follower.join(20)
+        follower.join(60)
     with store.read() as reader:
         assert reader.load_fleet().hosts.keys() == {"a", "c"}
     store.close()

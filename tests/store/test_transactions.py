@@ -15,7 +15,7 @@ from forenotice.store.contract import Store
 from forenotice.store.opening import open_store
 from forenotice.store.session import Flavour, Session
 
-PATIENCE = 20
+PATIENCE = 60
 CONNECTIONS = 32
 """That readers share."""
 

@@ -142,8 +142,8 @@ def fake_systemd(directory: Path, active: Mapping[str, str], monkeypatch: pytest
         yield served
     finally:
         daemon.terminate()
-        daemon.communicate(timeout=10)
-    thread.join(10)
+        daemon.communicate(timeout=60)
+    thread.join(60)
     connection.close()
 
 

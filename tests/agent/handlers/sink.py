@@ -71,7 +71,7 @@ def sink(secured: Certificate | None = None) -> Iterator[Sink]:
         def answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             kept.heard.append(Heard(self.command, self.path, self.headers, body))
-            if not kept.answering.wait(10):
+            if not kept.answering.wait(60):
                 return
             self.send_response(kept.status, kept.reason)
             for name, value in {"Content-Length": "0", **kept.headers}.items():

@@ -67,7 +67,7 @@ def test_it_is_stopped_when_the_agent_asks() -> None:
     assert command(prepare=("sleep", "60")).run(given) == Outcome(
         ok=False, said="stopped after 0 s, as the agent asked"
     )
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 30
 
 
 def script(path: Path, mode: int) -> Path:

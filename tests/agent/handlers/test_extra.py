@@ -93,7 +93,7 @@ def test_a_child_that_is_told_to_stop_cleans_up_and_ends(sleeper: Path) -> None:
     stop.set()
     asked = time.monotonic()
     running.join()
-    assert time.monotonic() - asked < 2
+    assert time.monotonic() - asked < 20
     assert not ends[0].ok
     assert ends[0].said.endswith("as the agent asked")
     assert (sleeper / "cleaned").exists()

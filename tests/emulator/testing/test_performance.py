@@ -81,7 +81,7 @@ def test_in_real_time_it_is_waited_for(scheduled_events: ScheduledEvents) -> Non
     assert not performance.done
     with pytest.raises(AssertionError, match=r"^the scenario is not over after 0\.1 s: it waits for its next step at "):
         performance.wait_done(timeout=0.1)
-    performance.wait_done(timeout=5)
+    performance.wait_done(timeout=60)
     assert performance.labelled["maintenance"].status == "Canceled"
     performance = scheduled_events.play("reboot")
     with pytest.raises(AssertionError, match=r"^the scenario is not over after 0 s: <Reboot of WestNO_0 .* is left$"):

@@ -5,6 +5,7 @@ import socket
 import ssl
 import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from tests.control.certificates import Certificate
 from tests.control.running import serving
 
 from forenotice.cli.main import main
-from forenotice.control import tls
+from forenotice.control import bounds, tls
 from forenotice.control.answers import Answer
 from forenotice.control.server import ControlServer
 from forenotice.core import errors
@@ -133,6 +134,30 @@ def test_a_stranger_who_says_nothing_does_not_keep_it_from_stopping(certificate:
             await asyncio.wait_for(server.stop(), 10)
 
     asyncio.run(silent())
+
+
+def test_strangers_who_never_shake_hands_make_room(
+    port: int, certificate: Certificate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds, "CONNECTIONS", 4)
+    trusting = ssl.create_default_context(cafile=certificate.ca)
+    with ExitStack() as held:
+        silent = [
+            held.enter_context(socket.create_connection(("127.0.0.1", port), 5, ("127.0.0.2", 0))) for _ in range(9)
+        ]
+        for cut in silent[:5]:
+            # Its time to shake hands is twice this one.
+            assert _end(cut)
+        assert _asked(port, trusting).startswith(b"HTTP/1.1 200")
+        silent[-1].sendall(b"GET / HTTP/1.1\r\n\r\n")
+        assert _end(silent[-1])
+
+
+def _end(connection: socket.socket) -> bool:
+    with suppress(ConnectionError):
+        while connection.recv(65536):
+            pass
+    return True
 
 
 async def _never(scope: Scope, receive: Receive, send: Send) -> None:

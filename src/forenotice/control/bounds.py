@@ -5,8 +5,11 @@ longest. What is being answered, and read, is left alone, unless it is of an add
 """
 
 import asyncio
+import contextlib
 import ipaddress
 import itertools
+import socket
+import ssl
 from collections import Counter
 from typing import Any
 
@@ -46,18 +49,37 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_deadline: asyncio.TimerHandle | None = None
         self._write_deadline: asyncio.TimerHandle | None = None
         self._awaited_since = 0
+        self._client: socket.socket | None = None
         self._address: Address | None = None
         self._running: RequestResponseCycle | None = None
         self._hears_no_more = False
         self._is_evicted = False
 
+    def arrive(self, client: socket.socket, address: str) -> None:
+        """Under TLS there is no transport until hands are shaken, which a stranger need never do."""
+        self._client = client
+        self._address = address_of(address)
+        self._awaited_since = next(_moments)
+        self.connections.add(self)
+        self._require_room()
+
+    async def shake_hands(self, client: socket.socket, tls: ssl.SSLContext) -> None:
+        try:
+            await self.loop.connect_accepted_socket(lambda: self, client, ssl=tls, ssl_handshake_timeout=HEAD_SECONDS)
+        except OSError:
+            # It has left, was too slow, or speaks something else.
+            self.connections.discard(self)
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._await_head()
         self._address = address_of(self.client[0]) if self.client else None
-        near = self._address is None or self._address.is_loopback
         # Whoever comes by the socket in the data directory is on this machine.
         self.client = self.client or ("127.0.0.1", 0)
+        self._require_room()
+
+    def _require_room(self) -> None:
+        near = self._address is None or self._address.is_loopback
         possible = descriptors.for_operators(descriptors.allowed())
         of_one, most = min(CONNECTIONS_OF_ONE, possible // 2), min(CONNECTIONS, possible)
         self._make_room([each for each in self._open() if each._address == self._address], of_one)
@@ -124,7 +146,20 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def evict(self) -> None:
         self._is_evicted = True
-        self.transport.abort()
+        self._cut()
+
+    def shutdown(self) -> None:
+        if self.transport is None:
+            self._cut()
+        else:
+            super().shutdown()
+
+    def _cut(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
+        elif self._client is not None:
+            with contextlib.suppress(OSError):
+                self._client.shutdown(socket.SHUT_RDWR)
 
     @property
     def is_awaited(self) -> bool:

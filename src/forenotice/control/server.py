@@ -6,11 +6,13 @@ import os
 import socket
 import ssl
 from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 import uvicorn
 from starlette.types import ASGIApp
 
-from forenotice.control.bounds import HEAD_SECONDS, BoundedProtocol
+from forenotice.accepting import Acceptor
+from forenotice.control.bounds import BoundedProtocol
 from forenotice.core import errors
 
 BACKLOG = 512
@@ -98,19 +100,18 @@ class _Server(uvicorn.Server):
         self.ready = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """As always, but for how long a stranger may take to shake hands."""
+        """As always, but for strangers who take their time to shake hands."""
         await super().startup([])
-        tls = self.config.ssl
         loop = asyncio.get_running_loop()
         for listening in sockets or ():
+            server: asyncio.Server | _TlsServer
             if listening.family is socket.AF_UNIX:
                 server = await loop.create_unix_server(self._protocol, sock=listening, backlog=BACKLOG)
+            elif self.config.ssl:
+                server = _TlsServer(listening, self.config.ssl, self._protocol, self.server_state.tasks)
             else:
-                seconds = HEAD_SECONDS if tls else None
-                server = await loop.create_server(
-                    self._protocol, sock=listening, backlog=BACKLOG, ssl=tls, ssl_handshake_timeout=seconds
-                )
-            self.servers.append(server)
+                server = await loop.create_server(self._protocol, sock=listening, backlog=BACKLOG)
+            self.servers.append(cast(asyncio.Server, server))
         self.ready.set()
 
     def _protocol(self) -> BoundedProtocol:
@@ -119,3 +120,33 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+class _TlsServer:
+    """As the loop's own, but that connections count before hands are shaken."""
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        tls: ssl.SSLContext,
+        protocol: Callable[[], BoundedProtocol],
+        tasks: "set[asyncio.Task[None]]",
+    ) -> None:
+        self._tls = tls
+        self._protocol = protocol
+        self._tasks = tasks
+        """Whoever stops waits for these."""
+        self._acceptor = Acceptor(listening, f"control port {listening.getsockname()[1]}", self._take)
+
+    def close(self) -> None:
+        self._acceptor.close()
+
+    async def wait_closed(self) -> None:
+        """It is closed at once."""
+
+    def _take(self, client: socket.socket, address: Any) -> None:
+        protocol = self._protocol()
+        protocol.arrive(client, address[0])
+        task = asyncio.create_task(protocol.shake_hands(client, self._tls))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -7,10 +7,10 @@ import os
 import socket
 import stat
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+from forenotice.accepting import Acceptor
 from forenotice.core import errors
-from forenotice.logs import log
 from forenotice.metadata import answers, identity
 from forenotice.metadata.answers import Persistence
 from forenotice.metadata.desk import Desk
@@ -18,15 +18,11 @@ from forenotice.metadata.protocol import Connection
 from forenotice.settings import Address, Listener
 
 BACKLOG = 4096
-BATCH = 64
-"""Connections accepted before other things have their turn."""
 RECEIVE_BUFFER = 64 * 1024
 """Bytes that the system keeps for us of one connection: guests send little, and whoever floods should wait."""
 SEND_BUFFER = 64 * 1024
 """Bytes that it keeps of answers: left alone it would take megabytes before we see that nobody reads them."""
 FIRST_BYTES = 4096
-REST_SECONDS = 1.0
-"""How long nobody is let in after the system has run out of descriptors or memory."""
 SOCKET_MODE = 0o660
 HOP_LIMIT = {
     socket.AF_INET: (socket.IPPROTO_IP, socket.IP_TTL),
@@ -66,6 +62,7 @@ class Door:
         self._vm = listener.vm
         self._unix = isinstance(listener.at, Path)
         self._sockets: list[socket.socket] = []
+        self._acceptors: list[Acceptor] = []
         self._adopting: set[asyncio.Task[None]] = set()
         self._inode: tuple[int, int] | None = None
 
@@ -89,13 +86,12 @@ class Door:
             raise errors.RefusedError(
                 f"Guests cannot be served at {self._listener}: {reason}; {remedy} choose another with --metadata."
             ) from None
-        for listening in self._sockets:
-            self._let_in(listening)
+        self._acceptors += (Acceptor(listening, self._listener, self._accept) for listening in self._sockets)
 
     async def close(self) -> None:
-        for listening in self._sockets:
-            self._desk.loop.remove_reader(listening)
-        self._close_sockets()
+        while self._acceptors:
+            self._acceptors.pop().close()
+        self._sockets.clear()
         if isinstance(self._listener.at, Path):
             # Another process may have taken the path over.
             with contextlib.suppress(FileNotFoundError):
@@ -141,37 +137,8 @@ class Door:
             listening.close()
         self._sockets.clear()
 
-    def _let_in(self, listening: socket.socket) -> None:
-        if listening in self._sockets:
-            listening.setblocking(False)
-            self._desk.loop.add_reader(listening, self._accept, listening)
-
-    def _accept(self, listening: socket.socket) -> None:
-        for _ in range(BATCH):
-            try:
-                client, address = listening.accept()
-            except BlockingIOError:
-                return
-            except ConnectionAbortedError:
-                continue
-            except OSError as error:
-                self._rest(listening, error)
-                return
-            try:
-                self._receive(client, None if self._unix else identity.canonical(address[0]))
-            except OSError:
-                # It left while we looked.
-                client.close()
-
-    def _rest(self, listening: socket.socket, error: OSError) -> None:
-        log.error(
-            "No connection can be accepted",
-            action="accept.failed",
-            at=str(self._listener),
-            reason=errno.errorcode.get(error.errno or 0, str(error)),
-        )
-        self._desk.loop.remove_reader(listening)
-        self._desk.loop.call_later(REST_SECONDS, self._let_in, listening)
+    def _accept(self, client: socket.socket, address: Any) -> None:
+        self._receive(client, None if self._unix else identity.canonical(address[0]))
 
     def _receive(self, client: socket.socket, peer: str | None) -> None:
         desk = self._desk

@@ -181,6 +181,31 @@ def test_an_offer_to_upgrade_is_passed_over_and_the_connection_closed(server: Ru
     assert len(server.guests.approvals) == (len(cuts) if kind in ("post", "chunked") else 0)
 
 
+AFTER_AN_OFFER = {
+    "another": (OFFERS["post"] + OFFERS["post"], 200),
+    "connect": (OFFERS["post"] + b"CONNECT a:80 HTTP/1.1\r\nHost: x\r\n\r\n", 200),
+    "trailers": (
+        request(method="POST", headers=(*OFFER, "Transfer-Encoding: chunked")) + b"0\r\n" + b"a: b\r\n" * 101,
+        431,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", AFTER_AN_OFFER)
+def test_what_comes_with_the_end_of_an_offers_head(
+    shared: Running, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, status = AFTER_AN_OFFER[kind]
+    cut = data.index(b"\r\n\r\n") + 3
+    with shared.connect() as client:
+        client.send(data[:cut])
+        assert client.is_silent()
+        client.send(data[cut:])
+        assert client.reply().status == status
+        assert client.is_closed()
+    assert capsys.readouterr().err == ""
+
+
 def test_an_offer_to_upgrade_does_not_excuse_its_body(server: Running) -> None:
     head = request(method="POST", headers=(*OFFER, "Expect: 100-continue", f"Content-Length: {len(APPROVAL)}"))
     with server.connect() as client:

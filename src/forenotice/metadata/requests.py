@@ -120,12 +120,14 @@ class Reader:
         assert self._parser is not None
         try:
             self._parser.feed_data(data)
+            return
         except httptools.HttpParserUpgrade as upgrade:
-            # The parser leaves HTTP after the head. Nobody is upgraded here, so a body is read as if that had not been
-            # offered (RFC 9110, 7.8); it is the last one.
-            if not self.stopped:
-                self._parser = self._body_parser()
-                self._parser.feed_data(data[upgrade.args[0] :])
+            rest = data[upgrade.args[0] :]
+        # The parser leaves HTTP after the head. Nobody is upgraded here, so a body is read as if that had not been
+        # offered (RFC 9110, 7.8); it is the last one.
+        if not self.stopped:
+            self._parser = self._body_parser()
+            self._parse(rest)
 
     def _body_parser(self) -> httptools.HttpRequestParser:
         framing = [b"%b: %b\r\n" % (name, self._headers[name]) for name in FRAMING_HEADERS if name in self._headers]

@@ -1,15 +1,16 @@
-"""Accepts connections at a listening socket, a few in a turn of the loop, and rests while the system has no room."""
+"""Accepts connections at a listening socket, some in each turn of the loop, and rests when the system has no room."""
 
 import asyncio
 import errno
 import socket
 from collections.abc import Callable
+from time import monotonic
 from typing import Any
 
 from forenotice.logs import log
 
-BATCH = 16
-"""Connections accepted before other things have their turn."""
+TURN_SECONDS = 0.004
+"""How long connections are accepted before other things have their turn."""
 REST_SECONDS = 1.0
 """How long nobody is let in after the system has run out of descriptors or memory."""
 
@@ -38,7 +39,8 @@ class Acceptor:
         self._loop.add_reader(self._listening, self._accept)
 
     def _accept(self) -> None:
-        for _ in range(BATCH):
+        deadline = monotonic() + TURN_SECONDS
+        while monotonic() < deadline:
             try:
                 client, address = self._listening.accept()
             except BlockingIOError:

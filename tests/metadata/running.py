@@ -23,7 +23,9 @@ from forenotice.core.operations import HOST_MAINTENANCE, Event, EventType, Sourc
 from forenotice.core.timing import Timing
 from forenotice.heartbeats import Heartbeats
 from forenotice.metadata.board import Board, Publications
+from forenotice.metadata.door import Connect
 from forenotice.metadata.options import Limits, Options
+from forenotice.metadata.protocol import Connection
 from forenotice.metadata.server import MetadataServer
 from forenotice.service.publishing import Members
 from forenotice.settings import Address, Listener
@@ -127,8 +129,10 @@ class Running:
         fleet: Sequence[Members] = FLEET,
         timing: Timing | None = None,
         clock: SystemClock | None = None,
+        connection: Connect = Connection,
     ) -> None:
         self.guests = RecordingGuests()
+        self._connection = connection
         self.clock = clock or SystemClock()
         self.seconds = 0.0
         """The time that its heartbeats go by."""
@@ -218,6 +222,7 @@ class Running:
             timing=timing,
             options=options,
             heartbeats=self.heartbeats,
+            connection=self._connection,
         )
 
     def _start(self, listeners: Sequence[Listener]) -> None:
@@ -328,8 +333,9 @@ def running(
     listeners: Sequence[Listener] = (ANYWHERE,),
     fleet: Sequence[Members] = FLEET,
     timing: Timing | None = None,
+    connection: Connect = Connection,
 ) -> Iterator[Running]:
-    server = Running(options=options, listeners=listeners, fleet=fleet, timing=timing)
+    server = Running(options=options, listeners=listeners, fleet=fleet, timing=timing, connection=connection)
     try:
         yield server
     finally:

@@ -4,13 +4,14 @@ import asyncio
 import socket
 from dataclasses import dataclass
 from time import monotonic
-from typing import cast
+from typing import ClassVar, cast
 
 import pytest
 from tests.metadata.running import DB_ADDRESS, Client, Running, request, running
 
 from forenotice.metadata.options import Options
-from forenotice.metadata.protocol import Connection
+from forenotice.metadata.protocol import TURN_PIECES, Connection
+from forenotice.metadata.requests import Request
 from forenotice.metadata.turns import TURN_SECONDS, Turns
 
 
@@ -87,6 +88,28 @@ def test_whoever_does_not_read_its_answers_is_not_received_without_end(server: R
         client.socket.settimeout(0.5)
         with pytest.raises(TimeoutError):
             client.send(request() * 30_000)
+
+
+class Counting(Connection):
+    """Counts the pieces that it parses in each of its turns."""
+
+    pieces: ClassVar[list[int]] = []
+
+    def _read(self) -> None:
+        self.pieces.append(0)
+        super()._read()
+
+    def _parse(self, data: bytes) -> Request | None:
+        self.pieces[-1] += 1
+        return super()._parse(data)
+
+
+def test_a_body_of_blank_lines_is_no_more_work_in_a_turn_than_any_other() -> None:
+    with running(connection=Counting) as server, server.connect() as client:
+        client.send(request(method="POST", body=b"\n" * 16_000))
+        assert client.reply().status == 400
+        assert sum(Counting.pieces) > 8000
+        assert max(Counting.pieces) <= TURN_PIECES
 
 
 REFUSED = {

@@ -19,6 +19,8 @@ NOTHING = Request.refused(answers.BAD_FRAMING)
 BLANK_LINE = re.compile(rb"\n\r?\n")
 TURN_BYTES = 4096
 """Read of one connection before others have their turn, and never beyond the head of one more request."""
+TURN_PIECES = 8
+"""In so many pieces: a blank line ends one, and a body may have nothing else."""
 
 
 class Connection(asyncio.Protocol):
@@ -246,7 +248,7 @@ class Connection(asyncio.Protocol):
         """One request of what has come, or a part of one; then others have their turn."""
         self._repeat = b""
         size, last = len(self._unread), self._position + TURN_BYTES
-        while True:
+        for _ in range(TURN_PIECES):
             piece = self._next_piece(last)
             request = self._parse(piece)
             if not self._unread or self._position >= last or self._reader is None or self._reader.between:

@@ -2,11 +2,13 @@
 
 import re
 import socket
+from contextlib import ExitStack
 from pathlib import Path
-from time import monotonic
+from urllib.parse import urlencode
 
 import pytest
 import structlog
+from tests.acceptance.running import until
 from tests.control.running import DEADLINE
 from tests.portal.running import Portal, Visitor, running
 
@@ -14,6 +16,7 @@ from forenotice.control import shares
 from forenotice.core.draft import World
 from forenotice.portal import forms
 from forenotice.portal.app import DECLARED, PLACES
+from forenotice.service import queries
 from forenotice.service.context import Session
 
 
@@ -155,9 +158,32 @@ def test_an_export_that_is_not_read_is_under_way(portal: Portal, monkeypatch: py
         connection.sendall(f"GET /history/export?format=jsonl HTTP/1.1\r\n{head}".encode())
         assert connection.recv(100).startswith(b"HTTP/1.1 200")
         assert "under way" in visitor.get("/", 503).text
-    until = monotonic() + DEADLINE
-    while visitor.ask("GET", "/").status != 200:
-        assert monotonic() < until
+    until(lambda: visitor.ask("GET", "/").status == 200)
+
+
+def test_nothing_is_done_for_a_browser_that_has_gone_away(portal: Portal) -> None:
+    visitor = portal.visitor()
+    token = re.search(r'name="form_token" value="([^"]*)"', visitor.get("/").html)
+    assert token
+    cookies = "; ".join(f"{name}={value}" for name, value in visitor.cookies.items())
+    line = portal.service._line
+    with ExitStack() as open_, line.turn():
+        connections = [
+            open_.enter_context(socket.create_connection(("127.0.0.1", portal.port), timeout=DEADLINE))
+            for _ in range(shares.AT_WORK + 2)
+        ]
+        for number, connection in enumerate(connections):
+            fields = {"form_token": token[1], "form_key": f"key-{number}", "kind": "restart", "name": "web-0"}
+            body = urlencode(fields).encode()
+            head = f"POST /act HTTP/1.1\r\nHost: 127.0.0.1:{portal.port}\r\nCookie: {cookies}\r\n"
+            connection.sendall(head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        # Some wait for the writer, each with a thread, the others for a place among those that are worked on.
+        until(lambda: len(line._waiting) == shares.AT_WORK)
+        for connection in connections:
+            connection.close()
+        until(lambda: len(line._waiting) == 0)
+    visitor.get("/")
+    assert queries.operations(portal.service)["items"] == []
 
 
 def _fill(session: Session) -> None:

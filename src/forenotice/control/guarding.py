@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Collection, Iterable, Mapping
+from typing import TypeVar
 
 import anyio
 from starlette.datastructures import MutableHeaders
@@ -11,6 +12,8 @@ from forenotice.control import answers
 from forenotice.control.errors import refused, unexpected
 from forenotice.core import errors
 from forenotice.wire import hosts
+
+T = TypeVar("T")
 
 Headers = Iterable[tuple[bytes, bytes]]
 
@@ -118,14 +121,15 @@ class Presence:
         """For any thread."""
         return not self._left.is_set()
 
-    async def during(self, work: Awaitable[None]) -> None:
-        """Let go of work whose answer nobody waits for: what waits for a thread is not begun."""
+    async def during(self, work: Awaitable[T]) -> T | None:
+        """Let go of work whose answer nobody waits for: what waits for a thread is not begun. None: it came to that."""
         with anyio.CancelScope() as scope:
             watching = asyncio.create_task(self._watch(scope))
             try:
-                await work
+                return await work
             finally:
                 watching.cancel()
+        return None
 
     async def receive(self) -> Message:
         """In place of the request's own, which is watched."""

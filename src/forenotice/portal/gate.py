@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import Send
 
-from forenotice.control import answers, strangers
+from forenotice.control import answers, guarding, strangers
 from forenotice.core import errors
 from forenotice.logs import log
 from forenotice.portal import cookies, forgery, forms
@@ -97,6 +97,7 @@ class Gate:
             body, form = await forms.read(request)
             forgery.require_own(request.headers, form.get("form_token", ""), token)
         forms.require_sound(request.path_params.values(), request.query_params.values(), form.values())
+        presence = guarding.Presence(request.receive)
         visit = Visit(
             house=self.house,
             caller=caller,
@@ -111,8 +112,15 @@ class Gate:
             cookie=cookies.name("said", request),
             is_allowed=partial(self.is_allowed, request, caller),
             said=cookies.said(request),
+            wanted=presence.waits,
         )
-        held.callback((await self.house.shares.turn(caller.id)).end)
+        found = await presence.during(self._answer(declared, held, request, visit))
+        if found is None:
+            raise errors.GoneError
+        return found
+
+    async def _answer(self, declared: Declared, held: ExitStack, request: Request, visit: Visit) -> Response:
+        held.callback((await self.house.shares.turn(visit.caller.id)).end)
         try:
             async with self.house.plans.taken() if declared.in_turn else nullcontext():
                 return await run_in_threadpool(declared.answer, visit)
@@ -139,7 +147,7 @@ class Gate:
     def _logged(self, request: Request, error: errors.ForenoticeError) -> int:
         """The status that says it."""
         status = answers.status_of(error)
-        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, errors.GoneError):
             log.warning(
                 "A page could not be made",
                 action="portal.unavailable",

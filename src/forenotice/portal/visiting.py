@@ -65,6 +65,8 @@ class Visit:
     """The name of the one that says something once."""
     is_allowed: Callable[[], bool]
     """Whether the session is still valid, for answers that take their time."""
+    wanted: Callable[[], bool]
+    """Whether whoever asks still waits for the answer."""
     said: str = ""
 
     @property
@@ -105,6 +107,7 @@ class Visit:
             origin=self.origin,
             reason=reason,
             access=self.access,
+            wanted=self.wanted,
         )
 
     def _key(self) -> str | None:

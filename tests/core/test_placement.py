@@ -5,6 +5,7 @@ from tests.core.builders import Site, row
 
 from forenotice.core import errors, placement
 from forenotice.core.driving import Finished
+from forenotice.core.fleet import Policy
 from forenotice.core.operations import Kind, Status
 
 
@@ -72,6 +73,21 @@ def test_many_spread_over_the_emptiest() -> None:
     for number in range(4):
         site.add_vm(f"vm-{number}", "a")
     assert chosen(site, Kind.LIVE_MIGRATION, "a") == {"vm-0": "c", "vm-1": "b", "vm-2": "c", "vm-3": "b"}
+
+
+@pytest.mark.parametrize("group", [None, "web"])
+def test_those_that_are_asked_for_together_spread_over_the_emptiest(group: str | None) -> None:
+    site = Site()
+    site.add_hosts("abc")
+    site.add_group("web", auto_approve=True)
+    site.add_vm("old", "b")
+    names = [f"vm-{number}" for number in range(4)]
+    for name in names:
+        site.add_vm(name, "a", group=group, policy=Policy(auto_approve=True))
+    site.schedule(Kind.REDEPLOY, *names)
+    assert [each.targets[each.vms[0]] for each in site.live()] == ["c", "b", "c", "b"]
+    site.schedule(Kind.HARDWARE_FAILURE, "b")
+    assert site.live()[-1].targets == {"old": "c"}
 
 
 def test_never_to_a_cordoned_host_nor_to_its_own() -> None:
@@ -146,13 +162,13 @@ def test_who_was_moved_here_and_is_moved_on_counts_where_it_goes() -> None:
     site.tick()
     assert site.operation(migration).targets == {"db": "d", "web-0": "e"}
     site.report(migration.id, Finished(done=("web-0",), failures={"db": "no memory"}))
-    assert dict(site.schedule(Kind.HARDWARE_FAILURE, "e").targets) == {"web-0": "d"}
+    assert dict(site.schedule(Kind.HARDWARE_FAILURE, "e").targets) == {"web-0": "f"}
     for newest_first in (False, True):
         site.state.events = dict(sorted(site.state.events.items(), reverse=newest_first))
         redeploy = site.schedule(Kind.REDEPLOY, "web-1")
         site.approve_all(redeploy)
         draft = site.look(operations=[redeploy.id], targets=True)
-        assert placement.choose(draft, redeploy, ["web-1"]) == {"web-1": "f"}
+        assert placement.choose(draft, redeploy, ["web-1"]) == {"web-1": "d"}
         site.cancel(redeploy.id)
 
 

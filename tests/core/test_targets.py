@@ -55,6 +55,19 @@ def test_the_emptiest_comes_first_and_what_awaits_maintenance_last() -> None:
     assert fitting(here, here.vm("db")) == ["a", "b"]
 
 
+def test_a_host_is_as_full_as_it_will_be() -> None:
+    here = draft(vm("db", "a", scope="vm:db"), vm("web-0", "a"))
+    assert fitting(here, here.vm("web-0")) == fitting(here, here.vm("db")) == ["d", "c", "b", "a"]
+    for name in ("db", "web-0"):
+        here.put_operation(move(name, "d"))
+    assert fitting(here, here.vm("web-0")) == fitting(here, here.vm("db")) == ["c", "b", "d", "a"]
+    here.put_operation(move("db", "d", done=("db",)))
+    here.put_vm(vm("db", "d", scope="vm:db"))
+    assert fitting(here, here.vm("web-0")) == fitting(here, here.vm("db")) == ["c", "a", "b", "d"]
+    here.remove_vm("db")
+    assert fitting(here, here.vm("web-0")) == ["c", "d", "a", "b"]
+
+
 def test_domains_of_a_group_stay_apart_whatever_moves() -> None:
     here = draft(vm("web-0", "a"), vm("web-1", "b", 1), vm("web-2", "c", 1))
     assert fitting(here, here.vm("web-0")) == ["d", "a"]
@@ -74,7 +87,7 @@ def test_whoever_is_on_the_way_counts_there_from_the_start() -> None:
     assert fitting(here, here.vm("web-0")) == ["c", "a"]
     # As another domain of the group it would be told apart from there, too.
     here.put_vm(vm("web-1", "b", 0))
-    assert fitting(here, here.vm("web-0")) == ["d", "c", "b", "a"]
+    assert fitting(here, here.vm("web-0")) == ["d", "b", "c", "a"]
 
 
 @pytest.mark.parametrize("counted", [True, False])

@@ -1,5 +1,7 @@
 """Hosts that can take a VM, emptiest first: sorted once, so that choosing for many VMs is not many times all hosts."""
 
+from bisect import bisect_left, insort
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from forenotice.core.fleet import GROUP_PREFIX, Vm
@@ -19,6 +21,8 @@ class Targets:
     def __init__(self, world: "World") -> None:
         self._world = world
         self._headed: dict[str, list[str]] = {}
+        self._more: Counter[str] = Counter()
+        """VMs that each host has, or has coming, besides those of the world's occupancy."""
         self._domains: dict[tuple[str, str], dict[Domains, int]] = {key: {**of} for key, of in world.domains.items()}
         self.forget()
         counted = {scope for scope, _ in world.domains}
@@ -39,7 +43,7 @@ class Targets:
             self.forget()
         if self._ordered is None:
             self._ordered = sorted(
-                (host in self._world.awaiting, count, host)
+                (host in self._world.awaiting, count + self._more[host], host)
                 for host, count in self._occupancy.items()
                 if not self._world.hosts[host].cordoned
             )
@@ -66,18 +70,32 @@ class Targets:
         """A VM is now as it is `after`."""
         if before is not None:
             self._place(before, -1)
+            self._fill(before.host, -1)
         if after is not None:
             self._place(after, 1)
+            self._fill(after.host, 1)
 
     def head(self, before: Operation | None, after: Operation) -> None:
         """An operation may have chosen where its VMs go, or be over."""
         was, now = {} if before is None else _headed(before), _headed(after)
         for name, host in was.items() - now.items():
             self._headed[name].remove(host)
+            self._fill(host, -1)
             self._count(self._world.vms.get(name), host, -1)
         for name, host in now.items() - was.items():
             self._headed.setdefault(name, []).append(host)
+            self._fill(host, 1)
             self._count(self._world.vms.get(name), host, 1)
+
+    def _fill(self, host: str, by: int) -> None:
+        """Whoever chooses next sees a host as full as it will be."""
+        awaiting, count = host in self._world.awaiting, self._occupancy.get(host, 0) + self._more[host]
+        self._more[host] += by
+        for order in (self._ordered or [], *self._fitting.values()):
+            place = bisect_left(order, (awaiting, count, host))
+            if place < len(order) and order[place][2] == host:
+                del order[place]
+                insort(order, (awaiting, count + by, host))
 
     def _place(self, vm: Vm, by: int) -> None:
         for host in (vm.host, *self._headed.get(vm.name, ())):

@@ -15,7 +15,7 @@ from tests.core.rolling_site import RollingSite
 from tests.core.test_histories import POLICIES, SETTINGS, Histories
 
 from forenotice.core.fleet import Policy
-from forenotice.core.obstacles import Obstacle, ObstacleKind, obstacles
+from forenotice.core.obstacles import Obstacle, ObstacleKind, before_announcement, obstacles
 from forenotice.core.operations import Status
 from forenotice.core.rollouts import KINDS, Options, RolloutStatus
 
@@ -132,6 +132,9 @@ class RolloutHistories(Histories):
         live = [operation.id for operation in self.site.live() if operation.status is Status.SCHEDULED]
         draft = self.site.look(operations=live, targets=True)
         found = [obstacle for key in live for obstacle in obstacles(draft, draft.operation(key), self.site.now)]
+        planned = [operation for operation in self.site.live() if operation.status is Status.PLANNED]
+        draft = self.site.look(operations=[operation.id for operation in planned])
+        found += [obstacle for operation in planned for obstacle in before_announcement(draft, operation)]
         return [
             obstacle
             for obstacle in found

@@ -291,7 +291,9 @@ class Site:
         reports = reports or {}
         turns = self.due() + [key for key in reports if key not in self.due()]
         arriving = self.moving_to([self.operation(key).host for key in turns])
-        with self.transaction(operations=[*turns, *arriving], targets=True) as draft:
+        waits = any(driving.waits_for_a_host(self.operation(key)) for key in turns)
+        announced = [o.host for o in self.live() if waits and o.kind.traits.keeps_others_away]
+        with self.transaction(operations=[*turns, *arriving], hosts=announced, targets=True) as draft:
             for key, outcome in reports.items():
                 driving.report(draft, draft.operation(key), process, draft.operation(key).attempt + 1, outcome)
             return [task for key in turns if (task := self._step(draft, key, process))]

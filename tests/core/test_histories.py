@@ -354,17 +354,23 @@ class Histories(RuleBasedStateMachine):
 
 
 def lacks_a_target(site: Site, operation: Operation) -> bool:
-    # A host whose own maintenance is announced takes nobody, and that may in turn wait for this operation.
-    closed = {o.host for o in site.live() if o.kind.traits.keeps_others_away and o.status is not Status.PLANNED}
+    # A host whose own maintenance is announced takes only whom no other can, once that has started.
+    shut = {Status.STARTED} if operation.status is Status.STARTED else {Status.SCHEDULED, Status.STARTED}
+    closed = {o.host for o in site.live() if o.kind.traits.keeps_others_away and o.status in shut}
     open_hosts = {host.name for host in site.state.hosts.values() if not host.cordoned} - closed
     homeless = set(operation.vms) - set(operation.done) - set(operation.targets)
     if operation.kind not in MOVING or not homeless:
         return False
+    coming: dict[str, list[str]] = {}
+    for each in site.live():
+        for name in set(each.targets) - set(each.done):
+            coming.setdefault(name, []).append(each.targets[name])
     for name in homeless:
         vm = site.vm(name)
         neighbours = {
-            other.host
+            host
             for other in site.state.vms.values()
+            for host in (other.host, *coming.get(other.name, ()))
             if vm.group is not None
             and other.scope == vm.scope
             and (other.update_domain, other.fault_domain) != (vm.update_domain, vm.fault_domain)

@@ -3,14 +3,15 @@
 from dataclasses import replace
 
 import pytest
-from tests.core.builders import MINUTE, SECOND, Site, failure, is_nothing, row, success
+from tests.core.builders import DAY, MINUTE, SECOND, Site, failure, is_nothing, row, success
 
 from forenotice.core import errors
-from forenotice.core.driving import UNSAID, Finished
+from forenotice.core.driving import UNSAID, Finished, NotYet
 from forenotice.core.fleet import Listening, Policy
 from forenotice.core.listening import would_wake
 from forenotice.core.operations import Kind, Status
 from forenotice.core.timing import Retries
+from forenotice.core.windows import parse_all
 
 
 def exhaust(site: Site, operation_id: str) -> None:
@@ -253,3 +254,102 @@ def test_a_change_notes_what_differs() -> None:
     site.set_vm("web-0", addresses=("10.0.0.4",), spot=vm.spot, host=vm.host)
     assert site.journal[-1].data == {"fields": ["addresses"]}
     assert site.vm("web-0") == replace(vm, addresses=("10.0.0.4",))
+
+
+# A host whose own maintenance is announced, and whom no other host can take
+
+
+def pair(hosts: str = "ab") -> Site:
+    """`web-0` on a and `web-1` on b; of their group one may be out at a time."""
+    site = Site()
+    site.add_hosts(hosts)
+    site.add_group("web", max_unavailable="1")
+    site.add_vm("web-0", "a", group="web")
+    site.add_vm("web-1", "b", group="web")
+    return site
+
+
+@pytest.mark.parametrize("kind", [Kind.HOST_UPDATE, Kind.HOST_REBOOT])
+def test_announced_maintenance_makes_way_for_those_of_a_failed_host(kind: Kind) -> None:
+    """It would wait for the failure to end, and the failure for it."""
+    site = pair()
+    maintenance = site.schedule(kind, "b")
+    failed = site.schedule(Kind.HARDWARE_FAILURE, "a")
+    site.run(5 * SECOND)
+    assert site.operation(failed).status is Status.COMPLETED
+    assert site.vm("web-0").host == "b"
+    canceled = site.operation(maintenance)
+    assert canceled.status is Status.CANCELED
+    assert canceled.failures == {
+        "web-1": f"host b has to take VMs of operation {failed.id}, which no other host can",
+    }
+    assert site.listed("group:web") == []
+
+
+def test_announced_maintenance_makes_way_only_for_what_has_no_other_host() -> None:
+    site = pair("abc")
+    maintenance = site.schedule(Kind.HOST_UPDATE, "b")
+    site.schedule(Kind.HARDWARE_FAILURE, "a")
+    site.run(5 * SECOND)
+    assert site.vm("web-0").host == "c"
+    assert site.operation(maintenance).status is Status.SCHEDULED
+
+
+def test_announced_maintenance_makes_way_for_nothing_that_can_still_wait() -> None:
+    site = pair()
+    site.add_vm("db", "a")
+    site.schedule(Kind.HOST_UPDATE, "b")
+    with pytest.raises(errors.ConflictError, match="no host can take db"):
+        site.schedule(Kind.REDEPLOY, "db")
+
+
+@pytest.mark.parametrize("why", ["started", "cordoned"])
+def test_a_host_whose_maintenance_has_started_takes_nobody_and_neither_does_a_cordoned_one(why: str) -> None:
+    site = pair()
+    maintenance = site.schedule(Kind.HOST_UPDATE, "b")
+    if why == "cordoned":
+        site.cordon("b")
+    else:
+        site.approve_all(maintenance)
+        (task,) = site.tick()
+        site.report(task.operation, NotYet(again_at=site.now + MINUTE))
+    failed = site.schedule(Kind.HARDWARE_FAILURE, "a")
+    site.run(30 * SECOND)
+    assert (site.operation(failed).targets, site.operation(maintenance).status.live) == ({}, True)
+    site.cordon("b", False)
+    site.run(5 * MINUTE)
+    assert (site.operation(failed).status, site.vm("web-0").host) == (Status.COMPLETED, "b")
+
+
+def test_those_that_fit_go_where_announced_maintenance_makes_way_and_the_others_wait() -> None:
+    site = row(hosts="abc")
+    site.add_vm("db", "a")
+    site.add_vm("www", "a")
+    site.add_vm("old", "c")
+    updates = [site.schedule(Kind.HOST_UPDATE, host) for host in "bc"]
+    failed = site.schedule(Kind.HARDWARE_FAILURE, "a")
+    site.run(MINUTE)
+    assert [site.vm(name).host for name in ("db", "www", "web-0")] == ["b", "b", "a"]
+    assert [site.operation(each).status for each in updates] == [Status.CANCELED, Status.SCHEDULED]
+    later = site.schedule(Kind.HOST_UPDATE, "b")
+    site.run(MINUTE)
+    assert site.operation(failed).status is Status.STARTED
+    assert site.operation(later).status is Status.SCHEDULED, "whoever has arrived needs no way made"
+
+
+def test_nobody_is_moved_to_a_host_whose_maintenance_was_announced_in_the_same_look() -> None:
+    site = Site()
+    site.add_hosts("ab")
+    site.add_vm("db", "a")
+    site.add_vm("old", "b")
+    site.set_policy("vm:old", windows=parse_all(["daily 22:00-23:00 UTC"]))
+    maintenance = site.schedule(Kind.HOST_UPDATE, "b")
+    migration = site.schedule(Kind.LIVE_MIGRATION, "a", notice=DAY)
+    assert maintenance.due_at is not None
+    site.now = maintenance.due_at
+    site.approve_all(migration)
+    site.tick()
+    assert site.operation(maintenance).status is Status.SCHEDULED
+    assert site.operation(migration).status is Status.SCHEDULED
+    site.run(DAY)
+    assert [site.operation(each).status for each in (maintenance, migration)] == [Status.COMPLETED, Status.COMPLETED]

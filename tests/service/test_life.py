@@ -116,6 +116,15 @@ def test_a_failure_without_room_stays_started_until_there_is_some(rig: Rig) -> N
     assert queries.vm(rig.service, "web-0")["host"] == "host-d"
 
 
+def test_announced_maintenance_makes_way_for_those_of_a_failed_host(rig: Rig) -> None:
+    fleet.set_host(rig.service, OPERATOR, "host-d", cordoned=True)
+    updates = rig.schedule(Kind.HOST_UPDATE, "host-a", "host-b")
+    rig.schedule(Kind.HARDWARE_FAILURE, "host-c")
+    rig.run(40)
+    assert queries.vm(rig.service, "batch")["host"] == "host-a"
+    assert [queries.operation(rig.service, each["id"])["status"] for each in updates] == ["Canceled", "Scheduled"]
+
+
 def test_a_deletion_removes_the_vm_and_its_document(rig: Rig) -> None:
     (operation,) = rig.schedule(Kind.DELETION, "db")
     assert operation["events"] == []

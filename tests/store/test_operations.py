@@ -220,6 +220,19 @@ def test_moving_to(store: Store) -> None:
         assert reader.moving_to("b") == []
 
 
+def test_announced_hosts(store: Store) -> None:
+    keep(
+        store,
+        operation("one", host="b", kind=Kind.HOST_UPDATE),
+        operation("two", host="b", kind=Kind.HOST_REBOOT),
+        operation("planned", host="c", kind=Kind.HOST_UPDATE, status=Status.PLANNED),
+        operation("over", host="d", kind=Kind.HOST_UPDATE, status=Status.COMPLETED),
+        operation("moves", host="e", kind=Kind.LIVE_MIGRATION),
+    )
+    with store.read() as reader:
+        assert reader.announced_hosts() == ["b"]
+
+
 def test_pages_of_operations(store: Store) -> None:
     first = operation("z", created_at=NOW - MINUTE, kind=Kind.RESTART)
     second = operation("a", host="b")

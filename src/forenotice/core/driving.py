@@ -78,9 +78,9 @@ def advance(draft: Draft, operation: Operation, process: str, claim_until: datet
             ending.end(draft, operation, Status.FAILED if remaining else Status.COMPLETED)
         return None
     placed_before = asked_for(operation)
-    if operation.kind.traits.moves:
-        homeless = (name for name in remaining if name not in operation.targets)
-        operation = replace(operation, targets=placement.choose(draft, operation, homeless))
+    if found := homeless(operation):
+        operation = replace(operation, targets=placement.choose(draft, operation, found))
+        placement.make_way(draft, operation, (operation.targets[name] for name in found if name in operation.targets))
     ready = asked_for(operation)
     if not ready or (tried_enough and ready == placed_before):
         draft.put_operation(replace(operation, due_at=draft.now + RECHECK, held=True))
@@ -134,6 +134,17 @@ def asked_for(operation: Operation) -> tuple[str, ...]:
     """Those of the remaining VMs that the driver can be asked for."""
     moves = operation.kind.traits.moves
     return tuple(name for name in _remaining(operation) if not moves or name in operation.targets)
+
+
+def homeless(operation: Operation) -> tuple[str, ...]:
+    """Those of the remaining VMs that must move and have no target."""
+    ready = asked_for(operation)
+    return tuple(name for name in _remaining(operation) if name not in ready)
+
+
+def waits_for_a_host(operation: Operation) -> bool:
+    """It has started and cannot go on; maintenance that is announced makes way for it."""
+    return operation.status is Status.STARTED and bool(homeless(operation))
 
 
 def _remaining(operation: Operation) -> tuple[str, ...]:

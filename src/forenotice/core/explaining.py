@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from forenotice.core import budgets, calendar, windows
+from forenotice.core import budgets, calendar, driving, windows
 from forenotice.core.draft import Draft, names
 from forenotice.core.driving import Standing
 from forenotice.core.obstacles import Obstacle, ObstacleKind, before_announcement, obstacles
@@ -144,9 +144,7 @@ def _with_driver_facts(explanation: Explanation, said: str, more: Mapping[str, o
 
 
 def _of_started(draft: Draft, operation: Operation) -> Explanation:
-    remaining = [name for name in operation.vms if name not in operation.done]
-    homeless = [name for name in remaining if operation.kind.traits.moves and name not in operation.targets]
-    driven = [name for name in remaining if name not in homeless]
+    homeless, driven = driving.homeless(operation), list(driving.asked_for(operation))
     said: list[str] = []
     waiting: list[Mapping[str, object]] = []
     if homeless:
@@ -164,7 +162,7 @@ def _of_started(draft: Draft, operation: Operation) -> Explanation:
             }
         )
     if not waiting:
-        said.append(f"It has {'failed' if remaining else 'been carried out'} and ends in a moment.")
+        said.append(f"It has {'failed' if driven else 'been carried out'} and ends in a moment.")
     return Explanation(
         noun="operation",
         id=operation.id,

@@ -209,8 +209,7 @@ def change_vm(draft: Draft, name: str, changes: Mapping[str, Any]) -> Vm:
 
 def _require_quiet(draft: Draft, vm: Vm) -> None:
     """Who came to a host now would not be told of the maintenance that its VMs were told of."""
-    operation = placement.maintenance_of(draft, vm.host)
-    if operation is not None:
+    for operation in placement.maintenance_of(draft, vm.host):
         raise errors.ConflictError(
             f"host {vm.host} has a {operation.kind} that is {operation.status}, of which {vm.name} would not be told: "
             f"choose another host, wait for its end, or cancel operation {operation.id}",

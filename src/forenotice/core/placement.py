@@ -2,8 +2,9 @@
 
 from bisect import insort
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
-from forenotice.core import errors
+from forenotice.core import ending, errors
 from forenotice.core.draft import Draft
 from forenotice.core.fleet import Vm
 from forenotice.core.operations import Operation, Status
@@ -32,7 +33,7 @@ def choose(draft: Draft, operation: Operation, vms: Iterable[str]) -> Mapping[st
     """A target for each VM that has one: the emptiest host that may take it and keeps the domains apart.
 
     One that is being emptied, has maintenance planned or waits for its turn in a rollout comes last: who goes there is
-    disturbed twice.
+    disturbed twice. What has started and finds none takes one whose own maintenance is only announced: see `make_way`.
     """
     wanted = [draft.vm(name) for name in vms]
     # Who goes first makes a host fuller for the next.
@@ -40,19 +41,43 @@ def choose(draft: Draft, operation: Operation, vms: Iterable[str]) -> Mapping[st
     chosen: dict[str, str] = {}
     for vm in wanted:
         for place, (awaiting, count, host) in enumerate(targets):
-            if host != operation.host and draft.targets.fits(vm, host):
+            if host != operation.host and draft.targets.fits(vm, host) and not maintenance_of(draft, host):
                 chosen[vm.name] = host
                 if len(wanted) > 1:
                     del targets[place]
                     insort(targets, (awaiting, count + 1, host))
                 break
+    if operation.status is Status.STARTED and len(chosen) < len(wanted):
+        reluctant = _only_announced(draft)
+        for vm in wanted:
+            fitting = (host for host in reluctant if host != operation.host and draft.targets.fits(vm, host))
+            if vm.name not in chosen and (last_resort := next(fitting, None)):
+                chosen[vm.name] = last_resort
     return {**operation.targets, **chosen}
 
 
-def maintenance_of(draft: Draft, host: str) -> Operation | None:
+def make_way(draft: Draft, operation: Operation, hosts: Iterable[str]) -> None:
+    """Cancel what is announced of hosts that have to take an operation's VMs: it may itself wait for its end."""
+    for host in sorted(set(hosts)):
+        for other in maintenance_of(draft, host):
+            why = f"host {host} has to take VMs of operation {operation.id}, which no other host can"
+            ending.end(draft, replace(other, failures=dict.fromkeys(other.vms, why)), Status.CANCELED)
+
+
+def maintenance_of(draft: Draft, host: str) -> list[Operation]:
     """Maintenance of the host itself, announced or under way: who came there now would be hit and was not told."""
-    announced = (each for each in draft.live_operations_on(host) if each.status is not Status.PLANNED)
-    return next((each for each in announced if each.kind.traits.keeps_others_away), None)
+    told = (each for each in draft.live_operations_on(host) if each.status is not Status.PLANNED)
+    return [each for each in told if each.kind.traits.keeps_others_away]
+
+
+def _only_announced(draft: Draft) -> list[str]:
+    """Of the loaded hosts, those whose own maintenance is announced and not under way, emptiest first."""
+    found = []
+    for host in draft.world.hosts.values():
+        statuses = {each.status for each in maintenance_of(draft, host.name)}
+        if statuses == {Status.SCHEDULED} and not host.cordoned:
+            found.append((len(draft.vms_on(host.name)), host.name))
+    return [name for _, name in sorted(found)]
 
 
 def arriving_at(draft: Draft, host: str) -> list[tuple[Operation, list[str]]]:

@@ -87,9 +87,11 @@ def _load(reader: Reader, operations: Collection[str]) -> World:
     if arriving := {key for operation in planned for key in reader.moving_to(operation.host)}:
         operations = {*operations, *arriving}
         world = reader.load(operations=operations)
-    if any(world.operations[key].kind.traits.moves for key in operations if key in world.operations):
-        return reader.load(operations=operations, targets=True)
-    return world
+    moving = [each for key in operations if (each := world.operations.get(key)) and each.kind.traits.moves]
+    if not moving:
+        return world
+    last_resort = reader.announced_hosts() if any(map(driving.waits_for_a_host, moving)) else ()
+    return reader.load(operations=operations, hosts=last_resort, targets=True)
 
 
 def _turn(operation: Operation) -> tuple[datetime, datetime, str]:

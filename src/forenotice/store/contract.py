@@ -224,6 +224,9 @@ class Reader(Protocol):
     def moving_to(self, host: str) -> list[str]:
         """Ids of live operations that have chosen this host as a target."""
 
+    def announced_hosts(self) -> list[str]:
+        """Hosts that take nobody because their own maintenance is announced."""
+
     def counts(self) -> dict[tuple[str, str], int]:
         """How many events are live, by type and status."""
 

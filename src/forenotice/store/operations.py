@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, bindparam, case, exists, func, select, update
+from sqlalchemy import ColumnElement, bindparam, case, exists, func, or_, select, update
 
 from forenotice.core.operations import Kind, Operation, Status
 from forenotice.store import former, moments, schema
@@ -24,6 +24,13 @@ _MOVING_TO = Query(
     select(_O.id)
     .where(_LIVE, func.replace(_O.targets, bindparam("target", type_=schema.NAME), "") != _O.targets)
     .order_by(_O.id)
+)
+
+_ANNOUNCED_HOSTS = Query(
+    select(_O.host)
+    .where(_LIVE, _O.status == Status.SCHEDULED.value)
+    .where(or_(*(_O.kind == kind.value for kind in Kind if kind.traits.keeps_others_away)))
+    .distinct()
 )
 
 _PUT = Upsert(schema.operations, fixed=("kind", "created_at", "author", "reason", "rollout", "notice"))
@@ -159,6 +166,10 @@ def next_due(session: Session, now: datetime) -> datetime | None:
 
 def moving_to(session: Session, host: str) -> list[str]:
     return [row[0] for row in session.rows(_MOVING_TO, target=":" + _encode(host).decode())]
+
+
+def announced_hosts(session: Session) -> list[str]:
+    return [row[0] for row in session.rows(_ANNOUNCED_HOSTS)]
 
 
 def wake(session: Session, scopes: Collection[str], now: datetime) -> int:

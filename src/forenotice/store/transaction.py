@@ -227,6 +227,9 @@ class SqlReader:
     def moving_to(self, host: str) -> list[str]:
         return operations.moving_to(self._session, host)
 
+    def announced_hosts(self) -> list[str]:
+        return operations.announced_hosts(self._session)
+
     def counts(self) -> dict[tuple[str, str], int]:
         return events.counts(self._session)
 

@@ -25,13 +25,13 @@ from forenotice.core.timing import Timing
 from forenotice.drivers import opening
 from forenotice.drivers.interface import Driver
 from forenotice.drivers.terms import Terms
+from forenotice.failures import Failures
 from forenotice.metadata.board import Board, Publications
 from forenotice.metadata.counters import Counters
 from forenotice.metadata.options import Options, Proxy
 from forenotice.metadata.server import MetadataServer
 from forenotice.outgoing import Outgoing, Place
 from forenotice.portal.once import Once
-from forenotice.repeating import Failures
 from forenotice.service import answering, clocks, demo, gates, restoring, tokens, upkeep
 from forenotice.service.context import Service
 from forenotice.service.following import Follower

@@ -42,7 +42,11 @@ def backup(database: Database, file: Annotated[str, typer.Argument(metavar="FILE
 
 
 def restore(
-    database: Database, file: Annotated[str | None, typer.Argument(metavar="[FILE]", show_default=False)] = None
+    database: Database,
+    file: Annotated[
+        str | None,
+        typer.Argument(metavar="FILE", help="The backup; on PostgreSQL none, after pg_restore.", show_default=False),
+    ] = None,
 ) -> None:
     """Restore the database from a backup, while the service is stopped."""
     done = offline.restore(database.settings, Path(file) if file else None)

@@ -9,10 +9,10 @@ from typing import Protocol
 
 from forenotice.core import errors
 from forenotice.core.approving import Approval
+from forenotice.failures import Failures
 from forenotice.heartbeats import Heartbeats
 from forenotice.logs import log
 from forenotice.metadata.options import Limits
-from forenotice.repeating import Failures
 
 Approved = Callable[[errors.ForenoticeError | None], None]
 Heard = Callable[[bool], None]

@@ -17,9 +17,9 @@ from forenotice.core.driving import Standing
 from forenotice.core.journal import SYSTEM, Repeats
 from forenotice.core.operations import Status
 from forenotice.core.timing import Timing
+from forenotice.failures import Failures
 from forenotice.heartbeats import Heartbeats
 from forenotice.outgoing import Outgoing
-from forenotice.repeating import Failures
 from forenotice.service import clocks
 from forenotice.service.gates import Gates
 from forenotice.service.publishing import Members, Publisher

@@ -5,7 +5,7 @@ import threading
 import structlog
 
 from forenotice.core import errors
-from forenotice.repeating import Failures
+from forenotice.failures import Failures
 from forenotice.service.context import Service
 
 log = structlog.get_logger()

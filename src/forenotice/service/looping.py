@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 import structlog
 
 from forenotice.core import errors
+from forenotice.failures import Failures
 from forenotice.heartbeats import Heartbeats
-from forenotice.repeating import Failures
 
 log = structlog.get_logger()
 

@@ -16,8 +16,8 @@ from forenotice.store import mark as marks
 from forenotice.store import postgresql, revisions, sqlite
 from forenotice.store.contract import Store
 from forenotice.store.errors import brief, translate
-from forenotice.store.hanging import Watch
 from forenotice.store.revisions import Revisions
+from forenotice.store.watchdog import Watchdog
 
 _CHECKED_BYTES = 1 << 28
 """A larger file is not read through at every start: damage in it shows when it is met."""
@@ -130,7 +130,7 @@ def free_name(wanted: Path) -> Path:
 
 
 def _open_postgresql(url: URL, known: Revisions, *, migrate: bool) -> Store:
-    watch = Watch(lambda: postgresql.connect(url))
+    watch = Watchdog(lambda: postgresql.connect(url))
     engine = postgresql.engine(url, watch)
     shown = url.render_as_string()
     with _refusing(shown), _closing_on_error(engine.dispose), engine.begin() as connection:

@@ -11,11 +11,11 @@ from sqlalchemy import URL, Engine, create_engine, event
 
 from forenotice.core import errors
 from forenotice.store import moments
-from forenotice.store.hanging import Watch
 from forenotice.store.mark import Mark
 from forenotice.store.pooled import STATEMENT_SECONDS, PooledStore
 from forenotice.store.session import Connection, Flavour, Session
 from forenotice.store.transaction import CHANNEL, SqlReader
+from forenotice.store.watchdog import Watchdog
 
 WRITER_LOCK = 0x6E6F74626566
 """The advisory lock that makes one writer of all processes."""
@@ -59,7 +59,7 @@ def connect(url: URL) -> psycopg.Connection[Any]:
     return psycopg.connect(psycopg.conninfo.make_conninfo(plain, **connecting(url)), autocommit=True)
 
 
-def engine(url: URL, watch: Watch) -> Engine:
+def engine(url: URL, watch: Watchdog) -> Engine:
     made = create_engine(
         url.set(drivername="postgresql+psycopg"),
         pool_size=8,
@@ -88,7 +88,7 @@ def connecting(url: URL) -> dict[str, str | int]:
 class PostgresqlStore(PooledStore):
     flavour = Flavour.POSTGRESQL
 
-    def __init__(self, engine: Engine, url: URL, watch: Watch) -> None:
+    def __init__(self, engine: Engine, url: URL, watch: Watchdog) -> None:
         super().__init__(engine)
         self._url = url
         self.watch = watch

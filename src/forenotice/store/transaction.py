@@ -10,7 +10,7 @@ from forenotice.core.operations import Event, EventType, Kind, Operation, Status
 from forenotice.core.selecting import Selector
 from forenotice.core.tenancy import Former
 from forenotice.store import (
-    aheads,
+    clock,
     contract,
     events,
     fleet,
@@ -329,7 +329,7 @@ class SqlTransaction(SqlReader):
 
     def set_back(self, now: datetime, ahead: datetime) -> None:
         by = ahead - now
-        aheads.set_back(self._session, now, ahead)
+        clock.set_back(self._session, now, ahead)
         fleet.shift_heard(self._session, -by)
         self.rollouts.set_back(by)
         self.subscriptions.set_back(by)

@@ -1,4 +1,4 @@
-"""A PostgreSQL that hangs: it neither answers nor breaks off, so those who wait for it are let go from here."""
+"""Notices that PostgreSQL hangs, neither answering nor failing, and closes the connections to it."""
 
 import contextlib
 import os
@@ -17,10 +17,10 @@ log = structlog.get_logger()
 Connection = psycopg.Connection[Any]
 
 
-class Watch:
-    """Asks the server something easy again and again; when no answer comes in time, ends all connections to it.
+class Watchdog:
+    """Sends the server a simple query every few seconds; without an answer in time, closes all connections to it.
 
-    Limits of the server itself do not help: whoever is stopped looks at no clock."""
+    The server's own timeouts do not help: a stopped process does not look at its clock."""
 
     def __init__(self, connect: Callable[[], Connection], *, within: float = 10.0, every: float = 2.0) -> None:
         self.within = within
@@ -48,7 +48,7 @@ class Watch:
                 self._let_go()
                 continue
             except psycopg.Error:
-                # Away, which everybody notices.
+                # It is away, which everybody notices.
                 continue
             try:
                 while _answers(asking, self.within):

@@ -1,4 +1,4 @@
-"""Times that a clock wrote down while it was ahead: they are set back to now, in their order."""
+"""After a wrong clock was corrected: moves the times that it wrote into the future back to now, keeping their order."""
 
 from datetime import datetime
 
@@ -12,7 +12,7 @@ _SECOND = 1_000_000
 
 
 def _set_back(table: Table, column: Column[int], which: ColumnElement[bool] | None = None) -> Query:
-    """A second becomes a microsecond: who came after whom decides what a successor is shown."""
+    """A second becomes a microsecond, so the order stays: it decides what a successor of the same name is shown."""
     pressed = _NOW - (_AHEAD - column) // _SECOND
     return Query(update(table).where(column > _NOW, true() if which is None else which).values({column: pressed}))
 
@@ -34,7 +34,7 @@ _SIGN_OUT = Query(delete(schema.sessions))
 
 
 def set_back(session: Session, now: datetime, ahead: datetime) -> None:
-    """What was left of a rotated secret is left of it now; people sign in again."""
+    """A rotated secret stays valid for as long as it had left. Everybody has to sign in again."""
     how = {"now": moments.to_number(now), "ahead": moments.to_number(ahead)}
     for query in (*_ALL, _SHORTEN):
         session.run(query, **how)

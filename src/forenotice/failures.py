@@ -1,4 +1,4 @@
-"""What fails again and again is logged when its reason changes, and when the count has doubled."""
+"""Repeated failures are logged when their reason changes and when their number has doubled."""
 
 import re
 
@@ -12,13 +12,13 @@ class Failures:
         """In a row, for the same reason."""
 
     def again(self, reason: str) -> bool:
-        """Whether this one is to be logged. Numbers are no change, such as for how many seconds."""
+        """Whether to log this one. A different number in the reason, such as of seconds, is not a change."""
         reason = _NUMBER.sub("", reason)
         self.times = self.times + 1 if reason == self._reason else 1
         self._reason = reason
         return self.times & (self.times - 1) == 0
 
     def over(self) -> int:
-        """How often it had failed for the last reason; 0: it had not."""
+        """It works again: gives how often it had failed for the last reason."""
         times, self.times, self._reason = self.times, 0, ""
         return times

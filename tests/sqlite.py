@@ -18,8 +18,10 @@ def _empty() -> bytes:
 
 
 def new_sqlite(folder: Path) -> Path:
+    """The folder's database, made if there is none yet."""
     path = folder / "forenotice.db"
-    path.write_bytes(_empty())
+    if not path.exists():
+        path.write_bytes(_empty())
     return path
 
 

@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 from tests.control.running import Control
 
-from forenotice.control import documented
+from forenotice.control import documented, models
 from forenotice.core import roles
 from forenotice.core.operations import OF_EVENTS
 
@@ -94,7 +94,7 @@ def test_history_is_filtered(fleet: Control) -> None:
 
 
 def test_no_event_is_planned(fleet: Control) -> None:
-    assert get_args(documented.EventStatus) == OF_EVENTS
+    assert get_args(models.EventStatus) == OF_EVENTS
     assert fleet.get("/v1/events?status=Scheduled")["items"] == []
     refused = fleet.ask("GET", "/v1/events?status=Planned")
     assert (refused.status, "'Scheduled', 'Started'" in refused.message) == (400, True)

@@ -6,6 +6,7 @@ import pytest
 from tests.control.running import Control
 from tests.delivery.receiving import receiving
 
+from forenotice.core.operations import OF_EVENTS
 from forenotice.outgoing import EVERYWHERE, Outgoing
 
 URL = "https://hooks.example.com/secret-path"
@@ -58,7 +59,7 @@ def test_under_one_key_one_is_made_and_its_secret_shown_once(control: Control) -
         ({"types": ["Event"]}, 400, "is not a type: give one such as"),
         ({"groups": "web/*"}, 400, "web/"),
         ({"statuses": ["Sleeping"]}, 400, "statuses"),
-        ({"statuses": ["Planned"]}, 400, "no event is ever Planned: give Scheduled, Started"),
+        ({"statuses": ["Planned"]}, 400, "input should be 'Scheduled', 'Started', 'Completed'"),
         ({"secret": "short"}, 400, "give 16 to 200"),
         ({"after": 10_000}, 409, "the journal ends at"),
         ({"name": "no name"}, 400, "name"),
@@ -107,3 +108,9 @@ def test_a_receiver_can_be_tried(control: Control) -> None:
     assert (said["taken"], said["status"], "refused" in said["error"]) == (False, None, True)
     tried = control.get("/v1/history?action=subscription.tested")["items"]
     assert [entry["data"]["taken"] for entry in tried] == [True, False, False]
+
+
+def test_the_description_offers_what_events_can_be(control: Control) -> None:
+    schemas = control.get("/v1/openapi.json")["components"]["schemas"]
+    for name in ("NewSubscription-Input", "SubscriptionChange"):
+        assert schemas[name]["properties"]["statuses"]["items"]["enum"] == list(OF_EVENTS)

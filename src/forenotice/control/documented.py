@@ -1,18 +1,17 @@
 """What operators get, as the API's description tells it; the service's own views are sent as they are."""
 
 from datetime import datetime
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, WithJsonSchema
 
+from forenotice.control.models import EventStatus
 from forenotice.core.fleet import Listening, ScopeKind
 from forenotice.core.operations import EventType, Kind, Source, Status
 from forenotice.core.roles import Role
 from forenotice.core.subscriptions import State
 
 T = TypeVar("T")
-EventStatus = Literal["Scheduled", "Started", "Completed", "Canceled", "Failed"]
-"""An event is never Planned."""
 
 
 class Shown(BaseModel):

@@ -20,9 +20,12 @@ from forenotice.core import fleet, rollouts, windows
 from forenotice.core.fleet import MAX_ADDRESSES, MAX_BUDGET, MAX_TAGS, MAX_USER_OPERATIONS, Facts, Listening, ScopeKind
 from forenotice.core.membership import VmSpec
 from forenotice.core.networks import MOST as MOST_NETWORKS
-from forenotice.core.operations import Kind, Status
+from forenotice.core.operations import Kind
 from forenotice.core.roles import Role
 from forenotice.settings.spans import Span, lasting
+
+EventStatus = Literal["Scheduled", "Started", "Completed", "Canceled", "Failed"]
+"""An event is never Planned."""
 
 MAX_NAMES = 10_000
 MAX_PATTERNS = 50
@@ -249,7 +252,7 @@ class _Wanted(Request):
     """CloudEvents types, in which * stands for anything; empty: all."""
     groups: Annotated[LongText, Field(examples=["web-*,vm:db"])] = ""
     """Whose entries; empty: everybody's, and those that are nobody's."""
-    statuses: Annotated[list[Status], Field(max_length=MAX_PATTERNS)] = []
+    statuses: Annotated[list[EventStatus], Field(max_length=MAX_PATTERNS)] = []
     """Only entries of events, and of those that are so from then on; empty: everything."""
 
 

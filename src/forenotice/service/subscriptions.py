@@ -7,7 +7,7 @@ from typing import Any
 
 from forenotice.core import errors, fleet, selecting
 from forenotice.core.draft import World
-from forenotice.core.operations import OF_EVENTS, Status
+from forenotice.core.operations import Status
 from forenotice.core.roles import EVERYTHING, Access, Need
 from forenotice.core.subscriptions import State
 from forenotice.delivery import matching, messages
@@ -237,8 +237,6 @@ def _checked(service: Service, fields: Mapping[str, Any]) -> dict[str, Any]:
     if given.get("groups"):
         given["groups"] = selecting.of_scopes(given["groups"]).text
     if "statuses" in given:
-        if Status.PLANNED in given["statuses"]:
-            raise errors.RefusedError(f"no event is ever {Status.PLANNED}: give {', '.join(OF_EVENTS)}")
         given["statuses"] = tuple(dict.fromkeys(Status(each).value for each in given["statuses"]))
     return given
 

@@ -22,7 +22,7 @@ def list_events(
     seen: SeenOf,
     page: ByAge,
     live: Live = None,
-    status: Annotated[documented.EventStatus | None, Query()] = None,
+    status: Annotated[models.EventStatus | None, Query()] = None,
     event_type: Annotated[EventType | None, Query(alias="type")] = None,
     group: Annotated[models.GroupName | None, Query()] = None,
     vm: Annotated[models.VmName | None, Query(description="Only those that name it.")] = None,

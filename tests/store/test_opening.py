@@ -20,7 +20,7 @@ from tests.store.samples import entry, host, keep, session_of
 from forenotice.core import errors
 from forenotice.store import mark, postgresql, revisions, schema, sqlite
 from forenotice.store.contract import Store
-from forenotice.store.opening import open_store
+from forenotice.store.opening import open_store, replace
 
 NEWEST = revisions.OURS.newest
 NEXT = f"{int(NEWEST) + 1:04}"
@@ -167,6 +167,37 @@ def test_a_newer_database_is_not_touched_nor_its_log(sqlite_path: Path, tmp_path
     with pytest.raises(errors.UnsoundError, match="newer forenotice"):
         open_store(f"sqlite:///{files[0]}", migrate=True)
     assert [file.read_bytes() for file in files] == before
+
+
+def test_a_link_to_the_file_is_as_good_as_the_file(sqlite_store: Store, sqlite_path: Path, tmp_path: Path) -> None:
+    keep(sqlite_store, host("a"))
+    (tmp_path / "elsewhere").mkdir()
+    link = tmp_path / "elsewhere" / "link.db"
+    link.symlink_to(sqlite_path)
+    # While another has it open, so that what makes it ours is in the log alone.
+    with closing(open_store(f"sqlite:///{link}", migrate=False)) as linked:
+        keep(linked, host("b"))
+        with linked.read() as reader:
+            assert set(reader.load_fleet().hosts) == {"a", "b"}
+        link.unlink()
+        with pytest.raises(errors.UnsoundError, match=r"link\.db was removed or replaced"):
+            keep(linked, host("c"))
+
+
+def test_a_database_that_is_replaced_is_one_whole_file(sqlite_store: Store, sqlite_path: Path, tmp_path: Path) -> None:
+    """Whoever ends the process between two steps finds either the former one or the new one, with all that it had."""
+    sqlite_store.backup(tmp_path / "backup.db")
+    keep(sqlite_store, host("a"))
+    (tmp_path / "crashed").mkdir()
+    for name in ("forenotice.db", "forenotice.db-wal"):
+        shutil.copy(sqlite_path.with_name(name), tmp_path / "crashed")
+    path = tmp_path / "crashed" / "forenotice.db"
+    (tmp_path / "crashed" / "forenotice.db.restoring").write_text("what a restore that was killed left behind")
+    kept = replace(path, tmp_path / "backup.db")
+    assert kept is not None
+    assert {each.name for each in path.parent.iterdir()} == {path.name, f"{path.name}.mark", kept.name}
+    with closing(open_store(f"sqlite:///{kept}", migrate=False)) as former, former.read() as reader:
+        assert set(reader.load_fleet().hosts) == {"a"}
 
 
 @pytest.mark.parametrize("left", [None, 0, 50, 4096, 20_000])

@@ -84,13 +84,14 @@ def replace(path: Path, backup: Path, known: Revisions = revisions.OURS) -> Path
         if found is None:
             raise errors.RefusedError(f"{backup} is missing or empty: name the file of a backup")
         _require_known(found, known, str(backup))
-    copy = free_name(path.with_name(f"{path.name}.restoring"))
+    copy = path.with_name(f"{path.name}.restoring")
     sqlite.copy(backup, copy)
+    sqlite.bring_in_log(path)
     kept = free_name(path.with_name(f"{path.name}.replaced"))
     # Should we end before the epoch is raised, the next start finds that it must be.
     mark = marks.read(path) or marks.Mark()
     marks.write(path, marks.Mark(epoch=mark.epoch + 1, position=mark.position))
-    # With its log, which belongs to no other file.
+    # With the log of one that is damaged, which belongs to no other file.
     for suffix in ("", "-wal", "-shm"):
         former = path.with_name(path.name + suffix)
         if former.exists():

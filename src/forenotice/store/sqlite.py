@@ -4,7 +4,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,9 @@ def connect(path: Path, mode: str = "rw", **how: Any) -> sqlite3.Connection:
 
 
 def log_of(path: Path) -> Path:
-    return path.with_name(f"{path.name}-wal")
+    """SQLite puts it beside the file itself, not beside a link to it."""
+    file = path.resolve()
+    return file.with_name(f"{file.name}-wal")
 
 
 class File:
@@ -174,6 +176,12 @@ class SqliteStore(PooledStore):
         self._file.require_there()
         connection.execute("COMMIT", ())
         self._file.require_there("and it is not known whether the last change was stored")
+
+
+def bring_in_log(path: Path) -> None:
+    """As far as that goes: a file that is moved then leaves nothing behind, whatever ends us meanwhile."""
+    with suppress(sqlite3.Error), closing(connect(path)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
 def copy(source: Path, target: Path) -> None:

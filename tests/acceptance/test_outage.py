@@ -61,7 +61,7 @@ def test_a_database_that_vanishes_and_is_restored(tmp_path: Path) -> None:
         _require_come_back_later(server.approve(event["id"], source=HEARD))
         said = server.control("POST", "/v1/hosts", {"name": "more"})
         _require_come_back_later(said)
-        assert "was removed or replaced while it was in use" in said.json["error"]["message"]
+        assert "was removed, replaced or cut off while it was in use" in said.json["error"]["message"]
         _require_come_back_later(_ready(server))
         assert server.poll(HEARD).body == before.body
         assert not database.exists()

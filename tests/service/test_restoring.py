@@ -54,6 +54,23 @@ def test_neither_tags_nor_incarnations_repeat_or_fall(sqlite_store: Store, tmp_p
     assert len(set(epochs)) == 4
 
 
+def test_a_backup_is_noticed_however_young_it_is(sqlite_store: Store, tmp_path: Path) -> None:
+    """After a crash the mark may be older than the backup."""
+    rig = Rig(sqlite_store).settle_demo()
+    upkeep.keep_up(rig.service)
+    rig.schedule(Kind.RESTART, "db")
+    sqlite_store.backup(tmp_path / "backup.db")
+    before = seen(rig)
+    sqlite_store.close()
+    for database in ("forenotice.db", "on another machine.db"):
+        shutil.copy(tmp_path / "backup.db", tmp_path / database)
+        rig = Rig(open_store(f"sqlite:///{tmp_path / database}", migrate=False))
+        restoring.notice(rig.service)
+        after = seen(rig)
+        assert (after[0] != before[0], after[1] != before[1], after[2] > before[2]) == (True, True, True)
+        rig.service.store.close()
+
+
 def test_what_goes_on_where_it_was_stays_in_its_epoch(sqlite_store: Store, tmp_path: Path) -> None:
     rig = Rig(sqlite_store).settle_demo()
     upkeep.keep_up(rig.service)

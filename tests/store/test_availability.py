@@ -1,8 +1,9 @@
 """A database that is away or full is said so, and used again when it is back."""
 
+import os
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import psycopg
 import pytest
 import sqlalchemy.exc
 from tests.postgres import PostgresServer
-from tests.store.samples import entry, host, keep, session_of
+from tests.store.samples import changes, entry, host, keep, session_of
 
 from forenotice.core import errors
 from forenotice.store.contract import Store
@@ -153,18 +154,59 @@ def test_a_file_that_vanishes_is_not_written_to(
     if replaced:
         sqlite_path.with_name(gone).touch()
     for _ in range(2):
-        with pytest.raises(errors.UnsoundError, match=rf"{gone} was removed or replaced while it was in use.*restore"):
+        with pytest.raises(errors.UnsoundError, match=rf"{gone} was removed, replaced or cut off while.*restore"):
             keep(sqlite_store, host("b"))
     with sqlite_store.read() as reader:
         assert "a" in reader.load_fleet().hosts
         # All other connections would be new ones.
-        with pytest.raises(errors.UnsoundError, match="removed or replaced"), sqlite_store.read():
+        with pytest.raises(errors.UnsoundError, match="removed, replaced"), sqlite_store.read():
             pass
     assert sqlite_path.with_name(gone).exists() is replaced
     sqlite_path.with_name("taken").replace(sqlite_path.with_name(gone))
     with pytest.raises(errors.UnsoundError, match="stop the service"):
         keep(sqlite_store, host("c"))
     assert hosts_in(sqlite_path) == {"a"}
+
+
+def cut_off(file: Path) -> None:
+    os.truncate(file, 0)
+
+
+def cut_short(file: Path) -> None:
+    os.truncate(file, 8192)
+
+
+def overwrite(file: Path) -> None:
+    """With a backup that is no smaller, without making another file."""
+    file.write_bytes((file.parent / "backup.db").read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("name", "spoil", "remedy"),
+    [
+        ("forenotice.db", cut_off, "restore"),
+        ("forenotice.db", cut_short, "restore"),
+        ("forenotice.db", overwrite, "restore"),
+        ("forenotice.db-shm", Path.unlink, "restart the service"),
+    ],
+)
+def test_a_file_that_is_spoilt_is_not_written_to(
+    sqlite_store: Store, sqlite_path: Path, name: str, spoil: Callable[[Path], None], remedy: str
+) -> None:
+    keep(sqlite_store, host("a"))
+    sqlite_store.settle()
+    sqlite_store.backup(sqlite_path.with_name("backup.db"))
+    keep(sqlite_store, host("b"))
+
+    def keep_and_spoil() -> None:
+        with sqlite_store.write() as transaction:
+            transaction.apply(changes(host("c")))
+            spoil(sqlite_path.with_name(name))
+
+    with pytest.raises(errors.UnsoundError, match=f"{name} was removed, replaced or cut off .*{remedy}"):
+        keep_and_spoil()
+    with pytest.raises((errors.UnsoundError, errors.UnavailableError)):
+        keep(sqlite_store, host("d"))
 
 
 def test_a_file_that_vanishes_within_a_commit(sqlite_store: Store, sqlite_path: Path) -> None:

@@ -106,7 +106,11 @@ def test_an_older_file_is_migrated_after_a_copy(sqlite_store: Store, sqlite_path
         assert reader.load_fleet().hosts == {"a": host("a")}
     kept.close()
     open_store(f"sqlite:///{sqlite_path}", migrate=False, known=later(tmp_path)).close()
-    assert sorted(each.name for each in tmp_path.glob("forenotice.db*")) == ["forenotice.db", copy.name]
+    assert sorted(each.name for each in tmp_path.glob("forenotice.db*")) == [
+        "forenotice.db",
+        copy.name,
+        mark.beside(copy).name,
+    ]
 
 
 def test_a_migration_that_fails_changes_nothing(sqlite_store: Store, sqlite_path: Path, tmp_path: Path) -> None:
@@ -180,7 +184,7 @@ def test_a_link_to_the_file_is_as_good_as_the_file(sqlite_store: Store, sqlite_p
         with linked.read() as reader:
             assert set(reader.load_fleet().hosts) == {"a", "b"}
         link.unlink()
-        with pytest.raises(errors.UnsoundError, match=r"link\.db was removed or replaced"):
+        with pytest.raises(errors.UnsoundError, match=r"link\.db was removed, replaced"):
             keep(linked, host("c"))
 
 
@@ -198,6 +202,19 @@ def test_a_database_that_is_replaced_is_one_whole_file(sqlite_store: Store, sqli
     assert {each.name for each in path.parent.iterdir()} == {path.name, f"{path.name}.mark", kept.name}
     with closing(open_store(f"sqlite:///{kept}", migrate=False)) as former, former.read() as reader:
         assert set(reader.load_fleet().hosts) == {"a"}
+
+
+def test_a_backup_beside_the_log_of_another_is_refused(sqlite_store: Store, sqlite_path: Path, tmp_path: Path) -> None:
+    """SQLite would take what the log says for a part of the backup."""
+    keep(sqlite_store, host("a"))
+    sqlite_store.backup(tmp_path / "copied.db")
+    log = Path(shutil.copy(sqlite.log_of(sqlite_path), tmp_path / "copied.db-wal"))
+    content = (tmp_path / "copied.db").read_bytes()
+    with pytest.raises(errors.UnsoundError, match=r"copied\.db-wal is not of .*move it away"):
+        open_store(f"sqlite:///{tmp_path / 'copied.db'}", migrate=True)
+    assert (tmp_path / "copied.db").read_bytes() == content
+    log.unlink()
+    open_store(f"sqlite:///{tmp_path / 'copied.db'}", migrate=False).close()
 
 
 @pytest.mark.parametrize("left", [None, 0, 50, 4096, 20_000])

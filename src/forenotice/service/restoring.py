@@ -19,7 +19,9 @@ def begin_epoch(service: Service, call: Call | None = None) -> int:
 
 
 def notice(service: Service) -> None:
-    """Begin an epoch where the database is older than the mark beside it: somebody has put a backup in its place."""
+    """Begin an epoch where the database is older than the mark beside it: somebody has put a backup in its place.
+
+    Opening a copy raises that mark, so that a backup is noticed however young it is, and where none was before."""
     mark = service.store.mark()
     if mark is None:
         return
@@ -33,7 +35,7 @@ def notice(service: Service) -> None:
 
     if epoch := service.transact(work):
         service.store.settle()
-        log.warning("The database is older than it was: a backup was restored", action="store.restored", epoch=epoch)
+        log.warning("A backup was restored: an epoch begins", action="store.restored", epoch=epoch)
 
 
 def _begin(session: Session, call: Call | None) -> int:

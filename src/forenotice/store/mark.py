@@ -46,3 +46,9 @@ def write(database: Path, mark: Mark) -> None:
         with contextlib.suppress(OSError):
             new.unlink(missing_ok=True)
         raise errors.UnavailableError(f"{beside(database)} cannot be written ({brief(error)}); try again") from None
+
+
+def expect_epoch(database: Path) -> None:
+    """The next who looks finds the database older than its mark, and begins an epoch."""
+    last = read(database) or Mark()
+    write(database, Mark(epoch=last.epoch + 1, position=last.position))

@@ -60,6 +60,9 @@ def _open_sqlite(url: URL, path: Path, known: Revisions, *, migrate: bool) -> St
                 f"the database {path} is missing or empty, though it was in use before: put it back, or run "
                 f"`forenotice restore` with a backup; to begin with nothing, remove {marks.beside(path)}"
             )
+        if found is not None and not sqlite.has_log(path):
+            # A copy: whoever put it here has restored a backup.
+            marks.expect_epoch(path)
         file = sqlite.File(path)
         engine = sqlite.engine(url, file)
         with _closing_on_error(engine.dispose, file.close):
@@ -89,8 +92,7 @@ def replace(path: Path, backup: Path, known: Revisions = revisions.OURS) -> Path
     sqlite.bring_in_log(path)
     kept = free_name(path.with_name(f"{path.name}.replaced"))
     # Should we end before the epoch is raised, the next start finds that it must be.
-    mark = marks.read(path) or marks.Mark()
-    marks.write(path, marks.Mark(epoch=mark.epoch + 1, position=mark.position))
+    marks.expect_epoch(path)
     # With the log of one that is damaged, which belongs to no other file.
     for suffix in ("", "-wal", "-shm"):
         former = path.with_name(path.name + suffix)
@@ -105,8 +107,13 @@ def _inspect_sqlite(path: Path) -> str | None:
     if not path.exists() or path.stat().st_size == 0:
         return None
     log = sqlite.log_of(path)
+    logged = log.exists() and log.stat().st_size > 0
+    if logged and not sqlite.has_log(path):
+        raise errors.UnsoundError(
+            f"{log} is not of {path}, which is a backup, but of the database that was there before: move it away"
+        )
     # Who only reads still makes a log where there is none, unless told that nobody writes.
-    mode = "ro" if log.exists() and log.stat().st_size else "ro&immutable=1"
+    mode = "ro" if logged else "ro&immutable=1"
     with closing(sqlite.connect(path, mode)) as connection:
         return _revision(connection, path)
 

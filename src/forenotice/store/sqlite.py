@@ -23,6 +23,12 @@ _INSTRUCTIONS = 100_000
 _STATEMENTS = 256
 """Prepared statements that a connection keeps."""
 
+_HAS_LOG_AT, _HAS_LOG = 18, b"\x02\x02"
+"""In the head of a file: it is written and read with a write-ahead log, as are all but copies."""
+
+_SHARED = "-shm"
+"""Of the file that connections share to find what is in the log; made anew when nobody uses the database."""
+
 _PRAGMAS = (
     "PRAGMA synchronous = FULL",
     "PRAGMA cache_size = -8192",
@@ -37,10 +43,16 @@ def connect(path: Path, mode: str = "rw", **how: Any) -> sqlite3.Connection:
     return made
 
 
-def log_of(path: Path) -> Path:
+def has_log(path: Path) -> bool:
+    """Whether the file is one that is or was in use; copies of it are not, until they are opened."""
+    with path.open("rb") as file:
+        return file.read(_HAS_LOG_AT + len(_HAS_LOG)).endswith(_HAS_LOG)
+
+
+def log_of(path: Path, suffix: str = "-wal") -> Path:
     """SQLite puts it beside the file itself, not beside a link to it."""
     file = path.resolve()
-    return file.with_name(f"{file.name}-wal")
+    return file.with_name(file.name + suffix)
 
 
 class File:
@@ -51,36 +63,56 @@ class File:
         self.path = path
         # As long as this one is open, SQLite keeps the log.
         self._anchor = sqlite3.connect(path, check_same_thread=False)
+        self._descriptor: int | None = None
         try:
             self._anchor.execute("PRAGMA journal_mode = WAL")
             self._anchor.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except BaseException:
-            self._anchor.close()
+            self.close()
             raise
-        self._known = {each: _identity(each) for each in (path, log_of(path))}
+        self._known = {each: _look(each) for each in (path, log_of(path), log_of(path, _SHARED))}
         self._missed: Path | None = None
 
     def require_there(self, consequence: str = "so nothing can be stored") -> None:
         """Once it was not, never again: what another process wrote meanwhile, or we just before, is not known."""
-        for path, known in self._known.items():
-            if known is None or _identity(path) != known:
-                self._missed = path
+        if self._missed is None:
+            self._missed = next((path for path in self._known if not self._is_there(path)), None)
         if self._missed is not None:
+            remedy = (
+                "restart the service"
+                if self._missed.name.endswith(_SHARED)
+                else "stop the service, put the file back or run `forenotice restore` with a backup, and start it again"
+            )
             raise errors.UnsoundError(
-                f"{self._missed} was removed or replaced while it was in use, {consequence}: stop the "
-                f"service, put the file back or run `forenotice restore` with a backup, and start it again"
+                f"{self._missed} was removed, replaced or cut off while it was in use, {consequence}: {remedy}"
             )
 
     def close(self) -> None:
         self._anchor.close()
+        if self._descriptor is not None:
+            # Last: with it go the locks of all connections of this process.
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _is_there(self, path: Path) -> bool:
+        known, found = self._known[path], _look(path)
+        if known is None or found is None or not os.path.samestat(known, found):
+            return False
+        self._known[path] = found
+        # Somebody may have emptied it, or copied a backup over it.
+        return path != self.path or (found.st_size >= known.st_size and self._has_log())
+
+    def _has_log(self) -> bool:
+        assert self._descriptor is not None
+        return os.pread(self._descriptor, len(_HAS_LOG), _HAS_LOG_AT) == _HAS_LOG
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def _look(path: Path) -> os.stat_result | None:
     try:
-        found = os.stat(path)
+        return os.stat(path)
     except FileNotFoundError:
         return None
-    return found.st_dev, found.st_ino
 
 
 def engine(url: URL, file: File) -> Engine:

@@ -21,28 +21,28 @@ class Clock(Protocol):
         """Time that is already in the journal counts as passed."""
 
     def outside(self) -> datetime:
-        """What the rest of the world calls now, for the freshness of signatures; may fall."""
+        """The time by the system's clock, for signatures that others check; may fall."""
 
 
 class CheckedClock(Clock, Protocol):
-    """A clock that also says what it cannot vouch for."""
+    """A clock that also knows when its source jumped or fell behind."""
 
     @property
     def jumped(self) -> timedelta:
-        """How far it has jumped ahead so far: time that nobody has lived through."""
+        """How far it has jumped ahead so far: time that has not really passed."""
 
     @property
     def behind(self) -> timedelta:
         """How far its source is behind `now`."""
 
     def correct(self, moment: datetime) -> None:
-        """It is this time now by the clock that all servers share: that one counts from now on."""
+        """Follow the clock that all servers share, which says this now."""
 
     def mark(self) -> str:
-        """Where it stands, for a later process."""
+        """A record of both clocks for `go_on_from` of a later process."""
 
     def go_on_from(self, mark: str) -> None:
-        """As if this were the clock that made the mark; nothing where the monotonic clock has started anew since."""
+        """Continue from another process's mark, so that a jump since then is noticed; ignored after a reboot."""
 
 
 def _wall() -> datetime:
@@ -50,10 +50,10 @@ def _wall() -> datetime:
 
 
 class SystemClock:
-    """Follows the system's clock, held against the monotonic one.
+    """Follows the system's clock and compares it with the monotonic clock.
 
-    When it is ahead of that, somebody has set it, or the machine slept: a jump. When it is behind, time goes on at the
-    pace of the monotonic clock until it has caught up.
+    If the system's clock is ahead, somebody set it or the machine slept: that is a jump. If it is behind, time
+    continues at the monotonic clock's pace until the system's clock has caught up.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class SystemClock:
 
 
 def _boot() -> str:
-    """The monotonic clock means nothing to whoever was started by another boot."""
+    """Identifies the boot: monotonic times of different boots cannot be compared."""
     try:
         return BOOT_ID.read_text().strip()
     except OSError:

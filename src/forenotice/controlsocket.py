@@ -1,6 +1,6 @@
 """The control plane's unix socket in the data directory: only the service's own user, and root, can connect to it.
 
-A port may be anybody's once the service has ended; a name in a directory of one's own is not.
+Any program can take the port of a service that has ended; nobody else can put a socket into the data directory.
 """
 
 import os
@@ -18,7 +18,7 @@ LONGEST = 107
 
 
 def listen(directory: Path) -> socket.socket:
-    """For whoever holds the directory alone: what is there was left behind by a crash."""
+    """Only for the service that holds the directory's lock: a socket that exists was left behind by a crash."""
     path = directory / NAME
     path.unlink(missing_ok=True)
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -45,7 +45,7 @@ def connect(directory: Path, seconds: float | None = None) -> socket.socket:
 
 
 def is_in(directory: Path) -> bool:
-    """Whether there is one that a token can be told, though perhaps nobody listens any more."""
+    """Whether there is a socket that may be sent a token; perhaps no service listens any more."""
     path = directory / NAME
     try:
         found, inside = path.lstat(), directory.stat()

@@ -17,7 +17,7 @@ def held(directory: Path, database: Path | None = None) -> Iterator[None]:
         stack.enter_context(_held(directory))
         elsewhere = database and database.resolve().parent
         if elsewhere and elsewhere.is_dir() and elsewhere != directory.resolve():
-            # Perhaps another service's directory: on SQLite a second one would not learn of the first one's changes.
+            # Perhaps another service's directory: on SQLite, two services would not see each other's changes.
             stack.enter_context(_held(elsewhere))
         yield
 
@@ -31,7 +31,7 @@ def _held(directory: Path) -> Iterator[None]:
         raise errors.RefusedError(
             f"the data directory {directory} cannot be used ({error.strerror}): give another with --data"
         ) from None
-    # The directory too, since its file may be deleted by somebody who tidies up.
+    # Lock the directory too, in case somebody deletes the lock file.
     both = (lock, os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
     try:
         if not all(_lock(one) for one in both):
@@ -45,7 +45,7 @@ def _held(directory: Path) -> Iterator[None]:
 
 
 def _lock(descriptor: int) -> bool:
-    """False: somebody else has locked it. File systems of the network may not lock directories at all."""
+    """False: another process has locked it. Network file systems may not support locks on directories."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,11 +1,11 @@
-"""How many files and connections the system lets this process have open, and who gets how many of them."""
+"""The process's limit of file descriptors, and how guests, operators and the store share it."""
 
 import resource
 
 from forenotice.logs import log
 
 SPARE = 512
-"""For all that is no guest's connection: operators, the store, deliveries. Half of all, where that is less."""
+"""Reserved for operators, the store and deliveries; half of all descriptors, if that is less."""
 
 
 def for_guests(allowed: int) -> int:
@@ -25,11 +25,11 @@ def allowed() -> int:
 
 
 def allow(wanted: int) -> int:
-    """Raise this process's own limit as far as it may and needs to; gives the limit, at most what was wanted."""
+    """Raise this process's own limit towards `wanted`, as far as the system allows; gives the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     enough = min(wanted, _number(hard))
     if _number(soft) < enough:
-        # Not beyond what is needed: programs that we start inherit it, and some close all that they could have.
+        # Not higher than needed: child processes inherit it, and some close every possible descriptor.
         resource.setrlimit(resource.RLIMIT_NOFILE, (enough, hard))
     if enough < wanted:
         log.warning(

@@ -1,10 +1,10 @@
-"""Which threads still turn: each beats at every turn of its loop, and readiness asks who has fallen silent."""
+"""Which threads are alive: each beats at every turn of its loop, and /readyz asks which have fallen silent."""
 
 from collections.abc import Callable
 from time import monotonic
 
 WITHIN_SECONDS = 45.0
-"""A turn may wait this long, for the writer before it among others; whoever needs longer is stuck."""
+"""A turn may take this long, including its wait for the writer; a thread that needs longer is stuck."""
 
 
 class Heartbeats:

@@ -26,7 +26,7 @@ def _nothing() -> None:
 
 
 def _configure_unless_done() -> None:
-    """Standard output, where structlog writes by itself, is for what a command answers."""
+    """To standard error: structlog's default, standard output, is for the answers of commands."""
     import structlog
 
     if not structlog.is_configured():
@@ -56,9 +56,9 @@ log = Log()
 
 
 class Writer:
-    """Writes lines in a thread of its own: nobody who logs waits for a full pipe or fails with a full disk.
+    """Writes lines in its own thread, so that logging neither blocks on a full pipe nor fails on a full disk.
 
-    It counts the lines that it drops, and says how many when it can write again."""
+    Counts the lines that it drops, and logs their number when it can write again."""
 
     def __init__(self) -> None:
         self.descriptor: int | None = None
@@ -154,7 +154,7 @@ def configure(level: LogLevel, log_format: LogFormat) -> None:
 
 
 def _descriptor() -> int | None:
-    """Of standard error. Where it is closed, its number may belong to a file of ours; in a test it may have none."""
+    """Of standard error; None if it is closed, because its number may now belong to one of our files."""
     try:
         return sys.stderr.fileno() if sys.stderr else None
     except OSError:
@@ -162,7 +162,7 @@ def _descriptor() -> int | None:
 
 
 def _in_any_case(renderer: "Processor") -> "Processor":
-    """A field that cannot be shown costs the fields, not the caller."""
+    """If a field cannot be rendered, log without the fields rather than raise."""
 
     def render(logger: "WrappedLogger", name: str, said: "EventDict") -> Any:
         facts = dict(said)

@@ -42,14 +42,14 @@ _SPECIAL: Sequence[Network] = tuple(
         "168.63.129.16/32",
     )
 )
-# Metadata endpoints live here, ours too, or may; and nobody is meant by the others.
+# Metadata endpoints, ours included, and addresses that are nobody's.
 _NEVER: Sequence[Network] = tuple(
     ipaddress.ip_network(network)
     for network in (
         *("169.254.0.0/16", "fe80::/10", "fd00:ec2::254/128", "fd20:ce::254/128", "192.0.0.192/32"),
         *("100.100.100.200/32", "168.63.129.16/32", "0.0.0.0/8", "::/128", "224.0.0.0/4", "ff00::/8"),
         "255.255.255.255/32",
-        # For translators of one's own (RFC 8215): nobody else knows where in it they put an address of IPv4.
+        # For local translators (RFC 8215): where they embed the IPv4 address is unknown.
         "64:ff9b:1::/48",
     )
 )

@@ -1,4 +1,4 @@
-"""How often somebody may ask: a token bucket that costs one number for each of them."""
+"""Rate limits: a token bucket that costs one number per caller."""
 
 import math
 from collections.abc import Hashable

@@ -1,4 +1,4 @@
-"""Files that others must not read or change: keys, secrets, and what a program of root's is told to run."""
+"""Files that other users must not read or change: keys, secrets, and what tells a root process what to run."""
 
 import errno
 import os
@@ -14,10 +14,10 @@ _FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0
 
 
 def read(path: Path, noun: str, *, secret: bool = True, links: bool = False) -> bytes:
-    """What is in a file that is ours or root's, and that nobody else can write, nor read where it is a `secret`.
+    """The content of a file that is ours or root's, that no other user can write, nor read if it is a `secret`.
 
-    `noun` begins the sentence that refuses. With `links`, what a link leads to is judged: keys of certbot and of
-    Kubernetes are links. What runs as root follows none, and nobody else can change a directory that leads there.
+    `noun` begins the refusal. With `links` a symbolic link is followed and its target checked, because certbot and
+    Kubernetes install keys as links. Without, links are refused and every directory on the path is checked as well.
     """
     what = f"{noun} {path}"
     try:
@@ -43,7 +43,7 @@ def read(path: Path, noun: str, *, secret: bool = True, links: bool = False) -> 
 
 
 def require_directory(path: Path, noun: str) -> None:
-    """One of ours or root's, in which nobody else can put, replace or has put anything. OSError when there is none."""
+    """Ours or root's, and no other user can change it or owns anything in it. OSError if it does not exist."""
     found = os.stat(path)
     what = f"{noun} {path}"
     if not stat.S_ISDIR(found.st_mode):
@@ -60,14 +60,14 @@ def require_directory(path: Path, noun: str) -> None:
             if stat.S_ISLNK(found.st_mode):
                 raise errors.RefusedError(f"{entry.path} is a link, which {noun} must not hold: remove it")
             if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
-                # Whoever opens a pipe waits for its other end.
+                # Opening a pipe would block.
                 raise errors.RefusedError(f"{entry.path} is neither a file nor a directory: remove it from {noun}")
             _require_ours(found, entry.path)
             _require_closed(found, entry.path, Path(entry.path), secret=False)
 
 
 def make_directory(path: Path, noun: str) -> None:
-    """As `require_directory`, if need be with those above it; not where others could change what leads to it."""
+    """Make it and its parents if missing, unless other users could change the path; then `require_directory`."""
     if not path.exists():
         require_way(nearest(path.parent), path)
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -75,22 +75,22 @@ def make_directory(path: Path, noun: str) -> None:
 
 
 def nearest(path: Path) -> Path:
-    """The path itself, or what there is of those above it."""
+    """The path itself, or its closest parent that exists."""
     return next(place for place in (path, *path.absolute().parents) if os.path.lexists(place))
 
 
 def require_way(directory: Path, path: Path) -> None:
-    """Nobody else can change the directory, or one that leads there, on the way to the path."""
+    """No other user can change the directory or any directory above it; `path` is what the refusal names."""
     for place, found in _way(directory.absolute()):
         what = f"{place}, which leads to {path},"
         _require_ours(found, what)
         if not found.st_mode & stat.S_ISVTX:
-            # Nobody can rename or remove what is ours in a directory with the sticky bit, such as /tmp.
+            # In a directory with the sticky bit, such as /tmp, others cannot rename or remove our files.
             _require_closed(found, what, place, secret=False)
 
 
 def _way(directory: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """It and all above it, and the same of every link on the way."""
+    """The directory and its parents, with symbolic links resolved and their parents included."""
     at, left, links = Path(directory.anchor), [*reversed(directory.parts[1:])], 0
     yield at, at.stat()
     while left:
@@ -113,7 +113,7 @@ def _way(directory: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 def _require_ours(found: os.stat_result, what: str) -> None:
     who = getattr(os, "geteuid", lambda: found.st_uid)()
-    # Whoever has the root directory can do anything; in a user namespace that need not be 0.
+    # The owner of / can do anything; in a user namespace that need not be uid 0.
     if found.st_uid not in (0, who, os.stat("/").st_uid):
         raise errors.RefusedError(
             f"{what} belongs to another user (uid {found.st_uid}): it must be owned by root or by the user that "
@@ -124,9 +124,9 @@ def _require_ours(found: os.stat_result, what: str) -> None:
 def _require_closed(found: os.stat_result, what: str, path: Path, *, secret: bool) -> None:
     if os.name != "posix":
         return
-    # Root's may be read by a group: so systemd and Kubernetes hand credentials to a service, and Debian its keys.
+    # A group may read root's: systemd, Kubernetes and Debian give keys to services that way.
     kept_from = 0o027 if found.st_uid == 0 else 0o077
-    # A group with the number of its user is that user's own: with it, files are made writable for the group.
+    # A group with the same number as its user is private to that user; such systems make files group-writable.
     changed_by = 0o002 if found.st_gid == found.st_uid != 0 else 0o022
     wrong = found.st_mode & (kept_from if secret else changed_by)
     if wrong:

@@ -53,7 +53,7 @@ REACH_SECONDS = 1.0
 """Between two tries to reach a database that is away at the start."""
 
 STOP_SECONDS = 28.0
-"""From a signal to the end at the latest: after all that stops in turn, before the unit's TimeoutStopSec."""
+"""The process ends this long after a signal at the latest; less than the unit's TimeoutStopSec."""
 
 
 def run(settings: Settings) -> int:
@@ -87,7 +87,7 @@ async def _serve(
     board = Board()
     timing = Timing(speed=settings.speed, retries=terms.retries)
     own: list[Place] = []
-    """Our listeners, once they are bound: nothing is sent there at operators' wish."""
+    """Our listeners, once they are bound: subscriptions and gates must not reach them."""
     service = Service(
         store=Away(),
         clock=clock,
@@ -156,7 +156,7 @@ async def _serve(
 
 
 def _stop(stopping: asyncio.Event) -> None:
-    """What hangs, such as a database, does not keep the process: all that was promised is durable already."""
+    """A hanging database must not keep the process alive: everything acknowledged is durable already."""
     if not stopping.is_set():
         stopping.set()
         deadline = threading.Timer(STOP_SECONDS, _abandon)
@@ -183,7 +183,7 @@ async def _answering() -> "AsyncIterator[list[MetadataServer | ControlServer]]":
 async def _first_of(
     wanted: "asyncio.Task[int]", other: "asyncio.Task[Literal[True]]", seconds: float | None = None
 ) -> bool:
-    """Whether it is done, when one of them is or the time is up."""
+    """Waits for either, or the time; gives whether `wanted` is done."""
     await asyncio.wait({wanted, other}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     return wanted.done()
 
@@ -194,7 +194,7 @@ async def _reach(settings: Settings, service: Service) -> int:
     while True:
         try:
             with garbage.put_off():
-                # In a thread: a signal is heard meanwhile, though the database may hang.
+                # In a thread, so that a signal is handled even if the database hangs.
                 position = await asyncio.to_thread(_prepare, settings, service)
             garbage.keep()
             return position

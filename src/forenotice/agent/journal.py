@@ -68,7 +68,7 @@ class Journal:
     def __init__(self, directory: Path, *, writable: bool = True) -> None:
         """Opens or makes it; JournalError when that is not possible. What cannot be read is put aside.
 
-        RefusedError: others could have written it, and it says what is run.
+        RefusedError: other users could have written it, and it says which programs to run.
         One that is not `writable` is read as it is, also from a disk that takes nothing.
         """
         self.put_aside: Path | None = None
@@ -234,7 +234,7 @@ class _Transaction:
 
 
 def make_file(path: Path) -> None:
-    """SQLite would let others read and write it if the umask does, follow a link, and wait for the end of a pipe."""
+    """SQLite would use the umask's mode, follow a symbolic link, and block on a pipe."""
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "it is not a file", str(path))
     if not path.exists():

@@ -19,7 +19,7 @@ class Lock:
     def __init__(self, directory: Path) -> None:
         """JournalError when it cannot be had, ConflictError when another agent has it.
 
-        RefusedError: others can change what is in the directory.
+        RefusedError: other users can change what is in the directory.
         """
         path = directory / FILE
         try:

@@ -82,7 +82,7 @@ class Memory:
         try:
             self._journal = self._opened()
         except (errors.ConflictError, errors.RefusedError) as error:
-            # It is another agent's, or others could have written what is in it.
+            # It is another agent's, or other users could have written it.
             self._failed(error)
         except JournalError as error:
             self._failed(error)

@@ -53,7 +53,7 @@ class Agent:
         self._metrics = Metrics()
 
     def run(self) -> None:
-        """Until SIGTERM. ConflictError, RefusedError: the state directory is there at last, and not for this agent."""
+        """Until SIGTERM. ConflictError, RefusedError: the state directory turned out not to be for this agent."""
         config, inbox, log, metrics = self._config, self._inbox, self._log, self._metrics
         signals.install(stop=lambda: inbox.put(Quit()), reload=lambda: inbox.put(Reload()))
         endpoint = config.endpoint or None
@@ -127,7 +127,7 @@ class Agent:
     def _take_the_lock(self) -> None:
         """JournalError while that is not possible.
 
-        ConflictError when another agent has it, RefusedError when others can change the directory: then this one ends.
+        ConflictError if another agent has it, RefusedError if other users can change the directory: it then ends.
         """
         if self._lock and not self._lock.is_there():
             self._lock.release()

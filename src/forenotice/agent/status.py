@@ -109,5 +109,5 @@ def read(directory: Path) -> tuple[Status | None, bool | None]:
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """For the other end, where it is a pipe."""
+    """If it is a pipe, opening it would wait for the other end."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))

@@ -1,4 +1,4 @@
-"""Where a command asks, and as whom: at the socket of the service that holds the data directory, or at an address."""
+"""Which control plane a command talks to, and with which token: the socket in the data directory, or a URL."""
 
 import ipaddress
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from forenotice.core import errors
 from forenotice.settings import OperatorSettings
 
 DEFAULT = "http://127.0.0.1:8255"
-"""For whoever gives a token."""
+"""If a token is given and no service runs here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +20,7 @@ class Place:
     """The first that is accepted is used."""
     url: str = "http://localhost"
     directory: Path | None = None
-    """Whose socket it is; None: an address."""
+    """The data directory with the socket; None: use the URL."""
 
 
 def find(settings: OperatorSettings) -> Place:

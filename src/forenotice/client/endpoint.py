@@ -41,7 +41,7 @@ class Known:
     document: Document
 
     def is_older_than(self, other: "Known | None") -> bool:
-        """Only where the endpoint says that their incarnations can be compared: elsewhere they may begin again."""
+        """False unless both have the same epoch: elsewhere incarnations may start again."""
         if other is None or not self.epoch or self.epoch != other.epoch:
             return False
         return self.document.incarnation < other.document.incarnation
@@ -129,7 +129,7 @@ class Endpoint:
             self.ahead = skew.ahead(date, MachineClock().now(), time.monotonic() - asked_at, self.ahead)
         found = self._read(candidate, answer, known if headers else None)
         if found is not None and found.is_older_than(self.known):
-            # From a server behind a balancer that has not heard the latest: no news, and not what the tag asked about.
+            # From a server behind a load balancer that is a moment behind: it says nothing new.
             return Heard(known=self.known, date=date, waited=False)
         if answer.status != 304 or self.known is known:
             self.known = found

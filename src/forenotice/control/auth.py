@@ -104,7 +104,7 @@ class Gate:
 
 
 class _Watch:
-    """Looks at how an answer begins."""
+    """Sees the start of each answer: counts refusals, and ends the turn of a stream."""
 
     def __init__(self, refusals: Refusals, scope: Scope, send: Send) -> None:
         self.token = ""
@@ -118,7 +118,7 @@ class _Watch:
             if self.presence:
                 self.presence.answering = True
             if self.turn and guarding.header(message["headers"], b"content-type").startswith(b"text/event-stream"):
-                # It lasts, and takes a thread only now and then.
+                # A stream lasts, but needs a thread only now and then.
                 self.turn.end()
             self._refusals.note(
                 message["status"],

@@ -1,4 +1,4 @@
-"""What strangers may take of the control plane: connections, a head's bytes, requests ahead, time to send and to read.
+"""Limits for connections to the control plane: their number, a head's bytes, pipelining, time to send and to read.
 
 When there are too many connections, the address with most of them makes room, with the one that has been waited for
 longest. What is being answered, and read, is left alone, unless it is of an address that has many.
@@ -35,11 +35,11 @@ LEAST_READ = 16 * 1024
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _moments = itertools.count(1)
-"""An order, where the clock of a loop has the same time for many connections."""
+"""Orders connections; the loop's clock gives many of them the same time."""
 
 
 class PipelinedError(Exception):
-    """A third request, while one is being answered and one waits."""
+    """A client pipelined a third request while one is being answered and one waits."""
 
 
 class BoundedProtocol(HttpToolsProtocol):

@@ -18,7 +18,7 @@ T = TypeVar("T")
 Headers = Iterable[tuple[bytes, bytes]]
 
 PRIVATE: Mapping[str, str] = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-"""Of every answer that does not say otherwise: nobody keeps it, and a browser takes it for nothing but what it is."""
+"""Default headers of every answer: no caches, no content sniffing."""
 ASK_FOR = "use localhost, an address or a name that `forenotice serve` has in --control-name"
 BODY_SECONDS = 30.0
 """For a body as a whole, and longer only for what has come: a second for so many bytes."""
@@ -58,14 +58,14 @@ def header(headers: Headers, wanted: bytes) -> bytes:
 
 
 def require_host(headers: Headers, names: Collection[str], remedy: str) -> None:
-    """Against web pages that reach this by a name of their own. No browser leaves Host out; health checks may."""
+    """Refuses DNS rebinding. A request without Host passes: browsers always send it, health checks may not."""
     for given in (value.decode("latin-1") for name, value in headers if name == b"host"):
         if not hosts.is_known(given, names):
             raise errors.RefusedError(f"{given[:80]!r} in the Host header is not a name of this service: {remedy}")
 
 
 class KnownHosts:
-    """Before an application without TLS, where no certificate says which names are ours."""
+    """Checks Host in front of an application without TLS, where no certificate protects against DNS rebinding."""
 
     def __init__(self, app: ASGIApp, names: Collection[str]) -> None:
         self._app = app
@@ -109,20 +109,20 @@ async def read(headers: Headers, receive: Receive, largest: int) -> bytes:
 
 
 class Presence:
-    """Whether whoever sent a request, body and all, still waits for the answer."""
+    """Whether the client of a request is still connected."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
         self._left = asyncio.Event()
         self.answering = False
-        """Once an answer is under way, whoever gives it sees to its end."""
+        """An answer has begun: its sender notices by itself if the client leaves."""
 
     def waits(self) -> bool:
         """For any thread."""
         return not self._left.is_set()
 
     async def during(self, work: Awaitable[T]) -> T | None:
-        """Let go of work whose answer nobody waits for: what waits for a thread is not begun. None: it came to that."""
+        """Run the work; None: cancelled, because the client disconnected before an answer had begun."""
         with anyio.CancelScope() as scope:
             watching = asyncio.create_task(self._watch(scope))
             try:
@@ -132,7 +132,7 @@ class Presence:
         return None
 
     async def receive(self) -> Message:
-        """In place of the request's own, which is watched."""
+        """Replaces the request's own `receive`, which `_watch` is reading."""
         await self._left.wait()
         return {"type": "http.disconnect"}
 

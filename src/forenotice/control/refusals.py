@@ -1,4 +1,4 @@
-"""Traces of those who are refused: a count by status, and lines in the log, but never so many that they drown it."""
+"""Counts refused requests by status, and logs them without flooding the log."""
 
 from collections import OrderedDict
 from time import monotonic
@@ -15,7 +15,7 @@ LINES_A_SECOND, LINES_AT_ONCE = 1.0, 20.0
 
 
 class Refusals:
-    """Of each caller the first is logged, then the second, the fourth and so on; of all together so many a second."""
+    """Logs the first, second, fourth and so on of each caller, and a limited number a second of all together."""
 
     def __init__(self, telemetry: Telemetry) -> None:
         self._telemetry = telemetry
@@ -25,7 +25,7 @@ class Refusals:
         self._unlogged = 0
 
     def note(self, status: int, *, address: str, token: str, method: str, path: str) -> None:
-        """Nothing, for any other status. `token` is its id, where that is known; the secret is nowhere."""
+        """Ignores other statuses. `token` is the token's id, if known; the secret is never logged."""
         if status not in TRACED:
             return
         self._telemetry.refused(status)

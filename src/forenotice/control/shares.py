@@ -1,4 +1,4 @@
-"""What one token may take of the control plane, in the API and the portal together, so that others find room.
+"""Limits per token, for the API and the portal together, so that one token cannot starve the others.
 
 Its requests have a rate, and of those under way only a few are worked on at once: each of these takes a thread and
 a connection to the database, of which there are 40 and 32.
@@ -24,7 +24,7 @@ BURST = 4.0
 
 
 class Turn:
-    """A place among those that are worked on, given back once."""
+    """One of the places for requests being worked on; `end` gives it back once."""
 
     def __init__(self, places: asyncio.Semaphore) -> None:
         self._places: asyncio.Semaphore | None = places
@@ -39,7 +39,7 @@ class Shares:
     """For one event loop."""
 
     def __init__(self, per_second: float | None = None) -> None:
-        """None: as often as one likes."""
+        """None: no rate limit."""
         self._per_second = per_second
         self._buckets = Buckets(per_second, (per_second or 0) * BURST)
         self._under_way: Counter[str] = Counter()
@@ -60,7 +60,7 @@ class Shares:
                 self._places.pop(token_id, None)
 
     async def turn(self, token_id: str) -> Turn:
-        """For a request that is counted."""
+        """Waits for a place; call it within `counted`."""
         places = self._places.setdefault(token_id, asyncio.Semaphore(AT_WORK))
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):

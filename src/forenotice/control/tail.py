@@ -41,7 +41,7 @@ class Line:
     entry: Entry
     text: bytes
     is_former: bool
-    """Of somebody who bore the scope's key before."""
+    """It belongs to an earlier scope with the same key."""
 
 
 def line(position: int, entry: Entry, seen: Selector | None = None, *, is_former: bool = False) -> Line:
@@ -117,7 +117,7 @@ class Tail:
         return self._read(position)[0]
 
     def _read(self, position: int) -> tuple[list[Line], bool]:
-        """And whether a key that was removed before has a new bearer there."""
+        """The lines, and whether a scope with a reused key was added in them."""
         with self._service.store.read() as reader:
             found = reader.journal(after=position, limit=PAGE)
             former = reader.former({entry.scope for _, entry in found if entry.scope is not None})
@@ -159,7 +159,7 @@ class Tail:
             return True
         since, lines = self._known
         found, succeeded = self._read(since + len(lines))
-        # Where a name has a new bearer, what is in memory may be somebody else's now.
+        # If a key was reused, lines in memory may now belong to the earlier scope.
         kept = found if succeeded else (lines + found)[-KEPT:]
         if found:
             self._known = (found[-1].position - len(kept), kept)

@@ -10,7 +10,7 @@ from forenotice.core.timing import whole_second_up
 from forenotice.core.windows import Window
 
 LEAD = timedelta(minutes=1)
-"""Guests are told so much sooner than the notice asks for, lest a late look miss a short window."""
+"""Guests are told this much earlier than the notice requires, so that a late tick does not miss a short window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ def earliest(draft: Draft, notice: timedelta) -> datetime:
 
 
 def slot(draft: Draft, wanted: Iterable[tuple[Window, ...]], notice: timedelta) -> Slot | None:
-    """What a window puts off is told when its opening is near; None: these are never open together."""
+    """When to tell guests of what must wait for windows; None: these windows are never open together."""
     opening = windows.next_open(wanted, earliest(draft, notice))
     if opening is None:
         return None
@@ -38,7 +38,7 @@ def slot(draft: Draft, wanted: Iterable[tuple[Window, ...]], notice: timedelta) 
 
 
 def told_at(opening: datetime, notice: timedelta, now: datetime) -> datetime:
-    """When guests are told of what can start at `opening`; the notice as it really is."""
+    """When guests are told of what can start at `opening`; `notice` is the real one, after --speed."""
     return max(opening - notice - LEAD, now)
 
 

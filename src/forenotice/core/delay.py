@@ -1,4 +1,4 @@
-"""When what was promised from a moment on is promised from another one: a commit came late, or the clock was wrong."""
+"""Moves NotBefore and start times after the fact: a commit came late, or the clock was wrong."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -22,7 +22,7 @@ def make_up(draft: Draft, operation: Operation, promised_at: datetime) -> None:
 
 
 def set_right(draft: Draft, operation: Operation, wrongly: datetime) -> None:
-    """It is now what was taken for another time: what was left of its notice then is left of it now."""
+    """After a wrong clock was corrected: the operation keeps the notice it had left at `wrongly`."""
     if operation.status is Status.SCHEDULED:
         left = operation.expires_at - wrongly
         if left > timedelta(0) or operation.not_before > draft.now:
@@ -36,7 +36,7 @@ def set_right(draft: Draft, operation: Operation, wrongly: datetime) -> None:
 
 
 def _postpone(draft: Draft, operation: Operation, to: datetime) -> Operation:
-    """Its events say so; the operation itself is still to be put."""
+    """Changes and notes its events; the caller puts the returned operation."""
     not_before = whole_second_up(to)
     if operation.kind.traits.planned:
         not_before = calendar.first_start(draft, operation.vms, operation.rollout, not_before)

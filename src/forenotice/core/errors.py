@@ -12,7 +12,7 @@ class ForenoticeError(Exception):
         self.message = message or type(self).__doc__ or ""
         self.facts: Mapping[str, object] = facts
         self.token = ""
-        """The id of the token that was shown, where it is known: for the log, not for whoever shows it."""
+        """The id of the token in the request, if known: for the log, not for the answer."""
         super().__init__(self.message)
 
 

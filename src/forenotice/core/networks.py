@@ -1,4 +1,4 @@
-"""Networks that something may come from: `10.0.0.0/8`, `2001:db8::/48`, or one address."""
+"""Source networks of a token: `10.0.0.0/8`, `2001:db8::/48`, or one address."""
 
 import ipaddress
 from collections.abc import Iterable, Sequence
@@ -8,18 +8,18 @@ from forenotice.core.fleet import canonical_address
 
 MOST = 32
 LOCAL = "127.0.0.1"
-"""Where those come from who have no address: over a socket of this machine."""
+"""The address of requests over the unix socket."""
 
 
 def parsed(texts: Sequence[str]) -> tuple[str, ...]:
-    """As they are kept, each once."""
+    """In canonical form, without duplicates."""
     if len(texts) > MOST:
         raise errors.RefusedError(f"{len(texts)} networks are too many: give at most {MOST}")
     return tuple(dict.fromkeys(str(_network(text)) for text in texts))
 
 
 def include(networks: Iterable[str], origin: str) -> bool:
-    """Whether an address is in one of them; those who have none come from here."""
+    """Whether an address is in one of them; an empty one means the unix socket."""
     address = ipaddress.ip_address(canonical_address(origin or LOCAL))
     return any(address in ipaddress.ip_network(network) for network in networks)
 

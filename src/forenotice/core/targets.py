@@ -1,4 +1,4 @@
-"""Hosts that can take a VM, emptiest first: sorted once, so that choosing for many VMs is not many times all hosts."""
+"""Hosts that can take a VM, emptiest first: sorted once, so that choosing for many VMs takes linear time."""
 
 from bisect import bisect_left, insort
 from collections import Counter
@@ -16,7 +16,7 @@ Domains = tuple[int, int]
 
 
 class Targets:
-    """Told of every change to the world that it was made for."""
+    """An index of one world; the draft reports every change to it."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
@@ -33,7 +33,7 @@ class Targets:
             self.head(None, operation)
 
     def forget(self) -> None:
-        """The order: hosts have changed."""
+        """Drop the sorted lists, because hosts have changed."""
         self._occupancy = self._world.occupancy
         self._ordered: list[Target] | None = None
         self._fitting: dict[tuple[str, Domains], list[Target]] = {}
@@ -50,7 +50,7 @@ class Targets:
         return self._ordered
 
     def fitting(self, vm: Vm) -> list[Target]:
-        """Those that keep the domains of its group apart, and maybe some that do no longer: see `fits`."""
+        """Those that keep the domains of its group apart; the list may be stale, so check each with `fits`."""
         everything = self.all()
         if vm.group is None:
             return everything
@@ -62,7 +62,7 @@ class Targets:
         return self._fitting[key]
 
     def fits(self, vm: Vm, host: str) -> bool:
-        """Whether whoever of the VM's group is on a host, or on the way there, is of the same domains."""
+        """Whether all VMs of its group that are on the host, or moving there, have the same domains."""
         there = self._domains.get((vm.scope, host))
         return not there or there.keys() == {_domains(vm)}
 
@@ -76,7 +76,7 @@ class Targets:
             self._fill(after.host, 1)
 
     def head(self, before: Operation | None, after: Operation) -> None:
-        """An operation may have chosen where its VMs go, or be over."""
+        """Account for the targets that an operation has chosen or no longer has."""
         was, now = {} if before is None else _headed(before), _headed(after)
         for name, host in was.items() - now.items():
             self._headed[name].remove(host)

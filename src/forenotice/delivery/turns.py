@@ -59,11 +59,11 @@ class Turn:
 
 
 class Shares:
-    """Who may be sent how much at once: every receiver has one request of its own, and needs nobody else's."""
+    """How many requests each receiver may have under way: always one, and more while it accepts them."""
 
     def __init__(self) -> None:
         self._answering: set[str] = set()
-        """Those that took what they were last sent."""
+        """Subscriptions whose receiver accepted the last message."""
         self._served: dict[str, int] = {}
         self._turns = 0
 
@@ -76,7 +76,7 @@ class Shares:
         change(outcome.attempt.subscription.id)
 
     def in_turn(self, subscriptions: Sequence[Subscription]) -> list[Subscription]:
-        """The one that was served least recently first."""
+        """The least recently served first."""
         return sorted(subscriptions, key=lambda each: self._served.get(each.id, 0))
 
     def room(self, subscription: str, under_way: int, spare: int) -> int:

@@ -38,7 +38,7 @@ class UnprovenError(Exception):
 class Nonces:
     """Those of the freshness window, by the second that was signed with them.
 
-    None is forgotten before its time. Proxies share the room for them, so that a busy one does not shut out others.
+    None is forgotten too early. Proxies share the space, so that a busy one does not lock out others.
     """
 
     def __init__(self, most: int = NONCES) -> None:
@@ -48,7 +48,7 @@ class Nonces:
         self._held: Counter[str] = Counter()
 
     def take(self, nonce: bytes, at: int, oldest: float, proxy: str) -> None:
-        """Once for each nonce; what was signed before `oldest` is refused anyway."""
+        """UnprovenError if the nonce was used; what was signed before `oldest` is refused anyway."""
         for second in [second for second in self._seen if second < oldest]:
             self._held -= Counter(self._seen.pop(second).values())
         if any(nonce in seen for seen in self._seen.values()):
@@ -82,10 +82,10 @@ class Callers:
         return any(caller in network for network in self._proxy.trusted)
 
     def share(self, address: str) -> str | None:
-        """Against whose share of the connections a caller counts; None: it asks for many VMs.
+        """Whose limit of connections a caller counts against; None: a trusted proxy, which has no limit.
 
-        A VM has one share, however many addresses it has. All who are nobody have one together. Where anybody may
-        call, whoever has one address of IPv6 has all that begin with the same 64 bits.
+        A VM has one limit for all its addresses. All callers that are not a VM share one. With a default VM, where
+        anybody may call, each IPv4 address and each IPv6 /64 has its own.
         """
         if self.trusts(address):
             return None

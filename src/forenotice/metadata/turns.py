@@ -1,4 +1,4 @@
-"""Whose turn it is among connections that have sent more than one request at once."""
+"""A fair queue of connections that have sent more than one request at once."""
 
 import asyncio
 from collections import deque
@@ -9,13 +9,13 @@ if TYPE_CHECKING:
     from forenotice.metadata.protocol import Connection
 
 TURN_SECONDS = 0.002
-"""What they get together before everybody else is looked at again."""
+"""Time for the queue before the loop serves everybody else again."""
 
 
 class Turns:
     """Callers take turns, and so do the connections of one caller; a turn is one request.
 
-    Whoever sends one request at a time is never in this queue: it is answered as soon as its bytes are read.
+    A connection that sends one request at a time is never in this queue: it is answered as soon as its bytes are read.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -25,7 +25,7 @@ class Turns:
         self._scheduled = False
 
     def enlist(self, connection: "Connection") -> None:
-        # Who is not held to a share serves many VMs: each of its connections is a caller of its own.
+        # A proxy serves many VMs: each of its connections counts as a caller.
         self._queues.setdefault(connection.caller or connection, deque()).append(connection)
         self._schedule()
 

@@ -18,11 +18,11 @@ from forenotice.store.answers import Answer
 from forenotice.store.contract import Reader
 
 KEY = "callback-key"
-"""Under which the installation keeps the secret of the calls' tokens."""
+"""Where the store keeps the key that signs result tokens."""
 
 
 def key(service: Service) -> str:
-    """The same for all processes, and after a restart: a call may be answered then."""
+    """One key for all processes that survives restarts, because a result may come after one."""
 
     def settle(session: Session) -> str:
         made = session.transaction.meta(KEY) or secrets.token_urlsafe(32)
@@ -35,7 +35,7 @@ def key(service: Service) -> str:
 
 
 def authenticate(service: Service, bearer: str) -> Caller:
-    """Whoever was given the token of a call, for that call's result."""
+    """The caller that a result token stands for: it may report the result of that call only."""
     letter = letterbox.letter_of(key(service), bearer)
     if letter is None:
         raise errors.UnauthorizedError

@@ -1,4 +1,4 @@
-"""The clock, held against the journal: what a jump takes from notice, and a clock that is behind."""
+"""Clock jumps and clocks that are behind the journal."""
 
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 MOST_BEHIND = timedelta(minutes=5)
-"""A clock that is further behind the journal is wrong, or was wrong when it wrote that."""
+"""If the clock is further behind the journal, it is wrong, or was wrong when it wrote the journal."""
 
 WORTH_TELLING = timedelta(seconds=5)
 
 SAME_JUMP = timedelta(minutes=1)
-"""Within this time every server on a database notices a jump of its clock."""
+"""All servers on a database notice a jump of its clock within this time."""
 
 ALIVE_AT, MARK, JUMP = "alive_at", "clock_mark", "clock_jump"
 
 
 def require_sane(service: "Service") -> None:
-    """Before anything is decided: go on from where the journal ends, unless the clock is far behind that."""
+    """At start: continue from the end of the journal; UnsoundError if the clock is far behind it."""
     clock = service.clock
     own = clock.now()
     with service.store.write() as transaction:
@@ -54,13 +54,13 @@ def require_sane(service: "Service") -> None:
 
 
 def correct(service: "Service", transaction: Transaction) -> None:
-    """All servers on one database go by the clock of that."""
+    """All servers on one database use the database's clock."""
     if transaction.database_time is not None:
         service.clock.correct(transaction.database_time)
 
 
 def account_for_jump(session: "Session", by: timedelta) -> None:
-    """Nobody has lived through it: it is neither notice nor silence, and guests need time to look."""
+    """A jump is neither notice nor silence of guests, and guests get time to look again."""
     service, transaction = session.service, session.transaction
     service.give_grace()
     if _is_known(session, by):
@@ -77,7 +77,7 @@ def account_for_jump(session: "Session", by: timedelta) -> None:
 
 
 def _is_known(session: "Session", by: timedelta) -> bool:
-    """Whether another server on this database has accounted for the same jump."""
+    """Whether another server on this database has already accounted for the same jump."""
     if not (known := session.transaction.meta(JUMP)):
         return False
     process, at, seconds = known.split()
@@ -89,15 +89,15 @@ def _is_known(session: "Session", by: timedelta) -> bool:
 
 
 def told(service: "Service", explanation: Explanation) -> Explanation:
-    """With a word on a clock that is behind."""
+    """Adds a sentence if the clock is behind."""
     behind = service.clock.behind
     return explanation if behind < WORTH_TELLING else explaining.with_clock_behind(explanation, behind)
 
 
 def accept(service: "Service", call: "Call") -> "View":
-    """The clock is right and the journal was ahead: time goes on from the clock's, with the notice that was left.
+    """The clock is right and the journal was ahead: continue from the clock's time, with the notice that was left.
 
-    Only while nobody serves: whoever does goes on from the journal's time, and brings it back.
+    Only while no service runs: a running one would bring the journal's time back.
     """
     from forenotice.service.context import ALLOWANCES, Session
 

@@ -33,7 +33,7 @@ def host(service: Service, name: str, access: Access) -> View:
 
 
 def planned(service: Service, access: Access, *, host: str | None = None) -> View:
-    """Operations that guests are not told of yet, each with when they are; nobody's who sees some scopes alone."""
+    """Planned operations with the time when guests are told; none for those with limited scopes."""
     with service.store.read() as reader:
         known = reader.list_operations(None, MOST + 1, True, status=Status.PLANNED, host=host, seen=access.scopes)
         draft = Draft(

@@ -116,14 +116,14 @@ class Service:
         self.gates = gates or Gates({}, self.outgoing)
         self.heartbeats = Heartbeats()
         self.allows_loopback = allows_loopback
-        """Whether VMs may have addresses of this machine."""
+        """Whether VMs may have loopback addresses."""
         self.token_file = token_file
         """Where commands on this machine find their token."""
         self.process = str(uuid.uuid4())
         self._jumped = timedelta(0)
         """How much of the clock's jumps is accounted for."""
         self._late: list[tuple[set[str], datetime]] = []
-        """Operations that a commit promised from a moment on, but was too slow: they are still to be put off."""
+        """Operations announced by a commit that took too long: their NotBefore is still to be moved."""
         self.give_grace()
         self.nudge = threading.Event()
         """Set when there may be something for tick to do."""
@@ -136,7 +136,7 @@ class Service:
         self.fleet_changed = False
         """Whether hosts, VMs or groups have changed since the store was settled."""
         self.noting: set[str] = set()
-        """Ids of tokens of which it is being noted that they are used."""
+        """Ids of tokens whose last use is being written."""
         self.repeats = Repeats()
         self.unready = Failures()
         self._line = Line()
@@ -148,7 +148,7 @@ class Service:
 
     @property
     def clock_has_jumped(self) -> bool:
-        """Since the last transaction, which is when a jump is accounted for."""
+        """Whether there is a jump that no transaction has accounted for."""
         return self.clock.jumped > self._jumped
 
     def transact(self, work: Callable[[Session], T], terms: Terms = OWN) -> T:
@@ -205,7 +205,7 @@ class Service:
         try:
             later, _ = self._attempt(lambda _: None, ALLOWANCES[-1], Budget(OWN))
         except (errors.UnavailableError, errors.UnsoundError) as error:
-            # It is committed, so guests must see it; the next transaction tries again before it does anything.
+            # It is committed, so guests must see it; the next transaction tries again first.
             log.error("NotBefore cannot be moved yet; that is tried again", action="commit.late", reason=error.message)
         else:
             session.kept += later.kept

@@ -84,7 +84,7 @@ class Loop:
 
 @contextmanager
 def watching_for_deaths(end: Callable[[], None]) -> Iterator[list[str]]:
-    """A thread that dies all the same is logged, and ends the service; gives the names of those that have."""
+    """Logs a thread that dies and ends the service; gives the names of the dead."""
     dead: list[str] = []
 
     def died(args: threading.ExceptHookArgs) -> None:

@@ -1,4 +1,4 @@
-"""A database from a backup begins another epoch, so that guests take nothing in it for what they have seen before."""
+"""A restored database starts a new epoch, so that guests do not mistake its documents for ones they know."""
 
 import structlog
 
@@ -10,7 +10,7 @@ log = structlog.get_logger()
 
 
 def begin_epoch(service: Service, call: Call | None = None) -> int:
-    """Whatever the database is; gives the new epoch."""
+    """Unconditionally; gives the new epoch."""
 
     def work(session: Session) -> int:
         return _begin(session, call)
@@ -19,9 +19,9 @@ def begin_epoch(service: Service, call: Call | None = None) -> int:
 
 
 def notice(service: Service) -> None:
-    """Begin an epoch where the database is older than the mark beside it: somebody has put a backup in its place.
+    """Start an epoch if the database is older than the mark beside it: somebody put a backup in its place.
 
-    Opening a copy raises that mark, so that a backup is noticed however young it is, and where none was before."""
+    Opening a copy raises the mark, so that a backup is noticed however young it is, and even if there was no mark."""
     mark = service.store.mark()
     if mark is None:
         return

@@ -266,7 +266,7 @@ def _named(reader: Reader, rollout_id: str) -> Rollout:
 
 
 def _told(rollout: Rollout, access: Access) -> Rollout:
-    """What a gate answered is for those who may choose which is asked."""
+    """Only those who may choose a gate see its output."""
     if rollout.verdict is None or access.may(Need.MANAGE):
         return rollout
     return replace(rollout, verdict=replace(rollout.verdict, line=""))

@@ -18,7 +18,7 @@ from forenotice.store.tokens import Token
 
 LASTS = timedelta(hours=12)
 IDLE = timedelta(hours=1)
-"""Until it ends when nobody uses it."""
+"""After so long without use, a session ends."""
 PROLONGED_EVERY = timedelta(minutes=1)
 MOST_OF_ONE = 20
 """Sessions of one token; the oldest make way."""
@@ -43,7 +43,7 @@ def begin(service: Service, bearer: str, origin: str) -> tuple[str, Caller]:
 
 
 def resume(service: Service, secret: str, *, origin: str = "", used: bool = False) -> Caller:
-    """`used`: by somebody, and not only by a page that keeps itself up to date."""
+    """`used`: by a person, and not by a page's live updates."""
     with service.store.read() as reader:
         found = _find(reader, secret)
     if found is None:

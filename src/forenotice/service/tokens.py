@@ -40,7 +40,7 @@ class Caller:
     access: Access
     expires_at: datetime | None = None
     call: tuple[str, int] | None = None
-    """The operation and the attempt whose result alone it may tell."""
+    """The operation and attempt of a driver's call: it may only report that call's result."""
 
     @property
     def actor(self) -> str:
@@ -80,10 +80,9 @@ def create(
 def rotate(
     service: Service, call: Call, token_id: str, *, overlap: timedelta = OVERLAP, expires_in: timedelta | None = None
 ) -> View:
-    """A new secret for the same token. The old one is accepted for as long as they overlap; without that, whoever is
-    signed in with it is signed out.
+    """A new secret for the same token. The old one works for the `overlap`; without one, its sessions end.
 
-    It lasts from now as long as it did before, unless `expires_in` says otherwise."""
+    The token starts a new lifetime of the same length, unless `expires_in` says otherwise."""
     if not timedelta(0) <= overlap <= LONGEST_OVERLAP:
         raise errors.RefusedError(f"the old secret cannot overlap so long: give 0s to {LONGEST_OVERLAP.days}d")
     _require_lasting(LIFETIME if expires_in is None else expires_in)
@@ -116,7 +115,7 @@ def rotate(
 
 
 def _replace(file: Path, digest: str, secret: str) -> None:
-    """If that is the token in the file, by which commands on this machine are let in, keep its new secret there."""
+    """If the file, which local commands use, holds that token, write the new secret there."""
     try:
         if hashlib.sha256(file.read_bytes().strip()).hexdigest() == digest:
             datadirectory.write_secret(file, secret)
@@ -185,7 +184,7 @@ def never_expiring(service: Service) -> list[str]:
 
 
 def authenticate(service: Service, bearer: str, origin: str = "") -> Caller:
-    """`origin` is the address of whoever shows it; empty: somebody on this machine."""
+    """`origin` is the client's address; empty: the unix socket."""
     digest = digest_of(bearer)
     with service.store.read() as reader:
         token = reader.token_by_digest(digest)
@@ -197,7 +196,7 @@ def authenticate(service: Service, bearer: str, origin: str = "") -> Caller:
 
 
 def _require_previous(token: Token, digest: str, now: datetime) -> None:
-    """Of a secret that is not the token's any more."""
+    """UnauthorizedError unless this is the secret from before a rotation, within its overlap."""
     if not hmac.compare_digest(token.previous_digest or "", digest):
         raise errors.UnauthorizedError
     if token.previous_until is None or token.previous_until <= now:
@@ -282,7 +281,7 @@ def _new(session: Session, name: str, role: str) -> tuple[Token, str]:
 
 
 def _note(session: Session, token: Token, action: str, call: Call) -> None:
-    """Keep it, and say so in the journal."""
+    """Store it and journal it."""
     session.transaction.put_token(token)
     draft = session.draft(session.transaction.load(), call)
     facts = {key: value for key, value in _view(token).items() if key in NOTED and value}

@@ -27,14 +27,14 @@ def keep_up(service: Service) -> None:
 
 
 def settle_fleet(service: Service) -> None:
-    """Soon after the fleet has changed: a file that is copied or left without its log has all of it."""
+    """Checkpoint soon after a change of the fleet, so that the file has it even without its log."""
     if service.fleet_changed:
         service.fleet_changed = False
         _settle(service)
 
 
 def _settle(service: Service) -> None:
-    """What is due does not wait for it, but we are not ready."""
+    """If it fails, the service goes on but is not ready."""
     try:
         service.store.settle()
     except (errors.UnavailableError, errors.UnsoundError) as error:
@@ -54,7 +54,7 @@ def _show_life(service: Service, session: Session) -> None:
 
 
 def troubles(service: Service) -> list[str]:
-    """What keeps us from working, as far as that is known without asking the store."""
+    """Why the service is not ready, as far as that is known without asking the store."""
     found = [
         f"the thread {name!r} has made no progress for {seconds:.0f} s: restart the service if it does not recover"
         for name, seconds in service.heartbeats.silent().items()

@@ -1,4 +1,4 @@
-"""Who writes next, and for how long: guests go first, and nobody keeps the writer beyond a time."""
+"""The queue for the one writer, guests first, and the time budget of a transaction."""
 
 import heapq
 import itertools
@@ -14,7 +14,7 @@ PATIENCE_SECONDS = 30.0
 """How long a writer waits for those before it."""
 
 LOOK_SECONDS = 0.1
-"""How often it looks meanwhile whether it is still wanted."""
+"""How often a waiting writer checks that its client is still connected."""
 
 
 def _wanted() -> bool:
@@ -24,20 +24,20 @@ def _wanted() -> bool:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
     first: bool = False
-    """Before all others that wait."""
+    """Goes before all others in the queue."""
     seconds: float = roles.WRITE_SECONDS
-    """From the start of the transaction, with all that is done again, to its commit."""
+    """From the start of the transaction to its commit, retries included."""
     wanted: Callable[[], bool] = _wanted
-    """Whether somebody still waits for the outcome."""
+    """Whether the client is still connected."""
 
 
 OWN = Terms()
-"""What the service does by itself."""
+"""For the service's own transactions."""
 GUESTS = Terms(first=True)
 
 
 class Line:
-    """One after the other. Whoever is done passes its turn on, so that nobody slips in between."""
+    """One writer after the other. Each hands its turn to the next, so that nobody jumps the queue."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -87,14 +87,14 @@ class Line:
 
 
 class Budget:
-    """Asked at every statement and before the commit: what it refuses is rolled back."""
+    """The time budget of a transaction, checked at every statement and before the commit."""
 
     def __init__(self, terms: Terms) -> None:
         self._terms = terms
         self._end: float | None = None
 
     def start(self) -> None:
-        """From here on others wait; the second of several attempts does not begin anew."""
+        """The transaction has begun; a retry does not start the budget again."""
         if self._end is None:
             self._end = monotonic() + self._terms.seconds
 

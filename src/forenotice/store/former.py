@@ -1,4 +1,4 @@
-"""Keys of scopes that were removed: when, so that a successor is not shown what was theirs."""
+"""When scopes were removed, by key, so that a successor with the same key is not shown their history."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -18,7 +18,7 @@ _PUT = Upsert(schema.former_scopes, fixed=("ended_before",))
 
 
 def of_last_bearer(scope: ColumnElement[str], moment: ColumnElement[int]) -> ColumnElement[bool]:
-    """Whether what happened to a scope at that moment is of whoever bore its key last: `Former.hides`, in SQL."""
+    """Whether something at that moment belongs to the latest scope with its key: `Former.hides`, in SQL."""
     hidden_until = (
         select(case((_IS_BORNE, _F.ended_at), else_=_F.ended_before)).where(_F.key == scope).scalar_subquery()
     )

@@ -1,4 +1,4 @@
-"""What is noted beside a SQLite database: that it was in use, and how far it had come."""
+"""The file beside a SQLite database that records that it is in use and how far its journal has come."""
 
 import contextlib
 import os
@@ -27,7 +27,7 @@ def read(database: Path) -> Mark | None:
     except FileNotFoundError:
         return None
     except msgspec.DecodeError:
-        # That it is there says enough.
+        # An unreadable mark still says that the database was in use.
         return Mark()
     except OSError as error:
         raise errors.UnsoundError(f"{beside(database)} cannot be read: {error.strerror}") from None

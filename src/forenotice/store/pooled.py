@@ -78,7 +78,7 @@ class PooledStore(ABC):
             pooled.close()
 
     def _watched(self, connection: Connection, session: Session) -> AbstractContextManager[None]:  # noqa: ARG002
-        """Ends a statement that takes too long while it runs."""
+        """Stops a statement that takes too long."""
         return nullcontext()
 
     @abstractmethod

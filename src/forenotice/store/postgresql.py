@@ -108,7 +108,7 @@ class PostgresqlStore(PooledStore):
         return None
 
     def settle(self) -> None:
-        """It looks after itself."""
+        """PostgreSQL needs none."""
 
     def changes(self, stop: threading.Event) -> Iterator[int]:
         failures, missed = 0, False

@@ -192,7 +192,7 @@ class Session:
         self._statement_end = math.inf
 
     def is_to_end(self) -> bool:
-        """Asked by SQLite while it works at a statement; so is raising an answer."""
+        """SQLite's progress handler: true, or raising, stops the statement."""
         self._check()
         return monotonic() > self._statement_end
 

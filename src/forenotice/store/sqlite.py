@@ -56,12 +56,12 @@ def log_of(path: Path, suffix: str = "-wal") -> Path:
 
 
 class File:
-    """The database's file and its log as they were when opened; their paths may come to name others, or nothing."""
+    """The database file and its log as opened; checks that their paths still lead to the same files."""
 
     def __init__(self, path: Path) -> None:
         """Makes the file where there is none."""
         self.path = path
-        # As long as this one is open, SQLite keeps the log.
+        # SQLite does not delete the log while this connection is open.
         self._anchor = sqlite3.connect(path, check_same_thread=False)
         self._descriptor: int | None = None
         try:
@@ -75,7 +75,7 @@ class File:
         self._missed: Path | None = None
 
     def require_there(self, consequence: str = "so nothing can be stored") -> None:
-        """Once it was not, never again: what another process wrote meanwhile, or we just before, is not known."""
+        """UnsoundError from the first time that it was missing: what was written since then may be lost."""
         if self._missed is None:
             self._missed = next((path for path in self._known if not self._is_there(path)), None)
         if self._missed is not None:
@@ -204,7 +204,7 @@ class SqliteStore(PooledStore):
         connection.execute("BEGIN IMMEDIATE", ())
 
     def _commit(self, connection: Connection) -> None:
-        # A commit is of no use in a file that nobody will find again.
+        # A commit into a deleted file would be lost.
         self._file.require_there()
         connection.execute("COMMIT", ())
         self._file.require_there("and it is not known whether the last change was stored")

@@ -30,7 +30,7 @@ def etag(document: Document) -> str:
 
 
 def epoch(document: Document) -> str:
-    """Documents of equal epochs are comparable by their incarnations: the higher one is the later one."""
+    """Of documents with the same epoch, the one with the higher incarnation is newer."""
     return document.tag
 
 

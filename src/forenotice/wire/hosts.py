@@ -1,7 +1,7 @@
-"""Whom a request's Host may name.
+"""Which names a request's Host may have: protection against DNS rebinding.
 
-A browser sends the name that its page was loaded from, and whoever owns a name decides which address it leads to. So a
-web page could reach an endpoint of this machine by a name of its own; by an address it cannot do so unseen.
+A browser sends the name that its page was loaded from, and the owner of a name decides which address it resolves to. So
+a web page could point its own name at an endpoint on this machine.
 """
 
 import ipaddress

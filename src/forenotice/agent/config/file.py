@@ -97,7 +97,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def unapproved(self) -> tuple[str, ...]:
-        """Types of events that nothing here prepares for, so that none of them is approved."""
+        """Types of events that no handler prepares for, so the agent does not approve them."""
         if self.approve.when != "prepared":
             return ()
         matches = [rule.match for rule in self.approve.at_once]

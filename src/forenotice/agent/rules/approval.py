@@ -12,7 +12,7 @@ from forenotice.client.events import Event, same_name
 class Policy:
     approves: bool = True
     unprepared: bool = False
-    """Also what no handler here prepares for."""
+    """Whether events that no handler prepares for are approved too."""
     at_once: tuple[Match, ...] = ()
     """Events that need no preparation here."""
     peer_timeout: timedelta | None = None

@@ -77,6 +77,8 @@ def test_targets_that_are_the_endpoint(shared: Running, target: str) -> None:
         "/metadata%2Fscheduledevents?api-version=2020-07-01",
         "/metadata/scheduledevents%2f?api-version=2020-07-01",
         "/metadata/instance/compute%2Fname?api-version=2021-02-01&format=text",
+        "/metadata/scheduledevents?api-version=2020-07-01" + "&a" * 32,
+        "/metadata/instance" + "/compute" * 40 + "?api-version=2021-02-01",
     ],
 )
 def test_other_paths_are_not_found(shared: Running, target: str) -> None:

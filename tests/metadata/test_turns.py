@@ -2,12 +2,13 @@
 
 import asyncio
 import socket
+from contextlib import ExitStack
 from dataclasses import dataclass
 from time import monotonic
 from typing import ClassVar, cast
 
 import pytest
-from tests.metadata.running import DB_ADDRESS, Client, Running, request, running
+from tests.metadata.running import DB_ADDRESS, WEB_ADDRESSES, Client, Running, request, running
 
 from forenotice.metadata.options import Options
 from forenotice.metadata.protocol import TURN_PIECES, Connection
@@ -91,9 +92,14 @@ def test_whoever_does_not_read_its_answers_is_not_received_without_end(server: R
 
 
 class Counting(Connection):
-    """Counts the pieces that it parses in each of its turns."""
+    """Counts the pieces that it parses in each of its turns, and the turns that it had to wait for."""
 
     pieces: ClassVar[list[int]] = []
+    waited: ClassVar[list[str | None]] = []
+
+    def take_turn(self) -> None:
+        self.waited.append(self.peer)
+        super().take_turn()
 
     def _read(self) -> None:
         self.pieces.append(0)
@@ -110,6 +116,25 @@ def test_a_body_of_blank_lines_is_no_more_work_in_a_turn_than_any_other() -> Non
         assert client.reply().status == 400
         assert sum(Counting.pieces) > 8000
         assert max(Counting.pieces) <= TURN_PIECES
+
+
+def test_of_many_connections_of_one_caller_that_send_together_one_is_read_at_once() -> None:
+    with running(connection=Counting) as server, ExitStack() as stack:
+        many = [stack.enter_context(server.connect()) for _ in range(20)]
+        other = stack.enter_context(server.connect(DB_ADDRESS))
+        for client in (*many, other):
+            client.send(request())
+            assert client.reply().status == 200
+        Counting.waited.clear()
+
+        def send() -> None:
+            """On the loop, which sees all of it at once afterwards."""
+            for client in (*many, other):
+                client.send(request())
+
+        server.call(send)
+        assert [client.reply().status for client in (*many, other)] == [200] * 21
+        assert Counting.waited == [WEB_ADDRESSES[0]] * 19
 
 
 REFUSED = {

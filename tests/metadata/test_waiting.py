@@ -47,7 +47,7 @@ def test_an_unchanged_document_is_not_sent_again(shared: Running, tag: str) -> N
             assert reply["Date"]
 
 
-@pytest.mark.parametrize("tag", ['"1-webtag"', '"2-other"', "2", "", '"2-webtag-"'])
+@pytest.mark.parametrize("tag", ['"1-webtag"', '"2-other"', "2", "", '"2-webtag-"', f"{TAG}, {'x,' * 600}"])
 def test_another_tag_gets_the_document(shared: Running, tag: str) -> None:
     with shared.connect() as client:
         client.send(conditional(tag))
@@ -106,7 +106,7 @@ def test_a_wait_ends_with_its_time(shared: Running, wait: str) -> None:
         assert 0.9 <= monotonic() - began < 20
 
 
-@pytest.mark.parametrize("seconds", ["3600", "9999999999", "9" * 5000])
+@pytest.mark.parametrize("seconds", ["3600", "9999999999", "9" * 1000])
 def test_a_wait_is_capped(seconds: str) -> None:
     with running(options=Options(wait_cap=0.2)) as server, server.connect() as client:
         client.send(conditional(wait=f"wait={seconds}"))

@@ -27,6 +27,10 @@ PROOFS: Mapping[ProxyStyle, tuple[str, ...]] = {
     ),
     ProxyStyle.OPENSTACK: ("X-Instance-ID", "X-Instance-ID-Signature"),
 }
+PARAMETERS = 32
+"""Of a query, and segments of a path: what has more is nothing we have, and would take its time to read."""
+CONDITION_BYTES = 1024
+"""Of If-None-Match and Prefer: longer ones are passed over, which could take long to read."""
 FORWARDING = (b"x-forwarded-for", b"forwarded", b"via")
 """What proxies add to what they pass on."""
 PROXY_HEADERS = (*FORWARDING, *(name.lower().encode() for names in PROOFS.values() for name in names))
@@ -134,13 +138,18 @@ def judge(head: Head, *, from_proxy: bool, names: Collection[str] = ()) -> Verdi
         return Refuse(answer=INVALID_VERSION)
     if head.method == "POST":
         return Approve(proof=proof)
-    condition = head.headers.get(b"if-none-match")
+    condition = _condition(head, b"if-none-match")
     return Poll(
         version=version,
-        condition=None if condition is None else condition.decode("latin-1"),
-        wait=None if condition is None else _wait(head.headers.get(b"prefer", b"").decode("latin-1")),
+        condition=condition,
+        wait=None if condition is None else _wait(_condition(head, b"prefer") or ""),
         proof=proof,
     )
+
+
+def _condition(head: Head, name: bytes) -> str | None:
+    value = head.headers.get(name)
+    return None if value is None or len(value) > CONDITION_BYTES else value.decode("latin-1")
 
 
 def _describe(target: Target, proof: Proof) -> Verdict:
@@ -160,9 +169,10 @@ def _target(raw: bytes) -> Target | None:
         url = httptools.parse_url(raw)
         host = None if url.host is None else url.host.decode("ascii")
         raw_path = (url.path or b"").decode("ascii").removesuffix("/")
-        path = [unquote(segment, errors="strict") for segment in raw_path.split("/")]
-        pairs = parse_qsl((url.query or b"").decode("ascii"), keep_blank_values=True)
-    except (httptools.HttpParserInvalidURLError, UnicodeDecodeError):
+        path = [unquote(segment, errors="strict") for segment in raw_path.split("/", PARAMETERS)]
+        query_string = (url.query or b"").decode("ascii")
+        pairs = parse_qsl(query_string, keep_blank_values=True, max_num_fields=PARAMETERS)
+    except (httptools.HttpParserInvalidURLError, ValueError):
         return None
     match path:
         case ["", root, *rest] if root.lower() == "metadata":

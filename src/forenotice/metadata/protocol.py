@@ -234,7 +234,7 @@ class Connection(asyncio.Protocol):
             self._unread += data
         else:
             self._unread = data
-            if self._held is None and not self._choked:
+            if self._held is None and not self._choked and self.desk.turns.may_be_read(self):
                 self._read()
             else:
                 self._settle()

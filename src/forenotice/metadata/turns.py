@@ -1,4 +1,4 @@
-"""A fair queue of connections that have sent more than one request at once."""
+"""A fair queue of connections of callers that have sent more than one request at once."""
 
 import asyncio
 from collections import deque
@@ -22,11 +22,21 @@ class Turns:
         self._loop = loop
         self._queues: dict[object, deque[Connection]] = {}
         """By caller, the next one first."""
+        self._read: set[object] = set()
+        """Callers that have had a connection read at once in this turn of the loop."""
         self._scheduled = False
 
+    def may_be_read(self, connection: "Connection") -> bool:
+        """At once, if no other connection of its caller was in this turn of the loop; else it must queue."""
+        caller = _caller(connection)
+        if caller in self._read:
+            return False
+        self._read.add(caller)
+        self._schedule()
+        return True
+
     def enlist(self, connection: "Connection") -> None:
-        # A proxy serves many VMs: each of its connections counts as a caller.
-        self._queues.setdefault(connection.caller or connection, deque()).append(connection)
+        self._queues.setdefault(_caller(connection), deque()).append(connection)
         self._schedule()
 
     def _schedule(self) -> None:
@@ -36,6 +46,7 @@ class Turns:
 
     def _run(self) -> None:
         self._scheduled = False
+        self._read.clear()
         queues = self._queues
         deadline = monotonic() + TURN_SECONDS
         while queues and monotonic() < deadline:
@@ -47,3 +58,8 @@ class Turns:
             connection.take_turn()
         if queues:
             self._schedule()
+
+
+def _caller(connection: "Connection") -> object:
+    # A proxy serves many VMs: each of its connections counts as a caller.
+    return connection.caller or connection

@@ -89,7 +89,8 @@ class SystemClock:
     @property
     def behind(self) -> timedelta:
         with self._lock:
-            return max(self._now - self._look(), timedelta(0))
+            told = self._look()
+            return max(self._now - told, timedelta(0))
 
     def correct(self, moment: datetime) -> None:
         with self._lock:

@@ -199,6 +199,37 @@ def test_a_clock_that_was_set_right_is_accepted(sqlite_store: Store, rig: Rig, m
     assert status(again, ahead) == "Started"
 
 
+def test_a_clock_that_was_wrong_for_long_is_accepted_too(sqlite_store: Store, rig: Rig, machine: Machine) -> None:
+    """Nothing was journalled for so long that the clock is behind the process alone, and not behind its journal."""
+    event = restart(rig)
+    machine.set(minutes=10)
+    live(rig, machine, minutes=1)
+    machine.set(minutes=-10)
+    live(rig, machine, minutes=12)
+    with pytest.raises(errors.UnsoundError, match="forenotice clock accept"):
+        started(sqlite_store, machine)
+    accepted = clocks.accept(Rig(sqlite_store, clock=machine.clock()).service, ADMIN)
+    assert _moment(accepted["journal"]) - _moment(accepted["now"]) == timedelta(minutes=10)
+    again = started(sqlite_store, machine)
+    assert again.clock.now() == machine.wall
+    live(again, machine, minutes=1, seconds=55)
+    assert status(again, event) == "Scheduled"
+    live(again, machine, seconds=10)
+    assert status(again, event) == "Started"
+
+
+def test_a_clock_that_is_behind_keeps_the_grace(sqlite_store: Store, rig: Rig, machine: Machine) -> None:
+    event = restart(rig)
+    live(rig, machine, minutes=14, seconds=50)
+    machine.live(seconds=10)
+    machine.set(minutes=-4)
+    again = started(sqlite_store, machine)
+    machine.live(seconds=25)
+    assert status(again, event) == "Scheduled"
+    machine.live(seconds=10)
+    assert status(again, event) == "Started"
+
+
 def test_an_accepted_clock_keeps_whoever_bore_a_name_from_its_successor(sqlite_store: Store, machine: Machine) -> None:
     def token(rig: Rig, name: str) -> str:
         machine.live(seconds=2)
@@ -297,6 +328,7 @@ def test_servers_go_by_the_clock_of_their_database(servers: list[Rig]) -> None:
         assert abs(rig.clock.now() - datetime.now(UTC)) < timedelta(seconds=5)
         assert rig.clock.behind < timedelta(seconds=5)
         upkeep.keep_up(rig.service)
+        assert abs(rig.service.expiry_from - datetime.now(UTC)) < timedelta(minutes=1), "the grace is by that clock"
     event = restart(one)
     assert status(two, event) == "Scheduled"
     assert two.actions(action="clock.jumped") == []

@@ -33,10 +33,7 @@ def require_sane(service: "Service") -> None:
     own = clock.now()
     with service.store.write() as transaction:
         correct(service, transaction)
-        if mark := transaction.meta(MARK):
-            clock.go_on_from(mark)
-        if last := transaction.last_entry():
-            clock.not_below(last[1])
+        _go_on(service, transaction)
     behind = clock.behind
     now = clock.now()
     if behind > MOST_BEHIND:
@@ -51,6 +48,16 @@ def require_sane(service: "Service") -> None:
             action="clock.corrected",
             seconds=round((transaction.database_time - own).total_seconds()),
         )
+    # By the clock as it is now: until then it may have been far from that.
+    service.give_grace()
+
+
+def _go_on(service: "Service", transaction: Transaction) -> None:
+    """From where the last process stood, and where the journal ends."""
+    if mark := transaction.meta(MARK):
+        service.clock.go_on_from(mark)
+    if last := transaction.last_entry():
+        service.clock.not_below(last[1])
 
 
 def correct(service: "Service", transaction: Transaction) -> None:
@@ -103,23 +110,25 @@ def accept(service: "Service", call: "Call") -> "View":
 
     with service.store.write() as transaction:
         correct(service, transaction)
-        now, last = service.clock.now(), transaction.last_entry()
-        if last is None or last[1] <= now:
+        now, mark = service.clock.now(), service.clock.mark()
+        _go_on(service, transaction)
+        journal = service.clock.now()
+        if not service.clock.behind:
             raise errors.ConflictError(
                 f"the clock says {now:%Y-%m-%d %H:%M:%S} UTC and is not behind the journal: there is nothing to accept",
                 now=now.isoformat(),
             )
-        transaction.set_back(now, last[1])
+        transaction.set_back(now, journal)
         transaction.release_claims(None)
         transaction.subscriptions.release_claims()
         transaction.rollouts.make_due(now)
         transaction.put_meta(ALIVE_AT, now.isoformat())
-        transaction.put_meta(MARK, service.clock.mark())
+        transaction.put_meta(MARK, mark)
         session = Session(service, transaction, now, ALLOWANCES[-1])
         draft = session.draft(transaction.load_fleet(), call)
         live = list(draft.world.operations.values())
         for operation in live:
-            delay.set_right(draft, operation, last[1])
-        draft.note("clock.accepted", journal=last[1], operations=len(live))
+            delay.set_right(draft, operation, journal)
+        draft.note("clock.accepted", journal=journal, operations=len(live))
         session.keep(draft)
-    return {"now": views.moment(now), "journal": views.moment(last[1]), "operations": len(live)}
+    return {"now": views.moment(now), "journal": views.moment(journal), "operations": len(live)}

@@ -377,7 +377,7 @@ def test_one_token_cannot_have_everything_under_way(control: Control, monkeypatc
             # It is asked for its body, so it is counted.
             assert answer(connection).startswith(b"HTTP/1.1 100")
         said = control.ask("GET", "/v1/hosts")
-        assert (said.status, said.headers["retry-after"]) == (503, "1")
+        assert (said.status, said.headers["retry-after"]) == (429, "1")
         assert "2 requests of this token" in said.message
         assert control.ask("GET", "/v1/hosts", token=other).status == 200
     deadline = time.monotonic() + 60

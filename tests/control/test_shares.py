@@ -47,7 +47,7 @@ def test_a_token_that_floods_with_what_takes_long_leaves_room_for_others(
         # The last of them are refused, because all the others are under way.
         for _ in range(FLOOD - shares.MOST_OF_ONE):
             [refused, *_], _, _ = select.select(connections, [], [], 20)
-            assert refused.recv(12) == b"HTTP/1.1 503"
+            assert refused.recv(12) == b"HTTP/1.1 429"
             connections.remove(refused)
         # None of them can end now: whoever is answered found room beside them.
         assert control.get("/v1/vms")["items"] == []

@@ -2,24 +2,34 @@
 
 import select
 import socket
+from collections.abc import Mapping
 from contextlib import ExitStack
 from urllib.parse import urlencode
 
 import pytest
 from tests.control.running import Control, serving
 
-from forenotice.control import app, strangers
+from forenotice.control import app, shares, strangers
 from forenotice.control.server import ControlServer
 from forenotice.portal import app as portal
 
 
-def ask(port: int, path: str, *, method: str = "GET", source: str = "127.0.0.1", body: str = "", **headers: str) -> str:
+def ask(
+    port: int,
+    path: str,
+    *,
+    method: str = "GET",
+    source: str = "127.0.0.1",
+    body: str = "",
+    seconds: float = 20,
+    headers: Mapping[str, str] | None = None,
+) -> str:
     """The head of the answer; empty: it does not come soon."""
-    sent = {"Host": f"127.0.0.1:{port}", "Content-Length": str(len(body)), **headers}
+    sent = {"Host": f"127.0.0.1:{port}", "Content-Length": str(len(body)), **(headers or {})}
     lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in sent.items())]
     with socket.create_connection(("127.0.0.1", port), timeout=20, source_address=(source, 0)) as connection:
         connection.sendall(("\r\n".join(lines) + "\r\n\r\n" + body).encode())
-        readable, _, _ = select.select([connection], [], [], 20 if headers else 0.3)
+        readable, _, _ = select.select([connection], [], [], seconds)
         return connection.recv(65536).decode() if readable else ""
 
 
@@ -32,17 +42,21 @@ def test_strangers_who_ask_often_wait_and_operators_do_not(control: Control, mon
     token = {"Authorization": f"Bearer {control.token}"}
     with ExitStack() as running:
         port = running.enter_context(serving(ControlServer(served, "127.0.0.1", 0, grace=1)))
-        assert " 200 " in ask(port, "/v1/hosts", **token)
-        signed_in = ask(port, "/sign-in", method="POST", body=urlencode({"token": control.token}), **{"X-Y": "z"})
+        assert " 200 " in ask(port, "/v1/hosts", headers=token)
+        signed_in = ask(port, "/sign-in", method="POST", body=urlencode({"token": control.token}))
         cookie = {"Cookie": signed_in.partition("set-cookie: ")[2].partition(";")[0]}
-        assert " 200 " in ask(port, "/", **cookie)
-        assert " 401 " in ask(port, "/v1/hosts", Authorization="Bearer fn_guessed")
+        assert " 200 " in ask(port, "/", headers=cookie)
+        assert " 401 " in ask(port, "/v1/hosts", headers={"Authorization": "Bearer fn_guessed"})
         for path in ("/healthz", "/sign-in", "/v1/hosts"):
-            assert ask(port, path) == ""
+            assert ask(port, path, seconds=0.3) == ""
         for _ in range(5):
-            assert " 200 " in ask(port, "/v1/hosts", **token)
-            assert " 200 " in ask(port, "/", **cookie)
-        assert " 200 " in ask(port, "/healthz", source="127.0.0.2", **{"X-Y": "z"})
+            assert " 200 " in ask(port, "/v1/hosts", headers=token)
+            assert " 200 " in ask(port, "/", headers=cookie)
+        assert " 200 " in ask(port, "/healthz", source="127.0.0.2")
+        with monkeypatch.context() as few:
+            few.setattr(shares, "MOST_OF_ONE", 0)
+            assert " 429 " in ask(port, "/v1/hosts", headers=token)
+        assert ask(port, "/v1/hosts", seconds=0.3, headers=token) == ""
 
 
 def test_few_are_known_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

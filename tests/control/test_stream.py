@@ -222,7 +222,7 @@ def test_there_is_an_end_to_how_many_follow_and_leaving_makes_room(
     other = tokens.create(control.service, SYSTEM, name="other")["token"]
     streams = [Stream(control) for _ in range(tail.MOST_OF_ONE)]
     refused = control.ask("GET", "/v1/stream")
-    assert (refused.status, "8 streams of this token are open already" in refused.message) == (503, True)
+    assert (refused.status, "8 streams of this token are open already" in refused.message) == (429, True)
     streams += [Stream(control, token=other) for _ in range(2)]
     refused = control.ask("GET", "/v1/stream", token=other)
     assert (refused.status, "10 streams are open already" in refused.message) == (503, True)

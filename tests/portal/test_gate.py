@@ -94,7 +94,7 @@ def test_a_refused_form_leads_back_to_its_page(portal: Portal) -> None:
 def test_one_token_has_so_many_pages_at_once(portal: Portal, monkeypatch: pytest.MonkeyPatch) -> None:
     visitor = portal.visitor()
     monkeypatch.setattr(shares, "MOST_OF_ONE", 0)
-    assert "requests of this token are under way" in visitor.get("/", 503).text
+    assert "requests of this token are under way" in visitor.get("/", 429).text
 
 
 def test_a_defect_is_an_honest_page(portal: Portal) -> None:
@@ -157,7 +157,7 @@ def test_an_export_that_is_not_read_is_under_way(portal: Portal, monkeypatch: py
         head = f"Host: 127.0.0.1:{portal.port}\r\nCookie: {cookies}\r\n\r\n"
         connection.sendall(f"GET /history/export?format=jsonl HTTP/1.1\r\n{head}".encode())
         assert connection.recv(100).startswith(b"HTTP/1.1 200")
-        assert "under way" in visitor.get("/", 503).text
+        assert "under way" in visitor.get("/", 429).text
     until(lambda: visitor.ask("GET", "/").status == 200)
 
 

@@ -149,9 +149,16 @@ def test_too_many_streams_are_refused_as_everything_is(portal: Portal) -> None:
             (visitors[2], "streams of this token are open"),
         ):
             said = visitor.ask("GET", "/live?after=0", headers={"Accept": "text/event-stream"})
-            assert said.status == 503
+            assert said.status == 429
             assert words in said.text
             assert "content-security-policy" in said.headers
+
+
+def test_streams_count_for_the_rate_of_their_token(tmp_path: Path) -> None:
+    with running(tmp_path, token_rate=0.5) as portal:
+        visitor = portal.visitor()
+        said = [visitor.ask("GET", "/live?after=x").status for _ in range(3)]
+    assert said == [400, 400, 429]
 
 
 def _ends(stream: Stream) -> bool:

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from time import monotonic
 
 from forenotice.control import answers
-from forenotice.core import errors
 from forenotice.rate import Buckets
 
 MOST_OF_ONE = 64
@@ -49,7 +48,7 @@ class Shares:
     def counted(self, token_id: str) -> Iterator[None]:
         self._take(token_id)
         if self._under_way[token_id] >= MOST_OF_ONE:
-            raise errors.UnavailableError(f"{MOST_OF_ONE} requests of this token are under way: wait for one to end")
+            raise answers.TooManyError(f"{MOST_OF_ONE} requests of this token are under way: wait for one to end")
         self._under_way[token_id] += 1
         try:
             yield

@@ -1,11 +1,13 @@
-"""Strangers: whoever shows no valid token is answered too, but an address that asks very often waits before that."""
+"""Strangers: whoever shows no valid token, or one beyond its rate, is answered too, but waits for that when its address
+asks very often."""
 
 import asyncio
 import hashlib
 from collections.abc import Callable
+from http import HTTPStatus
 from time import monotonic
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from forenotice.control import guarding
 from forenotice.control.bounds import address_of
@@ -37,7 +39,16 @@ class Strangers:
             now = monotonic()
             if self._known.get(shown, 0.0) < now and self._buckets.take(address_of(scope["client"][0]), now):
                 await asyncio.sleep(WAIT_SECONDS)
+            send = self._watched(shown, send)
         await self._app(scope, receive, send)
+
+    def _watched(self, shown: bytes, send: Send) -> Send:
+        async def watched(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] == HTTPStatus.TOO_MANY_REQUESTS:
+                self._known.pop(shown, None)
+            await send(message)
+
+        return watched
 
     def _recognise(self, shown: bytes) -> None:
         self._known.pop(shown, None)

@@ -64,7 +64,8 @@ def _private() -> Iterator[None]:
 
 
 @contextmanager
-def _service(found: Settings) -> "Iterator[Service]":
+def _service(flags: Mapping[str, object]) -> "Iterator[Service]":
+    found = settings.load(flags, os.environ)
     with opened(found, migrate=False) as store:
         from forenotice.service import clocks, restoring
 
@@ -86,7 +87,7 @@ def _on(store: "Store") -> "Service":
 def create_token(flags: Mapping[str, object], body: Mapping[str, Any], reason: str) -> View:
     """As the API does it, with the same body."""
     asked = _with_durations(body)
-    with _service(settings.load(flags, os.environ)) as service:
+    with _service(flags) as service:
         from forenotice.service import calls, tokens
 
         return tokens.create(service, calls.Call(actor=ACTOR, reason=reason), **asked)
@@ -94,7 +95,7 @@ def create_token(flags: Mapping[str, object], body: Mapping[str, Any], reason: s
 
 def rotate_token(flags: Mapping[str, object], token_id: str, body: Mapping[str, Any], reason: str) -> View:
     asked = _with_durations(body)
-    with _service(settings.load(flags, os.environ)) as service:
+    with _service(flags) as service:
         from forenotice.service import calls, tokens
 
         return tokens.rotate(service, calls.Call(actor=ACTOR, reason=reason), token_id, **asked)
@@ -109,21 +110,21 @@ def _with_durations(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def list_tokens(flags: Mapping[str, object]) -> list[View]:
-    with _service(settings.load(flags, os.environ)) as service:
+    with _service(flags) as service:
         from forenotice.service import tokens
 
         return list(tokens.list_all(service)["items"])
 
 
 def revoke_token(flags: Mapping[str, object], token_id: str, reason: str) -> View:
-    with _service(settings.load(flags, os.environ)) as service:
+    with _service(flags) as service:
         from forenotice.service import calls, tokens
 
         return tokens.revoke(service, calls.Call(actor=ACTOR, reason=reason), token_id)
 
 
 def restore(found: Settings, file: Path | None) -> View:
-    """Put a backup in the place of the database; on PostgreSQL only say that this was done."""
+    """Replace the database by a backup, and start a new epoch; on PostgreSQL, after pg_restore, only the latter."""
     with server_packages():
         from forenotice import datadirectory
         from forenotice.service import calls, restoring
@@ -146,7 +147,7 @@ def restore(found: Settings, file: Path | None) -> View:
 
 
 def accept_clock(flags: Mapping[str, object], reason: str) -> View:
-    """On SQLite a service that runs keeps us out; on PostgreSQL nothing tells of one."""
+    """On SQLite the lock shows whether a service runs; on PostgreSQL nothing does."""
     with server_packages():
         from forenotice import datadirectory
         from forenotice.service import calls, clocks

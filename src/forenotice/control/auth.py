@@ -47,7 +47,7 @@ class Gate:
             return
         bearer = _bearer(scope["headers"])
         try:
-            caller = await run_in_threadpool(self._known, bearer, _origin(scope))
+            caller = await run_in_threadpool(self._known, bearer, guarding.origin(scope))
         except errors.ForenoticeError as error:
             watch.token = error.token
             raise
@@ -72,7 +72,7 @@ class Gate:
             body=body,
             content_type=guarding.header(scope["headers"], b"content-type").decode("latin-1"),
             digest=digest(scope["method"], target, body),
-            origin=_origin(scope),
+            origin=guarding.origin(scope),
             wanted=watch.presence.waits,
         )
         scope = {**scope, "headers": _as_json(scope["headers"]), "state": {**scope.get("state", {}), "asked": asked}}
@@ -122,7 +122,7 @@ class _Watch:
                 self.turn.end()
             self._refusals.note(
                 message["status"],
-                address=_origin(self._scope),
+                address=guarding.origin(self._scope),
                 token=self.token,
                 method=self._scope["method"],
                 path=self._scope["path"],
@@ -134,10 +134,6 @@ def _fitting(routes: Sequence[BaseRoute], scope: Scope) -> BaseRoute | None:
     # Matching writes into the scope, which is not the gate's.
     own = dict(scope)
     return next((route for route in routes if route.matches(own)[0] is Match.FULL), None)
-
-
-def _origin(scope: Scope) -> str:
-    return scope["client"][0] if scope.get("client") else ""
 
 
 def _bearer(headers: Iterable[tuple[bytes, bytes]]) -> str:

@@ -57,6 +57,11 @@ def header(headers: Headers, wanted: bytes) -> bytes:
     return next((value for name, value in headers if name == wanted), b"")
 
 
+def origin(scope: Scope) -> str:
+    """The client's address."""
+    return scope["client"][0] if scope.get("client") else ""
+
+
 def require_host(headers: Headers, names: Collection[str], remedy: str) -> None:
     """Refuses DNS rebinding. A request without Host passes: browsers always send it, health checks may not."""
     for given in (value.decode("latin-1") for name, value in headers if name == b"host"):

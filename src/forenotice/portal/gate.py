@@ -58,7 +58,7 @@ class Gate:
             found.headers.setdefault(name, value)
         self.house.refusals.note(
             found.status_code,
-            address=origin(request),
+            address=guarding.origin(request.scope),
             token=getattr(request.state, "token", ""),
             method=request.method,
             path=request.url.path,
@@ -66,7 +66,7 @@ class Gate:
         return found
 
     async def caller(self, request: Request, *, used: bool = False) -> Caller:
-        resume = partial(sessions.resume, self.house.service, origin=origin(request), used=used)
+        resume = partial(sessions.resume, self.house.service, origin=guarding.origin(request.scope), used=used)
         found = await run_in_threadpool(resume, self.secret(request))
         strangers.recognise(request.scope)
         return found
@@ -74,7 +74,7 @@ class Gate:
     def is_allowed(self, request: Request, caller: Caller) -> bool:
         """Whether that session still stands for somebody who may do the same."""
         try:
-            found = sessions.resume(self.house.service, self.secret(request), origin=origin(request))
+            found = sessions.resume(self.house.service, self.secret(request), origin=guarding.origin(request.scope))
             return found.access == caller.access
         except errors.ForenoticeError:
             return False
@@ -105,7 +105,7 @@ class Gate:
             query=request.query_params,
             form=form,
             at=_target(request),
-            origin=origin(request),
+            origin=guarding.origin(request.scope),
             digest=hashlib.sha256(b"\0".join((request.url.path.encode(), body))).hexdigest(),
             form_token=token,
             position=await run_in_threadpool(self._position),
@@ -163,11 +163,6 @@ class Gate:
             return HTMLResponse(self.house.rendering.page("onward.html", onward=_target(request)))
         target = _target(request)
         return RedirectResponse("/sign-in" + (f"?next={quote(target)}" if target != "/" else ""), 303)
-
-
-def origin(request: Request) -> str:
-    """The address of whoever asks; empty for those who come over a socket of this machine."""
-    return request.client.host if request.client else ""
 
 
 def _back(request: Request) -> str:

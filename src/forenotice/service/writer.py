@@ -17,17 +17,13 @@ LOOK_SECONDS = 0.1
 """How often a waiting writer checks that its client is still connected."""
 
 
-def _wanted() -> bool:
-    return True
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
     first: bool = False
     """Goes before all others in the queue."""
     seconds: float = roles.WRITE_SECONDS
     """From the start of the transaction to its commit, retries included."""
-    wanted: Callable[[], bool] = _wanted
+    wanted: Callable[[], bool] = lambda: True
     """Whether the client is still connected."""
 
 

@@ -5,9 +5,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from forenotice.control import guarding
 from forenotice.core import errors
 from forenotice.portal import cookies, forgery, forms, once
-from forenotice.portal.gate import Gate, origin
+from forenotice.portal.gate import Gate
 from forenotice.portal.visiting import local
 from forenotice.service import sessions
 
@@ -63,7 +64,7 @@ class SigningIn:
 
     async def _begin(self, request: Request, bearer: str) -> str:
         """In place of the session that this browser had."""
-        service, address = self._gate.house.service, origin(request)
+        service, address = self._gate.house.service, guarding.origin(request.scope)
         secret, _ = await run_in_threadpool(sessions.begin, service, bearer, address)
         if before := self._gate.secret(request):
             await run_in_threadpool(sessions.end, service, before, address)
@@ -73,7 +74,7 @@ class SigningIn:
         _, form = await forms.read(request)
         secret = self._gate.secret(request)
         forgery.require_own(request.headers, form.get("form_token", ""), forgery.token_of(secret))
-        await run_in_threadpool(sessions.end, self._gate.house.service, secret, origin(request))
+        await run_in_threadpool(sessions.end, self._gate.house.service, secret, guarding.origin(request.scope))
         answer = RedirectResponse("/sign-in", 303)
         cookies.forget(answer, cookies.name("session", request))
         return answer

@@ -1,6 +1,7 @@
 """A small HTTP/1.1 server for the agent's own pages: a thread for each connection, bounded in every direction."""
 
 import contextlib
+import ipaddress
 import re
 import selectors
 import socket
@@ -14,7 +15,7 @@ import h11
 import msgspec
 
 from forenotice.clock import Clock, SystemClock
-from forenotice.wire import dates
+from forenotice.wire import dates, hosts
 
 CHUNK = 16 * 1024
 BACKLOG = 64
@@ -105,6 +106,7 @@ class Listener:
             dualstack_ipv6=wide and socket.has_dualstack_ipv6(),
         )
         door.setblocking(False)
+        self._desk.is_local = ipaddress.ip_address(door.getsockname()[0]).is_loopback
         bell, self._bell = socket.socketpair()
         self._porter = threading.Thread(target=self._attend, args=(door, bell), name="listener", daemon=True)
         try:
@@ -184,8 +186,12 @@ class _Desk:
         self._routes = routes
         self._failed = failed
         self._clock = clock
+        self.is_local = False
+        """It listens on a loopback address, where a web page must not reach it by a name of its own (DNS rebinding)."""
 
     def answer(self, request: Request) -> Reply:
+        if self.is_local and not hosts.is_known(request.headers.get("host", "localhost")):
+            return Reply.json({"error": "this name in Host is not known here: ask for localhost or an address"}, 400)
         method = "GET" if request.method == "HEAD" else request.method
         route = self._routes.get((method, request.path))
         if route is None:

@@ -110,7 +110,7 @@ def test_a_route_gets_body_and_headers(listener: Listener) -> None:
 
 
 def test_a_header_that_comes_twice_is_joined(listener: Listener) -> None:
-    back = throw(listener, b"POST /echo HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX-Asked: a\r\nX-Asked: b\r\n\r\n")
+    back = throw(listener, b"POST /echo HTTP/1.1\r\nHost: ::1\r\nConnection: close\r\nX-Asked: a\r\nX-Asked: b\r\n\r\n")
     assert b'"asked":"a, b"' in back
 
 
@@ -160,11 +160,11 @@ def test_a_route_that_raises_is_500_and_reported_and_the_connection_goes_on() ->
     [
         (b"GARBAGE\r\n\r\n", b"400"),
         (b"GET /text HTTP/1.1\r\n\r\n", b"400"),  # no Host
-        (b"GET /text HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 9000, b"431"),
-        (b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 17000\r\n\r\n" + b"x" * 16500, b"413"),
-        (b"POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n4065\r\n" + b"x" * 16485, b"413"),
-        (b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999\r\n\r\n" + b"x" * 60_000, b"413"),
-        (b"POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip\r\n\r\n", b"501"),
+        (b"GET /text HTTP/1.1\r\nHost: ::1\r\nX: " + b"x" * 9000, b"431"),
+        (b"POST /echo HTTP/1.1\r\nHost: ::1\r\nContent-Length: 17000\r\n\r\n" + b"x" * 16500, b"413"),
+        (b"POST /echo HTTP/1.1\r\nHost: ::1\r\nTransfer-Encoding: chunked\r\n\r\n4065\r\n" + b"x" * 16485, b"413"),
+        (b"POST /echo HTTP/1.1\r\nHost: ::1\r\nContent-Length: 99999999\r\n\r\n" + b"x" * 60_000, b"413"),
+        (b"POST /echo HTTP/1.1\r\nHost: ::1\r\nTransfer-Encoding: gzip\r\n\r\n", b"501"),
     ],
 )
 def test_what_cannot_be_read_or_is_too_large_is_refused_and_the_connection_ends(
@@ -176,7 +176,7 @@ def test_what_cannot_be_read_or_is_too_large_is_refused_and_the_connection_ends(
 
 
 def test_absolute_targets_old_clients_chunks_and_expectations_are_served(listener: Listener) -> None:
-    last = b"Host: localhost\r\nConnection: close\r\n"
+    last = b"Host: ::1\r\nConnection: close\r\n"
     assert b"fine" in throw(listener, b"GET http://127.0.0.1:80/text?x HTTP/1.1\r\n" + last + b"\r\n")
     assert b"fine" in throw(listener, b"GET /text HTTP/1.0\r\n\r\n")
     chunked = b"POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n" + last + b"\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n"
@@ -189,14 +189,14 @@ def test_absolute_targets_old_clients_chunks_and_expectations_are_served(listene
 
 def test_requests_that_follow_each_other_at_once_are_answered_in_order(listener: Listener) -> None:
     def asking(body: bytes, more: bytes = b"") -> bytes:
-        return b"POST /echo HTTP/1.1\r\nHost: localhost\r\n%sContent-Length: 1\r\n\r\n%s" % (more, body)
+        return b"POST /echo HTTP/1.1\r\nHost: ::1\r\n%sContent-Length: 1\r\n\r\n%s" % (more, body)
 
     back = throw(listener, asking(b"1") + asking(b"2") + asking(b"3", b"Connection: close\r\n"))
     assert [back.find(b'"body":"%d"' % number) > 0 for number in (1, 2, 3)] == [True] * 3
     assert back.index(b'"body":"1"') < back.index(b'"body":"2"') < back.index(b'"body":"3"')
 
 
-HALF = b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhe"
+HALF = b"POST /echo HTTP/1.1\r\nHost: ::1\r\nContent-Length: 5\r\n\r\nhe"
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_one_byte_now_and_then_does_not_prolong_a_request() -> None:
         listening(limits=Limits(request_seconds=0.3)) as listener,
         socket.create_connection(listener.address, 0.05) as line,
     ):
-        line.sendall(b"GET /text HTTP/1.1\r\nHost: localhost\r\nX: ")
+        line.sendall(b"GET /text HTTP/1.1\r\nHost: ::1\r\nX: ")
 
         def dropped() -> bool:
             try:
@@ -240,7 +240,7 @@ def test_who_does_not_read_the_answer_is_dropped() -> None:
         listening(limits=Limits(request_seconds=0.2)) as listener,
         socket.create_connection(listener.address, SECONDS) as line,
     ):
-        line.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        line.sendall(b"GET /large HTTP/1.1\r\nHost: ::1\r\n\r\n")
         until(lambda: not visitors(), what="the connection is given up")
 
 

@@ -30,7 +30,7 @@ class Asked:
     origin: str
     """The address that it came from."""
     wanted: Callable[[], bool]
-    """Whether whoever asks still waits for the answer."""
+    """Whether the client is still connected."""
 
 
 def digest(method: str, target: bytes, body: bytes) -> str:

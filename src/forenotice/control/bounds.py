@@ -22,7 +22,7 @@ CONNECTIONS = 256
 CONNECTIONS_OF_ONE = 128
 """From one address: half, so that nobody takes everything."""
 FEW = 16
-"""Whoever has no more keeps those that are being answered; a flood whose requests never cease is no reason for that."""
+"""An address with no more connections than this keeps those that are being answered, even during a flood."""
 KEPT_FOR_LOOPBACK = 16
 """Of all: whoever is on this machine gets in, however many others there are."""
 HEAD_BYTES = 64 * 1024
@@ -56,7 +56,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._is_evicted = False
 
     def arrive(self, client: socket.socket, address: str) -> None:
-        """Under TLS there is no transport until hands are shaken, which a stranger need never do."""
+        """Under TLS there is no transport before the handshake, which a client need never finish."""
         self._client = client
         self._address = address_of(address)
         self._awaited_since = next(_moments)
@@ -74,7 +74,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self._await_head()
         self._address = address_of(self.client[0]) if self.client else None
-        # Whoever comes by the socket in the data directory is on this machine.
+        # Clients of the unix socket are on this machine.
         self.client = self.client or ("127.0.0.1", 0)
         self._require_room()
 
@@ -90,7 +90,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._forget_write_deadline()
         super().connection_lost(exc)
         if self._running is not None:
-            # It is not the last that came when another one waits for it.
+            # It is not the last request if another one waits behind it.
             self._running.disconnected = not self._running.response_complete
             self._running.message_event.set()
 
@@ -123,7 +123,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._await_head()
 
     def send_400_response(self, msg: str) -> None:
-        """Not between two parts of another answer: requests that came whole are answered, and nothing more is read."""
+        """Not in the middle of another answer: complete requests are answered first, and nothing more is read."""
         if self._running is None or not self._answering or not (self._came_whole or self._running.response_started):
             super().send_400_response(msg)
             return
@@ -163,7 +163,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     @property
     def is_awaited(self) -> bool:
-        """Whether it is for the client to go on: with a head, with a body, or by reading the answer."""
+        """Whether we wait for the client: for a head, a body, or to read the answer."""
         return not self._answering or not self._came_whole or self.flow.write_paused
 
     @property
@@ -182,7 +182,7 @@ class BoundedProtocol(HttpToolsProtocol):
         return [each for each in self.connections if isinstance(each, BoundedProtocol) and not each._is_evicted]
 
     def _make_room(self, connections: list["BoundedProtocol"], most: int) -> None:
-        """This one, which is new and among them, goes when all others are being answered and nobody has many."""
+        """If all others are being answered and no address has many, this new connection itself goes."""
         if len(connections) <= most:
             return
         held = Counter(each._address for each in connections)
@@ -194,7 +194,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._forget_head_deadline()
         self._head_bytes = 0
         if self.flow.write_paused:
-            # The answer before is still to be read.
+            # The client has not read the previous answer yet.
             return
         self._awaited_since = next(_moments)
         self._head_deadline = self.loop.call_later(HEAD_SECONDS, self._give_up)

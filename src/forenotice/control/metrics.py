@@ -27,7 +27,7 @@ GuestCounts = Callable[[], Mapping[str, int]]
 """What guests have asked for since the start, by kind, `polls` among them; and GUEST_GAUGES as they are now."""
 
 ThreadAges = Callable[[], Mapping[str, float]]
-"""Seconds since the last turn of each thread that must go on."""
+"""Seconds since the last turn of each thread of the service."""
 
 Behind = Callable[[], timedelta]
 """How far the clock is behind the journal."""

@@ -19,7 +19,7 @@ BACKLOG = 512
 GRACE_SECONDS = 15
 """Longer than the store waits for its turn, so that a command is answered even if with 503."""
 HSTS = ("Strict-Transport-Security", "max-age=31536000")
-"""For the host itself: what its subdomains do is not ours to say."""
+"""For the host only, not its subdomains."""
 
 
 class ControlServer:
@@ -100,7 +100,7 @@ class _Server(uvicorn.Server):
         self.ready = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """As always, but for strangers who take their time to shake hands."""
+        """As in uvicorn, but does not wait for clients that are slow to finish a handshake."""
         await super().startup([])
         loop = asyncio.get_running_loop()
         for listening in sockets or ():
@@ -123,7 +123,7 @@ class _Server(uvicorn.Server):
 
 
 class _TlsServer:
-    """As the loop's own, but that connections count before hands are shaken."""
+    """As the loop's own, but connections count before their TLS handshake."""
 
     def __init__(
         self,

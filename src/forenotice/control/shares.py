@@ -14,9 +14,9 @@ from forenotice.control import answers
 from forenotice.rate import Buckets
 
 MOST_OF_ONE = 64
-"""Requests under way, with those whose body is still to come: a quarter of all connections."""
+"""Requests under way, including those whose body is still arriving: a quarter of all connections."""
 AT_WORK = 4
-"""Of those, worked on at once; the others wait, which takes no thread."""
+"""How many of those are worked on at once; the others wait, without a thread."""
 PATIENCE_SECONDS = 10.0
 BURST = 4.0
 """Seconds' worth of requests that may come at once."""

@@ -14,7 +14,7 @@ from forenotice.control.bounds import address_of
 from forenotice.rate import Buckets
 
 A_SECOND, AT_ONCE = 20.0, 100.0
-"""Requests of one address that are not held up."""
+"""Requests of one address that are not delayed."""
 WAIT_SECONDS = 1.0
 """For the others, so that 128 connections of an address are at most so many requests in that time."""
 KNOWN_SECONDS = 60.0
@@ -23,16 +23,16 @@ _KEY = "recognised"
 
 
 class Strangers:
-    """Before the whole application. What a valid token or session came with is not held up for a while after."""
+    """In front of the application. Credentials that were valid a while ago are not delayed."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._buckets = Buckets(A_SECOND, AT_ONCE)
         self._known: dict[bytes, float] = {}
-        """By a digest of what was shown, until when."""
+        """Digests of valid credentials, and until when they are remembered."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # Whoever comes by the socket in the data directory, which has no port, is no stranger.
+        # The unix socket, which has no port, is not limited.
         if scope["type"] == "http" and scope.get("client") and scope["server"] and scope["server"][1] is not None:
             shown = _shown(scope)
             scope.setdefault("state", {})[_KEY] = lambda: self._recognise(shown)
@@ -58,7 +58,7 @@ class Strangers:
 
 
 def recognise(scope: Scope) -> None:
-    """For a gate, of whoever has shown that it is no stranger."""
+    """A gate calls this once it has found the credentials valid."""
     note: Callable[[], None] | None = scope.get("state", {}).get(_KEY)
     if note is not None:
         note()

@@ -63,7 +63,7 @@ class Changes:
     woken: tuple[str, ...]
     """Keys of the scopes in which something ended: what was held because of it may start."""
     replanned: tuple[str, ...]
-    """Keys of the scopes whose policy differs: what is Planned on the hosts of their VMs is judged anew."""
+    """Keys of the scopes whose policy changed: Planned operations on the hosts of their VMs are checked again."""
     room_made: bool
     """A host may take VMs that it could not before: what was held for want of a target may start."""
 
@@ -94,7 +94,7 @@ class Draft:
         self.allowance = allowance
         """How long after `now` the commit may come: notice counts from the commit."""
         self.allows_loopback = allows_loopback
-        """Whether VMs may have addresses of this machine."""
+        """Whether VMs may have loopback addresses."""
         self._visible: dict[str, None] = {}
         self._decide_afresh()
         self._vms_on: dict[str, dict[str, None]] = {}
@@ -190,7 +190,7 @@ class Draft:
         return [self.world.operations[key] for key in self._naming.get(vm, ())]
 
     def users_operations_in(self, scope: str) -> Collection[str]:
-        """Ids of the live operations that users asked for: of members whose operations are loaded, told of or not."""
+        """Ids of the live operations that users asked for, of all VMs of the scope, announced or not."""
         if scope not in self._asked_in:
             live = [each for vm in self.vms_in(scope) for each in self.live_operations_naming(vm.name)]
             self._asked_in[scope] = {each.id: None for each in live if each.kind.traits.source is Source.USER}

@@ -101,7 +101,7 @@ def move(draft: Draft, name: str, operation: Operation) -> None:
 
 
 def judge_planned_anew(draft: Draft, host: str) -> None:
-    """Who is on the host has changed, and with them the windows that count."""
+    """The host's VMs have changed, and so may the windows that apply."""
     for operation in draft.live_operations_on(host):
         if operation.status is Status.PLANNED:
             vms = tuple(sorted(vm.name for vm in draft.vms_on(host)))

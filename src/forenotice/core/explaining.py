@@ -120,7 +120,7 @@ def with_standing(explanation: Explanation, standing: Standing) -> Explanation:
 
 
 def with_clock_behind(explanation: Explanation, behind: timedelta) -> Explanation:
-    """With what makes its times look wrong on every other clock."""
+    """With a sentence about the clock, because the times look wrong on every other clock."""
     return replace(explanation, sentences=(*explanation.sentences, clock_behind(behind)))
 
 
@@ -200,7 +200,7 @@ def sentences(draft: Draft, found: list[Obstacle]) -> list[str]:
 
 
 def _opens(obstacle: Obstacle) -> bool:
-    """Of a window: it is told by itself, and those that never open together in one sentence."""
+    """Whether it is a window that will open; windows that never open together are explained in one sentence."""
     return obstacle.kind is ObstacleKind.WINDOW and obstacle.until is not None
 
 
@@ -237,7 +237,7 @@ TOLD_TOGETHER: Mapping[ObstacleKind, Callable[[Draft, list[Obstacle], list[Obsta
     ObstacleKind.ANNOUNCEMENT: _announcement,
     ObstacleKind.WINDOW: _never,
 }
-"""What is said of all obstacles of a kind in one sentence, with the others that there are."""
+"""Kinds of obstacles that are explained together, in one sentence."""
 
 
 def _sentence(draft: Draft, obstacle: Obstacle) -> str:

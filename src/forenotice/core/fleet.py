@@ -20,7 +20,7 @@ MAX_UNAVAILABLE = re.compile(r"([1-9]\d{0,6})(%?)", re.ASCII)
 MAX_ADDRESSES = 64
 LINK_LOCAL = re.compile(r"169\.254\.|fe[89ab][0-9a-f]:")
 RESERVED = tuple(map(ipaddress.ip_network, ("0.0.0.0/8", "240.0.0.0/4", "::/96")))
-"""Nobody's address; the last once had IPv4 addresses in it."""
+"""Addresses that nobody has; the last network once embedded IPv4 addresses."""
 MAX_TAGS = 64
 STANDALONE_PREFIX = "vm:"
 GROUP_PREFIX = "group:"
@@ -166,7 +166,7 @@ def require_syntax(address: str) -> str:
 
 
 def require_address(address: str, *, loopback: bool = False) -> str:
-    """One that a caller can be known by: `loopback` allows those of this machine, for a fleet to try things on."""
+    """An address by which a VM can be identified; `loopback` allows loopback addresses, for tests and the demo."""
     found = require_syntax(address)
     parsed = ipaddress.ip_address(found)
     if parsed.is_loopback and not loopback:
@@ -190,7 +190,7 @@ def require_address(address: str, *, loopback: bool = False) -> str:
 
 
 def is_link_local(address: str) -> bool:
-    """Of one as it is kept: it is unique on its interface alone, so no VM is known by it."""
+    """Of a canonical address: it is unique only on its interface, so it identifies no VM."""
     return LINK_LOCAL.match(address) is not None
 
 

@@ -54,20 +54,20 @@ class Entry:
 
 
 REPEATED = timedelta(minutes=10)
-"""For how long the same command that changes nothing is no news,"""
+"""A command that changes nothing is journalled once in this time,"""
 MOST_UNCHANGED = 100
-"""and how many of them somebody has in the journal in that time."""
+"""and so many of one person's at most."""
 
 
 class Repeats:
-    """What somebody asked for in vain is noted once, lest asking again and again fill the journal."""
+    """Limits the journal entries of commands that change nothing, so that repeating them does not fill the disk."""
 
     def __init__(self) -> None:
         self._noted: dict[tuple[str, Hashable], datetime] = {}
         self._of: Counter[str] = Counter()
 
     def is_news(self, by: str, asked: Hashable, now: datetime) -> bool:
-        """Only the first time."""
+        """Whether to journal it."""
         for key in [key for key, at in self._noted.items() if now - at >= REPEATED]:
             del self._noted[key]
             self._of[key[0]] -= 1

@@ -254,7 +254,7 @@ def claim_identities(draft: Draft, vms: Iterable[Vm]) -> None:
 
 
 def _checked(draft: Draft, spec: VmSpec, vm_id: str, known: Sequence[str] = ()) -> Vm:
-    """What it has already (`known`) stays, also where it would not be taken any more."""
+    """Addresses that the VM already has (`known`) stay, even if they would be refused today."""
     draft.host(spec.host)
     key = fleet.standalone_key(spec.name) if spec.group is None else draft.scope(fleet.group_key(spec.group)).key
     return Vm(

@@ -20,7 +20,7 @@ class ObstacleKind(StrEnum):
     START_UP = "start-up"
     """NotBefore has passed, but guests may not have seen it: the service has just started."""
     CLOCK = "clock"
-    """The clock jumped ahead since it was announced, and that is no notice."""
+    """The clock jumped ahead since it was announced, which does not count as notice."""
     UPDATE_DOMAIN = "update-domain"
     """Another update domain of the scope is out."""
     VM_BUSY = "vm-busy"
@@ -52,7 +52,7 @@ class Obstacle:
     vm: str | None = None
     rollout: str | None = None
     opens_at: datetime | None = None
-    """When the window opens for which guests are told then."""
+    """For an announcement: when its window opens."""
 
 
 def obstacles(draft: Draft, operation: Operation, expiry_from: datetime) -> list[Obstacle]:
@@ -80,7 +80,7 @@ def before_announcement(draft: Draft, operation: Operation) -> list[Obstacle]:
 
 
 def of_openings(draft: Draft, vms: Iterable[str], rollout: str | None, notice: timedelta) -> Iterator[Obstacle]:
-    """Whose windows put off what would be announced now."""
+    """The windows that delay an announcement that would be made now."""
     demands = calendar.demands(draft, vms, rollout)
     slot = calendar.slot(draft, demands.values(), notice)
     if slot is not None and slot.told_at <= draft.now:
@@ -105,7 +105,7 @@ def _of_arrivals(draft: Draft, host: str) -> Iterator[Obstacle]:
 
 
 def _of_impossible_budgets(draft: Draft, operation: Operation) -> Iterator[Obstacle]:
-    """No end of anything helps: a policy, the group or its placement has changed since it was planned."""
+    """Budgets that can never be met, because a policy, the group or its placement has changed since."""
     named = Counter(draft.vm(name).scope for name in operation.vms)
     for scope, vms in named.items():
         most = budgets.allowed(draft.scope(scope).policy, draft.size_of(scope))

@@ -27,7 +27,7 @@ class Source(StrEnum):
 
 class Status(StrEnum):
     PLANNED = "Planned"
-    """Of an operation alone: a window puts it off, and it has no events before guests are told."""
+    """Only of an operation: it waits for a window, guests have not been told, and it has no events."""
     SCHEDULED = "Scheduled"
     STARTED = "Started"
     COMPLETED = "Completed"
@@ -40,10 +40,10 @@ class Status(StrEnum):
 
 
 TOLD = frozenset({Status.SCHEDULED, Status.STARTED})
-"""What guests see of."""
+"""Statuses that guests see."""
 LIVE = TOLD | {Status.PLANNED}
 OF_EVENTS = tuple(status for status in Status if status is not Status.PLANNED)
-"""What an event can be."""
+"""Statuses that an event can have."""
 
 
 class Kind(StrEnum):
@@ -185,7 +185,7 @@ class Operation:
     notice: timedelta = timedelta(0)
     """How long before NotBefore guests are told, at speed 1."""
     clock_jumped: timedelta = timedelta(0)
-    """How far the clock has jumped ahead since it was announced: so much of its notice has not really passed."""
+    """How far the clock has jumped ahead since it was announced; this much of its notice has not really passed."""
 
     @property
     def expires_at(self) -> datetime:

@@ -36,7 +36,7 @@ def choose(draft: Draft, operation: Operation, vms: Iterable[str]) -> Mapping[st
     disturbed twice. What has started and finds none takes one whose own maintenance is only announced: see `make_way`.
     """
     wanted = [draft.vm(name) for name in vms]
-    # Who goes first makes a host fuller for the next.
+    # Each choice makes a host fuller for the next VM.
     targets = draft.targets.fitting(wanted[0]) if len(wanted) == 1 else list(draft.targets.all())
     chosen: dict[str, str] = {}
     for vm in wanted:

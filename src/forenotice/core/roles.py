@@ -46,9 +46,9 @@ TENANTS_KINDS = frozenset({Kind.RESTART, Kind.REDEPLOY})
 NAMES_AT_ONCE: Mapping[Role, int] = {Role.TENANT: 1_000, Role.PLATFORM: 10_000, Role.ADMIN: 10_000}
 """VMs or hosts in one command of a role that may give one."""
 WRITE_SECONDS = 30.0
-"""How long one command may keep everybody else from writing,"""
+"""How long a command may keep others from writing,"""
 TENANTS_WRITE_SECONDS = 5.0
-"""and how long a tenant's."""
+"""and a tenant's."""
 TENANT = "tenant:"
 """How the names of those begin who act on their own scopes."""
 

@@ -13,7 +13,7 @@ from forenotice.core.rollouts import BEFORE_THE_FIRST, Request, Rollout, Rollout
 from forenotice.core.starting import RECHECK
 
 GATE_LEASE = timedelta(seconds=60)
-"""How long a gate may take to answer before it is asked again, and how long its green is good for."""
+"""How long a gate may take to answer before it is asked again, and how long a green answer is valid."""
 GATE_AGAIN = timedelta(seconds=10)
 """How soon a red gate is asked again."""
 GATE_BREATH = timedelta(seconds=1)
@@ -125,7 +125,7 @@ def _turn_to(draft: Draft, rollout: Rollout, turn: int) -> None:
 
 
 def _enter(draft: Draft, rollout: Rollout, under_way: int) -> Go | None:
-    """Open the turn, if the pause is over and its window lets hosts be taken; a gate is asked when one can be."""
+    """Open the turn if the pause is over and its window allows it; `take` asks the gate."""
     is_open = rollout.opened_at is not None
     if not is_open and draft.now < rollout.opens_at:
         draft.put_rollout(replace(rollout, due_at=rollout.opens_at))
@@ -145,7 +145,7 @@ def _open(draft: Draft, rollout: Rollout) -> None:
 
 
 def _pass_gate(draft: Draft, rollout: Rollout) -> Ask | None:
-    """Open the turn if its gate is green; what it said long before says nothing."""
+    """Open the turn if its gate was green recently; otherwise ask the gate."""
     verdict, gate = rollout.verdict, rollout.options.gate
     assert gate is not None
     if verdict and verdict.green and draft.now < verdict.at + GATE_LEASE:
@@ -177,9 +177,9 @@ def hear_gate(draft: Draft, rollout_id: str, turn: int, verdict: Verdict) -> Non
 
 
 def take(draft: Draft, rollout_id: str, stops: Sequence[Stop], most: int) -> int | Ask:
-    """Announce maintenance of those that nothing hinders, so many at most; gives how many.
+    """Announce maintenance of up to `most` hosts that nothing hinders; gives how many.
 
-    The first host of a turn that no window puts off is what its gate is asked for."""
+    The gate of a turn is asked at its first host that does not wait for a window."""
     taken = 0
     for stop in stops:
         rollout = draft.rollout(rollout_id)
@@ -244,7 +244,7 @@ def hindrances(draft: Draft, rollout: Rollout, host: str) -> Iterator[Obstacle]:
 
 
 def is_put_off(draft: Draft, rollout: Rollout, host: str) -> bool:
-    """Whether its guests are told later, for the sake of a window."""
+    """Whether its guests are told later because of a window."""
     return any(each.kind is ObstacleKind.ANNOUNCEMENT for each in hindrances(draft, rollout, host))
 
 
@@ -253,7 +253,7 @@ def notice(rollout: Rollout) -> timedelta:
 
 
 def told_at(draft: Draft, rollout: Rollout) -> datetime:
-    """When guests of the next hosts are told at the earliest: its own windows put off what cannot start before."""
+    """The earliest time to tell guests of the next hosts, by the rollout's own windows."""
     found = calendar.slot(draft, [rollout.options.windows], notice(rollout))
     return draft.now if found is None else found.told_at
 

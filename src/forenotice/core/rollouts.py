@@ -79,7 +79,7 @@ class Verdict:
     said: str
     at: datetime
     line: str = ""
-    """Of its answer, for those who may manage; neither the journal nor explanations have it."""
+    """One line of its output, for those who may manage; not in the journal or explanations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

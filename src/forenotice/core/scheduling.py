@@ -32,7 +32,7 @@ class Request:
 
 
 def schedule(draft: Draft, request: Request) -> Operation:
-    """Make the operation and its events. Some are born Started; what a window puts off is Planned and has none yet."""
+    """Make the operation and its events. Some are born Started; one that waits for a window is Planned and has none."""
     kind = request.kind
     if kind.traits.of_host:
         host, vms = _vms_of_host(draft, request)
@@ -83,7 +83,7 @@ def usual_notice(kind: Kind) -> timedelta | None:
 
 
 def announce_in_time(draft: Draft, operation: Operation) -> None:
-    """Look at a Planned operation again: with the VMs and the windows of now, guests are told, or not yet."""
+    """Check a Planned operation with the current VMs and windows, and announce it if it is time."""
     operation = replace(operation, vms=tuple(sorted(vm.name for vm in draft.vms_on(operation.host))))
     if not operation.vms:
         ending.end(draft, operation, Status.CANCELED)

@@ -88,7 +88,7 @@ class Targets:
             self._count(self._world.vms.get(name), host, 1)
 
     def _fill(self, host: str, by: int) -> None:
-        """Whoever chooses next sees a host as full as it will be."""
+        """The next choice sees the host as full as it will be."""
         awaiting, count = host in self._world.awaiting, self._occupancy.get(host, 0) + self._more[host]
         self._more[host] += by
         for order in (self._ordered or [], *self._fitting.values()):

@@ -76,7 +76,7 @@ class EmulatedConnection(Connection):
         if self._turn is not None:
             self._record(self._turn, None)
         if self._reader is not None:
-            # What it has sent behind the request that was under way.
+            # What the client has sent after the request that was under way.
             self._reader.feed(self._unread[self._position :])
         for request in self._arrived:
             if request.complete:

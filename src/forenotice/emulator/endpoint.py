@@ -64,7 +64,7 @@ class Endpoint:
         faults.attach(self.board, self._loop)
 
     def start(self, guests: Guests, at: Address, names: Collection[str] = ()) -> Address:
-        """Gives where guests are answered, with the port that the system chose; `names` may be asked for, too."""
+        """Gives the address, with the port that the system chose; `names` are allowed in Host."""
         self._options = replace(self._options, names=frozenset((at.host.lower(), *names)))
         self._thread.start()
         try:

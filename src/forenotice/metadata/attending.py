@@ -60,9 +60,9 @@ def serve(connection: "Connection", request: Request) -> None:
 
 
 def _refuse(connection: "Connection", request: Request, answer: Answer) -> None:
-    """A refusal costs as much as any answer: beyond the rate it is the last one of its connection.
+    """A refusal counts against the rate; above the rate it closes the connection.
 
-    A proxy asks for many VMs, and whose fault it is has not been proven yet.
+    Not for a proxy, which asks for many VMs: which one is at fault is not proven.
     """
     guest = connection.who({})
     if connection.trusted:
@@ -83,7 +83,7 @@ def _within_rate(connection: "Connection", request: Request, guest: Guest) -> bo
     desk, approves = connection.desk, request.method == "POST"
     rate, full_at = (desk.approvals, guest.approvals_full_at) if approves else (desk.polls, guest.polls_full_at)
     seconds = rate.retry_after(full_at, monotonic())
-    # Whoever goes on all the same pays with a new connection; what it has sent already is not even read.
+    # A client that continues has to reconnect; what it has already sent is not parsed.
     connection.respond(request, answers.retry(429, wire_errors.TOO_MANY_REQUESTS, seconds), last=True)
     return False
 

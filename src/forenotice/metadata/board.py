@@ -135,7 +135,7 @@ class Board:
         self.generation = 0
         """Grows whenever a caller may have become somebody else."""
         self.loaded = True
-        """Whether a caller that is not known here is not known at all."""
+        """Whether the fleet has been loaded: until then an unknown caller may yet be a VM."""
         self.notices: dict[str, Notice] = {}
         self.by_name: dict[str, Guest] = {}
         self.by_vm_id: dict[str, Guest] = {}

@@ -19,7 +19,7 @@ Heard = Callable[[bool], None]
 
 NAME = "guests"
 TURN_SECONDS = 1.0
-"""It turns this often also when nothing is pending."""
+"""How often the thread beats while nothing is pending."""
 
 
 class Guests(Protocol):
@@ -33,7 +33,7 @@ class Guests(Protocol):
 
 
 class Held:
-    """An approval until it is answered, once. On the loop only."""
+    """An approval that waits for its one answer. Used on the loop only."""
 
     __slots__ = ("_done", "approval", "deadline")
 
@@ -99,7 +99,7 @@ class Bridge:
         return self._ended.is_set()
 
     def _give_up(self, held: Held) -> None:
-        """The store hangs. What it has been told already may yet be kept: approving again is the same as once."""
+        """The store hangs. It may still commit the approval later; approving twice is the same as once."""
         with self._pending:
             self._approvals.pop(held, None)
         held.answer(errors.UnavailableError())
@@ -150,7 +150,7 @@ class Bridge:
         return outcomes
 
     def _failed(self, error: Exception) -> None:
-        """While the store is away, every guest fails alike."""
+        """Logs sparingly: while the store is away, every approval fails."""
         if self._failures.again(str(error)):
             expected = isinstance(error, errors.ForenoticeError)
             log.error(

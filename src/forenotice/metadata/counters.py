@@ -24,7 +24,7 @@ class Counters:
     refused: int = 0
     """Connections beyond a limit."""
     evicted: int = 0
-    """Connections that made room."""
+    """Connections closed to make room."""
     cut: int = 0
     """Connections of clients that were too slow."""
 

@@ -19,9 +19,9 @@ from forenotice.settings import Address, Listener
 
 BACKLOG = 4096
 RECEIVE_BUFFER = 64 * 1024
-"""Bytes that the system keeps for us of one connection: guests send little, and whoever floods should wait."""
+"""The kernel's receive buffer per connection: guests send little, and a flood should block."""
 SEND_BUFFER = 64 * 1024
-"""Bytes that it keeps of answers: left alone it would take megabytes before we see that nobody reads them."""
+"""The kernel's send buffer: by default it takes megabytes before we notice that a client does not read."""
 FIRST_BYTES = 4096
 SOCKET_MODE = 0o660
 HOP_LIMIT = {
@@ -113,7 +113,7 @@ class Door:
             if family == socket.AF_INET6:
                 listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             if self._listener.one_hop:
-                # Connections inherit it, and the handshake has it already.
+                # Connections inherit it; even the handshake has it.
                 listening.setsockopt(*HOP_LIMIT[family], 1)
             if hasattr(socket, "TCP_DEFER_ACCEPT"):
                 # Woken by the request rather than by the handshake; a client that sends nothing comes in after this.

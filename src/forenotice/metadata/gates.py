@@ -32,7 +32,7 @@ PARAMETERS = 32
 CONDITION_BYTES = 1024
 """Of If-None-Match and Prefer: longer ones are passed over, which could take long to read."""
 FORWARDING = (b"x-forwarded-for", b"forwarded", b"via")
-"""What proxies add to what they pass on."""
+"""Headers that proxies add."""
 PROXY_HEADERS = (*FORWARDING, *(name.lower().encode() for names in PROOFS.values() for name in names))
 """With any of these a trusted proxy asks for somebody else, and must prove for whom."""
 
@@ -113,7 +113,7 @@ class Target:
 
 
 def judge(head: Head, *, from_proxy: bool, names: Collection[str] = ()) -> Verdict:
-    """What becomes of a request, its caller apart; `names` are those by which guests may reach us."""
+    """The verdict on a request, apart from its caller; `names` are allowed in Host."""
     target = _target(head.target)
     if target is None:
         return Refuse(answer=UNKNOWN_PATH)
@@ -191,12 +191,12 @@ def _target(raw: bytes) -> Target | None:
 
 
 def _detour(head: Head, target: Target, names: Collection[str], proof: Proof, *, from_proxy: bool) -> Answer | None:
-    """Signs that it has not come straight from a guest: through a proxy, by a web page's name, or put together."""
+    """Refuses a request that did not come straight from a guest: by proxy, DNS rebinding, or parameter smuggling."""
     if not from_proxy and any(name in head.headers for name in FORWARDING):
         return FORWARDED
     given = head.headers.get(b"host")
     asked_for = (None if given is None else given.decode("latin-1"), target.host)
-    # A proxy names us as it was configured; a web page that did the same would fail to prove for whom it asks.
+    # A proxy may use any name for us: a web page cannot forge its proof.
     if not proof and not all(host is None or hosts.is_known(host, names) for host in asked_for):
         return UNKNOWN_HOST
     if len(target.names) != len(set(target.names)):

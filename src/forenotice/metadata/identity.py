@@ -23,7 +23,7 @@ STRANGERS = "callers that are no VM"
 TIME = re.compile(rb"[0-9]{1,12}")
 NONCE = re.compile(rb"[!-~]{16,64}")
 NONCES = 2**18
-"""Nonces that are remembered: of one proxy, those of 4,000 requests a second."""
+"""Nonces that are remembered: enough for 4,000 requests a second of one proxy."""
 UNSOUND = "the proxy's proof of the VM is stale or wrong"
 NO_NONCE = "X-Forenotice-Nonce must be 16 to 64 printable characters, new for each request"
 TOO_MANY = "the proxy has signed more requests within a minute than are remembered: ask less often"
@@ -36,7 +36,7 @@ class UnprovenError(Exception):
 
 
 class Nonces:
-    """Those of the freshness window, by the second that was signed with them.
+    """Nonces of the freshness window, by the second in their signature.
 
     None is forgotten too early. Proxies share the space, so that a busy one does not lock out others.
     """
@@ -44,7 +44,7 @@ class Nonces:
     def __init__(self, most: int = NONCES) -> None:
         self._most = most
         self._seen: dict[int, dict[bytes, str]] = {}
-        """Who used each, by second."""
+        """By second, which proxy used each nonce."""
         self._held: Counter[str] = Counter()
 
     def take(self, nonce: bytes, at: int, oldest: float, proxy: str) -> None:
@@ -108,7 +108,7 @@ class Callers:
         return found
 
     def proven(self, proof: Proof, head: Head, proxy: str | None) -> Guest | None:
-        """Whom a trusted proxy at that address asks for, with this request and no other."""
+        """The VM for which a trusted proxy at that address signed this request."""
         assert self._proxy is not None
         if missing := [name for key, name in self._proof.items() if key not in proof]:
             raise UnprovenError(f"the proxy's proof of the VM lacks {', '.join(missing)}")

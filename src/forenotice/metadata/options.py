@@ -32,17 +32,16 @@ class Limits:
     write_bytes: int = 64 * 1024
     """Answers that wait for the client to read them; beyond it no further request is served."""
     patience_seconds: float = 5
-    """How long a first answer or an approval waits for a store that does not even fail."""
+    """How long a first answer or an approval waits for a store that hangs."""
     connections: int = 16_384
-    """Altogether; beyond it the longest idle of whoever holds the most goes."""
+    """Altogether; beyond it the caller with the most loses the longest idle."""
     connections_each: int = 256
-    """Of one caller: a VM, or all together that are none. Trusted proxies and sockets that VMs share have no such
-    limit."""
+    """Of one VM, or of all callers that are not a VM together. Not for trusted proxies and shared sockets."""
     approvals: int = 4096
     """Approvals that wait for the store; beyond it 503."""
 
     def within(self, allowed: int) -> "Limits":
-        """Where the system allows fewer descriptors."""
+        """The limits, reduced if the system allows fewer descriptors."""
         connections = descriptors.for_guests(allowed)
         if connections >= self.connections:
             return self
@@ -73,6 +72,6 @@ class Options:
     """Seconds that the first answer to a scope is delayed."""
     proxy: Proxy | None = None
     names: frozenset[str] = frozenset()
-    """By which guests may reach the endpoint, in lower case, beside addresses and localhost."""
+    """Names allowed in Host besides addresses and localhost, in lower case."""
     default_vm: str | None = None
     """Who a caller is that is not known otherwise."""

@@ -84,10 +84,10 @@ class Connection(asyncio.Protocol):
         self._repeated = NOTHING
         self._reader: Reader | None = None
         self._unread = b""
-        """What has come and waits for its turn, from `_position` on; nothing more is received meanwhile."""
+        """Received but not parsed yet, from `_position` on; meanwhile nothing more is received."""
         self._position = 0
         self._enlisted = False
-        """It waits for its turn."""
+        """It is in the queue of `turns`."""
         self._arrived: list[Request] = []
         self._held: Request | None = None
         """The request whose answer is not there yet; later ones wait."""
@@ -102,11 +102,11 @@ class Connection(asyncio.Protocol):
         self._closing = True
         """Nothing is taken from it: not yet, or not any more."""
         self._leaving = False
-        """It makes room for another one."""
+        """It is being closed to make room."""
         self.refusals_full_at = 0.0
-        """The bucket of refusals, where the caller is nobody who has one."""
+        """The rate limit of refusals, if the caller is not a VM."""
         self._discarded = 0
-        """Bytes that came after the end."""
+        """Bytes received after the last answer."""
         self.ended = False
         """The client sends no more."""
         self.age = 0
@@ -194,8 +194,7 @@ class Connection(asyncio.Protocol):
         return True
 
     def is_spare(self) -> bool:
-        """Whether it can go to make room: it waits for a change or for its client, which has what was said or does not
-        take it."""
+        """Whether it can be closed to make room: it is in a long wait, idle, or its client does not read."""
         if self.waits or not self._connected:
             return self.waits
         taken = self.age > 0 or not self._transport.get_write_buffer_size()
@@ -203,7 +202,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def waits(self) -> bool:
-        """For a change; it can be told at any time that there is none yet."""
+        """Whether it is in a long wait, which can be answered 304 at any time."""
         return self._wait is not None
 
     def make_room(self) -> None:
@@ -211,7 +210,7 @@ class Connection(asyncio.Protocol):
         if self._wait is not None and not self._transport.get_write_buffer_size():
             self._wait.end()
             if self._transport.is_closing():
-                # It is not looked at any more, whether or not its answer is taken.
+                # The sweep no longer sees it, so end it even if its answer is not read.
                 self.desk.loop.call_later(self.desk.limits.linger_seconds, self._transport.abort)
                 return
         self._transport.abort()
@@ -220,7 +219,7 @@ class Connection(asyncio.Protocol):
         self._transport.abort()
 
     def _owes(self) -> bool:
-        """Whether a request of it is complete, or may be, and has no answer yet."""
+        """Whether a complete request, or bytes that may hold one, has no answer yet."""
         return self._held is not None or bool(self._unread) or any(request.complete for request in self._arrived)
 
     # Requests
@@ -229,7 +228,7 @@ class Connection(asyncio.Protocol):
         if self._closing:
             self._discard(len(data))
         elif self._paused:
-            # The loop starts to read after `connection_made`, whatever was said there.
+            # The loop starts to read after `connection_made`, even if it was paused there.
             self._transport.pause_reading()
             self._unread += data
         else:
@@ -245,7 +244,7 @@ class Connection(asyncio.Protocol):
             self._read()
 
     def _read(self) -> None:
-        """One request of what has come, or a part of one; then others have their turn."""
+        """Parse one request, or part of one; then others have their turn."""
         self._repeat = b""
         size, last = len(self._unread), self._position + TURN_BYTES
         for _ in range(TURN_PIECES):
@@ -269,7 +268,7 @@ class Connection(asyncio.Protocol):
         return data[start:end]
 
     def _parse(self, data: bytes) -> Request | None:
-        """Gives the request that these bytes are, when they are one that was seen or can be remembered."""
+        """Parse the bytes; gives their request if the whole of it can be remembered."""
         between = self._reader is None or self._reader.between
         alone = between and not self._arrived and not self.trusted
         request = self.desk.recall(data) if alone else None
@@ -286,7 +285,7 @@ class Connection(asyncio.Protocol):
         return None
 
     def _discard(self, size: int) -> None:
-        """Whoever sends after the end is heard for a while, lest the answer be taken back, but not without end."""
+        """Read on for a while after the last answer, or a reset might discard the answer; but not for ever."""
         self._discarded += size
         if self._discarded > self.desk.limits.linger_bytes and not self._transport.is_closing():
             self._transport.pause_reading()

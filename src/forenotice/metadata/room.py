@@ -77,7 +77,7 @@ class Room:
         return True
 
     def _has_place(self) -> bool:
-        """When all are taken, those go that have been spare for longest, of whoever holds the most; waits go last."""
+        """When all are used, closes those of the caller with the most: the longest spare first, long waits last."""
         limit = self._limits.connections
         if len(self.connections) < limit:
             return True

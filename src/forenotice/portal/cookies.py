@@ -10,7 +10,7 @@ LONGEST_SAID = 1000
 
 
 SECURED = "__Host-"
-"""Browsers take a cookie of such a name over TLS only, and from nobody but this host, not even from its subdomains."""
+"""Browsers accept a cookie with this prefix only over TLS and only from this very host, not from subdomains."""
 
 
 def name(noun: str, request: Request) -> str:

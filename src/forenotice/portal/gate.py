@@ -23,7 +23,7 @@ from forenotice.service import sessions
 from forenotice.service.tokens import Caller
 
 LOOK = "forenotice-look"
-"""The header by which a page that keeps itself up to date says so."""
+"""The header that a page's live updates send."""
 SENT_BEFORE = "this form was sent before, with other values: open its page again"
 
 

@@ -20,7 +20,7 @@ class Once:
         self._lock = threading.Lock()
 
     def take(self, secret: str) -> str | None:
-        """The token, to the first who comes with the secret in time."""
+        """The token, for the first use of the secret before it expires."""
         if not hmac.compare_digest(secret.encode(), self.secret.encode()):
             return None
         with self._lock:

@@ -35,7 +35,7 @@ class House:
     service: Service
     rendering: Rendering
     shares: Shares
-    """A token's, for the API and here together."""
+    """Limits per token, shared with the API."""
     refusals: Refusals
     plans: Turns
     """Those who plan a rollout take turns, with those who ask the API for a plan."""
@@ -66,7 +66,7 @@ class Visit:
     is_allowed: Callable[[], bool]
     """Whether the session is still valid, for answers that take their time."""
     wanted: Callable[[], bool]
-    """Whether whoever asks still waits for the answer."""
+    """Whether the client is still connected."""
     said: str = ""
 
     @property

@@ -34,7 +34,7 @@ class Call:
     """Why, in words."""
     access: Access = EVERYTHING
     wanted: Callable[[], bool] = lambda: True
-    """Whether whoever asks still waits for the answer."""
+    """Whether the client is still connected."""
 
     def because(self, reason: str) -> "Call":
         """A reason in the request itself is the one that counts."""

@@ -48,7 +48,7 @@ def require_sane(service: "Service") -> None:
             action="clock.corrected",
             seconds=round((transaction.database_time - own).total_seconds()),
         )
-    # By the clock as it is now: until then it may have been far from that.
+    # By the clock as it is now; before, it may have been far off.
     service.give_grace()
 
 

@@ -38,7 +38,7 @@ ALLOWANCES = tuple(timedelta(seconds=seconds) for seconds in (0.5, 2, 10, 60))
 """How long a transaction that gives notice may take: notice counts from the commit, so a longer one is done again."""
 
 ALLOWANCE_EACH = timedelta(microseconds=400)
-"""What concerns many VMs and hosts takes longer; so much is allowed from the start, lest all of it be done twice."""
+"""A decision about many VMs and hosts takes longer; allowing for it from the start avoids doing it twice."""
 
 COMMIT_SHARE = 0.5
 """The part of an allowance that is kept for the commit itself."""

@@ -20,7 +20,7 @@ class Verdict:
     said: str
     """Its status, or why it could not be asked."""
     line: str = ""
-    """Of what it said beyond that, for those who may manage: a command's last line, an answer's first."""
+    """One line of its output, for those who may manage: a command's last, an answer's first."""
 
 
 class Gates:

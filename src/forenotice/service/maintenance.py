@@ -112,7 +112,7 @@ def _view(shown: Draft, operation_id: str) -> View:
 
 
 def seen_by(draft: Draft, call: Call, part: World | None = None) -> Draft:
-    """The draft, or a part of it, as whoever asks may see it: what is somebody else's is not there."""
+    """The draft, or a part of it, without what the caller may not see."""
     if call.access.scopes is None:
         return draft
     world = seeing.limited(part or draft.world, call.access.scopes)

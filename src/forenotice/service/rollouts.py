@@ -213,8 +213,7 @@ def _step(service: Service, rollout_id: str) -> Ask | None:
 
 
 def _take_some(rollout_id: str, turn: int, after: str, session: Session) -> str | Ask | None:
-    """Announce some of those whose turn it is; gives the host to go on after, or the gate that must be asked first;
-    None when there is no more to do."""
+    """Announce some of the turn's hosts; gives the host to continue after, or the gate to ask first; None: done."""
     known = session.transaction.rollouts
     rollout = known.named([rollout_id])[rollout_id]
     free = rollout.options.batch - known.under_way(rollout_id)

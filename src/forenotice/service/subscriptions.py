@@ -202,7 +202,7 @@ def view(subscription: Subscription, pending: int) -> View:
 def _view(reader: Reader, subscription: Subscription, access: Access = EVERYTHING) -> View:
     found = view(subscription, reader.subscriptions.count_pending(subscription.id))
     if not access.may(Need.MANAGE):
-        # What follows the host may be all that keeps others from posting there.
+        # The path and query may hold the receiver's secret.
         found["url"] = f"{place(subscription.url)}/…"
     failed = reader.subscriptions.last_failed(subscription.id)
     if failed is not None and not subscription.why:

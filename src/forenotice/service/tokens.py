@@ -26,7 +26,7 @@ log = structlog.get_logger()
 PREFIX = "fn_"
 USE_NOTED_EVERY = timedelta(minutes=1)
 LIFETIME = timedelta(days=90)
-"""Of tokens whose makers do not say how long."""
+"""Of tokens made without an expiry."""
 OVERLAP = timedelta(hours=1)
 """How long the secret before a rotation is accepted."""
 NOTED = frozenset({"id", "name", "role", "scopes", "networks", "expires_at", "previous_until"})
@@ -177,7 +177,7 @@ def revoke(service: Service, call: Call, token_id: str) -> View:
 
 
 def never_expiring(service: Service) -> list[str]:
-    """Names of the valid tokens that have no end."""
+    """Names of the tokens that never expire."""
     with service.store.read() as reader:
         found = reader.list_tokens()
     return [token.name for token in found if token.expires_at is None and token.revoked_at is None]
@@ -292,7 +292,7 @@ def _note(session: Session, token: Token, action: str, call: Call) -> None:
 def _note_use(service: Service, token: Token, now: datetime) -> None:
     if token.last_used_at is None or now - token.last_used_at > USE_NOTED_EVERY:
         if token.id in service.noting:
-            return  # Many requests may come while one waits for its turn to write: they do not wait too.
+            return  # Another request is already writing it.
 
         def work(session: Session) -> None:
             session.transaction.touch_tokens({token.id: now})

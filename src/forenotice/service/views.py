@@ -94,7 +94,7 @@ def _hearing(scope: Scope, now: datetime, timing: Timing) -> View:
 
 def operation(operation: Operation, events: list[Event]) -> View:
     planned = operation.status is Status.PLANNED
-    # Nobody knows when, while something without an end is in the way: `due_at` is but the next look at it.
+    # While held, the time is unknown: `due_at` is only the next check.
     held = planned and operation.held
     return {
         "id": operation.id,

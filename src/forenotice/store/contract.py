@@ -219,7 +219,7 @@ class Reader(Protocol):
         """Those that exist."""
 
     def former(self, keys: Collection[str]) -> dict[str, Former]:
-        """Of these keys of scopes, those that were removed at least once."""
+        """Which of these scope keys were removed at least once."""
 
     def moving_to(self, host: str) -> list[str]:
         """Ids of live operations that have chosen this host as a target."""
@@ -231,7 +231,7 @@ class Reader(Protocol):
         """How many events are live, by type and status."""
 
     def token_by_digest(self, digest: str) -> Token | None:
-        """The token, also when it is revoked, or had this before it was rotated."""
+        """The token, even if revoked; also by the secret from before its last rotation."""
 
     def token_by_id(self, token_id: str) -> Token | None:
         """As above."""
@@ -247,7 +247,7 @@ class Reader(Protocol):
     def meta(self, key: str) -> str | None: ...
 
     def epoch(self) -> int:
-        """0, or what the last restore has raised it to."""
+        """0 before the first restore."""
 
     @property
     def subscriptions(self) -> Subscriptions: ...
@@ -272,7 +272,7 @@ class Transaction(Reader, Protocol):
     """A view that nobody else changes, and what is written through it: all of it or, on an exception, nothing."""
 
     database_time: datetime | None
-    """What the clock of the database's server said when this began; None: the database is this machine's."""
+    """The database server's time when this began; None: the database is a file on this machine."""
 
     def apply(self, changes: Changes) -> int:
         """Write all that changed and append the entries in order. Gives the newest position of the journal.
@@ -296,11 +296,11 @@ class Transaction(Reader, Protocol):
         """Move every last-heard: our own downtime does not count as silence."""
 
     def withhold(self, by: timedelta, before: datetime) -> None:
-        """The clock was at `before` and jumped: no notice that ran then, and no claim, is over earlier for it."""
+        """The clock jumped from `before`: notices and claims that were running then expire later by as much."""
 
     def set_back(self, now: datetime, ahead: datetime) -> None:
-        """The clock was ahead: move back when scopes were heard and when rollouts and deliveries are due, and what
-        tells a name's former bearer from its successor."""
+        """The clock was ahead: move back when scopes were heard, when rollouts and deliveries are due, and the times
+        that separate scopes with the same key."""
 
     def renew_claims(self, process: str, ids: Collection[str], until: datetime) -> list[str]:
         """Keep claims of this process. Gives those that were still its own, in no particular order."""
@@ -345,10 +345,10 @@ class Store(Protocol):
         """A complete copy of one moment into a new file. RefusedError where the database has a way of its own."""
 
     def mark(self) -> Mark | None:
-        """What was noted beside the database when it was last settled; None: nothing, as where it is not a file."""
+        """The mark beside the database from when it was last settled; None: there is none, or it is not a file."""
 
     def settle(self) -> None:
-        """Bring what was committed into the file itself, and note beside it that it is in use and how far it has come.
+        """Checkpoint the write-ahead log into the file, and write the mark beside it.
 
         UnsoundError when the file has gone.
         """

@@ -250,12 +250,12 @@ class _Loading:
     def add_domains(self, groups: Collection[str]) -> None:
         for scope, host, update_domain, fault_domain, count in self._rows(fleet.DOMAINS_IN, groups):
             self.world.domains.setdefault((scope, host), {})[update_domain, fault_domain] = count
-        # Whoever is on the way counts where it will be.
+        # VMs that are moving count at their target.
         moved = {name for each in self.world.operations.values() for name in each.targets} - self.world.vms.keys()
         self.add_vms(fleet.VMS_NAMED, moved)
 
     def add_former(self) -> None:
-        # What is live is never of a former bearer.
+        # Live events never belong to an earlier scope.
         ended = {event.scope for event in self.world.events.values() if not event.status.live}
         self.world.former.update(former.named(self._session, ended))
 

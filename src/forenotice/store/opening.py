@@ -79,7 +79,7 @@ def _open_sqlite(url: URL, path: Path, known: Revisions, *, migrate: bool) -> St
 
 
 def replace(path: Path, backup: Path, known: Revisions = revisions.OURS) -> Path | None:
-    """Put a copy of a backup in the place of a database that nobody uses; gives where the former one is kept."""
+    """Replace a database that is not in use by a copy of a backup; gives where the old one is kept."""
     if backup.exists() and path.exists() and backup.samefile(path):
         raise errors.RefusedError(f"{backup} is the database itself: name the file of a backup")
     with _refusing(str(backup)):
@@ -91,7 +91,7 @@ def replace(path: Path, backup: Path, known: Revisions = revisions.OURS) -> Path
     sqlite.copy(backup, copy)
     sqlite.bring_in_log(path)
     kept = free_name(path.with_name(f"{path.name}.replaced"))
-    # Should we end before the epoch is raised, the next start finds that it must be.
+    # If we die before the epoch is raised, the next start raises it.
     marks.expect_epoch(path)
     # With the log of one that is damaged, which belongs to no other file.
     for suffix in ("", "-wal", "-shm"):
@@ -112,7 +112,7 @@ def _inspect_sqlite(path: Path) -> str | None:
         raise errors.UnsoundError(
             f"{log} is not of {path}, which is a backup, but of the database that was there before: move it away"
         )
-    # Who only reads still makes a log where there is none, unless told that nobody writes.
+    # Even a read-only connection makes a log if there is none, unless told that the file is immutable.
     mode = "ro" if logged else "ro&immutable=1"
     with closing(sqlite.connect(path, mode)) as connection:
         return _revision(connection, path)
@@ -178,7 +178,7 @@ def _migrate(connection: Connection, known: Revisions) -> None:
 
 @contextmanager
 def _refusing(where: str) -> Iterator[None]:
-    """Whatever goes wrong while opening is one sentence."""
+    """Turns whatever goes wrong while opening into one sentence."""
     try:
         yield
     except (sqlite3.Error, psycopg.Error, sqlalchemy.exc.SQLAlchemyError) as error:
@@ -197,7 +197,7 @@ def _refusing(where: str) -> Iterator[None]:
 
 @contextmanager
 def _closing_on_error(*closes: Callable[[], None]) -> Iterator[None]:
-    """What could not be opened leaves nothing open."""
+    """Closes everything if opening fails."""
     try:
         yield
     except BaseException:

@@ -28,7 +28,7 @@ class PooledStore(ABC):
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._writer = threading.Lock()
-        # There is one writer at a time, and it never waits for readers to give a connection back.
+        # The one writer has its own pool, so it never waits for a reader's connection.
         self._writers = engine.pool.recreate()
 
     @contextmanager
@@ -90,7 +90,7 @@ class PooledStore(ABC):
 
     @abstractmethod
     def _begin_writing(self, connection: Connection) -> datetime | None:
-        """Gives what the database's own clock says, where that is not this machine's."""
+        """Gives the database server's time, if the database is not a file on this machine."""
 
     @abstractmethod
     def _commit(self, connection: Connection) -> None: ...

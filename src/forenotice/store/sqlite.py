@@ -19,7 +19,7 @@ from forenotice.store.session import Connection, Flavour, Session
 
 _BUSY_SECONDS = 10.0
 _INSTRUCTIONS = 100_000
-"""Of SQLite's machine, about a millisecond of work: then it asks whether to go on."""
+"""SQLite calls the progress handler after so many instructions, about a millisecond of work."""
 _STATEMENTS = 256
 """Prepared statements that a connection keeps."""
 

@@ -44,7 +44,7 @@ async def metrics(request: Request) -> Response:
 
 
 class Shared:
-    """One look for all who ask while it lasts: nobody needs a token here, so nobody gets a thread of their own."""
+    """All who ask at the same time share one look, because without a token nobody gets their own thread."""
 
     def __init__(self) -> None:
         self._under_way: dict[str, asyncio.Task[Any]] = {}

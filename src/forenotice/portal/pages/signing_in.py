@@ -18,7 +18,7 @@ WRONG = "This is not a valid token. It begins with fn_ and is copied whole."
 
 class SigningIn:
     def __init__(self, gate: Gate, link: once.Once | None) -> None:
-        """`link` is one that signs in one time."""
+        """`link` signs in once."""
         self._gate = gate
         self._link = link
 
@@ -44,7 +44,7 @@ class SigningIn:
             return self._onward("/")
         secret = request.query_params.get("once")
         if secret is None or request.method == "HEAD":
-            # Whoever only looks at what is there, as programs do that show links, does not use it up.
+            # Link previews, which send HEAD, must not use it up.
             return self._page(request)
         bearer = self._link.take(secret) if self._link else None
         if bearer is None:

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 import pytest
 from tests.portal.running import Portal, Visitor
 
-from forenotice.service import calls, tokens
+from forenotice.service import calls, tokens, upkeep
 
 
 def test_a_token_signs_in(portal: Portal) -> None:
@@ -69,6 +69,7 @@ def test_a_page_that_keeps_itself_up_to_date_does_not_keep_the_session(portal: P
         transaction.sessions.prolong(digest, soon)
 
     def ends_at() -> datetime:
+        upkeep.keep_up(portal.service)
         with portal.service.store.read() as reader:
             found = reader.sessions.find(digest)
         assert found is not None

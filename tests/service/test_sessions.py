@@ -1,13 +1,14 @@
 """Sessions of the portal, on both databases: how they begin, what ends them."""
 
 from datetime import timedelta
+from time import monotonic
 from typing import Any
 
 import pytest
 from tests.service.rig import OPERATOR, START, Rig
 
-from forenotice.core import errors
-from forenotice.service import history, sessions, tokens
+from forenotice.core import errors, journal
+from forenotice.service import history, sessions, tokens, upkeep, views, writer
 
 HERE = "127.0.0.7"
 
@@ -166,3 +167,32 @@ def test_expired_ones_are_dropped_when_somebody_signs_in(rig: Rig) -> None:
 def test_another_process_knows_the_session(rig: Rig) -> None:
     secret, caller = sessions.begin(rig.service, token(rig)["token"], HERE)
     assert sessions.resume(Rig(rig.service.store, clock=rig.clock).service, secret) == caller
+
+
+def test_whoever_only_reads_waits_for_no_writer(rig: Rig) -> None:
+    made = token(rig)
+    secret, _ = sessions.begin(rig.service, made["token"], HERE)
+    rig.clock.advance(minutes=30)
+    begun = monotonic()
+    with rig.service._line.turn():
+        tokens.authenticate(rig.service, made["token"])
+        sessions.resume(rig.service, secret, used=True)
+    assert monotonic() - begun < writer.PATIENCE_SECONDS / 2
+    assert tokens.show(rig.service, made["id"])["last_used_at"] == views.moment(rig.clock.now())
+    upkeep.keep_up(rig.service)
+    assert not rig.service.used
+    assert not rig.service.prolonged
+    with rig.service.store.read() as reader:
+        kept, found = reader.token_by_id(made["id"]), reader.sessions.find(tokens.digest_of(secret))
+    assert kept
+    assert kept.last_used_at == rig.clock.now()
+    assert found
+    assert found.expires_at == rig.clock.now() + sessions.IDLE
+
+
+def test_of_many_who_sign_in_with_one_token_some_are_noted(rig: Rig) -> None:
+    bearer = token(rig)["token"]
+    for _ in range(journal.MOST_UNCHANGED + 5):
+        sessions.begin(rig.service, bearer, HERE)
+    noted = history.page(rig.service, action="token.signed_in", limit=1000)["items"]
+    assert len(noted) == journal.MOST_UNCHANGED

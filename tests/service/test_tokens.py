@@ -205,7 +205,7 @@ def test_a_token_is_refused_from_elsewhere(rig: Rig) -> None:
     session, _ = sessions.begin(rig.service, made["token"], "10.1.2.3")
     # Whoever comes over a socket of this machine comes from 127.0.0.1.
     for origin in ("192.0.2.7", "2001:db8:1::", ""):
-        with pytest.raises(errors.ForbiddenError, match="not for use from") as no:
+        with pytest.raises(errors.ForbiddenError, match="may not be used from") as no:
             tokens.authenticate(rig.service, made["token"], origin)
         assert no.value.token == made["id"]
         with pytest.raises(errors.ForbiddenError):

@@ -135,8 +135,10 @@ class Service:
         """Whether the store took what it was last given."""
         self.fleet_changed = False
         """Whether hosts, VMs or groups have changed since the store was settled."""
-        self.noting: set[str] = set()
-        """Ids of tokens whose last use is being written."""
+        self.used: dict[str, datetime] = {}
+        """When tokens were last used, by id, until upkeep has written it: who only reads waits for no writer."""
+        self.prolonged: dict[str, datetime] = {}
+        """Until when sessions last, by digest, likewise."""
         self.repeats = Repeats()
         self.unready = Failures()
         self._line = Line()

@@ -2,9 +2,8 @@
 
 import hmac
 import secrets
-from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from forenotice.core import errors
 from forenotice.core.draft import World
@@ -36,7 +35,7 @@ def begin(service: Service, bearer: str, origin: str) -> tuple[str, Caller]:
         sessions.forget_expired(session.now)
         sessions.add(made)
         sessions.keep_newest(caller.id, MOST_OF_ONE)
-        _note(session, "token.signed_in", caller, origin)
+        _note(session, "token.signed_in", caller, origin, digest)
         return made
 
     return secret, _limited(caller, service.transact(work))
@@ -52,11 +51,12 @@ def resume(service: Service, secret: str, *, origin: str = "", used: bool = Fals
     now = service.clock.now()
     if signed_in.created_at + LASTS <= now:
         raise errors.UnauthorizedError("you have been signed in for long: sign in again")
-    if signed_in.expires_at <= now:
+    expires_at = service.prolonged.get(signed_in.digest, signed_in.expires_at)
+    if expires_at <= now:
         raise errors.UnauthorizedError("you have not used this session for an hour: sign in again")
     caller = _limited(tokens.admit(service, token, origin), signed_in)
-    if used and now + IDLE - signed_in.expires_at > PROLONGED_EVERY:
-        _prolong(service, signed_in, now + IDLE)
+    if used and now + IDLE - expires_at > PROLONGED_EVERY:
+        service.prolonged[signed_in.digest] = now + IDLE
     return caller
 
 
@@ -68,7 +68,7 @@ def end(service: Service, secret: str, origin: str = "") -> None:
             return
         signed_in, token = found
         session.transaction.sessions.end(signed_in.digest)
-        _note(session, "token.signed_out", tokens.caller(token), origin)
+        _note(session, "token.signed_out", tokens.caller(token), origin, signed_in.digest)
 
     service.transact(work)
 
@@ -77,15 +77,6 @@ def _limited(caller: Caller, signed_in: SignIn) -> Caller:
     """A session never outlives its token, nor lasts for ever."""
     end = signed_in.created_at + LASTS
     return replace(caller, expires_at=min(end, caller.expires_at or end))
-
-
-def _prolong(service: Service, signed_in: SignIn, until: datetime) -> None:
-    def work(session: Session) -> None:
-        session.transaction.sessions.prolong(signed_in.digest, until)
-
-    # Reading goes on while writing cannot.
-    with suppress(errors.UnavailableError):
-        service.transact(work)
 
 
 def _find(reader: Reader, secret: str) -> tuple[SignIn, Token] | None:
@@ -97,7 +88,10 @@ def _find(reader: Reader, secret: str) -> tuple[SignIn, Token] | None:
     return None if token is None else (found, token)
 
 
-def _note(session: Session, action: str, caller: Caller, origin: str) -> None:
+def _note(session: Session, action: str, caller: Caller, origin: str, digest: str) -> None:
+    """Of a token that signs in again and again, only so many are noted in a while."""
+    if not session.service.repeats.is_news(caller.actor, (action, digest), session.now):
+        return
     draft = session.draft(World(), Call(actor=caller.actor, token_id=caller.id, origin=origin))
     draft.note(action, id=caller.id, name=caller.name)
     session.keep(draft)

@@ -150,7 +150,7 @@ def list_all(service: Service) -> View:
 
 def page(service: Service, *, after: str | None = None, limit: int = 100, descending: bool = False) -> View:
     with service.store.read() as reader:
-        items = [_view(token) for token in reader.list_tokens(after, limit, descending=descending)]
+        items = [_shown(service, token) for token in reader.list_tokens(after, limit, descending=descending)]
     return {"items": items, "next": items[-1]["id"] if len(items) == limit else None}
 
 
@@ -159,7 +159,7 @@ def show(service: Service, token_id: str) -> View:
         token = reader.token_by_id(token_id)
     if token is None:
         raise errors.NotFoundError(f"there is no token {token_id!r}", token=token_id)
-    return _view(token)
+    return _shown(service, token)
 
 
 def revoke(service: Service, call: Call, token_id: str) -> View:
@@ -291,19 +291,11 @@ def _note(session: Session, token: Token, action: str, call: Call) -> None:
 
 def _note_use(service: Service, token: Token, now: datetime) -> None:
     if token.last_used_at is None or now - token.last_used_at > USE_NOTED_EVERY:
-        if token.id in service.noting:
-            return  # Another request is already writing it.
+        service.used[token.id] = now
 
-        def work(session: Session) -> None:
-            session.transaction.touch_tokens({token.id: now})
 
-        service.noting.add(token.id)
-        try:
-            service.transact(work)
-        except (errors.UnavailableError, errors.UnsoundError):
-            return  # Reading goes on while writing cannot; when it was last used is not worth a refusal.
-        finally:
-            service.noting.discard(token.id)
+def _shown(service: Service, token: Token) -> View:
+    return _view(replace(token, last_used_at=service.used.get(token.id, token.last_used_at)))
 
 
 def _view(token: Token) -> View:

@@ -17,13 +17,26 @@ DOWNTIME = 3 * INTERVAL
 
 
 def keep_up(service: Service) -> None:
+    used, prolonged = dict(service.used), dict(service.prolonged)
+
     def work(session: Session) -> None:
         _show_life(service, session)
+        session.transaction.touch_tokens(used)
+        for digest, until in prolonged.items():
+            session.transaction.sessions.prolong(digest, until)
         session.transaction.forget_before(session.now - REMEMBERED)
         session.transaction.answers.forget_before(session.now - REMEMBERED)
 
     service.transact(work)
+    _forget(service.used, used)
+    _forget(service.prolonged, prolonged)
     _settle(service)
+
+
+def _forget(noted: dict[str, datetime], written: dict[str, datetime]) -> None:
+    for key, moment in written.items():
+        if noted.get(key) == moment:
+            del noted[key]
 
 
 def settle_fleet(service: Service) -> None:

@@ -10,7 +10,7 @@ from forenotice.core import errors
 from forenotice.portal import cookies, forgery, forms, once
 from forenotice.portal.gate import Gate
 from forenotice.portal.visiting import local
-from forenotice.service import sessions
+from forenotice.service import sessions, tokens
 
 SPENT = f"This link has been used already, or is older than {once.MINUTES} minutes: sign in with a token."
 WRONG = "This is not a valid token. It begins with fn_ and is copied whole."
@@ -65,9 +65,11 @@ class SigningIn:
     async def _begin(self, request: Request, bearer: str) -> str:
         """In place of the session that this browser had."""
         service, address = self._gate.house.service, guarding.origin(request.scope)
-        secret, _ = await run_in_threadpool(sessions.begin, service, bearer, address)
-        if before := self._gate.secret(request):
-            await run_in_threadpool(sessions.end, service, before, address)
+        caller = await run_in_threadpool(tokens.authenticate, service, bearer, address)
+        with self._gate.house.shares.counted(caller.id):
+            secret, _ = await run_in_threadpool(sessions.begin, service, bearer, address)
+            if before := self._gate.secret(request):
+                await run_in_threadpool(sessions.end, service, before, address)
         return secret
 
     async def _sign_out(self, request: Request) -> Response:

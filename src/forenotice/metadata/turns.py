@@ -15,7 +15,7 @@ TURN_SECONDS = 0.002
 class Turns:
     """Callers take turns, and so do the connections of one caller; a turn is one request.
 
-    A connection that sends one request at a time is never in this queue: it is answered as soon as its bytes are read.
+    A caller that sends one request at a time is never in this queue: it is answered as soon as its bytes are read.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -33,7 +33,7 @@ def allow(wanted: int) -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (enough, hard))
     if enough < wanted:
         log.warning(
-            "Too few file descriptors, so fewer connections are possible", action="descriptors.few", possible=enough, wanted=wanted
+            "Too few file descriptors: fewer connections", action="descriptors.few", possible=enough, wanted=wanted
         )
     return enough
 

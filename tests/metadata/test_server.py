@@ -201,6 +201,18 @@ def test_one_address_cannot_take_all_connections(capsys: pytest.CaptureFixture[s
         assert server.server.counters.refused == 3
 
 
+def test_a_crowd_that_comes_and_goes_is_logged_once_in_a_while(capsys: pytest.CaptureFixture[str]) -> None:
+    limits = Limits(connections_each=2, sweep_seconds=60)
+    with running(options=Options(rate=None, limits=limits)) as server:
+        for _ in range(3):
+            with server.connect() as first, server.connect() as second, server.connect() as third:
+                answered(first)
+                answered(second)
+                assert refused(third)
+            until(lambda: server.server.counters.open == 0)
+    assert logged(capsys, "caller.crowds") == 1
+
+
 def test_connections_that_come_together_are_counted_too() -> None:
     with (
         running(options=Options(rate=None, limits=Limits(connections_each=5))) as server,

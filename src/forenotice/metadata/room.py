@@ -56,6 +56,9 @@ class Room:
     def sweep(self) -> None:
         for connection in tuple(self.connections):
             connection.sweep()
+        # Here, so that a caller that comes and goes is logged once in a while only.
+        few = self._limits.connections_each // 2
+        self._crowding = {caller for caller in self._crowding if self._held.get(caller, 0) > few}
         if self._full and len(self.connections) <= self._limits.connections // 2:
             self._full = False
             log.info("There is room for connections again", action="connections.free")
@@ -64,8 +67,6 @@ class Room:
         held = self._held.pop(caller) - 1
         if held:
             self._held[caller] = held
-        if held <= self._limits.connections_each // 2:
-            self._crowding.discard(caller)
 
     def _is_crowding(self, caller: str | None) -> bool:
         limit = self._limits.connections_each

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.service.rig import OPERATOR, Rig
+from tests.service.rig import OPERATOR, START, Rig
 
 from forenotice.core import errors
 from forenotice.core.fleet import Facts, ScopeKind
@@ -252,10 +252,12 @@ def test_a_command_that_changes_nothing_is_in_the_journal_once_per_key(rig: Rig)
 def test_approving_again_and_again_does_not_fill_the_journal(rig: Rig) -> None:
     [operation] = rig.schedule(Kind.RESTART, "web-0")
     event = operation["events"][0]["id"]
-    for _ in range(5):
-        maintenance.approve(rig.service, OPERATOR, event)
+    for key in ("a", "b", "c", "d", "e"):
+        maintenance.approve(rig.service, replace(OPERATOR, token_id="t", key=key, digest=key), event)
         assert rig.approve("web-0", "group:web", event) is None
     assert rig.actions().count("event.approved") == rig.actions().count("command.unchanged") == 1
+    with rig.service.store.read() as reader:
+        assert [bool(reader.recall("t", key, START)) for key in ("a", "b", "c")] == [True, False, False]
     rig.clock.advance(minutes=10)
     maintenance.approve(rig.service, OPERATOR, event)
     assert rig.actions().count("command.unchanged") == 2

@@ -78,12 +78,14 @@ def command(
         if known is not None:
             return known
         result = work(session)
-        in_vain = not only_looks and not any(changes.entries for changes in session.kept)
-        if in_vain and service.repeats.is_news(call.actor, (asked, *sorted(about.items())), session.now):
+        in_vain = not any(changes.entries for changes in session.kept)
+        told = (asked, *sorted(about.items()))
+        if in_vain and not only_looks and service.repeats.is_news(call.actor, told, session.now):
             draft = session.draft(World(), call)
             draft.note("command.unchanged", asked=asked, **about)
             session.keep(draft)
-        if call.key is None:
+        if call.key is None or in_vain:
+            # What changed nothing can be done again; keeping each answer would fill the store.
             return result
         kept = {name: None if name == shown_once else value for name, value in result.items()}
         session.transaction.remember(call.token_id, call.key, call.digest, 200, msgspec.json.encode(kept), session.now)

@@ -110,12 +110,12 @@ def test_a_vm_that_does_not_fit_is_refused_and_nothing_changes(rig: Rig, spec: d
 
 def test_loopback_addresses_are_for_fleets_to_try_things_on(rig: Rig) -> None:
     rig.service.allows_loopback = False
-    with pytest.raises(errors.RefusedError, match="let the service allow loopback addresses"):
+    with pytest.raises(errors.RefusedError, match="--allow-loopback-addresses"):
         fleet.add_vm(rig.service, OPERATOR, VmSpec(name="new", host="host-a", addresses=("127.9.0.1",)))
-    with pytest.raises(errors.RefusedError, match="let the service allow loopback addresses"):
+    with pytest.raises(errors.RefusedError, match="--allow-loopback-addresses"):
         fleet.set_vm(rig.service, OPERATOR, "db", {"addresses": ["127.9.0.1"]})
     document = fleetfile.parse(b'[vms.new]\nhost = "host-a"\naddresses = ["127.9.0.1"]\n', "toml")
-    with pytest.raises(errors.RefusedError, match="let the service allow loopback addresses"):
+    with pytest.raises(errors.RefusedError, match="--allow-loopback-addresses"):
         fleet.apply(rig.service, OPERATOR, document, prune=False, dry_run=True)
     # What it has already, it keeps.
     fleet.set_vm(rig.service, OPERATOR, "db", {"facts": {"size": "large"}})

@@ -78,9 +78,8 @@ def command(
         if known is not None:
             return known
         result = work(session)
-        in_vain = not any(changes.entries for changes in session.kept)
-        told = (asked, *sorted(about.items()))
-        if in_vain and not only_looks and service.repeats.is_news(call.actor, told, session.now):
+        in_vain = not only_looks and not any(changes.entries for changes in session.kept)
+        if in_vain and service.repeats.is_news(call.actor, (asked, *sorted(about.items())), session.now):
             draft = session.draft(World(), call)
             draft.note("command.unchanged", asked=asked, **about)
             session.keep(draft)

@@ -3,9 +3,11 @@
 import re
 import secrets
 from datetime import UTC, datetime, timedelta
+from types import CodeType
 from typing import Any
 
 import jinja2
+from jinja2.bccache import Bucket
 from markupsafe import Markup, escape
 
 from forenotice import __version__
@@ -22,6 +24,23 @@ SHORT = 8
 """Digits of an id that people are shown; the whole of it is in the link."""
 
 
+class _Compiled(jinja2.BytecodeCache):
+    """Templates take longer to compile than to render: those of one process, such as of many emulators, do it once."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str], CodeType] = {}
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        bucket.code = self._found.get((bucket.key, bucket.checksum))
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        assert bucket.code is not None
+        self._found[bucket.key, bucket.checksum] = bucket.code
+
+
+_COMPILED = _Compiled()
+
+
 class Rendering:
     """Light: it knows nothing of the service, so that every shell can have pages."""
 
@@ -35,6 +54,7 @@ class Rendering:
             trim_blocks=True,
             lstrip_blocks=True,
             auto_reload=False,
+            bytecode_cache=_COMPILED,
         )
         self._environment.filters |= {
             "machine": machine,

@@ -1,5 +1,6 @@
 """Fixtures for all rooms."""
 
+import gc
 import os
 from collections.abc import Generator, Iterator
 
@@ -15,6 +16,12 @@ if "PYTEST_XDIST_WORKER" in os.environ:
         del os.environ[name]
 
 pytest_plugins = ("tests.postgres", "tests.sqlite", "tests.wheel")
+
+
+def pytest_collection_finish() -> None:
+    """Tests stay until the end: to look through thousands at every collection of garbage is a tenth of the time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -34,7 +34,7 @@ from forenotice.service import calls, fleet, fleetfile, maintenance, rollouts, s
 from forenotice.service.context import Service
 from forenotice.store.opening import open_store
 
-EXAMPLES = 50
+EXAMPLES = 20
 MANY = 500
 CHANGING = {"POST", "PATCH", "DELETE"}
 ROUTES = [route for route in app.SERVED if isinstance(route, APIRoute) and route.include_in_schema]

@@ -13,7 +13,7 @@ import pytest
 from tests.acceptance.load import ADDRESSES, FLEET, Account, Guest, Operator, Worker
 from tests.acceptance.running import Server, until
 
-KILLS = 25
+KILLS = 12
 LONG_KILLS = 200
 FIRST_KILLS = 2
 SPEED = "20"

@@ -371,6 +371,19 @@ def test_a_document_that_is_older_than_what_was_seen_is_no_news() -> None:
     assert played.headers("Prefer") == [None, *["wait=10"] * 4]
 
 
+def test_a_server_that_stays_behind_is_believed_in_the_end() -> None:
+    """Its database may have been restored without anybody telling it so."""
+    late, early = of("a", ONE, '"3-a"'), of("a", EMPTY, '"2-a"')
+    guest = session(pace=Pace(interval=0, behind=0.05))
+    stopped_at = time.monotonic() + 10
+    seen = [perform(guest.document(), lambda _: late).incarnation]
+    while seen[-1] != 2:
+        seen.append(perform(guest.document(), lambda _: early).incarnation)
+        assert time.monotonic() < stopped_at
+    assert set(seen) == {3, 2}
+    assert seen.count(3) > 1
+
+
 @pytest.mark.parametrize(("before", "then"), [("a", "b"), ("a", ""), ("", "a"), ("", "")])
 def test_without_the_same_epoch_incarnations_begin_again(before: str, then: str) -> None:
     played = play(session().follow(), of(before, ONE, '"3-a"'), of(then, EMPTY, '"2-a"'))

@@ -64,6 +64,8 @@ class Endpoint:
         self._search = search
         self._pace = pace
         self._timeouts = self._failures = 0
+        self._behind_since: float | None = None
+        """When the first of nothing but older documents came."""
         self.known: Known | None = None
         self.ahead = 0.0
         """Seconds by which its clock is ahead of this machine's."""
@@ -129,8 +131,11 @@ class Endpoint:
             self.ahead = skew.ahead(date, MachineClock().now(), time.monotonic() - asked_at, self.ahead)
         found = self._read(candidate, answer, known if headers else None)
         if found is not None and found.is_older_than(self.known):
-            # From a server behind a load balancer that is a moment behind: it says nothing new.
-            return Heard(known=self.known, date=date, waited=False)
+            self._behind_since = self._behind_since or time.monotonic()
+            if time.monotonic() - self._behind_since < self._pace.behind:
+                # From a server behind a load balancer that is a moment behind: it says nothing new.
+                return Heard(known=self.known, date=date, waited=False)
+        self._behind_since = None
         if answer.status != 304 or self.known is known:
             self.known = found
         return Heard(known=found, date=date, waited=PREFER in headers)

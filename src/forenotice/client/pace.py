@@ -26,6 +26,9 @@ class Pace:
     pauses: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0, 10.0)
     """After so many failures in a row; the last one again and again. Preempt gives 30 seconds in all."""
     longest_retry_after: float = 120.0
+    behind: float = 30.0
+    """For which nothing but older documents is no news. A server behind a balancer has heard the latest much sooner;
+    one whose database was restored unnoticed never will."""
 
     def after(self, failures: int, error: EndpointError) -> float:
         return max(self.pauses[min(failures, len(self.pauses)) - 1], min(error.retry_after, self.longest_retry_after))

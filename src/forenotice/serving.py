@@ -63,6 +63,12 @@ def run(settings: Settings) -> int:
     # A command's thread gives way to polls sooner than by default.
     sys.setswitchinterval(0.0005)
     logs.configure(settings.log_level, settings.log_format)
+    if settings.former_data and not settings.demo:
+        log.warning(
+            "There is data under the project's former name; to use it, give it with --data",
+            action="serve.former_data",
+            directory=str(settings.former_data),
+        )
     garbage.ease()
     options = _options(settings)
     tls = _tls(settings)

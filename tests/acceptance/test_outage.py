@@ -19,17 +19,24 @@ FLEET = {
         "silent": {"host": "host-1", "addresses": ["127.34.1.2"]},
     },
 }
-HEARD, SILENT = "127.34.1.1", "127.34.1.2"
+HEARD, SILENT, STRANGER = "127.34.1.1", "127.34.1.2", "127.34.1.3"
 
 
 def test_a_full_disk(small_disk: tuple[str, ...], tmp_path: Path) -> None:
+    """Which also has the log: strangers and what is refused cost nothing but lines."""
     with serving(tmp_path, "--speed", "20", "--guest-rate", "off", "--token-rate", "off", before=small_disk) as server:
         event_id = _settle(server)
         filler = server.seen(server.data / "filler")
         _fill(filler)
+        # What is left of the page that it has already.
+        _fill(server.seen(server.data.parent / "log"), b"\n")
+        assert {server.poll(STRANGER).status for _ in range(10)} == {404}
         _refuse_everything_but_polls(server, event_id)
         filler.unlink()
         _recover(server, event_id)
+        # Refused, which is logged again.
+        assert ask(server.operators, "GET", "/v1/hosts").status == 401
+        until(lambda: '"log.dropped"' in server.errors, what="the log tells what it has lost")
 
 
 def test_a_lost_postgresql(postgres_server: PostgresServer, postgres_url: str, tmp_path: Path) -> None:
@@ -137,14 +144,16 @@ def test_a_postgresql_that_hangs_and_is_away_at_the_next_start(
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> tuple[str, ...]:
-    """What to put before a command: it gets a data directory of 8 MB, which nobody else sees."""
+    """What to put before a command: its data directory and its log get 8 MB together, which nobody else sees."""
     unshare = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--mount", "--map-root-user"]
     if subprocess.run([*unshare, "mount", "-t", "tmpfs", "tmpfs", "/mnt"], check=False, capture_output=True).returncode:
         assert os.environ.get("CI") != "true", "this test needs to mount a file system of its own"
         pytest.skip("needs to mount a file system of its own, as root or in a user namespace")
-    script = (
-        'mkdir -p "$HOME/.local/share" && mount -t tmpfs -o size=8m,mode=700 tmpfs "$HOME/.local/share" && exec "$@"'
-    )
+    script = """
+        small="$HOME/.local/share" && mkdir -p "$small" && mount -t tmpfs -o size=8m,mode=700 tmpfs "$small" || exit
+        touch "$small/log" && tail --follow --pid=$$ --lines=+1 --sleep-interval=0.1 "$small/log" >&2 &
+        exec "$@" 2>>"$small/log"
+    """
     return (*unshare, "sh", "-c", script, "sh")
 
 
@@ -157,10 +166,10 @@ def _settle(server: Server) -> str:
     return str(event["id"])
 
 
-def _fill(filler: Path) -> None:
-    with pytest.raises(OSError, match="No space left"), filler.open("wb", buffering=0) as file:  # noqa: PT012
+def _fill(filler: Path, piece: bytes = bytes(4096)) -> None:
+    with pytest.raises(OSError, match="No space left"), filler.open("ab", buffering=0) as file:  # noqa: PT012
         while True:
-            file.write(bytes(4096))
+            file.write(piece)
 
 
 def _refuse_everything_but_polls(server: Server, event_id: str) -> None:
@@ -208,4 +217,4 @@ def _recover(server: Server, event_id: str) -> None:
     approved = list(server.history(action="event.approved"))
     assert [entry["event"] for entry in approved] == [event_id]
     until(lambda: server.get("/v1/vms/silent")["listening"], what="who asked meanwhile counts as heard")
-    assert server.defects == []
+    assert '"exception"' not in server.errors

@@ -40,6 +40,20 @@ def test_a_database_made_under_the_former_name_is_opened_as_it_is(tmp_path: Path
     assert found.database_file == tmp_path / "forenotice.db"
 
 
+def test_a_new_directory_beside_one_of_the_former_name_is_told(tmp_path: Path) -> None:
+    found = settings.load({"data": str(tmp_path / "forenotice")}, {})
+    assert found.former_data is None
+    former = tmp_path / Path(loading.FORMER_DATABASE).stem
+    former.mkdir()
+    (former / loading.FORMER_DATABASE).touch()
+    assert found.former_data == former
+    shared = {"data": str(tmp_path / "forenotice"), "database": "postgresql://db/x"}
+    assert settings.load(shared, {}).former_data is None
+    (tmp_path / "forenotice").mkdir()
+    (tmp_path / "forenotice" / "forenotice.db").touch()
+    assert found.former_data is None
+
+
 def test_what_is_given_beats_the_demo() -> None:
     found = settings.load({"demo": True, "as": "db", "guest_rate": "9"}, {})
     assert (found.as_vm, found.guest_rate) == ("db", 9)

@@ -82,6 +82,13 @@ class Settings:
         return None if file == self.database_url else Path(file.partition("?")[0])
 
     @property
+    def former_data(self) -> Path | None:
+        """Left under the project's former name, where this directory has no database yet."""
+        former = self.data.with_name(Path(FORMER_DATABASE).stem)
+        is_new = self.database is None and not self._database_in(self.data).exists()
+        return former if is_new and (former / FORMER_DATABASE).exists() else None
+
+    @property
     def token_file(self) -> Path:
         return self.directory / "admin.token"
 

@@ -14,7 +14,7 @@ UNKNOWN_PATH = "Not found. The paths are /metadata/scheduledevents, /metadata/in
 WRONG_METHOD = "Method not allowed. The header Allow names those that are"
 UNKNOWN_CALLER = "Not found. No VM is known at the address of this request"
 TOO_MANY_REQUESTS = "Too many requests. Wait for the seconds that the header Retry-After names"
-UNAVAILABLE = "Service unavailable. Nothing has been recorded: try again after the seconds that Retry-After names"
+UNAVAILABLE = "Service unavailable. Try again after the seconds that Retry-After names: what is sent twice counts once"
 
 
 def body(message: str) -> bytes:

@@ -45,7 +45,6 @@ from forenotice.store.opening import open_store
 
 if TYPE_CHECKING:
     from forenotice.control.server import ControlServer
-    from forenotice.delivery.worker import Worker
 
 log = structlog.get_logger()
 
@@ -142,18 +141,19 @@ async def _serve(
         service.give_grace()
         if terms.awaits_results:
             terms.letterbox.key = await asyncio.to_thread(answering.key, service)
-        ticker = Ticker(service, driver, terms)
-        ticker.start()
-        workers.push_async_callback(asyncio.to_thread, ticker.stop)
-        roller = Roller(service)
-        roller.start()
-        workers.push_async_callback(asyncio.to_thread, roller.stop)
-        follower = Follower(service, position)
-        follower.start()
-        workers.push_async_callback(asyncio.to_thread, follower.stop)
-        delivery = _delivery(service, Outgoing(private=settings.allow_private_targets, own=own))
-        delivery.start()
-        workers.push_async_callback(asyncio.to_thread, delivery.stop)
+        # The control plane has loaded what it needs.
+        from forenotice.delivery.worker import Worker
+
+        outgoing = Outgoing(private=settings.allow_private_targets, own=own)
+        threads: tuple[Ticker | Roller | Follower | Worker, ...] = (
+            Ticker(service, driver, terms),
+            Roller(service),
+            Follower(service, position),
+            Worker(service, outgoing),
+        )
+        for thread in threads:
+            thread.start()
+            workers.push_async_callback(asyncio.to_thread, thread.stop)
         if settings.demo:
             tour.show(metadata.bound[0], operators_at, settings, once.secret if once else None)
         log.info("Serving", action="serve.started", metadata=guests_at, control=operators_at, speed=settings.speed)
@@ -359,13 +359,6 @@ def _places(metadata: MetadataServer, control: Address) -> list[Place]:
         for at in (control, *(bound for bound in metadata.bound if isinstance(bound, Address)))
         for found in socket.getaddrinfo(at.host, at.port, type=socket.SOCK_STREAM)
     ]
-
-
-def _delivery(service: Service, outgoing: Outgoing) -> "Worker":
-    # The control plane has loaded what it needs.
-    from forenotice.delivery.worker import Worker
-
-    return Worker(service, outgoing)
 
 
 def _asked(counters: Counters) -> dict[str, int]:

@@ -134,7 +134,7 @@ def test_of_many_connections_of_one_caller_that_send_together_one_is_read_at_onc
 
         server.call(send)
         assert [client.reply().status for client in (*many, other)] == [200] * 21
-        assert Counting.waited == [WEB_ADDRESSES[0]] * 19
+        assert set(Counting.waited) == {WEB_ADDRESSES[0]}
 
 
 REFUSED = {

@@ -175,7 +175,7 @@ def test_a_clock_that_was_wrong_is_accepted(run: Run, data: Path) -> None:
     with datadirectory.held(data):
         assert "another `forenotice serve` uses the data directory" in run("clock", "accept", *where).err
     said = run("clock", "accept", *where, "--reason", "a new battery").out
-    assert re.match(r"Time goes on from \d{4}-\S+Z; the journal was at \d{4}-\S+Z\. What is announced keeps", said)
+    assert re.match(r"Time continues from \d{4}-\S+Z; the journal was at \d{4}-\S+Z\. Announced events keep", said)
     assert run("token", "list", "--offline", *where).code == 0
     with closing(sqlite3.connect(data / "forenotice.db")) as database:
         [newest] = database.execute("SELECT action, reason FROM journal ORDER BY position DESC LIMIT 1")

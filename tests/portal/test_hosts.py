@@ -100,7 +100,7 @@ def test_what_a_window_puts_off_is_shown_before_guests_are_told(portal: Portal) 
         assert "Guests are told in " in shown, path
     assert "Nothing is announced yet for this host." in visitor.get("/hosts/host-b").text
     assert "Nothing is announced yet." in visitor.get("/").text
-    assert "not yet announced" not in visitor.get("/hosts/host-a").text
+    assert "not announced yet" not in visitor.get("/hosts/host-a").text
     assert queries.events(portal.service)["items"] == []
     assert "An operation was planned: host update of db, pool_2, pool_3 and web-1 on host-b" in (
         visitor.get("/history").text
@@ -115,5 +115,5 @@ def test_what_a_window_puts_off_is_shown_before_guests_are_told(portal: Portal) 
     cancelled = visitor.post(f"{made.location}/cancel", on=made.location)
     assert cancelled.location == made.location
     assert "Cancelled: host update of db" in visitor.get(made.location).text
-    assert "not yet announced" not in visitor.get("/").text
+    assert "not announced yet" not in visitor.get("/").text
     visitor.post("/operations/nobody/cancel", on="/", status=404)

@@ -22,8 +22,8 @@ def accept(session: Session, yes: Yes = False) -> None:
         session.out.data(accepted)
         return
     session.out.line(
-        f"Time goes on from {accepted['now']}; the journal was at {accepted['journal']}. "
-        "What is announced keeps the notice that was left."
+        f"Time continues from {accepted['now']}; the journal was at {accepted['journal']}. "
+        "Announced events keep the notice that they had left."
     )
 
 

@@ -6,6 +6,7 @@ SQLAlchemy's own execution of a statement costs more than SQLite needs for it; i
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from enum import StrEnum
+from functools import cached_property
 from time import monotonic
 from typing import Any, Protocol, TypeVar
 
@@ -145,27 +146,32 @@ class Upsert:
     """
 
     def __init__(self, table: Table, fixed: Collection[str] = ()) -> None:
+        self._table = table
         self._fixed = frozenset(fixed)
-        self._texts = {
-            Flavour.SQLITE: self._text(table, sqlite.insert(table), Flavour.SQLITE),
-            Flavour.POSTGRESQL: self._text(table, postgresql.insert(table), Flavour.POSTGRESQL),
-        }
-        # All rows as one parameter: PostgreSQL takes a thousand so in the time of a few dozen single ones.
-        given = func.jsonb_array_elements(cast(bindparam("rows"), JSONB)).column_valued("given")
-        values = [
-            cast(given.op("->>")(literal_column(str(place))), column.type) for place, column in enumerate(table.columns)
-        ]
-        listed = postgresql.insert(table).from_select([column.name for column in table.columns], select(*values))
-        self.listed = self._text(table, listed, Flavour.POSTGRESQL)
+        self._texts: dict[Flavour, str] = {}
 
     def on(self, flavour: Flavour) -> str:
+        if flavour not in self._texts:
+            here = sqlite if flavour is Flavour.SQLITE else postgresql
+            self._texts[flavour] = self._text(here.insert(self._table), flavour)
         return self._texts[flavour]
 
-    def _text(self, table: Table, insert: sqlite.Insert | postgresql.Insert, flavour: Flavour) -> str:
-        changing = [
-            column.name for column in table.columns if not column.primary_key and column.name not in self._fixed
+    @cached_property
+    def listed(self) -> str:
+        """All rows as one parameter: PostgreSQL takes a thousand so in the time of a few dozen single ones."""
+        columns = self._table.columns
+        given = func.jsonb_array_elements(cast(bindparam("rows"), JSONB)).column_valued("given")
+        values = [
+            cast(given.op("->>")(literal_column(str(place))), column.type) for place, column in enumerate(columns)
         ]
-        key = list(table.primary_key.columns)
+        listed = postgresql.insert(self._table).from_select([column.name for column in columns], select(*values))
+        return self._text(listed, Flavour.POSTGRESQL)
+
+    def _text(self, insert: sqlite.Insert | postgresql.Insert, flavour: Flavour) -> str:
+        changing = [
+            column.name for column in self._table.columns if not column.primary_key and column.name not in self._fixed
+        ]
+        key = list(self._table.primary_key.columns)
         if changing:
             replaced = {name: insert.excluded[name] for name in changing}
             upsert = insert.on_conflict_do_update(index_elements=key, set_=replaced)

@@ -97,7 +97,7 @@ def test_what_a_window_puts_off_is_shown_before_guests_are_told(portal: Portal) 
     for path in ("/", "/hosts/host-b", "/vms/db", "/vms/pool_2"):
         shown = visitor.get(path).text
         assert "Planned, not announced yet Host update of db, pool_2, pool_3 and web-1 Planned" in shown, path
-        assert "Guests are told in " in shown, path
+        assert "Guests will be told in " in shown, path
     assert "Nothing is announced yet for this host." in visitor.get("/hosts/host-b").text
     assert "Nothing is announced yet." in visitor.get("/").text
     assert "not announced yet" not in visitor.get("/hosts/host-a").text

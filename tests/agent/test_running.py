@@ -1,4 +1,6 @@
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,6 +51,13 @@ def test_a_state_directory_that_others_can_change_is_refused(tmp_path: Path, cap
     assert entry.main(["--config", str(tmp_path / "agent.toml"), "--state", str(state)]) == entry.USAGE
     said = f"the state directory {state} can be changed by other users (mode 0777): run `chmod go-w {state}`"
     assert capfd.readouterr().err == f"forenotice: {said}\n"
+
+
+def test_without_standard_error_it_complains_to_nobody(tmp_path: Path) -> None:
+    (tmp_path / "agent.toml").write_text("nonsense")
+    arguments = ["agent", "run", "--config", str(tmp_path / "agent.toml")]
+    command = ["sh", "-c", 'exec "$@" 2>&-', "-", sys.executable, "-m", "forenotice", *arguments]
+    assert subprocess.run(command, timeout=60, check=False).returncode == entry.USAGE
 
 
 @pytest.mark.usefixtures("own_signals")

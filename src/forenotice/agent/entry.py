@@ -14,6 +14,9 @@ DONE, FAILED, USAGE = 0, 1, 2
 
 
 def main(arguments: Sequence[str]) -> int:
+    if sys.stderr is None:
+        # Closed by whoever started us: what is said goes nowhere.
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     parser = argparse.ArgumentParser(prog="forenotice agent run", description="Run the agent of this VM until SIGTERM.")
     for row in table.AGENT:
         parser.add_argument(row.flag, dest=row.name, metavar=row.metavar, help=row.described)

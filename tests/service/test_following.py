@@ -3,7 +3,9 @@
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 
+import psycopg
 import pytest
 from tests.postgres import PostgresServer
 from tests.service.rig import OPERATOR, Rig
@@ -59,3 +61,33 @@ def test_a_failover_is_survived(postgres_server: PostgresServer, postgres_url: s
         follower.stop()
         for store in stores:
             store.close()
+
+
+def tag(rig: Rig, key: str) -> str:
+    scope = rig.published.scopes[key].scope
+    assert scope is not None
+    return scope.tag
+
+
+def test_a_database_that_lost_entries_begins_an_epoch(migrated_postgres_url: str) -> None:
+    """As after a failover to a standby that was behind: what guests have seen must not come again as another thing."""
+    with closing(open_store(migrated_postgres_url, migrate=False)) as store:
+        rig = Rig(store, clock=SystemClock())
+        add_group(rig, "kept")
+        add_group(rig, "lost")
+        follower = Follower(rig.service, rig.service.refresh())
+        follower.start()
+        try:
+            with psycopg.connect(migrated_postgres_url) as connection:
+                connection.execute("DELETE FROM journal WHERE position = (SELECT max(position) FROM journal)")
+                connection.execute("DELETE FROM scopes WHERE key = 'group:lost'")
+            with psycopg.connect(migrated_postgres_url) as connection:
+                connection.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                )
+            wait_for(lambda: "group:lost" not in rig.published.scopes)
+            wait_for(lambda: "." in tag(rig, "group:kept"))
+            assert rig.actions()[-1] == "database.restored"
+        finally:
+            follower.stop()

@@ -6,6 +6,7 @@ import structlog
 
 from forenotice.core import errors
 from forenotice.failures import Failures
+from forenotice.service import restoring
 from forenotice.service.context import Service
 
 log = structlog.get_logger()
@@ -24,6 +25,8 @@ class Follower:
         self._position = position
         self._stopping = threading.Event()
         self._failures = Failures()
+        self._fell = False
+        """Whether the database has less than it had, and no epoch was begun since."""
         self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
 
     def start(self) -> None:
@@ -37,8 +40,11 @@ class Follower:
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
-                for position in self._service.store.changes(self._stopping):
+                for number, position in enumerate(self._service.store.changes(self._stopping)):
                     self._service.heartbeats.beat(NAME)
+                    if number == 0 and position < self._position:
+                        # The first is where the journal ends.
+                        self._fell, self._position = True, position
                     self._catch_up(position)
                     self._failures.over()
                 self._service.heartbeats.end(NAME)
@@ -53,7 +59,13 @@ class Follower:
 
     def _catch_up(self, position: int) -> None:
         if position == RELOAD:
-            self._position = self._service.refresh()
+            last, self._position = self._position, self._service.refresh()
+            self._fell |= self._position < last
+        if self._fell:
+            # A backup was restored under us, or a standby took over that lacks what guests have seen.
+            epoch = restoring.begin_epoch(self._service)
+            self._fell = False
+            log.warning("The database lost entries: an epoch begins", action="store.restored", epoch=epoch)
         while position > self._position:
             with self._service.store.read() as reader:
                 page = reader.journal(after=self._position, limit=PAGE)

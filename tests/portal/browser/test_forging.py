@@ -30,7 +30,7 @@ def test_a_form_without_the_right_token_is_refused(browsing: Browsing, demo: Ser
 
 
 # Another port of the same host is the same site: the cookie comes along, and the form even has the right token.
-@pytest.mark.parametrize("host", [HOST, "127.34.0.1"])
+@pytest.mark.parametrize("host", [HOST, "127.34.0.1"], ids=["ours", "another"])
 def test_a_form_of_another_origin_is_refused(browsing: Browsing, demo: Server, host: str) -> None:
     page = visiting(browsing, demo)
     page.goto(DEED)

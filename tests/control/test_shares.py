@@ -67,9 +67,9 @@ def test_those_who_wait_too_long_are_told_so(control: Control, monkeypatch: pyte
 def test_a_token_has_a_rate_and_others_have_theirs(tmp_path: Path) -> None:
     with running(tmp_path, token_rate=0.5) as control:
         other = control.ask("POST", "/v1/tokens", {"name": "other", "role": "viewer"}).json["token"]
-        assert control.ask("GET", "/v1/hosts").status == 200
-        said = control.ask("GET", "/v1/hosts")
-        assert said.status == 429
+        end = time.monotonic() + 20
+        while (said := control.ask("GET", "/v1/hosts")).status != 429:
+            assert time.monotonic() < end
         assert 1 <= int(said.headers["retry-after"]) <= 2
         assert "more than 0.5 requests a second" in said.message
         assert control.ask("GET", "/v1/hosts", token=other).status == 200

@@ -148,6 +148,13 @@ def test_a_secret_that_others_can_read_is_refused(tmp_path: Path) -> None:
         opening.open_driver(written(tmp_path, WEBHOOK.replace("FOLDER", str(tmp_path))), 1, SystemClock())
 
 
+def test_nobody_else_says_what_is_run(tmp_path: Path) -> None:
+    given = written(tmp_path, WEBHOOK.replace("FOLDER", str(tmp_path)))
+    given.chmod(0o666)
+    with pytest.raises(file.DriverFileError, match=r"driver.toml can be changed by other users \(mode 0666\)"):
+        opening.open_driver(given, 1, SystemClock())
+
+
 def test_there_must_be_a_file(tmp_path: Path) -> None:
-    with pytest.raises(file.DriverFileError, match=r"driver.toml cannot be read: No such file"):
+    with pytest.raises(file.DriverFileError, match=r"driver.toml cannot be read: no such file"):
         opening.open_driver(tmp_path / "driver.toml", 1, SystemClock())

@@ -277,8 +277,16 @@ def test_a_file_that_holds_a_secret_is_for_its_owner_alone(tmp_path: Path, conte
     settings.load({"config": str(file)}, {})
 
 
+def test_a_file_that_others_can_change_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "n.toml"
+    file.write_text("speed = 2")
+    file.chmod(0o666)
+    with pytest.raises(SettingError, match=r"the settings file .* can be changed by other users \(mode 0666\)"):
+        settings.load({"config": str(file)}, {})
+
+
 def test_a_file_that_is_not_there_or_not_text_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="cannot be read: No such file"):
+    with pytest.raises(SettingError, match="cannot be read: no such file"):
         settings.load({"config": str(tmp_path / "none.toml")}, {})
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(SettingError, match="is not TOML"):

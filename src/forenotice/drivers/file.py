@@ -10,6 +10,7 @@ from typing import Annotated
 
 import msgspec
 
+from forenotice import secretfiles
 from forenotice.core import errors
 from forenotice.core.operations import Kind
 from forenotice.core.timing import Retries
@@ -134,9 +135,10 @@ class Webhook(Common, frozen=True, kw_only=True, tag="webhook"):
 
 def load(path: Path) -> Command | Webhook:
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise DriverFileError(f"the driver's file {path} cannot be read: {error.strerror}") from None
+        # Whoever can change it says what the service runs.
+        content = tomllib.loads(secretfiles.read(path, "the driver's file", secret=False, links=True).decode())
+    except errors.RefusedError as error:
+        raise DriverFileError(error.message) from None
     except (ValueError, RecursionError) as error:
         raise DriverFileError(f"the driver's file {path} is not TOML: {error}") from None
     try:

@@ -268,9 +268,7 @@ def _read(row: Setting, origin: str, words: tuple[str, ...]) -> object:
 
 def _file(path: Path) -> Mapping[str, object]:
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SettingError(f"the settings file {path} cannot be read: {error.strerror}") from None
+        content = tomllib.loads(_read_file(path, "the settings file", secret=False).decode())
     except (ValueError, RecursionError) as error:
         raise SettingError(f"the settings file {path} is not TOML: {error}") from None
     known = {row.name: row for row in table.everything().values() if row.in_file}
@@ -283,8 +281,13 @@ def _file(path: Path) -> Mapping[str, object]:
             hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}"
             raise SettingError(f"{key} in {path} is no setting; {hint}", setting=key)
     if "token" in content or PASSWORD.match(str(content.get("database", ""))):
-        try:
-            secretfiles.read(path, "the settings file, which holds a secret,", links=True)
-        except errors.RefusedError as error:
-            raise SettingError(error.message) from None
+        _read_file(path, "the settings file, which holds a secret,", secret=True)
     return content
+
+
+def _read_file(path: Path, noun: str, *, secret: bool) -> bytes:
+    """Whoever can change it could make the service run a gate of theirs, or send tokens elsewhere."""
+    try:
+        return secretfiles.read(path, noun, secret=secret, links=True)
+    except errors.RefusedError as error:
+        raise SettingError(error.message) from None

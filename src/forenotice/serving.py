@@ -229,8 +229,16 @@ def _prepare(settings: Settings, service: Service) -> int:
 
 
 def _look_at_tokens(settings: Settings, service: Service) -> None:
+    def keep(secret: str) -> None:
+        try:
+            datadirectory.write_secret(settings.token_file, secret)
+        except OSError as error:
+            raise errors.RefusedError(
+                f"the token file {settings.token_file} cannot be written ({error.strerror}): make room for it"
+            ) from None
+
     alone = settings.database_file is not None
-    if alone and tokens.create_first(service, lambda secret: datadirectory.write_secret(settings.token_file, secret)):
+    if alone and tokens.create_first(service, keep):
         log.info(
             "The administrator's token was created; it does not expire",
             action="token.first",

@@ -59,6 +59,12 @@ def test_a_port_in_use_is_one_sentence(running: Server, tmp_path: Path) -> None:
     assert "--metadata" in said
 
 
+def test_a_first_token_that_cannot_be_kept_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "data" / "admin.token").mkdir(parents=True)
+    said = refused(tmp_path, "--data", str(tmp_path / "data"))
+    assert said == f"the token file {tmp_path}/data/admin.token cannot be written (Is a directory): make room for it"
+
+
 def test_a_backup_of_a_running_one_serves(running: Server, tmp_path: Path) -> None:
     made = running.schedule("restart", "db")
     copy = tmp_path / "copy.db"

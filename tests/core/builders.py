@@ -280,6 +280,20 @@ class Site:
     def wait(self, duration: timedelta) -> None:
         self.now += duration
 
+    def jump(self, by: timedelta) -> None:
+        """The clock jumps ahead, which is neither notice nor silence; as the service accounts for it."""
+        for operation in self.live():
+            known = self.state.operations
+            if operation.status is Status.SCHEDULED and operation.expires_at > self.now:
+                known[operation.id] = replace(operation, clock_jumped=operation.clock_jumped + by)
+            elif operation.claimed_until is not None and operation.claimed_until > self.now:
+                known[operation.id] = replace(operation, claimed_until=operation.claimed_until + by)
+        for key, scope in self.state.scopes.items():
+            if scope.last_heard is not None:
+                self.state.scopes[key] = replace(scope, last_heard=scope.last_heard + by)
+        self.now += by
+        self.expiry_from = self.now + self.timing.startup_grace
+
     def due(self) -> list[str]:
         def turn(operation: Operation) -> tuple[datetime, datetime, str]:
             return operation.not_before, operation.created_at, operation.id

@@ -61,7 +61,8 @@ class RolloutWatch:
             if known is None and operation.rollout is not None:
                 running = before.rollouts[operation.rollout].status is RolloutStatus.RUNNING
                 assert running, "only a running rollout announces"
-                self._is_announced_in_turn(after, operation, stops[operation.rollout, operation.host], now)
+                stop = stops[operation.rollout, operation.host]
+                self._is_announced_in_turn(before, after, operation, stop, now)
         for rollout in changes.rollouts.values():
             self._moves_forward(before.rollouts.get(rollout.id), rollout, now)
             _has_an_end(after, rollout, [stop for stop in stops.values() if stop.rollout == rollout.id])
@@ -71,10 +72,12 @@ class RolloutWatch:
             assert rollout.status.live or not under_way, "it is over, but something of it is not"
         self.broken = False
 
-    def _is_announced_in_turn(self, after: World, operation: Operation, stop: Stop, now: datetime) -> None:
+    def _is_announced_in_turn(
+        self, before: World, after: World, operation: Operation, stop: Stop, now: datetime
+    ) -> None:
         rollout = after.rollouts[stop.rollout]
         assert (stop.status, stop.operation) == (StopStatus.UNDER_WAY, operation.id)
-        mine = [o for o in after.operations.values() if o.rollout == rollout.id and o.created_at < now]
+        mine = [o for o in after.operations.values() if o.rollout == rollout.id and o.id in before.operations]
         last = self.turns.setdefault(rollout.id, stop.turn)
         self.turns[rollout.id] = stop.turn
         if last != stop.turn:

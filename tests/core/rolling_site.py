@@ -140,14 +140,14 @@ class RollingSite(Site):
         """When something is due of itself; what is looked at once a minute in any case is left for then."""
         rollouts = self.state.rollouts.values()
         moments = [max(o.due_at or self.now, o.claimed_until or self.now) for o in self.live() if not o.held]
-        asked = [r for r in rollouts if r.opened_at is None and (r.verdict or not self._told_at(r))]
+        asked = [r for r in rollouts if r.opened_at is None and (r.verdict or not self.told_at(r))]
         moments += [r.due_at for r in asked if r.due_at is not None]
-        moments += [moment for r in rollouts if r.due_at is not None for moment in self._told_at(r)]
+        moments += [moment for r in rollouts if r.due_at is not None for moment in self.told_at(r)]
         held = [o.due_at for o in self.live() if o.due_at is not None]
         held += [r.due_at for r in rollouts if r.due_at is not None]
         return min(moments or held, default=None)
 
-    def _told_at(self, rollout: Rollout) -> list[datetime]:
+    def told_at(self, rollout: Rollout) -> list[datetime]:
         """When guests of its next hosts are told, where windows put that off."""
         waiting = [stop.host for stop in self.waiting(rollout.id, rollout.turn)]
         draft = self.look(rollouts=[rollout.id], hosts=waiting)

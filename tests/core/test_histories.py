@@ -14,7 +14,7 @@ from tests.core.invariants import MOVING, USERS
 
 from forenotice.core import errors, explaining
 from forenotice.core.driving import Finished, NotYet, Outcome, Task
-from forenotice.core.fleet import Listening, Policy, ScopeKind
+from forenotice.core.fleet import Listening, Policy, Scope, ScopeKind
 from forenotice.core.listening import is_listening
 from forenotice.core.obstacles import ObstacleKind, obstacles
 from forenotice.core.operations import Kind, Operation, Status
@@ -82,6 +82,7 @@ class Histories(RuleBasedStateMachine):
             self.time_passes_until_something_is_due: 4,
             self.driver_answers: 4,
             self.crash: 1,
+            self.clock_jumps: 1,
             self.cancel: 1,
             self.change_hosts: 2,
             self.set_policy: 2,
@@ -176,7 +177,7 @@ class Histories(RuleBasedStateMachine):
         self.nothing_is_implied_where_somebody_listens(scope)
 
     def nothing_is_implied_where_somebody_listens(self, scope: str) -> None:
-        if is_listening(self.site.scope(scope), self.site.now, self.site.timing):
+        if self.listens(self.site.scope(scope)):
             scheduled = [event for event in self.site.listed(scope) if event.status is Status.SCHEDULED]
             assert not any(event.implied for event in scheduled)
 
@@ -189,6 +190,14 @@ class Histories(RuleBasedStateMachine):
         moments = [max(o.due_at or self.site.now, o.claimed_until or self.site.now) for o in self.site.live()]
         self.site.now = max(self.site.now, min(moments, default=self.site.now))
         self.tick(data)
+
+    def clock_jumps(self, data: st.DataObject) -> None:
+        listening = [key for key, scope in self.site.state.scopes.items() if self.listens(scope)]
+        self.site.jump(data.draw(DURATIONS))
+        assert all(self.listens(self.site.scope(key)) for key in listening)
+
+    def listens(self, scope: Scope) -> bool:
+        return is_listening(scope, self.site.now, self.site.timing)
 
     def tick(self, data: st.DataObject) -> None:
         process = data.draw(st.sampled_from("pq"))

@@ -158,6 +158,11 @@ class RolloutHistories(Histories):
             if moment is None:
                 return
             quiet = 0 if len(site.journal) > before else quiet + 1
+            if quiet > 3:
+                # What a window puts off is looked at every minute until then.
+                live = [rollout for rollout in site.state.rollouts.values() if rollout.status.live]
+                told = [at for rollout in live for at in site.told_at(rollout) if at > site.now]
+                moment = min(told, default=moment)
             site.now = max(site.now, moment)
 
 

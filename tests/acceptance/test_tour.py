@@ -44,7 +44,8 @@ def test_the_lines_that_the_demo_prints_lead_through_the_whole_life_of_an_event(
 
         before = datetime.now(UTC)
         assert "Reboot of web-0 is Scheduled" in terminal.type(1)
-        after = datetime.now(UTC) + timedelta(seconds=1)
+        # With an allowance for the commit, which is 10 s where it was slow twice, in whole seconds.
+        after = datetime.now(UTC) + timedelta(seconds=11)
         (event,) = json.loads(terminal.type(2))["Events"]
         event_id = event["EventId"]
         assert GUID.fullmatch(event_id)

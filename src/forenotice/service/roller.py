@@ -27,7 +27,7 @@ class Roller:
         self._grown = service.follow_growth()
         self._answers: deque[rollouts.Answer] = deque()
         self._asking: set[Ask] = set()
-        """Those that stand in line, too: a gate that is slow is not asked twice at once."""
+        """Until the answer is heard, so that no gate is asked twice for one turn at once."""
         self._pool = ThreadPoolExecutor(gates_at_once, thread_name_prefix="gate")
         self._loop = Loop("roll", self._once, self._grown, service.heartbeats, breath=BREATH)
 
@@ -44,8 +44,9 @@ class Roller:
         """Take all steps that are due; gives how long nothing is."""
         heard = list(self._answers)
         asked = rollouts.roll(self._service, heard)
-        for _ in heard:
+        for answer in heard:
             self._answers.popleft()
+            self._asking.discard(answer.asked)
         for ask in asked:
             if ask not in self._asking:
                 self._asking.add(ask)
@@ -55,17 +56,17 @@ class Roller:
     def _check(self, ask: Ask) -> None:
         try:
             if not self._is_wanted(ask):
+                self._asking.discard(ask)
                 return
             verdict = self._service.gates.check(ask.gate, {"rollout": ask.rollout, "turn": str(ask.turn + 1)})
             answer = rollouts.Answer(asked=ask, green=verdict.green, said=verdict.said, line=verdict.line)
         except (errors.UnavailableError, errors.UnsoundError):
             # Of the store. It is asked again when it should have answered.
+            self._asking.discard(ask)
             return
         except Exception as error:
             log.exception("A gate could not be asked", action="gate.failed", gate=ask.gate)
             answer = rollouts.Answer(asked=ask, green=False, said=f"{type(error).__name__}: {error}")
-        finally:
-            self._asking.discard(ask)
         self._answers.append(answer)
         self._grown.set()
 

@@ -22,7 +22,7 @@ from forenotice.core.subscriptions import State
 from forenotice.delivery import turns
 from forenotice.delivery.worker import Worker
 from forenotice.outgoing import EVERYWHERE, Outgoing, Reply
-from forenotice.service import subscriptions
+from forenotice.service import restoring, subscriptions
 from forenotice.service.calls import SYSTEM
 from forenotice.store.contract import Reader, Store
 from forenotice.store.opening import open_store
@@ -73,6 +73,19 @@ def test_what_happens_is_told_within_a_second_as_a_signed_cloud_event(teller: Te
     assert event["data"]["entry"]["data"] == {"note": "naïve"}
     assert receiver.headers[-1]["content-type"].startswith("application/cloudevents+json")
     assert made["secret"] not in str(receiver.headers)
+
+
+def test_a_restored_database_repeats_no_id_under_the_same_source(teller: Teller) -> None:
+    """Positions come again for other things; whoever has seen the former ones must not take these for them."""
+    with receiving() as receiver, teller.delivering():
+        teller.subscribe(receiver)
+        teller.approve("before")
+        receiver.until(lambda receiver: receiver.taken)
+        epoch = restoring.begin_epoch(teller.service)
+        teller.approve("after")
+        receiver.until(lambda receiver: receiver.taken[-1].get("subject") == "after")
+    before, after = receiver.taken[0]["source"], receiver.taken[-1]["source"]
+    assert (before.startswith("urn:uuid:"), after) == (True, f"{before}#{epoch:x}")
 
 
 def test_half_the_answers_are_failures_and_still_everything_comes_in_order_per_event(teller: Teller) -> None:

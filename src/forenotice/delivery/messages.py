@@ -27,16 +27,16 @@ class Message:
 
 
 def source(service: Service) -> str:
-    """Names this installation, for good: an id is unique only together with it."""
+    """Names this installation, and its epoch: an id is unique only together with it, and a backup repeats positions."""
     with service.store.read() as reader:
-        known = reader.meta(INSTALLATION)
+        known, epoch = reader.meta(INSTALLATION), reader.epoch()
 
     def settle(session: Session) -> str:
         made = session.transaction.meta(INSTALLATION) or str(uuid.uuid4())
         session.transaction.put_meta(INSTALLATION, made)
         return made
 
-    return f"urn:uuid:{known or service.transact(settle)}"
+    return f"urn:uuid:{known or service.transact(settle)}" + (f"#{epoch:x}" if epoch else "")
 
 
 def render(source: str, position: int, entry: Entry, event: views.View | None) -> CloudEvent:

@@ -40,7 +40,6 @@ class Worker:
         self._outcomes: deque[Outcome] = deque()
         self._under_way: dict[Lane, threading.Thread] = {}
         self._shares = turns.Shares()
-        self._source = ""
         self._loop = Loop("delivery", self._once, self._wake, service.heartbeats, breath=BREATH)
 
     def start(self) -> None:
@@ -75,7 +74,7 @@ class Worker:
         return time_until(due, service.clock.now())
 
     def _send(self, attempts: Sequence[Attempt]) -> None:
-        self._source = self._source or messages.source(self._service)
+        source = messages.source(self._service)
         with self._service.store.read() as reader:
             entries = [_entry(reader, attempt.delivery.position) for attempt in attempts]
             world = reader.load(events=[entry.event for entry in entries if entry and entry.event])
@@ -87,7 +86,7 @@ class Worker:
                 continue
             event = world.events.get(entry.event or "")
             view = views.event_of(world.operations[event.operation], event) if event else None
-            message = messages.render(self._source, attempt.delivery.position, entry, view)
+            message = messages.render(source, attempt.delivery.position, entry, view)
             sending = threading.Thread(target=self._deliver, args=(attempt, message), name="deliverer", daemon=True)
             self._under_way[attempt.lane] = sending
             self._shares.sent(attempt.subscription.id)

@@ -111,7 +111,7 @@ class File:
 def _look(path: Path) -> os.stat_result | None:
     try:
         return os.stat(path)
-    except FileNotFoundError:
+    except OSError:
         return None
 
 

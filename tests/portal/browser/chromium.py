@@ -23,7 +23,7 @@ from playwright.sync_api import (
 
 ZONE = "Europe/Berlin"
 WIDE: ViewportSize = {"width": 1280, "height": 800}
-PATIENCE = 15_000
+PATIENCE = 60_000
 """Milliseconds for whatever a page is to show, on a machine that is busy with other tests."""
 ARGUMENTS = (
     # Whoever runs the tests may be root, and /dev/shm may be small, as in containers.

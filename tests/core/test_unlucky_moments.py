@@ -303,6 +303,20 @@ def test_announced_maintenance_makes_way_for_nothing_that_can_still_wait() -> No
         site.schedule(Kind.REDEPLOY, "db")
 
 
+def test_one_host_makes_way_for_all_who_fit_there() -> None:
+    site = Site()
+    site.add_hosts("abcd")
+    for host in "abcd":
+        site.add_vm(f"on-{host}", host)
+    updates = [site.schedule(Kind.HOST_UPDATE, host) for host in "cd"]
+    for host in "ab":
+        site.cordon(host)
+        site.schedule(Kind.HARDWARE_FAILURE, host)
+    site.run(5 * SECOND)
+    assert [site.vm(f"on-{host}").host for host in "ab"] == ["c", "c"]
+    assert [site.operation(each).status for each in updates] == [Status.CANCELED, Status.SCHEDULED]
+
+
 @pytest.mark.parametrize("why", ["started", "cordoned"])
 def test_a_host_whose_maintenance_has_started_takes_nobody_and_neither_does_a_cordoned_one(why: str) -> None:
     site = pair()

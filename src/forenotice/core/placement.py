@@ -48,7 +48,7 @@ def choose(draft: Draft, operation: Operation, vms: Iterable[str]) -> Mapping[st
                     insort(targets, (awaiting, count + 1, host))
                 break
     if operation.status is Status.STARTED and len(chosen) < len(wanted):
-        reluctant = _only_announced(draft)
+        reluctant = _last_resorts(draft)
         for vm in wanted:
             fitting = (host for host in reluctant if host != operation.host and draft.targets.fits(vm, host))
             if vm.name not in chosen and (last_resort := next(fitting, None)):
@@ -70,14 +70,15 @@ def maintenance_of(draft: Draft, host: str) -> list[Operation]:
     return [each for each in told if each.kind.traits.keeps_others_away]
 
 
-def _only_announced(draft: Draft) -> list[str]:
-    """Of the loaded hosts, those whose own maintenance is announced and not under way, emptiest first."""
+def _last_resorts(draft: Draft) -> list[str]:
+    """Of the loaded hosts that take nobody, those whose own maintenance is over since or only announced, in turn."""
     found = []
     for host in draft.world.hosts.values():
         statuses = {each.status for each in maintenance_of(draft, host.name)}
-        if statuses == {Status.SCHEDULED} and not host.cordoned:
-            found.append((len(draft.vms_on(host.name)), host.name))
-    return [name for _, name in sorted(found)]
+        if statuses <= {Status.SCHEDULED} and host.name not in draft.world.occupancy and not host.cordoned:
+            # One that has made way for somebody else in this look needs no other to.
+            found.append((bool(statuses), len(draft.vms_on(host.name)), host.name))
+    return [name for *_, name in sorted(found)]
 
 
 def arriving_at(draft: Draft, host: str) -> list[tuple[Operation, list[str]]]:

@@ -209,6 +209,22 @@ def test_a_file_that_is_spoilt_is_not_written_to(
         keep(sqlite_store, host("d"))
 
 
+def test_a_file_that_sqlite_itself_makes_smaller_is_still_written_to(sqlite_store: Store, sqlite_path: Path) -> None:
+    keep(sqlite_store, *(host(f"host-{number:04}") for number in range(2000)))
+    sqlite_store.settle()
+    keep(sqlite_store, host("a"))
+    before = sqlite_path.stat().st_size
+    with closing(sqlite3.connect(sqlite_path)) as connection:
+        connection.execute("DELETE FROM hosts")
+        connection.commit()
+        connection.execute("VACUUM")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    assert sqlite_path.stat().st_size < before
+    keep(sqlite_store, host("b"))
+    with sqlite_store.read() as reader:
+        assert reader.load_fleet().hosts.keys() == {"b"}
+
+
 def test_a_file_that_vanishes_within_a_commit(sqlite_store: Store, sqlite_path: Path) -> None:
     """Whether that is kept depends on whether the file comes back: until a restart nobody may act on it."""
     taken = sqlite_path.with_name("taken")

@@ -25,6 +25,8 @@ _STATEMENTS = 256
 
 _HAS_LOG_AT, _HAS_LOG = 18, b"\x02\x02"
 """In the head of a file: it is written and read with a write-ahead log, as are all but copies."""
+_SCHEMA_AT, _HEAD = 40, 44
+"""Where the version of its schema is, and how much of the head is read."""
 
 _SHARED = "-shm"
 """Of the file that connections share to find what is in the log; made anew when nobody uses the database."""
@@ -46,7 +48,11 @@ def connect(path: Path, mode: str = "rw", **how: Any) -> sqlite3.Connection:
 def has_log(path: Path) -> bool:
     """Whether the file is one that is or was in use; copies of it are not, until they are opened."""
     with path.open("rb") as file:
-        return file.read(_HAS_LOG_AT + len(_HAS_LOG)).endswith(_HAS_LOG)
+        return _says_log(file.read(_HEAD))
+
+
+def _says_log(head: bytes) -> bool:
+    return head.startswith(_HAS_LOG, _HAS_LOG_AT)
 
 
 def log_of(path: Path, suffix: str = "-wal") -> Path:
@@ -64,15 +70,18 @@ class File:
         # SQLite does not delete the log while this connection is open.
         self._anchor = sqlite3.connect(path, check_same_thread=False)
         self._descriptor: int | None = None
+        self._noted = (0, 0)
+        """How large the file was, and the version of its schema then."""
+        self._missed: Path | None = None
         try:
             self._anchor.execute("PRAGMA journal_mode = WAL")
             self._anchor.execute("SELECT count(*) FROM sqlite_master").fetchone()
             self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._known = {each: _look(each) for each in (path, log_of(path), log_of(path, _SHARED))}
+            self.require_there()
         except BaseException:
             self.close()
             raise
-        self._known = {each: _look(each) for each in (path, log_of(path), log_of(path, _SHARED))}
-        self._missed: Path | None = None
 
     def require_there(self, consequence: str = "so nothing can be stored") -> None:
         """UnsoundError from the first time that it was missing: what was written since then may be lost."""
@@ -96,16 +105,18 @@ class File:
             self._descriptor = None
 
     def _is_there(self, path: Path) -> bool:
-        known, found = self._known[path], _look(path)
+        (size, schema), known, found = self._noted, self._known[path], _look(path)
         if known is None or found is None or not os.path.samestat(known, found):
             return False
-        self._known[path] = found
-        # Somebody may have emptied it, or copied a backup over it.
-        return path != self.path or (found.st_size >= known.st_size and self._has_log())
-
-    def _has_log(self) -> bool:
+        if path != self.path:
+            return True
         assert self._descriptor is not None
-        return os.pread(self._descriptor, len(_HAS_LOG), _HAS_LOG_AT) == _HAS_LOG
+        head = os.pread(self._descriptor, _HEAD, 0)
+        now = found.st_size, int.from_bytes(head[_SCHEMA_AT:], "big")
+        if found.st_size != size:
+            self._noted = now
+        # Somebody may have emptied it, or copied a backup over it. VACUUM makes it smaller, too, and raises the schema.
+        return _says_log(head) and (now[0] >= size or now[1] > schema)
 
 
 def _look(path: Path) -> os.stat_result | None:

@@ -185,6 +185,20 @@ def test_a_command_whose_answer_was_lost_is_repeated_under_its_key(run: Run) -> 
     assert first.endswith(b'{"cordoned": true}')
 
 
+def test_a_token_that_asks_too_often_waits_and_asks_again(run: Run) -> None:
+    busy = b'{"error": {"code": "too_many", "message": "wait %d s", "facts": {"retry_after": %d}}}'
+    with stranger(
+        answer("429 Busy", busy % (0, 0)),
+        answer("429 Busy", busy % (0, 0)),
+        answer("200 OK", b'{"name": "a", "cordoned": true, "vms": 0}'),
+    ) as server:
+        assert run("host", "cordon", "a", "--control-url", server.url, "--token", "t", "--json").code == 0
+    first, second, third = server.asked
+    assert first == second == third
+    with stranger(answer("429 Busy", busy % (3600, 3600))) as server:
+        assert run("host", "list", "--control-url", server.url, "--token", "t").err == "forenotice: wait 3600 s\n"
+
+
 def test_a_list_is_read_to_its_end(run: Run) -> None:
     host = '{"name": "%s", "cordoned": false, "vms": 0}'
     with stranger(

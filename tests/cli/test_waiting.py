@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 from tests.acceptance.running import Server, serving, until
 from tests.cli.conftest import alone
+from tests.cli.stranger import answer, stranger
 
+from forenotice import settings
 from forenotice.cli import waiting
 from forenotice.cli.api import Api
 from forenotice.cli.main import main
@@ -147,6 +149,19 @@ def test_a_server_that_is_away_for_a_while_is_waited_for(
     said = capsys.readouterr().err
     assert said.count(": is it running? Trying again.") == 1
     assert said.count("It is Scheduled.") == 1
+
+
+def test_a_server_that_cannot_look_just_now_is_asked_again(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "EVERY", 0.01)
+    ended = b'{"id": "X", "kind": "restart", "ended_at": "2026-01-01T12:00:00Z", "status": "Completed"}'
+    trouble = b'{"error": {"code": "unavailable", "message": "the disk is full", "facts": {}}}'
+    with stranger(answer("503 Away", trouble), answer("200 OK", ended)) as server:
+        api = Api(settings.load_operator({"control_url": server.url, "token": "t"}, {}))
+        [seen] = waiting.until_over([waiting.operation(api, {"id": "X", "vms": ["db"]})], Patience())
+    assert seen.good
+    assert "the disk is full. Trying again." in capsys.readouterr().err
 
 
 class Explained(Api):

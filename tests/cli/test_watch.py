@@ -171,6 +171,9 @@ def test_a_server_without_rollouts_has_none_and_one_in_trouble_is_waited_for(alo
         looker = Looker(api(server.url, "t"))
         assert looker.look().rollouts == ()
         assert looker.look().trouble == "the disk is full"
+    busy = answer("429 Busy", b'{"error": {"code": "too_many", "message": "wait", "facts": {"retry_after": 3600}}}')
+    with stranger(busy) as server:
+        assert Looker(api(server.url, "t")).look().trouble == "wait"
     with stranger(page, page, answer("409 No", b'{"error": {"code": "conflict", "message": "no"}}')) as server:
         looker = Looker(api(server.url, "t"))
         with pytest.raises(AnswerError, match="no"):

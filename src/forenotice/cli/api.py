@@ -4,6 +4,7 @@ import http.client
 import io
 import json
 import ssl
+import time
 import urllib.error
 import urllib.request
 import uuid
@@ -48,6 +49,15 @@ class AnswerError(errors.ForenoticeError):
 
 class LostError(errors.UnavailableError):
     """The connection was lost before the answer came."""
+
+
+class BusyError(errors.UnavailableError):
+    """The token has sent too many requests: this one was not looked at."""
+
+    def __init__(self, message: str, seconds: float) -> None:
+        super().__init__(message)
+        self.seconds = seconds
+        """When to try again."""
 
 
 class _Counted(io.BytesIO):
@@ -216,7 +226,12 @@ class Rest:
     def _refusal(self, status: int, reason: str, body: bytes) -> errors.ForenoticeError:
         try:
             error = json.loads(body)["error"]
-            return AnswerError(status, str(error["message"]), code=error["code"], facts=error.get("facts"))
+            message, facts = str(error["message"]), error.get("facts")
+            if status == HTTPStatus.TOO_MANY_REQUESTS:
+                return BusyError(message, float(facts["retry_after"]))
+            if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                return errors.UnavailableError(message)
+            return AnswerError(status, message, code=error["code"], facts=facts)
         except (ValueError, TypeError, KeyError, AttributeError):
             return self._stranger(status, reason)
 
@@ -293,6 +308,7 @@ class Api(Rest):
         return request
 
     def _authorized(self, request: urllib.request.Request) -> View:
+        until = time.monotonic() + self._timeout
         while True:
             request.add_header("Authorization", f"Bearer {self._tokens[0]}")
             try:
@@ -301,6 +317,10 @@ class Api(Rest):
                 if error.status != 401 or len(self._tokens) == 1:
                     raise
                 self._tokens = self._tokens[1:]
+            except BusyError as error:
+                if time.monotonic() + error.seconds > until:
+                    raise
+                time.sleep(error.seconds)
 
 
 def _trusted(ca: Path | None) -> ssl.SSLContext | None:

@@ -68,13 +68,13 @@ class Looker:
         return self.scene
 
     def _looked(self) -> Scene:
-        newest = self._get("history", newest_first=True, limit=MOST_ENTRIES)["items"]
+        newest = self._api.get("history", newest_first=True, limit=MOST_ENTRIES)["items"]
         entries = tuple(reversed(newest))
         now = time.monotonic()
         if entries == self.scene.entries and now - self._asked_at < IN_ANY_CASE:
             found = replace(self.scene, lost_since=None, trouble="")
         else:
-            page = self._get("events", live=True, limit=MOST_EVENTS)
+            page = self._api.get("events", live=True, limit=MOST_EVENTS)
             found = Scene(
                 events=tuple(sorted(page["items"], key=_turn)),
                 more_events=page["next"] is not None,
@@ -91,7 +91,7 @@ class Looker:
         if not self._has_rollouts:
             return
         try:
-            yield from self._get("rollouts", live=True, limit=MOST_EVENTS)["items"]
+            yield from self._api.get("rollouts", live=True, limit=MOST_EVENTS)["items"]
         except AnswerError as error:
             if error.status not in (HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN):
                 raise
@@ -102,19 +102,11 @@ class Looker:
         due = [thing for thing in things if _is_stale(kept[thing["id"]], thing, now)]
         for thing in due[:EXPLAINED]:
             try:
-                kept[thing["id"]] = (thing, now, self._get(noun, thing["id"], "explanation"))
+                kept[thing["id"]] = (thing, now, self._api.get(noun, thing["id"], "explanation"))
             except AnswerError:
                 # It is gone since.
                 continue
         return {key: reason for key, reason in kept.items() if reason is not None}
-
-    def _get(self, *path: str, **query: object) -> View:
-        try:
-            return self._api.get(*path, **query)
-        except AnswerError as error:
-            if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-                raise errors.UnavailableError(error.message) from None
-            raise
 
 
 def _turn(event: View) -> tuple[bool, str, str]:

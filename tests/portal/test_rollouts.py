@@ -291,7 +291,7 @@ def test_a_red_gate_is_shown_with_what_it_said(site: Portal, admin: Visitor) -> 
     page = admin.get(f"/rollouts/{made['id']}")
     assert f"The gate {url} is red since" in page.text
     assert "<code>&lt;b&gt;closed&lt;/b&gt;</code>" in page.html
-    assert f"Turn 1 waits for its gate {url}" in page.text
+    assert "Turn 1 waits for its gate https://shop.example.com/…" in page.text
     assert "Nothing of it is announced or started just now." in page.text
     rollouts.cancel(site.service, OPERATOR, made["id"])
     rollouts.roll(site.service, [])

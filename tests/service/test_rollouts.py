@@ -4,6 +4,7 @@ import threading
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,6 +18,7 @@ from forenotice.core.roles import EVERYTHING
 from forenotice.core.rollouts import Request, StopStatus
 from forenotice.core.timing import Timing
 from forenotice.core.windows import parse
+from forenotice.outgoing import Outgoing
 from forenotice.service import fleet, fleetfile, maintenance, queries, rollouts, upkeep
 from forenotice.service.calls import Call
 from forenotice.service.gates import Gates
@@ -475,6 +477,20 @@ def test_a_turn_waits_until_its_gate_is_green(slow: Rolling, tmp_path: Path) -> 
     slow.pass_time(hours=1)
     assert slow.status(found) == "Completed"
     assert slow.actions(action="rollout.gate_green") == ["rollout.gate_green"] * 2
+
+
+def test_a_gates_url_is_whole_for_those_alone_who_may_choose_it(rig: Rolling) -> None:
+    rig.service.gates = Gates({}, Outgoing(private=(ip_network("127.0.0.0/8"),)))
+    found = rollouts.start(rig.service, OPERATOR, request(hosts="a", gate="http://127.0.0.1:9?key=secret"))["id"]
+    (asked,) = rollouts.roll(rig.service, [])
+    assert asked.gate == rig.show(found)["gate"] == "http://127.0.0.1:9?key=secret"
+    viewer = roles.access(roles.Role.VIEWER, None)
+    seen = rollouts.show(rig.service, found, viewer), rollouts.page(rig.service, access=viewer)["items"][0]
+    assert [each["gate"] for each in seen] == ["http://127.0.0.1:9/…"] * 2
+    assert rig.waits_for(found, "gate")["gate"] == "http://127.0.0.1:9/…"
+    rollouts.roll(rig.service, [rig.answer(asked)])
+    assert rig.actions(action="rollout.gate_red") == ["rollout.gate_red"]
+    assert "secret" not in f"{rig.why(found)} {rig.journal}"
 
 
 def test_a_red_gate_is_asked_sooner_at_speed_but_not_without_rest(rig: Rolling) -> None:

@@ -102,10 +102,11 @@ def _before_turn(draft: Draft, rollout: Rollout, waiting: Sequence[Stop], found:
     elif rollout.options.gate is not None and not (verdict and verdict.green):
         found.since = rollout.opens_at
         said = f"at {moment_told(verdict.at)} it was red and said {verdict.said!r}" if verdict else "it is being asked"
+        gate = rollout.options.told().gate
         found.add(
-            f"Turn {rollout.turn + 1} waits for its gate {rollout.options.gate}: {said}.",
+            f"Turn {rollout.turn + 1} waits for its gate {gate}: {said}.",
             kind="gate",
-            gate=rollout.options.gate,
+            gate=gate,
             since=rollout.opens_at,
             said=verdict.said if verdict else None,
         )

@@ -77,7 +77,7 @@ def begin(draft: Draft, request: Request, order: Mapping[str, int], domains: Map
         hosts=rollout.hosts,
         stops=len(order),
         turns=len(set(order.values())),
-        **rollout.options.facts(),
+        **rollout.options.told().facts(),
     )
     for host, turn in order.items():
         if not domains[host]:
@@ -167,7 +167,7 @@ def hear_gate(draft: Draft, rollout_id: str, turn: int, verdict: Verdict) -> Non
             "rollout.gate_green" if verdict.green else "rollout.gate_red",
             rollout=rollout.id,
             turn=turn + 1,
-            gate=rollout.options.gate,
+            gate=rollout.options.told().gate,
             said=verdict.said,
         )
     again = max(draft.timing.shortened(GATE_AGAIN), GATE_BREATH)

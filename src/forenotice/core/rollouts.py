@@ -1,9 +1,10 @@
 """Rollouts: maintenance over many hosts, turn by turn."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
+from urllib.parse import urlsplit
 
 from forenotice.core import errors, selecting
 from forenotice.core.operations import Kind
@@ -58,6 +59,11 @@ class Options:
     """After so many hosts that failed it pauses."""
     windows: tuple[Window, ...] = ()
     """When its operations may start; without any, always."""
+
+    def told(self) -> "Options":
+        """As everybody may see them: the path and query of the gate's URL may hold a secret."""
+        url = urlsplit(self.gate or "")
+        return replace(self, gate=f"{url.scheme}://{url.netloc}/…") if url.netloc else self
 
     def facts(self) -> dict[str, Any]:
         """As operators write them."""

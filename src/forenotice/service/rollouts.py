@@ -265,10 +265,11 @@ def _named(reader: Reader, rollout_id: str) -> Rollout:
 
 
 def _told(rollout: Rollout, access: Access) -> Rollout:
-    """Only those who may choose a gate see its output."""
-    if rollout.verdict is None or access.may(Need.MANAGE):
+    """Only those who may choose a gate see its output, and the whole of its URL."""
+    if access.may(Need.MANAGE):
         return rollout
-    return replace(rollout, verdict=replace(rollout.verdict, line=""))
+    verdict = rollout.verdict and replace(rollout.verdict, line="")
+    return replace(rollout, verdict=verdict, options=rollout.options.told())
 
 
 def _view(reader: Reader | Transaction, rollout: Rollout) -> View:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from starlette.types import Receive, Scope, Send
+from tests.acceptance.running import until
 from tests.control import certificates
 from tests.control.certificates import Certificate
 from tests.control.running import serving
@@ -151,6 +152,32 @@ def test_strangers_who_never_shake_hands_make_room(
         assert _asked(port, trusting).startswith(b"HTTP/1.1 200")
         silent[-1].sendall(b"GET / HTTP/1.1\r\n\r\n")
         assert _end(silent[-1])
+
+
+def test_who_finds_no_room_leaves_nothing_behind(certificate: Certificate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "CONNECTIONS_OF_ONE", 2)
+    asked: list[Scope] = []
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        asked.append(scope)
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    server = ControlServer(answer, "127.0.0.1", 0, tls=tls.context(certificate.file, certificate.key))
+    trusting = ssl.create_default_context(cafile=certificate.ca)
+    with serving(server) as port, ExitStack() as held:
+
+        def connect(source: str) -> socket.socket:
+            return held.enter_context(socket.create_connection(("127.0.0.1", port), 30, (source, 0)))
+
+        for source in ("127.0.0.1", "127.0.0.2") * 2:
+            secured = held.enter_context(trusting.wrap_socket(connect(source), server_hostname="localhost"))
+            secured.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        until(lambda: len(asked) == 4)
+        monkeypatch.setattr(bounds, "CONNECTIONS", 3)
+        assert _end(connect("127.0.0.1"))
+        held.close()
+        until(lambda: not server._server.server_state.connections)
 
 
 def _end(connection: socket.socket) -> bool:

@@ -187,8 +187,9 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         held = Counter(each._address for each in connections)
         many = max(FEW, held[self._address])
-        found = (each for each in connections if each.is_awaited or held[each._address] > many)
-        min(found, key=lambda each: (-held[each._address], not each.is_awaited, each._awaited_since)).evict()
+        found = [each for each in connections if each.is_awaited or held[each._address] > many]
+        found = sorted(found, key=lambda each: (-held[each._address], not each.is_awaited, each._awaited_since))
+        (found or [self])[0].evict()
 
     def _await_head(self) -> None:
         self._forget_head_deadline()

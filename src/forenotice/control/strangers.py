@@ -15,8 +15,9 @@ from forenotice.rate import Buckets
 
 A_SECOND, AT_ONCE = 20.0, 100.0
 """Requests of one address that are not delayed."""
-WAIT_SECONDS = 1.0
-"""For the others, so that 128 connections of an address are at most so many requests in that time."""
+WAIT_SECONDS = 0.5
+"""For the others, so that 128 connections of an address are at most so many requests in that time. Less than a health
+check waits for its answer, which is a second in Kubernetes, as it may share its address with those who flood."""
 KNOWN_SECONDS = 60.0
 MOST_KNOWN = 1000
 _KEY = "recognised"

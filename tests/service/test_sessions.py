@@ -87,6 +87,17 @@ def test_a_session_that_nobody_uses_ends_after_an_hour(rig: Rig) -> None:
         sessions.resume(rig.service, secret, used=True)
 
 
+def test_a_session_that_was_just_used_stays_when_somebody_signs_in(rig: Rig) -> None:
+    """That it was is not in the database yet."""
+    bearer = token(rig)["token"]
+    secret, _ = sessions.begin(rig.service, bearer, HERE)
+    rig.clock.advance(minutes=59, seconds=55)
+    sessions.resume(rig.service, secret, used=True)
+    rig.clock.advance(seconds=15)
+    sessions.begin(rig.service, bearer, HERE)
+    assert not is_over(rig, secret)
+
+
 def test_being_used_does_not_bring_back_a_session_that_has_ended(rig: Rig) -> None:
     secret, _ = sessions.begin(rig.service, token(rig)["token"], HERE)
     digest = tokens.digest_of(secret)

@@ -32,7 +32,8 @@ def begin(service: Service, bearer: str, origin: str) -> tuple[str, Caller]:
         digest, now = tokens.digest_of(secret), session.now
         made = SignIn(digest=digest, token=caller.id, created_at=now, expires_at=now + IDLE)
         sessions = session.transaction.sessions
-        sessions.forget_expired(session.now)
+        # That one was used since may not be written yet.
+        sessions.forget_expired(session.now - PROLONGED_EVERY)
         sessions.add(made)
         sessions.keep_newest(caller.id, MOST_OF_ONE)
         _note(session, "token.signed_in", caller, origin, digest)

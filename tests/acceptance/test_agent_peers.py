@@ -66,6 +66,7 @@ def all_ready(home: Path, fleet: Fleet) -> None:
             guest.until_done(*WHOLE)
         # By the first, and by nobody else.
         assert vms[0].event(event_id)["approved_by"] == vms[0].name
+        guests[0].until_logged("approval.done")
         assert [len(guest.logged("approval.done")) for guest in guests] == [1, 0, 0]
 
 
@@ -99,6 +100,7 @@ def the_first_dead_after_it_was_ready(home: Path, fleet: Fleet) -> None:
         for guest in guests[1:]:
             guest.until_done(*WHOLE)
         assert vms[0].event(event_id)["approved_by"] == vms[1].name
+        guests[1].until_logged("approval.done")
         assert [len(guest.logged("approval.done")) for guest in guests[1:]] == [1, 0]
         vms[0].until_over(event_id)
         guests[0].start()

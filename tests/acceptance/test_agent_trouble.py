@@ -58,6 +58,7 @@ def an_endpoint_that_talks_nonsense(home: Path, fleet: Fleet) -> None:
         assert guest.moves == ["preparing", "prepared"]
         vm.cancel(event_id)
         guest.until_done("prepare drain 1", "undo drain 1")
+        guest.until_state("done")
         reasons = " ".join(entry.get("reason", "") for entry in guest.logged("poll.failed"))
         assert "who are you?" in reasons
         assert "gave no Scheduled Events document" in reasons

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.acceptance.running import NEWEST, Server, run, serving
+from tests.acceptance.running import NEWEST, Server, run, serving, until
 
 SECRET = "shared-with-the-proxies"
 PROXY = "127.34.5.9"
@@ -98,7 +98,7 @@ def test_by_address(curl: Curl, server: Server) -> None:
     assert curl.name("--interface", "127.34.5.1") == "web"
     assert curl.name("--interface", "127.34.5.2") == "db"
     assert curl.name("--interface", "127.34.5.3") == "404"
-    assert server.logged("caller.unknown")[-1]["address"] == "127.34.5.3"
+    assert until(lambda: server.logged("caller.unknown"))[-1]["address"] == "127.34.5.3"
     (event,) = server.schedule("host-update", "host-0", notice_minutes=60)["events"][:1]
     assert event["resources"] == ["db"]
     assert event["id"] in curl.events("--interface", "127.34.5.2")

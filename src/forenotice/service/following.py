@@ -1,6 +1,7 @@
 """Following the store: what other processes change is published here too."""
 
 import threading
+from datetime import datetime
 
 import structlog
 
@@ -23,6 +24,8 @@ class Follower:
     def __init__(self, service: Service, position: int) -> None:
         self._service = service
         self._position = position
+        self._at: datetime | None = None
+        """The moment of the entry there, if known."""
         self._stopping = threading.Event()
         self._failures = Failures()
         self._fell = False
@@ -42,9 +45,9 @@ class Follower:
             try:
                 for number, position in enumerate(self._service.store.changes(self._stopping)):
                     self._service.heartbeats.beat(NAME)
-                    if number == 0 and position < self._position:
+                    if number == 0:
                         # The first is where the journal ends.
-                        self._fell, self._position = True, position
+                        self._compare(position, min(position, self._position))
                     self._catch_up(position)
                     self._failures.over()
                 self._service.heartbeats.end(NAME)
@@ -59,8 +62,8 @@ class Follower:
 
     def _catch_up(self, position: int) -> None:
         if position == RELOAD:
-            last, self._position = self._position, self._service.refresh()
-            self._fell |= self._position < last
+            newest = self._service.refresh()
+            self._compare(newest, newest)
         if self._fell:
             # A backup was restored under us, or a standby took over that lacks what guests have seen.
             epoch = restoring.begin_epoch(self._service)
@@ -74,6 +77,18 @@ class Follower:
             scopes = {entry.scope for _, entry in page if entry.scope is not None}
             if scopes:
                 self._service.refresh(tuple(scopes))
-            self._position = page[-1][0]
+            self._position, self._at = page[-1][0], page[-1][1].at
             self._service.nudge.set()
             self._service.tell_growth()
+
+    def _compare(self, newest: int, position: int) -> None:
+        """Notice that the database lost what we had read, even if it has as many entries since; go on from there."""
+        found = self._moment(self._position)
+        self._fell |= newest < self._position or (self._at is not None and found not in (None, self._at))
+        self._position, self._at = position, self._moment(position)
+
+    def _moment(self, position: int) -> datetime | None:
+        """Of the entry there; None: it was pruned."""
+        with self._service.store.read() as reader:
+            page = reader.journal(after=position - 1, limit=1)
+        return page[0][1].at if page and page[0][0] == position else None

@@ -197,7 +197,7 @@ def test_a_failure_says_what_failed(tmp_path: Path) -> None:
         assert "Without success: web-0 (no <answer>)." in page.text
         assert "<answer>" not in page.html
         tenant = portal.visitor_as("tenant", "group:web").get(f"/events/{event}")
-        assert "Without success: web-0 (the driver failed)." in tenant.text
+        assert "Without success: web-0 (the platform could not do it)." in tenant.text
 
 
 def _life(page: Answer) -> list[str]:

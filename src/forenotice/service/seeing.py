@@ -11,8 +11,8 @@ from forenotice.core.operations import Event, Operation
 from forenotice.core.roles import TENANT
 from forenotice.core.selecting import Selector
 
-FAILED = "the driver failed"
-"""In place of what a driver said, which may be anything."""
+FAILED = "the platform could not do it"
+"""In place of what a driver said, which may be anything, or of why maintenance made way for somebody else."""
 
 TOLD = frozenset(
     {

@@ -54,6 +54,29 @@ def answer(connection: socket.socket) -> bytes:
     return head
 
 
+@pytest.mark.parametrize("expects", [b"", b"Expect: 100-continue\r\n"])
+def test_a_refusal_reaches_whoever_is_still_sending(control: Control, expects: bytes) -> None:
+    head = b"POST /v1/hosts HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 200000\r\n%b\r\n" % expects
+    with connect(control) as connection:
+        connection.sendall(head)
+        assert answer(connection).startswith(b"HTTP/1.1 401")
+        if not expects:
+            assert not select.select([connection], [], [], 0.2)[0]
+            connection.sendall(b"x" * 200_000)
+        assert connection.recv(1) == b""
+
+
+def test_whoever_never_sends_the_rest_is_not_waited_for(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "LINGER_SECONDS", 0.1)
+    monkeypatch.setattr(bounds, "LINGER_BYTES", 1000)
+    for size in (0, 5000):
+        with connect(control) as connection:
+            connection.sendall(HELD.replace(b"9\r\n", b"9999\r\nConnection: close\r\n") % b"x")
+            assert answer(connection).startswith(b"HTTP/1.1 401")
+            connection.sendall(b"x" * size)
+            assert rest(connection) == b""
+
+
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds, "HEAD_SECONDS", 0.3)

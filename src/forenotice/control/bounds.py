@@ -11,8 +11,10 @@ import itertools
 import socket
 import ssl
 from collections import Counter
+from functools import partial
 from typing import Any
 
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from forenotice import descriptors
@@ -31,6 +33,9 @@ HEAD_SECONDS = 10.0
 READ_SECONDS = 10.0
 LEAST_READ = 16 * 1024
 """Bytes of an answer that a client must take in so many seconds while more of it waits here than a buffer holds."""
+LINGER_BYTES = 1024 * 1024
+LINGER_SECONDS = 1.0
+"""What is still read of a request after its answer, and for how long."""
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -176,7 +181,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
-        super()._start_asgi_task(cycle, app)
+        super()._start_asgi_task(cycle, partial(_linger, app, cycle))
 
     def _open(self) -> list["BoundedProtocol"]:
         return [each for each in self.connections if isinstance(each, BoundedProtocol) and not each._is_evicted]
@@ -225,6 +230,35 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._write_deadline is not None:
             self._write_deadline.cancel()
             self._write_deadline = None
+
+
+async def _linger(app: ASGIApp, cycle: RequestResponseCycle, scope: Scope, receive: Receive, send: Send) -> None:
+    """An answer that comes before the whole body would be lost, if the connection closed while the client sends."""
+
+    invited = True
+
+    async def patient(message: Message) -> None:
+        nonlocal invited
+        if message["type"] == "http.response.start":
+            invited = not cycle.waiting_for_100_continue
+        elif cycle.more_body and invited and not message.get("more_body", False):
+            await send({**message, "more_body": True})
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LINGER_SECONDS):
+                    await _pass_over(receive)
+            message = {"type": "http.response.body"}
+        await send(message)
+
+    await app(scope, receive, patient)
+
+
+async def _pass_over(receive: Receive) -> None:
+    size = 0
+    while size < LINGER_BYTES:
+        message = await receive()
+        size += len(message.get("body", b""))
+        if not message.get("more_body", False):
+            return
 
 
 def address_of(text: str) -> Address:

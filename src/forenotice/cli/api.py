@@ -4,6 +4,7 @@ import http.client
 import io
 import json
 import ssl
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -320,7 +321,7 @@ class Api(Rest):
             except BusyError as error:
                 if time.monotonic() + error.seconds > until:
                     raise
-                time.sleep(error.seconds)
+                threading.Event().wait(error.seconds)
 
 
 def _trusted(ca: Path | None) -> ssl.SSLContext | None:

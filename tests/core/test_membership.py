@@ -348,3 +348,11 @@ def test_windows_that_change_are_heeded_at_once(approved: bool) -> None:
     site.set_policy("group:web", windows=())
     site.tick()
     assert site.operation(operation).status is Status.STARTED
+
+
+def test_windows_are_heeded_at_once_also_where_the_same_change_lets_a_scope_listen() -> None:
+    site = row(listening=Listening.AUTO)
+    operation = site.schedule(Kind.HOST_UPDATE, "a")
+    site.set_policy("group:web", listening=Listening.ALWAYS, windows=parse_all(["daily 22:00-04:00 UTC"]))
+    assert not site.event(operation).approved
+    assert site.operation(operation).due_at == site.now

@@ -125,11 +125,11 @@ def set_policy(draft: Draft, key: str, policy: Policy) -> Scope:
     # What a budget or a window holds back may be free to go.
     draft.wake(key)
     draft.replan(key)
+    if not was_listening and is_listening(scope, draft.now, draft.timing):
+        withdraw_silence(draft, key)
     if before.windows != policy.windows:
         for event in [event for event in draft.live_events_in(key) if event.status is Status.SCHEDULED]:
             draft.put_operation(replace(draft.operation(event.operation), due_at=draft.now))
-    if not was_listening and is_listening(scope, draft.now, draft.timing):
-        withdraw_silence(draft, key)
     return scope
 
 

@@ -29,6 +29,7 @@ ENTRY: dict[str, Any] = {
     [
         ({"results": {"web-0": "done", "web-1": "no power"}}, "web-0: done, web-1: no power"),
         ({"attempt": 2, "done": ["web-0"], "failures": {"web-1": "late"}}, "attempt: 2, done: web-0, web-1: late"),
+        ({"failures": {"web-1": "late", "db": "gone", "web-2": "late"}}, "web-1, web-2: late, db: gone"),
         (
             {"type": "Freeze", "resources": ["a", "b"], "not_before": MOMENT},
             "Freeze of a, b, not before 2026-01-31 12:00:00 UTC",

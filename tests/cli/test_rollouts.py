@@ -92,7 +92,7 @@ def test_hosts_of_a_rollout(operator: Run, site: Control) -> None:
 
 def test_a_plan_for_people_and_for_machines(operator: Run) -> None:
     operator("group", "policy", "web", "--max-unavailable", "50%")
-    planning = ("rollout", "start", "--hosts", "*", "--kind", "update", "--plan")
+    planning = ("rollout", "plan", "--hosts", "*", "--kind", "update")
     said = operator(*planning).out
     assert re.match(r"Update of 2 hosts in 2 turns, over in \d+ min \d+ s if it is started now\. Nothing is done", said)
     assert re.search(r"^1 +(\d{4}-\S+ \S+ UTC +){3}host-a +batch, web-0$", said, re.MULTILINE)
@@ -106,9 +106,7 @@ def test_a_plan_for_people_and_for_machines(operator: Run) -> None:
     operator("group", "policy", "web", "--max-unavailable", "10%")
     assert "the budget of group web can never be met" in operator(*planning).err
     operator("group", "policy", "web", "--max-unavailable", "off")
-    assert operator("rollout", "start", "--hosts", "host-c", "--kind", "update", "--plan").out.startswith(
-        "Nothing would be"
-    )
+    assert operator("rollout", "plan", "--hosts", "host-c", "--kind", "update").out.startswith("Nothing would be")
 
 
 def test_many_names_are_cut() -> None:
@@ -123,7 +121,9 @@ def test_waiting_for_the_end(operator: Run, site: Control, capsys: pytest.Captur
         code = main(("rollout", "start", "--hosts", "host-c", "--kind", "update", "--wait"))
         said = capsys.readouterr()
         assert code == 0
-        assert re.search(r"Rollout \S+ is Completed: 1 skipped\.\n$", said.out)
+        found = re.search(r"Rollout (\S+) is Completed: 1 skipped\.\n$", said.out)
+        assert found
+        assert operator("rollout", "wait", found[1]).out == f"Rollout {found[1]} is Completed: 1 skipped.\n"
     finally:
         roller.stop()
 
@@ -132,7 +132,13 @@ def test_who_no_longer_waits_still_has_the_id(operator: Run, capsys: pytest.Capt
     starting = ("rollout", "start", "--hosts", "host-a", "--kind", "update")
     assert main((*starting, "--wait-limit", "0.1s", "--json")) == 1
     rollout = json.loads(capsys.readouterr().out)["id"]
+    assert main(("rollout", "wait", rollout, "--wait-limit", "0.1s")) == 1
+    assert f"Rollout {rollout} is still Running." in capsys.readouterr().err
     operator("rollout", "pause", rollout)
+    assert main(("rollout", "wait", rollout, "--json")) == 1
+    said = capsys.readouterr()
+    assert json.loads(said.out)["status"] == "Paused"
+    assert "paused by operator:admin" in said.err
     assert main(("rollout", "resume", rollout, "--retry", "--wait-limit", "0.1s")) == 1
     said = capsys.readouterr()
     assert said.out == f"Rollout {rollout} goes on, and hosts that failed have another try.\n"

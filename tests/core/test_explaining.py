@@ -176,6 +176,17 @@ def test_a_sentence_is_said_once() -> None:
     assert said.sentence.count("Another update domain is out") == 1
 
 
+def test_what_failed_for_one_reason_is_told_once() -> None:
+    site = row()
+    site.add_vm("db", "a")
+    operation = site.schedule(Kind.HOST_UPDATE, "a")
+    site.approve_all(operation)
+    (task,) = site.tick()
+    site.fail(task, "no power")
+    said = site.explain(site.events(operation)[0]).sentence
+    assert said.startswith(f"The driver failed for {' and '.join(task.vms)} (no power); ")
+
+
 def test_what_is_being_carried_out() -> None:
     site = row()
     operation = site.schedule(Kind.RESTART, "web-0")

@@ -96,9 +96,9 @@ def test_titles_differ_within_their_noun() -> None:
         ),
         (
             "driver.failed",
-            {"failures": {"a": "timed out"}, "done": ["b"], "attempt": 2},
+            {"failures": {"a": "timed out", "c": "timed out"}, "done": ["b"], "attempt": 2},
             {},
-            "The driver failed for a (timed out), try 2; it has finished with b.",
+            "The driver failed for a and c (timed out), try 2; it has finished with b.",
         ),
         (
             "scope.policy_changed",

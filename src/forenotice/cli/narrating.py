@@ -1,8 +1,11 @@
 """Entries of the journal as a person reads them: when, what, to whom, by whom, from where, why."""
 
+from collections.abc import Mapping
+
 from forenotice.cli import times
 from forenotice.cli.api import View
 from forenotice.cli.output import cell
+from forenotice.core.draft import by_reason
 
 COLUMNS = ("at", "action", "about", "details", "by", "from", "why")
 
@@ -41,7 +44,7 @@ def _details(data: View) -> str:
             case (("not_before" | "announce_at" | "to" | "before"), str()):
                 said.append(f"{name.replace('_', ' ')} {_moment(value)}")
             case (("results" | "failures"), dict()):
-                said += [f"{vm}: {outcome}" for vm, outcome in value.items()]
+                said += outcomes(value)
             case "because", list():
                 said.append(f"because of {', '.join(map(str, value))}")
             case "late", bool():
@@ -49,6 +52,11 @@ def _details(data: View) -> str:
             case _ if shown := cell(value).plain:
                 said.append(f"{name}: {shown}")
     return ", ".join(said)
+
+
+def outcomes(results: Mapping[str, str]) -> list[str]:
+    """What became of VMs; of those that share a reason, together."""
+    return [f"{', '.join(vms)}: {why}" for why, vms in by_reason(results).items()]
 
 
 def _moment(text: str) -> str:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from forenotice.cli import completing, explaining, maintenance, times
+from forenotice.cli import completing, explaining, maintenance, narrating, times
 from forenotice.cli.api import View
 from forenotice.cli.session import Session, command
 from forenotice.core.operations import Kind, Status
@@ -97,7 +97,7 @@ def show(session: Session, operation: View) -> None:
             "ended": out.moment(operation["ended_at"]),
             "goes to": operation["targets"],
             "failed tries": operation["attempt"] or "",
-            "failures": operation["failures"],
+            "failures": narrating.outcomes(operation["failures"]),
             "by": operation["by"],
             "reason": operation["reason"],
             "rollout": operation["rollout"],

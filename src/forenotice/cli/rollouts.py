@@ -1,7 +1,8 @@
 """`forenotice rollout`: maintenance over many hosts, turn by turn."""
 
+import functools
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,7 +12,7 @@ from forenotice.cli.session import Session, Yes, command
 from forenotice.cli.usage import UsageError
 from forenotice.core.rollouts import KINDS
 
-app = typer.Typer(help="Rollouts: plan, start, explain, pause, resume, cancel.", no_args_is_help=True)
+app = typer.Typer(help="Rollouts: plan, start, wait, explain, pause, resume, cancel.", no_args_is_help=True)
 
 
 class Progress(StrEnum):
@@ -31,7 +32,7 @@ class Progress(StrEnum):
 RolloutId = Annotated[str, typer.Argument(metavar="ROLLOUT", show_default=False, autocompletion=completing.ROLLOUTS)]
 
 
-@command(app, "start", changes=True)
+@command(app, "start", changes=True, without=("plan",))
 def start(
     session: Session,
     hosts: Annotated[
@@ -81,9 +82,9 @@ def start(
             "--notice", metavar="MINUTES", help="Time until each NotBefore, such as 20 or 2h; else the minimum."
         ),
     ] = None,
-    plan: Annotated[bool, typer.Option("--plan", help="Only show what it would come to; nothing is done.")] = False,
     wait: waiting.Wait = False,
     wait_limit: waiting.Limit = None,
+    plan: bool = False,
 ) -> None:
     """Update, migrate or reboot many hosts, one update domain of each group after the other."""
     if kind not in KINDS:
@@ -112,6 +113,20 @@ def start(
         _follow(session, started, patience)
     elif session.out.json:
         session.out.data(started)
+
+
+@command(app, "plan", without=("wait", "wait_limit", "plan"))
+@functools.wraps(start, assigned=())
+def plan(session: Session, /, **asked: Any) -> None:
+    """Show what a rollout would come to, and when; nothing is done."""
+    start(session, plan=True, **asked)
+
+
+@command(app, "wait")
+def wait(session: Session, rollout_id: RolloutId, wait_limit: waiting.Limit = None) -> None:
+    """Wait until a rollout has ended or is paused, and say why it waits."""
+    rollout = session.api.get("rollouts", rollout_id)
+    _follow(session, rollout, waiting.patience(wait_limit))
 
 
 @command(app, "list")

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from forenotice.cli import progress, times
+from forenotice.cli import narrating, progress, times
 from forenotice.cli.api import Api, View
 from forenotice.clock import SystemClock
 from forenotice.core import errors
@@ -81,9 +81,11 @@ class Patience:
 
 def asked(wait: bool, limit: str | None) -> Patience | None:
     """What the two options say; None: not to wait. To be asked before anything is done, as a limit may be no time."""
-    if limit is not None:
-        return Patience(times.minutes(limit) * 60)
-    return Patience() if wait else None
+    return patience(limit) if wait or limit is not None else None
+
+
+def patience(limit: str | None) -> Patience:
+    return Patience() if limit is None else Patience(times.minutes(limit) * 60)
 
 
 def until_over(
@@ -208,6 +210,6 @@ def _gist(facts: Any) -> Any:
 
 def _why_ended(api: Api, operation: View) -> str:
     if operation["failures"]:
-        return "; ".join(f"{vm}: {why}" for vm, why in operation["failures"].items())
+        return "; ".join(narrating.outcomes(operation["failures"]))
     page = api.get("history", operation=operation["id"], action="operation.", newest_first=True, limit=1)
     return next((f"by {entry['by']}" for entry in page["items"] if entry["by"]), "")

@@ -1,6 +1,6 @@
 """What is known for a decision, and the changes decided so far."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -410,3 +410,11 @@ def names(things: Iterable[str]) -> str:
     """A list for a sentence: `a, b and c`."""
     *most, last = list(things)
     return f"{', '.join(most)} and {last}" if most else last
+
+
+def by_reason(failures: Mapping[str, str]) -> dict[str, list[str]]:
+    """VMs that failed for the same reason stand together, so that it is told once."""
+    found: dict[str, list[str]] = {}
+    for vm, why in failures.items():
+        found.setdefault(why, []).append(vm)
+    return found

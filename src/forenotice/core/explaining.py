@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from forenotice.core import budgets, calendar, driving, windows
-from forenotice.core.draft import Draft, names
+from forenotice.core.draft import Draft, by_reason, names
 from forenotice.core.driving import Standing
 from forenotice.core.obstacles import Obstacle, ObstacleKind, before_announcement, obstacles
 from forenotice.core.operations import Event, Operation, Status
@@ -180,7 +180,7 @@ def _driven(draft: Draft, operation: Operation) -> str:
         # Also after a failed try: a VM that is served since, while another was turned away by its new host's failure.
         again = f", {number}" if operation.attempt else ""
         return f"It has started at {moment_told(operation.started_at)} and is in the driver's hands{again}."
-    because = names(f"{name} ({reason})" for name, reason in operation.failures.items())
+    because = names(f"{names(vms)} ({reason})" for reason, vms in by_reason(operation.failures).items())
     pausing = operation.due_at is not None and operation.due_at > draft.now
     now = f"{number} is at {moment_told(operation.due_at)}" if pausing else f"it is asked again, {number}"
     return f"The driver failed for {because}; {now}."

@@ -71,7 +71,8 @@ class WebhookDriver:
         except errors.ForenoticeError as error:
             if self._letterbox.closed.is_set():
                 return NotYet(again_at=now)
-            return Finished(failures=dict.fromkeys(task.vms, error.message[:LONGEST_REASON]), calls=(call.told,))
+            why = words.beginning(error.message, LONGEST_REASON)
+            return Finished(failures=dict.fromkeys(task.vms, why), calls=(call.told,))
         return NotYet(again_at=now) if result is None else _finished(task, result, call.told)
 
     def _awaited(self, call: "_Call", reply: Reply) -> Result | None:
@@ -149,7 +150,7 @@ class _Call:
 
     def answered(self, reply: Reply) -> str:
         said = f"{outgoing.place(self._receiver.url)} answered {reply.status}"
-        last_words = _plain(reply.body)[-LONGEST_REASON // 2 :]
+        last_words = words.end(_plain(reply.body), LONGEST_REASON // 2)
         return f"{said}: {last_words}" if last_words else said
 
     def _signature(self, body: bytes) -> dict[str, str]:
@@ -180,7 +181,8 @@ def document(task: Task, token: str) -> dict[str, object]:
 
 
 def _finished(task: Task, result: Result, told: Mapping[str, object]) -> Finished:
-    failures = {name: _plain(why)[:LONGEST_REASON] for name, why in result.failures.items() if name in task.vms}
+    plain = {name: _plain(why) for name, why in result.failures.items() if name in task.vms}
+    failures = {name: words.beginning(why, LONGEST_REASON) for name, why in plain.items()}
     done = tuple(name for name in task.vms if name in set(result.done) and name not in failures)
     return Finished(done=done, failures=failures, calls=(told,))
 

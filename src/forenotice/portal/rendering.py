@@ -57,6 +57,7 @@ class Rendering:
             bytecode_cache=_COMPILED,
         )
         self._environment.filters |= {
+            "failed": words.failed,
             "machine": machine,
             "mark": mark,
             "moment": moment,

@@ -61,8 +61,7 @@ def _time(entry: Entry, name: str) -> str:
 
 
 def _failures(entry: Entry, name: str) -> str:
-    found: Mapping[str, str] = entry["data"].get(name) or {}
-    return words.several(f"{vm} ({why})" for vm, why in found.items() if why != "done")
+    return words.failed(entry["data"].get(name) or {})
 
 
 def _host(entry: Entry) -> str:

@@ -48,6 +48,12 @@ def several(things: Iterable[str]) -> str:
     return draft.names(shown) if shown else "no VM"
 
 
+def failed(results: Mapping[str, str]) -> str:
+    """`web-0 and web-1 (no route to host)`: those that are not done, and why."""
+    failures = {vm: why for vm, why in results.items() if why != "done"}
+    return several(f"{several(vms)} ({why})" for why, vms in draft.by_reason(failures).items())
+
+
 def kind_of(operation: object) -> str:
     return str(operation or "maintenance").replace("-", " ")
 

@@ -86,7 +86,7 @@ class Watch:
         if not all(event.approved for event in events):
             assert operation.expires_at <= now, "unapproved, and before its notice is over"
             assert expiry_from <= now, "guests may not have seen it since start-up"
-        if operation.kind is Kind.DEGRADED_HARDWARE and any(event.implied for event in events):
+        if operation.kind is Kind.DEGRADED_HARDWARE and all(event.implied for event in events):
             assert operation.expires_at <= now, "silence brought degraded hardware forward"
         for other in after.operations.values():
             if other.status is Status.STARTED and other.id != operation.id:
@@ -194,7 +194,7 @@ def _is_looked_at_in_time(after: World, operation: Operation, now: datetime, exp
     if operation.held:
         latest = now + timedelta(seconds=60)
     elif all(event.approved for event in events) and not (
-        operation.kind is Kind.DEGRADED_HARDWARE and any(event.implied for event in events)
+        operation.kind is Kind.DEGRADED_HARDWARE and all(event.implied for event in events)
     ):
         latest = now
     if operation.kind in PLANNED and not operation.held:

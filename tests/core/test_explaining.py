@@ -55,7 +55,9 @@ def test_nothing_is_in_the_way() -> None:
 def test_silence_leaves_degraded_hardware_its_notice() -> None:
     site = row(listening=Listening.NEVER)
     said = site.explain(site.event(site.schedule(Kind.DEGRADED_HARDWARE, "a")))
-    assert said.sentence == "Somebody does not listen, so it keeps its full notice, until 2026-03-08 12:00:00 UTC."
+    assert said.sentence == (
+        "Nobody there listens, so it keeps its full notice, until 2026-03-08 12:00:00 UTC, unless somebody approves it."
+    )
     assert said.until == NOW + 7 * DAY
     assert said.waiting_for == ({"kind": "notice", "until": NOW + 7 * DAY},)
 

@@ -7,7 +7,7 @@ from tests.core.builders import DAY, HOUR, MINUTE, NOW, SECOND, Site, row
 
 from forenotice.core import listening
 from forenotice.core.fleet import Listening, Policy, Scope, ScopeKind
-from forenotice.core.operations import Kind, Status
+from forenotice.core.operations import Event, Kind, Operation, Status
 from forenotice.core.timing import Timing
 
 
@@ -152,14 +152,68 @@ def test_approval_brings_degraded_hardware_forward() -> None:
     assert site.operation(operation).status is Status.STARTED
 
 
-def test_a_silent_scope_beside_one_that_approves_keeps_the_full_notice_of_degraded_hardware() -> None:
+def beside_silent_neighbours(*listening: str) -> Site:
+    """Host a has these standalone VMs, which listen, and two that do not."""
     site = Site()
     site.add_hosts("ab")
-    site.add_vm("db", "a")
-    site.add_vm("mute", "a", policy=Policy())
+    for name in listening:
+        site.add_vm(name, "a")
+    for name in ("mute-0", "mute-1"):
+        site.add_vm(name, "a", policy=Policy())
+    return site
+
+
+def event_of(site: Site, operation: Operation, vm: str) -> Event:
+    (event,) = [event for event in site.events(operation) if event.resources == (vm,)]
+    return event
+
+
+def test_silence_counts_on_degraded_hardware_once_every_listening_scope_has_approved() -> None:
+    site = beside_silent_neighbours("cache", "db")
     operation = site.schedule(Kind.DEGRADED_HARDWARE, "a")
-    (event,) = [event for event in site.events(operation) if event.scope == "vm:db"]
-    site.approve("vm:db", event.id)
     site.tick()
+    site.approve("vm:db", event_of(site, operation, "db").id)
+    site.tick()
+    assert site.operation(operation).status is Status.SCHEDULED
+    assert site.explain(event_of(site, operation, "db")).sentence == (
+        "It waits for approval by cache, until 2026-03-08 12:00:00 UTC at the latest."
+    )
+    site.approve("vm:cache", event_of(site, operation, "cache").id)
+    site.tick()
+    assert site.operation(operation).status is Status.STARTED
+
+
+def test_a_first_poll_beside_an_approval_takes_silence_back_from_degraded_hardware() -> None:
+    site = beside_silent_neighbours("db")
+    operation = site.schedule(Kind.DEGRADED_HARDWARE, "a")
+    site.approve("vm:db", event_of(site, operation, "db").id)
+    assert site.operation(operation).due_at == site.now
+    site.hear("vm:mute-0")
+    assert site.operation(operation).due_at == operation.not_before
+    site.tick()
+    assert site.operation(operation).status is Status.SCHEDULED
+    site.approve("vm:mute-0", event_of(site, operation, "mute-0").id)
+    site.tick()
+    assert site.operation(operation).status is Status.STARTED
+
+
+def test_an_operators_approval_speaks_for_a_silent_scope_on_degraded_hardware() -> None:
+    site = beside_silent_neighbours()
+    operation = site.schedule(Kind.DEGRADED_HARDWARE, "a")
+    site.tick()
+    assert site.operation(operation).status is Status.SCHEDULED
+    site.approve_as_operator(event_of(site, operation, "mute-0").id, by="ann")
+    site.tick()
+    assert site.operation(operation).status is Status.STARTED
+
+
+def test_when_the_only_scope_that_approved_has_left_degraded_hardware_keeps_its_notice() -> None:
+    site = beside_silent_neighbours("cache", "db")
+    operation = site.schedule(Kind.DEGRADED_HARDWARE, "a")
+    site.approve("vm:db", event_of(site, operation, "db").id)
+    for name in ("db", "cache"):
+        site.schedule(Kind.DELETION, name)
+        site.run(5 * SECOND)
+    assert [event.implied for event in site.events(operation) if event.status.live] == [True, True]
     assert site.operation(operation).status is Status.SCHEDULED
     assert site.operation(operation).due_at == operation.not_before

@@ -4,7 +4,22 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from tests.metadata.running import DB, DB_ADDRESS, DB_VM, EVENT, WEB, WEB_VMS, Running, auto, request, running, until
+from tests.metadata.running import (
+    APPROVAL,
+    DB,
+    DB_ADDRESS,
+    DB_VM,
+    EVENT,
+    PATH,
+    UNLIMITED,
+    WEB,
+    WEB_VMS,
+    Running,
+    auto,
+    request,
+    running,
+    until,
+)
 
 from forenotice.core import errors
 from forenotice.core.timing import Timing
@@ -155,3 +170,68 @@ def test_a_scope_made_anew_under_its_name_has_not_been_heard() -> None:
         server.settle()
         assert server.ask()["ETag"] == '"2-newtag"'
         assert [list(heard) for heard in server.guests.heards] == [[WEB.key]]
+
+
+WAIT = ("Metadata: true", 'If-None-Match: "2-webtag"', "Prefer: wait=30")
+BAD_VERSION = PATH.partition("=")[0] + "=latest"
+
+
+REFUSED = [
+    (request(BAD_VERSION), 400),
+    (request(BAD_VERSION, headers=WAIT), 400),
+    (request(headers=()), 400),
+    (request(headers=("Metadata: true", "X-Forwarded-For: 10.0.0.1")), 400),
+    (request(headers=(*WAIT, "Via: 1.1 proxy")), 400),
+    (request().replace(b"169.254.169.254", b"example.com"), 400),
+    (request(f"{PATH}&{PATH.partition('?')[2]}"), 400),
+    (request().replace(b"HTTP/1.1", b"HTTP/1.7"), 400),
+    (request("/metadata/scheduledevent"), 404),
+    (request("/metadata/latest/scheduledevents"), 400),
+    (request(method="PUT"), 405),
+    (request(method="HEAD"), 405),
+    (request(headers=("Metadata: true", f"Cookie: {'x' * 20_000}")), 431),
+    (request(BAD_VERSION, method="POST", body=APPROVAL), 400),
+    (request(method="POST", headers=(), body=APPROVAL), 400),
+    (request(method="POST", body=b"{}"), 400),
+    (request(method="POST", body=b"x" * 70_000), 400),
+    (request(method="POST", body=APPROVAL), 400),
+]
+
+
+@pytest.mark.parametrize("last_heard", [None, JUST_NOW])
+def test_a_refused_request_counts_for_nothing(last_heard: datetime | None) -> None:
+    with running(fleet=fleet(last_heard), options=UNLIMITED) as server:
+        server.guests.outcome = lambda _: errors.RefusedError("no live event of this VM")
+        before = server.board.notices[WEB.key].heard
+        for sent, status in REFUSED:
+            with server.connect() as client:
+                client.send(sent)
+                assert client.reply("HEAD" if sent.startswith(b"HEAD") else "GET").status == status
+            assert server.board.notices[WEB.key].heard == before, sent[:200]
+        server.stop()
+        assert server.guests.heards == []
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_request_above_the_rate_counts_for_nothing(method: str) -> None:
+    body = APPROVAL if method == "POST" else None
+    with running(fleet=fleet(JUST_NOW), options=Options(rate=0.001, burst=1)) as server, server.connect() as client:
+        client.send(request(method=method, body=body))
+        assert client.reply().status == 200
+        server.call(server.board.notices[WEB.key].__setattr__, "heard", JUST_NOW.timestamp())
+        client.send(request(method=method, body=body))
+        assert client.reply().status == 429
+        assert server.board.notices[WEB.key].heard == JUST_NOW.timestamp()
+
+
+def test_an_approval_that_cannot_be_kept_counts_for_nothing() -> None:
+    with running(fleet=fleet(JUST_NOW)) as server:
+        server.guests.broken = errors.UnavailableError()
+        assert server.ask(method="POST", body=APPROVAL).status == 503
+        assert server.board.notices[WEB.key].heard == JUST_NOW.timestamp()
+
+
+def test_an_approval_keeps_a_scope_listening() -> None:
+    with running(fleet=fleet(JUST_NOW)) as server:
+        assert server.ask(method="POST", body=APPROVAL).status == 200
+        assert server.board.notices[WEB.key].heard > JUST_NOW.timestamp()

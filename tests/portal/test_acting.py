@@ -152,7 +152,11 @@ def test_who_does_not_listen_is_not_waited_for(portal: Portal) -> None:
     assert "web-0 of group web will be told: Reboot Started" in said
     assert "Not waited for: web-0 of group web, by policy" in said
     said = outcome(visitor.get(asking(kind="degraded-hardware", name="host-b")))
-    assert "Somebody does not listen, so it keeps its full notice" in said
+    assert "Earlier, as soon as pool (pool_2 and pool_3) and web-1 approve." in said
+    for scope in ("group:pool", "group:web"):
+        fleet.set_policy(portal.service, SYSTEM, scope, {"listening": Listening.NEVER})
+    said = outcome(visitor.get(asking(kind="degraded-hardware", name="host-b")))
+    assert "Nobody there listens, so it keeps its full notice" in said
     assert "7 d from now, and not earlier." in said
 
 

@@ -244,7 +244,9 @@ def _sentence(draft: Draft, obstacle: Obstacle) -> str:
     until = moment_told(obstacle.until)
     other = _who(draft, obstacle.event or "")
     return {
-        ObstacleKind.NOTICE: f"Somebody does not listen, so it keeps its full notice, until {until}.",
+        ObstacleKind.NOTICE: (
+            f"Nobody there listens, so it keeps its full notice, until {until}, unless somebody approves it."
+        ),
         ObstacleKind.START_UP: (
             "Its time has come, but guests may not have seen it since the service started or the clock jumped: "
             f"it waits until {until}."

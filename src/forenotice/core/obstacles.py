@@ -121,7 +121,7 @@ def _of_consent(draft: Draft, operation: Operation, events: list[Event], expiry_
             yield Obstacle(kind=ObstacleKind.APPROVAL, until=operation.expires_at, scope=event.scope, event=event.id)
         if unapproved and operation.clock_jumped:
             yield Obstacle(kind=ObstacleKind.CLOCK, until=operation.expires_at)
-        if operation.kind is Kind.DEGRADED_HARDWARE and any(event.implied for event in events):
+        if operation.kind is Kind.DEGRADED_HARDWARE and events and all(event.implied for event in events):
             yield Obstacle(kind=ObstacleKind.NOTICE, until=operation.expires_at)
     elif unapproved and draft.now < expiry_from:
         yield Obstacle(kind=ObstacleKind.START_UP, until=expiry_from)

@@ -149,11 +149,14 @@ def _approve(connection: "Connection", request: Request, guest: Guest) -> None:
     if notice is None:
         connection.respond(request, answers.UNKNOWN_CALLER)
         return
-    # Only a GET starts a scope's listening; a POST keeps it up.
-    if desk.hearing.listens(notice):
-        desk.hearing.hear(notice)
-    approval = Approval(vm=guest.name, scope=notice.scope.key, event_ids=event_ids)
-    if desk.bridge.approve(approval, lambda error: connection.release(request, _outcome(error))):
+
+    def decided(error: errors.ForenoticeError | None) -> None:
+        # Only a GET starts a scope's listening; a POST that is not refused keeps it up.
+        if error is None and desk.hearing.listens(notice):
+            desk.hearing.hear(notice)
+        connection.release(request, _outcome(error))
+
+    if desk.bridge.approve(Approval(vm=guest.name, scope=notice.scope.key, event_ids=event_ids), decided):
         connection.hold(request)
     else:
         connection.respond(request, answers.UNAVAILABLE)

@@ -34,7 +34,7 @@ TOLD = frozenset(
 
 PHRASES: Mapping[str, tuple[str, str]] = {
     "approval": ("your approval ({name})", "somebody else's approval"),
-    "notice": ("its full notice, because somebody does not listen",) * 2,
+    "notice": ("its full notice, because nobody there listens",) * 2,
     "start-up": ("guests to see it, because the service has just started",) * 2,
     "clock": ("its full notice, because the clock jumped ahead",) * 2,
     "update-domain": ("your other update domain in {name}, which is out", "an update domain of somebody else's"),

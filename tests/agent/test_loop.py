@@ -8,9 +8,11 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from tests.agent.rules.builders import ME, event
+from tests.client.scripted import Asked, answer, scripted
 
 from forenotice.agent.approving import Approver
 from forenotice.agent.config import values
@@ -45,10 +47,25 @@ class Doing:
         return Outcome(ok=True)
 
 
+def config(**commands: str) -> Config:
+    """A handler for each, one stage after the other."""
+    handlers = [
+        {"type": "command", "name": name, "prepare": [command], "recover": [command], "stage": stage}
+        for stage, (name, command) in enumerate(commands.items())
+    ]
+    return msgspec.convert({"name": ME, "handler": handlers}, Config, dec_hook=values.read)
+
+
 class Bench:
     """The loop and its surroundings; what would come from outside, tests put into its inbox."""
 
-    def __init__(self, directory: Path, what: Callable[[Work], Outcome] = lambda _: Outcome(ok=True)) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        what: Callable[[Work], Outcome] = lambda _: Outcome(ok=True),
+        *,
+        endpoint: str = NOBODY,
+    ) -> None:
         self.inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self.written = io.StringIO()
         log = Log(MachineClock(), LogLevel.INFO, LogFormat.JSON, self.written)
@@ -59,7 +76,7 @@ class Bench:
         around = Surroundings(
             memory=self.memory,
             polling=polling,
-            approver=Approver(lambda: NOBODY, self.inbox.put),
+            approver=Approver(lambda: endpoint, self.inbox.put),
             workers=Workers(self.inbox.put),
             front=Front(sources, log, metrics),
             sampler=Sampler(),
@@ -67,11 +84,7 @@ class Bench:
             log=log,
             metrics=metrics,
         )
-        given = {
-            "name": ME,
-            "handler": [{"type": "command", "name": "drain", "prepare": ["true"], "recover": ["true"]}],
-        }
-        self.loop = Loop(self.inbox, msgspec.convert(given, Config, dec_hook=values.read), around)
+        self.loop = Loop(self.inbox, config(drain="true"), around)
         self.loop._crew._made["drain"] = Doing(what)
 
     def see(self, *events: Event) -> None:
@@ -201,9 +214,13 @@ def test_nothing_is_done_without_a_name(tmp_path: Path) -> None:
     assert bench.loop.me == ME.upper()
 
 
-def measured(bench: Bench) -> list[dict[str, object]]:
+def logged(bench: Bench, action: str) -> list[dict[str, Any]]:
     lines = (json.loads(line) for line in bench.written.getvalue().splitlines())
-    return [line for line in lines if line["action"] == "freeze.measured"]
+    return [line for line in lines if line["action"] == action]
+
+
+def measured(bench: Bench) -> list[dict[str, Any]]:
+    return logged(bench, "freeze.measured")
 
 
 def started(event: Event) -> Event:
@@ -219,7 +236,7 @@ def live_through(bench: Bench, freeze: Event, *, stall: Callable[[], None] = lam
 
     def story() -> Iterator[None]:
         bench.see(freeze)
-        while not bench.loop._around.sampler.whole:
+        while bench.loop._around.sampler._since is None:
             yield
         stall()
         until = time.monotonic() + 0.3
@@ -235,10 +252,18 @@ def live_through(bench: Bench, freeze: Event, *, stall: Callable[[], None] = lam
 
 
 def test_a_freeze_without_a_pause_is_told_too(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
+    handed: list[float | None] = []
+
+    def note(work: Work) -> Outcome:
+        handed.append(work.pause)
+        return Outcome(ok=True)
+
+    bench = Bench(tmp_path, note)
     live_through(bench, near_freeze())
     (told,) = measured(bench)
-    assert told["seconds"] == 0 or told.get("by") == "own clock", "this machine may be too busy for us"
+    assert told["by"] == "own clock"
+    assert handed[0] is None
+    assert handed[-1] is not None, "0, unless this machine is too busy for us"
     assert "\nforenotice_agent_freeze_measured_seconds " in bench.loop._metrics.render()
 
 
@@ -353,11 +378,11 @@ def test_peers_are_told_of_an_event_as_long_as_it_lives(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("sixteen or more bytes")
     peers_config = {"secret_file": str(tmp_path / "secret"), "addresses": {"web-9": "127.0.0.1:1"}}
     given = {"name": ME, "listen": "127.0.0.1:0", "peers": peers_config}
-    config = msgspec.convert(given, Config, dec_hook=values.read)
+    shared_config = msgspec.convert(given, Config, dec_hook=values.read)
     bench = Bench(tmp_path)
-    bench.loop.configure(config)
+    bench.loop.configure(shared_config)
     front = bench.loop._around.front
-    front.keep_up(config, (ME,))
+    front.keep_up(shared_config, (ME,))
     peers = front._peers
     assert peers is not None
     shared = coming(resources=(ME, "web-9"))
@@ -366,7 +391,7 @@ def test_peers_are_told_of_an_event_as_long_as_it_lives(tmp_path: Path) -> None:
         bench.run_until(lambda: peers.untold("E1"))
         # Nothing is to be recovered: it is over in one turn.
         again = Bench(tmp_path)
-        again.loop.configure(config)
+        again.loop.configure(shared_config)
         again.loop._around.front = front
         again.see()
         again.run_until(lambda: again.memory.sagas and not again.memory.live)
@@ -386,3 +411,44 @@ def test_what_nobody_prepares_for_is_neither_approved_nor_passed_over_in_silence
     (waits,) = [line for line in lines if line["action"] == "saga.waits"]
     assert waits["why"] == saga.why
     assert saga.why.startswith("not approved, as no handler prepares for it")
+
+
+def test_the_log_says_which_stage_begins_and_how_long_all_took(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.loop.configure(config(drain="true", mount="true"))
+    bench.see(coming())
+    bench.run_until(lambda: bench.memory.sagas["E1"].state is State.PREPARED)
+    begun = [(line["handler"], line["phase"], line["stage"]) for line in logged(bench, "step.begun")]
+    assert begun == [("drain", "prepare", 0), ("mount", "prepare", 1)]
+    assert all(line["seconds"] > 0 for line in logged(bench, "step.done"))
+    moved = {line["state"]: line["seconds"] for line in logged(bench, "saga.moved")}
+    assert moved["prepared"] >= sum(line["seconds"] for line in logged(bench, "step.done"))
+
+
+def test_an_approval_that_was_refused_before_a_cancellation_leads_to_undo(tmp_path: Path) -> None:
+    done: list[str] = []
+
+    def note(work: Work) -> Outcome:
+        done.append(work.phase)
+        return Outcome(ok=True)
+
+    with scripted(lambda asked, ended: answer("400 Bad Request", b'{"error":"no such event"}')) as endpoint:
+        bench = Bench(tmp_path, note, endpoint=endpoint.url)
+        bench.see(coming())
+        bench.run_until(lambda: logged(bench, "approval.failed"))
+        again = Bench(tmp_path, note, endpoint=endpoint.url)
+        again.see()
+        again.run_until(lambda: again.memory.sagas and not again.memory.live)
+    assert done == ["prepare", "undo"]
+    assert again.memory.sagas["E1"].why == "cancelled before its start, and undone"
+
+
+def test_a_refusal_after_an_approval_that_was_not_answered_leaves_the_doubt(tmp_path: Path) -> None:
+    def answered(_asked: Asked, _ended: threading.Event) -> bytes | None:
+        return answer("400 Bad Request", b"{}") if len(endpoint.asked) > 1 else None
+
+    with scripted(answered) as endpoint:
+        bench = Bench(tmp_path, endpoint=endpoint.url)
+        bench.see(coming())
+        bench.run_until(lambda: "400" in str(logged(bench, "approval.failed")))
+    assert bench.memory.sagas["E1"].approving_at is not None

@@ -28,10 +28,10 @@ class Approver:
     def may_send(self, saga: str) -> bool:
         return saga not in self._under_way and time.monotonic() >= self._again_at.get(saga, 0.0)
 
-    def send(self, saga: str, event: Event) -> None:
+    def send(self, saga: str, event: Event, *, first: bool = False) -> None:
         self._under_way.add(saga)
         try:
-            threading.Thread(target=self._send, args=(saga, event), name="approve", daemon=True).start()
+            threading.Thread(target=self._send, args=(saga, event, first), name="approve", daemon=True).start()
         except RuntimeError as error:
             self._post(Answered(saga, str(error)))
 
@@ -45,12 +45,13 @@ class Approver:
         self._failures[answer.saga] = failures
         self._again_at[answer.saga] = time.monotonic() + min(LONGEST_PAUSE, 2.0 ** (failures - 1))
 
-    def _send(self, saga: str, event: Event) -> None:
+    def _send(self, saga: str, event: Event, first: bool) -> None:
         try:
             with Client(self._endpoint(), pace=self._pace) as client:
                 client.approve(event)
         except errors.ForenoticeError as error:
-            self._post(Answered(saga, error.message, refused=isinstance(error, errors.RefusedError)))
+            refused = isinstance(error, errors.RefusedError)
+            self._post(Answered(saga, error.message, refused=refused, first=first))
         except Exception as error:
             self._post(Answered(saga, f"{type(error).__name__}: {error}"))
         else:

@@ -27,6 +27,9 @@ class Crew:
     def rules(self) -> Sequence[Rule]:
         return [config.rule for config in self._configs.values()]
 
+    def stage(self, name: str) -> int:
+        return self._configs[name].stage
+
     def handler(self, name: str) -> Handler:
         if name not in self._made:
             self._made[name] = making.make(self._configs[name])

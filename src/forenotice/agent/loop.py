@@ -137,13 +137,15 @@ class Loop:
 
     def _answered(self, answer: Answered) -> None:
         self._around.approver.answered(answer)
+        saga = self._memory.sagas[answer.saga]
         if answer.error:
             self._metrics.approved(Approval.REFUSED if answer.refused else Approval.ERROR)
             self._log.trouble("An approval did not succeed", action="approval.failed", reason=answer.error)
+            if answer.refused and answer.first:
+                self._keep(advancing.refused(saga))
             return
         self._metrics.approved(Approval.ACCEPTED)
         self._log.over("Approvals succeed again", action="approval.failed")
-        saga = self._memory.sagas[answer.saga]
         self._log.info("An event is approved", action="approval.done", event_id=saga.id, type=saga.event.type)
         self._keep(advancing.approved(saga, self._now()))
 
@@ -172,6 +174,7 @@ class Loop:
             handler=job.handler,
             phase=job.phase,
             attempt=job.attempt,
+            seconds=round(ended.seconds, 3),
             said=outcome.said,
         )
 
@@ -251,7 +254,12 @@ class Loop:
             return False
         if saga.state is not before.state:
             self._log.info(
-                "An event has moved on", action="saga.moved", event_id=saga.id, state=saga.state, why=saga.why
+                "An event has moved on",
+                action="saga.moved",
+                event_id=saga.id,
+                state=saga.state,
+                why=saga.why,
+                seconds=round((self._now() - before.since).total_seconds(), 3),
             )
         elif saga.why != before.why:
             self._log.info("An event waits", action="saga.waits", event_id=saga.id, state=saga.state, why=saga.why)
@@ -274,6 +282,16 @@ class Loop:
                     remember=lambda text: self._remember(job, text),
                     stop=threading.Event(),
                 )
+                self._log.info(
+                    "A handler begins",
+                    action="step.begun",
+                    event_id=saga.id,
+                    handler=step.handler,
+                    phase=step.phase,
+                    stage=crew.stage(step.handler),
+                    attempt=step.attempt,
+                    seconds_left=round(work.seconds_left, 3),
+                )
                 try:
                     self._around.workers.begin(job, crew.handler(step.handler), work)
                 except Exception as error:
@@ -284,8 +302,8 @@ class Loop:
                     self._around.workers.stop(Job(saga.id, phase, handler, running.attempt))
             case Displace(handler):
                 self._displace(handler, saga)
-            case Approve():
-                self._around.approver.send(saga.id, saga.event)
+            case Approve(first):
+                self._around.approver.send(saga.id, saga.event, first=first)
 
     def _displace(self, handler: str, sake: Saga) -> None:
         jobs = [
@@ -309,17 +327,14 @@ class Loop:
         """With the pause that really was, once a freeze is over."""
         if saga.event.type != "Freeze" or listed is not None or saga.state.returning:
             return saga
-        whole = self._around.sampler.whole
         pause = self._around.sampler.end()
-        if pause is None and saga.started_at is None:
+        if saga.started_at is None and not (pause and pause.seconds):
             return saga
         announced = saga.event.duration_seconds
         measured: dict[str, object] = {}
-        if pause or whole:
-            self._metrics.froze(pause.seconds if pause else 0.0, announced if announced >= 0 else None)
-            measured["seconds"] = round(pause.seconds, 3) if pause else 0
         if pause:
-            measured |= {"resolution": pause.resolution, "by": pause.by}
+            self._metrics.froze(pause.seconds, announced if announced >= 0 else None)
+            measured = {"seconds": round(pause.seconds, 3), "resolution": pause.resolution, "by": pause.by}
         self._log.info(
             "A freeze is over",
             action="freeze.measured",

@@ -28,6 +28,8 @@ class Answered:
     error: str
     refused: bool = False
     """The endpoint will not have it, as far as it knows now."""
+    first: bool = False
+    """No other can have arrived before it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,11 +35,6 @@ class Sampler:
         self._watch: _Watch | None = None
         self._since: float | None = None
 
-    @property
-    def whole(self) -> bool:
-        """Whether it has watched since before the start."""
-        return self._since is not None
-
     def dated(self, date: datetime, asked_at: float, answered_at: float) -> None:
         """The endpoint's Date, and the monotonic clock around it; of every poll."""
         with self._lock:
@@ -58,7 +53,7 @@ class Sampler:
         self._since = asked_at
 
     def end(self) -> Pause | None:
-        """It is over, and the endpoint was polled since."""
+        """It is over, and the endpoint was polled since. None: it was not watched from its start."""
         with self._lock:
             watch, self._watch = self._watch, None
             if watch is None:
@@ -66,12 +61,13 @@ class Sampler:
             dates, self._dates = self._dates, deque(maxlen=REMEMBERED)
             since, self._since = self._since, None
         watch.end()
-        return pausing.measure(
+        noticed = pausing.measure(
             lapses=list(watch.lapses),
             dates=dates,
             hardware=list(watch.looks),
             since=-math.inf if since is None else since,
         )
+        return noticed or (None if since is None else pausing.UNNOTICED)
 
 
 class _Watch:

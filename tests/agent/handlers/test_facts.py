@@ -2,6 +2,7 @@ import json
 import subprocess
 from datetime import UTC, datetime
 
+import pytest
 from tests.agent.handlers.work import EVENT, STARTED, work
 
 from forenotice.agent.handlers import facts
@@ -36,6 +37,11 @@ def test_variables_tell_all_there_is_to_know() -> None:
         "EVENT_RESOURCETYPE": "VirtualMachine",
         "EVENT_DURATION": "-1",
     }
+
+
+@pytest.mark.parametrize(("pause", "told"), [(None, ""), (0, "0"), (0.0, "0"), (0.5, "0.500")])
+def test_a_freeze_without_a_pause_is_told_from_one_that_was_not_measured(pause: float | None, told: str) -> None:
+    assert facts.environment(work(phase=Phase.RECOVER, pause=pause))["FORENOTICE_PAUSE_SECONDS"] == told
 
 
 def test_a_started_event_has_no_not_before_and_a_measured_pause_is_told() -> None:

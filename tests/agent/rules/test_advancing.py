@@ -585,8 +585,20 @@ def test_one_approval_at_a_time_until_it_is_answered() -> None:
     assert story.turn() == [Approve()]
     assert story.turn(may_approve=False) == []
     story.wait(5)
-    assert story.turn() == [Approve()]
+    assert story.turn() == [Approve(first=False)]
     assert story.saga.approving_at == T0
+
+
+def test_an_approval_that_was_refused_before_a_cancellation_leads_to_undo() -> None:
+    story = Story()
+    story.turn()
+    story.end(PREPARE)
+    assert story.turn() == [Approve()]
+    story.saga = advancing.refused(story.saga)
+    assert story.turn() == [Approve()], "tried again, in case it was only refused for now"
+    story.saga = advancing.refused(story.saga)
+    story.listed = None
+    assert (story.begun(), story.state) == (["undo drain"], State.UNDOING)
 
 
 def test_an_answer_may_come_after_the_start() -> None:

@@ -55,6 +55,11 @@ def _moment(moment: datetime | None) -> str | None:
     return None if moment is None else dates.iso(moment)
 
 
+def _pause(seconds: float | None) -> str:
+    """0: it was watched for, and there was none. Empty: nobody knows."""
+    return "" if seconds is None else f"{seconds:.3f}" if seconds else "0"
+
+
 _VARIABLES: Mapping[str, Callable[[Work], str]] = {
     "FORENOTICE_PHASE": lambda work: work.phase.value,
     "FORENOTICE_HANDLER": lambda work: work.handler,
@@ -70,7 +75,7 @@ _VARIABLES: Mapping[str, Callable[[Work], str]] = {
     "FORENOTICE_NOT_BEFORE": lambda work: _moment(work.event.deadline) or "",
     "FORENOTICE_DEADLINE": lambda work: _moment(work.deadline) or "",
     "FORENOTICE_SECONDS_LEFT": lambda work: str(math.floor(work.seconds_left)),
-    "FORENOTICE_PAUSE_SECONDS": lambda work: "" if work.pause is None else f"{work.pause:.3f}",
+    "FORENOTICE_PAUSE_SECONDS": lambda work: _pause(work.pause),
     # The names that azure-scheduledevents-manager gave them.
     "EVENT_ID": lambda work: work.event.id,
     "EVENT_TYPE": lambda work: work.event.type,

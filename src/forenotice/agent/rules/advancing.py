@@ -70,7 +70,8 @@ class Displace:
 
 @dataclass(frozen=True, slots=True)
 class Approve:
-    pass
+    first: bool = True
+    """No approval of it can have arrived yet."""
 
 
 Work = tuple[Phase, Rule]
@@ -116,6 +117,11 @@ def approved(saga: Saga, now: datetime) -> Saga:
     if saga.state is not State.PREPARED:
         return saga
     return replace(saga, state=State.APPROVED, why="approved; waits for the start")
+
+
+def refused(saga: Saga) -> Saga:
+    """The endpoint did not take the only approval that was sent: the event waits for its NotBefore, or is gone."""
+    return replace(saga, approving_at=None)
 
 
 def ended(saga: Saga, step: Step, rule: Rule | None, *, ok: bool, said: str, now: datetime) -> Saga:
@@ -229,7 +235,7 @@ class _Turn:
         self._say("ready; approving")
         if view.may_approve:
             self.saga = replace(self.saga, approving_at=saga.approving_at or view.now)
-            self.effects.append(Approve())
+            self.effects.append(Approve(first=saga.approving_at is None))
 
     def _accompany(self) -> None:
         self._say("started; waits for its end")

@@ -21,6 +21,8 @@ DRIFT = 0.0005
 """Seconds that two clocks may move apart in one; ntpd speeds a clock up by as much to set it right."""
 
 OWN, ENDPOINT, HARDWARE = "own clock", "endpoint", "hardware clock"
+UNNOTICED = Pause(seconds=0, resolution=LEAST, by=OWN)
+"""Of a freeze that was watched from before its start."""
 
 
 @dataclass(frozen=True, slots=True)

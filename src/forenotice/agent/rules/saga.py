@@ -105,6 +105,12 @@ class Saga:
         return self.state is not State.DONE
 
     @property
+    def since(self) -> datetime:
+        """When it got as far as it is."""
+        moments = (self.seen_at, self.ready_at, self.approved_at, self.started_at, self.gone_at)
+        return max(moment for moment in moments if moment)
+
+    @property
     def out(self) -> bool:
         """Whether this VM is not to be given work: from the start of preparing until recovered."""
         return self.live and (bool(self.prepared_by) or self.state.returning or self.lost)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.agent.rules.builders import T0, Story, after, event
 
-from forenotice.agent.journal import KEPT, Journal, JournalError
+from forenotice.agent.journal import FILE, KEPT, Copy, Journal, JournalError
 from forenotice.agent.rules import advancing
 from forenotice.agent.rules.handling import Phase
 from forenotice.agent.rules.saga import Pause, Saga, State
@@ -250,3 +250,36 @@ def test_a_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
     journal._connection.execute("PRAGMA query_only = OFF")
     journal.heard("E1", "b", T0)
     assert journal.sagas() == [saga]
+
+
+# A copy in memory
+
+
+def test_what_is_written_to_a_copy_does_not_reach_the_file(tmp_path: Path) -> None:
+    saga = a_rich_saga()
+    journal = Journal(tmp_path)
+    journal.write(saga, {"drain": "{}"})
+    copy = Copy(tmp_path)
+    assert (copy.sagas(), copy.configs(saga.id), copy.is_new()) == ([saga], {"drain": "{}"}, True)
+    copy.write(done(7), {})
+    copy.mark_old(None)
+    copy.heard("E1", "web-1", T0)
+    assert (len(copy.sagas()), copy.is_new(), copy.is_there()) == (2, False, True)
+    assert (journal.sagas(), journal.is_new(), journal.peers()) == ([saga], True, {})
+    journal.close()
+    copy.close()
+
+
+def test_a_copy_of_nothing_makes_no_file(tmp_path: Path) -> None:
+    copy = Copy(tmp_path / "nowhere")
+    copy.write(a_rich_saga(), {})
+    assert copy.sagas() == [a_rich_saga()]
+    assert not (tmp_path / "nowhere").exists()
+    copy.close()
+
+
+def test_a_journal_that_cannot_be_read_cannot_be_copied_and_stays(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_bytes(b"no database" * 100)
+    with pytest.raises(JournalError, match="cannot be read"):
+        Copy(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [FILE]

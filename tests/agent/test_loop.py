@@ -44,7 +44,7 @@ class Doing:
         self.run = what
 
     def rehearse(self) -> Outcome:
-        return Outcome(ok=True)
+        return Outcome(ok=True, said="would drain")
 
 
 def config(**commands: str) -> Config:
@@ -65,26 +65,27 @@ class Bench:
         what: Callable[[Work], Outcome] = lambda _: Outcome(ok=True),
         *,
         endpoint: str = NOBODY,
+        observe: bool = False,
     ) -> None:
         self.inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self.written = io.StringIO()
         log = Log(MachineClock(), LogLevel.INFO, LogFormat.JSON, self.written)
         metrics = Metrics()
-        self.memory = Memory(directory, log, metrics)
+        self.memory = Memory(directory, log, metrics, observe=observe)
         polling = Polling(Client(NOBODY), self.inbox.put, log, metrics)
         sources = Sources(standing=lambda: FINE, heard=lambda _event, _name, _at: None, now=MachineClock().now)
         around = Surroundings(
             memory=self.memory,
             polling=polling,
             approver=Approver(lambda: endpoint, self.inbox.put),
-            workers=Workers(self.inbox.put),
+            workers=Workers(self.inbox.put, observe=observe),
             front=Front(sources, log, metrics),
             sampler=Sampler(),
             clock=MachineClock(),
             log=log,
             metrics=metrics,
         )
-        self.loop = Loop(self.inbox, config(drain="true"), around)
+        self.loop = Loop(self.inbox, config(drain="true"), around, observe=observe)
         self.loop._crew._made["drain"] = Doing(what)
 
     def see(self, *events: Event) -> None:
@@ -452,3 +453,100 @@ def test_a_refusal_after_an_approval_that_was_not_answered_leaves_the_doubt(tmp_
         bench.see(coming())
         bench.run_until(lambda: "400" in str(logged(bench, "approval.failed")))
     assert bench.memory.sagas["E1"].approving_at is not None
+
+
+# Only observing
+
+
+def never(work: Work) -> Outcome:
+    raise AssertionError(f"{work.phase} was run")
+
+
+def test_one_that_observes_says_what_would_have_been_done_and_leaves_no_trace(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, never, observe=True)
+    bench.see(coming())
+    bench.run_until(lambda: "would have approved" in bench.memory.sagas["E1"].why)
+    again = Bench(tmp_path, never, observe=True)
+    steps = iter(((coming(),), (started(coming()),), ()))
+
+    def over() -> bool:
+        if again.memory.sagas.get("E1") is None or "would have approved" in again.memory.sagas["E1"].why:
+            again.see(*next(steps, ()))
+        elif again.memory.sagas["E1"].state is State.STARTED:
+            again.see()
+        return not again.memory.live and bool(again.memory.sagas)
+
+    again.run_until(over)
+    observed = [(line["event"], line["phase"], line["said"]) for line in logged(again, "step.observed")]
+    assert observed == [
+        ("A handler would have run", "prepare", "would drain"),
+        ("A handler would have run", "recover", "would drain"),
+    ]
+    saga = again.memory.sagas["E1"]
+    assert saga.why.startswith("only observed: would have approved at ")
+    assert saga.why.endswith("; would have been recovered from")
+    assert {step.progress for step in saga.steps} == {Progress.OBSERVED}
+    assert (saga.approving_at, logged(again, "approval.failed"), logged(again, "step.done")) == (None, [], [])
+    assert 'steps_total{handler="drain"' not in again.loop._metrics.render()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_who_observed_an_event_prepares_for_it_when_told_to_act(tmp_path: Path) -> None:
+    observing = Bench(tmp_path, never, observe=True)
+    observing.see(coming())
+    observing.run_until(lambda: "would have approved" in observing.memory.sagas["E1"].why)
+    done: list[tuple[str, int]] = []
+
+    def note(work: Work) -> Outcome:
+        done.append((work.phase, work.attempt))
+        return Outcome(ok=True)
+
+    real = Bench(tmp_path, note)
+    real.see(coming())
+    real.run_until(lambda: real.memory.sagas["E1"].approving_at)
+    assert done == [("prepare", 1)]
+
+
+def test_what_was_really_prepared_is_recovered_from_after_somebody_only_observed_its_end(tmp_path: Path) -> None:
+    done: list[str] = []
+
+    def note(work: Work) -> Outcome:
+        done.append(work.phase)
+        return Outcome(ok=True)
+
+    first = Bench(tmp_path, note)
+    first.see(coming())
+    first.run_until(lambda: first.memory.sagas["E1"].approving_at)
+    kept = (tmp_path / "journal.db").read_bytes()
+    observing = Bench(tmp_path, never, observe=True)
+    observing.see()
+    observing.run_until(lambda: observing.memory.sagas and not observing.memory.live)
+    assert [line["phase"] for line in logged(observing, "step.observed")] == ["recover"]
+    assert [saga.id for saga in observing.memory.pending if saga.out] == ["E1"], "it is still drained"
+    assert (tmp_path / "journal.db").read_bytes() == kept
+    second = Bench(tmp_path, note)
+    second.see()
+    second.run_until(lambda: second.memory.sagas and not second.memory.live)
+    assert done == ["prepare", "recover"]
+
+
+def test_one_that_observes_tells_nobody_that_it_is_ready(tmp_path: Path) -> None:
+    for observe in (False, True):
+        bench = Bench(tmp_path / str(observe), observe=observe)
+        bench.see(coming(resources=(ME, "web-9")))
+        bench.run_until(lambda bench=bench: bench.memory.sagas["E1"].state is State.PREPARED)  # type: ignore[misc]
+        ((_, ready_at),) = bench.loop._around.front._said.values()
+        assert (ready_at is None) == observe
+
+
+def test_a_handler_that_could_not_run_is_said_by_one_that_observes(tmp_path: Path) -> None:
+    class Broken(Doing):
+        def rehearse(self) -> Outcome:
+            return Outcome(ok=False, said="no such program")
+
+    bench = Bench(tmp_path, observe=True)
+    bench.loop._crew._made["drain"] = Broken(never)
+    bench.see(coming())
+    bench.run_until(lambda: logged(bench, "step.observed"))
+    (line,) = logged(bench, "step.observed")
+    assert (line["event"], line["level"], line["said"]) == ("A handler could not run", "warning", "no such program")

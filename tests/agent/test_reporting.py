@@ -61,3 +61,20 @@ def test_a_loop_that_makes_no_turns_is_not_healthy(tmp_path: Path) -> None:
     assert (reporter.standing.polling_ok, reporter.standing.polling_why) == (False, "the agent hangs")
     reporter.report("web-0")
     assert reporter.standing.polling_why != "the agent hangs"
+
+
+def test_one_that_only_observes_says_so_and_is_as_ready_as_it_was(tmp_path: Path) -> None:
+    log, metrics = Log(MachineClock(), LogLevel.INFO, LogFormat.JSON, io.StringIO()), Metrics()
+    memory = Memory(tmp_path, log, metrics, observe=True)
+    memory.try_to_open()
+    story = Story()
+    story.turn(observes=True)
+    memory.begin(advancing.appeared(event(), T0))
+    memory.keep(story.saga, {}, forward=True)
+    assert story.saga.out
+    polling = Polling(Client("http://127.33.0.1:1"), lambda _: None, log, metrics)
+    reporter = Reporter(tmp_path, memory, polling, MachineClock(), log, metrics, SILENT)
+    reporter.report("web-0", observe=True)
+    assert reporter.standing.ready
+    found = json.loads((tmp_path / "status.json").read_text())
+    assert (found["observe"], found["sagas"][0]["would_approve_at"]) == (True, None)

@@ -19,6 +19,12 @@ def test_a_state_directory_given_by_a_flag_may_be_relative(tmp_path: Path, monke
     assert running.read(given).state == str(tmp_path / "here")
 
 
+def test_observing_is_asked_for_by_a_flag_or_a_variable(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert [settings.load_agent({}, given).observe for given in ({}, {"FORENOTICE_OBSERVE": "true"})] == [False, True]
+    assert entry.main(["--observe", "--config", str(tmp_path / "nowhere.toml")]) == entry.USAGE
+    assert "nowhere.toml" in capfd.readouterr().err
+
+
 @pytest.fixture
 def own_signals() -> Iterator[None]:
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)

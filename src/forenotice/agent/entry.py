@@ -19,7 +19,10 @@ def main(arguments: Sequence[str]) -> int:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     parser = argparse.ArgumentParser(prog="forenotice agent run", description="Run the agent of this VM until SIGTERM.")
     for row in table.AGENT:
-        parser.add_argument(row.flag, dest=row.name, metavar=row.metavar, help=row.described)
+        if row.is_switch:
+            parser.add_argument(row.flag, dest=row.name, action="store_true", help=row.described)
+        else:
+            parser.add_argument(row.flag, dest=row.name, metavar=row.metavar, help=row.described)
     flags = vars(parser.parse_args(arguments))
     try:
         Agent(settings.load_agent(flags, os.environ)).run()

@@ -115,6 +115,9 @@ class Journal:
     def close(self) -> None:
         self._connection.close()
 
+    def copy_to(self, target: sqlite3.Connection) -> None:
+        self._connection.backup(target)
+
     def is_there(self) -> bool:
         """Whether the file that is open is the one that the next agent would find."""
         return is_still(self._path, self._file)
@@ -199,6 +202,27 @@ class Journal:
 
     def _transaction(self) -> "_Transaction":
         return _Transaction(self._connection)
+
+
+class Copy(Journal):
+    """The journal in memory, for an agent that only observes: the file stays as it is, whatever is written here."""
+
+    def __init__(self, directory: Path) -> None:
+        """JournalError, RefusedError: as for the journal itself. What it would put aside is left out."""
+        self.put_aside, self.dropped = None, 0
+        self._connection = sqlite3.connect(":memory:", isolation_level=None)
+        self._connection.text_factory = _text
+        try:
+            if (directory / FILE).exists():
+                with _reading(), contextlib.closing(Journal(directory, writable=False)) as found:
+                    found.copy_to(self._connection)
+            self._connection.executescript(SCHEMA)
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def is_there(self) -> bool:
+        return True
 
 
 @contextlib.contextmanager

@@ -52,8 +52,11 @@ class Surroundings:
 
 
 class Loop:
-    def __init__(self, inbox: "queue.SimpleQueue[Message]", config: Config, around: Surroundings) -> None:
+    def __init__(
+        self, inbox: "queue.SimpleQueue[Message]", config: Config, around: Surroundings, *, observe: bool = False
+    ) -> None:
         self._inbox = inbox
+        self._observe = observe
         self._around = around
         self._memory = around.memory
         self._log = around.log
@@ -162,14 +165,20 @@ class Loop:
         if job in self._displaced and not outcome.ok:
             after = advancing.interrupted(saga, step)
         else:
-            after = advancing.ended(saga, step, rule, ok=outcome.ok, said=outcome.said, now=self._now())
+            after = advancing.ended(
+                saga, step, rule, ok=outcome.ok, said=outcome.said, now=self._now(), observed=self._observe
+            )
         self._displaced.discard(job)
         self._keep(after)
-        self._metrics.stepped(job.handler, job.phase, ok=outcome.ok, seconds=ended.seconds)
         say = self._log.info if outcome.ok else self._log.warning
+        if self._observe:
+            words, action = "A handler would have run" if outcome.ok else "A handler could not run", "step.observed"
+        else:
+            self._metrics.stepped(job.handler, job.phase, ok=outcome.ok, seconds=ended.seconds)
+            words, action = ("A handler is done", "step.done") if outcome.ok else ("A handler failed", "step.failed")
         say(
-            "A handler is done" if outcome.ok else "A handler failed",
-            action="step.done" if outcome.ok else "step.failed",
+            words,
+            action=action,
             event_id=saga.id,
             handler=job.handler,
             phase=job.phase,
@@ -235,6 +244,7 @@ class Loop:
             less_urgent=less_urgent(saga, live),
             owed=owed(saga, self._memory.sagas.values()),
             may_approve=self._around.approver.may_send(saga.id),
+            observes=self._observe,
         )
         after, effects = advancing.advance(self._measured(saga, view.listed), view)
         preparing = [
@@ -282,8 +292,9 @@ class Loop:
                     remember=lambda text: self._remember(job, text),
                     stop=threading.Event(),
                 )
-                self._log.info(
-                    "A handler begins",
+                say = self._log.debug if self._observe else self._log.info
+                say(
+                    "A handler is asked what it would do" if self._observe else "A handler begins",
                     action="step.begun",
                     event_id=saga.id,
                     handler=step.handler,
@@ -367,7 +378,8 @@ class Loop:
 
     def _ready_at(self, saga: Saga) -> datetime | None:
         """As others may rely on it."""
-        ready = self._config.policy.approves and saga.state in (State.PREPARED, State.APPROVED, State.STARTED)
+        acts = self._config.policy.approves and not self._observe
+        ready = acts and saga.state in (State.PREPARED, State.APPROVED, State.STARTED)
         return saga.ready_at if ready else None
 
     def _finish(self) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from forenotice.agent import journal as journals
-from forenotice.agent.journal import HEARD, KEPT, Journal, JournalError
+from forenotice.agent.journal import HEARD, KEPT, Copy, Journal, JournalError
 from forenotice.agent.log import Log
 from forenotice.agent.metrics import Metrics
 from forenotice.agent.rules import advancing
@@ -30,8 +30,22 @@ class Memory:
     any case, and written when the disk allows it again.
     """
 
-    def __init__(self, directory: Path, log: Log, metrics: Metrics, lock: Callable[[], None] = lambda: None) -> None:
-        """`lock` makes sure that the directory is ours; JournalError when that is not possible just now."""
+    def __init__(
+        self,
+        directory: Path,
+        log: Log,
+        metrics: Metrics,
+        lock: Callable[[], None] = lambda: None,
+        *,
+        observe: bool = False,
+    ) -> None:
+        """`lock` makes sure that the directory is ours; JournalError when that is not possible just now.
+
+        With `observe` the journal is read, and what happens is kept in memory only.
+        """
+        self._observe = observe
+        self._found: list[Saga] = []
+        """Those that an earlier run has left."""
         self._directory = directory
         self._lock = lock
         self._log = log
@@ -70,6 +84,11 @@ class Memory:
         return [saga for saga in self.sagas.values() if saga.live]
 
     @property
+    def pending(self) -> list[Saga]:
+        """Those for which something may really have been done that is not taken back yet."""
+        return self._found if self._observe else self.live
+
+    @property
     def recent(self) -> list[Saga]:
         return [saga for saga in self.sagas.values() if not saga.live][-DONE_SHOWN:]
 
@@ -104,7 +123,7 @@ class Memory:
 
     def _opened(self) -> Journal:
         self._lock()
-        journal = Journal(self._directory)
+        journal = (Copy if self._observe else Journal)(self._directory)
         if journal.put_aside is not None:
             self._log.error(
                 "The journal could not be read and is put aside"
@@ -129,6 +148,7 @@ class Memory:
         peers = {event: dict(names) for event, names in journal.peers().items()}
         if not self._known:
             self._is_new = is_new
+            self._found = [saga for saga in written.values() if saga.live]
         elif is_new and not self._is_new:
             journal.mark_old(None)
         self._unwritten.update(name for name, saga in self.sagas.items() if saga != written.get(name))

@@ -52,7 +52,7 @@ class Reporter:
             return replace(self._stands, polling_ok=False, polling_why="the agent hangs")
         return self._stands
 
-    def report(self, me: str) -> None:
+    def report(self, me: str, *, observe: bool = False) -> None:
         self._notifier.alive()
         self._stands = standing = self._standing()
         self._turned_at = time.monotonic()
@@ -64,13 +64,14 @@ class Reporter:
         if seen != self._last:
             self._notifier.status(standing.ready_why if standing.polling_ok else standing.polling_why)
         self._last, self._written_at = seen, time.monotonic()
-        self._write(me, standing)
+        self._write(me, standing, observe)
 
-    def _write(self, me: str, standing: Standing) -> None:
+    def _write(self, me: str, standing: Standing, observe: bool) -> None:
         report = Status(
             pid=os.getpid(),
             written_at=self._clock.now(),
             name=me,
+            observe=observe,
             endpoint=self._polling.endpoint,
             polling=standing.polling_ok,
             polling_why=standing.polling_why,
@@ -87,7 +88,7 @@ class Reporter:
 
     def _standing(self) -> Standing:
         """Shown to whoever asks over HTTP: nothing that a handler said."""
-        out = [saga for saga in self._memory.live if saga.out]
+        out = [saga for saga in self._memory.pending if saga.out]
         unread = self._memory.unread
         works = self._polling.works
         return Standing(

@@ -58,7 +58,8 @@ class Agent:
         signals.install(stop=lambda: inbox.put(Quit()), reload=lambda: inbox.put(Reload()))
         endpoint = config.endpoint or None
         polling = Polling(Client(endpoint, name=config.name or None, pace=self._pace), inbox.put, log, metrics)
-        memory = Memory(self._directory, log, metrics, self._take_the_lock)
+        observe = self._settings.observe
+        memory = Memory(self._directory, log, metrics, self._take_the_lock, observe=observe)
         reporter = Reporter(self._directory, memory, polling, self._clock, log, metrics, self._notifier)
         front = Front(
             Sources(
@@ -73,20 +74,25 @@ class Agent:
             memory=memory,
             polling=polling,
             approver=Approver(lambda: polling.endpoint, inbox.put),
-            workers=Workers(inbox.put),
+            workers=Workers(inbox.put, observe=observe),
             front=front,
             sampler=Sampler(),
             clock=self._clock,
             log=log,
             metrics=metrics,
         )
-        loop = Loop(inbox, config, around)
+        loop = Loop(inbox, config, around, observe=observe)
 
         def after_turn() -> None:
-            reporter.report(loop.me)
+            reporter.report(loop.me, observe=observe)
             front.keep_up(self._config, loop.names)
 
-        log.info("The agent runs", action="agent.started", state=str(self._directory), handlers=len(config.handlers))
+        log.info(
+            "The agent runs, and only observes" if observe else "The agent runs",
+            action="agent.started",
+            state=str(self._directory),
+            handlers=len(config.handlers),
+        )
         self._warn()
         polling.start()
         self._notifier.ready()

@@ -33,6 +33,7 @@ class SagaStatus(msgspec.Struct, frozen=True, kw_only=True):
     resources: tuple[str, ...]
     not_before: datetime | None
     seen_at: datetime
+    would_approve_at: datetime | None = None
     done_at: datetime | None
     announced_seconds: int
     pause: Pause | None
@@ -43,6 +44,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     written_at: datetime
     name: str
+    observe: bool = False
+    """Nothing is run or approved."""
     endpoint: str
     polling: bool
     polling_why: str
@@ -64,6 +67,7 @@ def of_sagas(sagas: Sequence[Saga]) -> tuple[SagaStatus, ...]:
             resources=saga.event.resources,
             not_before=saga.event.deadline,
             seen_at=saga.seen_at,
+            would_approve_at=saga.would_approve_at,
             done_at=saga.done_at,
             announced_seconds=saga.event.duration_seconds,
             pause=saga.pause,

@@ -37,8 +37,10 @@ class _Running:
 class Workers:
     """Belongs to the loop's thread; what has ended is posted to it."""
 
-    def __init__(self, post: Callable[[Ended], None]) -> None:
+    def __init__(self, post: Callable[[Ended], None], *, observe: bool = False) -> None:
+        """With `observe`, handlers say what they would do, and do nothing."""
         self._post = post
+        self._observe = observe
         self._running: dict[Job, _Running] = {}
 
     def begin(self, job: Job, handler: Handler, work: Work) -> None:
@@ -82,7 +84,7 @@ class Workers:
     def _work(self, job: Job, handler: Handler, work: Work) -> None:
         begun = time.monotonic()
         try:
-            outcome = handler.run(work)
+            outcome = handler.rehearse() if self._observe else handler.run(work)
         except Exception as error:
             outcome = Outcome(ok=False, said=f"{type(error).__name__}: {error}")
         self._post(Ended(job=job, outcome=outcome, seconds=time.monotonic() - begun))

@@ -165,6 +165,8 @@ def show(agent: Agent) -> int:
 def _show(found: Status, is_running: bool | None, out: Output) -> None:
     at = out.moment(found.written_at.isoformat())
     runs = {True: f"runs (process {found.pid})", False: "does not run", None: "is not known to run"}[is_running]
+    if found.observe:
+        runs += ", only to observe: nothing is run or approved"
     out.facts(
         {
             "agent": f"{runs}; this is from {at}",

@@ -131,6 +131,7 @@ class AgentSettings:
 
     config: Path
     state: Path | None
+    observe: bool
     endpoint: str | None
     name: str | None
     log_level: LogLevel

@@ -332,6 +332,14 @@ AGENT = (
         metavar="DIR",
         in_file=False,
     ),
+    Setting(
+        name="observe",
+        help="Neither run handlers nor approve; say what would have been done.",
+        read=values.switch,
+        metavar="",
+        default="false",
+        in_file=False,
+    ),
     *(setting for setting in GUEST if setting is not CONFIG),
     *(setting for setting in SERVE if setting.name.startswith("log_")),
 )

@@ -640,3 +640,65 @@ def test_an_event_that_was_started_is_never_prepared_for_again() -> None:
 
 def test_ids_are_compared_without_regard_to_case() -> None:
     assert Story(at=event(id="c7061bac")).saga.id == "C7061BAC"
+
+
+# Only observing
+
+
+def observed(story: Story, phase: Phase) -> None:
+    step = story.saga.step(phase, "drain")
+    assert step is not None
+    story.saga = advancing.ended(story.saga, step, rule(), ok=True, said="", now=story.now, observed=True)
+
+
+def test_one_that_observes_says_what_it_would_do() -> None:
+    story = Story(rule())
+    story.more = {"observes": True}
+    assert story.begun() == ["prepare drain"]
+    assert story.saga.why == "only observed: drain would be at work (prepare, attempt 1)"
+    observed(story, Phase.PREPARE)
+    assert story.turn() == []
+    at = "would have approved at 2026-01-01 12:00:00 UTC"
+    assert (story.state, story.saga.why) == (State.PREPARED, f"only observed: {at}")
+    story.wait(60)
+    assert story.turn() == []
+    assert (story.saga.why, story.saga.approving_at) == (f"only observed: {at}", None)
+    story.listed = None
+    assert story.begun() == ["undo drain"], "nobody has approved it"
+    observed(story, Phase.UNDO)
+    story.turn()
+    assert story.saga.why == f"only observed: {at}; cancelled before its start, and would have been undone"
+    assert {step.progress for step in story.saga.steps} == {Progress.OBSERVED}
+
+
+def test_one_that_observes_says_that_it_would_not_have_approved() -> None:
+    story = Story(rule(), policy=Policy(approves=False))
+    story.more = {"observes": True}
+    story.turn()
+    observed(story, Phase.PREPARE)
+    story.turn()
+    assert story.saga.why == "only observed: ready; this agent is set never to approve"
+    story.listed = started()
+    story.turn()
+    observed(story, Phase.ON_STARTED)
+    story.listed = None
+    story.turn()
+    observed(story, Phase.RECOVER)
+    story.turn()
+    assert story.saga.why == "only observed: would not have approved; would have been recovered from"
+
+
+def test_what_was_really_approved_is_not_said_to_be_only_observed() -> None:
+    story = Story(rule())
+    story.turn()
+    story.end(Phase.PREPARE)
+    story.turn()
+    story.approve()
+    story.more = {"observes": True}
+    story.turn()
+    assert story.saga.why == "approved; waits for the start"
+    story.listed = None
+    story.turn()
+    observed(story, Phase.RECOVER)
+    story.turn()
+    assert story.saga.why == "only observed: gone without a start seen, and would have been recovered from"

@@ -19,6 +19,7 @@ MARGIN = timedelta(seconds=2)
 LONGEST_PAUSE = timedelta(seconds=30)
 PERSISTENCE = timedelta(minutes=15)
 """For how long, at least, what was prepared is tried to be taken back."""
+OBSERVED = "only observed: "
 LOST = "STATE-LOST"
 """Stands for all that was prepared before the journal was lost."""
 
@@ -47,6 +48,8 @@ class View:
     """Handlers that must recover from another event, whatever becomes of this one."""
     may_approve: bool = True
     """No approval of it is under way."""
+    observes: bool = False
+    """Nothing is run or approved: it is only said what would be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,11 +127,13 @@ def refused(saga: Saga) -> Saga:
     return replace(saga, approving_at=None)
 
 
-def ended(saga: Saga, step: Step, rule: Rule | None, *, ok: bool, said: str, now: datetime) -> Saga:
-    """A handler has come back."""
+def ended(
+    saga: Saga, step: Step, rule: Rule | None, *, ok: bool, said: str, now: datetime, observed: bool = False
+) -> Saga:
+    """A handler has come back, or has said what it would do."""
     done = replace(step, ended_at=now, said=said)
     if ok:
-        return saga.with_step(replace(done, progress=Progress.DONE))
+        return saga.with_step(replace(done, progress=Progress.OBSERVED if observed else Progress.DONE))
     failures = step.failures + 1
     if rule is None or (failures > rule.retries and not _persists(step, rule, now)):
         return saga.with_step(replace(done, progress=Progress.FAILED, failures=failures))
@@ -147,6 +152,8 @@ def advance(saga: Saga, view: View) -> tuple[Saga, Sequence[Effect]]:
     turn.look()
     while turn.take():
         pass
+    if view.observes and turn.saga.why != saga.why:
+        turn.saga = replace(turn.saga, why=OBSERVED + turn.saga.why.removeprefix(OBSERVED))
     return turn.saga, turn.effects
 
 
@@ -232,10 +239,19 @@ class _Turn:
         if why:
             self._say(why)
             return
+        if view.observes:
+            self.saga = replace(saga, would_approve_at=saga.would_approve_at or view.now)
+            self._say(self._approval_observed)
+            return
         self._say("ready; approving")
         if view.may_approve:
             self.saga = replace(self.saga, approving_at=saga.approving_at or view.now)
             self.effects.append(Approve(first=saga.approving_at is None))
+
+    @property
+    def _approval_observed(self) -> str:
+        at = self.saga.would_approve_at
+        return f"would have approved at {at:%Y-%m-%d %H:%M:%S} UTC" if at else "would not have approved"
 
     def _accompany(self) -> None:
         self._say("started; waits for its end")
@@ -270,15 +286,19 @@ class _Turn:
         return never_prepares and saga.id != LOST and rule.match.fits(saga.event)
 
     def _outcome(self, phase: Phase, works: Sequence[Work]) -> str:
+        observes = self.view.observes
         if phase is Phase.UNDO:
-            word = "cancelled before its start, and undone"
+            word = f"cancelled before its start, and {'would have been ' if observes else ''}undone"
         else:
-            word = "recovered" if self.saga.started_at or self.saga.lost else "gone without a start seen, and recovered"
+            word = "would have been recovered from" if observes else "recovered"
+            if not (self.saga.started_at or self.saga.lost):
+                word = f"gone without a start seen, and {word}"
         passed_on = [rule.name for way, rule in works if self._progress(way, rule) is Progress.PASSED_ON]
         if passed_on:
             word += f"; {', '.join(passed_on)} when another event is over"
         failed = self._failed(works)
-        return f"{word}, except for {failed}" if failed else word
+        word = f"{word}, except for {failed}" if failed else word
+        return f"{self._approval_observed}; {word}" if observes and not self.saga.approving_at else word
 
     def _failed(self, works: Sequence[Work]) -> str:
         """Whose last try failed, and why."""
@@ -305,7 +325,7 @@ class _Turn:
     def _try(self, phase: Phase, rule: Rule) -> None:
         step, now = self.saga.step(phase, rule.name), self.view.now
         if step is not None and step.progress is Progress.RUNNING:
-            self._say(f"{rule.name} is at work ({phase}, attempt {step.attempt})")
+            self._say_at_work(step)
         elif rule.name in self.view.busy:
             self._say(f"{rule.name} is at work for another event")
             if phase is Phase.PREPARE and rule.name in self.view.less_urgent and self._is_tight(rule):
@@ -317,7 +337,11 @@ class _Turn:
         else:
             begun = self._note(phase, rule, Progress.RUNNING)
             self.effects.append(Begin(step=begun, deadline=self._deadline(phase, rule)))
-            self._say(f"{rule.name} is at work ({phase}, attempt {begun.attempt})")
+            self._say_at_work(begun)
+
+    def _say_at_work(self, step: Step) -> None:
+        is_at_work = "would be at work" if self.view.observes else "is at work"
+        self._say(f"{step.handler} {is_at_work} ({step.phase}, attempt {step.attempt})")
 
     def _is_tight(self, rule: Rule) -> bool:
         """Whether it could no longer take all the time that it may."""

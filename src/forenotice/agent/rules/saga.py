@@ -30,6 +30,8 @@ class Progress(StrEnum):
     """The agent ended while it ran."""
     RETRYING = "retrying"
     DONE = "done"
+    OBSERVED = "observed"
+    """It would have been run."""
     FAILED = "failed"
     PASSED_ON = "passed on"
     """Another event still needs what was prepared; it recovers when that one ends."""
@@ -39,7 +41,7 @@ class Progress(StrEnum):
         return self in SETTLED
 
 
-SETTLED = frozenset({Progress.DONE, Progress.FAILED, Progress.PASSED_ON})
+SETTLED = frozenset({Progress.DONE, Progress.OBSERVED, Progress.FAILED, Progress.PASSED_ON})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +83,8 @@ class Saga:
     ready_at: datetime | None = None
     approving_at: datetime | None = None
     """Before the approval was sent: from here on it may have arrived."""
+    would_approve_at: datetime | None = None
+    """When an agent that only observes would have approved."""
     approved_at: datetime | None = None
     started_at: datetime | None = None
     gone_at: datetime | None = None

@@ -94,6 +94,8 @@ def test_the_quickstart(desk: Desk, tmp_path: Path) -> None:
                 follow(text.splitlines(), desk.log)
             case "sh" if where == "in the VM, as root":
                 as_root(text.splitlines(), desk, tmp_path / "system")
+            case "sh" if "wheelhouse" in text:
+                without_an_index(text.splitlines(), desk)
             case "sh":
                 for line in text.splitlines():
                     follow_line(where, line, desk)
@@ -105,6 +107,14 @@ def test_the_quickstart(desk: Desk, tmp_path: Path) -> None:
     assert desk.log.read_text().count(f"event_id='{event}' handler='web' phase='recover' attempt=1") == 1
     desk.agents[-1].terminate()
     assert desk.agents[-1].wait(30) == 0
+
+
+def without_an_index(lines: Sequence[str], desk: Desk) -> None:
+    collect, install = (line.replace("/opt/forenotice", "/tmp/vm") for line in lines)
+    desk.type("terminal 3", f"PIP_CONSTRAINT={ROOT}/constraints.txt {collect}")
+    # Into nothing, because other tests use what is installed there.
+    desk.type("terminal 3", f"{install} --dry-run --ignore-installed")
+    assert "Would install" in desk.said
 
 
 def follow_line(where: str, line: str, desk: Desk) -> None:

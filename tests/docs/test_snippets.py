@@ -88,6 +88,10 @@ def test_snippets_run(page: Path, request: pytest.FixtureRequest, tmp_path: Path
     place = "emulator" if page.name in EMULATED else "server"
     for language, text in blocks(page):
         match language:
+            case "sh" if text.startswith("# as root"):
+                pass  # By a test of that page's own.
+            case "haproxy":
+                pass
             case "sh":
                 run_shell(text, request.getfixturevalue(place), folder)
             case "python":

@@ -10,6 +10,8 @@ from tests.acceptance.agents import agent, diary, tell
 from tests.acceptance.guests import Fleet
 from tests.acceptance.meddling import meddler, said
 from tests.acceptance.running import HOST, until
+from tests.client.older import OLDEST, knowing, refusal, version_of
+from tests.client.scripted import scripted
 
 NEVER = '[approve]\nwhen = "never"\n'
 WHOLE = ("prepare drain 1", "on_started drain 1", "recover drain 1")
@@ -73,6 +75,18 @@ def a_name_that_is_not_told_at_first(home: Path, fleet: Fleet) -> None:
             guest.until_logged("name.failed")
             vm.restart()
             guest.until_done(*WHOLE)
+
+
+def an_endpoint_that_knows_only_the_first_version(home: Path, fleet: Fleet) -> None:
+    """Its names begin with an underscore, and it says nothing of sources and durations."""
+    rules = diary(sources=["User"]) + diary("stop", longer_than="1m")
+    with scripted(knowing([OLDEST], refusal(), Resources=["_WestNO_0"])) as endpoint:
+        with agent(home, endpoint.url, rules) as guest:
+            until(lambda: any(asked.method == "POST" for asked in endpoint.asked))
+            guest.until_state("approved")
+            assert guest.done == ["prepare stop 1"]
+            assert [entry["api_version"] for entry in guest.logged("poll.version")] == [OLDEST]
+        assert [version_of(asked) for asked in endpoint.asked if asked.method == "POST"] == [OLDEST]
 
 
 # The disk
@@ -221,6 +235,7 @@ def test_trouble(fleet: Fleet, tmp_path: Path) -> None:
         an_endpoint_that_goes_away,
         an_endpoint_that_talks_nonsense,
         a_name_that_is_not_told_at_first,
+        an_endpoint_that_knows_only_the_first_version,
         a_full_disk,
         a_disk_that_can_only_be_read,
         a_state_directory_that_is_none,

@@ -6,11 +6,13 @@ import threading
 
 import pytest
 from tests.agent.rules.builders import event
+from tests.client.both import QUICK
+from tests.client.older import OLDEST, knowing, refusal, version_of
 from tests.client.scripted import Asked, answer, scripted
 
 from forenotice.agent.approving import Approver
 from forenotice.agent.messages import Answered
-from forenotice.client import Pace
+from forenotice.client import Client, Pace
 
 PACE = Pace(first_timeout=0.2)
 NOBODY = "http://127.0.0.1:1"
@@ -18,7 +20,7 @@ NOBODY = "http://127.0.0.1:1"
 
 def sent(url: str) -> Answered:
     posted: queue.SimpleQueue[Answered] = queue.SimpleQueue()
-    approver = Approver(lambda: url, posted.put, PACE)
+    approver = Approver(Client(url), posted.put, PACE)
     assert approver.may_send("E1")
     approver.send("E1", event())
     assert not approver.may_send("E1")
@@ -45,6 +47,17 @@ def test_everything_else_is_no(status: str, refused: bool) -> None:
     assert found.refused == refused
 
 
+def test_it_is_asked_in_the_version_that_polling_has_found() -> None:
+    """A client for each approval would else be refused first, each time."""
+    posted: queue.SimpleQueue[Answered] = queue.SimpleQueue()
+    with scripted(knowing([OLDEST], refusal())) as endpoint, Client(endpoint.url, pace=QUICK) as client:
+        approver = Approver(client, posted.put, PACE)
+        client.document()
+        approver.send("E1", event())
+        assert posted.get(timeout=60) == Answered("E1", "")
+    assert [version_of(asked) for asked in endpoint.asked if asked.method == "POST"] == [OLDEST]
+
+
 def test_no_answer_in_time() -> None:
     def silent(asked: Asked, ended: threading.Event) -> bytes | None:
         ended.wait(60)
@@ -60,13 +73,8 @@ def test_nobody_there() -> None:
     assert "connection refused" in sent(NOBODY).error
 
 
-def test_an_endpoint_that_is_none() -> None:
-    found = sent("nonsense://")
-    assert "is not a metadata endpoint" in found.error
-
-
 def test_one_event_does_not_wait_for_another() -> None:
-    approver = Approver(lambda: NOBODY, lambda _: None, PACE)
+    approver = Approver(Client(NOBODY), lambda _: None, PACE)
     approver.answered(Answered("E1", "no"))
     assert not approver.may_send("E1")
     assert approver.may_send("E2")

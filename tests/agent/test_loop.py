@@ -77,7 +77,7 @@ class Bench:
         around = Surroundings(
             memory=self.memory,
             polling=polling,
-            approver=Approver(lambda: endpoint, self.inbox.put),
+            approver=Approver(Client(endpoint), self.inbox.put),
             workers=Workers(self.inbox.put, observe=observe),
             front=Front(sources, log, metrics),
             sampler=Sampler(),

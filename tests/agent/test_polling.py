@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tests.client.older import OLDEST, knowing, refusal
 from tests.client.samples import EVENT, document
 from tests.client.scripted import Asked, Script, answer, scripted
 
@@ -102,6 +103,17 @@ def test_while_its_name_is_a_guess_it_is_in_a_hurry_and_asks_again_soon() -> Non
         while inbox.get(timeout=60) != Named("web-0"):
             assert not any(waits)
     assert 1 < polling.NAME_AGAIN < 10
+
+
+def test_an_older_version_is_told_once() -> None:
+    with polled(knowing([OLDEST], refusal())) as (found, inbox, log):
+        told = 0
+        while told < 3:
+            if isinstance(message := inbox.get(timeout=60), Polled):
+                found.heard(message.news)
+                told += 1
+    assert log.getvalue().count("poll.version") == 1
+    assert f'"api_version":"{OLDEST}"' in log.getvalue().replace(" ", "")
 
 
 def test_whether_it_works() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
+from tests.client.older import WORDS, refusal
 from tests.client.samples import EVENT, OTHER, document
 from tests.client.scripted import Asked, answer, scripted
 from tests.metadata.running import running
@@ -112,6 +113,25 @@ def test_an_endpoint_that_does_not_know_this_vm() -> None:
 def test_a_version_that_is_not_known() -> None:
     found = examined_with(lambda asked: answer("400 Bad Request", NEWEST))
     assert found["version"].said == "api-version 2020-07-01 gets 400; known are 2031-01-01, 2020-07-01"
+
+
+@pytest.mark.parametrize(
+    ("known", "lacking"),
+    [
+        ("2019-08-01", "DurationInSeconds"),
+        ("2017-08-01", "Description, EventSource, DurationInSeconds, Preempt, Terminate"),
+    ],
+)
+def test_an_older_endpoint_is_examined_in_its_own_version(known: str, lacking: str) -> None:
+    def older(asked: Asked) -> bytes:
+        if "api-version=20" in asked.target and known not in asked.target and "instance" not in asked.target:
+            return refusal(WORDS, [known])
+        return azure(asked)
+
+    found = examined_with(older)
+    assert verdicts(found) == {"version": "warning"}
+    said = f"api-version {known} is the newest that the endpoint and forenotice both know: it has no {lacking}"
+    assert found["version"].said == said
 
 
 @pytest.mark.parametrize("odd", [b"[]", b"{", b'{"newest-versions":7}', b'{"newest-versions":[7]}'])

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from tests.cli.conftest import Run
 from tests.cli.stranger import Stranger, answer, asked_header, stranger
+from tests.client.older import OLDEST, knowing, refusal, shown
+from tests.client.scripted import scripted
 
 EVENT = {
     "EventId": "C7061BAC-AFDC-4513-B24B-AA5F13A16123",
@@ -46,6 +48,16 @@ def test_both_forms_of_dates_and_few_keys(run: Run, moment: str) -> None:
     few = {"EventId": "x", "EventStatus": "Scheduled", "EventType": "Reboot", "NotBefore": moment, "Later": 1}
     with stranger(document(few)) as server:
         assert "(2022-04-11 22:26:58 UTC)" in events(run, server).out
+
+
+def test_an_older_endpoint_and_what_it_does_not_tell(run: Run) -> None:
+    with scripted(knowing([OLDEST], refusal(), Resources=["_WestNO_0"])) as server:
+        ran = run("guest", "events", "--mine", "--endpoint", server.url)
+        raw = run("guest", "events", "--json", "--endpoint", server.url)
+        approved = run("guest", "approve", "id-1", "--endpoint", server.url)
+    assert ran.out.splitlines()[1].endswith("(2022-04-11 22:26:58 UTC)")
+    assert raw.json["Events"] == [shown(OLDEST, Resources=["_WestNO_0"])]
+    assert approved.out == "Approved id-1.\n"
 
 
 def test_started_has_no_time(run: Run) -> None:

@@ -29,6 +29,10 @@ class Awaiting:
         return self.client.endpoint
 
     @property
+    def api_version(self) -> str:
+        return self.client.api_version
+
+    @property
     def ahead(self) -> float:
         return self.client.ahead
 

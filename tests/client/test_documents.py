@@ -121,11 +121,13 @@ def test_keys_may_be_missing_or_unknown() -> None:
     few = {"EventId": "x", "EventStatus": "Scheduled", "EventType": "Reboot", "Later": {"a": [1]}}
     body = json.dumps({"DocumentIncarnation": 1, "Events": [few], "Extra": None}).encode()
     (event,) = decode(body).events
-    assert (event.resources, event.source, event.description, event.duration_seconds) == ((), "", "", -1)
+    assert (event.resources, event.source, event.description, event.duration_seconds) == ((), None, None, None)
     assert event.resource_type == "VirtualMachine"
 
 
-@pytest.mark.parametrize(("sent", "read"), [(0, 0), (-1, -1), ("9", 9), (5.0, 5), (None, -1), ("long", -1), ([], -1)])
+@pytest.mark.parametrize(
+    ("sent", "read"), [(0, 0), (-1, -1), ("9", 9), (5.0, 5), (None, None), ("long", None), ([], None)]
+)
 def test_durations(sent: object, read: int) -> None:
     assert only(DurationInSeconds=sent).duration_seconds == read
 

@@ -17,8 +17,9 @@ PACE = Pace(first_timeout=5.0)
 class Approver:
     """Belongs to the loop's thread; what was answered is posted to it."""
 
-    def __init__(self, endpoint: Callable[[], str], post: Callable[[Answered], None], pace: Pace = PACE) -> None:
-        self._endpoint = endpoint
+    def __init__(self, client: Client, post: Callable[[Answered], None], pace: Pace = PACE) -> None:
+        """`client` knows the endpoint, and the version to ask it in."""
+        self._client = client
         self._pace = pace
         self._post = post
         self._under_way: set[str] = set()
@@ -47,7 +48,8 @@ class Approver:
 
     def _send(self, saga: str, event: Event, first: bool) -> None:
         try:
-            with Client(self._endpoint(), pace=self._pace) as client:
+            with Client(self._client.endpoint, pace=self._pace) as client:
+                client.session.endpoint.negotiation = self._client.session.endpoint.negotiation
                 client.approve(event)
         except errors.ForenoticeError as error:
             refused = isinstance(error, errors.RefusedError)

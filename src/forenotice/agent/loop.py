@@ -344,7 +344,7 @@ class Loop:
         announced = saga.event.duration_seconds
         measured: dict[str, object] = {}
         if pause:
-            self._metrics.froze(pause.seconds, announced if announced >= 0 else None)
+            self._metrics.froze(pause.seconds, None if announced is None or announced < 0 else announced)
             measured = {"seconds": round(pause.seconds, 3), "resolution": pause.resolution, "by": pause.by}
         self._log.info(
             "A freeze is over",

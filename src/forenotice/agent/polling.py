@@ -9,6 +9,7 @@ from forenotice.agent.log import Log
 from forenotice.agent.messages import Named, Polled
 from forenotice.agent.metrics import Metrics, Poll
 from forenotice.client import Client, News, Pace
+from forenotice.client.negotiating import NEWEST
 from forenotice.core import errors
 
 PACE = Pace(interval=0.93)
@@ -49,6 +50,7 @@ class Polling:
         self._good_at: float | None = None
         self._thread = threading.Thread(target=self._run, name="poll", daemon=True)
         self._error = "there was no answer yet"
+        self._version = NEWEST
         self.ahead = timedelta(0)
         """Of this machine's clock, the endpoint's."""
 
@@ -90,6 +92,9 @@ class Polling:
         self._good_at = news.answered_at
         self._metrics.polled(Poll.OK if news.changed else Poll.UNCHANGED)
         self._log.over("The endpoint answers again", action="poll.failed")
+        if self._version != (version := self._client.api_version):
+            self._version = version
+            self._log.info("The endpoint is asked in another version", action="poll.version", api_version=version)
 
     def hurry(self, hurry: bool) -> None:
         """Poll once a second rather than wait long."""

@@ -57,7 +57,8 @@ class Agent:
         config, inbox, log, metrics = self._config, self._inbox, self._log, self._metrics
         signals.install(stop=lambda: inbox.put(Quit()), reload=lambda: inbox.put(Reload()))
         endpoint = config.endpoint or None
-        polling = Polling(Client(endpoint, name=config.name or None, pace=self._pace), inbox.put, log, metrics)
+        client = Client(endpoint, name=config.name or None, pace=self._pace)
+        polling = Polling(client, inbox.put, log, metrics)
         observe = self._settings.observe
         memory = Memory(self._directory, log, metrics, self._take_the_lock, observe=observe)
         reporter = Reporter(self._directory, memory, polling, self._clock, log, metrics, self._notifier)
@@ -73,7 +74,7 @@ class Agent:
         around = Surroundings(
             memory=memory,
             polling=polling,
-            approver=Approver(lambda: polling.endpoint, inbox.put),
+            approver=Approver(client, inbox.put),
             workers=Workers(inbox.put, observe=observe),
             front=front,
             sampler=Sampler(),

@@ -35,7 +35,7 @@ class SagaStatus(msgspec.Struct, frozen=True, kw_only=True):
     seen_at: datetime
     would_approve_at: datetime | None = None
     done_at: datetime | None
-    announced_seconds: int
+    announced_seconds: int | None
     pause: Pause | None
     steps: tuple[StepStatus, ...]
 

@@ -225,7 +225,8 @@ def _show_saga(saga: SagaStatus, out: Output) -> None:
 def _pause(saga: SagaStatus) -> str:
     if saga.pause is None:
         return ""
-    announced = f" ({saga.announced_seconds} s announced)" if saga.announced_seconds >= 0 else ""
+    told = saga.announced_seconds
+    announced = "" if told is None or told < 0 else f" ({told} s announced)"
     return f"{saga.pause.seconds:.1f} s{announced}"
 
 

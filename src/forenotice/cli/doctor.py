@@ -1,7 +1,6 @@
 """`forenotice guest doctor`: what keeps this VM from hearing of its events, found by asking as a guest does."""
 
 import ipaddress
-import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -13,9 +12,12 @@ from time import monotonic
 from forenotice.cli.output import Output
 from forenotice.client import Client, naming, refusals
 from forenotice.client.connection import Answer, Connection, ProtocolError
-from forenotice.client.endpoint import API_VERSION, HEADERS, TARGET
+from forenotice.client.endpoint import HEADERS, TARGET
 from forenotice.client.errors import EndpointError
 from forenotice.client.events import Document
+from forenotice.client.negotiating import NEWEST
+from forenotice.core.operations import EventType
+from forenotice.wire import versions
 
 TIMEOUT = 10.0
 LARGEST = 1024 * 1024
@@ -64,12 +66,14 @@ class Probe:
 class Prober:
     """Asks slowly enough not to be refused for it."""
 
-    def __init__(self, host: str, port: int, spacing: float) -> None:
+    def __init__(self, host: str, port: int, api_version: str, spacing: float) -> None:
+        self.api_version = api_version
         self._connection = Connection(host, port)
         self._spacing = spacing
         self._pause = threading.Event()
 
-    def ask(self, target: str = TARGET, headers: Mapping[str, str] = HEADERS) -> Probe:
+    def ask(self, api_version: str | None = None, headers: Mapping[str, str] = HEADERS) -> Probe:
+        target = TARGET + (api_version or self.api_version)
         self._pause.wait(self._spacing)
         begun = monotonic()
         try:
@@ -98,7 +102,7 @@ class Doctor:
         if document is not None:
             yield _ok("endpoint", f"{at.url} answers ({at.how})")
         yield proxy(at.host, self._environ)
-        with closing(Prober(at.host, at.port, self._spacing)) as prober:
+        with closing(Prober(at.host, at.port, self._client.api_version, self._spacing)) as prober:
             first = prober.ask()
             yield route(first)
             if first.status:
@@ -149,16 +153,30 @@ def header(prober: Prober) -> Check:
 
 
 def version(prober: Prober, first: Probe) -> Check:
+    name = prober.api_version
     if first.status != 200:
-        known = ", ".join(_newest_versions(first.answer))
-        said = f"api-version {API_VERSION} gets {first.status}" + (f"; known are {known}" if known else "")
+        known = ", ".join(refusals.newest_versions(first.answer)) if first.answer else ""
+        said = f"api-version {name} gets {first.status}" + (f"; known are {known}" if known else "")
         return _problem("version", said, "whoever runs the endpoint must tell why")
-    other = prober.ask(TARGET.replace(API_VERSION, NO_SUCH_VERSION))
+    if name != NEWEST:
+        said = (
+            f"api-version {name} is the newest that the endpoint and forenotice both know: it has no {_lacking(name)}"
+        )
+        return _warning("version", said, "handlers and rules are told nothing of that")
+    other = prober.ask(NO_SUCH_VERSION)
     if other.status == 200:
-        return _warning("version", f"api-version {API_VERSION} is accepted, but so is any other", "is it an emulator?")
-    newest = max(_newest_versions(other.answer), default="")
-    also = f"; {newest} is known, too" if newest > API_VERSION else ""
-    return _ok("version", f"api-version {API_VERSION} is accepted{also}")
+        return _warning("version", f"api-version {name} is accepted, but so is any other", "is it an emulator?")
+    newest = max(refusals.newest_versions(other.answer) if other.answer else (), default="")
+    also = f"; {newest} is known, too" if newest > name else ""
+    return _ok("version", f"api-version {name} is accepted{also}")
+
+
+def _lacking(name: str) -> str:
+    older = versions.lookup(name)
+    assert older is not None
+    keys = [key for key in versions.NEWEST.keys if key not in older.keys]
+    types = [kind.value for kind in EventType if kind in versions.NEWEST.types - older.types]
+    return ", ".join([*keys, *types])
 
 
 def clock(ahead: float) -> Check:
@@ -229,11 +247,3 @@ def _is_spared(host: str, no_proxy: str) -> bool:
         except ValueError:
             continue
     return False
-
-
-def _newest_versions(answer: Answer | None) -> Sequence[str]:
-    try:
-        found = json.loads(answer.body)["newest-versions"] if answer else ()
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return ()
-    return [version for version in found if isinstance(version, str)] if isinstance(found, list) else ()

@@ -5,13 +5,12 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Any
 
-import msgspec
 import typer
 
 from forenotice import settings
 from forenotice.cli import doctor, options, times
 from forenotice.cli.output import Output
-from forenotice.client import Client, Event
+from forenotice.client import Client
 from forenotice.settings import table
 
 app = typer.Typer(help="Inside a VM: what is going to happen to it, and its approval.", no_args_is_help=True)
@@ -37,7 +36,7 @@ def events(
     listed = [event for event in document.events if not me or event.names(me)]
     out = inside.out
     if out.json:
-        out.data({"DocumentIncarnation": document.incarnation, "Events": [_as_sent(event) for event in listed]})
+        out.data({"DocumentIncarnation": document.incarnation, "Events": [event.as_listed() for event in listed]})
         return
     now = out.now + timedelta(seconds=client.ahead)
     out.table(
@@ -51,7 +50,7 @@ def events(
                 # What cannot be read as a time may still tell something to people.
                 times.told(event.deadline.isoformat(), now) if event.deadline else event.not_before_text,
                 event.source,
-                "unknown" if event.duration_seconds < 0 else f"{event.duration_seconds} s",
+                _duration(event.duration_seconds),
                 event.description,
             )
             for event in listed
@@ -84,10 +83,10 @@ def examine(inside: Inside) -> int:
     return doctor.exit_code(checks)
 
 
-def _as_sent(event: Event) -> dict[str, object]:
-    sent: dict[str, object] = msgspec.to_builtins(event)
-    del sent["ClockAhead"]
-    return sent
+def _duration(seconds: int | None) -> str:
+    if seconds is None:
+        return ""
+    return "unknown" if seconds < 0 else f"{seconds} s"
 
 
 options.register(app, "events", events, rows=table.GUEST, context=Inside)

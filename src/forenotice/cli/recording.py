@@ -19,7 +19,7 @@ from forenotice.cli import consent, offline, options, times
 from forenotice.cli.output import Output, plain
 from forenotice.cli.usage import UsageError
 from forenotice.client import finding
-from forenotice.client.endpoint import API_VERSION
+from forenotice.client.negotiating import NEWEST
 from forenotice.core import errors
 from forenotice.emulator.command import foreground
 from forenotice.emulator.command.foreground import Happening
@@ -60,7 +60,7 @@ def register(app: typer.Typer) -> None:
 def record(
     url: Url,
     file: File,
-    api_version: ApiVersion = API_VERSION,
+    api_version: ApiVersion = NEWEST,
     for_: For = None,
     every: Every = "1s",
     append: Append = False,
@@ -73,7 +73,7 @@ def record(
     except errors.RefusedError as error:
         raise UsageError(error.message) from None
     if not VERSION.fullmatch(api_version):
-        raise UsageError(f"--api-version: {api_version!r} is not one: give one such as {API_VERSION}")
+        raise UsageError(f"--api-version: {api_version!r} is not one: give one such as {NEWEST}")
     lasts = None if for_ is None else _span("--for", for_).total_seconds()
     often = _span("--every", every)
     consent.to_listen(candidate.host, yes=yes)

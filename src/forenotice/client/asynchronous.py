@@ -44,6 +44,10 @@ class AsyncClient:
         return self.session.endpoint.at.url
 
     @property
+    def api_version(self) -> str:
+        return self.session.endpoint.negotiation.version
+
+    @property
     def ahead(self) -> float:
         return self.session.endpoint.ahead
 

@@ -51,6 +51,11 @@ class Client:
         return self.session.endpoint.at.url
 
     @property
+    def api_version(self) -> str:
+        """The version that it is asked in: the newest, or the newest that the endpoint knows, too."""
+        return self.session.endpoint.negotiation.version
+
+    @property
     def ahead(self) -> float:
         """Seconds by which the endpoint's clock is ahead of this machine's; differences up to 2 count as none."""
         return self.session.endpoint.ahead

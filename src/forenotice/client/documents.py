@@ -51,7 +51,7 @@ def _event(value: Any, ahead: float) -> Event:
                 type=kind,
                 resource_type=_text(value, "ResourceType") or "VirtualMachine",
                 resources=_names(value.get("Resources")),
-                not_before_text=_text(value, "NotBefore").strip(),
+                not_before_text=(_text(value, "NotBefore") or "").strip(),
                 description=_text(value, "Description"),
                 source=_text(value, "EventSource"),
                 duration_seconds=_seconds(value.get("DurationInSeconds")),
@@ -60,9 +60,9 @@ def _event(value: Any, ahead: float) -> Event:
     raise ValueError("one of its Events lacks EventId, EventStatus or EventType")
 
 
-def _text(event: Mapping[str, object], key: str) -> str:
+def _text(event: Mapping[str, object], key: str) -> str | None:
     found = event.get(key)
-    return found if isinstance(found, str) else ""
+    return found if isinstance(found, str) else None
 
 
 def _names(value: object) -> tuple[str, ...]:
@@ -74,9 +74,8 @@ def _names(value: object) -> tuple[str, ...]:
     raise ValueError("the Resources of one of its Events are not a list of names")
 
 
-def _seconds(value: object) -> int:
-    """-1 where it is not known."""
+def _seconds(value: object) -> int | None:
     try:
-        return int(value) if isinstance(value, int | float | str) else -1
+        return int(value) if isinstance(value, int | float | str) else None
     except (ValueError, OverflowError):
-        return -1
+        return None

@@ -13,19 +13,22 @@ from forenotice.client.errors import EndpointError
 from forenotice.client.events import Document
 from forenotice.client.exchange import Answer, ProtocolError
 from forenotice.client.finding import Candidate
-from forenotice.client.flow import Ask, Flow
+from forenotice.client.flow import Ask, Flow, Pause
+from forenotice.client.negotiating import NEWEST, Negotiation
 from forenotice.client.pace import Pace
 from forenotice.clock import MachineClock
 from forenotice.core import errors
 
-API_VERSION = "2020-07-01"
-TARGET = f"/metadata/scheduledevents?api-version={API_VERSION}"
+TARGET = "/metadata/scheduledevents?api-version="
+"""The version comes after it."""
 HEADERS: Mapping[str, str] = {"Metadata": "true", "User-Agent": f"forenotice/{__version__}"}
 PREFER = "Prefer"
 EPOCH = "forenotice-epoch"
 """Of two documents with the same value, that with the lower incarnation is the older one."""
 LONGEST_TAG = 1024
 """Also of an epoch."""
+STEPS = 5
+"""Versions that are tried in the time from one poll to the next: as many as the real service bears."""
 AWAY = 6
 """Failures in a row after which the endpoint is looked for once more."""
 
@@ -34,6 +37,7 @@ AWAY = 6
 class Known:
     """A document as it came."""
 
+    version: str
     body: bytes
     tag: str
     epoch: str
@@ -63,6 +67,7 @@ class Endpoint:
         self._given = self._chosen = given
         self._search = search
         self._pace = pace
+        self.negotiation = Negotiation(pace.probe)
         self._timeouts = self._failures = 0
         self._behind_since: float | None = None
         """When the first of nothing but older documents came."""
@@ -85,13 +90,19 @@ class Endpoint:
             self._failures += 1
             if self._failures >= AWAY:
                 self._chosen = self._given
+                self.negotiation.accepted = ""
             raise
         self._failures = 0
         return heard
 
     def approve(self, event_ids: Sequence[str]) -> Flow[None]:
         body = msgspec.json.encode({"StartRequests": [{"EventId": event_id} for event_id in event_ids]})
-        answer = yield from self.ask("POST", TARGET, {"Content-Type": "application/json"}, body)
+        version = self.negotiation.version
+        answer = yield from self._approve(version, body)
+        if self.negotiation.is_refused(version, answer):
+            yield from self.poll()
+            if self.negotiation.version != version:
+                answer = yield from self._approve(self.negotiation.version, body)
         if answer.status == 400:
             raise errors.RefusedError(refusals.refusal(self.at, answer).message)
         if answer.status != 200:
@@ -111,25 +122,35 @@ class Endpoint:
 
     # How it is done
 
+    def _approve(self, version: str, body: bytes) -> Flow[Answer]:
+        return self.ask("POST", TARGET + version, {"Content-Type": "application/json"}, body)
+
     def _poll(self, wait: int) -> Flow[Heard]:
-        headers: dict[str, str] = {}
         # Others may ask meanwhile, and hear of another document.
         known = self.known
         candidate = self._chosen
+        headers: dict[str, str] = {}
         asked_at = time.monotonic()
         if candidate is None:
             # No tag: that of one service means nothing to another.
+            version = NEWEST
             candidate, answer = yield from self._go_round()
         else:
-            headers = _condition(known, wait)
-            try:
-                answer = yield from self._put(candidate, "GET", TARGET, headers, None, wait if PREFER in headers else 0)
-            except (OSError, ProtocolError) as error:
-                raise refusals.unreachable([(candidate, error)]) from None
+            version = self.negotiation.begin()
+            headers = _condition(known, version, wait)
+            answer = yield from self._get(candidate, version, headers, wait)
+        while lower := self.negotiation.lower(version, answer):
+            yield Pause(self._pace.interval / STEPS)
+            version = lower
+            headers = _condition(known, version, wait)
+            asked_at = time.monotonic()
+            answer = yield from self._get(candidate, version, headers, wait)
+        if answer.status in (200, 304):
+            self.negotiation.accepted = version
         date = refusals.date(answer)
         if date is not None:
             self.ahead = skew.ahead(date, MachineClock().now(), time.monotonic() - asked_at, self.ahead)
-        found = self._read(candidate, answer, known if headers else None)
+        found = self._read(candidate, version, answer, known if headers else None)
         if found is not None and found.is_older_than(self.known):
             self._behind_since = self._behind_since or time.monotonic()
             if time.monotonic() - self._behind_since < self._pace.behind:
@@ -140,12 +161,23 @@ class Endpoint:
             self.known = found
         return Heard(known=found, date=date, waited=PREFER in headers)
 
+    def _get(self, candidate: Candidate, version: str, headers: Mapping[str, str], wait: int) -> Flow[Answer]:
+        try:
+            return (
+                yield from self._put(
+                    candidate, "GET", TARGET + version, headers, None, wait if PREFER in headers else 0
+                )
+            )
+        except (OSError, ProtocolError) as error:
+            self.negotiation.forget()
+            raise refusals.unreachable([(candidate, error)]) from None
+
     def _go_round(self) -> Flow[tuple[Candidate, Answer]]:
         """The first that answers as a metadata service does; from then on it is the one."""
         failures: list[tuple[Candidate, Exception]] = []
         for candidate in self._search():
             try:
-                answer = yield from self._put(candidate, "GET", TARGET, {}, None)
+                answer = yield from self._put(candidate, "GET", TARGET + NEWEST, {}, None)
             except (OSError, ProtocolError) as error:
                 failures.append((candidate, error))
                 continue
@@ -181,7 +213,7 @@ class Endpoint:
         self._timeouts = 0
         return answer
 
-    def _read(self, candidate: Candidate, answer: Answer, named: Known | None) -> Known | None:
+    def _read(self, candidate: Candidate, version: str, answer: Answer, named: Known | None) -> Known | None:
         """What was `named` in the request is what a 304 confirms."""
         known = named or self.known
         tag, epoch = (_short(answer.headers.get(name, "")) for name in ("etag", EPOCH))
@@ -194,11 +226,12 @@ class Endpoint:
             return self.known
         else:
             body = answer.body
-        if known is not None and (known.body, known.tag, known.epoch, known.ahead) == (body, tag, epoch, self.ahead):
+        same = known is not None and (known.version, known.body, known.tag, known.epoch, known.ahead)
+        if same == (version, body, tag, epoch, self.ahead):
             return known
         try:
             document = documents.decode(body, self.ahead)
-            return Known(body=body, tag=tag, epoch=epoch, ahead=self.ahead, document=document)
+            return Known(version=version, body=body, tag=tag, epoch=epoch, ahead=self.ahead, document=document)
         except ValueError as error:
             raise refusals.no_document(candidate, error) from None
 
@@ -207,8 +240,9 @@ def _short(value: str) -> str:
     return value if len(value) <= LONGEST_TAG else ""
 
 
-def _condition(known: Known | None, wait: int) -> dict[str, str]:
-    if known is None or not known.tag:
+def _condition(known: Known | None, version: str, wait: int) -> dict[str, str]:
+    # A tag is of an incarnation, whatever the version: a 304 would leave us without what this one adds.
+    if known is None or not known.tag or known.version != version:
         return {}
     condition = {"If-None-Match": known.tag}
     return {**condition, PREFER: f"wait={wait}"} if wait else condition
@@ -217,7 +251,7 @@ def _condition(known: Known | None, wait: int) -> dict[str, str]:
 def _is_metadata_service(answer: Answer) -> bool:
     """It gives a document, or nothing, or says in its own way what is wrong."""
     if answer.status != 200:
-        return bool(refusals.said(answer))
+        return bool(refusals.said(answer) or refusals.newest_versions(answer))
     try:
         return not answer.body.strip() or bool(documents.decode(answer.body))
     except ValueError:

@@ -15,9 +15,11 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     resource_type: str = msgspec.field(name="ResourceType", default="VirtualMachine")
     resources: tuple[str, ...] = msgspec.field(name="Resources", default=())
     not_before_text: str = msgspec.field(name="NotBefore", default="")
-    description: str = msgspec.field(name="Description", default="")
-    source: str = msgspec.field(name="EventSource", default="")
-    duration_seconds: int = msgspec.field(name="DurationInSeconds", default=-1)
+    description: str | None = msgspec.field(name="Description", default=None)
+    """This and what follows: None where the endpoint's version does not tell it."""
+    source: str | None = msgspec.field(name="EventSource", default=None)
+    duration_seconds: int | None = msgspec.field(name="DurationInSeconds", default=None)
+    """-1: the endpoint does not know."""
     ahead: float = msgspec.field(name="ClockAhead", default=0.0)
     """Seconds by which the endpoint's clock is ahead of this machine's; no endpoint sends it."""
 
@@ -37,6 +39,11 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
         if deadline is None:
             return 0.0
         return max(0.0, (deadline - MachineClock().now() - timedelta(seconds=self.ahead)).total_seconds())
+
+    def as_listed(self) -> dict[str, object]:
+        """In the words of the protocol, with the keys that the endpoint's version has."""
+        sent: dict[str, object] = msgspec.to_builtins(self)
+        return {key: value for key, value in sent.items() if key != "ClockAhead" and value is not None}
 
     def names(self, me: str) -> bool:
         """Whether it is about this VM. Names are compared as Azure does, and 2017-03-01 put `_` before them."""

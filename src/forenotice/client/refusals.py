@@ -17,7 +17,7 @@ LONGEST = 200
 
 
 def refusal(candidate: Candidate, answer: Answer) -> EndpointError:
-    if _is_control_plane(answer):
+    if is_control_plane(answer):
         message = f"{candidate.url} is the control plane's: give --endpoint of the metadata service"
     else:
         message = f"{candidate.url} answered {answer.status}: {said(answer) or answer.reason[:LONGEST]}"
@@ -48,8 +48,14 @@ def no_name(candidate: Candidate, answer: Answer) -> EndpointError:
 
 def said(answer: Answer) -> str:
     """The sentence in the one shape that errors have (PROTOCOL, errors); empty where they have another."""
-    error = _error(answer)
+    error = _field(answer, "error")
     return error[:LONGEST] if isinstance(error, str) else ""
+
+
+def newest_versions(answer: Answer) -> Sequence[str]:
+    """Those that a refusal lists; none where it lists nothing that can be read."""
+    found = _field(answer, "newest-versions")
+    return [version for version in found if isinstance(version, str)] if isinstance(found, list) else ()
 
 
 def date(answer: Answer) -> datetime | None:
@@ -67,16 +73,16 @@ def retry_after(answer: Answer) -> float:
     return max(0.0, (until - (date(answer) or MachineClock().now())).total_seconds())
 
 
-def _error(answer: Answer) -> object:
+def _field(answer: Answer, name: str) -> object:
     try:
         found = msgspec.json.decode(answer.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    return found.get("error") if isinstance(found, dict) else None
+    return found.get(name) if isinstance(found, dict) else None
 
 
-def _is_control_plane(answer: Answer) -> bool:
-    return isinstance(_error(answer), dict)
+def is_control_plane(answer: Answer) -> bool:
+    return isinstance(_field(answer, "error"), dict)
 
 
 def reason(error: Exception) -> str:

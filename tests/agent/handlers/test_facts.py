@@ -44,6 +44,21 @@ def test_a_freeze_without_a_pause_is_told_from_one_that_was_not_measured(pause: 
     assert facts.environment(work(phase=Phase.RECOVER, pause=pause))["FORENOTICE_PAUSE_SECONDS"] == told
 
 
+def test_what_an_older_version_does_not_tell_is_empty_and_not_in_the_json() -> None:
+    few = Event(id="A", status="Scheduled", type="Freeze", resources=("web-1",))
+    told = facts.environment(work(event=few))
+    names = ("EVENT_SOURCE", "EVENT_DESCRIPTION", "EVENT_DURATION", "FORENOTICE_EVENT_SOURCE", "FORENOTICE_DURATION")
+    assert {told[name] for name in names} == {""}
+    assert json.loads(facts.encoded(work(event=few)))["event"].keys() == {
+        "EventId",
+        "EventStatus",
+        "EventType",
+        "ResourceType",
+        "Resources",
+        "NotBefore",
+    }
+
+
 def test_a_started_event_has_no_not_before_and_a_measured_pause_is_told() -> None:
     told = facts.environment(work(phase=Phase.RECOVER, event=STARTED, pause=4.25))
     assert (told["FORENOTICE_NOT_BEFORE"], told["EVENT_NOTBEFORE"]) == ("", "")

@@ -67,7 +67,11 @@ def test_one_who_acts_for_all_of_them_needs_no_peer() -> None:
         (Match(longer_than=10), {"duration_seconds": 11}, True),
         (Match(longer_than=10), {"duration_seconds": 10}, False),
         (Match(longer_than=10), {"duration_seconds": -1}, True),
+        (Match(shorter_than=10), {"duration_seconds": None}, False),
+        (Match(longer_than=10), {"duration_seconds": None}, True),
+        (Match(sources=frozenset({"User", "Platform"})), {"source": None}, False),
+        (Match(), {"source": None}, True),
     ],
 )
-def test_which_events_are_meant(match: Match, changes: dict[str, int], fits: bool) -> None:
+def test_which_events_are_meant(match: Match, changes: dict[str, int | None], fits: bool) -> None:
     assert match.fits(event(**changes)) is fits

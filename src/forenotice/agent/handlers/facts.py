@@ -16,14 +16,13 @@ LONGEST = 16 * 1024
 
 
 def document(work: Work) -> dict[str, object]:
-    """What is JSON on a command's stdin: `event` in the words of the protocol, exactly as it was listed."""
-    event = msgspec.to_builtins(work.event)
+    """What is JSON on a command's stdin: `event` in the words of the protocol, as it was listed."""
     return {
         "phase": work.phase.value,
         "handler": work.handler,
         "attempt": work.attempt,
         "name": work.me,
-        "event": {key: value for key, value in event.items() if key != "ClockAhead"},
+        "event": work.event.as_listed(),
         "not_before": _moment(work.event.deadline),
         "deadline": _moment(work.deadline),
         "seconds_left": round(work.seconds_left, 3),
@@ -51,6 +50,11 @@ def _resources(work: Work) -> str:
     return text if _bounded(text) == text else _bounded(text).rpartition(" ")[0]
 
 
+def _duration(work: Work) -> str:
+    """Empty where the endpoint's version does not tell it."""
+    return "" if work.event.duration_seconds is None else str(work.event.duration_seconds)
+
+
 def _moment(moment: datetime | None) -> str | None:
     return None if moment is None else dates.iso(moment)
 
@@ -68,10 +72,10 @@ _VARIABLES: Mapping[str, Callable[[Work], str]] = {
     "FORENOTICE_EVENT_ID": lambda work: work.event.id,
     "FORENOTICE_EVENT_TYPE": lambda work: work.event.type,
     "FORENOTICE_EVENT_STATUS": lambda work: work.event.status,
-    "FORENOTICE_EVENT_SOURCE": lambda work: work.event.source,
-    "FORENOTICE_EVENT_DESCRIPTION": lambda work: work.event.description,
+    "FORENOTICE_EVENT_SOURCE": lambda work: work.event.source or "",
+    "FORENOTICE_EVENT_DESCRIPTION": lambda work: work.event.description or "",
     "FORENOTICE_RESOURCES": _resources,
-    "FORENOTICE_DURATION": lambda work: str(work.event.duration_seconds),
+    "FORENOTICE_DURATION": _duration,
     "FORENOTICE_NOT_BEFORE": lambda work: _moment(work.event.deadline) or "",
     "FORENOTICE_DEADLINE": lambda work: _moment(work.deadline) or "",
     "FORENOTICE_SECONDS_LEFT": lambda work: str(math.floor(work.seconds_left)),
@@ -80,12 +84,12 @@ _VARIABLES: Mapping[str, Callable[[Work], str]] = {
     "EVENT_ID": lambda work: work.event.id,
     "EVENT_TYPE": lambda work: work.event.type,
     "EVENT_STATUS": lambda work: work.event.status,
-    "EVENT_SOURCE": lambda work: work.event.source,
-    "EVENT_DESCRIPTION": lambda work: work.event.description,
+    "EVENT_SOURCE": lambda work: work.event.source or "",
+    "EVENT_DESCRIPTION": lambda work: work.event.description or "",
     "EVENT_NOTBEFORE": lambda work: work.event.not_before_text,
     "EVENT_RESOURCES": _resources,
     "EVENT_RESOURCETYPE": lambda work: work.event.resource_type,
-    "EVENT_DURATION": lambda work: str(work.event.duration_seconds),
+    "EVENT_DURATION": _duration,
 }
 NAMES = tuple(_VARIABLES)
 """Of all variables: what templates may use."""

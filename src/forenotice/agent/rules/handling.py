@@ -23,13 +23,15 @@ class Match:
 
     types: frozenset[str] = frozenset()
     sources: frozenset[str] = frozenset()
+    """An event whose source is not told has none of them."""
     shorter_than: float | None = None
     """Seconds; an event of unknown duration is not short."""
     longer_than: float | None = None
     """Seconds; an event of unknown duration counts as long."""
 
     def fits(self, event: Event) -> bool:
-        duration = float("inf") if event.duration_seconds < 0 else event.duration_seconds
+        told = event.duration_seconds
+        duration = float("inf") if told is None or told < 0 else told
         return (
             (not self.types or event.type in self.types)
             and (not self.sources or event.source in self.sources)

@@ -1,0 +1,59 @@
+"""The api-version to ask in: the newest of ours, or after a refusal the newest that both sides know."""
+
+from time import monotonic
+
+from forenotice.client import refusals
+from forenotice.client.exchange import Answer
+from forenotice.wire import versions
+
+NAMES = tuple(version.name for version in versions.ALL)
+"""Oldest first; they sort by age."""
+NEWEST = versions.NEWEST.name
+
+
+class Negotiation:
+    def __init__(self, probe: float) -> None:
+        """`probe` is the seconds until an endpoint that refused the newest version is asked in it once more."""
+        self._probe = probe
+        self.version = NEWEST
+        self.accepted = ""
+        """The version of the last good answer; what is then refused without a word is not refused for it."""
+        self._newest_at = self._hopeless_until = 0.0
+
+    def begin(self) -> str:
+        """The version of the next request: the endpoint may have been upgraded since the newest was refused."""
+        if monotonic() >= self._newest_at:
+            self.version = NEWEST
+        return self.version
+
+    def is_refused(self, asked: str, answer: Answer) -> bool:
+        """Whether a request in this version was refused for its version."""
+        if answer.status != 400 or refusals.is_control_plane(answer):
+            return False
+        if listed := refusals.newest_versions(answer):
+            return asked not in listed
+        sentence = refusals.said(answer)
+        return "version" in sentence.lower() if sentence else asked != self.accepted
+
+    def lower(self, asked: str, answer: Answer) -> str | None:
+        """The version to try after this answer; None: it is not refused for its version, or in all of them."""
+        now = monotonic()
+        if now < self._hopeless_until or not self.is_refused(asked, answer):
+            return None
+        listed = refusals.newest_versions(answer)
+        below = [name for name in NAMES if name < asked]
+        # None above the newest that is listed can be known to it.
+        both = [name for name in below if name in listed] or [
+            name for name in below if name <= max(listed, default=asked)
+        ]
+        self._newest_at = now + self._probe
+        if not both:
+            self.version, self._hopeless_until = NEWEST, self._newest_at
+            return None
+        self.version = both[-1]
+        return self.version
+
+    def forget(self) -> None:
+        """The connection was lost: whoever comes back may be another."""
+        self.accepted = ""
+        self._newest_at = self._hopeless_until = 0.0

@@ -38,10 +38,11 @@ def test_a_vm_and_its_changes(fleet: Control) -> None:
 
 
 def test_policies(fleet: Control) -> None:
-    changed = fleet.ask("PATCH", "/v1/groups/web/policy", {"terminate_notice_minutes": 5, "auto_approve": True})
+    changed = fleet.ask("PATCH", "/v1/groups/web/policy", {"terminate_notice_minutes": 5, "auto_approve_restart": True})
     assert changed.json == {
         "listening": "always",
-        "auto_approve": True,
+        "auto_approve_restart": True,
+        "auto_approve_redeploy": False,
         "terminate_notice_minutes": 5.0,
         "max_user_operations": None,
         "max_unavailable": None,
@@ -50,12 +51,17 @@ def test_policies(fleet: Control) -> None:
     }
     shown = fleet.ask("PATCH", "/v1/groups/web", {"policy": {"max_user_operations": 2}})
     assert shown.json["policy"]["max_user_operations"] == 2
-    assert shown.json["policy"]["auto_approve"] is True
-    assert fleet.ask("PATCH", "/v1/vms/db/policy", {"auto_approve": True}).json["auto_approve"] is True
-    refused = fleet.ask("PATCH", "/v1/vms/web-0/policy", {"auto_approve": True})
+    assert shown.json["policy"]["auto_approve_restart"] is True
+    assert fleet.ask("PATCH", "/v1/vms/db/policy", {"auto_approve_restart": True}).json["auto_approve_restart"] is True
+    refused = fleet.ask("PATCH", "/v1/vms/web-0/policy", {"auto_approve_restart": True})
     assert refused.status == 409
     assert "group web" in refused.message
     assert fleet.ask("PATCH", "/v1/vms/none/policy", {}).status == 404
+    former = fleet.ask("PATCH", "/v1/groups/web/policy", {"auto_approve": True})
+    assert (former.status, former.message) == (
+        400,
+        "auto_approve in the body is not known any more: give auto_approve_restart and auto_approve_redeploy",
+    )
 
 
 def test_budgets_and_windows(fleet: Control) -> None:
@@ -116,7 +122,10 @@ def test_what_is_asked_twice_under_a_key_is_answered_alike_whatever_happened_sin
         return said.status, said.json
 
     fleet.post("/v1/groups", {"name": "new", "kind": "cloud-service"})
-    group, vm = ("/v1/groups/new", {"policy": {"auto_approve": True}}), ("/v1/vms/batch/policy", {"auto_approve": True})
+    group, vm = (
+        ("/v1/groups/new", {"policy": {"auto_approve_restart": True}}),
+        ("/v1/vms/batch/policy", {"auto_approve_restart": True}),
+    )
     before = ask(*group), ask(*vm)
     assert [status for status, _ in before] == [200, 200]
     fleet.ask("DELETE", "/v1/groups/new")

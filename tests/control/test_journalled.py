@@ -45,7 +45,7 @@ def test_all_of_them(fleet: Control) -> None:
     did("PATCH /v1/hosts/{name}", {"cordoned": True}, name="host-y")
     did("DELETE /v1/hosts/{name}", name="host-y")
     did("POST /v1/groups", {"name": "new", "kind": "availability-set"})
-    did("PATCH /v1/groups/{name}", {"policy": {"auto_approve": True}}, name="new")
+    did("PATCH /v1/groups/{name}", {"policy": {"auto_approve_restart": True}}, name="new")
     did("PATCH /v1/groups/{name}/policy", POLICY, name="new")
     did("DELETE /v1/groups/{name}", name="new")
     did("POST /v1/vms", {"name": "late", "host": "host-c"})

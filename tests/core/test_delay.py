@@ -33,7 +33,7 @@ def test_what_was_announced_is_put_off(kind: Kind) -> None:
 
 def test_what_is_due_at_once_stays_so() -> None:
     site = row()
-    site.set_policy("group:web", auto_approve=True)
+    site.set_policy("group:web", auto_approve_restart=True, auto_approve_redeploy=True)
     first = site.schedule(Kind.RESTART, "web-0")
     waiting = site.schedule(Kind.REDEPLOY, "web-0")
     assert (first.status, waiting.status) == (Status.STARTED, Status.SCHEDULED)

@@ -25,7 +25,8 @@ POLICIES = st.fixed_dictionaries(
     {},
     optional={
         "listening": st.sampled_from(list(Listening)),
-        "auto_approve": st.booleans(),
+        "auto_approve_restart": st.booleans(),
+        "auto_approve_redeploy": st.booleans(),
         "max_user_operations": st.sampled_from([None, 1, 2]),
     },
 )

@@ -96,7 +96,7 @@ def test_an_event_made_while_somebody_listened_waits_although_they_fell_silent()
 
 def test_a_poll_takes_back_nothing_that_has_started_or_that_policy_approved() -> None:
     site = row(listening=Listening.AUTO)
-    site.set_policy("group:web", auto_approve=True)
+    site.set_policy("group:web", auto_approve_restart=True)
     started = site.schedule(Kind.RESTART, "web-0")
     waiting = site.schedule(Kind.RESTART, "web-0")
     update = site.schedule(Kind.HOST_UPDATE, "b")
@@ -118,7 +118,7 @@ def test_a_poll_changes_nothing_where_listening_is_never() -> None:
 def test_a_policy_that_lets_a_scope_listen_takes_silence_back_too() -> None:
     site = row(listening=Listening.AUTO)
     operation = site.schedule(Kind.HOST_UPDATE, "a")
-    site.set_policy("group:web", auto_approve=True)
+    site.set_policy("group:web", auto_approve_restart=True)
     assert site.event(operation).implied
     site.set_policy("group:web", listening=Listening.ALWAYS)
     assert not site.event(operation).approved

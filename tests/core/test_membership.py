@@ -131,7 +131,8 @@ def test_a_policy_is_journalled_as_operators_write_it() -> None:
     assert site.journal[-1].action == "scope.policy_changed"
     assert site.journal[-1].data["policy"] == {
         "listening": "always",
-        "auto_approve": False,
+        "auto_approve_restart": False,
+        "auto_approve_redeploy": False,
         "terminate_notice_minutes": 5,
         "max_user_operations": 2,
         "max_unavailable": None,
@@ -160,7 +161,7 @@ def test_what_a_window_held_back_goes_on_when_there_is_none_any_more() -> None:
 def test_a_policy_counts_for_what_comes_later() -> None:
     site = row()
     event = site.event(site.schedule(Kind.RESTART, "web-0"))
-    site.set_policy("group:web", auto_approve=True, listening=Listening.NEVER)
+    site.set_policy("group:web", auto_approve_restart=True, listening=Listening.NEVER)
     assert not site.state.events[event.id].approved
     assert site.event(site.schedule(Kind.RESTART, "web-1")).status is Status.STARTED
 

@@ -79,11 +79,11 @@ def test_many_spread_over_the_emptiest() -> None:
 def test_those_that_are_asked_for_together_spread_over_the_emptiest(group: str | None) -> None:
     site = Site()
     site.add_hosts("abc")
-    site.add_group("web", auto_approve=True)
+    site.add_group("web", auto_approve_redeploy=True)
     site.add_vm("old", "b")
     names = [f"vm-{number}" for number in range(4)]
     for name in names:
-        site.add_vm(name, "a", group=group, policy=Policy(auto_approve=True))
+        site.add_vm(name, "a", group=group, policy=Policy(auto_approve_redeploy=True))
     site.schedule(Kind.REDEPLOY, *names)
     assert [each.targets[each.vms[0]] for each in site.live()] == ["c", "b", "c", "b"]
     site.schedule(Kind.HARDWARE_FAILURE, "b")

@@ -197,7 +197,7 @@ def test_a_window_that_is_changed_changes_when_it_is_told() -> None:
     site.set_policy("group:web", windows=LATE)
     site.tick()
     assert (site.operation(operation).due_at, site.operation(operation).not_before) == (TOLD + HOUR, OPENS + HOUR)
-    site.set_policy("group:web", auto_approve=True)
+    site.set_policy("group:web", auto_approve_restart=True)
     site.tick()
     assert site.actions(operation=operation.id) == ["operation.planned", "operation.planned"]
     site.run(DAY)

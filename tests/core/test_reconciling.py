@@ -77,13 +77,13 @@ def test_changes_tell_what_was_and_what_becomes() -> None:
         WEB_0,
         WEB_1,
         replace(DB, host="b", spot=True),
-        groups={"web": GroupSpec(kind=ScopeKind.AVAILABILITY_SET, policy=Policy(auto_approve=True))},
+        groups={"web": GroupSpec(kind=ScopeKind.AVAILABILITY_SET, policy=Policy(auto_approve_restart=True))},
         policies={"db": Policy(max_user_operations=1)},
     )
     wanted = replace(wanted, hosts={**wanted.hosts, "a": HostSpec(cordoned=True)})
     assert differences(site, wanted) == [
         Difference(action="change", noun="host", name="a", fields={"cordoned": (False, True)}),
-        Difference(action="change", noun="group", name="web", fields={"auto_approve": (False, True)}),
+        Difference(action="change", noun="group", name="web", fields={"auto_approve_restart": (False, True)}),
         Difference(action="change", noun="vm", name="db", fields={"host": ("a", "b"), "spot": (False, True)}),
         Difference(action="change", noun="policy of vm", name="db", fields={"max_user_operations": (None, 1)}),
     ]

@@ -185,7 +185,7 @@ def test_another_kind_or_another_vm_is_no_conflict() -> None:
 
 
 def test_the_same_kind_is_accepted_once_the_first_has_started_and_waits() -> None:
-    site = crowd(auto_approve=True)
+    site = crowd(auto_approve_restart=True)
     first = site.schedule(Kind.RESTART, "web-0")
     second = site.schedule(Kind.RESTART, "web-0")
     assert (first.status, second.status, second.held) == (Status.STARTED, Status.SCHEDULED, True)
@@ -232,20 +232,24 @@ def test_the_platforms_operations_do_not_count_for_the_limit() -> None:
 # Automatic approval and silence
 
 
-@pytest.mark.parametrize("kind", [Kind.RESTART, Kind.REDEPLOY])
-def test_policy_approves_users_own_actions_which_are_born_started(kind: Kind) -> None:
-    site = crowd(auto_approve=True)
+@pytest.mark.parametrize(
+    ("kind", "other"), [(Kind.RESTART, Kind.REDEPLOY), (Kind.REDEPLOY, Kind.RESTART)], ids=lambda kind: kind.value
+)
+def test_policy_approves_users_own_restarts_and_redeploys_apart_which_are_born_started(kind: Kind, other: Kind) -> None:
+    site = crowd(**{f"auto_approve_{kind.value}": True})
     before = site.scope("group:web").incarnation
     operation = site.schedule(kind, "web-0")
     event = site.event(operation)
     assert (operation.status, event.status, event.approved_by) == (Status.STARTED, Status.STARTED, "policy")
     assert not event.implied
     assert site.scope("group:web").incarnation == before + 1
+    waiting = site.schedule(other, "web-1")
+    assert (waiting.status, site.event(waiting).approved) == (Status.SCHEDULED, False)
 
 
 @pytest.mark.parametrize(("kind", "name"), [(Kind.HOST_UPDATE, "a"), (Kind.DELETION, "pool_0")])
 def test_policy_approves_nothing_else(kind: Kind, name: str) -> None:
-    site = crowd(auto_approve=True)
+    site = crowd(auto_approve_restart=True, auto_approve_redeploy=True)
     operation = site.schedule(kind, name)
     assert operation.status is Status.SCHEDULED
     assert not any(event.approved for event in site.events(operation))
@@ -285,7 +289,7 @@ def test_a_host_operation_waits_for_every_listening_scope() -> None:
 
 
 def test_what_policy_approves_waits_for_a_busy_vm_too() -> None:
-    site = crowd(auto_approve=True)
+    site = crowd(auto_approve_restart=True, auto_approve_redeploy=True)
     first = site.schedule(Kind.RESTART, "web-0")
     waiting = site.schedule(Kind.REDEPLOY, "web-0")
     assert waiting.status is Status.SCHEDULED
@@ -352,7 +356,7 @@ def test_a_hardware_failure_is_born_started_without_notice_or_approval() -> None
 def test_a_hardware_failure_clears_the_way_in_one_transaction() -> None:
     site = crowd()
     scheduled = [site.schedule(Kind.HOST_UPDATE, "a"), site.schedule(Kind.RESTART, "db")]
-    site.set_policy("group:web", auto_approve=True)
+    site.set_policy("group:web", auto_approve_restart=True)
     started = site.schedule(Kind.RESTART, "web-0")
     (task,) = site.tick()
     before = site.scope("group:web").incarnation
@@ -368,7 +372,7 @@ def test_a_hardware_failure_clears_the_way_in_one_transaction() -> None:
 
 
 def test_a_hardware_failure_lets_be_what_had_been_carried_out() -> None:
-    site = crowd(auto_approve=True)
+    site = crowd(auto_approve_redeploy=True)
     redeploy = site.schedule(Kind.REDEPLOY, "web-0")
     (task,) = site.tick()
     site.succeed(task)

@@ -107,7 +107,7 @@ def test_an_empty_host_can_fail_only_while_something_arrives() -> None:
     site = row()
     with pytest.raises(errors.ConflictError, match="has no VMs"):
         site.schedule(Kind.HARDWARE_FAILURE, "d")
-    site.set_policy("group:web", auto_approve=True)
+    site.set_policy("group:web", auto_approve_redeploy=True)
     redeploy = site.schedule(Kind.REDEPLOY, "web-0")
     assert redeploy.targets == {"web-0": "d"}
     failure_of_d = site.schedule(Kind.HARDWARE_FAILURE, "d")
@@ -120,7 +120,7 @@ def test_an_empty_host_can_fail_only_while_something_arrives() -> None:
 
 def test_a_deletion_that_nobody_is_told_of_follows_its_vm() -> None:
     site = row()
-    site.set_policy("group:web", auto_approve=True)
+    site.set_policy("group:web", auto_approve_redeploy=True)
     site.schedule(Kind.REDEPLOY, "web-0")
     deletion = site.schedule(Kind.DELETION, "web-0")
     restart = site.schedule(Kind.RESTART, "web-0")
@@ -133,7 +133,7 @@ def test_a_deletion_that_nobody_is_told_of_follows_its_vm() -> None:
 
 def test_a_deletion_that_nobody_is_told_of_starts_as_soon_as_it_can() -> None:
     site = row()
-    site.set_policy("group:web", auto_approve=True)
+    site.set_policy("group:web", auto_approve_restart=True)
     site.schedule(Kind.RESTART, "web-0")
     (task,) = site.tick()
     deletion = site.schedule(Kind.DELETION, "web-0")
@@ -156,11 +156,11 @@ def test_a_limit_counts_deletions_that_nobody_is_told_of() -> None:
 def test_who_has_the_name_next_starts_afresh() -> None:
     site = row()
     site.add_vm("db", "a")
-    site.set_policy("vm:db", auto_approve=True)
+    site.set_policy("vm:db", auto_approve_restart=True)
     site.set_vm("db", group="web")
     site.remove_vm("db")
     site.add_vm("db", "a")
-    assert not site.scope("vm:db").policy.auto_approve
+    assert not site.scope("vm:db").policy.auto_approve_restart
 
 
 def test_a_vm_that_has_left_its_scope_approves_nothing_there() -> None:

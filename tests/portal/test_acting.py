@@ -143,7 +143,7 @@ def test_a_deletion_that_nobody_is_told_of(portal: Portal) -> None:
 
 def test_who_does_not_listen_is_not_waited_for(portal: Portal) -> None:
     fleet.set_policy(portal.service, SYSTEM, "vm:db", {"listening": Listening.NEVER})
-    fleet.set_policy(portal.service, SYSTEM, "group:web", {"auto_approve": True})
+    fleet.set_policy(portal.service, SYSTEM, "group:web", {"auto_approve_restart": True})
     visitor = portal.visitor()
     said = outcome(visitor.get(asking(kind="host-update", name="host-b")))
     assert "Earlier, as soon as pool (pool_2 and pool_3) and web-1 approve." in said
@@ -162,7 +162,7 @@ def test_who_does_not_listen_is_not_waited_for(portal: Portal) -> None:
 
 def test_what_is_in_the_way(portal: Portal) -> None:
     visitor = portal.visitor()
-    fleet.set_policy(portal.service, SYSTEM, "group:web", {"auto_approve": True})
+    fleet.set_policy(portal.service, SYSTEM, "group:web", {"auto_approve_restart": True})
     confirm(visitor, kind="restart", name="web-0")
     page = visitor.get(asking(kind="host-update", name="host-a"))
     assert "Nobody knows until when it must wait: something is in the way that ends at no known time." in page.text

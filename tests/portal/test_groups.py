@@ -70,7 +70,8 @@ def test_the_policy_is_changed(portal: Portal) -> None:
     assert "has at most 25% of its VMs out at once, leaves at least 2 of its VMs" in page.text
     assert policy(portal, "web") == {
         "listening": "auto",
-        "auto_approve": False,
+        "auto_approve_restart": False,
+        "auto_approve_redeploy": False,
         "terminate_notice_minutes": 7.5,
         "max_user_operations": None,
         "max_unavailable": "25%",

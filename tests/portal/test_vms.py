@@ -14,7 +14,13 @@ from forenotice.core.timing import Timing
 from forenotice.service import documents, fleet, history, maintenance, queries
 from forenotice.service.guests import Guests
 
-POLICY = {"listening": "never", "auto_approve": "yes", "max_user_operations": "3", "windows": "", "reason": "asleep"}
+POLICY = {
+    "listening": "never",
+    "auto_approve_restart": "yes",
+    "max_user_operations": "3",
+    "windows": "",
+    "reason": "asleep",
+}
 
 
 def policy(portal: Portal, vm: str) -> dict[str, object]:
@@ -125,10 +131,12 @@ def test_the_policy_is_changed(portal: Portal) -> None:
     page = visitor.get("/vms/db")
     assert "The policy of VM db is changed." in page.text
     assert "Listens never: nobody there is waited for" in page.text
-    assert "are approved by themselves; at most 3 at once" in page.text
+    assert "Restarts of users are approved by themselves Redeploys of users are approved by its guests" in page.text
+    assert "Operations of users at most 3 at once" in page.text
     assert policy(portal, "db") == {
         "listening": "never",
-        "auto_approve": True,
+        "auto_approve_restart": True,
+        "auto_approve_redeploy": False,
         "terminate_notice_minutes": None,
         "max_user_operations": 3,
         "max_unavailable": None,
@@ -140,7 +148,7 @@ def test_the_policy_is_changed(portal: Portal) -> None:
     assert "asleep" in page.text
     # What stood in the form is what it begins with.
     assert re.search(r'id="listening-never"[^>]* checked', page.html)
-    assert re.search(r'id="auto_approve"[^>]* checked', page.html)
+    assert re.search(r'id="auto_approve_restart"[^>]* checked', page.html)
     assert 'name="max_user_operations" inputmode="numeric" value="3"' in page.html
     assert ">mon-fri 22:00-04:00 Europe/Berlin\nsat 00:00-06:00 UTC</textarea>" in page.html
     visitor.post("/vms/db/policy", {"listening": "auto"}, on="/vms/db")

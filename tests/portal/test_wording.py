@@ -102,9 +102,16 @@ def test_titles_differ_within_their_noun() -> None:
         ),
         (
             "scope.policy_changed",
-            {"policy": {"listening": "always", "auto_approve": True, "max_unavailable": "25%", "windows": ["a", "b"]}},
+            {
+                "policy": {
+                    "listening": "always",
+                    "auto_approve_restart": True,
+                    "max_unavailable": "25%",
+                    "windows": ["a", "b"],
+                }
+            },
             {"scope": "group:web"},
-            "The policy of group web was changed: listening always, approves by itself,"
+            "The policy of group web was changed: listening always, approves restarts by itself,"
             " at most 25% of its VMs out at once, windows a; b.",
         ),
         ("vm.moved", {"source": "host-a"}, {"vm": "db", "host": "host-b"}, "VM db has moved from host-a to host-b."),

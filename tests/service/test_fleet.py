@@ -20,7 +20,7 @@ cordoned = true
 
 [groups.api]
 kind = "availability-set"
-policy = { terminate_notice_minutes = 10, auto_approve = true }
+policy = { terminate_notice_minutes = 10, auto_approve_restart = true }
 
 [vms.api-0]
 host = "rack1"
@@ -172,6 +172,15 @@ def test_a_file_is_applied_in_one_step(rig: Rig) -> None:
     assert queries.vm(rig.service, "api-0")["addresses"] == ["10.0.0.1", "fd00::1"]
 
 
+def test_a_file_with_a_key_that_was_split_names_both_new_ones() -> None:
+    with pytest.raises(errors.RefusedError) as refused:
+        fleetfile.parse(b"[groups.api]\nkind = 'cloud-service'\npolicy = { auto_approve = true }", "toml")
+    assert refused.value.message == (
+        "the fleet file does not fit: groups.api.policy: auto_approve is not known any more: "
+        "give auto_approve_restart and auto_approve_redeploy"
+    )
+
+
 def test_pruning_removes_what_the_file_does_not_name(rig: Rig) -> None:
     removed = [each for each in apply(rig, FLEET, prune=True) if each[0] == "remove"]
     assert len(removed) == 10 + 2 + 4
@@ -187,10 +196,10 @@ def test_what_was_exported_can_be_applied(rig: Rig) -> None:
     addresses = exported["vms"]["db"]["addresses"], exported["vms"]["batch"]["addresses"]
     exported["vms"]["db"]["addresses"], exported["vms"]["batch"]["addresses"] = reversed(addresses)
     exported["hosts"]["host-d"]["cordoned"] = True
-    exported["groups"]["pool"]["policy"]["auto_approve"] = True
+    exported["groups"]["pool"]["policy"]["auto_approve_restart"] = True
     assert apply(rig, exported) == [
         ("change", "host", "host-d", "cordoned"),
-        ("change", "group", "pool", "auto_approve"),
+        ("change", "group", "pool", "auto_approve_restart"),
         ("change", "vm", "batch", "addresses"),
         ("change", "vm", "db", "addresses"),
         ("change", "vm", "web-0", "host"),

@@ -27,8 +27,8 @@ POLICIES: list[dict[str, Any]] = [
     {"listening": Listening.AUTO},
     {"listening": Listening.ALWAYS},
     {"listening": Listening.NEVER},
-    {"auto_approve": True},
-    {"auto_approve": False},
+    {"auto_approve_restart": True},
+    {"auto_approve_restart": False},
     {"max_user_operations": 1},
     {"max_user_operations": None},
 ]

@@ -15,7 +15,7 @@ WEB = scope(
     incarnation=7_000_000_000,
     policy=Policy(
         listening=Listening.NEVER,
-        auto_approve=True,
+        auto_approve_restart=True,
         terminate_notice=timedelta(minutes=5, microseconds=1),
         max_user_operations=3,
         max_unavailable="25%",
@@ -48,7 +48,7 @@ def test_everything_comes_back(store: Store) -> None:
     assert world.addresses == {"10.0.0.4": "web-0", "fd00::4": "web-0", "id-web-0": "web-0", "id-db": "db"}
     assert isinstance(world.vms["db"].spot, bool)
     assert isinstance(world.hosts["b"].cordoned, bool)
-    assert world.scopes["vm:db"].policy.auto_approve is False
+    assert world.scopes["vm:db"].policy.auto_approve_restart is False
 
 
 def test_keeping_again_replaces(store: Store) -> None:

@@ -18,6 +18,7 @@ from sqlalchemy import create_engine, make_url
 from tests.store.samples import entry, host, keep, session_of
 
 from forenotice.core import errors
+from forenotice.core.fleet import Policy
 from forenotice.store import mark, postgresql, revisions, schema, sqlite
 from forenotice.store.contract import Store
 from forenotice.store.opening import open_store, replace
@@ -379,6 +380,8 @@ OLD = (
     "INSERT INTO journal (position, at, action, author, scope, event, operation)"
     " VALUES (2, 1, 'event.scheduled', '', 'group:web', 'E', 'o')",
     "INSERT INTO tokens (id, name, role, digest, created_at) VALUES ('t', 'ada', 'admin', 'd', 1)",
+    "INSERT INTO scopes (key, kind, tag, incarnation, listening, auto_approve)"
+    " VALUES ('vm:both', 'standalone', 'tag', 1, 'auto', true), ('vm:neither', 'standalone', 'tag', 1, 'auto', false)",
 )
 
 
@@ -401,4 +404,7 @@ def test_what_the_first_release_kept_is_there_and_found_by_vm(
         assert [event.id for event in reader.list_events(None, 9, None, vm="web-0")] == ["E"]
         (token,) = reader.list_tokens(None, 9)
         assert (token.role, token.selector, token.expires_at) == ("admin", None, None)
+        scopes = reader.scopes(["vm:both", "vm:neither"])
+        assert scopes["vm:both"].policy == Policy(auto_approve_restart=True, auto_approve_redeploy=True)
+        assert scopes["vm:neither"].policy == Policy()
     store.close()

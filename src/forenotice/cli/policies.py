@@ -16,9 +16,13 @@ Listens = Annotated[
     Listening | None,
     typer.Option("--listening", help="Whether somebody is expected to approve; auto goes by who polls."),
 ]
-AutoApprove = Annotated[
+AutoApproveRestart = Annotated[
     bool | None,
-    typer.Option("--auto-approve/--no-auto-approve", help="Approve users' own restarts and redeploys at once."),
+    typer.Option("--auto-approve-restart/--no-auto-approve-restart", help="Approve users' own restarts at once."),
+]
+AutoApproveRedeploy = Annotated[
+    bool | None,
+    typer.Option("--auto-approve-redeploy/--no-auto-approve-redeploy", help="Approve users' own redeploys at once."),
 ]
 TerminateNotice = Annotated[
     str | None,
@@ -66,14 +70,16 @@ def _options(**annotations: object) -> tuple[Parameter, ...]:
 
 OF_VM = _options(
     listening=Listens,
-    auto_approve=AutoApprove,
+    auto_approve_restart=AutoApproveRestart,
+    auto_approve_redeploy=AutoApproveRedeploy,
     max_user_operations=MaxOperations,
     window=Windows,
     no_windows=NoWindows,
 )
 OF_GROUP = _options(
     listening=Listens,
-    auto_approve=AutoApprove,
+    auto_approve_restart=AutoApproveRestart,
+    auto_approve_redeploy=AutoApproveRedeploy,
     terminate_notice=TerminateNotice,
     max_user_operations=MaxOperations,
     max_unavailable=MaxUnavailable,
@@ -103,7 +109,8 @@ def taking(options: Sequence[Parameter]) -> Callable[[Callable[..., None]], Call
 def changes(
     *,
     listening: Listening | None,
-    auto_approve: bool | None,
+    auto_approve_restart: bool | None,
+    auto_approve_redeploy: bool | None,
     max_user_operations: str | None,
     window: Sequence[str] | None,
     no_windows: bool | None,
@@ -117,8 +124,10 @@ def changes(
     asked: dict[str, object] = {}
     if listening is not None:
         asked["listening"] = listening.value
-    if auto_approve is not None:
-        asked["auto_approve"] = auto_approve
+    if auto_approve_restart is not None:
+        asked["auto_approve_restart"] = auto_approve_restart
+    if auto_approve_redeploy is not None:
+        asked["auto_approve_redeploy"] = auto_approve_redeploy
     if terminate_notice is not None:
         asked["terminate_notice_minutes"] = number("--terminate-notice", terminate_notice)
     if max_user_operations is not None:
@@ -163,7 +172,8 @@ def lines(policy: View) -> dict[str, object]:
     notice, most, least = (policy[name] for name in ("terminate_notice_minutes", "max_unavailable", "min_available"))
     return {
         "listening": policy["listening"],
-        "auto approve": policy["auto_approve"],
+        "auto approve restart": policy["auto_approve_restart"],
+        "auto approve redeploy": policy["auto_approve_redeploy"],
         "terminate notice": "off" if notice is None else f"{notice:g} min",
         "max user operations": "off" if policy["max_user_operations"] is None else policy["max_user_operations"],
         "max unavailable": "off" if most is None else most,

@@ -66,7 +66,8 @@ class Host(Shown):
 
 class Policy(Shown):
     listening: Listening
-    auto_approve: bool
+    auto_approve_restart: bool
+    auto_approve_redeploy: bool
     terminate_notice_minutes: float | None
     max_user_operations: int | None
     max_unavailable: int | str | None

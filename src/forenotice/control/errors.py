@@ -12,6 +12,7 @@ from starlette.routing import BaseRoute, Match, Route
 
 from forenotice.control import answers
 from forenotice.core import errors
+from forenotice.core.fleet import RENAMED_POLICIES
 from forenotice.logs import log
 
 Handler = Callable[[Request, Exception], Awaitable[Response]]
@@ -87,6 +88,8 @@ def sentence(found: Sequence[Any]) -> str:
             return f"the body is not JSON: {first['ctx']['error']}"
         case "missing":
             return f"{named} is missing"
+        case "extra_forbidden" if path and path[-1] in RENAMED_POLICIES:
+            return f"{named} is not known any more: give {RENAMED_POLICIES[path[-1]]}"
         case "extra_forbidden":
             return f"{named} is not known"
         case "value_error":

@@ -13,7 +13,8 @@ _ID = "8a506c35-679a-4f78-9d76-1f2e3d4c5b6a"
 
 _POLICY: Example = {
     "listening": "auto",
-    "auto_approve": False,
+    "auto_approve_restart": False,
+    "auto_approve_redeploy": False,
     "terminate_notice_minutes": 5,
     "max_user_operations": None,
     "max_unavailable": "25%",

@@ -127,7 +127,8 @@ class HostChange(Request):
 
 class PolicyChange(Request):
     listening: Listening = Listening.AUTO
-    auto_approve: StrictBool = False
+    auto_approve_restart: StrictBool = False
+    auto_approve_redeploy: StrictBool = False
     terminate_notice_minutes: Minutes | None = None
     max_user_operations: Count | None = None
     max_unavailable: MaxUnavailable | None = None

@@ -22,6 +22,8 @@ LINK_LOCAL = re.compile(r"169\.254\.|fe[89ab][0-9a-f]:")
 RESERVED = tuple(map(ipaddress.ip_network, ("0.0.0.0/8", "240.0.0.0/4", "::/96")))
 """Addresses that nobody has; the last network once embedded IPv4 addresses."""
 MAX_TAGS = 64
+RENAMED_POLICIES = {"auto_approve": "auto_approve_restart and auto_approve_redeploy"}
+"""Keys of a policy that are no longer known, and what to give instead."""
 STANDALONE_PREFIX = "vm:"
 GROUP_PREFIX = "group:"
 
@@ -44,8 +46,10 @@ class Policy:
     """What an operator has settled for a scope."""
 
     listening: Listening = Listening.AUTO
-    auto_approve: bool = False
-    """Users' own restarts and redeploys need no approval."""
+    auto_approve_restart: bool = False
+    """Users' own restarts need no approval,"""
+    auto_approve_redeploy: bool = False
+    """and their redeploys."""
     terminate_notice: timedelta | None = None
     """Notice before a deletion; None: deletions are not announced. Groups only."""
     max_user_operations: int | None = None

@@ -138,7 +138,8 @@ def policy_facts(policy: Policy) -> dict[str, Any]:
     notice, most = policy.terminate_notice, policy.max_unavailable
     return {
         "listening": policy.listening.value,
-        "auto_approve": policy.auto_approve,
+        "auto_approve_restart": policy.auto_approve_restart,
+        "auto_approve_redeploy": policy.auto_approve_redeploy,
         "terminate_notice_minutes": None if notice is None else notice.total_seconds() / 60,
         "max_user_operations": policy.max_user_operations,
         "max_unavailable": int(most) if most and most.isdigit() else most,

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from forenotice.core import budgets, calendar, ending, errors, placement, starting
 from forenotice.core.draft import Draft, names
-from forenotice.core.fleet import Scope, Vm
+from forenotice.core.fleet import Policy, Scope, Vm
 from forenotice.core.listening import is_listening
 from forenotice.core.obstacles import before_announcement
 from forenotice.core.operations import DEGRADED_NOTICE, Event, Kind, Operation, Source, Status
@@ -16,7 +16,6 @@ BY_SILENCE = "silence"
 BY_POLICY = "policy"
 NOTICE_SETTLED = frozenset({Kind.DELETION, Kind.HARDWARE_FAILURE})
 """Whose notice nobody can choose."""
-AUTO_APPROVABLE = frozenset({Kind.RESTART, Kind.REDEPLOY})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,13 +268,19 @@ def _by_scope(draft: Draft, vms: list[Vm]) -> list[tuple[Scope, list[Vm]]]:
     return [(draft.scope(key), members) for key, members in found.items()]
 
 
+def _is_auto_approved(policy: Policy, kind: Kind) -> bool:
+    return (policy.auto_approve_restart and kind is Kind.RESTART) or (
+        policy.auto_approve_redeploy and kind is Kind.REDEPLOY
+    )
+
+
 def _tell(draft: Draft, operation: Operation, scope: Scope, members: list[Vm]) -> None:
     traits = operation.kind.traits
     by = None
     if operation.kind is not Kind.HARDWARE_FAILURE:
         if not is_listening(scope, draft.now, draft.timing):
             by = BY_SILENCE
-        if scope.policy.auto_approve and operation.kind in AUTO_APPROVABLE:
+        if _is_auto_approved(scope.policy, operation.kind):
             by = BY_POLICY
     event = Event(
         id=draft.new_id().upper(),

@@ -12,11 +12,13 @@ from forenotice.portal import forms, rendering
 from forenotice.portal.visiting import Visit
 from forenotice.service.calls import View
 
-OF_ALL = ("listening", "auto_approve", "max_user_operations", "windows")
+AUTO_APPROVED = ("auto_approve_restart", "auto_approve_redeploy")
+OF_ALL = ("listening", *AUTO_APPROVED, "max_user_operations", "windows")
 OF_GROUPS = ("terminate_notice_minutes", "max_unavailable", "min_available")
 """What a standalone VM cannot have."""
 LABELS: Mapping[str, str] = {
-    "auto_approve": "Users' restarts and redeploys are approved by themselves",
+    "auto_approve_restart": "Users' restarts are approved by themselves",
+    "auto_approve_redeploy": "Users' redeploys are approved by themselves",
     "max_user_operations": "Users' operations at once, at most",
     "terminate_notice_minutes": "Minutes' notice of a deletion",
     "max_unavailable": "VMs out at once for planned maintenance, at most",
@@ -55,7 +57,7 @@ def _fields(policy: View) -> Fields:
     minutes = policy["terminate_notice_minutes"]
     return {
         "listening": policy["listening"],
-        "auto_approve": "yes" if policy["auto_approve"] else "",
+        **{name: "yes" if policy[name] else "" for name in AUTO_APPROVED},
         "terminate_notice_minutes": "" if minutes is None else f"{minutes:g}",
         **{name: _text(policy[name]) for name in ("max_user_operations", "max_unavailable", "min_available")},
         "windows": "\n".join(policy["windows"]),
@@ -72,7 +74,7 @@ def asked(visit: Visit, sent: Fields, *, grouped: bool) -> dict[str, Any]:
     """The whole policy: what is left empty is not limited."""
     values: dict[str, Any] = {
         "listening": sent["listening"],
-        "auto_approve": bool(sent["auto_approve"]),
+        **{name: bool(sent[name]) for name in AUTO_APPROVED},
         "max_user_operations": forms.number(sent["max_user_operations"]),
         "windows": [line.strip() for line in sent["windows"].splitlines() if line.strip()],
     }

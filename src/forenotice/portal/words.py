@@ -31,7 +31,9 @@ ASKED: Mapping[str, str] = {
 }
 POLICY: Mapping[str, str] = {
     "listening": "listening {}",
-    "auto_approve": "approves by itself",
+    "auto_approve": "approves restarts and redeploys by itself",
+    "auto_approve_restart": "approves restarts by itself",
+    "auto_approve_redeploy": "approves redeploys by itself",
     "terminate_notice_minutes": "{:g} minutes' notice of a deletion",
     "max_user_operations": "at most {} operations of users at once",
     "max_unavailable": "at most {} of its VMs out at once",

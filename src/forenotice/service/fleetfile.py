@@ -12,6 +12,7 @@ from forenotice.core.fleet import (
     MAX_BUDGET,
     MAX_TAGS,
     MAX_USER_OPERATIONS,
+    RENAMED_POLICIES,
     Facts,
     Listening,
     Policy,
@@ -34,7 +35,8 @@ class Strict(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 class PolicyTable(Strict):
     listening: Listening = Listening.AUTO
-    auto_approve: bool = False
+    auto_approve_restart: bool = False
+    auto_approve_redeploy: bool = False
     terminate_notice_minutes: Annotated[float, msgspec.Meta(ge=0, le=24 * 60)] | None = None
     max_user_operations: Annotated[int, msgspec.Meta(ge=1, le=MAX_USER_OPERATIONS)] | None = None
     max_unavailable: Annotated[int, msgspec.Meta(ge=1, le=MAX_BUDGET)] | Text | None = None
@@ -45,7 +47,8 @@ class PolicyTable(Strict):
         minutes, most = self.terminate_notice_minutes, self.max_unavailable
         return Policy(
             listening=self.listening,
-            auto_approve=self.auto_approve,
+            auto_approve_restart=self.auto_approve_restart,
+            auto_approve_redeploy=self.auto_approve_redeploy,
             terminate_notice=None if minutes is None else timedelta(minutes=minutes),
             max_user_operations=self.max_user_operations,
             max_unavailable=None if most is None else str(most),
@@ -164,6 +167,9 @@ def _fitting(where: str, table: object, kind: type[T]) -> T:
         place = (where + path.rstrip("`")).lstrip(".")
         if "matching regex" in said:
             said = "holds control characters: leave them out"
+        for key, others in RENAMED_POLICIES.items():
+            if said == f"Object contains unknown field `{key}`":
+                said = f"{key} is not known any more: give {others}"
         named = f"{place}: " if place else ""
         raise errors.RefusedError(f"the fleet file does not fit: {named}{said[:1].lower()}{said[1:]}") from None
 

@@ -112,7 +112,8 @@ def scope(row: Row) -> Scope:
 @lru_cache(maxsize=1024)
 def _policy(
     listening: str,
-    auto_approve: bool,
+    auto_approve_restart: bool,
+    auto_approve_redeploy: bool,
     terminate_notice: int | None,
     max_user_operations: int | None,
     max_unavailable: str | None,
@@ -121,7 +122,8 @@ def _policy(
 ) -> Policy:
     return Policy(
         listening=_LISTENING[listening],
-        auto_approve=bool(auto_approve),
+        auto_approve_restart=bool(auto_approve_restart),
+        auto_approve_redeploy=bool(auto_approve_redeploy),
         terminate_notice=moments.to_duration(terminate_notice),
         max_user_operations=max_user_operations,
         max_unavailable=max_unavailable,
@@ -170,7 +172,8 @@ def _scope_row(scope: Scope) -> Row:
         scope.tag,
         scope.incarnation,
         policy.listening.value,
-        policy.auto_approve,
+        policy.auto_approve_restart,
+        policy.auto_approve_redeploy,
         moments.duration_to_number(policy.terminate_notice),
         policy.max_user_operations,
         policy.max_unavailable,

@@ -14,6 +14,7 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
+    false,
     text,
 )
 
@@ -50,7 +51,8 @@ scopes = Table(
     Column("tag", NAME, nullable=False),
     Column("incarnation", BigInteger, nullable=False),
     Column("listening", NAME, nullable=False),
-    Column("auto_approve", Boolean, nullable=False),
+    Column("auto_approve_restart", Boolean, nullable=False),
+    Column("auto_approve_redeploy", Boolean, nullable=False, server_default=false()),
     Column("terminate_notice", BigInteger),
     Column("max_user_operations", BigInteger),
     Column("max_unavailable", NAME),

@@ -193,7 +193,12 @@ def test_a_fleet_goes_out_and_comes_back(fresh: Run, tmp_path: Path) -> None:
     as_json = tmp_path / "fleet.json"
     assert fresh("fleet", "export", str(as_json), "--json").json == {"file": str(as_json)}
     assert json.loads(as_json.read_text()) == fresh("fleet", "export", "--json").json
-    assert fresh("fleet", "apply", str(as_json), "--json").json == {"changes": [], "applied": True, "warnings": []}
+    assert fresh("fleet", "apply", str(as_json), "--json").json == {
+        "changes": [],
+        "kept": [],
+        "applied": True,
+        "warnings": [],
+    }
 
 
 def test_a_fleet_is_applied_or_only_shown(fresh: Run, tmp_path: Path) -> None:
@@ -207,12 +212,65 @@ def test_a_fleet_is_applied_or_only_shown(fresh: Run, tmp_path: Path) -> None:
     assert fresh("host", "show", "host-z", "--json").json["cordoned"] is True
     file.write_text('[vms.db]\nhost = "host-a"\nfacts = { zone = "1" }\n')
     changed = fresh("fleet", "apply", str(file), "--format", "toml").out
-    assert re.search(
-        r"change +vm +db +addresses: 10\.0\.0\.9 → none; facts: none → zone=1; host: host-b → host-a", changed
-    )
+    assert re.search(r"change +vm +db +addresses: 10\.0\.0\.9 → none; facts: none → zone=1$", changed, re.MULTILINE)
+    assert re.search(r"keep +vm +db +host: host-b \(the file says host-a\)$", changed, re.MULTILINE)
     file.write_text("[hosts.host-a]\n[hosts.host-z]\ncordoned = true\n")
     pruned = fresh("fleet", "apply", str(file), "--format", "toml", "--prune", "--json").json
     assert ("remove", "db") in {(change["action"], change["name"]) for change in pruned["changes"]}
+
+
+def test_a_vm_stays_where_the_service_moved_it(fresh: Run, tmp_path: Path) -> None:
+    file = tmp_path / "fleet.toml"
+    fresh("fleet", "export", str(file))
+    fresh("vm", "set", "db", "--host", "host-a")
+    for _ in range(2):
+        applied = fresh("fleet", "apply", str(file)).out.splitlines()
+        assert applied[1].split(maxsplit=3) == ["keep", "vm", "db", "host: host-a (the file says host-b)"]
+        assert applied[2].startswith("1 VM not on the host that the file says: ")
+        assert len(applied) == 3
+    assert fresh("vm", "show", "db", "--json").json["host"] == "host-a"
+    shown = fresh("fleet", "apply", str(file), "--move", "--dry-run").out
+    assert "host: host-a → host-b\n1 change, not applied.\n" in shown
+    assert "Applied 1 change." in fresh("fleet", "apply", str(file), "--move").out
+    assert fresh("vm", "show", "db", "--json").json["host"] == "host-b"
+
+
+def test_a_file_is_compared_with_the_fleet(fresh: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "fleet.toml"
+    fresh("fleet", "export", str(file))
+    same = fresh("fleet", "diff", str(file))
+    assert (same.code, same.out) == (0, "The fleet is as the file says.\n")
+    fresh("vm", "set", "db", "--host", "host-a")
+    fresh("host", "add", "spare")
+    file.write_text(file.read_text() + "[hosts.host-z]\n")
+    assert main(("fleet", "diff", str(file))) == 1
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert [re.split(" {2,}", line) for line in said.out.splitlines()] == [
+        ["what", "name", "difference"],
+        ["host", "host-z", "only in the file"],
+        ["vm", "db", "host: host-a (the file says host-b)"],
+        ["host", "spare", "only in the service"],
+        ["3 differences."],
+    ]
+    assert main(("fleet", "diff", str(file), "--json")) == 1
+    differences = json.loads(capsys.readouterr().out)["differences"]
+    assert [each["action"] for each in differences] == ["add", "change", "remove"]
+    assert fresh("host", "show", "host-z").code == 1
+
+
+def test_what_cannot_be_compared_is_neither_alike_nor_different(fresh: Run, tmp_path: Path) -> None:
+    file = tmp_path / "fleet.toml"
+    file.write_text("[hosts")
+    for arguments, said in (
+        ((str(file),), "is not TOML"),
+        (("none.toml",), "none.toml cannot be read"),
+        (("fleet.yaml",), "give --format"),
+        ((str(file), "--token", "t", "--control-url", "http://127.0.0.1:9"), "127.0.0.1:9"),
+    ):
+        ran = fresh("fleet", "diff", *arguments)
+        assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+        assert said in ran.err
 
 
 def test_lists_of_those_that_fit(fresh: Run) -> None:

@@ -30,7 +30,7 @@ rollout start|list|show|hosts|explain|pause|resume|cancel
 watch
 history prune
 subscription add|set|list|show|remove|resume|replay|test
-fleet apply|export
+fleet apply|diff|export
 token create|list|rotate|revoke
 backup
 restore

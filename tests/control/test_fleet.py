@@ -150,10 +150,36 @@ def test_what_is_shown_is_what_is_documented(fleet: Control) -> None:
     documented.NewToken.model_validate(fleet.post("/v1/tokens", {"name": "x", "role": "admin"}))
 
 
+def post_json(fleet: Control, path: str, document: object) -> Any:
+    said = fleet.ask("POST", path, document, headers={"Content-Type": "application/json"})
+    assert said.status == 200, said.body
+    return said.json
+
+
 def test_what_is_exported_can_be_applied(fleet: Control) -> None:
     exported = fleet.get("/v1/fleet")
-    again = fleet.ask("POST", "/v1/fleet?prune=true", exported, headers={"Content-Type": "application/json"})
-    assert again.json == {"changes": [], "applied": True, "warnings": []}
+    assert post_json(fleet, "/v1/fleet?prune=true", exported) == {
+        "changes": [],
+        "kept": [],
+        "applied": True,
+        "warnings": [],
+    }
+    assert post_json(fleet, "/v1/fleet/diff", exported) == {"differences": []}
+
+
+def test_a_vm_that_runs_elsewhere_is_told_and_stays_there(fleet: Control) -> None:
+    elsewhere = fleet.get("/v1/fleet")
+    elsewhere["vms"]["db"] |= {"host": "host-a", "spot": True}
+    moved = {"noun": "vm", "name": "db", "fields": {"host": {"from": "host-b", "to": "host-a"}}}
+    applied = post_json(fleet, "/v1/fleet", elsewhere)
+    documented.Applied.model_validate(applied)
+    assert applied["kept"] == [{"action": "keep", **moved}]
+    assert [list(each["fields"]) for each in applied["changes"]] == [["spot"]]
+    compared = post_json(fleet, "/v1/fleet/diff", elsewhere)
+    documented.Compared.model_validate(compared)
+    assert compared == {"differences": [{"action": "change", **moved}]}
+    assert post_json(fleet, "/v1/fleet?move=true", elsewhere)["changes"] == compared["differences"]
+    assert fleet.get("/v1/vms/db")["host"] == "host-a"
 
 
 TOML = b'[hosts.host-a]\n[vms.web-0]\nhost = "host-a"\naddresses = ["10.0.0.7"]\n[vms.new]\nhost = "host-a"\n'

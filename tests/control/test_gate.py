@@ -188,7 +188,7 @@ BAD = [
     ("GET", "/v1/operations?kind=dance", None, "kind in the query"),
     ("GET", "/v1/history?since=0001-01-01T00:00:00%2B14:00", None, "since in the query: is beyond the calendar"),
     ("GET", "/v1/history?until=9999-12-31T23:59:59-14:00", None, "until in the query: is beyond the calendar"),
-    ("POST", "/v1/fleet?dryrun=true", {}, "dryrun in the query is not known: known are dry_run, prune"),
+    ("POST", "/v1/fleet?dryrun=true", {}, "dryrun in the query is not known: known are dry_run, move, prune"),
     ("GET", "/v1/hosts/a?limit=1", None, "limit in the query is not known: there is nothing to give here"),
     ("GET", "/v1/hosts?limit=1&limit=2", None, "limit in the query is given twice"),
     ("GET", "/v1/hosts?after=", None, "after in the query"),

@@ -7,7 +7,8 @@ from tests.control.running import Control
 from tests.control.test_roles import EXPECTED
 
 ELSEWHERE = {
-    # Does nothing.
+    # These do nothing.
+    "POST /v1/fleet/diff",
     "POST /v1/rollouts/plan",
     # These need a receiver and a driver, and are tested with those.
     "POST /v1/subscriptions/{name}/test",

@@ -83,6 +83,7 @@ EXPECTED = {
     "GET /v1/subscriptions/{name}/deliveries": OVERSEERS,
     "GET /v1/fleet": OVERSEERS,
     "POST /v1/fleet": MANAGERS,
+    "POST /v1/fleet/diff": OVERSEERS,
     "GET /v1/tokens": ADMINS,
     "POST /v1/tokens": ADMINS,
     "POST /v1/tokens/{token_id}/rotate": ADMINS,

@@ -10,7 +10,7 @@ from forenotice.core import errors, membership
 from forenotice.core.fleet import Listening, Policy, ScopeKind
 from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind
-from forenotice.core.reconciling import Difference, FleetSpec, GroupSpec, HostSpec, reconcile
+from forenotice.core.reconciling import Difference, FleetSpec, GroupSpec, HostSpec, compare, reconcile
 
 WEB = GroupSpec(kind=ScopeKind.AVAILABILITY_SET)
 
@@ -30,14 +30,18 @@ DB = VmSpec(name="db", host="a")
 BASE = spec_of(WEB_0, WEB_1, DB)
 
 
-def apply(site: Site, spec: FleetSpec, *, prune: bool = False) -> list[str]:
+def apply(site: Site, spec: FleetSpec, *, prune: bool = False, move: bool = False) -> list[str]:
     """What differed, shortly."""
-    return [f"{each.action} {each.noun} {each.name}" for each in differences(site, spec, prune=prune)]
+    return [f"{each.action} {each.noun} {each.name}" for each in differences(site, spec, prune=prune, move=move)]
 
 
-def differences(site: Site, spec: FleetSpec, *, prune: bool = False) -> list[Difference]:
+def differences(site: Site, spec: FleetSpec, *, prune: bool = False, move: bool = False) -> list[Difference]:
     with site.transaction(everything=True) as draft:
-        return reconcile(draft, spec, prune=prune)
+        return reconcile(draft, spec, prune=prune, move=move)
+
+
+def compared(site: Site, spec: FleetSpec) -> list[Difference]:
+    return compare(site.state, spec)
 
 
 def founded() -> Site:
@@ -81,12 +85,14 @@ def test_changes_tell_what_was_and_what_becomes() -> None:
         policies={"db": Policy(max_user_operations=1)},
     )
     wanted = replace(wanted, hosts={**wanted.hosts, "a": HostSpec(cordoned=True)})
-    assert differences(site, wanted) == [
+    expected = [
         Difference(action="change", noun="host", name="a", fields={"cordoned": (False, True)}),
         Difference(action="change", noun="group", name="web", fields={"auto_approve_restart": (False, True)}),
         Difference(action="change", noun="vm", name="db", fields={"host": ("a", "b"), "spot": (False, True)}),
         Difference(action="change", noun="policy of vm", name="db", fields={"max_user_operations": (None, 1)}),
     ]
+    assert compared(site, wanted) == expected
+    assert differences(site, wanted, move=True) == expected
     assert site.state.hosts["a"].cordoned
     assert site.scope("vm:db").policy == Policy(max_user_operations=1)
 
@@ -111,7 +117,8 @@ def test_a_host_stays_cordoned_unless_told_otherwise() -> None:
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [
-        (spec_of(replace(DB, host="nope")), r"^vms\.db: there is no host 'nope'"),
+        (spec_of(VmSpec(name="new", host="nope")), r"^vms\.new: there is no host 'nope'"),
+        (spec_of(replace(DB, addresses=("nope",))), r"^vms\.db: 'nope' is not an IP address"),
         (spec_of(replace(DB, vm_id="")), r"^vms\.db: '' is not a vmId"),
         (spec_of(replace(WEB_0, update_domain=-1)), r"^vms\.web-0: update domain -1 is out of range"),
         (spec_of(hosts="/"), r"^hosts\./: '/' is not a host name"),
@@ -129,7 +136,7 @@ def test_addresses_and_places_may_be_swapped() -> None:
     swapped = spec_of(
         replace(WEB_0, host="b", addresses=WEB_1.addresses), replace(WEB_1, host="a", addresses=WEB_0.addresses), DB
     )
-    assert apply(site, swapped) == ["change vm web-0", "change vm web-1"]
+    assert apply(site, swapped, move=True) == ["change vm web-0", "change vm web-1"]
     assert (site.vm("web-0").host, site.vm("web-0").addresses) == ("b", ("10.0.0.2",))
 
 
@@ -145,6 +152,7 @@ def test_a_vm_may_take_the_address_of_one_that_goes() -> None:
     ("wanted", "said"),
     [
         (spec_of(WEB_0, replace(WEB_1, host="a"), DB), "cannot share host a"),
+        (spec_of(replace(DB, host="nope")), r"^vms\.db: there is no host 'nope'"),
         (spec_of(WEB_0, WEB_1, replace(DB, addresses=("10.0.0.1",))), r"10\.0\.0\.1 of db belongs to web-0"),
         (
             spec_of(WEB_0, WEB_1, DB, groups={"web": GroupSpec(kind=ScopeKind.CLOUD_SERVICE)}),
@@ -155,8 +163,8 @@ def test_a_vm_may_take_the_address_of_one_that_goes() -> None:
 def test_the_rules_hold_for_the_result(wanted: FleetSpec, said: str) -> None:
     site = founded()
     before = dict(site.state.vms)
-    with pytest.raises(errors.ConflictError, match=said):
-        apply(site, wanted)
+    with pytest.raises(errors.ForenoticeError, match=said):
+        apply(site, wanted, move=True)
     assert site.state.vms == before
 
 
@@ -167,7 +175,93 @@ def test_what_a_live_event_names_stays() -> None:
     with pytest.raises(errors.ConflictError, match=operation.id):
         apply(site, spec_of(WEB_0, DB), prune=True)
     with pytest.raises(errors.ConflictError, match=operation.id):
-        apply(site, spec_of(WEB_0, replace(WEB_1, host="c"), DB, hosts="abc"))
+        apply(site, spec_of(WEB_0, replace(WEB_1, host="c"), DB, hosts="abc"), move=True)
+
+
+def moved() -> Site:
+    """The service has moved all VMs of host a to host c."""
+    site = founded()
+    apply(site, spec_of(hosts="abc"))
+    for name in ("web-0", "db"):
+        site.set_vm(name, host="c")
+    return site
+
+
+KEPT = [
+    Difference(action="keep", noun="vm", name="web-0", fields={"host": ("c", "a")}),
+    Difference(action="keep", noun="vm", name="db", fields={"host": ("c", "a")}),
+]
+
+
+def test_vms_that_exist_are_not_moved_and_it_says_which_run_elsewhere() -> None:
+    site = moved()
+    journal = len(site.journal)
+    assert differences(site, BASE) == differences(site, BASE) == KEPT
+    assert len(site.journal) == journal
+    assert apply(site, BASE, move=True) == ["change vm web-0", "change vm db"]
+    assert site.vm("db").host == "a"
+    assert apply(site, BASE) == []
+
+
+def test_other_fields_of_a_vm_that_runs_elsewhere_are_applied() -> None:
+    site = moved()
+    wanted = spec_of(WEB_0, WEB_1, replace(DB, spot=True, addresses=("10.0.0.3",)), VmSpec(name="new", host="a"))
+    changed = {"addresses": ((), ("10.0.0.3",)), "spot": (False, True)}
+    assert differences(site, wanted) == [
+        KEPT[0],
+        Difference(action="change", noun="vm", name="db", fields=changed),
+        KEPT[1],
+        Difference(action="add", noun="vm", name="new"),
+    ]
+    assert (site.vm("db").host, site.vm("db").spot, site.vm("new").host) == ("c", True, "a")
+    assert differences(site, wanted) == KEPT
+
+
+def test_a_vm_that_exists_may_be_described_on_a_host_that_is_gone() -> None:
+    site = moved()
+    wanted = spec_of(WEB_0, WEB_1, DB, hosts="bc")
+    assert apply(site, wanted, prune=True) == ["keep vm web-0", "keep vm db", "remove host a"]
+    with pytest.raises(errors.NotFoundError, match=r"^vms\.web-0: there is no host 'a'"):
+        apply(site, wanted, move=True)
+
+
+def test_a_host_to_which_the_service_moved_vms_is_not_pruned() -> None:
+    site = moved()
+    with pytest.raises(errors.ConflictError, match=r"not name host c, where (web-0|db) runs: .* \(2\)"):
+        apply(site, BASE, prune=True)
+    assert apply(site, BASE, prune=True, move=True) == ["change vm web-0", "change vm db", "remove host c"]
+
+
+def test_the_rules_hold_for_where_vms_really_run() -> None:
+    site = moved()
+    with pytest.raises(errors.ConflictError, match=r"web-2 .* and web-0 .* cannot share host c|web-0 .* and web-2"):
+        apply(site, spec_of(WEB_0, WEB_1, DB, replace(WEB_1, name="web-2", host="c", addresses=()), hosts="abc"))
+
+
+def test_what_a_live_event_names_may_be_described_elsewhere() -> None:
+    site = moved()
+    site.set_policy("group:web", listening=Listening.ALWAYS)
+    operation = site.schedule(Kind.HOST_UPDATE, "c")
+    assert differences(site, BASE)[1:] == KEPT
+    with pytest.raises(errors.ConflictError, match=operation.id):
+        apply(site, BASE, move=True)
+
+
+def test_differences_are_told_whatever_stands_in_the_way_of_changing_them() -> None:
+    site = moved()
+    site.schedule(Kind.HOST_UPDATE, "c")
+    service = GroupSpec(kind=ScopeKind.CLOUD_SERVICE)
+    wanted = spec_of(replace(WEB_0, host="nope"), VmSpec(name="new", host="b"), hosts="b", groups={"web": service})
+    kinds = (ScopeKind.AVAILABILITY_SET, ScopeKind.CLOUD_SERVICE)
+    assert compared(site, wanted) == [
+        Difference(action="change", noun="group", name="web", fields={"kind": kinds}),
+        Difference(action="remove", noun="vm", name="web-1"),
+        Difference(action="remove", noun="vm", name="db"),
+        Difference(action="change", noun="vm", name="web-0", fields={"host": ("c", "nope")}),
+        Difference(action="add", noun="vm", name="new"),
+        Difference(action="remove", noun="host", name="a"),
+        Difference(action="remove", noun="host", name="c"),
+    ]
 
 
 def test_regrouping_and_a_policy_of_its_own() -> None:

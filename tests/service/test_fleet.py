@@ -35,14 +35,15 @@ policy = { listening = "never" }
 
 
 def apply(
-    rig: Rig, data: bytes | dict[str, Any], *, prune: bool = False, dry_run: bool = False
+    rig: Rig, data: bytes | dict[str, Any], *, prune: bool = False, move: bool = False, dry_run: bool = False
 ) -> list[tuple[str, ...]]:
     document = (
         fleetfile.parse(data, "toml") if isinstance(data, bytes) else fleetfile.parse(json.dumps(data).encode(), "json")
     )
-    answer = fleet.apply(rig.service, OPERATOR, document, prune=prune, dry_run=dry_run)
+    answer = fleet.apply(rig.service, OPERATOR, document, prune=prune, move=move, dry_run=dry_run)
     assert answer["applied"] is not dry_run
-    return [(each["action"], each["noun"], each["name"], *sorted(each["fields"])) for each in answer["changes"]]
+    differences = answer["changes"] + answer["kept"]
+    return [(each["action"], each["noun"], each["name"], *sorted(each["fields"])) for each in differences]
 
 
 def test_one_at_a_time(rig: Rig) -> None:
@@ -197,7 +198,7 @@ def test_what_was_exported_can_be_applied(rig: Rig) -> None:
     exported["vms"]["db"]["addresses"], exported["vms"]["batch"]["addresses"] = reversed(addresses)
     exported["hosts"]["host-d"]["cordoned"] = True
     exported["groups"]["pool"]["policy"]["auto_approve_restart"] = True
-    assert apply(rig, exported) == [
+    assert apply(rig, exported, move=True) == [
         ("change", "host", "host-d", "cordoned"),
         ("change", "group", "pool", "auto_approve_restart"),
         ("change", "vm", "batch", "addresses"),
@@ -205,6 +206,32 @@ def test_what_was_exported_can_be_applied(rig: Rig) -> None:
         ("change", "vm", "web-0", "host"),
         ("change", "vm", "web-1", "host"),
     ]
+
+
+def test_vms_stay_where_the_service_moved_them(rig: Rig) -> None:
+    exported = fleetfile.export(rig.service)
+    [operation] = rig.schedule(Kind.LIVE_MIGRATION, "host-a")
+    kept = [("keep", "vm", name, "host") for name in ("pool_0", "pool_1", "web-0")]
+    assert apply(rig, exported) == []
+    for event in operation["events"]:
+        maintenance.approve(rig.service, OPERATOR, event["id"])
+    rig.tick()
+    assert queries.operation(rig.service, operation["id"])["status"] == "Started"
+    assert apply(rig, exported) == []
+    rig.run(30, step=5)
+    assert apply(rig, exported) == kept
+    assert queries.vm(rig.service, "web-0")["host"] == "host-d"
+    assert apply(rig, exported, dry_run=True) == kept
+    differences = fleet.diff(rig.service, fleetfile.parse(json.dumps(exported).encode(), "json"))["differences"]
+    assert differences[0] == {
+        "action": "change",
+        "noun": "vm",
+        "name": "pool_0",
+        "fields": {"host": {"from": "host-d", "to": "host-a"}},
+    }
+    assert len(differences) == 3
+    assert apply(rig, fleetfile.export(rig.service), prune=True) == []
+    assert apply(rig, exported, move=True) == [("change", *each[1:]) for each in kept]
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ COMMANDS: Mapping[str, Place] = {
     "watch": Place("watch", "Show live events with their countdowns, rollouts, and what just happened, until Ctrl-C."),
     "history": Place("history", "Show what happened, the newest last."),
     "subscription": Place("subscriptions", "Subscriptions: push what happens to webhooks."),
-    "fleet": Place("fleet", "The whole fleet as a file: apply, export."),
+    "fleet": Place("fleet", "The whole fleet as a file: apply, compare, export."),
     "token": Place("tokens", "Tokens of operators: create, list, rotate, revoke."),
     "backup": Place("database", "Copy the database to a file, also while the service runs."),
     "restore": Place(

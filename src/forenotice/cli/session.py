@@ -51,7 +51,7 @@ class Session:
             raise errors.RefusedError("nothing was done: it was not confirmed")
 
 
-Command = Callable[Concatenate[Session, P], None]
+Command = Callable[Concatenate[Session, P], int | None]
 
 
 def command(

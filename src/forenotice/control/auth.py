@@ -19,7 +19,7 @@ from forenotice.service import answering, tokens
 from forenotice.service.context import Service
 from forenotice.service.tokens import Caller
 
-FLEET = "/v1/fleet"
+FLEET = frozenset({"/v1/fleet", "/v1/fleet/diff"})
 LARGEST = 4 * 1024 * 1024
 LARGEST_FLEET = 64 * 1024 * 1024
 
@@ -64,7 +64,7 @@ class Gate:
 
     async def _go_on(self, watch: "_Watch", caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
-        body = await guarding.read(scope["headers"], receive, LARGEST_FLEET if path == FLEET else LARGEST)
+        body = await guarding.read(scope["headers"], receive, LARGEST_FLEET if path in FLEET else LARGEST)
         watch.presence = guarding.Presence(receive)
         target = scope["raw_path"] + b"?" + scope["query_string"]
         asked = Asked(
@@ -76,8 +76,8 @@ class Gate:
             wanted=watch.presence.waits,
         )
         scope = {**scope, "headers": _as_json(scope["headers"]), "state": {**scope.get("state", {}), "asked": asked}}
-        if path == FLEET:
-            # Its route takes the bytes as they are; nobody else needs to hold them.
+        if path in FLEET:
+            # Their routes take the bytes as they are; nobody else needs to hold them.
             body = b""
         receive = guarding.replay(body, watch.presence.receive)
         await watch.presence.during(self._work(watch, caller, scope, receive, send))

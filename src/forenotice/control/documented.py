@@ -1,9 +1,9 @@
 """What operators get, as the API's description tells it; the service's own views are sent as they are."""
 
 from datetime import datetime
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from forenotice.control.models import EventStatus
 from forenotice.core.fleet import Listening, ScopeKind
@@ -286,16 +286,26 @@ class Tried(Shown):
     error: str
 
 
+class Values(Shown):
+    now: Any = Field(alias="from", description="What the service has.")
+    to: Any = Field(description="What the document says.")
+
+
 class Difference(Shown):
-    action: str
-    noun: str
+    action: Literal["add", "change", "remove", "keep"]
+    noun: Literal["host", "group", "vm", "policy of vm"]
     name: str
-    fields: dict[str, Any]
+    fields: dict[str, Values] = Field(description="Those that differ, of `change` and `keep`.")
 
 
 class Applied(Warned):
     changes: list[Difference]
+    kept: list[Difference] = Field(description="VMs that run on another host than the document says, and stay there.")
     applied: bool
+
+
+class Compared(Shown):
+    differences: list[Difference]
 
 
 class Fleet(Shown):

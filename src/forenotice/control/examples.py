@@ -198,6 +198,7 @@ _VM: Example = {
     "policy": None,
     **_HEARD,
 }
+_MOVED: Example = {"noun": "vm", "name": "web-0", "fields": {"host": {"from": "rack2-01", "to": "rack1-01"}}}
 _GROUP: Example = {"name": "web", "kind": "availability-set", "policy": _POLICY, "vms": 8, **_HEARD}
 
 ANSWERED: Mapping[str, Example] = {
@@ -321,9 +322,11 @@ ANSWERED: Mapping[str, Example] = {
     "Tried": {"taken": True, "status": 204, "error": ""},
     "Applied": {
         "changes": [{"action": "add", "noun": "host", "name": "rack1-01", "fields": {}}],
+        "kept": [_MOVED | {"action": "keep"}],
         "applied": True,
         "warnings": [],
     },
+    "Compared": {"differences": [_MOVED | {"action": "change"}]},
     "Fleet": FLEET,
 }
 """Answers, by model."""

@@ -25,7 +25,7 @@ class Turns:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 await self._free.acquire()
         except TimeoutError:
-            raise errors.UnavailableError("others are planning just now: try again in a moment") from None
+            raise errors.UnavailableError("others are planning or comparing just now: try again in a moment") from None
         try:
             yield
         finally:

@@ -1,13 +1,13 @@
 """From the fleet as it is to the fleet as somebody describes it, in one step."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from forenotice.core import errors, fleet, membership, placement
-from forenotice.core.draft import Draft
-from forenotice.core.fleet import DEFAULT_POLICY, Host, Policy, ScopeKind
+from forenotice.core.draft import Draft, World
+from forenotice.core.fleet import DEFAULT_POLICY, Host, Policy, Scope, ScopeKind, Vm
 from forenotice.core.membership import VmSpec
 
 
@@ -36,115 +36,170 @@ class FleetSpec:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
     action: str
-    """`add`, `change` or `remove`."""
+    """What makes the fleet as described: `add`, `change` or `remove`. `keep`: it stays as it is all the same."""
     noun: str
     name: str
-    fields: Mapping[str, tuple[object, object]] = field(default_factory=dict)
-    """Of a change: what each field was and becomes."""
+    fields: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    """Of `change` and `keep`: what each field is, and what it is described as."""
 
 
-def reconcile(draft: Draft, spec: FleetSpec, *, prune: bool) -> list[Difference]:
-    """Add and change what is described; with `prune`, remove what is not. Rules hold for the result, not on the way."""
-    differences = [
-        *_hosts(draft, spec),
-        *_groups(draft, spec),
-        *(_removed_vms(draft, spec) if prune else ()),
-        *_vms(draft, spec),
-        *_policies(draft, spec),
-        *(_removed_groups_and_hosts(draft, spec) if prune else ()),
+def compare(world: World, spec: FleetSpec) -> list[Difference]:
+    """How a fleet differs from its description, whether or not the rules would let that change."""
+    groups = [scope.name for scope in world.scopes.values() if scope.kind is not ScopeKind.STANDALONE]
+    return [
+        *_hosts(world, spec),
+        *_groups(world, spec),
+        *_removed("vm", world.vms, spec.vms),
+        *_vms(world, spec),
+        *_policies(world, spec),
+        *_removed("group", groups, spec.groups),
+        *_removed("host", world.hosts, spec.hosts),
     ]
-    touched = [draft.vm(each.name) for each in differences if each.noun == "vm" and each.name in draft.world.vms]
+
+
+def reconcile(draft: Draft, spec: FleetSpec, *, prune: bool, move: bool) -> list[Difference]:
+    """Add and change what is described. Rules hold for the result, not on the way.
+
+    Where a VM runs is the service's to decide: with `move` only, one that exists is put down as running where it is
+    described. With `prune`, what is not described is removed.
+    """
+    differences = list(_heeded(compare(draft.world, spec), prune=prune, move=move))
+    for each in differences:
+        _make_so(draft, spec, each)
+    changed = [each.name for each in differences if each.noun == "vm" and each.action in ("add", "change")]
+    touched = [draft.vm(name) for name in changed]
     membership.claim_identities(draft, touched)
     for scope in dict.fromkeys(vm.scope for vm in touched):
         placement.require_sound(draft, scope)
     return differences
 
 
-def _hosts(draft: Draft, spec: FleetSpec) -> Iterable[Difference]:
-    for name, host in spec.hosts.items():
-        known = draft.world.hosts.get(name)
-        if known is None:
+def _heeded(differences: Iterable[Difference], *, prune: bool, move: bool) -> Iterable[Difference]:
+    for each in differences:
+        if each.noun == "vm" and "host" in each.fields and not move:
+            others = {name: values for name, values in each.fields.items() if name != "host"}
+            if others:
+                yield replace(each, fields=others)
+            yield replace(each, action="keep", fields={"host": each.fields["host"]})
+        elif prune or each.action != "remove":
+            yield each
+
+
+def _make_so(draft: Draft, spec: FleetSpec, each: Difference) -> None:
+    name, wanted = each.name, {field: described for field, (_, described) in each.fields.items()}
+    match each.action, each.noun:
+        case "add", "host":
             with _naming("hosts", name):
-                membership.add_host(draft, Host(name=name, cordoned=bool(host.cordoned)))
+                membership.add_host(draft, Host(name=name, cordoned=bool(spec.hosts[name].cordoned)))
+        case "change", "host":
+            membership.set_host(draft, name, **wanted)
+        case "remove", "host":
+            _remove_host(draft, name)
+        case "add", "group":
+            with _naming("groups", name):
+                membership.add_group(draft, name, spec.groups[name].kind, spec.groups[name].policy)
+        case "change", "group":
+            with _naming("groups", name):
+                _change_group(draft, name, spec.groups[name])
+        case "remove", "group":
+            membership.remove_group(draft, name)
+        case "add", "vm":
+            with _naming("vms", name):
+                membership.put_new_vm(draft, spec.vms[name])
+        case "change", "vm":
+            with _naming("vms", name):
+                membership.change_vm(draft, name, wanted)
+        case "remove", "vm":
+            membership.remove_vm(draft, name)
+        case "change", "policy of vm":
+            with _naming("vms", name):
+                membership.set_policy(draft, fleet.standalone_key(name), spec.policies.get(name, DEFAULT_POLICY))
+
+
+def _remove_host(draft: Draft, name: str) -> None:
+    vms = draft.vms_on(name)
+    if vms:
+        raise errors.ConflictError(
+            f"the fleet file does not name host {name}, where {vms[0].name} runs: name the host there, or move its VMs "
+            f"({len(vms)}) first",
+            host=name,
+            vms=len(vms),
+        )
+    membership.remove_host(draft, name)
+
+
+def _change_group(draft: Draft, name: str, group: GroupSpec) -> None:
+    known = draft.scope(fleet.group_key(name))
+    if known.kind is not group.kind:
+        raise errors.ConflictError(
+            f"group {name} is of kind {known.kind} and cannot become {group.kind}: remove it and add it anew",
+            group=name,
+            kind=known.kind,
+        )
+    membership.set_policy(draft, known.key, group.policy)
+
+
+def _hosts(world: World, spec: FleetSpec) -> Iterable[Difference]:
+    for name, host in spec.hosts.items():
+        known = world.hosts.get(name)
+        if known is None:
             yield Difference(action="add", noun="host", name=name)
-        elif host.cordoned is not None and host.cordoned != known.cordoned:
-            membership.set_host(draft, name, cordoned=host.cordoned)
-            yield Difference(
-                action="change", noun="host", name=name, fields={"cordoned": (known.cordoned, host.cordoned)}
-            )
+        elif host.cordoned is not None:
+            yield from _changed("host", name, {"cordoned": known.cordoned}, {"cordoned": host.cordoned})
 
 
-def _groups(draft: Draft, spec: FleetSpec) -> Iterable[Difference]:
+def _groups(world: World, spec: FleetSpec) -> Iterable[Difference]:
     for name, group in spec.groups.items():
-        known = draft.world.scopes.get(fleet.group_key(name))
-        with _naming("groups", name):
-            if known is None:
-                membership.add_group(draft, name, group.kind, group.policy)
-                yield Difference(action="add", noun="group", name=name)
-            elif known.kind is group.kind:
-                yield from _policy(draft, known.key, "group", name, group.policy)
-            else:
-                raise errors.ConflictError(
-                    f"group {name} is of kind {known.kind} and cannot become {group.kind}: remove it and add it anew",
-                    group=name,
-                    kind=known.kind,
-                )
+        known = world.scopes.get(fleet.group_key(name))
+        if known is None:
+            yield Difference(action="add", noun="group", name=name)
+        else:
+            yield from _changed("group", name, _group_fields(known), _group_fields(group))
 
 
-def _policies(draft: Draft, spec: FleetSpec) -> Iterable[Difference]:
+def _vms(world: World, spec: FleetSpec) -> Iterable[Difference]:
+    for name, vm in spec.vms.items():
+        known = world.vms.get(name)
+        if known is None:
+            yield Difference(action="add", noun="vm", name=name)
+        else:
+            with _naming("vms", name):
+                wanted = _canonical(vm, known)
+            yield from _changed("vm", name, _vm_fields(membership.spec_of(known)), _vm_fields(wanted))
+
+
+def _policies(world: World, spec: FleetSpec) -> Iterable[Difference]:
     for name, vm in spec.vms.items():
         if vm.group is None:
-            policy = spec.policies.get(name, DEFAULT_POLICY)
-            with _naming("vms", name):
-                yield from _policy(draft, fleet.standalone_key(name), "policy of vm", name, policy)
+            known = world.scopes.get(fleet.standalone_key(name))
+            policies = known.policy if known else DEFAULT_POLICY, spec.policies.get(name, DEFAULT_POLICY)
+            yield from _changed("policy of vm", name, *map(membership.policy_facts, policies))
 
 
-def _policy(draft: Draft, key: str, noun: str, name: str, policy: Policy) -> Iterable[Difference]:
-    known = membership.policy_facts(draft.scope(key).policy)
-    membership.set_policy(draft, key, policy)
-    wanted = membership.policy_facts(policy)
+def _removed(noun: str, known: Iterable[str], described: Container[str]) -> Iterable[Difference]:
+    return (Difference(action="remove", noun=noun, name=name) for name in known if name not in described)
+
+
+def _changed(noun: str, name: str, known: Mapping[str, Any], wanted: Mapping[str, Any]) -> Iterable[Difference]:
     if known != wanted:
-        yield Difference(action="change", noun=noun, name=name, fields=_changed(known, wanted))
+        differing = (field for field in sorted(known) if known[field] != wanted[field])
+        fields = {field: (known[field], wanted[field]) for field in differing}
+        yield Difference(action="change", noun=noun, name=name, fields=fields)
 
 
-def _vms(draft: Draft, spec: FleetSpec) -> Iterable[Difference]:
-    for name, wanted in spec.vms.items():
-        known = draft.world.vms.get(name)
-        with _naming("vms", name):
-            if known is None:
-                membership.put_new_vm(draft, wanted)
-                yield Difference(action="add", noun="vm", name=name)
-                continue
-            before = _fields(membership.spec_of(known))
-            membership.change_vm(draft, name, _fields(wanted))
-        changed = _changed(before, _fields(membership.spec_of(draft.vm(name))))
-        if changed:
-            yield Difference(action="change", noun="vm", name=name, fields=changed)
+def _group_fields(group: Scope | GroupSpec) -> dict[str, Any]:
+    return {"kind": group.kind, **membership.policy_facts(group.policy)}
 
 
-def _removed_vms(draft: Draft, spec: FleetSpec) -> Iterable[Difference]:
-    for name in [name for name in draft.world.vms if name not in spec.vms]:
-        membership.remove_vm(draft, name)
-        yield Difference(action="remove", noun="vm", name=name)
-
-
-def _removed_groups_and_hosts(draft: Draft, spec: FleetSpec) -> Iterable[Difference]:
-    groups = [scope.name for scope in draft.world.scopes.values() if scope.kind is not ScopeKind.STANDALONE]
-    for name in groups:
-        if name not in spec.groups:
-            membership.remove_group(draft, name)
-            yield Difference(action="remove", noun="group", name=name)
-    for name in [name for name in draft.world.hosts if name not in spec.hosts]:
-        membership.remove_host(draft, name)
-        yield Difference(action="remove", noun="host", name=name)
-
-
-def _fields(spec: VmSpec) -> dict[str, Any]:
+def _vm_fields(spec: VmSpec) -> dict[str, Any]:
     return {name: getattr(spec, name) for name in membership.SETTABLE}
 
 
-def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[object, object]]:
-    return {name: (before[name], after[name]) for name in sorted(before) if before[name] != after[name]}
+def _canonical(spec: VmSpec, known: Vm) -> VmSpec:
+    """As the VM would be if it were described so: it keeps its vmId where none is given."""
+    addresses = (address if address in known.addresses else fleet.require_syntax(address) for address in spec.addresses)
+    vm_id = known.vm_id if spec.vm_id is None else spec.vm_id
+    return replace(spec, vm_id=vm_id, addresses=tuple(dict.fromkeys(addresses)))
 
 
 @contextmanager

@@ -155,34 +155,38 @@ def remove_vm(service: Service, call: Call, name: str) -> View:
     return command(service, call, work)
 
 
-def apply(service: Service, call: Call, document: FleetFile, *, prune: bool, dry_run: bool) -> View:
-    return apply_spec(service, call, document.spec(), prune=prune, dry_run=dry_run)
+def apply(service: Service, call: Call, document: FleetFile, *, prune: bool, dry_run: bool, move: bool = False) -> View:
+    return apply_spec(service, call, document.spec(), prune=prune, move=move, dry_run=dry_run)
 
 
-def apply_spec(service: Service, call: Call, spec: FleetSpec, *, prune: bool, dry_run: bool = False) -> View:
+def apply_spec(
+    service: Service, call: Call, spec: FleetSpec, *, prune: bool, move: bool = False, dry_run: bool = False
+) -> View:
     def work(session: Session) -> View:
         draft = session.draft(session.transaction.load_fleet(), call)
-        differences = reconciling.reconcile(draft, spec, prune=prune)
+        differences = reconciling.reconcile(draft, spec, prune=prune, move=move)
         if not dry_run:
             session.keep(draft)
         return {
-            "changes": [
-                {
-                    "action": each.action,
-                    "noun": each.noun,
-                    "name": each.name,
-                    "fields": {
-                        field: {"from": _plain(before), "to": _plain(after)}
-                        for field, (before, after) in each.fields.items()
-                    },
-                }
-                for each in differences
-            ],
+            "changes": [_difference(each) for each in differences if each.action != "keep"],
+            "kept": [_difference(each) for each in differences if each.action == "keep"],
             "applied": not dry_run,
             "warnings": _warnings(session, _added(draft, differences)),
         }
 
     return command(service, call, work, asked="fleet.apply", only_looks=dry_run)
+
+
+def diff(service: Service, document: FleetFile) -> View:
+    """What applying a file would change with `prune` and `move`, if nothing stood in the way."""
+    with service.store.read() as reader:
+        world = reader.load_fleet()
+    return {"differences": [_difference(each) for each in reconciling.compare(world, document.spec())]}
+
+
+def _difference(each: Difference) -> View:
+    fields = {name: {"from": _plain(before), "to": _plain(after)} for name, (before, after) in each.fields.items()}
+    return {"action": each.action, "noun": each.noun, "name": each.name, "fields": fields}
 
 
 def _added(draft: Draft, differences: Iterable[Difference]) -> list[str]:

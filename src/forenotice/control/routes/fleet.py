@@ -6,8 +6,9 @@ from fastapi import Query
 
 from forenotice.control import documented, examples
 from forenotice.control.answers import Answer
-from forenotice.control.asking import AskedOf, CallOf, ServiceOf
+from forenotice.control.asking import Asked, AskedOf, CallOf, ServiceOf
 from forenotice.control.routing import needs, router, says
+from forenotice.control.turns import InTurn
 from forenotice.core import errors
 from forenotice.core.roles import Need
 from forenotice.service import fleet, fleetfile
@@ -39,11 +40,24 @@ def apply_fleet(
     call: CallOf,
     asked: AskedOf,
     prune: Annotated[bool, Query(description="Remove what the document does not name.")] = False,
+    move: Annotated[
+        bool, Query(description="Record that VMs run where the document says; no driver moves them.")
+    ] = False,
     dry_run: Annotated[bool, Query(description="Only tell the difference.")] = False,
 ) -> Answer:
-    """Make the fleet as the document says, in one transaction."""
+    """Make the fleet as the document says, in one transaction. VMs that exist stay on their hosts unless `move`."""
+    return Answer(fleet.apply(service, call, _document(asked), prune=prune, move=move, dry_run=dry_run))
+
+
+@routes.post("/fleet/diff", responses=says(documented.Compared), openapi_extra=BODY)
+@needs(Need.OVERSEE)
+def diff_fleet(service: ServiceOf, asked: AskedOf, _: InTurn) -> Answer:
+    """How the fleet differs from the document; nothing is done."""
+    return Answer(fleet.diff(service, _document(asked)))
+
+
+def _document(asked: Asked) -> fleetfile.FleetFile:
     kind = asked.content_type.partition(";")[0].strip().lower()
     if kind not in FORMATS:
         raise errors.RefusedError(f"{kind or 'no type'!r} is not the type of a fleet: send {' or '.join(FORMATS)}")
-    document = fleetfile.parse(asked.body, FORMATS[kind])
-    return Answer(fleet.apply(service, call, document, prune=prune, dry_run=dry_run))
+    return fleetfile.parse(asked.body, FORMATS[kind])

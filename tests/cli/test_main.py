@@ -26,7 +26,7 @@ host add|set|list|show|remove|cordon|uncordon|update|reboot|migrate|degrade|fail
 group add|set|list|show|remove|policy
 event list|show|explain|approve|cancel
 operation list|show|explain|cancel
-rollout start|list|show|hosts|explain|pause|resume|cancel
+rollout plan|start|wait|list|show|hosts|explain|pause|resume|cancel
 watch
 history prune
 subscription add|set|list|show|remove|resume|replay|test
@@ -107,8 +107,8 @@ def test_help_offers_what_there_is_to_choose(run: Run) -> None:
 
     for path in wanted():
         assert ("--notice" in offered(*path)) is (
-            path
-            in {("vm", "restart"), ("vm", "redeploy"), ("vm", "evict"), ("emulator", "event"), ("rollout", "start")}
+            path in {("vm", "restart"), ("vm", "redeploy"), ("vm", "evict"), ("emulator", "event")}
+            or (path[0] == "rollout" and path[1] in ("plan", "start"))
             or (path[0] == "host" and path[1] in ("update", "reboot", "migrate", "degrade"))
         ), path
     for path in (("vm", "restart"), ("host", "update"), ("host", "degrade")):

@@ -23,7 +23,7 @@ COMMANDS: Mapping[str, Place] = {
     "group": Place("groups", "Groups: VMs that share a document, and their policy."),
     "event": Place("events", "Events: list, explain, approve, cancel."),
     "operation": Place("operations", "Operations: list, explain, cancel."),
-    "rollout": Place("rollouts", "Rollouts: plan, start, explain, pause, resume, cancel."),
+    "rollout": Place("rollouts", "Rollouts: plan, start, wait, explain, pause, resume, cancel."),
     "watch": Place("watch", "Show live events with their countdowns, rollouts, and what just happened, until Ctrl-C."),
     "history": Place("history", "Show what happened, the newest last."),
     "subscription": Place("subscriptions", "Subscriptions: push what happens to webhooks."),

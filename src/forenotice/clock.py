@@ -11,6 +11,7 @@ TOLERANCE = timedelta(seconds=1)
 """The system clock may drift this far from the monotonic one before it counts as set."""
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+UNKNOWN = "unknown"
 
 
 class Clock(Protocol):
@@ -103,12 +104,12 @@ class SystemClock:
     def mark(self) -> str:
         with self._lock:
             self._look()
-            return f"{_boot()} {self._monotonic()} {self._now.isoformat()}"
+            return f"{boot_id() or UNKNOWN} {self._monotonic()} {self._now.isoformat()}"
 
     def go_on_from(self, mark: str) -> None:
         boot, monotonic, moment = mark.split()
         with self._lock:
-            if boot == _boot() and float(monotonic) <= self._monotonic():
+            if boot == (boot_id() or UNKNOWN) and float(monotonic) <= self._monotonic():
                 self._at, self._since = datetime.fromisoformat(moment), float(monotonic)
 
     def _look(self) -> datetime:
@@ -131,12 +132,12 @@ class SystemClock:
         self._since = monotonic
 
 
-def _boot() -> str:
-    """Identifies the boot: monotonic times of different boots cannot be compared."""
+def boot_id(path: Path = BOOT_ID) -> str:
+    """Identifies the boot: monotonic times of different boots cannot be compared. Empty where the system has none."""
     try:
-        return BOOT_ID.read_text().strip()
+        return path.read_text().strip()
     except OSError:
-        return "unknown"
+        return ""
 
 
 class MachineClock:

@@ -77,6 +77,13 @@ class Agent:
         self.process.wait(DEADLINE)
         self.process = None
 
+    def die(self) -> None:
+        """By SIGKILL, alone: what it started runs on."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(DEADLINE)
+        self.process = None
+
     def signal(self, number: signal.Signals) -> None:
         assert self.process is not None
         self.process.send_signal(number)

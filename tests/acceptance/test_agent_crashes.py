@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.acceptance.agents import Agent, agent, diary, tell
+from tests.acceptance.agents import Agent, agent, command, diary, tell
 from tests.acceptance.guests import Fleet, Vm
 from tests.acceptance.meddling import meddler
 from tests.acceptance.running import until
+from tests.programs.test_process import alive
 
 from forenotice.agent.rules.saga import State
 
@@ -54,6 +55,35 @@ def preparing(home: Path, fleet: Fleet) -> None:
         assert not vm.event(event_id)["approved_at"]
         guest.release("prepare")
         guest.until_done("prepare drain 2", *WHOLE[1:])
+
+
+FORKING = """
+if [ "$FORENOTICE_ATTEMPT" = 1 ]; then
+    for number in 1 2; do (for turn in $(seq 2000); do sleep 0.05; done) & echo $! >> "$DIARY.pids"; done
+    echo $$ >> "$DIARY.pids"
+    echo "first" >> "$DIARY"
+    wait
+fi
+for pid in $(cat "$DIARY.pids"); do
+    case "$(cut -d " " -f 3 /proc/$pid/stat 2> /dev/null)" in "" | Z | X) ;; *) echo "beside $pid" >> "$DIARY" ;; esac
+done
+echo "again" >> "$DIARY"
+"""
+
+
+def preparing_outside_systemd(home: Path, fleet: Fleet) -> None:
+    """Nobody but the next agent ends the handler, and all that it started, of one that was killed."""
+    vm = fleet.alone()
+    with mortal(home, vm, command("drain", {"prepare": FORKING, "recover": "true"})) as guest:
+        event_id = vm.restart()
+        guest.until_done("first")
+        guest.die()
+        pids = [int(pid) for pid in (home / "diary.pids").read_text().split()]
+        assert all(map(alive, pids))
+        guest.start()
+        guest.until_logged("step.interrupted", event_id=event_id, handler="drain", phase="prepare", attempt=1)
+        guest.until_done("first", "again")
+        assert not any(map(alive, pids))
 
 
 def prepared(home: Path, fleet: Fleet) -> None:
@@ -218,4 +248,4 @@ LOSSES = (lost_in_the_reboot, lost_while_started, lost_before_the_start)
 
 def test_killed_at_every_step(fleet: Fleet, tmp_path: Path) -> None:
     assert [step.__name__ for step in STEPS] == list(State)
-    tell(tmp_path, fleet, *STEPS, rebooted, *LOSSES)
+    tell(tmp_path, fleet, *STEPS, preparing_outside_systemd, rebooted, *LOSSES)

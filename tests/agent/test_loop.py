@@ -1,11 +1,15 @@
 """The agent's one loop, with all its parts but the threads that would feed it."""
 
+import contextlib
 import io
 import json
 import queue
+import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,17 +24,19 @@ from forenotice.agent.config.file import Config
 from forenotice.agent.front import Front, Sources
 from forenotice.agent.handlers.interface import Handler, Outcome, Work
 from forenotice.agent.health import Standing
+from forenotice.agent.journal import Journal
 from forenotice.agent.log import Log
 from forenotice.agent.loop import Loop, Surroundings
 from forenotice.agent.memory import Memory
 from forenotice.agent.messages import Heard, Message, Named, Polled, Quit, Reload
 from forenotice.agent.metrics import Metrics
 from forenotice.agent.polling import Polling
-from forenotice.agent.rules.saga import Progress, State
+from forenotice.agent.rules.saga import ProcessGroup, Progress, State
 from forenotice.agent.sampling import Sampler
 from forenotice.agent.working import Job, Workers
 from forenotice.client import Client, Document, Event, News
 from forenotice.clock import MachineClock
+from forenotice.programs import group
 from forenotice.settings import LogFormat, LogLevel
 
 NOBODY = "http://127.0.0.1:1"
@@ -66,12 +72,13 @@ class Bench:
         *,
         endpoint: str = NOBODY,
         observe: bool = False,
+        boot: str = "",
     ) -> None:
         self.inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self.written = io.StringIO()
         log = Log(MachineClock(), LogLevel.INFO, LogFormat.JSON, self.written)
         metrics = Metrics()
-        self.memory = Memory(directory, log, metrics, observe=observe)
+        self.memory = Memory(directory, log, metrics, observe=observe, boot=boot)
         polling = Polling(Client(NOBODY), self.inbox.put, log, metrics)
         sources = Sources(standing=lambda: FINE, heard=lambda _event, _name, _at: None, now=MachineClock().now)
         around = Surroundings(
@@ -84,6 +91,7 @@ class Bench:
             clock=MachineClock(),
             log=log,
             metrics=metrics,
+            boot=boot,
         )
         self.loop = Loop(self.inbox, config(drain="true"), around, observe=observe)
         self.loop._crew._made["drain"] = Doing(what)
@@ -550,3 +558,49 @@ def test_a_handler_that_could_not_run_is_said_by_one_that_observes(tmp_path: Pat
     bench.run_until(lambda: logged(bench, "step.observed"))
     (line,) = logged(bench, "step.observed")
     assert (line["event"], line["level"], line["said"]) == ("A handler could not run", "warning", "no such program")
+
+
+def test_the_journal_has_the_process_group_before_a_program_does_anything(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "state", boot="this")
+    copy = {
+        "type": "command",
+        "name": "drain",
+        "prepare": ["cp", "-r", str(tmp_path / "state"), str(tmp_path / "copy")],
+    }
+    bench.loop.configure(msgspec.convert({"name": ME, "handler": [copy]}, Config, dec_hook=values.read))
+    bench.see(coming())
+    bench.run_until(lambda: bench.memory.sagas["E1"].state is State.PREPARED)
+    with contextlib.closing(Journal(tmp_path / "copy")) as then:
+        (saga,) = then.sagas()
+    (step,) = saga.steps
+    assert step.progress is Progress.RUNNING
+    assert step.group is not None
+    assert step.group.boot == "this"
+    assert bench.memory.sagas["E1"].steps[0].group is None
+
+
+def test_a_program_that_an_agent_left_behind_is_ended_before_its_phase_runs_again(tmp_path: Path) -> None:
+    """Also when it is another phase that is to run next."""
+    first = Bench(tmp_path, boot="this")
+    first.see(coming())
+    first.run_until(lambda: first.memory.sagas["E1"].state is State.PREPARED)
+    done: list[tuple[str, int | None]] = []
+
+    def note(work: Work) -> Outcome:
+        done.append((work.phase, left.poll()))
+        return Outcome(ok=True)
+
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as left:
+        started = group.started(left.pid)
+        assert started is not None
+        saga = first.memory.sagas["E1"]
+        (step,) = saga.steps
+        running = ProcessGroup(number=left.pid, started=started, boot="this")
+        with contextlib.closing(Journal(tmp_path)) as journal:
+            journal.write(replace(saga, steps=(replace(step, progress=Progress.RUNNING, group=running),)), {})
+        again = Bench(tmp_path, note, boot="this")
+        again.see()
+        again.run_until(lambda: again.memory.sagas and not again.memory.live)
+    assert done == [("recover", -signal.SIGTERM)]
+    (line,) = logged(again, "step.interrupted")
+    assert line["said"] == "ended, as an earlier agent had left it"

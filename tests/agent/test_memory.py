@@ -21,6 +21,8 @@ from forenotice.agent.rules.saga import Saga, State
 from forenotice.clock import MachineClock
 from forenotice.settings import LogFormat, LogLevel
 
+MEMOS = {"drain": "it ran"}
+
 
 def memory(directory: Path, log: io.StringIO | None = None, lock: Callable[[], None] = lambda: None) -> Memory:
     said = Log(MachineClock(), LogLevel.INFO, LogFormat.JSON, log or io.StringIO())
@@ -57,11 +59,11 @@ def test_what_goes_forward_is_written_first(tmp_path: Path) -> None:
     with unwritable(found):
         assert not found.keep(saga(state=State.PREPARING), {"drain": "{}"}, forward=True)
         assert found.sagas["E1"].state is State.SEEN
-        assert not found.remind("E1", "drain", "it ran")
+        assert not found.keep(replace(found.sagas["E1"], memos=MEMOS), {}, forward=True)
     assert found.keep(saga(state=State.PREPARING), {"drain": "{}"}, forward=True)
-    assert found.remind("E1", "drain", "it ran")
+    assert found.keep(replace(found.sagas["E1"], memos=MEMOS), {}, forward=True)
     again = memory(tmp_path)
-    assert again.sagas["E1"] == replace(saga(state=State.PREPARING), memos={"drain": "it ran"})
+    assert again.sagas["E1"] == replace(saga(state=State.PREPARING), memos=MEMOS)
     assert again.configs == {"E1": {"drain": "{}"}}
     assert log.getvalue().count("The state directory can be used again") == 2
 

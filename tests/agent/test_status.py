@@ -60,7 +60,7 @@ def test_what_it_tells_of_an_event() -> None:
     story.turn()
     (found,) = status.of_sagas([story.saga])
     assert (found.event_id, found.type, found.state, found.resources) == ("E1", "Reboot", "preparing", ("web-0",))
-    assert (found.not_before, found.announced_seconds, found.pause) == (event().deadline, -1, None)
+    assert (found.not_before, found.announced_seconds, found.pause) == (event().deadline, None, None)
     (step,) = found.steps
     assert (step.phase, step.handler, step.progress, step.said) == ("prepare", "drain", "retrying", "exit code 1")
     done = replace(story.saga, state=State.DONE, done_at=T0, pause=a_rich_saga().pause)

@@ -1,10 +1,12 @@
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from tests.acceptance.running import until
 from tests.agent.handlers.work import work
 
 from forenotice.agent.handlers.interface import Outcome, Work
-from forenotice.programs import process
+from forenotice.programs import gate, group, process
 
 QUICK = 0.3
 
@@ -265,3 +267,129 @@ def test_a_program_may_be_given_only_some_variables(monkeypatch: pytest.MonkeyPa
         monkeypatch.setenv(name, "here")
     outcome = ran(["/usr/bin/env"], inherited=["KEPT", "NOTIFY_SOCKET", "UNSET"], environment={"OWN": "too"})
     assert outcome == Outcome(ok=True, said="KEPT=here / OWN=too")
+
+
+# What is told before it begins, and ended by another
+
+
+def test_a_program_does_nothing_before_its_number_is_kept(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    kept: list[int] = []
+
+    def born(pid: int) -> None:
+        until(lambda: b"gate.py" in Path(f"/proc/{pid}/cmdline").read_bytes())
+        assert not mark.exists()
+        assert os.getpgid(pid) == pid
+        kept.append(pid)
+
+    program = process.Program(argv=["sh", "-c", f'cat > "{mark}"; echo $$'], stdin=b"its input")
+    ended = process.execute(program, seconds=60, stop=threading.Event(), born=born)
+    assert (ended.ok, ended.output) == (True, str(kept[0]))
+    assert mark.read_text() == "its input"
+
+
+def test_a_program_whose_number_cannot_be_kept_is_not_run(tmp_path: Path) -> None:
+    numbers: list[int] = []
+
+    def born(pid: int) -> None:
+        numbers.append(pid)
+        raise OSError("the journal cannot be written")
+
+    program = process.Program(argv=["touch", str(tmp_path / "mark")], stdin=b"x")
+    with pytest.raises(process.ProgramError, match=r"touch was not run: the journal cannot be written"):
+        process.execute(program, seconds=60, stop=threading.Event(), born=born)
+    assert not alive(numbers[0])
+    assert not list(tmp_path.iterdir())
+
+
+LOOK = 'tr "\\0" "\\n" < /proc/$$/environ | sort; grep SigIgn /proc/$$/status; ls /proc/$$/fd; echo "$@"'
+
+
+@pytest.mark.parametrize("locale", [{}, {"LC_CTYPE": "C"}, {"LC_ALL": "C"}])
+def test_a_program_finds_everything_as_if_it_had_begun_at_once(locale: dict[str, str]) -> None:
+    program = process.Program(
+        argv=["sh", "-c", LOOK, "sh", "", "a b", "\udcff"],
+        environment={"with.dot": "1", "EMPTY": "", **locale},
+        inherited=("PATH",),
+        kept=10_000,
+    )
+    plain, gated = (
+        process.execute(program, seconds=60, stop=threading.Event(), born=born) for born in (None, lambda _: None)
+    )
+    assert plain.ok
+    assert gated.printed == plain.printed
+
+
+def test_a_program_that_cannot_be_run_is_told_apart(tmp_path: Path) -> None:
+    def said(name: str) -> str:
+        try:
+            program = process.Program(argv=[name], directory=str(tmp_path))
+            return process.execute(program, seconds=60, stop=threading.Event(), born=lambda _: None).said
+        except process.ProgramError as error:
+            return error.message
+
+    (tmp_path / "plain").write_text("#!/bin/sh\n")
+    (tmp_path / "odd").write_text("#!/nowhere/at/all\n")
+    (tmp_path / "odd").chmod(0o755)
+    assert said("/nowhere/at/all") == "there is no program /nowhere/at/all"
+    assert said("./plain") == f"{tmp_path}/./plain is not executable: chmod +x it"
+    assert said("./odd") == "exit code 1: ./odd cannot be run: No such file or directory"
+
+
+def test_nothing_begins_when_whoever_started_it_has_died() -> None:
+    wait, go = os.pipe()
+    os.close(go)
+    with pytest.raises(SystemExit, match="the agent has ended"):
+        gate.main(str(wait), "", "true")
+
+
+MARKS = {"FORENOTICE_HANDLER": "drain", "FORENOTICE_ATTEMPT": "1"}
+
+
+@contextmanager
+def left_behind(text: str, pids: Path, count: int) -> Iterator[tuple[int, int]]:
+    """The number of its group, and when that started."""
+    leader = subprocess.Popen(["sh", "-c", text, "sh", str(pids)], env={**os.environ, **MARKS}, start_new_session=True)
+    started = group.started(leader.pid)
+    assert started is not None
+    reaper = threading.Thread(target=leader.wait)
+    reaper.start()
+    try:
+        until(lambda: pids.exists() and len(pids.read_text().split()) == count)
+        yield leader.pid, started
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(leader.pid, signal.SIGKILL)
+        reaper.join()
+
+
+FAMILY = """
+(trap '' TERM; while :; do sleep 0.1; done) & echo $! >> "$1"
+sleep 60 & echo $! >> "$1"
+echo $$ >> "$1"
+"""
+
+
+@pytest.mark.parametrize("last", ["wait", "exit"])
+def test_all_that_was_left_behind_is_ended_with_or_without_its_leader(tmp_path: Path, last: str) -> None:
+    with left_behind(FAMILY + last, tmp_path / "pids", 3) as (number, started):
+        pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+        if last == "exit":
+            until(lambda: group.started(number) is None)
+        assert process.end_group(number, started, MARKS, grace=QUICK)
+        assert not any(map(alive, pids))
+        assert process.end_group(number, started, MARKS, grace=QUICK)
+
+
+@pytest.mark.parametrize(
+    ("last", "later", "marks"), [("wait", 1, MARKS), ("exit", 0, {**MARKS, "FORENOTICE_ATTEMPT": "2"})]
+)
+def test_a_number_that_is_now_anothers_is_left_alone(
+    tmp_path: Path, last: str, later: int, marks: dict[str, str]
+) -> None:
+    with left_behind(FAMILY + last, tmp_path / "pids", 3) as (number, started):
+        child = int((tmp_path / "pids").read_text().split()[0])
+        if last == "exit":
+            until(lambda: group.started(number) is None)
+        assert process.end_group(number, started + later, marks, grace=QUICK)
+        assert alive(child)

@@ -9,28 +9,39 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
+from forenotice.agent import freezing
 from forenotice.agent.approving import Approver
 from forenotice.agent.config.file import Config
 from forenotice.agent.crew import Crew
 from forenotice.agent.front import Front
+from forenotice.agent.handlers import facts
 from forenotice.agent.handlers.interface import GRACE, Work
 from forenotice.agent.log import Log
 from forenotice.agent.memory import Memory
-from forenotice.agent.messages import Answered, Heard, Memo, Message, Named, Polled, Quit, Reload
+from forenotice.agent.messages import Answered, Heard, Message, Named, Note, Polled, Quit, Reload
 from forenotice.agent.metrics import Approval, Metrics
 from forenotice.agent.polling import Polling
 from forenotice.agent.rules import advancing
 from forenotice.agent.rules.advancing import Approve, Begin, Displace, Effect, Stop, View
 from forenotice.agent.rules.handling import Phase
-from forenotice.agent.rules.saga import Saga, State, busy_elsewhere, held_elsewhere, less_urgent, memo, owed
+from forenotice.agent.rules.saga import (
+    ProcessGroup,
+    Saga,
+    State,
+    busy_elsewhere,
+    held_elsewhere,
+    less_urgent,
+    memo,
+    owed,
+)
 from forenotice.agent.sampling import Sampler
 from forenotice.agent.working import Ended, Job, Workers
 from forenotice.client.events import Document, Event
 from forenotice.clock import MachineClock
+from forenotice.programs import group as groups
+from forenotice.programs import process
 
 BUSY_TURN, IDLE_TURN = 0.25, 2.0
-FREEZE_NEAR = 30.0
-"""Seconds before NotBefore from which on a pause is watched for."""
 NONE: Mapping[str, str] = {}
 WRITTEN_WITHIN = 10.0
 """Seconds in which a handler's memo must have been written."""
@@ -49,6 +60,8 @@ class Surroundings:
     clock: MachineClock
     log: Log
     metrics: Metrics
+    boot: str = ""
+    """Which boot of this machine this is; empty where that is not known."""
 
 
 class Loop:
@@ -130,8 +143,9 @@ class Loop:
                 self._answered(message)
             case Heard(event, name, ready_at):
                 self._memory.heard(event.upper(), name.lower(), ready_at)
-            case Memo(job):
-                message.written = self._memory.remind(job.saga, job.handler, message.text)
+            case Note():
+                after = message.change(self._memory.sagas[message.job.saga])
+                message.written = after is not None and self._memory.keep(after, {}, forward=message.forward)
                 message.answered.set()
             case Ended():
                 self._ended(message)
@@ -162,7 +176,8 @@ class Loop:
             # Ended by us: it stands as running in the journal, and is done again.
             return
         rule = next((rule for rule in self._crew_of(saga).rules if rule.name == job.handler), None)
-        if job in self._displaced and not outcome.ok:
+        interrupted = ended.interrupted or (job in self._displaced and not outcome.ok)
+        if interrupted:
             after = advancing.interrupted(saga, step)
         else:
             after = advancing.ended(
@@ -170,9 +185,11 @@ class Loop:
             )
         self._displaced.discard(job)
         self._keep(after)
-        say = self._log.info if outcome.ok else self._log.warning
+        say = self._log.info if outcome.ok or interrupted else self._log.warning
         if self._observe:
             words, action = "A handler would have run" if outcome.ok else "A handler could not run", "step.observed"
+        elif interrupted:
+            words, action = "A handler was stopped, and begins again", "step.interrupted"
         else:
             self._metrics.stepped(job.handler, job.phase, ok=outcome.ok, seconds=ended.seconds)
             words, action = ("A handler is done", "step.done") if outcome.ok else ("A handler failed", "step.failed")
@@ -193,13 +210,23 @@ class Loop:
         self._memory.write_what_is_left()
         for ended in self._around.workers.give_up():
             self._ended(ended)
+        self._end_what_was_left()
         if self._document is not None and self.names and self._settle_loss(self._document):
             self._welcome(self._document)
         for saga in sorted(self._memory.live, key=_urgency):
             if saga.state.returning or self._document is not None:
                 self._guard(partial(self._look_at, saga))
-        self._watch_for_freezes()
+        near = freezing.watch(self._memory.live, self._around.sampler, self._asked_at)
+        self._around.polling.hurry(near)
         self._tell_peers()
+
+    def _end_what_was_left(self) -> None:
+        """Programs of an agent that was killed: each is ended before anything else is done in its stead."""
+        for saga in self._memory.live:
+            for step in saga.running:
+                job = Job(saga.id, step.phase, step.handler, step.attempt)
+                if step.group is not None and not self._around.workers.knows(job):
+                    self._around.workers.end(job, partial(_end_group, step.group, facts.marks(saga.event, step)))
 
     def _settle_loss(self, document: Document) -> bool:
         """A new journal: what was prepared before it is recovered from, after whatever is going on just now."""
@@ -246,7 +273,9 @@ class Loop:
             may_approve=self._around.approver.may_send(saga.id),
             observes=self._observe,
         )
-        after, effects = advancing.advance(self._measured(saga, view.listed), view)
+        if view.listed is None:
+            saga = freezing.measured(saga, self._around.sampler, self._log, self._metrics)
+        after, effects = advancing.advance(saga, view)
         preparing = [
             effect.step.handler
             for effect in effects
@@ -290,6 +319,7 @@ class Loop:
                     pause=saga.pause.seconds if saga.pause else None,
                     memo=memo(saga, step.handler, self._memory.sagas.values()),
                     remember=lambda text: self._remember(job, text),
+                    born=lambda pid: self._born(job, pid),
                     stop=threading.Event(),
                 )
                 say = self._log.debug if self._observe else self._log.info
@@ -328,48 +358,20 @@ class Loop:
             self._around.workers.stop(job)
 
     def _remember(self, job: Job, text: str) -> None:
-        """In the handler's thread."""
-        memo = Memo(job, text)
-        self._inbox.put(memo)
-        if not memo.answered.wait(WRITTEN_WITHIN) or not memo.written:
+        """In the handler's thread, as are the next two."""
+        self._note(job, lambda saga: replace(saga, memos={**saga.memos, job.handler: text}), forward=True)
+
+    def _born(self, job: Job, pid: int) -> None:
+        started = groups.started(pid)
+        group = None if started is None else ProcessGroup(number=pid, started=started, boot=self._around.boot)
+        note = partial(advancing.born, phase=job.phase, handler=job.handler, attempt=job.attempt, group=group)
+        self._note(job, note, forward=job.phase is Phase.PREPARE)
+
+    def _note(self, job: Job, change: Callable[[Saga], Saga | None], *, forward: bool) -> None:
+        note = Note(job, change, forward)
+        self._inbox.put(note)
+        if not note.answered.wait(WRITTEN_WITHIN) or not note.written:
             raise OSError("the journal cannot be written")
-
-    def _measured(self, saga: Saga, listed: Event | None) -> Saga:
-        """With the pause that really was, once a freeze is over."""
-        if saga.event.type != "Freeze" or listed is not None or saga.state.returning:
-            return saga
-        pause = self._around.sampler.end()
-        if saga.started_at is None and not (pause and pause.seconds):
-            return saga
-        announced = saga.event.duration_seconds
-        measured: dict[str, object] = {}
-        if pause:
-            self._metrics.froze(pause.seconds, None if announced is None or announced < 0 else announced)
-            measured = {"seconds": round(pause.seconds, 3), "resolution": pause.resolution, "by": pause.by}
-        self._log.info(
-            "A freeze is over",
-            action="freeze.measured",
-            event_id=saga.id,
-            announced_seconds=announced,
-            **measured,
-        )
-        return replace(saga, pause=pause)
-
-    def _watch_for_freezes(self) -> None:
-        near = [
-            saga
-            for saga in self._memory.live
-            if saga.event.type == "Freeze"
-            and not saga.state.returning
-            and (saga.event.started or saga.approving_at or saga.event.seconds_left < FREEZE_NEAR)
-        ]
-        self._around.polling.hurry(bool(near))
-        if not near:
-            self._around.sampler.end()
-            return
-        self._around.sampler.begin()
-        if self._asked_at is not None and not any(saga.event.started or saga.started_at for saga in near):
-            self._around.sampler.not_yet(self._asked_at)
 
     def _tell_peers(self) -> None:
         self._memory.forget_strangers()
@@ -409,6 +411,10 @@ class Loop:
 
     def _now(self) -> datetime:
         return self._around.clock.now() + self._around.polling.ahead
+
+
+def _end_group(group: ProcessGroup, marks: Mapping[str, str]) -> bool:
+    return process.end_group(group.number, group.started, marks)
 
 
 def _urgency(saga: Saga) -> datetime:

@@ -38,6 +38,7 @@ class Memory:
         lock: Callable[[], None] = lambda: None,
         *,
         observe: bool = False,
+        boot: str = "",
     ) -> None:
         """`lock` makes sure that the directory is ours; JournalError when that is not possible just now.
 
@@ -47,6 +48,7 @@ class Memory:
         self._found: list[Saga] = []
         """Those that an earlier run has left."""
         self._directory = directory
+        self._boot = boot
         self._lock = lock
         self._log = log
         self._metrics = metrics
@@ -143,7 +145,7 @@ class Memory:
     def _take_in(self, journal: Journal) -> None:
         """What is known already counts for more than what was written, and is written anew."""
         is_new = journal.is_new()
-        written = {saga.id: advancing.resumed(saga) for saga in journal.sagas()}
+        written = {saga.id: advancing.resumed(saga, self._boot) for saga in journal.sagas()}
         configs = {name: dict(journal.configs(name)) for name, saga in written.items() if saga.live}
         peers = {event: dict(names) for event, names in journal.peers().items()}
         if not self._known:
@@ -205,11 +207,6 @@ class Memory:
         over = [known for known in self.sagas.values() if not known.live]
         for known in over[:-KEPT]:
             del self.sagas[known.id]
-
-    def remind(self, saga: str, handler: str, text: str) -> bool:
-        """Whether a handler's memo is durable."""
-        known = self.sagas[saga]
-        return self.keep(replace(known, memos={**known.memos, handler: text}), {}, forward=True)
 
     def heard(self, event: str, name: str, ready_at: datetime | None) -> None:
         """None: it is not ready, or no longer."""

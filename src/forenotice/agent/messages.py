@@ -1,9 +1,11 @@
 """What reaches the loop from other threads."""
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from forenotice.agent.rules.saga import Saga
 from forenotice.agent.working import Ended, Job
 from forenotice.client import News
 
@@ -42,11 +44,14 @@ class Heard:
 
 
 @dataclass(slots=True)
-class Memo:
-    """A handler wants to be reminded; it waits until this is written."""
+class Note:
+    """A change of its saga for which a handler waits until it is written."""
 
     job: Job
-    text: str
+    change: Callable[[Saga], Saga | None]
+    """None: it is no longer wanted."""
+    forward: bool
+    """It is not to be done if it cannot be written."""
     written: bool = False
     answered: threading.Event = field(default_factory=threading.Event)
 
@@ -61,4 +66,4 @@ class Quit:
     pass
 
 
-Message = Polled | Named | Answered | Heard | Memo | Ended | Reload | Quit
+Message = Polled | Named | Answered | Heard | Note | Ended | Reload | Quit

@@ -25,7 +25,7 @@ from forenotice.agent.reporting import Reporter
 from forenotice.agent.sampling import Sampler
 from forenotice.agent.working import Workers
 from forenotice.client import Client, Pace
-from forenotice.clock import MachineClock
+from forenotice.clock import MachineClock, boot_id
 from forenotice.core import errors
 from forenotice.settings import AgentSettings
 
@@ -60,7 +60,10 @@ class Agent:
         client = Client(endpoint, name=config.name or None, pace=self._pace)
         polling = Polling(client, inbox.put, log, metrics)
         observe = self._settings.observe
-        memory = Memory(self._directory, log, metrics, self._take_the_lock, observe=observe)
+        boot = boot_id()
+        memory = Memory(
+            self._directory, log, metrics, self._take_the_lock, observe=observe, boot="" if observe else boot
+        )
         reporter = Reporter(self._directory, memory, polling, self._clock, log, metrics, self._notifier)
         front = Front(
             Sources(
@@ -81,6 +84,7 @@ class Agent:
             clock=self._clock,
             log=log,
             metrics=metrics,
+            boot=boot,
         )
         loop = Loop(inbox, config, around, observe=observe)
 

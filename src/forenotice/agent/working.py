@@ -25,6 +25,8 @@ class Ended:
     job: Job
     outcome: Outcome
     seconds: float
+    interrupted: bool = False
+    """An agent before this one has begun it, and this one has ended it."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,6 +51,15 @@ class Workers:
         self._running[job] = _Running(stop=work.stop, begun=now, ends_by=ends_by)
         name = f"{job.phase} {job.handler}"
         threading.Thread(target=self._work, args=(job, handler, work), name=name, daemon=True).start()
+
+    def end(self, job: Job, act: Callable[[], bool]) -> None:
+        """`act` ends what an agent before this one has left; whether nothing of it is left, it says."""
+        now = time.monotonic()
+        threading.Thread(target=self._end, args=(job, act), name=f"end {job.handler}", daemon=True).start()
+        self._running[job] = _Running(stop=threading.Event(), begun=now, ends_by=now + GRACE + 2 * PATIENCE)
+
+    def knows(self, job: Job) -> bool:
+        return job in self._running
 
     def unbegun(self, job: Job, error: Exception) -> Ended:
         """What is to be told of one that could not be begun."""
@@ -80,6 +91,13 @@ class Workers:
     @property
     def busy(self) -> bool:
         return bool(self._running)
+
+    def _end(self, job: Job, act: Callable[[], bool]) -> None:
+        begun = time.monotonic()
+        ended = act()
+        said = "ended, as an earlier agent had left it" if ended else "left by an earlier agent, and cannot be killed"
+        seconds = time.monotonic() - begun
+        self._post(Ended(job=job, outcome=Outcome(ok=False, said=said), seconds=seconds, interrupted=ended))
 
     def _work(self, job: Job, handler: Handler, work: Work) -> None:
         begun = time.monotonic()

@@ -5,10 +5,12 @@ import errno
 import os
 import re
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO, Protocol
 
 from forenotice.core import errors
@@ -30,6 +32,7 @@ _LAST_WORDS = 0.5
 """Seconds for output that is still in the pipe when a child has ended."""
 _REAPED = 1.0
 """Seconds that a killed child may take to be gone."""
+_GATE = (sys.executable, "-I", "-S", str(Path(__file__).with_name("gate.py")))
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 
@@ -128,13 +131,15 @@ def execute(
     asked_by: str = "the agent",
     grace: float = GRACE,
     family: Families | None = None,
+    born: Callable[[int], None] | None = None,
 ) -> Ended:
     """Run it to its end, or until the time is up or `stop` is set: then ask it to end, and kill it after `grace`.
 
     What it leaves running in the background is left alone if it succeeded, and ended with it if not.
+    `born` is told the number of its process group before the program does anything; if it raises OSError, nothing runs.
     """
     begun = time.monotonic()
-    process = _start(program)
+    process = _start(program) if born is None or os.name != "posix" else _start_gated(program, born)
     heard = _Tail(program.kept)
     listener = _aside(heard.follow, process.stdout)
     if program.stdin:
@@ -185,16 +190,55 @@ def _families() -> Families:
     return Group
 
 
-def _start(program: Program) -> subprocess.Popen[bytes]:
+def end_group(number: int, started: int, variables: Mapping[str, str], *, grace: float = GRACE) -> bool:
+    """End a group that a process before this one has started, if it is still that one; whether nothing of it is left.
+
+    `started` is what `group.started` said of its leader, `variables` are some that only its environment has.
+    """
+    from forenotice.programs import group
+
+    if not group.is_same(number, started, variables):
+        return True
+    family = group.Group(number)
+    _end(family, grace)
+    # Those that were killed are gone in a moment, unless they wait for a dead disk.
+    return not _end(family, _REAPED)
+
+
+def _start_gated(program: Program, born: Callable[[int], None]) -> subprocess.Popen[bytes]:
+    locate(program)
+    wait, go = os.pipe()
+    try:
+        locale = _environment(program).get("LC_CTYPE", "")
+        process = _start(program, (*_GATE, str(wait), locale, *program.argv), (wait,))
+        try:
+            born(process.pid)
+        except OSError as error:
+            os.close(go)
+            go = -1
+            process.communicate()
+            raise ProgramError(f"{words.plain(program.argv[0])} was not run: {words.of_error(error)}") from None
+        os.write(go, b"\n")
+        return process
+    finally:
+        os.close(wait)
+        if go >= 0:
+            os.close(go)
+
+
+def _start(
+    program: Program, argv: Sequence[str] | None = None, descriptors: Collection[int] = ()
+) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(  # noqa: S603 (what an administrator configured)
-            program.argv,
+            argv or program.argv,
             stdin=subprocess.PIPE if program.stdin else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             cwd=program.directory,
             env=_environment(program),
             start_new_session=True,
+            pass_fds=tuple(descriptors),
         )
     except OSError as error:
         raise ProgramError(_reason(program, error)) from None

@@ -85,4 +85,4 @@ class Story:
         self.saga = advancing.approved(self.saga, self.now)
 
     def die(self) -> None:
-        self.saga = advancing.resumed(self.saga)
+        self.saga = advancing.resumed(self.saga, "")

@@ -10,7 +10,7 @@ from forenotice.agent.rules import advancing
 from forenotice.agent.rules.advancing import Approve, Begin, Displace, Stop
 from forenotice.agent.rules.approval import Policy
 from forenotice.agent.rules.handling import Match, Phase, Rule
-from forenotice.agent.rules.saga import Progress, State, busy_elsewhere, less_urgent, memo, owed
+from forenotice.agent.rules.saga import ProcessGroup, Progress, State, busy_elsewhere, less_urgent, memo, owed
 
 PREPARE, ON_STARTED, RECOVER, UNDO = Phase
 UNPREPARED = Policy(unprepared=True)
@@ -587,6 +587,23 @@ def test_one_approval_at_a_time_until_it_is_answered() -> None:
     story.wait(5)
     assert story.turn() == [Approve(first=False)]
     assert story.saga.approving_at == T0
+
+
+def test_only_a_program_of_the_same_boot_may_still_run_after_a_restart() -> None:
+    group = ProcessGroup(number=7, started=1, boot="this")
+    story = Story()
+    story.turn()
+    assert advancing.born(story.saga, ON_STARTED, "drain", 1, group) is None
+    assert advancing.born(story.saga, PREPARE, "drain", 2, group) is None
+    running = advancing.born(story.saga, PREPARE, "drain", 1, group)
+    assert running is not None
+    assert advancing.resumed(running, "this") == running
+    assert [step.progress for step in advancing.resumed(running, "another").steps] == [Progress.INTERRUPTED]
+    story.saga = running
+    assert story.turn() == [], "it is ended first"
+    story.end(PREPARE)
+    assert [step.group for step in story.saga.steps] == [None]
+    assert advancing.born(story.saga, PREPARE, "drain", 1, group) is None
 
 
 def test_an_approval_that_was_refused_before_a_cancellation_leads_to_undo() -> None:

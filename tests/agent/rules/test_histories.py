@@ -105,7 +105,7 @@ class Lives(RuleBasedStateMachine):
         self.running.clear()
         self.stopping.clear()
         self.displaced.clear()
-        self.sagas = {name: advancing.resumed(saga) for name, saga in self.sagas.items()}
+        self.sagas = {name: advancing.resumed(saga, "") for name, saga in self.sagas.items()}
         self.turn()
 
     def finish(self, key: tuple[str, Phase, str], *, ok: bool) -> None:

@@ -27,7 +27,9 @@ class Command:
             stdin=facts.encoded(work),
         )
         try:
-            ended = process.execute(program, seconds=work.seconds_left, stop=work.stop, grace=self._grace)
+            ended = process.execute(
+                program, seconds=work.seconds_left, stop=work.stop, grace=self._grace, born=work.born
+            )
         except process.ProgramError as error:
             return Outcome(ok=False, said=error.message)
         return Outcome(ok=ended.ok, said=ended.said)

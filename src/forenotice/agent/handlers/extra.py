@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from collections.abc import Callable
 
 import msgspec
 
@@ -29,7 +30,7 @@ class Extra:
         program = process.Program(
             argv=ARGV, environment=facts.environment(work), stdin=self._order(work=facts.document(work), rehearse=False)
         )
-        return _carried_out(program, work.seconds_left, work.stop)
+        return _carried_out(program, work.seconds_left, work.stop, work.born)
 
     def rehearse(self) -> Outcome:
         program = process.Program(argv=ARGV, stdin=self._order(work={}, rehearse=True))
@@ -40,9 +41,11 @@ class Extra:
         return msgspec.json.encode({"handler": self._config, **more}, enc_hook=values.write)
 
 
-def _carried_out(program: process.Program, seconds: float, stop: threading.Event) -> Outcome:
+def _carried_out(
+    program: process.Program, seconds: float, stop: threading.Event, born: Callable[[int], None] | None = None
+) -> Outcome:
     try:
-        ended = process.execute(program, seconds=seconds, stop=stop)
+        ended = process.execute(program, seconds=seconds, stop=stop, born=born)
     except process.ProgramError as error:
         return Outcome(ok=False, said=error.message)
     in_its_own_words = ended.code == FAILED and ended.output and not ended.stopped

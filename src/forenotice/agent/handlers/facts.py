@@ -7,6 +7,8 @@ from datetime import datetime
 import msgspec
 
 from forenotice.agent.handlers.interface import Work
+from forenotice.agent.rules.saga import Step
+from forenotice.client.events import Event
 from forenotice.programs import words
 from forenotice.wire import dates
 
@@ -38,6 +40,16 @@ def encoded(work: Work) -> bytes:
 def environment(work: Work) -> dict[str, str]:
     """The same as variables."""
     return {name: plain(_bounded(tell(work))) for name, tell in _VARIABLES.items()}
+
+
+def marks(event: Event, step: Step) -> dict[str, str]:
+    """Some of them, by which a process of this attempt is recognised."""
+    return {
+        "FORENOTICE_PHASE": step.phase.value,
+        "FORENOTICE_HANDLER": step.handler,
+        "FORENOTICE_ATTEMPT": str(step.attempt),
+        "FORENOTICE_EVENT_ID": plain(_bounded(event.id)),
+    }
 
 
 def _bounded(text: str) -> str:

@@ -34,6 +34,8 @@ class Work:
     """What this handler last asked to be reminded of for this event."""
     remember: Callable[[str], None] = lambda _: None
     """Keep a memo. It is durable when this returns, so a handler calls it before it acts. OSError: it is not."""
+    born: Callable[[int], None] = lambda _: None
+    """Keep the number of a process group that is about to work. OSError: it is not kept, and must not begin."""
     stop: threading.Event
     """Set when the handler is to end at once, without success."""
 

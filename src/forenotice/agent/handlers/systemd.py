@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from forenotice.agent.config import handlers
 from forenotice.agent.handlers import facts, memos
@@ -30,7 +30,8 @@ class Systemd:
         self._grace = grace
 
     def run(self, work: Work) -> Outcome:
-        systemctl = Systemctl(until=time.monotonic() + work.seconds_left, stop=work.stop, grace=self._grace)
+        until = time.monotonic() + work.seconds_left
+        systemctl = Systemctl(until=until, stop=work.stop, grace=self._grace, born=work.born)
         ran = memos.read(work.memo)
         try:
             if work.phase is not Phase.PREPARE:
@@ -61,10 +62,13 @@ class Systemd:
 class Systemctl:
     """The program, until the time is up."""
 
-    def __init__(self, *, until: float, stop: threading.Event, grace: float) -> None:
+    def __init__(
+        self, *, until: float, stop: threading.Event, grace: float, born: Callable[[int], None] | None = None
+    ) -> None:
         self._until = until
         self._stop = stop
         self._grace = grace
+        self._born = born
 
     def show(self, units: Sequence[str]) -> Sequence[Mapping[str, str]]:
         """What systemd knows of each; of a pattern, all that it matches."""
@@ -81,7 +85,8 @@ class Systemctl:
 
     def _run(self, verb: str, *arguments: str, kept: int = process.KEPT) -> str:
         program = process.Program(argv=(*SYSTEMCTL, verb, *arguments), kept=kept)
-        ended = process.execute(program, seconds=self._until - time.monotonic(), stop=self._stop, grace=self._grace)
+        left = self._until - time.monotonic()
+        ended = process.execute(program, seconds=left, stop=self._stop, grace=self._grace, born=self._born)
         if not ended.ok:
             raise SystemdError(f"systemctl {verb}: {ended.said[: process.KEPT]}")
         return ended.printed

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from forenotice.agent.rules import approval
 from forenotice.agent.rules.approval import Policy
 from forenotice.agent.rules.handling import Phase, Rule, concerned
-from forenotice.agent.rules.saga import Progress, Saga, State, Step
+from forenotice.agent.rules.saga import ProcessGroup, Progress, Saga, State, Step
 from forenotice.client.events import Event
 
 MARGIN = timedelta(seconds=2)
@@ -97,16 +97,25 @@ def after_loss(now: datetime) -> Saga:
     return Saga(event=event, state=State.RECOVERING, seen_at=now, gone_at=now, lost=True)
 
 
-def resumed(saga: Saga) -> Saga:
-    """As the agent finds it after a restart."""
+def resumed(saga: Saga, boot: str) -> Saga:
+    """As the agent finds it after a restart. A program of the same boot may still run: it is to be ended first."""
     for step in saga.running:
-        saga = interrupted(saga, step)
+        if step.group is None or step.group.boot != boot:
+            saga = interrupted(saga, step)
     return saga
 
 
 def interrupted(saga: Saga, step: Step) -> Saga:
     """It was not the handler's fault: it is begun again."""
-    return saga.with_step(replace(step, progress=Progress.INTERRUPTED))
+    return saga.with_step(replace(step, progress=Progress.INTERRUPTED, group=None))
+
+
+def born(saga: Saga, phase: Phase, handler: str, attempt: int, group: ProcessGroup | None) -> Saga | None:
+    """Its program is about to run. None: nobody waits for it any more."""
+    step = saga.step(phase, handler)
+    if step is None or step.progress is not Progress.RUNNING or step.attempt != attempt:
+        return None
+    return saga.with_step(replace(step, group=group))
 
 
 def reopened(saga: Saga) -> bool:
@@ -131,7 +140,7 @@ def ended(
     saga: Saga, step: Step, rule: Rule | None, *, ok: bool, said: str, now: datetime, observed: bool = False
 ) -> Saga:
     """A handler has come back, or has said what it would do."""
-    done = replace(step, ended_at=now, said=said)
+    done = replace(step, ended_at=now, said=said, group=None)
     if ok:
         return saga.with_step(replace(done, progress=Progress.OBSERVED if observed else Progress.DONE))
     failures = step.failures + 1

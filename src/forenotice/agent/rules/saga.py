@@ -45,6 +45,16 @@ SETTLED = frozenset({Progress.DONE, Progress.OBSERVED, Progress.FAILED, Progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessGroup:
+    """Of a handler at work; the number alone may later be another's."""
+
+    number: int
+    started: int
+    """When its leader started, in ticks since the boot."""
+    boot: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """One handler's part in one phase."""
 
@@ -61,6 +71,8 @@ class Step:
     ended_at: datetime | None = None
     retry_at: datetime | None = None
     said: str = ""
+    group: ProcessGroup | None = None
+    """While it runs, where it is a program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,19 +14,39 @@ from forenotice.cli.main import main
 def test_hosts(fresh: Run) -> None:
     assert fresh("host", "add", "spare", "--cordoned").out.split() == ["host", "spare", "state", "cordoned", "VMs", "0"]
     listed = fresh("host", "list").out.splitlines()
-    assert listed[0].split() == ["host", "state", "VMs"]
+    assert listed[0].split() == ["host", "state", "VMs", "labels"]
     assert [line.split() for line in listed[1:]] == [
         ["host-a", "open", "1"],
         ["host-b", "open", "1"],
         ["spare", "cordoned", "0"],
     ]
-    assert fresh("host", "uncordon", "spare", "--json").json == {"name": "spare", "cordoned": False, "vms": 0}
+    assert fresh("host", "uncordon", "spare", "--json").json["cordoned"] is False
     assert fresh("host", "cordon", "spare", "--json").json["cordoned"] is True
     assert fresh("host", "set", "spare", "--no-cordoned", "--json").json["cordoned"] is False
     assert fresh("host", "show", "spare", "--json").json["vms"] == 0
     assert fresh("host", "remove", "spare").out == "Host spare is forgotten.\n"
     assert fresh("host", "remove", "host-a", "--json").code == 1
     assert len(fresh("host", "list", "--json").json) == 2
+
+
+def test_labels_of_hosts(fresh: Run, tmp_path: Path) -> None:
+    made = fresh("host", "add", "spare", "--label", "rack=r1", "--label", "disk=old", "--cordoned", "--json").json
+    assert made["labels"] == {"rack": "r1", "disk": "old"}
+    changed = fresh("host", "set", "spare", "--label", "rack=r2", "--no-label", "disk", "--json").json
+    assert (changed["labels"], changed["cordoned"]) == ({"rack": "r2"}, True)
+    assert re.search(r"^labels +rack=r2$", fresh("host", "show", "spare").out, re.MULTILINE)
+    assert "rack=r2" in fresh("host", "list", "--name", "label:rack=r*").out
+    assert [host["name"] for host in fresh("host", "list", "--name", "!label:rack=r2", "--json").json] == [
+        "host-a",
+        "host-b",
+    ]
+    file = tmp_path / "fleet.toml"
+    fresh("fleet", "export", str(file))
+    assert tomllib.loads(file.read_text())["hosts"]["spare"] == {"cordoned": True, "labels": {"rack": "r2"}}
+    assert fresh("fleet", "apply", str(file)).out == "The fleet is as the file says.\n"
+    file.write_text('[hosts.spare]\nlabels = { rack = "r3" }\n')
+    assert "labels: rack=r2 → rack=r3" in fresh("fleet", "apply", str(file)).out
+    assert fresh("host", "show", "spare", "--json").json["cordoned"] is True
 
 
 def test_vms(fresh: Run) -> None:

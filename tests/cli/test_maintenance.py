@@ -7,6 +7,7 @@ import pytest
 from tests.cli.conftest import Run
 from tests.control.running import Control
 
+from forenotice.cli.session import Session
 from forenotice.service.ticking import tick
 
 
@@ -111,6 +112,33 @@ def test_an_approval_says_what_is_waited_for_still(fresh: Run) -> None:
 def test_several_at_once_all_or_nothing(fresh: Run) -> None:
     assert len(fresh("vm", "restart", "web-0", "db", "--json").json["operations"]) == 2
     assert "there is no VM 'none'" in fresh("vm", "redeploy", "db", "none").err
+
+
+def test_hosts_by_a_selector(fresh: Run) -> None:
+    for name in ("host-a", "host-b"):
+        fresh("host", "set", name, "--label", "rack=r1")
+    fresh("host", "add", "spare", "--label", "rack=r1")
+    made = fresh("host", "update", "label:rack=r1,!host-b", "--json").json["operations"]
+    assert [each["host"] for each in made] == ["host-a"], "without the one that has no VMs"
+    made = fresh("host", "reboot", "label:rack=r1", "--notice", "2h", "--json").json["operations"]
+    assert [each["host"] for each in made] == ["host-a", "host-b"]
+    for selector, said in (
+        ("label:rack=r9", "no host with VMs is selected by 'label:rack=r9'"),
+        ("label:rack=r1,none", "there is no host 'none'"),
+        ("label:rack", "'label:rack' is not a label: give one such as label:rack=r1"),
+        ("spare", "host spare has no VMs"),
+    ):
+        refused = fresh("host", "migrate", selector)
+        assert refused.code == 1
+        assert said in refused.err
+
+
+def test_whoever_gives_up_hosts_by_a_selector_is_asked_about_each(fresh: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(Session, "confirm", lambda _, question, **__: asked.append(question))
+    made = fresh("host", "fail", "host-?", "--json").json["operations"]
+    assert asked == ["Give up host-a, host-b?"]
+    assert [each["host"] for each in made] == ["host-a", "host-b"]
 
 
 def test_the_same_key_takes_effect_once(fresh: Run) -> None:

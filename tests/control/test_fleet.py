@@ -12,13 +12,26 @@ from forenotice.control import documented
 def test_a_host_from_its_first_day_to_its_last(control: Control) -> None:
     made = control.ask("POST", "/v1/hosts", {"name": "host-a"})
     assert made.status == 201
-    assert made.json == {"name": "host-a", "cordoned": False, "vms": 0}
+    assert made.json == {"name": "host-a", "cordoned": False, "labels": {}, "vms": 0}
     assert control.ask("PATCH", "/v1/hosts/host-a", {"cordoned": True}).json["cordoned"] is True
-    assert control.get("/v1/hosts/host-a") == {"name": "host-a", "cordoned": True, "vms": 0}
+    assert control.get("/v1/hosts/host-a") == {"name": "host-a", "cordoned": True, "labels": {}, "vms": 0}
     assert control.ask("DELETE", "/v1/hosts/host-a").json == {"removed": "host-a"}
     gone = control.ask("GET", "/v1/hosts/host-a")
     assert (gone.status, gone.json["error"]["code"]) == (404, "not_found")
     assert "'host-a'" in gone.message
+
+
+def test_labels(fleet: Control) -> None:
+    made = fleet.ask("POST", "/v1/hosts", {"name": "host-z", "labels": {"rack": "r1", "disk": "old"}})
+    assert made.json["labels"] == {"rack": "r1", "disk": "old"}
+    changed = fleet.ask("PATCH", "/v1/hosts/host-z", {"labels": {"rack": "r2", "disk": None, "none": None}})
+    assert (changed.json["labels"], changed.json["cordoned"]) == ({"rack": "r2"}, False)
+    assert [each["name"] for each in fleet.get("/v1/hosts?name=label:rack%3Dr2")["items"]] == ["host-z"]
+    refused = fleet.ask("PATCH", "/v1/hosts/host-z", {"labels": {"rack": "r 2"}})
+    assert refused.status == 400
+    assert "'r 2' is not the value of a label: 1 to 64 letters" in refused.message
+    assert "only hosts have" in fleet.ask("GET", "/v1/vms?name=label:rack%3Dr2").message
+    assert fleet.get("/v1/fleet")["hosts"]["host-z"] == {"cordoned": False, "labels": {"rack": "r2"}}
 
 
 def test_a_vm_and_its_changes(fleet: Control) -> None:

@@ -181,7 +181,7 @@ class Site:
 
     def cordon(self, name: str, cordoned: bool = True) -> None:
         with self.transaction(hosts=[name]) as draft:
-            membership.set_host(draft, name, cordoned=cordoned)
+            membership.set_host(draft, replace(draft.host(name), cordoned=cordoned))
 
     def remove_host(self, name: str) -> None:
         moving = [o.id for o in self.state.operations.values() if o.status.live and name in o.targets.values()]

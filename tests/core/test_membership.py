@@ -1,5 +1,6 @@
 """Changes of the fleet: what is unique, what may not go, and what a live event keeps in place."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -357,3 +358,34 @@ def test_windows_are_heeded_at_once_also_where_the_same_change_lets_a_scope_list
     site.set_policy("group:web", listening=Listening.ALWAYS, windows=parse_all(["daily 22:00-04:00 UTC"]))
     assert not site.event(operation).approved
     assert site.operation(operation).due_at == site.now
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        ({"": "r1"}, "'' is not the key of a label: 1 to 64 letters, digits, '.', '_', '/' or '-'"),
+        ({"a=b": "r1"}, "'a=b' is not the key of a label"),
+        ({"rack": ""}, "'' is not the value of a label"),
+        ({"rack": "r 1"}, "'r 1' is not the value of a label"),
+        ({"rack": "x" * 65}, "is not the value of a label"),
+        ({str(number): "x" for number in range(65)}, "65 labels are too many: a host has at most 64"),
+    ],
+)
+def test_what_no_host_can_be_labelled(labels: dict[str, str], said: str) -> None:
+    site = Site()
+    with pytest.raises(errors.RefusedError, match=re.escape(said)), site.transaction(hosts=["a"]) as draft:
+        membership.add_host(draft, Host(name="a", labels=labels))
+    site.add_host("a")
+    with pytest.raises(errors.RefusedError, match=re.escape(said)), site.transaction(hosts=["a"]) as draft:
+        membership.set_host(draft, Host(name="a", labels=labels))
+
+
+def test_labels_are_changed_and_journalled_once() -> None:
+    site = Site()
+    site.add_host("a")
+    for _ in range(2):
+        with site.transaction(hosts=["a"]) as draft:
+            membership.set_host(draft, Host(name="a", labels={"rack": "r1"}))
+    assert site.state.hosts["a"].labels == {"rack": "r1"}
+    assert site.actions(host="a") == ["host.added", "host.changed"]
+    assert site.journal[-1].data == {"fields": ["labels"], "labels": {"rack": "r1"}}

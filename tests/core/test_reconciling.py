@@ -271,3 +271,15 @@ def test_regrouping_and_a_policy_of_its_own() -> None:
     assert apply(site, wanted) == ["add group pool", "change vm web-0", "change vm web-1"]
     assert (site.vm("web-0").group, site.vm("web-1").scope) == ("pool", "vm:web-1")
     assert membership.policy_facts(site.scope("group:pool").policy)["terminate_notice_minutes"] == 5
+
+
+def test_labels_are_as_the_file_says() -> None:
+    site = founded()
+    labelled = replace(BASE, hosts={"a": HostSpec(labels={"rack": "r1"}), "b": HostSpec()})
+    (found,) = differences(site, labelled)
+    assert (found.name, found.fields) == ("a", {"labels": ({}, {"rack": "r1"})})
+    assert differences(site, labelled) == []
+    (found,) = differences(site, BASE)
+    assert found.fields == {"labels": ({"rack": "r1"}, {})}
+    with pytest.raises(errors.RefusedError, match=r"hosts\.a: 'r 1' is not the value of a label"):
+        differences(site, replace(BASE, hosts={"a": HostSpec(labels={"rack": "r 1"})}))

@@ -1,5 +1,6 @@
 """Selectors: whom a text means, and what is not one."""
 
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 
 import pytest
@@ -7,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forenotice.core import errors, selecting
+from forenotice.core.fleet import Host
+from forenotice.core.selecting import Selector
 
 HOSTS = ("rack1-01", "rack1-07", "rack2-01", "Rack1-09", "spare")
 
@@ -28,6 +31,70 @@ def test_hosts(text: str, meant: tuple[str, ...]) -> None:
     selector = selecting.of_hosts(text)
     assert selector.text == text
     assert sorted(name for name in HOSTS if name in selector) == sorted(meant)
+
+
+LABELLED = (
+    Host(name="rack1-01", labels={"rack": "r1", "disk": "old"}),
+    Host(name="rack1-07", labels={"rack": "r1"}),
+    Host(name="r1", labels={"rack": "r10", "example.org/zone": "a_b"}),
+    Host(name="spare"),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("label:rack=r1", "rack1-01 rack1-07"),
+        ("label:rack=r1*", "rack1-01 rack1-07 r1"),
+        ("label:rack=r1?", "r1"),
+        ("label:rack=r1,spare", "rack1-01 rack1-07 spare"),
+        ("label:rack=r1, !label:disk=old", "rack1-07"),
+        ("!label:rack=*", "spare"),
+        ("*,!label:rack=r1", "r1 spare"),
+        ("label:rack=r1,!rack1-07", "rack1-01"),
+        ("label:example.org/zone=a_b", "r1"),
+        ("label:example.org/zone=a?b,label:rack=none", "r1"),
+        ("label:rack=R1", ""),
+        ("label:ack=r1", ""),
+        # Names are never taken for labels, nor labels for names.
+        ("*old,*-r1*", ""),
+        ("!*old", "rack1-01 rack1-07 r1 spare"),
+        ("r1", "r1"),
+    ],
+)
+def test_hosts_by_label(text: str, meant: str) -> None:
+    selector = selecting.of_hosts(text)
+    assert [host.name for host in LABELLED if selector.selects(host)] == meant.split()
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "label:",
+        "label:rack",
+        "label:rack=",
+        "label:=r1",
+        "label:ra*=r1",
+        "label:a=b c",
+        "label:a=b=c",
+        "!label:a",
+        "label:a=" + "x" * 65,
+    ],
+)
+def test_what_is_no_label_is_refused(part: str) -> None:
+    with pytest.raises(errors.RefusedError, match="is not a label: give one such as label:rack=r1, label:rack=r"):
+        selecting.of_hosts(f"ok,{part}")
+
+
+@pytest.mark.parametrize("read", [selecting.of_names, selecting.of_scopes])
+def test_only_hosts_have_labels(read: Callable[[str], Selector]) -> None:
+    with pytest.raises(errors.RefusedError, match="'label:rack=r1' is a label, which only hosts have: give a name"):
+        read("label:rack=r1")
+
+
+def test_wildcards_of_labels_are_bounded_like_those_of_names() -> None:
+    with pytest.raises(errors.RefusedError, match="101 patterns with"):
+        selecting.of_hosts(",".join(f"label:rack=r{number}*" for number in range(101)))
 
 
 SCOPES = ("group:web-1", "group:web-2", "group:db", "vm:web-1", "vm:db")

@@ -6,9 +6,12 @@ from tests.core.random_fleets import sites
 from tests.core.rolling_site import RollingSite, rolling_row
 
 from forenotice.core import errors, rollouts, turns
+from forenotice.core.fleet import Host
 from forenotice.core.operations import Kind
 from forenotice.core.rollouts import Options, Request
 from forenotice.core.windows import parse_all
+
+HOSTS = {"a": Host(name="a", labels={"rack": "r1"}), "b": Host(name="b")}
 
 
 def test_hosts_go_by_update_domain() -> None:
@@ -51,13 +54,23 @@ def test_update_domains_of_a_host(found: dict[str, int], domains: tuple[int, ...
 
 
 def test_a_selector_that_finds_nobody() -> None:
-    with pytest.raises(errors.NotFoundError, match="no host is called 'rack-"):
-        turns.chosen_hosts(Request(kind=Kind.HOST_UPDATE, hosts="rack-*"), ["a", "b"])
+    with pytest.raises(errors.NotFoundError, match="no host is selected by 'rack-"):
+        turns.chosen_hosts(Request(kind=Kind.HOST_UPDATE, hosts="rack-*"), HOSTS)
 
 
 def test_a_name_that_no_host_has() -> None:
     with pytest.raises(errors.NotFoundError, match="there is no host 'c'"):
-        turns.chosen_hosts(Request(kind=Kind.HOST_UPDATE, hosts="a,c"), ["a", "b"])
+        turns.chosen_hosts(Request(kind=Kind.HOST_UPDATE, hosts="a,c"), HOSTS)
+
+
+@pytest.mark.parametrize(("text", "chosen"), [("label:rack=r1", ["a"]), ("!label:rack=r1", ["b"]), ("b,label:*", None)])
+def test_hosts_by_their_labels(text: str, chosen: list[str] | None) -> None:
+    request = Request(kind=Kind.HOST_UPDATE, hosts=text)
+    if chosen is None:
+        with pytest.raises(errors.RefusedError, match="'label:\\*' is not a label: give one such as label:rack=r1"):
+            turns.chosen_hosts(request, HOSTS)
+    else:
+        assert turns.chosen_hosts(request, HOSTS) == chosen
 
 
 def test_vms_that_have_nowhere_to_go_are_not_moved() -> None:
@@ -70,7 +83,7 @@ def test_vms_that_have_nowhere_to_go_are_not_moved() -> None:
 
 
 def test_too_many_hosts() -> None:
-    hosts = (f"h{number}" for number in range(rollouts.MOST_HOSTS + 1))
+    hosts = {name: Host(name=name) for name in map(str, range(rollouts.MOST_HOSTS + 1))}
     with pytest.raises(errors.RefusedError, match="100001 hosts are too many for one rollout: at most 100000"):
         turns.chosen_hosts(Request(kind=Kind.HOST_UPDATE, hosts="*"), hosts)
 

@@ -25,6 +25,34 @@ def test_its_vms_and_what_can_be_done(unchanged: Portal) -> None:
     assert "It has no VM." in unchanged.visitor().get("/hosts/host-d").text
 
 
+def test_its_labels_lead_to_the_others_that_have_them(portal: Portal) -> None:
+    for name in ("host-a", "host-d"):
+        fleet.set_host(portal.service, OPERATOR, name, labels={"rack": "r1"})
+    visitor = portal.visitor()
+    page = visitor.get("/hosts/host-a")
+    assert "Labels: rack=r1" in page.text
+    assert 'href="/fleet?q=label%3Arack%3Dr1"' in page.html
+    found = visitor.get("/fleet?q=label%3Arack%3Dr1")
+    assert "Found “label:rack=r1” Hosts host-a 3 VMs host-d 0 VMs" in found.text
+    assert "VMs web" not in found.text
+    assert "Nothing fits “label:rack=r9”" in visitor.get("/fleet?q=label%3Arack%3Dr9").text
+    assert "host-a rack=r1" in visitor.get("/fleet").text
+    tenant = portal.visitor_as("tenant", "web").get("/fleet?q=label%3Arack%3Dr1")
+    assert "host-a" not in tenant.text
+
+
+def test_hosts_of_a_label_are_acted_on(portal: Portal) -> None:
+    for name in ("host-a", "host-b", "host-d"):
+        fleet.set_host(portal.service, OPERATOR, name, labels={"rack": "r1"})
+    visitor = portal.visitor()
+    path = "/act?kind=host-update&name=label%3Arack%3Dr1%2C!host-b"
+    page = visitor.get(path)
+    assert "Update host-a So it would be" in page.text
+    assert 'name="name" value="host-a"' in page.html, "what was shown is confirmed"
+    visitor.post("/act", {"kind": "host-update", "name": "label:rack=r1, !host-b", "notice": ""}, on=path)
+    assert [each["host"] for each in queries.operations(portal.service)["items"]] == ["host-a"]
+
+
 def test_what_is_live_there_whoever_it_concerns(portal: Portal) -> None:
     maintenance.schedule(portal.service, OPERATOR, kind=Kind.HOST_UPDATE, names=["host-b"])
     maintenance.schedule(portal.service, OPERATOR, kind=Kind.RESTART, names=["web-0"])

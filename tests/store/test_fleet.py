@@ -34,20 +34,22 @@ FULL = vm(
     addresses=("10.0.0.4", "fd00::4"),
     facts=Facts(location="north", zone="2", size="s1", tags={"team": 'Ünï "quoted" \\ 雪', "": "%s ? :x"}),
 )
-BARE = vm("db", "b", "vm:db")
-FLEET = (host("a"), host("b", cordoned=True), WEB, scope("vm:db"), FULL, BARE)
+BARE = vm("db", "b", "vm:db", size=3)
+LABELS = {"rack": "r1", "example.org/zone": "a"}
+FLEET = (host("a", labels=LABELS, capacity=2.5), host("b", cordoned=True), WEB, scope("vm:db"), FULL, BARE)
 
 
 def test_everything_comes_back(store: Store) -> None:
     keep(store, *FLEET)
     with store.read() as reader:
         world = reader.load_fleet()
-    assert world.hosts == {"a": host("a"), "b": host("b", cordoned=True)}
+    assert world.hosts == {"a": host("a", labels=LABELS, capacity=2.5), "b": host("b", cordoned=True)}
     assert world.scopes == {"group:web": WEB, "vm:db": scope("vm:db")}
     assert world.vms == {"web-0": FULL, "db": BARE}
     assert world.addresses == {"10.0.0.4": "web-0", "fd00::4": "web-0", "id-web-0": "web-0", "id-db": "db"}
     assert isinstance(world.vms["db"].spot, bool)
     assert isinstance(world.hosts["b"].cordoned, bool)
+    assert isinstance(world.vms["db"].size, int), "as it was given"
     assert world.scopes["vm:db"].policy.auto_approve_restart is False
 
 

@@ -81,8 +81,37 @@ PATTERNS = {
 def test_by_name(full: Store, text: str, wanted: list[str]) -> None:
     with full.read() as reader:
         assert [found.name for found, _ in reader.list_hosts(None, 9, name=selecting.of_hosts(text))] == wanted
-        assert [found.name for found in reader.list_vms(None, 9, name=selecting.of_hosts(text))] == wanted
+        assert [found.name for found in reader.list_vms(None, 9, name=selecting.of_names(text))] == wanted
         assert [found.name for found, _ in reader.list_groups(None, 9, name=selecting.of_scopes(text))] == wanted
+
+
+LABELS = {
+    "label:rack=r1": ["a", "a-1"],
+    "label:rack=r?": ["a", "a-1", "a-10"],
+    "label:rack=r_": [],
+    "label:a.b/c=x_y": ["a-10"],
+    "label:a.b/c=x?y,label:rack=r1": ["a", "a-1", "a-10"],
+    "b,label:rack=r1,!a": ["a-1", "b"],
+    "!label:rack=*": ["a_2", "b"],
+    "a*,!label:rack=r1": ["a-10", "a_2"],
+    "label:rack=r1,!label:disk=old": ["a"],
+}
+
+
+@pytest.mark.parametrize(("text", "wanted"), LABELS.items())
+def test_by_label(full: Store, text: str, wanted: list[str]) -> None:
+    keep(
+        full,
+        host("a", labels={"rack": "r1"}),
+        host("a-1", labels={"rack": "r1", "disk": "old"}),
+        host("a-10", labels={"rack": "r2", "a.b/c": "x_y"}),
+    )
+    selector = selecting.of_hosts(text)
+    with full.read() as reader:
+        found = [found for found, _ in reader.list_hosts(None, 9, name=selector)]
+        assert [found.name for found in found] == wanted
+        everybody = [found for found, _ in reader.list_hosts(None, 9)]
+    assert [host.name for host in everybody if selector.selects(host)] == wanted, "core agrees"
 
 
 def test_by_name_among_what_is_seen(full: Store) -> None:

@@ -4,15 +4,20 @@ from typing import Annotated
 
 import typer
 
-from forenotice.cli import completing, maintenance, options
+from forenotice.cli import completing, facts, maintenance, options
 from forenotice.cli.api import View
 from forenotice.cli.maintenance import Verb
 from forenotice.cli.session import Session, Yes, command
+from forenotice.cli.usage import UsageError
 from forenotice.core.operations import Kind
 
 app = typer.Typer(help="Hosts: add, cordon, update, reboot, migrate.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="HOST", show_default=False, autocompletion=completing.HOSTS)]
+
+Labels = Annotated[
+    list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="A label, such as rack=r1; may be repeated.")
+]
 
 
 @command(app, "add", changes=True)
@@ -20,9 +25,11 @@ def add(
     session: Session,
     name: Name,
     cordoned: Annotated[bool, typer.Option("--cordoned", help="It takes no VMs for now.")] = False,
+    label: Labels = None,
 ) -> None:
     """Add a host."""
-    show(session, session.api.post("hosts", body={"name": name, "cordoned": cordoned}))
+    body = {"name": name, "cordoned": cordoned, "labels": facts.pairs("--label", label or (), "rack=r1")}
+    show(session, session.api.post("hosts", body=body))
 
 
 @command(app, "set", changes=True)
@@ -30,17 +37,31 @@ def set_(
     session: Session,
     name: Name,
     cordoned: Annotated[
-        bool, typer.Option("--cordoned/--no-cordoned", help="Whether it takes no VMs.", show_default=False)
-    ],
+        bool | None, typer.Option("--cordoned/--no-cordoned", help="Whether it takes no VMs.", show_default=False)
+    ] = None,
+    label: Labels = None,
+    no_label: Annotated[
+        list[str] | None, typer.Option("--no-label", metavar="KEY", help="Remove a label; may be repeated.")
+    ] = None,
 ) -> None:
-    """Change a host."""
-    show(session, session.api.patch("hosts", name, body={"cordoned": cordoned}))
+    """Change a host: what is not given stays."""
+    body: dict[str, object] = {} if cordoned is None else {"cordoned": cordoned}
+    labels: dict[str, str | None] = {**facts.pairs("--label", label or (), "rack=r1")}
+    for key in no_label or ():
+        if key in labels:
+            raise UsageError(f"label {key} cannot be both set and removed: give --label or --no-label")
+        labels[key] = None
+    if labels:
+        body["labels"] = labels
+    if not body:
+        raise UsageError("nothing to change: give at least one option, see `forenotice host set -h`")
+    show(session, session.api.patch("hosts", name, body=body))
 
 
 @command(app, "list")
 def list_(
     session: Session,
-    name: options.Pattern = None,
+    name: options.HostPattern = None,
     cordoned: Annotated[
         bool | None, typer.Option("--cordoned/--no-cordoned", help="Only those that take no VMs, or only the others.")
     ] = None,
@@ -51,8 +72,8 @@ def list_(
         session.out.data(list(items))
         return
     session.out.table(
-        ("host", "state", "VMs"),
-        ((host["name"], _state(host), host["vms"]) for host in items),
+        ("host", "state", "VMs", "labels"),
+        ((host["name"], _state(host), host["vms"], host["labels"]) for host in items),
         none="There are no hosts; add one with `forenotice host add`.",
     )
 
@@ -112,7 +133,15 @@ def show(session: Session, host: View) -> None:
         session.out.data(host)
     else:
         planned = maintenance.planned(session, host["name"])
-        session.out.facts({"host": host["name"], "state": _state(host), "VMs": host["vms"], "planned": planned})
+        session.out.facts(
+            {
+                "host": host["name"],
+                "state": _state(host),
+                "labels": host["labels"],
+                "VMs": host["vms"],
+                "planned": planned,
+            }
+        )
 
 
 def _state(host: View) -> str:

@@ -10,6 +10,7 @@ from forenotice.cli import completing, times, waiting
 from forenotice.cli.api import View
 from forenotice.cli.output import Output
 from forenotice.cli.session import Session, Yes, command
+from forenotice.core.fleet import NAME
 from forenotice.core.operations import Kind, Status
 
 UNKNOWN = "not known yet"
@@ -32,18 +33,23 @@ class Verb:
 
 def register(app: typer.Typer, verb: Verb) -> None:
     noun, known = ("HOST", completing.HOSTS) if verb.kind.traits.of_host else ("VM", completing.VMS)
+    of_host = verb.kind.traits.of_host
+    who = "Names, patterns such as 'rack1-*', or labels such as label:rack=r1." if of_host else None
     when = f"Time until NotBefore, such as 20, 2h or 7d; {verb.notice} if left out."
 
     def run(
         session: Session,
-        names: Annotated[list[str], typer.Argument(metavar=noun, show_default=False, autocompletion=known)],
+        names: Annotated[list[str], typer.Argument(metavar=noun, show_default=False, autocompletion=known, help=who)],
         notice: Annotated[str | None, typer.Option("--notice", metavar="MINUTES", help=when)] = None,
         reason: Reason = "",
         yes: Yes = False,
         wait: waiting.Wait = False,
         wait_limit: waiting.Limit = None,
     ) -> None:
+        if of_host:
+            names = [part.strip() for text in names for part in text.split(",") if part.strip()]
         if verb.question:
+            names = _meant(session, names) if of_host else names
             session.confirm(f"{verb.question} {', '.join(names)}?", yes=yes)
         body: dict[str, object] = {"kind": verb.kind.value, "names": names, "reason": reason}
         if notice is not None:
@@ -58,6 +64,13 @@ def register(app: typer.Typer, verb: Verb) -> None:
     run.__doc__ = verb.help
     unused = {name for name, used in (("notice", verb.notice), ("yes", verb.question)) if not used}
     command(app, verb.name, changes=True, without=unused)(run)
+
+
+def _meant(session: Session, names: list[str]) -> list[str]:
+    """Whoever confirms sees the hosts that a selector means, and means just these."""
+    if all(map(NAME.fullmatch, names)):
+        return names
+    return [host["name"] for host in session.api.items("hosts", name=",".join(names)) if host["vms"]] or names
 
 
 def follow(session: Session, operations: Sequence[View], patience: waiting.Patience) -> None:

@@ -13,6 +13,12 @@ C = TypeVar("C")
 Pattern = Annotated[
     str | None, typer.Option("--name", metavar="PATTERN", help="Only those that fit, such as 'rack1-*,!rack1-07'.")
 ]
+HostPattern = Annotated[
+    str | None,
+    typer.Option(
+        "--name", metavar="SELECTOR", help="Only those that fit, such as 'rack1-*,!rack1-07' or label:rack=r1."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 JSON = Parameter("json", Parameter.KEYWORD_ONLY, annotation=Json, default=False)
 

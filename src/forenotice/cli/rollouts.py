@@ -40,7 +40,7 @@ def start(
         typer.Option(
             "--hosts",
             metavar="SELECTOR",
-            help="Which, such as 'rack1-*,!rack1-07'.",
+            help="Which, such as 'rack1-*,!rack1-07' or label:rack=r1.",
             show_default=False,
             autocompletion=completing.selector("hosts"),
         ),

@@ -61,6 +61,7 @@ class Removed(Shown):
 class Host(Shown):
     name: str
     cordoned: bool
+    labels: dict[str, str]
     vms: int
 
 

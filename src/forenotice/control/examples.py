@@ -119,13 +119,14 @@ _TOKEN: Example = {
 }
 
 FLEET: Example = {
-    "hosts": {"rack1-01": {"cordoned": False}},
+    "hosts": {"rack1-01": {"cordoned": False, "labels": {"rack": "r1"}}},
     "groups": {"web": {"kind": "availability-set"}},
     "vms": {"web-0": {"host": "rack1-01", "group": "web"}},
 }
 FLEET_AS_TOML = """\
 [hosts.rack1-01]
 cordoned = false
+labels = { rack = "r1" }
 
 [groups.web]
 kind = "availability-set"
@@ -136,8 +137,8 @@ group = "web"
 """
 
 ASKED: Mapping[str, Example] = {
-    "NewHost": {"name": "rack1-01", "cordoned": False},
-    "HostChange": {"cordoned": True},
+    "NewHost": {"name": "rack1-01", "cordoned": False, "labels": {"rack": "r1"}},
+    "HostChange": {"cordoned": True, "labels": {"rack": "r2", "spare": None}},
     "PolicyChange": _POLICY,
     "NewGroup": {"name": "web", "kind": "availability-set", "policy": _POLICY},
     "GroupChange": {"policy": {"max_unavailable": 2}},
@@ -204,7 +205,7 @@ _GROUP: Example = {"name": "web", "kind": "availability-set", "policy": _POLICY,
 ANSWERED: Mapping[str, Example] = {
     "Error": {"error": {"code": "not_found", "message": "there is no VM 'web-9'", "facts": {"vm": "web-9"}}},
     "Removed": {"removed": "web-0"},
-    "Host": {"name": "rack1-01", "cordoned": False, "vms": 12},
+    "Host": {"name": "rack1-01", "cordoned": False, "labels": {"rack": "r1"}, "vms": 12},
     "Policy": _POLICY,
     "Vm": _VM,
     "AddedVm": {**_VM, "warnings": []},

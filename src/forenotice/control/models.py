@@ -16,8 +16,17 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from forenotice.core import fleet, rollouts, windows
-from forenotice.core.fleet import MAX_ADDRESSES, MAX_BUDGET, MAX_TAGS, MAX_USER_OPERATIONS, Facts, Listening, ScopeKind
+from forenotice.core import fleet, rollouts, selecting, windows
+from forenotice.core.fleet import (
+    MAX_ADDRESSES,
+    MAX_BUDGET,
+    MAX_LABELS,
+    MAX_TAGS,
+    MAX_USER_OPERATIONS,
+    Facts,
+    Listening,
+    ScopeKind,
+)
 from forenotice.core.membership import VmSpec
 from forenotice.core.networks import MOST as MOST_NETWORKS
 from forenotice.core.operations import Kind
@@ -42,6 +51,13 @@ def _name(noun: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+def _selected(name: str) -> str:
+    """A VM, or a host or several: one part of a selector."""
+    if not re.search(r"[!*?:]", name) or "," in name:
+        return fleet.require_name("VM or host", name)
+    return selecting.of_hosts(name).text
+
+
 def _max_unavailable(value: object) -> object:
     fleet.require_max_unavailable(str(value))
     return value
@@ -63,6 +79,7 @@ def text(pattern: str, **more: object) -> WithJsonSchema:
 
 NAMED = text(fleet.NAME.pattern)
 PATTERN = r"!?[A-Za-z0-9._*?-]{1,64}"
+HOST_PATTERN = r"!?(label:[A-Za-z0-9._/-]{1,64}=[A-Za-z0-9._/*?-]{1,64}|[A-Za-z0-9._*?-]{1,64})"
 SCOPE_PATTERN = r"!?((group|vm):)?[A-Za-z0-9._*?-]{1,64}"
 
 HostName = Annotated[str, _name("host"), NAMED]
@@ -70,7 +87,8 @@ VmName = Annotated[str, _name("VM"), NAMED]
 GroupName = Annotated[str, _name("group"), NAMED]
 TokenName = Annotated[str, _name("token"), NAMED]
 SubscriptionName = Annotated[str, _name("subscription"), NAMED]
-Name = Annotated[str, _name("VM or host"), NAMED]
+Selected = Annotated[str, AfterValidator(_selected), text(HOST_PATTERN)]
+Label = Annotated[str, text(fleet.LABEL.pattern)]
 # Without control characters: they end up in logs, terminals and databases.
 Text = Annotated[str, StringConstraints(max_length=256, pattern=r"^[^\x00-\x1f\x7f]*$")]
 LongText = Annotated[str, StringConstraints(max_length=1000, pattern=r"^[^\x00-\x1f\x7f]*$")]
@@ -119,10 +137,15 @@ class Request(BaseModel):
 class NewHost(Request):
     name: HostName
     cordoned: StrictBool = False
+    labels: Annotated[dict[Label, Label], Field(max_length=MAX_LABELS)] = {}
 
 
 class HostChange(Request):
-    cordoned: StrictBool
+    """What is left out stays."""
+
+    cordoned: StrictBool = False
+    labels: dict[Label, Label | None] = {}
+    """Labels that are not given stay; null removes one."""
 
 
 class PolicyChange(Request):
@@ -197,8 +220,8 @@ class VmChange(Request):
 
 class NewOperation(Request):
     kind: Kind
-    names: Annotated[list[Name], Field(min_length=1, json_schema_extra={"maxItems": MAX_NAMES})]
-    """The role limits how many."""
+    names: Annotated[list[Selected], Field(min_length=1, json_schema_extra={"maxItems": MAX_NAMES})]
+    """Of VMs; or of hosts, also as the parts of a selector such as `label:rack=r1`. The role limits how many."""
     notice_minutes: Minutes | None = None
     reason: Reason = ""
 
@@ -206,7 +229,7 @@ class NewOperation(Request):
 class NewRollout(Request):
     kind: Literal["update", "migrate", "reboot"]
     hosts: Annotated[Selector, Field(examples=["rack1-*,!rack1-07"])]
-    """Names with wildcards; `!` stands before exceptions."""
+    """Names with wildcards, and labels such as `label:rack=r1`; `!` stands before exceptions."""
     notice_minutes: Minutes | None = None
     batch: Annotated[StrictInt, Field(ge=1, le=rollouts.MOST_AT_ONCE)] = 1
     """Hosts under way at once, at most."""

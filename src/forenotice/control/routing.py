@@ -34,6 +34,12 @@ _PATTERN = "Names or patterns with commas between them: `rack1-*,!rack1-07`."
 Pattern = Annotated[
     str, StringConstraints(max_length=1000), models.several(models.PATTERN, 1000), Query(description=_PATTERN)
 ]
+HostPattern = Annotated[
+    str,
+    StringConstraints(max_length=1000),
+    models.several(models.HOST_PATTERN, 1000),
+    Query(description="Names, patterns or labels with commas between them: `rack1-*,!rack1-07`, `label:rack=r1`."),
+]
 ScopePattern = Annotated[
     str, StringConstraints(max_length=1000), models.several(models.SCOPE_PATTERN, 1000), Query(description=_PATTERN)
 ]

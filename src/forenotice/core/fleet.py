@@ -24,6 +24,9 @@ RESERVED = tuple(map(ipaddress.ip_network, ("0.0.0.0/8", "240.0.0.0/4", "::/96")
 MAX_TAGS = 64
 RENAMED_POLICIES = {"auto_approve": "auto_approve_restart and auto_approve_redeploy"}
 """Keys of a policy that are no longer known, and what to give instead."""
+LABEL = re.compile(r"[A-Za-z0-9._/-]{1,64}")
+"""The key of a host's label, and its value."""
+MAX_LABELS = 64
 STANDALONE_PREFIX = "vm:"
 GROUP_PREFIX = "group:"
 
@@ -87,6 +90,10 @@ class Scope:
 class Host:
     name: str
     cordoned: bool = False
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """What operators tell hosts apart by, such as `rack: r1`; selectors know them as `label:rack=r1`."""
+    capacity: float | None = None
+    """How much fits on it, in the unit of the VMs' `size`; None: any number of VMs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +104,7 @@ class Facts:
     resource_group: str = ""
     subscription: str = ""
     size: str = ""
+    """What guests see as `vmSize`: a name. How much of its host a VM takes is `Vm.size`."""
     os_type: str = ""
     zone: str = ""
     eviction_policy: str = ""
@@ -118,6 +126,8 @@ class Vm:
     spot: bool = False
     addresses: tuple[str, ...] = ()
     facts: Facts = NO_FACTS
+    size: float | None = None
+    """How much of its host's capacity it takes; None: 1."""
 
     @property
     def known_by(self) -> tuple[str, ...]:
@@ -212,6 +222,18 @@ def require_max_unavailable(limit: str) -> str:
             "100%; leave it out for no limit"
         )
     return limit
+
+
+def require_labels(labels: Mapping[str, str]) -> Mapping[str, str]:
+    if len(labels) > MAX_LABELS:
+        raise errors.RefusedError(f"{len(labels)} labels are too many: a host has at most {MAX_LABELS}")
+    for key, value in labels.items():
+        for noun, text in (("key", key), ("value", value)):
+            if not LABEL.fullmatch(text):
+                raise errors.RefusedError(
+                    f"{text[:80]!r} is not the {noun} of a label: 1 to 64 letters, digits, '.', '_', '/' or '-'"
+                )
+    return labels
 
 
 def require_policy(kind: ScopeKind, policy: Policy) -> Policy:

@@ -18,7 +18,7 @@ ACTIONS = frozenset(
         "event": "approved canceled completed failed postponed resource_dropped scheduled silence_withdrawn started",
         "group": "added removed",
         "history": "prune_started pruned",
-        "host": "added cordoned removed uncordoned",
+        "host": "added changed cordoned removed uncordoned",
         "operation": "canceled completed failed held planned scheduled started waiting",
         "rollout": ("canceled canceling completed gate_green gate_red host_skipped paused resumed started turn_began"),
         "scope": "listening policy_changed",

@@ -38,23 +38,29 @@ ROOTED = {
 
 def add_host(draft: Draft, host: Host) -> Host:
     fleet.require_name("host", host.name)
+    fleet.require_labels(host.labels)
     if host.name in draft.world.hosts:
         known = draft.host(host.name)
         raise errors.ConflictError(f"host {host.name} exists already", host=host.name, cordoned=known.cordoned)
     draft.put_host(host)
-    draft.note("host.added", host=host.name, cordoned=host.cordoned)
+    draft.note("host.added", host=host.name, cordoned=host.cordoned, labels=dict(host.labels))
     draft.make_room()
     return host
 
 
-def set_host(draft: Draft, name: str, *, cordoned: bool) -> Host:
-    host = draft.host(name)
-    if host.cordoned != cordoned:
-        host = replace(host, cordoned=cordoned)
-        draft.put_host(host)
-        draft.note("host.cordoned" if cordoned else "host.uncordoned", host=name)
-        if not cordoned:
-            draft.make_room()
+def set_host(draft: Draft, host: Host) -> Host:
+    """As it is to be."""
+    before = draft.host(host.name)
+    fleet.require_labels(host.labels)
+    if host == before:
+        return before
+    draft.put_host(host)
+    if host.cordoned != before.cordoned:
+        draft.note("host.cordoned" if host.cordoned else "host.uncordoned", host=host.name)
+    if host.labels != before.labels:
+        draft.note("host.changed", host=host.name, fields=["labels"], labels=dict(host.labels))
+    if before.cordoned and not host.cordoned:
+        draft.make_room()
     return host
 
 

@@ -15,6 +15,11 @@ from forenotice.core.membership import VmSpec
 class HostSpec:
     cordoned: bool | None = None
     """None: as it is, which of a new host is not cordoned."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def host(self, known: Host) -> Host:
+        """As one that is known becomes."""
+        return replace(known, cordoned=known.cordoned if self.cordoned is None else self.cordoned, labels=self.labels)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,9 +95,10 @@ def _make_so(draft: Draft, spec: FleetSpec, each: Difference) -> None:
     match each.action, each.noun:
         case "add", "host":
             with _naming("hosts", name):
-                membership.add_host(draft, Host(name=name, cordoned=bool(spec.hosts[name].cordoned)))
+                membership.add_host(draft, spec.hosts[name].host(Host(name=name)))
         case "change", "host":
-            membership.set_host(draft, name, **wanted)
+            with _naming("hosts", name):
+                membership.set_host(draft, replace(draft.host(name), **wanted))
         case "remove", "host":
             _remove_host(draft, name)
         case "add", "group":
@@ -144,8 +150,12 @@ def _hosts(world: World, spec: FleetSpec) -> Iterable[Difference]:
         known = world.hosts.get(name)
         if known is None:
             yield Difference(action="add", noun="host", name=name)
-        elif host.cordoned is not None:
-            yield from _changed("host", name, {"cordoned": known.cordoned}, {"cordoned": host.cordoned})
+        else:
+            yield from _changed("host", name, _of_host(known), _of_host(host.host(known)))
+
+
+def _of_host(host: Host) -> dict[str, Any]:
+    return {"cordoned": host.cordoned, "labels": dict(host.labels)}
 
 
 def _groups(world: World, spec: FleetSpec) -> Iterable[Difference]:

@@ -1,4 +1,4 @@
-"""Selectors: names with wildcards, such as `rack1-*,!rack1-07`, by which an operator says whom he means."""
+"""Selectors: names and labels with wildcards, such as `rack1-*,!label:disk=old`: whom an operator means."""
 
 import re
 from collections.abc import Sequence
@@ -7,8 +7,11 @@ from fnmatch import translate
 from functools import lru_cache
 
 from forenotice.core import errors
+from forenotice.core.fleet import Host
 
 PATTERN = re.compile(r"!?(?:(?:group|vm):)?[A-Za-z0-9._*?-]{1,64}")
+LABEL_PREFIX = "label:"
+LABEL_PATTERN = re.compile(rf"!?{LABEL_PREFIX}[A-Za-z0-9._/-]{{1,64}}=[A-Za-z0-9._/*?-]{{1,64}}")
 WILDCARD = re.compile(r"[*?]")
 NOTHING = "(?!)"
 MOST = 1000
@@ -25,6 +28,9 @@ class Selector:
     """As it was written."""
     wanted: tuple[str, ...]
     unwanted: tuple[str, ...]
+    wanted_labels: tuple[str, ...] = ()
+    """Of hosts, such as `rack=r*`: whoever fits one of them is wanted, too."""
+    unwanted_labels: tuple[str, ...] = ()
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -38,9 +44,23 @@ class Selector:
             and _one_of(self.unwanted).match(name) is None
         )
 
+    def selects(self, host: Host) -> bool:
+        """By its name or by its labels."""
+        labels = [f"{key}={value}" for key, value in host.labels.items()]
+
+        def fits(names: tuple[str, ...], of_labels: tuple[str, ...]) -> bool:
+            return _one_of(names).match(host.name) is not None or any(map(_one_of(of_labels).match, labels))
+
+        return fits(self.wanted, self.wanted_labels) and not fits(self.unwanted, self.unwanted_labels)
+
 
 def of_hosts(text: str) -> Selector:
-    """`*`, `host-a,host-b`, `rack1-*,!rack1-07`."""
+    """`*`, `host-a,host-b`, `rack1-*,!rack1-07`, `label:rack=r1,!label:disk=old`."""
+    return _selector(text, prefix="", labels=True)
+
+
+def of_names(text: str) -> Selector:
+    """The same of what has no labels, such as VMs."""
     return _selector(text, prefix="")
 
 
@@ -49,23 +69,41 @@ def of_scopes(text: str) -> Selector:
     return _selector(text, prefix="group:")
 
 
-def _selector(text: str, prefix: str) -> Selector:
+def _selector(text: str, prefix: str, *, labels: bool = False) -> Selector:
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not parts or len(parts) > MOST:
         raise errors.RefusedError(f"name from 1 to {MOST} with commas between them; * stands for all")
+    names: dict[bool, list[str]] = {True: [], False: []}
+    of_labels: dict[bool, list[str]] = {True: [], False: []}
     for part in parts:
-        if not PATTERN.fullmatch(part) or (":" in part and not prefix):
+        wanted, pattern = not part.startswith("!"), part.removeprefix("!")
+        if pattern.startswith(LABEL_PREFIX):
+            _require_label(part, allowed=labels)
+            of_labels[wanted].append(pattern.removeprefix(LABEL_PREFIX))
+        elif PATTERN.fullmatch(part) and (prefix or ":" not in part):
+            names[wanted].append(pattern if ":" in pattern else prefix + pattern)
+        else:
             raise errors.RefusedError(f"{part[:80]!r} is not a name or pattern: give one such as a-1, a-* or !a-1")
     _require_bounded([part for part in parts if WILDCARD.search(part)])
-    patterns = [(part.startswith("!"), part.removeprefix("!")) for part in parts]
-    named = [(unwanted, name if ":" in name or not prefix else prefix + name) for unwanted, name in patterns]
-    wanted = tuple(name for unwanted, name in named if not unwanted)
-    # With exceptions alone, all the others are meant.
+    if not names[True] and not of_labels[True]:
+        # With exceptions alone, all the others are meant.
+        names[True].append(prefix + "*")
     return Selector(
         text=text,
-        wanted=wanted or (prefix + "*",),
-        unwanted=tuple(name for unwanted, name in named if unwanted),
+        wanted=tuple(names[True]),
+        unwanted=tuple(names[False]),
+        wanted_labels=tuple(of_labels[True]),
+        unwanted_labels=tuple(of_labels[False]),
     )
+
+
+def _require_label(part: str, *, allowed: bool) -> None:
+    if not allowed:
+        raise errors.RefusedError(f"{part[:80]!r} is a label, which only hosts have: give a name such as a-1 or a-*")
+    if not LABEL_PATTERN.fullmatch(part):
+        raise errors.RefusedError(
+            f"{part[:160]!r} is not a label: give one such as label:rack=r1, label:rack=r* or !label:rack=r1"
+        )
 
 
 def _require_bounded(patterns: Sequence[str]) -> None:

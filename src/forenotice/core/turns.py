@@ -1,12 +1,12 @@
 """Whose turn comes when: hosts that share a scope go apart where they are of different update domains."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from forenotice.core import budgets, calendar, errors, windows
 from forenotice.core.draft import Draft
-from forenotice.core.fleet import GROUP_PREFIX
+from forenotice.core.fleet import GROUP_PREFIX, Host
 from forenotice.core.rollouts import MOST_HOSTS, Request, require_sound
 from forenotice.core.windows import Window
 
@@ -20,14 +20,13 @@ class Part:
     vms: int
 
 
-def chosen_hosts(request: Request, hosts: Iterable[str]) -> list[str]:
+def chosen_hosts(request: Request, hosts: Mapping[str, Host]) -> list[str]:
     selector = require_sound(request)
-    known = set(hosts)
-    chosen = sorted(name for name in known if name in selector)
-    if missing := [name for name in selector.named if name not in known]:
+    if missing := [name for name in selector.named if name not in hosts]:
         raise errors.NotFoundError(f"there is no host {missing[0]!r}", host=missing[0])
+    chosen = sorted(name for name, host in hosts.items() if selector.selects(host))
     if not chosen:
-        raise errors.NotFoundError(f"no host is called {selector.text!r}", hosts=selector.text)
+        raise errors.NotFoundError(f"no host is selected by {selector.text!r}", hosts=selector.text)
     if len(chosen) > MOST_HOSTS:
         raise errors.RefusedError(f"{len(chosen)} hosts are too many for one rollout: at most {MOST_HOSTS}")
     return chosen

@@ -270,6 +270,7 @@ WORDS: Mapping[str, Words] = {
     "host.added": Words("Added", _of("Host {host} was added.")),
     "host.cordoned": Words("Cordoned", _of("Host {host} was cordoned: it takes no more VMs.")),
     "host.uncordoned": Words("Uncordoned", _of("Host {host} was uncordoned: it takes VMs again.")),
+    "host.changed": Words("Changed", lambda entry: f"Host {_host(entry)} was changed{_changed_fields(entry)}."),
     "host.removed": Words("Removed", _of("Host {host} was removed.")),
     "group.added": Words("Added", _of("Group {group} was added: {kind}.")),
     "group.removed": Words("Removed", _of("Group {group} was removed.")),

@@ -1,4 +1,4 @@
-"""Finding VMs, hosts and groups by a part of their name."""
+"""Finding VMs, hosts and groups by a part of their name, and hosts by a label."""
 
 from collections.abc import Callable
 
@@ -10,8 +10,9 @@ from forenotice.service.context import Service
 
 MOST = 20
 """Of each noun."""
-MEANT = frozenset("*?,!")
+MEANT = frozenset("*?,!:")
 """Whoever writes one of these has a pattern in mind."""
+NOTHING: View = {"items": [], "more": False}
 LONGEST_PART = 62
 """With a wildcard at both ends it is as long as a pattern may be."""
 
@@ -23,7 +24,10 @@ def find(service: Service, text: str, *, hosts: bool, seen: Selector | None = No
     """
     text = text.strip()
     # Said of what was written, not of what is made of it.
-    selecting.of_hosts(text)
+    selector = selecting.of_hosts(text)
+    if selector.wanted_labels or selector.unwanted_labels:
+        by_label = _found(text, lambda name: queries.hosts(service, name=name, limit=MOST + 1)) if hosts else None
+        return {"vms": NOTHING, "groups": NOTHING, "hosts": by_label}
     vms = _found(text, lambda name: queries.vms(service, name=name, limit=MOST + 1, seen=seen))
     return {
         "vms": {**vms, "items": grid.with_states(service, vms["items"])},

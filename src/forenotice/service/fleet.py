@@ -17,20 +17,26 @@ from forenotice.service.context import Service, Session
 from forenotice.service.fleetfile import FleetFile, PolicyTable
 
 
-def add_host(service: Service, call: Call, *, name: str, cordoned: bool = False) -> View:
+def add_host(service: Service, call: Call, *, name: str, **described: Any) -> View:
+    """The rest as fields of a `Host`."""
+
     def work(session: Session) -> View:
         draft = session.draft(session.transaction.load(hosts=[name]), call)
-        host = membership.add_host(draft, Host(name=name, cordoned=cordoned))
+        host = membership.add_host(draft, Host(name=name, **described))
         session.keep(draft)
         return views.host(host, 0)
 
     return command(service, call, work)
 
 
-def set_host(service: Service, call: Call, name: str, *, cordoned: bool) -> View:
+def set_host(service: Service, call: Call, name: str, **changes: Any) -> View:
+    """Labels that are not given stay; one that is None is removed."""
+
     def work(session: Session) -> View:
         draft = session.draft(session.transaction.load(hosts=[name]), call)
-        host = membership.set_host(draft, name, cordoned=cordoned)
+        labels = {**draft.host(name).labels, **changes.get("labels", {})}
+        known = {key: value for key, value in labels.items() if value is not None}
+        host = membership.set_host(draft, replace(draft.host(name), **{**changes, "labels": known}))
         session.keep(draft)
         return views.host(host, len(draft.vms_on(name)))
 

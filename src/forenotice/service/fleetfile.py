@@ -10,6 +10,7 @@ from forenotice.core import errors, membership, windows
 from forenotice.core.fleet import (
     MAX_ADDRESSES,
     MAX_BUDGET,
+    MAX_LABELS,
     MAX_TAGS,
     MAX_USER_OPERATIONS,
     RENAMED_POLICIES,
@@ -59,6 +60,7 @@ class PolicyTable(Strict):
 
 class HostTable(Strict):
     cordoned: bool | None = None
+    labels: Annotated[dict[Text, Text], msgspec.Meta(max_length=MAX_LABELS)] = {}
 
 
 class GroupTable(Strict):
@@ -116,7 +118,7 @@ class FleetFile(Strict):
             if vm.policy is not None and vm.group is not None:
                 raise errors.RefusedError(f"vms.{name}: a VM of a group has no policy of its own: give it to the group")
         return FleetSpec(
-            hosts={name: HostSpec(cordoned=host.cordoned) for name, host in self.hosts.items()},
+            hosts={name: HostSpec(cordoned=host.cordoned, labels=host.labels) for name, host in self.hosts.items()},
             groups={
                 name: GroupSpec(kind=group.kind, policy=group.policy.policy()) for name, group in self.groups.items()
             },
@@ -191,5 +193,8 @@ def export(service: Service) -> dict[str, Any]:
         for _, scope in sorted(world.scopes.items())
         if scope.kind is not ScopeKind.STANDALONE
     }
-    hosts = {name: {"cordoned": world.hosts[name].cordoned} for name in sorted(world.hosts)}
+    hosts = {
+        name: {"cordoned": host.cordoned, **({"labels": dict(host.labels)} if host.labels else {})}
+        for name, host in sorted(world.hosts.items())
+    }
     return {"hosts": hosts, "groups": groups, "vms": vms}

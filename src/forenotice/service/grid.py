@@ -67,7 +67,9 @@ def by_host(service: Service, *, after: str | None = None, rows: int = ROWS) -> 
         shown, more = _page(found, rows)
         places = reader.places.on([host.name for host, _ in shown], MOST_VMS)
         known = _states(service, reader, places)
-    made = [_Row("host", host.name, {"cordoned": host.cordoned}, vms) for host, vms in shown]
+    made = [
+        _Row("host", host.name, {"cordoned": host.cordoned, "labels": dict(host.labels)}, vms) for host, vms in shown
+    ]
     by_name = {row.name: row for row in made}
     for place in places:
         by_name[place.host].put(place, known[place.vm])

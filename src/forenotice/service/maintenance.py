@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 
-from forenotice.core import approving, ending, errors, scheduling
+from forenotice.core import approving, ending, errors, fleet, roles, scheduling, selecting
 from forenotice.core.draft import Draft, World
 from forenotice.core.operations import Kind, Operation
 from forenotice.service import seeing, views
@@ -22,13 +22,14 @@ def schedule(
     notice: timedelta | None = None,
     reason: str = "",
 ) -> View:
-    """One operation for each VM or host named: all of them or none."""
+    """One operation for each VM or host named, or host selected: all of them or none."""
     require_sound(call, kind, names)
     call = call.because(reason)
 
     def work(session: Session) -> View:
-        draft = session.draft(load(session.transaction, kind, names), call)
-        made = decide(draft, call, kind=kind, names=names, notice=notice)
+        meant = selected(session.transaction, call, kind, names)
+        draft = session.draft(load(session.transaction, kind, meant), call)
+        made = decide(draft, call, kind=kind, names=meant, notice=notice)
         session.keep(draft)
         # A tenant names VMs of its own scopes and sees all that it has asked for: nothing is to be left out.
         return {"operations": [_view(draft, operation.id) for operation in made]}
@@ -45,6 +46,22 @@ def require_sound(call: Call, kind: Kind, names: Sequence[str]) -> None:
     for name, times in Counter(names).items():
         if times > 1:
             raise errors.RefusedError(f"{name} is named twice: name each once")
+
+
+def selected(reader: Reader, call: Call, kind: Kind, names: Sequence[str]) -> Sequence[str]:
+    """The names as they are, unless they are parts of a selector of hosts: then the hosts, without empty ones."""
+    if not kind.traits.of_host or all(map(fleet.NAME.fullmatch, names)):
+        return names
+    selector = selecting.of_hosts(",".join(names))
+    named = reader.load_hosts(selector.named, ()).hosts
+    if missing := [name for name in selector.named if name not in named]:
+        raise errors.NotFoundError(f"there is no host {missing[0]!r}", host=missing[0])
+    found = reader.list_hosts(None, max(roles.NAMES_AT_ONCE.values()) + 1, name=selector)
+    chosen = [host.name for host, vms in found if vms or host.name in named]
+    if not chosen:
+        raise errors.NotFoundError(f"no host with VMs is selected by {selector.text!r}", hosts=selector.text)
+    call.access.require_names(chosen)
+    return chosen
 
 
 def load(reader: Reader, kind: Kind, names: Sequence[str]) -> World:

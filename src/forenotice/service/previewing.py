@@ -41,6 +41,7 @@ def preview(service: Service, call: Call, *, kind: Kind, names: Sequence[str], n
     """The same decisions and the same refusals as by `maintenance.schedule` at this moment; nothing is written."""
     maintenance.require_sound(call, kind, names)
     with service.store.read() as reader:
+        names = maintenance.selected(reader, call, kind, names)
         world = maintenance.load(reader, kind, names)
     draft = Draft(
         world,

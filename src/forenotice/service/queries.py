@@ -46,7 +46,7 @@ def vms(
     seen: Selector | None = None,
 ) -> View:
     scope = None if group is None else fleet.group_key(group)
-    wanted = None if name is None else selecting.of_hosts(name)
+    wanted = None if name is None else selecting.of_names(name)
     with service.store.read() as reader:
         found = reader.list_vms(
             after, limit, descending=descending, name=wanted, host=host, scope=scope, spot=spot, seen=seen

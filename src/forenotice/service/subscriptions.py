@@ -161,7 +161,7 @@ def list_all(
     name: str | None = None,
     access: Access,
 ) -> View:
-    wanted = None if name is None else selecting.of_hosts(name)
+    wanted = None if name is None else selecting.of_names(name)
     with service.store.read() as reader:
         page = reader.subscriptions.page(after, limit, descending=descending, name=wanted)
         found = [_view(reader, each, access) for each in page]

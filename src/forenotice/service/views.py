@@ -34,7 +34,7 @@ def plain(value: object) -> Any:
 
 
 def host(host: Host, vms: int) -> View:
-    return {"name": host.name, "cordoned": host.cordoned, "vms": vms}
+    return {"name": host.name, "cordoned": host.cordoned, "labels": dict(host.labels), "vms": vms}
 
 
 def facts(facts: Facts) -> View:

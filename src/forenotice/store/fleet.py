@@ -88,12 +88,19 @@ _KINDS = {kind.value: kind for kind in ScopeKind}
 _LISTENING = {listening.value: listening for listening in Listening}
 _addresses = msgspec.json.Decoder(tuple[str, ...])
 _facts = msgspec.json.Decoder(Facts)
+_labels = msgspec.json.Decoder(dict[str, str])
 _windows = msgspec.json.Decoder(list[str])
 _encode = msgspec.json.Encoder().encode
 
 
 def host(row: Row) -> Host:
-    return Host(name=row[0], cordoned=bool(row[1]))
+    name, cordoned, labels, capacity, *_ = row
+    return Host(
+        name=name,
+        cordoned=bool(cordoned),
+        labels=_decode_labels(labels) if labels else {},
+        capacity=_amount(capacity),
+    )
 
 
 def scope(row: Row) -> Scope:
@@ -133,12 +140,17 @@ def _policy(
 
 
 @lru_cache(maxsize=1024)
+def _decode_labels(text: str) -> dict[str, str]:
+    return _labels.decode(text)
+
+
+@lru_cache(maxsize=1024)
 def _decode_facts(text: str) -> Facts:
     return _facts.decode(text)
 
 
 def vm(row: Row) -> Vm:
-    name, vm_id, host, scope, update_domain, fault_domain, spot, addresses, facts = row
+    name, vm_id, host, scope, update_domain, fault_domain, spot, addresses, facts, size = row
     return Vm(
         name=name,
         vm_id=vm_id,
@@ -149,13 +161,23 @@ def vm(row: Row) -> Vm:
         spot=bool(spot),
         addresses=_addresses.decode(addresses) if addresses else (),
         facts=_decode_facts(facts) if facts else NO_FACTS,
+        size=_amount(size),
     )
 
 
+def _amount(value: float | None) -> float | None:
+    """Whole numbers as such, as they were given."""
+    return int(value) if value is not None and value.is_integer() else value
+
+
 def put_hosts(session: Session, hosts: Mapping[str, Host | None]) -> None:
-    session.upsert(_PUT_HOSTS, [(host.name, host.cordoned) for host in hosts.values() if host])
+    session.upsert(_PUT_HOSTS, [_host_row(host) for host in hosts.values() if host])
     if removed := [name for name, host in hosts.items() if host is None]:
         session.run(_REMOVE_HOSTS, names=removed)
+
+
+def _host_row(host: Host) -> Row:
+    return host.name, host.cordoned, _encode(host.labels).decode() if host.labels else None, host.capacity
 
 
 def put_scopes(session: Session, scopes: Mapping[str, Scope | None]) -> None:
@@ -206,6 +228,7 @@ def _vm_row(vm: Vm) -> Row:
         vm.spot,
         _encode(vm.addresses).decode() if vm.addresses else None,
         None if vm.facts is NO_FACTS or vm.facts == NO_FACTS else _encode(vm.facts).decode(),
+        vm.size,
     )
 
 
@@ -226,14 +249,14 @@ def raise_epoch(session: Session, epoch: int) -> None:
 
 
 def list_hosts(session: Session, after: str | None, limit: int, **how: Any) -> list[tuple[Host, int]]:
-    return [(host(row), row[2]) for row in _HOSTS.page(session, after=after, limit=limit, **how)]
+    return [(host(row), row[-1]) for row in _HOSTS.page(session, after=after, limit=limit, **how)]
 
 
 _HOSTS = Listing(
     select(schema.hosts, select(func.count()).where(_V.host == _H.name).scalar_subquery()),
     schema.hosts,
     by=("name",),
-    filters={"cordoned": equal("cordoned", "cordoned"), "name": named("name")},
+    filters={"cordoned": equal("cordoned", "cordoned"), "name": named("name", labels="labels")},
 )
 
 

@@ -72,13 +72,17 @@ def equal(column: str, name: str) -> Filter:
     return lambda columns: columns[column] == bindparam(name, type_=columns[column].type)
 
 
-def named(column: str, name: str = "name") -> Filter:
-    """By a selector. What its patterns begin with keeps a page of a large table from looking through all of it."""
+def named(column: str, name: str = "name", *, labels: str | None = None) -> Filter:
+    """By a selector, which may name labels where a column holds them.
+
+    What its patterns begin with keeps a page of a large table from looking through all of it.
+    """
 
     def fits(columns: Any) -> ColumnElement[bool]:
         found = columns[column]
         first, last = (bindparam(f"{name}_{end}", type_=found.type) for end in ("first", "last"))
-        return and_(Matching(found, name), found >= first, found <= last)
+        of_labels = columns[labels] if labels else None
+        return and_(Matching(found, name, of_labels), found >= first, found <= last)
 
     return fits
 
@@ -92,7 +96,7 @@ def _parameters(name: str, value: object) -> dict[str, object]:
 
 def _beginning(selector: Selector) -> str:
     """What all names that it fits begin with, as far as that is plain to see."""
-    if len(selector.wanted) != 1:
+    if len(selector.wanted) != 1 or selector.wanted_labels:
         return ""
     pattern = selector.wanted[0]
     return pattern[: next((place for place, char in enumerate(pattern) if char in WILD), len(pattern))]

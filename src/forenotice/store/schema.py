@@ -8,6 +8,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    Double,
     Index,
     Integer,
     LargeBinary,
@@ -41,6 +42,8 @@ hosts = Table(
     metadata,
     Column("name", NAME, primary_key=True),
     Column("cordoned", Boolean, nullable=False),
+    Column("labels", Text),
+    Column("capacity", Double),
 )
 
 scopes = Table(
@@ -82,6 +85,7 @@ vms = Table(
     Column("spot", Boolean, nullable=False),
     Column("addresses", Text),
     Column("facts", Text),
+    Column("size", Double),
     Index("vms_host", "host"),
     Index("vms_scope", "scope", "name"),
 )

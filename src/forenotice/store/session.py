@@ -77,21 +77,31 @@ def _among_array(element: Among, compiler: SQLCompiler, **options: Any) -> str:
 
 
 class Matching(ColumnElement[bool]):
-    """Whether a column fits a selector: one of the patterns of a list, and none of those of another."""
+    """Whether a column fits a selector: one of the patterns of a list, and none of those of another.
+
+    Or a label does, where a column holds labels as a JSON object.
+    """
 
     inherit_cache = False
 
-    def __init__(self, column: Column[Any], name: str = "seen") -> None:
-        self.column = column
-        self.wanted: BindParameter[Any] = BindParameter(f"{name}_wanted", required=True)
-        self.unwanted: BindParameter[Any] = BindParameter(f"{name}_unwanted", required=True)
+    def __init__(self, column: Column[Any], name: str = "seen", labels: Column[Any] | None = None) -> None:
+        self.column, self.labels = column, labels
+        self.wanted, self.unwanted, self.wanted_labels, self.unwanted_labels = (
+            BindParameter[Any](f"{name}_{patterns}", required=True)
+            for patterns in ("wanted", "unwanted", "wanted_labels", "unwanted_labels")
+        )
 
 
 def patterns(selector: Selector | None, name: str = "seen") -> dict[str, list[str]]:
     """The parameters that `Matching` takes."""
     if selector is None:
         return {}
-    return {f"{name}_wanted": list(selector.wanted), f"{name}_unwanted": list(selector.unwanted)}
+    return {
+        f"{name}_wanted": list(selector.wanted),
+        f"{name}_unwanted": list(selector.unwanted),
+        f"{name}_wanted_labels": list(selector.wanted_labels),
+        f"{name}_unwanted_labels": list(selector.unwanted_labels),
+    }
 
 
 # Selectors hold no character but * and ? that means something to GLOB, nor one but _ that does to LIKE.
@@ -104,7 +114,10 @@ def _matching_glob(element: Matching, compiler: SQLCompiler, **options: Any) -> 
         f"CASE json_array_length({{0}}) WHEN 0 THEN 0 WHEN 1 THEN {column} GLOB json_extract({{0}}, '$[0]') "
         f"ELSE {fits} END"
     )
-    return _wanted_not_unwanted(fits, element, compiler, options)
+    labelled = "EXISTS (SELECT 1 FROM json_each({1}) AS label, json_each({0}) AS pattern "
+    return _wanted_not_unwanted(
+        fits, labelled + "WHERE label.key || '=' || label.value GLOB pattern.value)", element, compiler, options
+    )
 
 
 @compiles(Matching, "postgresql")
@@ -112,12 +125,24 @@ def _matching_like(element: Matching, compiler: SQLCompiler, **options: Any) -> 
     column = compiler.process(element.column, **options)
     pattern = r"translate(replace(pattern, '_', '\_'), '*?', '%%_')"
     fits = f"EXISTS (SELECT 1 FROM unnest({{}}::text[]) AS pattern WHERE {column} LIKE {pattern})"  # noqa: S608
-    return _wanted_not_unwanted(fits, element, compiler, options)
+    labelled = "EXISTS (SELECT 1 FROM json_each_text({1}::json) AS label, unnest({0}::text[]) AS pattern "
+    return _wanted_not_unwanted(
+        fits, labelled + f"WHERE label.key || '=' || label.value LIKE {pattern})", element, compiler, options
+    )
 
 
-def _wanted_not_unwanted(fits: str, element: Matching, compiler: SQLCompiler, options: dict[str, Any]) -> str:
-    wanted, unwanted = (compiler.process(each, **options) for each in (element.wanted, element.unwanted))
-    return f"({fits.format(wanted)} AND NOT {fits.format(unwanted)})"
+def _wanted_not_unwanted(
+    fits: str, labelled: str, element: Matching, compiler: SQLCompiler, options: dict[str, Any]
+) -> str:
+    def one_of(names: BindParameter[Any], labels: BindParameter[Any]) -> str:
+        found = fits.format(compiler.process(names, **options))
+        if element.labels is None:
+            return found
+        column = compiler.process(element.labels, **options)
+        return f"({found} OR {labelled.format(compiler.process(labels, **options), column)})"
+
+    wanted = one_of(element.wanted, element.wanted_labels)
+    return f"({wanted} AND NOT {one_of(element.unwanted, element.unwanted_labels)})"
 
 
 class Query:

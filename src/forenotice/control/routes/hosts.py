@@ -7,7 +7,7 @@ from fastapi import Query
 from forenotice.control import documented, models
 from forenotice.control.answers import Answer
 from forenotice.control.asking import CallOf, ServiceOf
-from forenotice.control.routing import ByName, Pattern, needs, router, says
+from forenotice.control.routing import ByName, HostPattern, needs, router, says
 from forenotice.core.roles import Need
 from forenotice.service import fleet, queries
 
@@ -19,7 +19,7 @@ routes = router("hosts")
 def list_hosts(
     service: ServiceOf,
     page: ByName,
-    name: Pattern | None = None,
+    name: HostPattern | None = None,
     cordoned: Annotated[bool | None, Query(description="Only those that take no VMs, or only the others.")] = None,
 ) -> Answer:
     return Answer(queries.hosts(service, **page, name=name, cordoned=cordoned))
@@ -28,7 +28,7 @@ def list_hosts(
 @routes.post("/hosts", status_code=201, responses=says(documented.Host, 201))
 @needs(Need.MANAGE)
 def add_host(service: ServiceOf, call: CallOf, asked: models.NewHost) -> Answer:
-    return Answer(fleet.add_host(service, call, name=asked.name, cordoned=asked.cordoned), 201)
+    return Answer(fleet.add_host(service, call, **asked.model_dump()), 201)
 
 
 @routes.get("/hosts/{name}", responses=says(documented.Host))
@@ -40,7 +40,7 @@ def show_host(service: ServiceOf, name: models.HostName) -> Answer:
 @routes.patch("/hosts/{name}", responses=says(documented.Host))
 @needs(Need.MANAGE)
 def change_host(service: ServiceOf, call: CallOf, name: models.HostName, asked: models.HostChange) -> Answer:
-    return Answer(fleet.set_host(service, call, name, cordoned=asked.cordoned))
+    return Answer(fleet.set_host(service, call, name, **asked.given()))
 
 
 @routes.delete("/hosts/{name}", responses=says(documented.Removed))

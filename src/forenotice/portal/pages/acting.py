@@ -100,12 +100,13 @@ def _notice(asked: models.NewOperation) -> timedelta | None:
 
 def _told(asked: models.NewOperation, preview: View) -> View:
     operations = preview["operations"]
+    names = [each["host"] if asked.kind.traits.of_host else each["vms"][0] for each in operations]
     shown = operations[: outlook.MOST_OPERATIONS]
     return {
         "at": preview["at"],
+        "names": names,
         "outlooks": [
-            outlook.of(operation, name, preview["at"], SILENCE)
-            for name, operation in zip(asked.names, shown, strict=False)
+            outlook.of(operation, name, preview["at"], SILENCE) for name, operation in zip(names, shown, strict=False)
         ],
         "more": len(operations) - len(shown),
         "besides": outlook.besides(preview),
@@ -125,13 +126,15 @@ def _shown(
 ) -> Response:
     deeds = [deed for deed in DEEDS.values() if visit.may(roles.need_of(deed.kind))]
     deed = next((deed for deed in deeds if deed.kind == given["kind"]), None)
-    names = [name.strip() for name in given["name"].split(",") if name.strip()]
+    # Whoever confirms does it to the hosts that were shown, not to others that fit a selector by then.
+    names = preview["names"] if preview else [name.strip() for name in given["name"].split(",") if name.strip()]
     return visit.page(
         "act.html",
         status=status,
         deeds=deeds,
         deed=deed,
         given=given,
+        names=names,
         what=f"{deed.verb} {words.several(names)}" if deed and names else "",
         suggestions=_suggestions(visit, deed),
         preview=preview,

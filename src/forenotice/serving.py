@@ -39,9 +39,10 @@ from forenotice.service.guests import Guests
 from forenotice.service.looping import watching_for_deaths
 from forenotice.service.roller import Roller
 from forenotice.service.ticker import Ticker
-from forenotice.settings import Address, Settings
+from forenotice.settings import Address, DateForm, Settings
 from forenotice.store.away import Away
 from forenotice.store.opening import open_store
+from forenotice.wire import versions
 
 if TYPE_CHECKING:
     from forenotice.control.server import ControlServer
@@ -271,6 +272,7 @@ def _options(settings: Settings) -> Options:
         burst=settings.guest_burst,
         wait_cap=settings.wait_cap,
         first_answer_delay=settings.first_answer_delay,
+        versions=versions.AS_SEEN if settings.first_version_dates is DateForm.RFC1123 else versions.AS_PUBLISHED,
         proxy=proxy,
         names=frozenset((*settings.metadata_name, *_hosts(settings))),
         default_vm=settings.as_vm,

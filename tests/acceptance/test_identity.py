@@ -34,15 +34,15 @@ class Curl:
 
     def name(self, *flags: str) -> str:
         """The name of the VM that it is taken for, or the status of the refusal."""
-        body, status = self._get(NAME, *flags)
+        body, status = self.get(NAME, *flags)
         return body if status == "200" else status
 
     def events(self, *flags: str) -> list[str]:
-        body, status = self._get(f"/metadata/scheduledevents?api-version={NEWEST}", *flags)
+        body, status = self.get(f"/metadata/scheduledevents?api-version={NEWEST}", *flags)
         assert status == "200"
         return [event["EventId"] for event in json.loads(body)["Events"]]
 
-    def _get(self, path: str, *flags: str) -> tuple[str, str]:
+    def get(self, path: str, *flags: str) -> tuple[str, str]:
         url = f"http://{self.server.guests}{path}"
         done = run("curl", "-sS", "-w", "\n%{http_code}", "-H", "Metadata: true", *flags, url, env=self.server.env)
         assert done.returncode == 0, done.stderr
@@ -63,7 +63,8 @@ def with_proxies(home: Path, *flags: str) -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     home = tmp_path_factory.mktemp("identity")
-    with with_proxies(home, "--metadata", f"unix:{home / 'db.sock'}=db") as server:
+    flags = ("--metadata", f"unix:{home / 'db.sock'}=db", "--first-version-dates", "rfc1123")
+    with with_proxies(home, *flags) as server:
         yield server
 
 
@@ -103,6 +104,8 @@ def test_by_address(curl: Curl, server: Server) -> None:
     assert event["resources"] == ["db"]
     assert event["id"] in curl.events("--interface", "127.34.5.2")
     assert event["id"] not in curl.events("--interface", "127.34.5.1")
+    first, _ = curl.get("/metadata/scheduledevents?api-version=2017-03-01", "--interface", "127.34.5.2")
+    assert json.loads(first)["Events"][0]["NotBefore"].endswith(" GMT")
 
 
 def test_by_listener(curl: Curl, server: Server) -> None:

@@ -253,6 +253,15 @@ def test_iso_dates_are_seen_in_spite_of_a_known_tag(server: Faulty) -> None:
     assert poll(server, f"If-None-Match: {reply['ETag']}").status == 304
 
 
+def test_the_first_version_is_seen_with_the_dates_of_the_real_service(server: Faulty) -> None:
+    def first() -> object:
+        return event(server.ask("/metadata/scheduledevents?api-version=2017-03-01"))["NotBefore"]
+
+    assert first() == "2026-03-09T12:15:00Z"
+    server.switch_on("rfc1123-dates")
+    assert first() == event(poll(server))["NotBefore"] == "Mon, 09 Mar 2026 12:15:00 GMT"
+
+
 def test_faults_of_documents_combine(server: Faulty) -> None:
     for name in ("iso-dates", "other-key-order", "incarnation-restart", "stale-document"):
         server.switch_on(name)

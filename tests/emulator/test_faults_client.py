@@ -96,7 +96,7 @@ def test_an_empty_body_is_no_news(server: Faulty, make: Make) -> None:
             assert statuses(one) == ["Scheduled"]
 
 
-@pytest.mark.parametrize("name", ["iso-dates", "other-key-order"])
+@pytest.mark.parametrize("name", ["iso-dates", "rfc1123-dates", "other-key-order"])
 def test_the_forms_of_other_mocks_mean_the_same(server: Faulty, make: Make, name: str) -> None:
     with make(server.url) as client:
         (true,) = client.events(mine=True)

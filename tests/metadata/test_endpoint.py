@@ -45,6 +45,16 @@ def test_every_version_is_served(shared: Running, version: str) -> None:
     assert event["Resources"] == ["_web-0" if version == "2017-03-01" else "web-0"]
 
 
+def test_the_first_version_can_have_the_dates_of_the_real_service(shared: Running) -> None:
+    first = "/metadata/scheduledevents?api-version=2017-03-01"
+    with running(options=Options(versions=versions.AS_SEEN)) as server:
+        (seen,) = json.loads(server.ask(first).body)["Events"]
+        assert server.ask().text == BODY
+    (published,) = json.loads(shared.ask(first).body)["Events"]
+    assert (seen["NotBefore"], published["NotBefore"]) == ("Mon, 09 Mar 2026 12:15:00 GMT", "2026-03-09T12:15:00Z")
+    assert seen | {"NotBefore": ""} == published | {"NotBefore": ""}
+
+
 @pytest.mark.parametrize(
     "target",
     [

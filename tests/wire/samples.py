@@ -74,8 +74,10 @@ def golden(version: versions.Version) -> bytes:
     )
 
 
-def golden_path(version: versions.Version) -> Path:
-    return GOLDEN / f"{version.name}.txt"
+GOLDEN_FILES = {
+    **{GOLDEN / f"{version.name}.txt": version for version in versions.ALL},
+    GOLDEN / f"{versions.FIRST_AS_SEEN.name}-as-seen.txt": versions.FIRST_AS_SEEN,
+}
 
 
 EVENTS = st.builds(
@@ -105,5 +107,5 @@ ANY_DOCUMENT = st.builds(
 
 
 if __name__ == "__main__":
-    for each in versions.ALL:
-        golden_path(each).write_bytes(golden(each))
+    for path, each in GOLDEN_FILES.items():
+        path.write_bytes(golden(each))

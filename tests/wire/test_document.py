@@ -19,13 +19,21 @@ CAPTURES = [json.loads(line) for line in (Path(__file__).parent / "captures.json
 ANY_VERSION = st.sampled_from(versions.ALL)
 
 
-@pytest.mark.parametrize("version", versions.ALL, ids=lambda version: version.name)
-def test_golden(version: versions.Version) -> None:
-    assert samples.golden(version).splitlines() == samples.golden_path(version).read_bytes().splitlines()
+@pytest.mark.parametrize("path", samples.GOLDEN_FILES, ids=lambda path: path.stem)
+def test_golden(path: Path) -> None:
+    assert samples.golden(samples.GOLDEN_FILES[path]).splitlines() == path.read_bytes().splitlines()
 
 
 def test_each_golden_file_is_of_a_version() -> None:
-    assert {path.stem for path in samples.GOLDEN.iterdir()} == {version.name for version in versions.ALL}
+    assert set(samples.GOLDEN.iterdir()) == samples.GOLDEN_FILES.keys()
+
+
+def test_the_first_version_as_seen_differs_only_in_its_dates() -> None:
+    published, seen = versions.ALL[0], versions.AS_SEEN["2017-03-01"]
+    assert replace(seen, iso_dates=True) == published == versions.AS_PUBLISHED["2017-03-01"]
+    assert b'"NotBefore":"2026-03-09T12:00:00Z"' in document.render(samples.of(samples.SCHEDULED), published)
+    assert b'"NotBefore":"Mon, 09 Mar 2026 12:00:00 GMT"' in document.render(samples.of(samples.SCHEDULED), seen)
+    assert [versions.AS_SEEN[version.name] for version in versions.ALL[1:]] == list(versions.ALL[1:])
 
 
 def shown_in(body: str) -> Document:

@@ -112,8 +112,14 @@ class Target:
         return self.path[0].lower()
 
 
-def judge(head: Head, *, from_proxy: bool, names: Collection[str] = ()) -> Verdict:
-    """The verdict on a request, apart from its caller; `names` are allowed in Host."""
+def judge(
+    head: Head,
+    *,
+    from_proxy: bool,
+    names: Collection[str] = (),
+    known: Mapping[str, Version] = versions.AS_PUBLISHED,
+) -> Verdict:
+    """The verdict on a request, apart from its caller; `names` are allowed in Host, `known` are the api-versions."""
     target = _target(head.target)
     if target is None:
         return Refuse(answer=UNKNOWN_PATH)
@@ -126,7 +132,7 @@ def judge(head: Head, *, from_proxy: bool, names: Collection[str] = ()) -> Verdi
     detour = _detour(head, target, names, proof, from_proxy=from_proxy)
     if detour is not None:
         return Refuse(answer=detour)
-    version = versions.lookup(target.query.get("api-version", ""))
+    version = known.get(target.query.get("api-version", ""))
     if not _has_header(head) and _needs_header(head, target, version):
         return Refuse(answer=MISSING_HEADER)
     match target.place:

@@ -1,12 +1,14 @@
 """What can be set about the guests' endpoint."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from forenotice import descriptors
 from forenotice.settings import ProxyStyle
 from forenotice.settings.values import Network
-from forenotice.wire import approvals
+from forenotice.wire import approvals, versions
+from forenotice.wire.versions import Version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,5 +75,7 @@ class Options:
     proxy: Proxy | None = None
     names: frozenset[str] = frozenset()
     """Names allowed in Host besides addresses and localhost, in lower case."""
+    versions: Mapping[str, Version] = field(default_factory=lambda: versions.AS_PUBLISHED)
+    """By name."""
     default_vm: str | None = None
     """Who a caller is that is not known otherwise."""

@@ -276,7 +276,8 @@ class Connection(asyncio.Protocol):
             self._arrived.append(request)
             return request
         if self._reader is None:
-            judge = functools.partial(gates.judge, from_proxy=self.trusted, names=self.desk.options.names)
+            options = self.desk.options
+            judge = functools.partial(gates.judge, from_proxy=self.trusted, names=options.names, known=options.versions)
             self._reader = Reader(self.desk.limits, judge, self._arrived)
         self._reader.feed(data)
         if alone and self.desk.quick and self._reader.between and _is_one_get(self._arrived):

@@ -14,11 +14,12 @@ from forenotice.settings.loading import (
     load_guest,
     load_operator,
 )
-from forenotice.settings.values import Address, Listener, LogFormat, LogLevel, ProxyStyle, SettingError
+from forenotice.settings.values import Address, DateForm, Listener, LogFormat, LogLevel, ProxyStyle, SettingError
 
 __all__ = [
     "Address",
     "AgentSettings",
+    "DateForm",
     "DriverSettings",
     "EmulatorSettings",
     "GuestSettings",

@@ -11,7 +11,17 @@ from forenotice import secretfiles
 from forenotice.core import errors
 from forenotice.settings import table
 from forenotice.settings.table import Setting
-from forenotice.settings.values import Address, Gate, Listener, LogFormat, LogLevel, Network, ProxyStyle, SettingError
+from forenotice.settings.values import (
+    Address,
+    DateForm,
+    Gate,
+    Listener,
+    LogFormat,
+    LogLevel,
+    Network,
+    ProxyStyle,
+    SettingError,
+)
 
 CONTROL = Address(host="127.0.0.1", port=8255)
 """Of the emulator, where nothing is said."""
@@ -47,6 +57,7 @@ class Settings:
     """Requests per second; None: no limit."""
     wait_cap: float
     first_answer_delay: float
+    first_version_dates: DateForm
     proxy_trusted: tuple[Network, ...]
     proxy_style: ProxyStyle
     proxy_secret_file: Path | None

@@ -199,6 +199,13 @@ SERVE = (
         default="0",
     ),
     Setting(
+        name="first_version_dates",
+        help="How api-version 2017-03-01 writes NotBefore: iso as published, rfc1123 as the real service was seen to.",
+        read=values.date_form,
+        metavar="FORM",
+        default="iso",
+    ),
+    Setting(
         name="proxy_trusted",
         help="Network whose metadata proxies may say for which VM they ask; may be repeated.",
         read=values.network,

@@ -30,6 +30,11 @@ class SettingError(errors.RefusedError):
     code = "setting"
 
 
+class DateForm(StrEnum):
+    ISO = "iso"
+    RFC1123 = "rfc1123"
+
+
 class ProxyStyle(StrEnum):
     FORENOTICE = "forenotice"
     OPENSTACK = "openstack"
@@ -230,6 +235,10 @@ def network(value: str) -> Network:
 
 def proxy_style(value: str) -> ProxyStyle:
     return _one_of(ProxyStyle, value)
+
+
+def date_form(value: str) -> DateForm:
+    return _one_of(DateForm, value)
 
 
 def log_level(value: str) -> LogLevel:

@@ -1,7 +1,7 @@
 """The api-versions of the endpoint: one table, one row each."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from forenotice.core.operations import EventType
@@ -54,8 +54,12 @@ NEWEST = ALL[-1]
 NEWEST_THREE = tuple(version.name for version in reversed(ALL[-3:]))
 """Names, newest first, as an error body lists them."""
 
-_BY_NAME: Mapping[str, Version] = MappingProxyType({version.name: version for version in ALL})
+AS_PUBLISHED: Mapping[str, Version] = MappingProxyType({version.name: version for version in ALL})
+"""By name."""
+FIRST_AS_SEEN = replace(ALL[0], iso_dates=False)
+"""The real service sent RFC 1123 dates here too, though its description shows ISO 8601."""
+AS_SEEN: Mapping[str, Version] = MappingProxyType({**AS_PUBLISHED, FIRST_AS_SEEN.name: FIRST_AS_SEEN})
 
 
 def lookup(name: str) -> Version | None:
-    return _BY_NAME.get(name)
+    return AS_PUBLISHED.get(name)

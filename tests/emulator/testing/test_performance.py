@@ -15,7 +15,7 @@ NOT_TO_BE_APPROVED = ("hardware-failure", "vanishing-event")
 """Started at once, or gone too soon."""
 LASTING = (
     *("slow-first-answer", "frozen", "stale-document"),
-    *("incarnation-restart", "clock-skew", "other-key-order", "iso-dates"),
+    *("incarnation-restart", "clock-skew", "other-key-order", "iso-dates", "rfc1123-dates"),
 )
 """A handler can do its work under these, or they end by themselves."""
 VIRTUAL = pytest.mark.scheduled_events(time="virtual")

@@ -67,6 +67,10 @@ def with_iso_dates(shown: Shown, _: Began, __: timedelta) -> Shown:
     return replace(shown, version=replace(shown.version, iso_dates=True)).tagged("iso")
 
 
+def with_rfc1123_dates(shown: Shown, _: Began, __: timedelta) -> Shown:
+    return replace(shown, version=replace(shown.version, iso_dates=False)).tagged("rfc1123")
+
+
 def with_sorted_keys(shown: Shown, _: Began, __: timedelta) -> Shown:
     return replace(shown, version=replace(shown.version, keys=tuple(sorted(shown.version.keys)))).tagged("sorted")
 

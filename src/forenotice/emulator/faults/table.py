@@ -250,6 +250,13 @@ ALL = (
         seen="Azure-Samples/scheduled-events-mock-server; the published examples of api-version 2017-03-01.",
     ),
     Fault(
+        name="rfc1123-dates",
+        effect=Changes(document=showing.with_rfc1123_dates),
+        on=On.POLLS,
+        sees="NotBefore is written Mon, 19 Sep 2016 18:29:47 GMT in api-version 2017-03-01, too.",
+        seen="The real service, though its description of that version shows ISO dates.",
+    ),
+    Fault(
         name="frozen",
         effect=Holds(since=Since.SWITCH),
         on=On.ALL,

@@ -26,13 +26,19 @@ STARTED = replace(EVENT, status=Status.STARTED)
 OVER = replace(EVENT, status=Status.COMPLETED, ended_at=NOW)
 
 
-def test_events_are_listed_oldest_first_then_by_id() -> None:
+def test_events_are_listed_oldest_first_then_by_first_resource_then_by_id() -> None:
     scope = Scope(key="group:web", kind=ScopeKind.AVAILABILITY_SET, tag="t", incarnation=7)
     newer = replace(EVENT, id="A", created_at=NOW + SECOND)
     twin = replace(EVENT, id="A2")
-    document = documents.document(scope, [newer, EVENT, twin])
-    assert [event.id for event in document.events] == ["A2", "B", "A"]
+    tenth, second = replace(EVENT, id="A3", resources=("web-10",)), replace(EVENT, id="C", resources=("web-2",))
+    document = documents.document(scope, [newer, tenth, EVENT, second, twin])
+    assert [event.id for event in document.events] == ["A2", "B", "C", "A3", "A"]
     assert (document.scope, document.tag, document.kind, document.incarnation) == ("group:web", "t", scope.kind, 7)
+
+
+def test_an_event_that_lost_its_resources_has_its_place_too() -> None:
+    gone = replace(OVER, id="A", resources=())
+    assert [event.id for event in documents.in_order([EVENT, gone])] == ["A", "B"]
 
 
 def test_what_guests_can_see() -> None:

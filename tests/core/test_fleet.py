@@ -1,8 +1,12 @@
 """Names, addresses, domains and policies: what is accepted, and the sentence for what is not."""
 
 from datetime import timedelta
+from itertools import pairwise, permutations
+from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from forenotice.core import errors, fleet, windows
 from forenotice.core.fleet import Policy, Scope, ScopeKind, Vm
@@ -19,6 +23,47 @@ def test_a_name_is_letters_digits_and_three_signs(name: str) -> None:
 def test_other_names_are_refused_with_what_would_be_right(name: str) -> None:
     with pytest.raises(errors.RefusedError, match="is not a VM name: 1 to 64 letters, digits"):
         fleet.require_name("VM", name)
+
+
+@pytest.mark.parametrize(
+    "ordered",
+    [
+        ["ss_2", "ss_10", "ss_100"],
+        ["a", "a0", "a00", "a01", "a1", "a1b"],
+        ["a1b", "a2", "a10", "b"],
+        ["FrontEnd_IN_0", "FrontEnd_IN_9", "FrontEnd_IN_10"],
+        ["1-2-3", "1-2-10", "1-10-0", "2", "10"],
+        ["web", "web1", "web-1", "web-1.9", "web-1.10", "web-2"],
+    ],
+)
+def test_names_are_sorted_in_the_order_people_count(ordered: list[str]) -> None:
+    for names in permutations(ordered):
+        assert sorted(names, key=fleet.natural_key) == ordered
+
+
+NAMES = st.text("ab0129._-", max_size=8)
+
+
+@given(st.lists(NAMES, max_size=8), st.randoms(use_true_random=False))
+def test_natural_order_is_total_and_does_not_depend_on_the_order_before(names: list[str], random: Random) -> None:
+    ordered = sorted(names, key=fleet.natural_key)
+    shuffled = random.sample(names, len(names))
+    assert sorted(shuffled, key=fleet.natural_key) == ordered
+    for one, other in pairwise(ordered):
+        assert (fleet.natural_key(one) == fleet.natural_key(other)) == (one == other)
+
+
+@given(st.sampled_from(["", "a", "ss_", "a1-"]), st.integers(0, 10**80), st.integers(0, 10**80))
+def test_natural_order_counts(prefix: str, one: int, other: int) -> None:
+    assert (fleet.natural_key(f"{prefix}{one}") < fleet.natural_key(f"{prefix}{other}")) == (one < other)
+
+
+@pytest.mark.parametrize("name", ["9" * 100_000, "0" * 100_000, "1a" * 50_000, "a" * 100_000])
+def test_natural_order_of_hostile_names_costs_no_more_than_their_length(name: str) -> None:
+    """int() refuses numbers of thousands of digits, and takes quadratic time for those it does not."""
+    parts, whole = fleet.natural_key(name)
+    assert whole == name
+    assert sum(len(text) + len(digits) for text, _, digits in parts) <= len(name)
 
 
 def test_a_refusal_does_not_repeat_endless_names() -> None:
@@ -76,8 +121,8 @@ def test_an_address_that_does_not_tell_one_vm_is_refused(address: str, what: str
 
 
 def test_a_vm_id_is_a_guid_and_kept_as_given() -> None:
-    for given in ("8a506c35-679a-4f78-9d76-0000000000ff", "8A506C35-679A-4F78-9D76-0000000000FF"):
-        assert fleet.require_vm_id(given) == given
+    for vm_id in ("8a506c35-679a-4f78-9d76-0000000000ff", "8A506C35-679A-4F78-9D76-0000000000FF"):
+        assert fleet.require_vm_id(vm_id) == vm_id
 
 
 @pytest.mark.parametrize("given", ["", "web-0", "8a506c35679a4f789d760000000000ff", "x" * 1000, "٣" * 36])

@@ -11,7 +11,7 @@ from tests.core.builders import ALWAYS, DAY, MINUTE, NOW, SECOND, Site, row
 from forenotice.core import errors, scheduling
 from forenotice.core.draft import Draft, World
 from forenotice.core.driving import NotYet
-from forenotice.core.fleet import Host, Listening, Policy, Scope, ScopeKind, Vm
+from forenotice.core.fleet import Host, Listening, Policy, Scope, ScopeKind, Vm, natural_key
 from forenotice.core.operations import Kind, Status
 from forenotice.core.timing import Timing
 
@@ -32,6 +32,20 @@ def crowd(**policy: Any) -> Site:
 
 
 # Who is told what
+
+
+def test_resources_stand_in_the_order_people_count_wherever_they_are_told() -> None:
+    site = Site()
+    site.add_hosts("a")
+    site.add_group("ss", ScopeKind.PLACEMENT_GROUP)
+    for number in (10, 2, 1):
+        site.add_vm(f"ss_{number}", "a", group="ss")
+    operation = site.schedule(Kind.HOST_UPDATE, "a")
+    event = site.event(operation)
+    assert operation.vms == event.resources == ("ss_1", "ss_2", "ss_10")
+    assert "by ss (ss_1, ss_2 and ss_10)," in site.explain(event).sentence
+    (told,) = [entry for entry in site.journal if entry.action == "event.scheduled"]
+    assert told.data["resources"] == ["ss_1", "ss_2", "ss_10"]
 
 
 def test_a_host_operation_makes_one_event_for_each_scope() -> None:
@@ -444,6 +458,7 @@ def many(vms: int, policy: Policy) -> Draft:
 def effort(kind: Kind, vms: int, policy: Policy) -> int:
     """How many functions are called to schedule all of a group, which is the same however busy the machine is."""
     draft, calls = many(vms, policy), 0
+    natural_key.cache_clear()
 
     def count(_frame: object, event: str, _of: object) -> None:
         nonlocal calls

@@ -409,3 +409,48 @@ def test_what_the_first_release_kept_is_there_and_found_by_vm(
         assert scopes["vm:both"].policy == Policy(auto_approve_restart=True, auto_approve_redeploy=True)
         assert scopes["vm:neither"].policy == Policy()
     store.close()
+
+
+LIVE = """
+INSERT INTO scopes (key, kind, tag, incarnation, listening, auto_approve_restart) VALUES
+    ('group:ss', 'placement-group', 'tag', 5, 'auto', false), ('group:web', 'placement-group', 'tag', 5, 'auto', false),
+    ('group:twins', 'placement-group', 'tag', 5, 'auto', false), ('vm:db', 'standalone', 'tag', 5, 'auto', false);
+INSERT INTO operations (id, kind, host, vms, status, created_at, not_before, held, attempt, author, reason) VALUES
+    ('o', 'host-update', 'a', '["db","ss_10","ss_2","web-1","web-2"]', 'Scheduled', 1, 2, false, 0, '', '');
+INSERT INTO events (id, operation, scope, resources, update_domain, type, source, description, duration, status,
+    created_at, not_before, implied) VALUES
+    ('A', 'o', 'group:ss', '["ss_10","ss_2"]', 0, 'Freeze', 'Platform', '', 9, 'Scheduled', 1, 2, false),
+    ('B', 'o', 'group:web', '["web-1","web-2"]', 0, 'Freeze', 'Platform', '', 9, 'Started', 1, 2, false),
+    ('C', 'o', 'vm:db', '["db"]', 0, 'Freeze', 'Platform', '', 9, 'Scheduled', 1, 2, false),
+    ('D', 'o', 'group:twins', '["t-10"]', 0, 'Reboot', 'User', '', -1, 'Scheduled', 1, 2, false),
+    ('E', 'o', 'group:twins', '["t-9"]', 0, 'Reboot', 'User', '', -1, 'Scheduled', 1, 2, false)
+"""
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+def test_a_document_that_looks_different_in_natural_order_has_a_new_incarnation(
+    database: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    url = f"sqlite:///{tmp_path / 'old.db'}" if database == "sqlite" else request.getfixturevalue("postgres_url")
+    names = revisions.OURS.names
+    open_store(url, migrate=True, known=revisions.Revisions(names=names[: names.index("0011")])).close()
+    driver = "sqlite" if database == "sqlite" else "postgresql+psycopg"
+    engine = create_engine(make_url(url).set(drivername=driver))
+    with engine.begin() as connection:
+        for statement in LIVE.split(";"):
+            connection.exec_driver_sql(statement)
+    engine.dispose()
+    store = open_store(url, migrate=True)
+    with store.read() as reader:
+        assert {key: scope.incarnation for key, scope in reader.load_fleet().scopes.items()} == {
+            "group:ss": 6,
+            "group:web": 5,
+            "group:twins": 6,
+            "vm:db": 5,
+        }
+        world = reader.load(operations=["o"])
+        assert world.events["A"].resources == ("ss_2", "ss_10")
+        assert world.operations["o"].vms == ("db", "ss_2", "ss_10", "web-1", "web-2")
+        shown = {scope.key: events for scope, _, events in reader.views(["group:twins"])}
+        assert [event.id for event in shown["group:twins"]] == ["E", "D"]
+    store.close()

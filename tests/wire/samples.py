@@ -9,8 +9,9 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
+from forenotice.core import documents
 from forenotice.core.documents import Document
-from forenotice.core.fleet import ScopeKind
+from forenotice.core.fleet import Scope, ScopeKind
 from forenotice.core.operations import FAILURE, HOST_MAINTENANCE, USER_RESTART, Event, EventType, Source, Status
 from forenotice.wire import document, versions
 
@@ -62,6 +63,14 @@ DOCUMENTS = {
         event(0xD4, EventType.PREEMPT, "web-4", not_before=NOON + timedelta(seconds=30)),
         event(0xE5, EventType.TERMINATE, "web-5", source=Source.USER, not_before=NOON + timedelta(minutes=5)),
         incarnation=12,
+    ),
+    "counted": documents.document(
+        Scope(key="group:ss", kind=ScopeKind.PLACEMENT_GROUP, tag="k3x9", incarnation=4),
+        [
+            event(0xA8, EventType.REBOOT, "ss_10"),
+            event(0xB9, EventType.REBOOT, "ss_9"),
+            event(0xCA, EventType.FREEZE, "ss_2", "ss_3", "ss_11"),
+        ],
     ),
     "standalone": of(event(0xF6, EventType.REBOOT, "db"), kind=ScopeKind.STANDALONE),
     "cloud-service": of(event(0xA7, EventType.REDEPLOY, "FrontEnd_IN_0"), kind=ScopeKind.CLOUD_SERVICE),

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from forenotice.core.fleet import Scope, ScopeKind
+from forenotice.core.fleet import Scope, ScopeKind, natural_key
 from forenotice.core.operations import Event, Status
 
 
@@ -14,7 +14,7 @@ class Document:
     kind: ScopeKind
     incarnation: int
     events: tuple[Event, ...] = ()
-    """The live ones, oldest first."""
+    """The live ones, in order."""
 
 
 def document(scope: Scope, events: Iterable[Event]) -> Document:
@@ -23,8 +23,13 @@ def document(scope: Scope, events: Iterable[Event]) -> Document:
         tag=scope.tag,
         kind=scope.kind,
         incarnation=scope.incarnation,
-        events=tuple(sorted(events, key=lambda event: (event.created_at, event.id))),
+        events=tuple(in_order(events)),
     )
+
+
+def in_order(events: Iterable[Event]) -> list[Event]:
+    """By creation, then by first resource."""
+    return sorted(events, key=lambda event: (event.created_at, [*map(natural_key, event.resources[:1])], event.id))
 
 
 def looks_different(before: Event, after: Event) -> bool:

@@ -104,7 +104,7 @@ def judge_planned_anew(draft: Draft, host: str) -> None:
     """The host's VMs have changed, and so may the windows that apply."""
     for operation in draft.live_operations_on(host):
         if operation.status is Status.PLANNED:
-            vms = tuple(sorted(vm.name for vm in draft.vms_on(host)))
+            vms = fleet.names_of(draft.vms_on(host))
             draft.put_operation(replace(operation, vms=vms, due_at=draft.now))
 
 

@@ -2,10 +2,11 @@
 
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 
 from forenotice.core import errors
 from forenotice.core.windows import Window
@@ -17,6 +18,7 @@ TERMINATE_NOTICE_MAX = timedelta(minutes=15)
 MAX_USER_OPERATIONS = 1_000_000
 MAX_BUDGET = 1_000_000
 MAX_UNAVAILABLE = re.compile(r"([1-9]\d{0,6})(%?)", re.ASCII)
+DIGITS = re.compile(r"([0-9]+)")
 MAX_ADDRESSES = 64
 LINK_LOCAL = re.compile(r"169\.254\.|fe[89ab][0-9a-f]:")
 RESERVED = tuple(map(ipaddress.ip_network, ("0.0.0.0/8", "240.0.0.0/4", "::/96")))
@@ -137,6 +139,20 @@ class Vm:
     @property
     def group(self) -> str | None:
         return self.scope.removeprefix(GROUP_PREFIX) if self.scope.startswith(GROUP_PREFIX) else None
+
+
+@lru_cache(maxsize=65536)
+def natural_key(name: str) -> tuple[tuple[tuple[str, int, str], ...], str]:
+    """Sorts names in the order people count: `ss_2` before `ss_10`."""
+    texts_and_digits = (*DIGITS.split(name), "")
+    pairs = zip(texts_and_digits[::2], texts_and_digits[1::2], strict=True)
+    # Of two numbers without leading zeros the longer one is greater; int() would take its time with long ones.
+    counted = ((text, digits.lstrip("0")) for text, digits in pairs)
+    return tuple((text, len(number), number) for text, number in counted), name
+
+
+def names_of(vms: Iterable[Vm]) -> tuple[str, ...]:
+    return tuple(sorted((vm.name for vm in vms), key=natural_key))
 
 
 def group_key(name: str) -> str:

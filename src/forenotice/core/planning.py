@@ -10,6 +10,7 @@ from functools import cache
 from forenotice.core import budgets, calendar, errors, turns, windows
 from forenotice.core.budgets import Rule, Standing
 from forenotice.core.draft import Draft
+from forenotice.core.fleet import names_of
 from forenotice.core.operations import Kind
 from forenotice.core.rollouts import Request
 from forenotice.core.timing import STARTED_SHOWN, Timing, whole_second_up
@@ -211,7 +212,7 @@ class _Prediction:
         # As when it is announced and when it ends: both are promised from the commit on.
         not_before = self._opening(wanted, self._earliest())
         ends_at = not_before + self._draft.allowance + self._takes(self._request.kind)
-        names = tuple(sorted(vm.name for vm in self._draft.vms_on(host)))
+        names = names_of(self._draft.vms_on(host))
         self.stops.append(
             PlannedStop(
                 host=host,

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from forenotice.core import budgets, calendar, ending, errors, placement, starting
 from forenotice.core.draft import Draft, names
-from forenotice.core.fleet import Policy, Scope, Vm
+from forenotice.core.fleet import Policy, Scope, Vm, names_of, natural_key
 from forenotice.core.listening import is_listening
 from forenotice.core.obstacles import before_announcement
 from forenotice.core.operations import DEGRADED_NOTICE, Event, Kind, Operation, Source, Status
@@ -49,7 +49,7 @@ def schedule(draft: Draft, request: Request) -> Operation:
         id=draft.new_id(),
         kind=kind,
         host=host,
-        vms=tuple(sorted(vm.name for vm in vms)),
+        vms=names_of(vms),
         status=Status.PLANNED if planned else Status.SCHEDULED,
         created_at=draft.now,
         not_before=not_before,
@@ -83,7 +83,7 @@ def usual_notice(kind: Kind) -> timedelta | None:
 
 def announce_in_time(draft: Draft, operation: Operation) -> None:
     """Check a Planned operation with the current VMs and windows, and announce it if it is time."""
-    operation = replace(operation, vms=tuple(sorted(vm.name for vm in draft.vms_on(operation.host))))
+    operation = replace(operation, vms=names_of(draft.vms_on(operation.host)))
     if not operation.vms:
         ending.end(draft, operation, Status.CANCELED)
         return
@@ -263,7 +263,7 @@ def _is_announced(draft: Draft, kind: Kind, vms: list[Vm]) -> bool:
 
 def _by_scope(draft: Draft, vms: list[Vm]) -> list[tuple[Scope, list[Vm]]]:
     found: dict[str, list[Vm]] = {}
-    for vm in sorted(vms, key=lambda vm: vm.name):
+    for vm in sorted(vms, key=lambda vm: natural_key(vm.name)):
         found.setdefault(vm.scope, []).append(vm)
     return [(draft.scope(key), members) for key, members in found.items()]
 

@@ -34,7 +34,7 @@ class Announcement:
     @property
     def names(self) -> tuple[str, ...]:
         """Whom it names; refused unless it is something that a document may say."""
-        names = tuple(sorted({fleet.require_name("VM", name) for name in self.resources}))
+        names = tuple(sorted({fleet.require_name("VM", name) for name in self.resources}, key=fleet.natural_key))
         if not names:
             raise errors.RefusedError("an event names at least one VM: give its resources")
         for what, span in (("notice", self.notice), ("takes", self.takes)):

@@ -7,7 +7,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from forenotice.core import approving, driving, ending, errors, fleet, listening, membership, scheduling, starting
+from forenotice.core import (
+    approving,
+    documents,
+    driving,
+    ending,
+    errors,
+    fleet,
+    listening,
+    membership,
+    scheduling,
+    starting,
+)
 from forenotice.core.approving import Approval
 from forenotice.core.draft import Changes, Draft, World
 from forenotice.core.driving import Finished, NotYet, Outcome, Task
@@ -96,18 +107,17 @@ class Stage:
     @property
     def live(self) -> list[Event]:
         """Oldest first, as the document lists them."""
-        return sorted(self._draft.live_events_in(KEY), key=lambda event: (event.created_at, event.id))
+        return documents.in_order(self._draft.live_events_in(KEY))
 
     @property
     def events(self) -> list[Event]:
         """All that there ever were, oldest first."""
-        found = (*self._past.values(), *self._draft.world.events.values())
-        return sorted(found, key=lambda event: (event.created_at, event.id))
+        return documents.in_order((*self._past.values(), *self._draft.world.events.values()))
 
     @property
     def recent(self) -> list[Event]:
         """Those that are live or were not long ago, oldest first."""
-        return sorted(self._draft.world.events.values(), key=lambda event: (event.created_at, event.id))
+        return documents.in_order(self._draft.world.events.values())
 
     def event(self, event_id: str) -> Event:
         return self._past.get(event_id.upper()) or self._draft.event(event_id)

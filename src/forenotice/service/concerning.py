@@ -1,6 +1,6 @@
 """What is live about one VM, host or group: each event with why it waits, and what whoever asks may do."""
 
-from forenotice.core import explaining
+from forenotice.core import documents, explaining
 from forenotice.core.draft import Draft
 from forenotice.core.fleet import group_key
 from forenotice.core.operations import Event, Status
@@ -53,7 +53,8 @@ def planned(service: Service, access: Access, *, host: str | None = None) -> Vie
 
 
 def _urgent(events: list[Event]) -> dict[str, str]:
-    ordered = sorted(events, key=lambda event: (event.status is not Status.STARTED, event.not_before, event.created_at))
+    in_order = documents.in_order(events)
+    ordered = sorted(in_order, key=lambda event: (event.status is not Status.STARTED, event.not_before))
     return {event.id: event.operation for event in ordered}
 
 

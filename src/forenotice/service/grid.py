@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from forenotice.core import states
-from forenotice.core.fleet import GROUP_PREFIX, STANDALONE_PREFIX
+from forenotice.core.fleet import GROUP_PREFIX, STANDALONE_PREFIX, natural_key
 from forenotice.core.listening import is_listening
 from forenotice.core.selecting import Selector
 from forenotice.core.states import State
@@ -161,8 +161,9 @@ def _grid(rows: Sequence[_Row], further: str | None) -> View:
 
 def _cell(vms: list[tuple[str, State]], most: int) -> View:
     """The most urgent where not all are shown; by name all the same, so that they keep their places."""
-    shown = vms if len(vms) <= most else sorted(vms, key=lambda vm: URGENCY[vm[1]])[:most]
+    by_name = sorted(vms, key=lambda vm: natural_key(vm[0]))
+    shown = set(by_name if len(vms) <= most else sorted(by_name, key=lambda vm: URGENCY[vm[1]])[:most])
     return {
-        "vms": [{"name": name, "state": str(state)} for name, state in sorted(shown)],
+        "vms": [{"name": name, "state": str(state)} for name, state in by_name if (name, state) in shown],
         "more": len(vms) - len(shown),
     }

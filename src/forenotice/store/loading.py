@@ -6,7 +6,7 @@ from datetime import datetime
 
 from sqlalchemy import exists, select
 
-from forenotice.core import budgets
+from forenotice.core import budgets, documents
 from forenotice.core.draft import World
 from forenotice.core.fleet import GROUP_PREFIX, Scope, ScopeKind, Vm
 from forenotice.core.operations import Event
@@ -174,8 +174,7 @@ def views(session: Session, keys: Sequence[str] | None) -> Iterator[tuple[Scope,
         for scope in scopes:
             members = vms[scope.key]
             if members or _is_group(scope):
-                shown = sorted(live.get(scope.key, ()), key=lambda event: (event.created_at, event.id))
-                yield scope, tuple(members), tuple(shown)
+                yield scope, tuple(members), tuple(documents.in_order(live.get(scope.key, ())))
 
 
 def _scope_pages(session: Session, keys: Sequence[str] | None) -> Iterator[list[Scope]]:

@@ -10,6 +10,7 @@ from http import HTTPStatus
 from forenotice.cli.api import AnswerError, Api, View
 from forenotice.clock import SystemClock
 from forenotice.core import errors
+from forenotice.core.fleet import natural_key
 
 EVERY = 2.0
 """Seconds between two looks at the journal; only when it has grown is there more to ask."""
@@ -109,9 +110,9 @@ class Looker:
         return {key: reason for key, reason in kept.items() if reason is not None}
 
 
-def _turn(event: View) -> tuple[bool, str, str]:
+def _turn(event: View) -> tuple[object, ...]:
     """What has started first, then by NotBefore."""
-    return event["status"] != "Started", event["not_before"], event["id"]
+    return event["status"] != "Started", event["not_before"], natural_key(event["resources"][0]), event["id"]
 
 
 def _is_stale(kept: Reason | None, thing: View, now: float) -> bool:

@@ -246,7 +246,7 @@ def test_a_vm_stays_where_the_service_moved_it(fresh: Run, tmp_path: Path) -> No
     for _ in range(2):
         applied = fresh("fleet", "apply", str(file)).out.splitlines()
         assert applied[1].split(maxsplit=3) == ["keep", "vm", "db", "host: host-a (the file says host-b)"]
-        assert applied[2].startswith("1 VM not on the host that the file says: ")
+        assert applied[2].startswith("On another host than the file says: 1 VM. ")
         assert len(applied) == 3
     assert fresh("vm", "show", "db", "--json").json["host"] == "host-a"
     shown = fresh("fleet", "apply", str(file), "--move", "--dry-run").out

@@ -68,7 +68,7 @@ def apply(
         session.out.line(f"Applied {changes}." if result["applied"] else f"{changes}, not applied.")
     if result["kept"]:
         session.out.line(
-            f"{_count(result['kept'], 'VM')} not on the host that the file says: `forenotice fleet export` writes the "
+            f"On another host than the file says: {_count(result['kept'], 'VM')}. `forenotice fleet export` writes the "
             "hosts as they are; --move records those of the file, if you moved the VMs yourself."
         )
 

@@ -240,6 +240,7 @@ def test_vms_stay_where_the_service_moved_them(rig: Rig) -> None:
         (b"[hosts", "toml", "is not TOML"),
         (b"\xff", "toml", "is not UTF-8"),
         (b"{", "json", "is not JSON"),
+        (b'{"hosts": {"\\ud800": {}}}', "json", "is not JSON"),
         (b'{"hosts": {"a": {"colour": 1}}}', "json", "colour"),
         (b'{"vms": {"a": {}}}', "json", "host"),
         (b'{"vms": {"a": {"host": "h", "facts": {"zone": "\\u0000"}}}}', "json", "zone"),

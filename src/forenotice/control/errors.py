@@ -34,7 +34,8 @@ def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
                 return answers.failure(404, "not_found", message)
             case 405:
                 return _not_allowed(request, routes)
-        return answers.failure(400, "refused", "the body cannot be read: send JSON in UTF-8, not nested too deeply")
+        right = "send JSON in UTF-8, not nested too deeply, without lone surrogates (\\ud800), NaN and Infinity"
+        return answers.failure(400, "refused", f"the body cannot be read: {right}")
 
     app.add_exception_handler(errors.ForenoticeError, cast(Handler, _refused))
     app.add_exception_handler(RequestValidationError, cast(Handler, _invalid))

@@ -433,7 +433,7 @@ def test_a_document_that_looks_different_in_natural_order_has_a_new_incarnation(
 ) -> None:
     url = f"sqlite:///{tmp_path / 'old.db'}" if database == "sqlite" else request.getfixturevalue("postgres_url")
     names = revisions.OURS.names
-    open_store(url, migrate=True, known=revisions.Revisions(names=names[: names.index("0011")])).close()
+    open_store(url, migrate=True, known=revisions.Revisions(names=names[: names.index("0012")])).close()
     driver = "sqlite" if database == "sqlite" else "postgresql+psycopg"
     engine = create_engine(make_url(url).set(drivername=driver))
     with engine.begin() as connection:

@@ -11,8 +11,8 @@ from operator import itemgetter
 from alembic import op
 from sqlalchemy import BigInteger, Column, MetaData, Table, Text, select, update
 
-revision = "0011"
-down_revision = "0010"
+revision = "0012"
+down_revision = "0011"
 
 metadata = MetaData()
 scopes = Table("scopes", metadata, Column("key", Text), Column("incarnation", BigInteger))

@@ -58,7 +58,9 @@ def test_a_line_for_each_clause_and_an_exit_code(capsys: pytest.CaptureFixture[s
     (instance,) = (line for line in lines if " instance.header " in line)
     told = "without `Metadata: true` is refused with 400"
     assert header == f"fail           header.required          A GET {told}: expected 400, saw 200"
-    assert instance.endswith(f"A request {told}: only forenotice promises it; expected 400, saw 200")
+    request = "GET /metadata/scheduledevents?api-version=2020-07-01 [no Metadata]"
+    assert lines[lines.index(header) + 1].strip() == f"request: {request}"
+    assert instance.endswith(f"A request {told} (ours): judged only with --strict; expected 400, saw 200")
     assert summary.startswith(f"{wrong.url}: ")
     assert summary.endswith(" not applicable")
     assert b'failures="1"' in junit.read_bytes()

@@ -3,12 +3,21 @@
 import json
 import shlex
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 from tests.acceptance.running import Server, serving
+from tests.conformance.test_wrong_server import having, silent
 
+from forenotice.client.finding import parse
+from forenotice.conformance.endpoint import judging
+from forenotice.conformance.report import Report, Verdict
+from forenotice.core.operations import Kind
+from forenotice.emulator.announcing import Announcement
+from forenotice.emulator.emulator import Emulator
 from forenotice.wire import versions
 
 PAGE = Path(__file__).parents[2] / "docs" / "conformance.md"
@@ -41,7 +50,41 @@ def test_our_own_endpoint_keeps_every_clause_in_every_version(server: Server, tm
     assert others == {"error.rate"}
     assert {finding["where"] for finding in report["findings"]} == {"", *(version.name for version in versions.ALL)}
     assert (done.returncode, report["passed"]) == (0, True)
-    assert done.stderr == "The command will be run 2 times.\n"
+    assert done.stderr == "The command will be run 2 times, and once more if a wrong approval is accepted.\n"
     suite = ElementTree.parse(junit).getroot()
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == (str(len(report["findings"])), "0", "1")
     assert server.defects == []
+
+
+class Restart:
+    """Of the one VM of an emulator."""
+
+    def __init__(self, emulator: Emulator) -> None:
+        emulator.announce(Announcement(kind=Kind.RESTART, resources=("web-0",), takes=timedelta(minutes=2)))
+
+    def failure(self) -> str:
+        return ""
+
+    def close(self, *, at_once: bool = False) -> None:
+        """Nothing is left of it."""
+
+
+def test_so_does_our_emulator_strictly_and_not() -> None:
+    def judged(strict: bool) -> Report:
+        emulator = Emulator(as_vm="web-0", speed=float(SPEED))
+        at = parse(f"http://{emulator.start()}", "the test")
+        options = judging.Options(
+            versions=[versions.ALL[0], versions.NEWEST],
+            provoke=lambda: Restart(emulator),
+            speed=float(SPEED),
+            strict=strict,
+        )
+        try:
+            return judging.judge(at, options, silent)
+        finally:
+            emulator.stop()
+
+    with ThreadPoolExecutor() as pool:
+        reports = list(pool.map(judged, (True, False)))
+    assert [having(report, Verdict.FAILED) for report in reports] == [set(), set()]
+    assert [having(report, Verdict.NOT_APPLICABLE) for report in reports] == [{"error.rate"}, {"error.rate"}]

@@ -18,7 +18,7 @@ from forenotice.conformance.endpoint.asking import Asker, Heard
 from forenotice.conformance.endpoint.documents import Documents
 from forenotice.conformance.endpoint.judging import Options
 from forenotice.conformance.endpoint.pace import Pace
-from forenotice.conformance.endpoint.questions import get
+from forenotice.conformance.endpoint.questions import PATH, get
 from forenotice.conformance.endpoint.sheet import Sheet
 from forenotice.conformance.report import Finding, Verdict
 from forenotice.core import errors
@@ -67,15 +67,59 @@ def test_an_endpoint_that_hesitates_at_first_is_none_the_worse() -> None:
     assert having(judged(WrongServer(hesitates=3), Case("")), Verdict.FAILED) == set()
 
 
+def test_an_endpoint_without_a_document_is_judged_as_far_as_it_goes_and_still_provoked() -> None:
+    """The real service may have none before the first event."""
+    report = judged(WrongServer(Mistake.NEVER_APPEARS, hesitates=1000), living(""))
+    assert having(report, Verdict.FAILED) == {"life.appears"}
+    told = {finding.clause: finding.told for finding in report.findings}
+    assert told["endpoint.get"] == told["header.required"] == told["approval.malformed"] == ""
+    assert told["document.shape"] == told["etag.present"] == "no document yet: the 200 had no body"
+    report = judged(WrongServer(hesitates=40, lasts=0.4), living(""))
+    assert having(report, Verdict.FAILED) == set()
+    assert having(report, Verdict.PASSED) >= {"document.shape", "approval.takes-effect", "life.gone"}
+
+
+def test_a_document_that_was_there_does_not_become_empty() -> None:
+    sheet = Sheet([NEWEST], strict=False)
+    documents = Documents(asker("http://127.0.0.1:1")[0], sheet, NEWEST)
+    headers = {"content-type": "application/json; charset=utf-8"}
+    for body in (b"", b'{"DocumentIncarnation":1,"Events":[]}', b""):
+        heard = Heard(question=get(NEWEST.name), status=200, headers=headers, body=body, asked=0, at=0)
+        documents.read(NEWEST, heard)
+    (failed,) = (finding for finding in sheet.report("").findings if finding.verdict is Verdict.FAILED)
+    assert (failed.clause, failed.seen) == ("document.compact", "no body")
+
+
+def test_an_endpoint_that_knows_only_older_versions_is_judged_by_those() -> None:
+    asked = ("2017-03-01", "2019-08-01", "2020-07-01")
+    report = judged(WrongServer(newest="2019-08-01", lasts=0.6), living("", asked, lasts=0.6))
+    assert having(report, Verdict.FAILED) == set()
+    newest = {finding.told for finding in report.findings if finding.where == "2020-07-01"}
+    assert newest == {"the endpoint knows no version after 2019-08-01"}
+    others = [finding for finding in report.findings if finding.where != "2020-07-01"]
+    assert {finding.clause for finding in others if finding.verdict is not Verdict.PASSED} == {"error.rate"}
+
+
+def test_an_endpoint_that_knows_no_version_fails_in_each() -> None:
+    report = judged(WrongServer(newest="2016"), Case("", ["2019-08-01", "2020-07-01"]), strict=False)
+    told = [finding for finding in report.findings if finding.verdict is Verdict.FAILED]
+    assert [(finding.clause, finding.where) for finding in told] == [
+        ("endpoint.get", "2019-08-01"),
+        ("endpoint.get", "2020-07-01"),
+    ]
+
+
 def test_what_only_we_promise_does_not_fail_others() -> None:
     report = judged(WrongServer(Mistake.NO_WAIT, Mistake.NO_ALLOW, Mistake.UNKNOWN_ACCEPTED), Case(""), strict=False)
     assert having(report, Verdict.FAILED) == set()
-    told = {finding.clause: finding.told for finding in report.findings if "only forenotice" in finding.told}
-    assert told == {
-        "endpoint.allow": "only forenotice promises it; expected GET, POST, saw none",
-        "wait.held": "only forenotice promises it; expected 304 when the time is up, saw 304 at once",
-        "approval.unknown-id": "only forenotice promises it; expected 400, saw 200",
+    found = {finding.clause: finding for finding in report.findings if "--strict" in finding.told}
+    assert {clause: finding.told for clause, finding in found.items()} == {
+        "endpoint.allow": "judged only with --strict; expected GET, POST, saw none",
+        "wait.held": "judged only with --strict; expected 304 when the time is up, saw 304 at once",
+        "approval.unknown-id": "judged only with --strict; expected 400, saw 200",
     }
+    assert {finding.ours for finding in found.values()} == {True}
+    assert found["endpoint.allow"].request == f"PUT {PATH}?api-version=2020-07-01 [Metadata: true]"
 
 
 def test_with_an_event_announced_nothing_is_sent_that_might_approve_it() -> None:

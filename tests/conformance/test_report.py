@@ -1,5 +1,6 @@
 """What a judge found, for people and for machines."""
 
+from dataclasses import replace
 from xml.etree import ElementTree
 
 from forenotice.conformance.report import Finding, Report, Verdict
@@ -8,7 +9,8 @@ PASSED, FAILED, NOT_APPLICABLE = Verdict
 
 
 def found(clause: str, verdict: Verdict, where: str = "", **more: str) -> Finding:
-    return Finding(clause=clause, says=f"{clause} holds", where=where, verdict=verdict, **more)
+    finding = Finding(clause=clause, says=f"{clause} holds", where=where, verdict=verdict)
+    return replace(finding, **more)  # type: ignore[arg-type]
 
 
 REPORT = Report(
@@ -16,11 +18,12 @@ REPORT = Report(
     findings=[
         found("a.one", PASSED, "2017"),
         found("a.one", PASSED, "2020"),
-        found("a.other", FAILED, "2017", expected="400", seen="200"),
+        found("a.other", FAILED, "2017", expected="400", seen="200", request="GET /"),
         found("a.other", PASSED, "2020"),
         found("b.both", FAILED, "2017", expected="1", seen="2 \x1b[31m"),
         found("b.both", FAILED, "2020", expected="1", seen="3"),
         found("b.none", NOT_APPLICABLE, why="no event was listed"),
+        replace(found("b.ours", PASSED), ours=True),
     ],
 )
 
@@ -33,8 +36,10 @@ def test_a_line_for_each_clause_verdict_and_reason() -> None:
         (FAILED, "b.both   b.both holds [2017]: expected 1, saw 2 \x1b[31m"),
         (FAILED, "b.both   b.both holds [2020]: expected 1, saw 3"),
         (NOT_APPLICABLE, "b.none   b.none holds: no event was listed"),
+        (PASSED, "b.ours   b.ours holds (ours)"),
     ]
-    assert REPORT.summary() == "2 pass, 3 fail, 1 not applicable"
+    assert [line.request for line in REPORT.lines()] == ["", "GET /", *[""] * 5]
+    assert REPORT.summary() == "3 pass, 3 fail, 1 not applicable"
 
 
 def test_one_failure_fails_the_whole() -> None:
@@ -45,16 +50,18 @@ def test_one_failure_fails_the_whole() -> None:
 
 def test_json_has_every_finding() -> None:
     data = REPORT.data()
-    assert data["summary"] == {"pass": 3, "fail": 3, "not applicable": 1}
+    assert data["summary"] == {"pass": 4, "fail": 3, "not applicable": 1}
     assert isinstance(data["findings"], list)
     assert data["findings"][2] == {
         "clause": "a.other",
         "says": "a.other holds",
+        "ours": False,
         "where": "2017",
         "verdict": "fail",
         "expected": "400",
         "seen": "200",
         "why": "",
+        "request": "GET /",
     }
 
 
@@ -62,13 +69,16 @@ def test_junit_has_a_case_for_every_finding_and_can_be_read() -> None:
     root = ElementTree.fromstring(REPORT.junit())
     suite = root[0]
     assert (suite.get("tests"), suite.get("failures"), suite.get("errors"), suite.get("skipped")) == (
-        "7",
+        "8",
         "3",
         "0",
         "1",
     )
     assert [case.get("name") for case in suite][:2] == ["a.one [2017]", "a.one [2020]"]
     assert suite[6].get("classname") == "conformance.b"
+    asked = suite[2].find("failure")
+    assert asked is not None
+    assert asked.text == "a.other holds; request: GET /"
     failure = suite[4].find("failure")
     assert failure is not None
     assert failure.get("message") == "expected 1, saw 2 \N{REPLACEMENT CHARACTER}[31m"

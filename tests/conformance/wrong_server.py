@@ -20,6 +20,11 @@ VERSIONS = ["2017-03-01", "2017-08-01", "2017-11-01", "2019-01-01", *ADDED]
 TYPES = {"Freeze": VERSIONS[0], "Reboot": VERSIONS[0], "Preempt": "2017-11-01", "Terminate": "2019-01-01"}
 HEADER = "Bad request. Required metadata header not specified"
 VERSION = "Bad request. api-version is invalid or was not specified in the request."
+CAPTURED = {
+    HEADER: "Bad request: . Required metadata header not specified",
+    VERSION: f"{VERSION} For more information refer to aka.ms/azureimds",
+}
+"""What the real service said instead."""
 COMPUTE: Mapping[str, object] = {
     **dict.fromkeys(("vmId", "location", "resourceGroupName", "subscriptionId", "vmSize", "osType"), "x"),
     **dict.fromkeys(("platformUpdateDomain", "platformFaultDomain", "placementGroupId", "vmScaleSetName"), "0"),
@@ -57,6 +62,7 @@ class Mistake(StrEnum):
     VERSION_UNCHECKED_ON_POST = auto()
     HEAD_LIKE_GET = auto()
     FALSE_HEADER_ON_POST = auto()
+    VERSION_UNREAD = auto()
     # What refusals say
     ERRORS_AS_TEXT = auto()
     APPROVAL_ERRORS_AS_TEXT = auto()
@@ -105,7 +111,10 @@ class Mistake(StrEnum):
     EMPTY_LIST_ACCEPTED = auto()
     LARGE_ACCEPTED = auto()
     ONLY_SMALL_ACCEPTED = auto()
+    MALFORMED_ACCEPTED = auto()
     UNKNOWN_ACCEPTED = auto()
+    ANY_ID_STARTS = auto()
+    STARTS_THOUGH_REFUSED = auto()
     FIRST_ONLY = auto()
     ANSWERS_202 = auto()
     ANSWERS_WITH_BODY = auto()
@@ -177,7 +186,12 @@ class WrongServer:
         hesitates: int = 0,
         born_started: bool = False,
         notice: float = 900,
+        newest: str = VERSIONS[-1],
+        rfc_dates: bool = False,
     ) -> None:
+        self._versions = [version for version in VERSIONS if version <= newest]
+        self._rfc_dates = rfc_dates
+        """Also in the oldest version, as the real service was seen to send."""
         self._mistakes = frozenset(mistakes)
         self._kind = kind
         self._lasts = lasts
@@ -272,6 +286,9 @@ class WrongServer:
             except Refusal as refusal:
                 status, body = refusal.status, refusal.body
                 headers = {"Content-Type": "application/json; charset=utf-8", **refusal.headers}
+                if self.has(Mistake.OTHER_WORDS):
+                    # As the real service writes it.
+                    body = b"{ " + body[1:-1] + b" }"
                 text = self.has(Mistake.ERRORS_AS_TEXT)
                 if text or (self.has(Mistake.APPROVAL_ERRORS_AS_TEXT) and asked.method == "POST"):
                     headers["Content-Type"], body = "text/plain", b"Bad request"
@@ -310,7 +327,7 @@ class WrongServer:
         if len(pairs) != len(query) and not self._lets(asked, Mistake.REPEATED_ACCEPTED, Mistake.REPEATED_ON_POST):
             raise Refusal(400, "Given twice")
         misordered = self.has(Mistake.VERSION_BEFORE_HEADER) and path == "/metadata/scheduledevents"
-        if misordered and query.get("api-version") not in VERSIONS:
+        if misordered and query.get("api-version") not in self._versions:
             self._refuse_version()
         self._check_header(asked, query)
         return serve(asked, path, query)
@@ -319,7 +336,7 @@ class WrongServer:
         return self.has(always) or (asked.method == "POST" and self.has(on_post))
 
     def _place(self, path: str) -> tuple[Callable[[Asked, str, dict[str, str]], Reply], list[str]]:
-        if path in ("/metadata/scheduledevents", "/metadata/scheduledEvents"):
+        if path == "/metadata/scheduledevents":
             return self._scheduled_events, ["GET", "POST"]
         if path in ("/metadata/latest/scheduledevents", "/metadata/2017-03-01/scheduledevents"):
             if not self.has(Mistake.HISTORIC_PATH_UNKNOWN):
@@ -341,23 +358,25 @@ class WrongServer:
         if asked.method == "POST" and value == "false" and self.has(Mistake.FALSE_HEADER_ON_POST):
             return
         if value != "true" and not (asked.method == "POST" and free):
-            raise Refusal(400, "No header" if self.has(Mistake.OTHER_WORDS) else HEADER)
+            raise Refusal(400, CAPTURED[HEADER] if self.has(Mistake.OTHER_WORDS) else HEADER)
 
     def _refuse_version(self) -> None:
-        newest = [] if self.has(Mistake.NO_NEWEST_VERSIONS) else VERSIONS[:-4:-1]
-        raise Refusal(400, "No version" if self.has(Mistake.OTHER_WORDS) else VERSION, newest=newest)
+        newest = [] if self.has(Mistake.NO_NEWEST_VERSIONS) else self._versions[:-4:-1]
+        raise Refusal(400, CAPTURED[VERSION] if self.has(Mistake.OTHER_WORDS) else VERSION, newest=newest)
 
     def _scheduled_events(self, asked: Asked, path: str, query: Mapping[str, str]) -> Reply:
         version = query.get("api-version", "")
         if self.has(Mistake.LATEST_ACCEPTED) and version == "latest":
             version = VERSIONS[-1]
-        if path.count("/") > 2 or version not in VERSIONS or self._is_left_out(version):
+        if self.has(Mistake.VERSION_UNREAD):
+            version = VERSIONS[-1]
+        if path.count("/") > 2 or version not in self._versions or self._is_left_out(version):
             if (
                 not self._lets(asked, Mistake.NO_VERSION_CHECK, Mistake.VERSION_UNCHECKED_ON_POST)
                 or path.count("/") > 2
             ):
                 self._refuse_version()
-            version = VERSIONS[-1]
+            version = self._versions[-1]
         return self._approve(asked) if asked.method == "POST" else self._poll(asked, version)
 
     def _is_left_out(self, version: str) -> bool:
@@ -456,7 +475,7 @@ class WrongServer:
             self._incarnation += 1
             notice += timedelta(minutes=event.steps)
         moment = (event.made + notice + timedelta(seconds=1)).replace(microsecond=0)
-        if version == VERSIONS[0] or self.has(Mistake.ISO_DATES):
+        if (version == VERSIONS[0] and not self._rfc_dates) or self.has(Mistake.ISO_DATES):
             return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
         return format_datetime(moment, usegmt=True)
 
@@ -478,13 +497,18 @@ class WrongServer:
         known = live if self.has(Mistake.FORGETS_THE_ENDED) else live | self._ended
         if not self.has(Mistake.ID_CASE):
             known, event_ids = {each.upper() for each in known}, [each.upper() for each in event_ids]
-        if not self.has(Mistake.UNKNOWN_ACCEPTED) and not known.issuperset(event_ids):
+        if self._event is not None and self.has(Mistake.ANY_ID_STARTS):
+            self._start(self._event)
+        elif not self.has(Mistake.UNKNOWN_ACCEPTED) and not known.issuperset(event_ids):
+            if self._event is not None and self.has(Mistake.STARTS_THOUGH_REFUSED):
+                self._start(self._event)
             raise Refusal(400, "No such event")
         if self.has(Mistake.ONLY_ONCE) and self._approved & set(event_ids):
             raise Refusal(409, "Approved already")
         self._approved |= set(event_ids)
-        if self._event is not None and self._event.id.upper() in {each.upper() for each in event_ids}:
-            self._start(self._event)
+        event = self._event
+        if event is not None and (event.id if self.has(Mistake.ID_CASE) else event.id.upper()) in event_ids:
+            self._start(event)
         body = b"{}" if self.has(Mistake.ANSWERS_WITH_BODY) else b""
         return 202 if self.has(Mistake.ANSWERS_202) else 200, {}, body
 
@@ -498,6 +522,8 @@ class WrongServer:
             requests = found["StartRequests"]
             event_ids = [str(uuid.UUID(request["EventId"])) and request["EventId"] for request in requests]
         except (ValueError, TypeError, KeyError, AttributeError):
+            if self.has(Mistake.MALFORMED_ACCEPTED):
+                return []
             raise Refusal(400, "Malformed") from None
         if not event_ids and not self.has(Mistake.EMPTY_LIST_ACCEPTED):
             raise Refusal(400, "Empty")

@@ -40,10 +40,14 @@ _ASKED = re.compile(r"/metadata/[^#]*\Z", re.IGNORECASE)
 Url = Annotated[str | None, typer.Argument(metavar="URL", help="The endpoint to judge.", show_default=False)]
 Provoke = Annotated[
     str | None,
-    typer.Option(metavar="COMMAND", help="Causes one event each time it is run; it is run twice, without a shell."),
+    typer.Option(
+        metavar="COMMAND", help="Causes one event each time it is run; it is run two or three times, without a shell."
+    ),
 ]
 Speed = Annotated[str, typer.Option(metavar="N", help="By which the endpoint divides its durations.")]
-Strict = Annotated[bool, typer.Option("--strict", help="Also fail what only forenotice promises.")]
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Also fail clauses marked (ours), which only forenotice promises.")
+]
 ApiVersion = Annotated[
     list[str] | None, typer.Option(metavar="VERSION", help="Judge only this api-version; may be repeated.")
 ]
@@ -161,7 +165,9 @@ def _judge(
     provoke = provoking.by_command(argv) if argv else None
     consent.to_listen(endpoint.host, yes=yes)
     if argv:
-        sys.stderr.write(f"The command will be run {life.EVENTS} times.\n")
+        sys.stderr.write(
+            f"The command will be run {life.EVENTS} times, and once more if a wrong approval is accepted.\n"
+        )
     per_second = None if consent.is_loopback(endpoint.host) else pace.POLITE
     found = judging.Options(
         versions=judged,
@@ -214,6 +220,8 @@ def _show(report: "Report", lines: "Iterable[Line]", summary: str, out: Output, 
     else:
         for line in lines:
             out.line(f"{line.verdict:<14}", line.text, style=STYLES[line.verdict])
+            if line.request:
+                out.line(f"{'':<14}", f"request: {line.request}", style="dim")
         out.line(f"{report.subject}: {summary}")
     if junit is not None:
         _write(junit, "wb", report.junit())

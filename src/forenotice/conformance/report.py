@@ -19,6 +19,8 @@ class Finding:
     clause: str
     """Its id, whose first part names the section."""
     says: str
+    ours: bool = False
+    """Only forenotice promises it."""
     where: str = ""
     """In which api-version, or in whatever else the clause is judged more than once."""
     verdict: Verdict
@@ -26,6 +28,8 @@ class Finding:
     seen: str = ""
     why: str = ""
     """Why it is not applicable."""
+    request: str = ""
+    """What was sent, where the answer was not as expected."""
 
     @property
     def told(self) -> str:
@@ -42,6 +46,7 @@ class Finding:
 class Line:
     verdict: Verdict
     text: str
+    request: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +67,10 @@ class Report:
             for line in several:
                 first = line[0]
                 where = f" [{', '.join(finding.where for finding in line)}]" if len(several) > 1 else ""
+                ours = " (ours)" if first.ours else ""
                 told = f": {first.told}" if first.told else ""
-                yield Line(verdict=first.verdict, text=f"{first.clause:<{width}}  {first.says}{where}{told}")
+                text = f"{first.clause:<{width}}  {first.says}{ours}{where}{told}"
+                yield Line(verdict=first.verdict, text=text, request=first.request)
 
     def summary(self) -> str:
         """Of lines rather than findings: it is what people have just read."""
@@ -100,7 +107,8 @@ class Report:
             match finding.verdict:
                 case Verdict.FAILED:
                     told = {"message": _legible(finding.told), "type": "conformance"}
-                    ElementTree.SubElement(case, "failure", told).text = _legible(finding.says)
+                    asked = f"; request: {finding.request}" if finding.request else ""
+                    ElementTree.SubElement(case, "failure", told).text = _legible(finding.says + asked)
                 case Verdict.NOT_APPLICABLE:
                     ElementTree.SubElement(case, "skipped", {"message": _legible(finding.told)})
         ElementTree.indent(root)

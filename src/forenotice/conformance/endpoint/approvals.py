@@ -1,13 +1,16 @@
-"""Approvals as they should be and as they should not, and judging how those are refused that need no event."""
+"""Approvals: which are sent while nothing is announced, and which for a live event."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from uuid import uuid4
 
+from forenotice.conformance.endpoint import clauses
 from forenotice.conformance.endpoint.asking import Asker
-from forenotice.conformance.endpoint.questions import post
+from forenotice.conformance.endpoint.gates import FAULTS
+from forenotice.conformance.endpoint.questions import Framing, Question, post
 from forenotice.conformance.endpoint.sheet import Sheet
-from forenotice.wire import approvals
+from forenotice.wire.approvals import MAX_BODY
 from forenotice.wire.versions import Version
 
 MALFORMED: Mapping[str, bytes] = {
@@ -20,55 +23,157 @@ MALFORMED: Mapping[str, bytes] = {
     "no EventId": b'{"StartRequests":[{}]}',
     "no GUID": b'{"StartRequests":[{"EventId":"x"}]}',
 }
+MIXED = "approval.all-or-nothing"
+ON_POST = "etag.on-post"
+
+Form = Callable[[Question, str], Question]
+"""Makes the request, of a plain approval and the id of the event."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approval:
+    clause: str
+    version: Version
+    form: Form
+    names_it: bool = True
+
+    def question(self, event_id: str) -> Question:
+        return self.form(post(self.version.name, body([event_id])), event_id)
 
 
 def body(event_ids: Sequence[str], **more: object) -> bytes:
     return json.dumps({"StartRequests": [{"EventId": event_id} for event_id in event_ids], **more}).encode()
 
 
-def padded(sent: bytes, size: int) -> bytes:
-    return sent + b" " * (size - len(sent))
-
-
 def unknown_id() -> str:
     return str(uuid4()).upper()
 
 
+def _padded(sent: bytes | None, size: int) -> bytes:
+    return (sent or b"").ljust(size)
+
+
+def _sending(sent: bytes) -> Form:
+    return lambda plain, _: replace(plain, body=sent)
+
+
+def _asking(query: str) -> Form:
+    return lambda plain, _: replace(plain, query=query)
+
+
+def _having(**headers: str) -> Form:
+    return lambda plain, _: plain.having(**headers)
+
+
+def _with(**more: object) -> Form:
+    return lambda plain, event_id: replace(plain, body=body([event_id], **more))
+
+
+def _framed(framing: Framing) -> Form:
+    return lambda plain, _: replace(plain, framing=framing)
+
+
+def _plain(plain: Question, _: str) -> Question:
+    return plain
+
+
+# While an event is Scheduled
+
+NAMELESS: Sequence[tuple[str, Form]] = (
+    ("approval.unknown-id", lambda plain, _: replace(plain, body=body([unknown_id()]))),
+    *(("approval.malformed", _sending(sent)) for sent in MALFORMED.values()),
+)
+"""They do not name the event: whatever is answered, it must not start."""
+
+GATED: Sequence[tuple[str, Form]] = (
+    ("header.required-on-post", lambda plain, _: FAULTS["header"](plain)),
+    ("header.required-on-post", _having(Metadata="false")),
+    ("endpoint.proxy", lambda plain, _: FAULTS["proxy"](plain)),
+    ("approval.version", _asking("")),
+    ("approval.version", lambda plain, _: FAULTS["version"](plain)),
+)
+"""They name the event, and are published to be refused."""
+
+ON_GET = {"header.required-on-post": "header.required", "approval.version": "version.unknown"}
+"""The clauses that say the same of a GET, where they are others."""
+
+BAD_FIRST: Form = lambda plain, event_id: replace(plain, body=body([unknown_id(), event_id]))  # noqa: E731
+
+LENIENT: Sequence[tuple[str, Form]] = (
+    ("approval.malformed", lambda plain, _: replace(plain, body=(plain.body or b"") + b"garbage")),
+    ("approval.too-large", lambda plain, _: replace(plain, body=_padded(plain.body, MAX_BODY + 1))),
+    ("endpoint.repeated", lambda plain, _: replace(plain, query=f"{plain.query}&{plain.query}")),
+    (MIXED, lambda plain, event_id: replace(plain, body=body([event_id, unknown_id()]))),
+    (MIXED, lambda plain, event_id: replace(plain, body=body([event_id, "x"]))),
+)
+"""They name the event, and only forenotice promises to refuse them."""
+
+
+def bad(versions: Sequence[Version], sheet: Sheet) -> Iterator[Approval]:
+    """What an endpoint is likely to accept comes late, for the event may start by it."""
+    yield from _each(NAMELESS, versions[-1:], names_it=False)
+    gated = list(_each(GATED, versions))
+    let_in = [found for found in gated if sheet.is_broken(ON_GET.get(found.clause, found.clause), found.version)]
+    yield from (found for found in gated if found not in let_in)
+    yield from _each([(MIXED, BAD_FIRST)], versions)
+    yield from let_in
+    yield from _each(LENIENT, versions)
+
+
+# When it is approved
+
+REPEATED: Sequence[tuple[str, Form]] = (
+    ("approval.started", _plain),
+    ("approval.idempotent", _plain),
+    ("header.optional-on-post", lambda plain, _: FAULTS["header"](plain)),
+    *(("approval.incarnation", _with(DocumentIncarnation=number)) for number in (1, "1")),
+    ("approval.unknown-keys", _with(NobodyKnows={"this": [None]})),
+    ("approval.content-type", _plain),
+    ("approval.content-type", _having(Content_Type="application/json")),
+    ("approval.content-type", _having(Content_Type="application/x-www-form-urlencoded")),
+    ("approval.content-type", _having(Content_Type="text/plain")),
+    ("approval.large", lambda plain, _: replace(plain, body=_padded(plain.body, MAX_BODY))),
+    (ON_POST, _plain),
+    ("endpoint.chunked", _framed(Framing.CHUNKED)),
+    ("endpoint.expect", _framed(Framing.EXPECT)),
+)
+
+
+def repeated(versions: Sequence[Version]) -> Iterator[Approval]:
+    return _each(REPEATED, versions)
+
+
+def _each(
+    forms: Sequence[tuple[str, Form]], versions: Sequence[Version], *, names_it: bool = True
+) -> Iterator[Approval]:
+    """What matters most first: a short notice may end before all have been sent."""
+    for clause, form in forms:
+        concerns = clauses.BY_ID[clause].versions
+        for version in versions[-1:] if concerns is clauses.once else filter(concerns, versions):
+            yield Approval(clause=clause, version=version, form=form, names_it=names_it)
+
+
+# While nothing is announced
+
+
 def judge(asker: Asker, sheet: Sheet, version: Version, hindrance: Callable[[], str]) -> None:
     """An event may be announced meanwhile: it is looked before each of these."""
-    for clause, judge_one in CLAUSES.items():
+    unknown = post(version.name, body([unknown_id()]))
+    large = replace(unknown, body=_padded(unknown.body, MAX_BODY + 1))
+    malformed = {f"400 for {name}": replace(unknown, body=sent) for name, sent in MALFORMED.items()}
+    for clause, sent in (
+        ("approval.malformed", malformed),
+        ("approval.too-large", {"400": large}),
+        ("approval.unknown-id", {"400": unknown}),
+    ):
         if why := hindrance():
             sheet.skip(clause, version, why)
-        else:
-            judge_one(asker, sheet, version)
-
-
-def _judge_malformed(asker: Asker, sheet: Sheet, version: Version) -> None:
-    for name, sent in MALFORMED.items():
-        heard = asker.ask(post(version.name, sent))
-        sheet.judge("approval.malformed", version, heard.status == 400, f"400 for {name}", heard)
-
-
-def _judge_too_large(asker: Asker, sheet: Sheet, version: Version) -> None:
-    heard = asker.ask(post(version.name, padded(body([unknown_id()]), approvals.MAX_BODY + 1)))
-    sheet.judge("approval.too-large", version, heard.status == 400, "400", heard)
-
-
-def _judge_unknown(asker: Asker, sheet: Sheet, version: Version) -> None:
-    heard = asker.ask(post(version.name, body([unknown_id()])))
-    sheet.judge("approval.unknown-id", version, heard.status == 400, "400", heard)
-
-
-def _judge_conditional(asker: Asker, sheet: Sheet, version: Version) -> None:
-    unknown = post(version.name, body([unknown_id()]))
-    plain, conditional = asker.ask(unknown), asker.ask(unknown.having(If_None_Match="*"))
-    same = conditional.status == plain.status
-    sheet.judge("etag.on-post", version, same, f"{plain}, as without it", conditional)
-
-
-CLAUSES: Mapping[str, Callable[[Asker, Sheet, Version], None]] = {
-    "approval.malformed": _judge_malformed,
-    "approval.too-large": _judge_too_large,
-    "approval.unknown-id": _judge_unknown,
-    "etag.on-post": _judge_conditional,
-}
+            continue
+        for expected, question in sent.items():
+            heard = asker.ask(question)
+            sheet.judge(clause, version, heard.status == 400, expected, heard)
+    if why := hindrance():
+        sheet.skip(ON_POST, version, why)
+    else:
+        plain, conditional = asker.ask(unknown), asker.ask(unknown.having(If_None_Match="*"))
+        sheet.judge(ON_POST, version, conditional.status == plain.status, f"{plain}, as without it", conditional)

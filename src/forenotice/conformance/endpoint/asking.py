@@ -49,6 +49,10 @@ class Heard:
         return str(self.status) if self.status else f"no answer ({self.problem})"
 
     @property
+    def is_success(self) -> bool:
+        return 200 <= self.status < 300
+
+    @property
     def seconds(self) -> float:
         return self.at - self.asked
 

@@ -16,7 +16,7 @@ class Basis(StrEnum):
     SEEN = "seen"
     """What the real service was seen to do, or a real client relies on."""
     OURS = "ours"
-    """A choice of forenotice. Others may choose otherwise, and do not fail for it unless they are judged strictly."""
+    """A choice of forenotice, such as the words of a refusal. Others choose otherwise, and fail only with --strict."""
 
 
 class Needs(StrEnum):
@@ -59,12 +59,17 @@ class Clause:
     needs: Needs = NOTHING
     versions: Callable[[Version], bool] = every
 
+    @property
+    def section(self) -> str:
+        return self.id.partition(".")[0]
+
 
 ALL = (
     # Endpoint
     Clause("endpoint.get", "A GET with the header and a known api-version is answered 200", DOC),
     Clause("endpoint.path-case", "The path is read without regard to case", SEEN),
-    Clause("endpoint.method", "Other methods than GET and POST are answered 405", DOC),
+    Clause("endpoint.method", "PUT, PATCH and DELETE are answered 405", DOC),
+    Clause("endpoint.other-methods", "HEAD and OPTIONS are answered 405", OURS),
     Clause("endpoint.allow", "The 405 names GET and POST in its Allow", OURS),
     Clause("endpoint.proxy", "A request with X-Forwarded-For is refused with 400", DOC),
     Clause("endpoint.proxy-signs", "A request with Forwarded or Via is refused with 400", OURS),
@@ -93,7 +98,7 @@ ALL = (
     Clause(
         "version.names", "Names carry an underscore in 2017-03-01, except role instances', and none later", DOC, EVENT
     ),
-    Clause("version.same-facts", "All versions say the same of an event, as far as they have its keys", DOC, EVENT),
+    Clause("version.same-facts", "All versions say the same of an event, as far as they have its keys", OURS, EVENT),
     # The document
     Clause("document.content-type", "A document is `application/json; charset=utf-8`", SEEN),
     Clause("document.date", "Every answer carries a Date", SEEN),
@@ -108,7 +113,7 @@ ALL = (
     Clause("document.all-versions", "All versions show the same incarnation", OURS),
     Clause("event.keys", "An event has exactly the keys of the version", DOC, EVENT),
     Clause("event.id", "EventId is a GUID in upper case", SEEN, EVENT),
-    Clause("event.once", "An EventId is listed once", SEEN, EVENT),
+    Clause("event.once", "An EventId is listed once", DOC, EVENT),
     Clause("event.status", "EventStatus is Scheduled or Started", DOC, EVENT),
     Clause("event.not-before", "NotBefore of a Scheduled event is RFC 1123, in 2017-03-01 also ISO 8601", DOC, EVENT),
     Clause("event.blank", "NotBefore of a Started event is blank", SEEN, EVENT),
@@ -150,19 +155,19 @@ ALL = (
     Clause("approval.unknown-keys", "Keys that nobody knows are ignored", DOC, PROVOKED),
     Clause("approval.large", "A body of up to 64 KiB is read", OURS, PROVOKED),
     Clause("approval.content-type", "Any Content-Type is accepted, also none", SEEN, PROVOKED),
-    Clause("approval.id-case", "The id is compared without regard to case", SEEN, PROVOKED),
-    Clause("approval.many", "Every id of a request counts, not only the first", DOC, PROVOKED, once),
+    Clause("approval.id-case", "An id in the other case starts its event, too", SEEN, PROVOKED, once),
+    Clause("approval.many", "Every id of an accepted request counts, not only the first", DOC, PROVOKED, once),
     Clause("approval.all-or-nothing", "A good id together with a bad one is refused with 400", OURS, PROVOKED),
     Clause("approval.version", "An approval without a known api-version is refused with 400", DOC, PROVOKED, once),
-    Clause("approval.no-effect", "What is refused changes nothing", OURS, PROVOKED, once),
+    Clause("approval.no-effect", "What is refused, or names no event, starts nothing", DOC, PROVOKED, once),
     Clause("approval.started", "The approval of a Started event is answered 200", DOC, PROVOKED),
     Clause("approval.ended", "The approval of an event that has just ended is answered 200", OURS, PROVOKED),
     # Errors
     Clause("error.path", "A path that does not exist is answered 404", DOC),
     Clause("error.shape", 'The refusal of a header or version is `{"error":"..."}` as JSON in UTF-8', SEEN),
     Clause("error.everywhere", "Every other refusal has that shape, too", OURS),
-    Clause("error.header", "The refusal without the header says what it says on the real service", SEEN),
-    Clause("error.version", "The refusal of a version says what it says on the real service", SEEN, NOTHING, once),
+    Clause("error.header", "The refusal without the header has our words", OURS),
+    Clause("error.version", "The refusal of a version has our words", OURS, NOTHING, once),
     Clause("error.rate", "Too many requests are answered 429 with Retry-After", DOC, NOTHING, once),
     # /metadata/instance
     Clause("instance.document", "/metadata/instance is answered with compute and network", OURS, NOTHING, once),

@@ -18,7 +18,13 @@ from forenotice.wire.versions import Version
 NO_SUCH_VERSION = "1900-01-01"
 NO_SUCH_VERSIONS = (NO_SUCH_VERSION, "2020-07-01-preview", "x")
 HISTORIC_PATHS = ("/metadata/latest/scheduledevents", "/metadata/2017-03-01/scheduledevents")
-OTHER_METHODS = ("HEAD", "DELETE", "PATCH", "OPTIONS")
+OTHER_METHODS = {
+    "PATCH": "endpoint.method",
+    "DELETE": "endpoint.method",
+    "HEAD": "endpoint.other-methods",
+    "OPTIONS": "endpoint.other-methods",
+}
+"""Many servers answer the last two of themselves."""
 FORWARDED = {"X-Forwarded-For": "192.0.2.1"}
 PROXY_SIGNS = {"Forwarded": "for=192.0.2.1", "Via": "1.1 proxy"}
 STRANGER = "rebound.example"
@@ -52,12 +58,13 @@ def judge(asker: Asker, sheet: Sheet, version: Version, hindrance: Callable[[], 
         return sheet.judge(clause, version, heard.status == status, str(status), heard)
 
     expect("error.path", 404, alone["path"])
-    others = [asker.ask(replace(sound, method=method)) for method in OTHER_METHODS]
-    for heard in (alone["method"], *others):
-        if expect("endpoint.method", 405, heard):
+    others = [(clause, asker.ask(replace(sound, method=method))) for method, clause in OTHER_METHODS.items()]
+    for clause, heard in (("endpoint.method", alone["method"]), *others):
+        expected = f"405 for {heard.question.method}"
+        if sheet.judge(clause, version, heard.status == 405, expected, heard):
             allowed = heard.headers.get("allow", "none")
             named = {name.strip().upper() for name in allowed.split(",")}
-            sheet.judge("endpoint.allow", version, named == {"GET", "POST"}, "GET, POST", allowed)
+            sheet.judge("endpoint.allow", version, named == {"GET", "POST"}, "GET, POST", allowed, heard)
     expect("endpoint.proxy", 400, alone["proxy"])
     for name, value in PROXY_SIGNS.items():
         expect("endpoint.proxy-signs", 400, asker.ask(sound.having(**{name: value})))
@@ -66,12 +73,15 @@ def judge(asker: Asker, sheet: Sheet, version: Version, hindrance: Callable[[], 
     expect("endpoint.repeated", 400, asker.ask(replace(sound, query=f"{sound.query}&{sound.query}")))
     if expect("header.required", 400, alone["header"]):
         said = error(alone["header"])
-        sheet.judge("error.header", version, said == errors.MISSING_HEADER, errors.MISSING_HEADER, said)
+        sheet.judge(
+            "error.header", version, said == errors.MISSING_HEADER, errors.MISSING_HEADER, said, alone["header"]
+        )
     else:
-        sheet.skip("error.header", version, "nothing is refused for it")
+        for clause in ("error.header", "error.shape"):
+            sheet.skip(clause, version, "nothing is refused for its header")
     expect("header.required", 400, asker.ask(sound.having(Metadata="false")))
     expect("header.case", 200, asker.ask(replace(sound, headers={"METADATA": "True"})))
-    expect("endpoint.path-case", 200, asker.ask(replace(sound, path="/Metadata/scheduledEvents")))
+    expect("endpoint.path-case", 200, asker.ask(replace(sound, path="/metadata/scheduledEvents")))
     expect("endpoint.absolute-form", 200, asker.ask(replace(sound, absolute=True)))
     expect("endpoint.http-1-0", 200, asker.ask(replace(sound, protocol="HTTP/1.0")))
     # With an event announced, nothing is sent that a wrong server might take for its approval.
@@ -90,7 +100,7 @@ def judge_order(asker: Asker, sheet: Sheet, version: Version, alone: Mapping[str
         both = asker.ask(FAULTS[second](FAULTS[first](sound)))
         same = (both.status, both.body) == (before.status, before.body)
         expected = f"the refusal of the {first} before that of the {second} ({before})"
-        sheet.judge("endpoint.order", version, same, expected, f"{both} {error(both)}".strip())
+        sheet.judge("endpoint.order", version, same, expected, f"{both} {error(both)}".strip(), both)
 
 
 def judge_versions(asker: Asker, sheet: Sheet) -> None:
@@ -110,11 +120,10 @@ def judge_versions(asker: Asker, sheet: Sheet) -> None:
     refusals = [heard for heard in refusals if heard.status == 400]
     for heard in refusals:
         said = error(heard)
-        sheet.judge("error.version", None, said == errors.INVALID_VERSION, errors.INVALID_VERSION, said)
+        sheet.judge("error.version", None, said == errors.INVALID_VERSION, errors.INVALID_VERSION, said, heard)
         named = _json(heard).get("newest-versions")
-        sheet.judge(
-            "version.listed", None, _are_three(named), "newest-versions: three, newest first", json.dumps(named)
-        )
+        expected = "newest-versions: three, newest first"
+        sheet.judge("version.listed", None, _are_three(named), expected, json.dumps(named), heard)
     if not refusals:
         for clause in ("error.version", "version.listed"):
             sheet.skip(clause, None, "no version is refused")
@@ -128,7 +137,7 @@ def judge_rate(asker: Asker, sheet: Sheet, version: Version) -> None:
     else:
         after = refused.headers.get("retry-after", "")
         sound = after.isdecimal() or moments.read(after) is not None
-        sheet.judge("error.rate", None, sound, "Retry-After with seconds or a time", after or "none")
+        sheet.judge("error.rate", None, sound, "Retry-After with seconds or a time", after or "none", refused)
 
 
 def hear(sheet: Sheet, versions: Mapping[str, Version], heard: Heard) -> None:
@@ -139,15 +148,17 @@ def hear(sheet: Sheet, versions: Mapping[str, Version], heard: Heard) -> None:
     for version in versions.values() if concerned is None else (concerned,):
         date = heard.headers.get("date", "none")
         moment = moments.read(date)
-        if sheet.judge("document.date", version, moment is not None, "a Date", date) and moment is not None:
+        if sheet.judge("document.date", version, moment is not None, "a Date", date, heard) and moment is not None:
             now = MachineClock().now()
             near = abs(moment - now) <= SKEW
-            sheet.judge("document.clock", version, near, f"about {dates.http(now)}", date)
+            sheet.judge("document.clock", version, near, f"about {dates.http(now)}", date, heard)
         if 400 <= heard.status < 500 and heard.question.method != "HEAD":
             clause = "error.shape" if _is_known_refusal(heard.question, heard) else "error.everywhere"
             kind = heard.headers.get("content-type", "none").replace(" ", "").lower()
             sound = bool(error(heard)) and kind == "application/json;charset=utf-8"
-            sheet.judge(clause, version, sound, '{"error":"..."} as JSON in UTF-8', f"{kind} {heard.body[:60]!r}")
+            sheet.judge(
+                clause, version, sound, '{"error":"..."} as JSON in UTF-8', f"{kind} {heard.body[:60]!r}", heard
+            )
 
 
 def error(heard: Heard) -> str:

@@ -55,9 +55,9 @@ class Instance:
             return
         compute = found["compute"]
         missing = ", ".join(key for key in KEYS if key not in compute)
-        self._sheet.judge("instance.keys", None, not missing, "all that PROTOCOL.md names", f"none of {missing}")
+        self._sheet.judge("instance.keys", None, not missing, "all that PROTOCOL.md names", f"none of {missing}", heard)
         other = next((value for value in _leaves(found) if not isinstance(value, str)), None)
-        self._sheet.judge("instance.text", None, other is None, "text", json.dumps(other))
+        self._sheet.judge("instance.text", None, other is None, "text", json.dumps(other), heard)
         self._judge_leaf(compute.get("name"))
         for version in OTHER_VERSIONS:
             self._expect("instance.any-version", replace(QUESTION, query=f"api-version={version}"), 200)
@@ -83,7 +83,7 @@ class Instance:
         kind = heard.headers.get("content-type", "none")
         said = heard.body.decode(errors="replace")
         sound = heard.status == 200 and said == name and kind.startswith("text/plain")
-        self._sheet.judge("instance.leaf", None, sound, f"{name} as text/plain", f"{heard} {kind} {said}")
+        self._sheet.judge("instance.leaf", None, sound, f"{name} as text/plain", f"{heard} {kind} {said}", heard)
         if isinstance(name, str):
             self.name = name
         self._expect("instance.leaf-json", replace(NAME, query=QUESTION.query), 400)
@@ -96,7 +96,7 @@ class Instance:
         dates = [name for name in names if isinstance(name, str) and DATE.fullmatch(name)]
         sound = heard.status == 200 and bool(names) and names == dates
         seen = f"{heard} with {json.dumps(listed)}"
-        self._sheet.judge("instance.versions", None, sound, "200 with apiVersions, a list of dates", seen)
+        self._sheet.judge("instance.versions", None, sound, "200 with apiVersions, a list of dates", seen, heard)
 
     def _expect(self, clause: str, question: Question, status: int) -> None:
         heard = self._asker.ask(question)

@@ -6,7 +6,7 @@ from functools import partial
 
 from forenotice.client.finding import Candidate
 from forenotice.conformance.endpoint import approvals, gates
-from forenotice.conformance.endpoint.asking import Asker, Lost
+from forenotice.conformance.endpoint.asking import Asker, Heard, Lost
 from forenotice.conformance.endpoint.clauses import Needs
 from forenotice.conformance.endpoint.documents import Document, Documents
 from forenotice.conformance.endpoint.instance import Instance
@@ -46,9 +46,9 @@ class Judge:
         self._options = options
         self._progress = progress
         self._sheet = Sheet(options.versions, strict=options.strict)
-        named = {version.name: version for version in options.versions}
+        self._named = {version.name: version for version in options.versions}
         self._asker = Asker(
-            endpoint.host, endpoint.port, options.pace, partial(gates.hear, self._sheet, named), progress
+            endpoint.host, endpoint.port, options.pace, partial(gates.hear, self._sheet, self._named), progress
         )
         self._documents = Documents(self._asker, self._sheet, options.versions[-1])
         self._tags = Tags(self._asker, self._sheet, self._documents)
@@ -60,23 +60,36 @@ class Judge:
         if not first.status:
             raise errors.UnavailableError(f"{self._endpoint.url} cannot be judged: {first.problem}")
         try:
-            self._judge_all()
+            self._judge_all(self._known(first))
         except Lost as lost:
             self._sheet.judge("endpoint.get", self._options.versions[-1], False, "answers to the end", lost)
             self._sheet.unseen = dict.fromkeys(Needs, str(lost))
         return self._sheet.report(self._endpoint.url)
 
-    def _judge_all(self) -> None:
-        served = self._served()
+    def _known(self, first: Heard) -> Sequence[Version]:
+        """Without those at the end that are newer than the endpoint."""
+        known = list(self._options.versions)
+        while known and first.status in (400, 404):
+            known.pop()
+            first = self._asker.ask(get(known[-1].name)) if known else first
+        known = known or list(self._options.versions)
+        for version in self._options.versions[len(known) :]:
+            self._sheet.skip_version(version, f"the endpoint knows no version after {known[-1].name}")
+            del self._named[version.name]
+        self._documents.newest = known[-1]
+        return known
+
+    def _judge_all(self, known: Sequence[Version]) -> None:
+        served = self._served(known)
         if served:
             self._judge_resting(served)
             self._judge_living(list(served))
             self._progress("many requests at once")
             gates.judge_rate(self._asker, self._sheet, self._documents.newest)
 
-    def _served(self) -> dict[Version, Document]:
+    def _served(self, known: Sequence[Version]) -> dict[Version, Document]:
         """By version, as far as there is a document."""
-        found = {version: self._documents.ask(version) for version in reversed(self._options.versions)}
+        found = {version: self._documents.ask(version) for version in reversed(known)}
         for version, document in found.items():
             if document is None:
                 self._sheet.skip_version(version, "there is no document in this version")

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from math import inf
 from time import monotonic
 
 from forenotice.client import refusals
-from forenotice.conformance.endpoint import approvals, events, refused, repeats
+from forenotice.conformance.endpoint import approvals, events
+from forenotice.conformance.endpoint.approvals import Approval
 from forenotice.conformance.endpoint.asking import Asker, Flight, Heard, pause
 from forenotice.conformance.endpoint.clauses import Needs
 from forenotice.conformance.endpoint.documents import Document, Documents
@@ -17,17 +17,21 @@ from forenotice.conformance.endpoint.provoking import Provoke, Provoked
 from forenotice.conformance.endpoint.questions import post
 from forenotice.conformance.endpoint.sheet import Sheet
 from forenotice.conformance.endpoint.tags import LONG_WAIT, Tags
-from forenotice.conformance.endpoint.watching import Watch
+from forenotice.conformance.endpoint.watching import Sighting, Watch
 from forenotice.core import errors
 from forenotice.core.operations import EventType
 from forenotice.wire.versions import Version
 
 EVENTS = 2
-"""One is approved in the oldest version that is judged, one in the newest."""
+"""One is approved in the oldest version that is judged, one in the newest; another if the last was spoiled."""
+MANY, ID_CASE = "approval.many", "approval.id-case"
+APPROVED = ("approval.accepted", "approval.takes-effect", ID_CASE, MANY)
+"""What an event shows that only a good approval has started."""
 
 RESERVED = 4.0
 """Seconds of the notice that are kept for the approval itself, at the pace of a polite client."""
 LATE = "its NotBefore had been reached"
+BORN_STARTED = "the event was Started from the beginning"
 
 NOTICES: Mapping[EventType, timedelta] = {
     EventType.FREEZE: timedelta(minutes=15),
@@ -37,23 +41,6 @@ NOTICES: Mapping[EventType, timedelta] = {
     EventType.TERMINATE: timedelta(minutes=5),
 }
 """At least (PROTOCOL, notice)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sighting:
-    """The first document that shows an event, and the last one before."""
-
-    event: Event
-    before: Document
-    document: Document
-
-    @property
-    def event_id(self) -> str:
-        return str(self.event.get("EventId"))
-
-    @property
-    def is_scheduled(self) -> bool:
-        return bool(self.event.get("EventStatus") == "Scheduled")
 
 
 class Life:
@@ -75,23 +62,28 @@ class Life:
         self._versions = versions
         self._provoke = provoke
         self._speed = speed
-        self._refused = list(refused.everything(versions))
-        self._pending = list(repeats.everything(versions))
+        self._bad = list(approvals.bad(versions, sheet))
+        self._pending = list(approvals.repeated(versions))
         self._ended: list[str] = []
+        self._is_spoiled = False
+        """The last event was started by what must be refused."""
+        self._is_idle = False
+        """What was accepted did not start it: this is waited for once."""
+        self._doubt = ""
+        """Why a 200 to an approval says nothing."""
         self.seen: list[Event] = []
 
     def run(self) -> None:
-        for version in (self._versions[0], self._versions[-1]):
-            if not self._live(version):
-                break
+        oldest, newest = self._versions[0], self._versions[-1]
+        if self._live(oldest) and self._live(newest) and self._is_spoiled:
+            self._bad.clear()
+            self._live(newest)
         pause(self._asker.pace.settles)
         documents = [found for version in self._versions if (found := self._documents.ask(version)) is not None]
         for event_id in self._ended:
-            back = any(document.event(event_id) for document in documents)
-            self._sheet.judge("life.forwards", None, not back, "gone for good", "listed again")
+            back = [document.heard for document in documents if document.event(event_id)]
+            self._sheet.judge("life.forwards", None, not back, "gone for good", "listed again", *back[:1])
         if self.seen:
-            for left in self._refused:
-                self._sheet.skip(left.clause, left.version, "the notice was over before it could be sent")
             for repeat in self._pending:
                 self._sheet.skip(repeat.clause, repeat.version, "the events were over before it could be sent")
 
@@ -115,9 +107,13 @@ class Life:
             self.seen.append(sighting.event)
             self._judge_waits(flights)
             self._judge_announced(sighting)
-            if sighting.is_scheduled:
-                self._judge_refused(sighting)
-            return self._carry_on(sighting, version)
+            self._is_spoiled = False
+            watch = Watch(self._asker, self._sheet, self._documents, self._versions, self._pending, sighting)
+            why = self._send_bad(watch, sighting.document) if sighting.is_scheduled else BORN_STARTED
+            if self._ended or why:
+                for left in self._bad:
+                    self._sheet.skip(left.clause, left.version, why or "the notice was over before it could be sent")
+            return self._carry_on(watch, version, why)
 
     # Announced
 
@@ -135,7 +131,7 @@ class Life:
         while monotonic() < deadline:
             document = self._documents.ask(self._documents.newest)
             if document is not None and document.events:
-                self._sheet.judge("life.appears", None, True, "", "")
+                self._sheet.judge("life.appears", None, True)
                 return Sighting(event=document.events[0], before=before, document=document)
             before = document or before
             failure = provoked.failure()
@@ -166,89 +162,134 @@ class Life:
             document = self._documents.ask(version)
             event = document.event(sighting.event_id) if document else None
             if not sighting.is_scheduled:
+                self._sheet.skip("life.notice", version, BORN_STARTED)
                 continue
             moment = events.not_before(event) if event else None
-            if kind is None or moment is None:
+            if document is None or kind is None or moment is None:
                 self._sheet.skip("life.notice", version, "no NotBefore could be read of it")
                 continue
             notice = NOTICES[kind] / self._speed
             ahead = moment - sighting.before.date
             expected = f"{notice.total_seconds():g} s for {kind}"
-            self._sheet.judge("life.notice", version, ahead >= notice, expected, f"{ahead.total_seconds():g} s")
+            self._sheet.judge(
+                "life.notice", version, ahead >= notice, expected, f"{ahead.total_seconds():g} s", document.heard
+            )
+
+    # Scheduled
+
+    def _send_bad(self, watch: Watch, shown: Document) -> str:
+        """As much as the notice allows; the next event has the rest. Why the event says nothing of its approval."""
+        left = (watch.not_before - shown.date).total_seconds() if watch.not_before else inf
+        heard = None
+        while self._bad and monotonic() < shown.heard.at + left - RESERVED:
+            if self._bad[0].names_it and not self._ended:
+                # The first event is for those that do not name it, so that its own approval can be judged.
+                break
+            bad = self._bad.pop(0)
+            heard = self._send(bad, watch)
+            if why := self._effect(heard, watch, names_it=bad.names_it):
+                return f"{why} ({bad.clause})"
+        if heard is None:
+            return ""
+        pause(self._asker.pace.settles)
+        return self._effect(heard, watch, names_it=False)
+
+    def _send(self, bad: Approval, watch: Watch) -> Heard:
+        heard = self._asker.ask(bad.question(watch.event_id))
+        self._sheet.judge(bad.clause, bad.version, heard.status == 400, "400 while the event is Scheduled", heard)
+        if not heard.is_success:
+            return heard
+        if bad.names_it and not self._is_idle:
+            self._is_idle = not watch.until_started()
+        else:
+            pause(self._asker.pace.settles)
+        if bad.form is approvals.BAD_FIRST:
+            expected = "Started by the second of two ids"
+            self._sheet.judge(MANY, None, watch.has_started, expected, f"{heard}; {watch.told}", heard)
+        if not bad.names_it and not self._doubt:
+            self._doubt = (
+                f"an approval that names no event was answered {heard} ({bad.clause}), so a 200 proves nothing"
+            )
+            for repeat in self._pending:
+                self._sheet.skip(repeat.clause, repeat.version, self._doubt)
+            self._pending.clear()
+        return heard
+
+    def _effect(self, heard: Heard, watch: Watch, *, names_it: bool) -> str:
+        """Of what should have none; but what names the event and is accepted may start it."""
+        stays = watch.look() and not watch.has_started
+        if watch.not_before is not None and watch.date >= watch.not_before:
+            self._sheet.skip("approval.no-effect", None, f"{LATE} when it was looked at")
+            return LATE
+        if not (names_it and heard.is_success):
+            self._sheet.judge("approval.no-effect", None, stays, "it stays Scheduled", f"{heard}; {watch.told}", heard)
+        if stays:
+            return ""
+        self._is_spoiled = True
+        if not names_it:
+            self._bad = [bad for bad in self._bad if bad.names_it]
+        return "a wrong approval had started the event"
 
     # Approved
 
-    def _judge_refused(self, sighting: Sighting) -> None:
-        """As much as the notice allows; the rest has the next event."""
-        shown, not_before = sighting.document, events.not_before(sighting.event)
-        left = (not_before - shown.date).total_seconds() if not_before else inf
-        sent = False
-        while self._refused and monotonic() < shown.at + left - RESERVED:
-            bad = self._refused.pop(0)
-            heard = self._asker.ask(bad.question(sighting.event_id))
-            self._sheet.judge(bad.clause, bad.version, heard.status == 400, "400", heard)
-            sent = True
-        if sent:
-            self._judge_unchanged(sighting, not_before)
-
-    def _judge_unchanged(self, sighting: Sighting, not_before: datetime | None) -> None:
-        pause(max(self._asker.pace.settles, sighting.document.at + self._asker.pace.moves - monotonic()))
-        document = self._documents.ask(self._documents.newest)
-        event = document.event(sighting.event_id) if document else None
-        if document is not None and not_before is not None and document.date >= not_before:
-            self._sheet.skip("approval.no-effect", None, f"{LATE} when it was looked at")
-            return
-        status = event.get("EventStatus") if event else "gone"
-        self._sheet.judge("approval.no-effect", None, event == sighting.event, "the event as it was", f"it is {status}")
-
-    def _carry_on(self, sighting: Sighting, version: Version) -> bool:
-        since = (sighting.document if sighting.is_scheduled else sighting.before).asked
-        watch = Watch(self._asker, self._sheet, self._documents, self._versions, self._pending, sighting.event, since)
-        if not sighting.is_scheduled:
-            watch.born_started()
+    def _carry_on(self, watch: Watch, version: Version, why: str) -> bool:
+        """Whether it came to its end."""
+        if watch.has_started or watch.is_gone:
+            for clause in APPROVED:
+                self._sheet.skip(clause, None, why)
         elif not self._approve(watch, version):
             return False
         if not watch.until_gone():
             return False
-        accepted = self._judge_ended(watch.event_id)
         self._ended.append(watch.event_id)
-        if accepted and len(self._ended) == EVENTS:
+        if self._judge_ended(watch.event_id) and len(self._ended) >= EVENTS:
             watch.repeat_after_the_end()
         return True
 
     def _approve(self, watch: Watch, version: Version) -> bool:
-        """Whether it has started."""
-        if self._ended and self._approve_many(watch, version):
+        """Whether it has started: by an approval in a form that is yet to be judged, else by a plain one."""
+        clause, event_ids = self._unjudged_form(watch, version)
+        special = self._asker.ask(post(version.name, approvals.body(event_ids))) if clause else None
+        if special is not None and special.is_success and watch.until_started():
+            self._sheet.judge(clause, None, True)
+            self._judge_started(version, special)
             return True
-        heard = self._accept(version, [watch.event_id])
-        expected = f"Started within {self._asker.pace.starts:g} s, before its NotBefore"
-        return self._has_effect("approval.takes-effect", watch, heard, expected)
-
-    def _approve_many(self, watch: Watch, version: Version) -> bool:
-        """Together with one that has ended, if that is accepted."""
-        ended = self._asker.ask(post(version.name, approvals.body(self._ended)))
-        if ended.status != 200:
-            self._sheet.skip("approval.many", None, "an event that has ended can no longer be approved here")
-            return False
-        heard = self._accept(version, [*self._ended, watch.event_id])
-        return self._has_effect("approval.many", watch, heard, "Started by the second of two ids")
-
-    def _has_effect(self, clause: str, watch: Watch, approved: Heard, expected: str) -> bool:
-        """Whether it has started; that says nothing of an approval that came too late to bring it on."""
+        heard = self._asker.ask(post(version.name, approvals.body([watch.event_id])))
         if watch.until_started():
-            self._sheet.judge("approval.takes-effect", None, True, "", "")
-            return self._sheet.judge(clause, None, True, "", "")
-        date = refusals.date(approved.answer)
+            self._judge_started(version, heard)
+            if special is not None:
+                expected, seen = "200, and the event Started", f"{special}; it stayed Scheduled"
+                self._sheet.judge(clause, None, False, expected, seen, special)
+            return True
+        self._judge_accepted(version, heard)
+        accepted = special if special is not None and special.is_success else heard
+        date = refusals.date(accepted.answer)
         if date is None or watch.not_before is None or date < watch.not_before:
-            return self._sheet.judge(clause, None, False, expected, watch.told)
-        self._sheet.skip(clause, None, f"{LATE} when it was approved")
+            expected = f"Started within {self._asker.pace.starts:g} s, before its NotBefore"
+            self._sheet.judge("approval.takes-effect", None, False, expected, f"{heard}; {watch.told}", heard)
+        for clause in APPROVED:
+            self._sheet.skip(
+                clause, None, f"{LATE} when it was approved" if watch.has_started else "nothing started it"
+            )
         return watch.has_started
 
-    def _accept(self, version: Version, event_ids: Sequence[str]) -> Heard:
-        heard = self._asker.ask(post(version.name, approvals.body(event_ids)))
+    def _unjudged_form(self, watch: Watch, version: Version) -> tuple[str, Sequence[str]]:
+        if self._ended and not self._sheet.is_judged(MANY):
+            if self._asker.ask(post(version.name, approvals.body(self._ended))).is_success:
+                return MANY, [*self._ended, watch.event_id]
+            self._sheet.skip(MANY, None, "an approval that names another event beside a live one is refused here")
+        if not self._sheet.is_judged(ID_CASE):
+            return ID_CASE, [watch.event_id.swapcase()]
+        return "", []
+
+    def _judge_started(self, version: Version, heard: Heard) -> None:
+        self._sheet.judge("approval.takes-effect", None, True)
+        self._judge_accepted(version, heard)
+
+    def _judge_accepted(self, version: Version, heard: Heard) -> None:
         if self._sheet.judge("approval.accepted", None, heard.status == 200, f"200 in {version.name}", heard):
-            self._sheet.judge("approval.empty", version, not heard.body, "no body", f"{len(heard.body)} bytes")
-        return heard
+            seen = f"{len(heard.body)} bytes"
+            self._sheet.judge("approval.empty", version, not heard.body, "no body", seen, heard)
 
     # Gone
 
@@ -256,6 +297,9 @@ class Life:
         """Whether it may be approved in every version."""
         accepted = True
         for version in self._versions:
+            if self._doubt:
+                self._sheet.skip("approval.ended", version, self._doubt)
+                continue
             heard = self._asker.ask(post(version.name, approvals.body([event_id])))
             accepted &= self._sheet.judge("approval.ended", version, heard.status == 200, "200", heard)
         return accepted

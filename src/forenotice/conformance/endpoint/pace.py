@@ -26,8 +26,6 @@ class Pace:
     """From Started to the end."""
     settles: float = 0.5
     """Within this, what has been sent would have shown an effect."""
-    moves: float = 1.1
-    """Within this, a NotBefore that goes with the clock has moved: it is written in whole seconds."""
     prompt: float = 2
     """Within this, a wait is answered once the document has changed."""
     shown: float = 2

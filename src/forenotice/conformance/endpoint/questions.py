@@ -5,6 +5,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 PATH = "/metadata/scheduledevents"
+HTTP_1_1 = "HTTP/1.1"
+LONGEST_BODY = 160
+"""Of what a report shows, in characters."""
 
 
 class Framing(StrEnum):
@@ -13,6 +16,13 @@ class Framing(StrEnum):
     LENGTH = "length"
     CHUNKED = "chunked"
     EXPECT = "expect"
+
+
+FRAMED: Mapping[Framing, Mapping[str, str]] = {
+    Framing.LENGTH: {},
+    Framing.CHUNKED: {"Transfer-Encoding": "chunked"},
+    Framing.EXPECT: {"Expect": "100-continue"},
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +35,7 @@ class Question:
     headers: Mapping[str, str] = field(default_factory=lambda: {"Metadata": "true"})
     body: bytes | None = None
     framing: Framing = Framing.LENGTH
-    protocol: str = "HTTP/1.1"
+    protocol: str = HTTP_1_1
     absolute: bool = False
 
     def having(self, **headers: str) -> "Question":
@@ -33,20 +43,34 @@ class Question:
         more = {name.replace("_", "-"): value for name, value in headers.items()}
         return replace(self, headers={**self.headers, **more})
 
+    def __str__(self) -> str:
+        """For a report: what makes this request what it is, and not more of its body than can be read."""
+        parts = [self.method, self._target("HOST"), *([self.protocol] if self.protocol != HTTP_1_1 else [])]
+        fields = {"Metadata": "", **{name.title(): value for name, value in self._fields().items()}}
+        told = ", ".join(f"{name}: {value}" if value else f"no {name}" for name, value in fields.items())
+        parts.append(f"[{told}]")
+        if self.body is not None:
+            body = self.body.decode(errors="backslashreplace")
+            cut = f"{body[:LONGEST_BODY].rstrip()}... ({len(body)} bytes)"
+            parts.append(cut if len(body) > LONGEST_BODY else body or "(empty body)")
+        return " ".join(parts)
+
     def head(self, authority: str) -> bytes:
-        origin = f"http://{authority}" if self.absolute else ""
-        target = f"{origin}{self.path}?{self.query}" if self.query else f"{origin}{self.path}"
-        fields = {"Host": authority, "Connection": "close", **self.headers}
+        fields = {"Host": authority, "Connection": "close", **self._fields()}
         if not fields["Host"]:
             del fields["Host"]
         if self.body is not None and self.framing is not Framing.CHUNKED:
             fields["Content-Length"] = str(len(self.body))
-        if self.framing is Framing.CHUNKED:
-            fields["Transfer-Encoding"] = "chunked"
-        if self.framing is Framing.EXPECT:
-            fields["Expect"] = "100-continue"
-        lines = [f"{self.method} {target} {self.protocol}", *(f"{name}: {value}" for name, value in fields.items())]
+        lines = [f"{self.method} {self._target(authority)} {self.protocol}"]
+        lines += [f"{name}: {value}" for name, value in fields.items()]
         return "\r\n".join([*lines, "", ""]).encode("latin-1")
+
+    def _target(self, authority: str) -> str:
+        origin = f"http://{authority}" if self.absolute else ""
+        return f"{origin}{self.path}{'?' if self.query else ''}{self.query}"
+
+    def _fields(self) -> Mapping[str, str]:
+        return {**self.headers, **FRAMED[self.framing]}
 
     def tail(self) -> bytes:
         """The body, in two chunks where it comes in chunks."""

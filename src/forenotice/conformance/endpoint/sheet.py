@@ -1,8 +1,10 @@
 """Where findings are collected: for each clause and version one verdict, however often it was looked at."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from forenotice.conformance.endpoint import clauses
+from forenotice.conformance.endpoint.asking import Heard
 from forenotice.conformance.endpoint.clauses import Basis, Clause, Needs
 from forenotice.conformance.report import Finding, Report, Verdict
 from forenotice.wire.versions import Version
@@ -23,34 +25,55 @@ class Sheet:
         self._strict = strict
         self._findings: dict[tuple[str, str], Finding] = {}
         self._skipped: dict[tuple[str, str], Finding] = {}
+        self._broken: set[tuple[str, str]] = set()
         self.unseen = dict(UNSEEN)
         """Why a clause that nothing was found about is not applicable."""
 
-    def judge(self, clause_id: str, version: Version | None, ok: bool, expected: str, seen: object) -> bool:
+    def judge(
+        self,
+        clause_id: str,
+        version: Version | None,
+        ok: bool,
+        expected: str = "",
+        seen: object = "",
+        heard: Heard | None = None,
+    ) -> bool:
         """The first failure stays. A clause that does not concern the version is left alone."""
         clause = clauses.BY_ID[clause_id]
         where = self._where(clause, version)
         if where is None:
             return ok
+        if not ok:
+            self._broken.add((clause_id, where))
         known = self._findings.get((clause_id, where))
         if known is None or (known.verdict is Verdict.PASSED and not ok):
-            self._findings[clause_id, where] = self._finding(clause, where, ok, expected, str(seen)[:LONGEST])
+            about = heard or (seen if isinstance(seen, Heard) else None)
+            request = str(about.question) if about else ""
+            self._findings[clause_id, where] = self._finding(clause, where, ok, expected, str(seen)[:LONGEST], request)
         return ok
 
+    def is_broken(self, clause_id: str, version: Version | None) -> bool:
+        """Also where only forenotice promises it, and nobody fails for that."""
+        return (clause_id, self._where(clauses.BY_ID[clause_id], version)) in self._broken
+
+    def is_judged(self, clause_id: str, version: Version | None = None) -> bool:
+        return (clause_id, self._where(clauses.BY_ID[clause_id], version)) in self._findings
+
     def skip(self, clause_id: str, version: Version | None, why: str) -> None:
+        """It stays so unless it is judged after all."""
         clause = clauses.BY_ID[clause_id]
         where = self._where(clause, version)
         if where is not None:
             self._skipped.setdefault((clause_id, where), _skipped(clause, where, why))
 
-    def skip_version(self, version: Version, why: str) -> None:
+    def skip_version(self, version: Version, why: str, *sections: str) -> None:
         for clause in clauses.ALL:
-            if clause.versions(version):
+            if clause.versions(version) and (not sections or clause.section in sections):
                 self.skip(clause.id, version, why)
 
     def skip_section(self, section: str, why: str) -> None:
         for clause in clauses.ALL:
-            if clause.id.startswith(f"{section}."):
+            if clause.section == section:
                 for where in (*self._versions, None):
                     self.skip(clause.id, where, why)
 
@@ -66,14 +89,13 @@ class Sheet:
             ],
         )
 
-    def _finding(self, clause: Clause, where: str, ok: bool, expected: str, seen: str) -> Finding:
+    def _finding(self, clause: Clause, where: str, ok: bool, expected: str, seen: str, request: str) -> Finding:
+        found = _skipped(clause, where, "")
         if ok:
-            return Finding(clause=clause.id, says=clause.says, where=where, verdict=Verdict.PASSED)
-        if clause.basis is Basis.OURS and not self._strict:
-            return _skipped(clause, where, f"only forenotice promises it; expected {expected}, saw {seen}")
-        return Finding(
-            clause=clause.id, says=clause.says, where=where, verdict=Verdict.FAILED, expected=expected, seen=seen
-        )
+            return replace(found, verdict=Verdict.PASSED)
+        if found.ours and not self._strict:
+            return replace(found, why=f"judged only with --strict; expected {expected}, saw {seen}", request=request)
+        return replace(found, verdict=Verdict.FAILED, expected=expected, seen=seen, request=request)
 
     def _wheres(self, clause: Clause) -> Sequence[str]:
         if clause.versions is clauses.once:
@@ -86,4 +108,11 @@ class Sheet:
 
 
 def _skipped(clause: Clause, where: str, why: str) -> Finding:
-    return Finding(clause=clause.id, says=clause.says, where=where, verdict=Verdict.NOT_APPLICABLE, why=why)
+    return Finding(
+        clause=clause.id,
+        says=clause.says,
+        ours=clause.basis is Basis.OURS,
+        where=where,
+        verdict=Verdict.NOT_APPLICABLE,
+        why=why,
+    )

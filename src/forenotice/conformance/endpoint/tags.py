@@ -27,13 +27,13 @@ class Tags:
         """Twice, because a document may change between asking for its tag and using it."""
         first = self._documents.ask(version)
         again = self._documents.ask(version)
-        if first is None or again is None:
+        if first is None or again is None or again.is_blank:
             return
         if first.incarnation != again.incarnation and first.events != again.events:
             first, again = again, self._documents.ask(version) or again
         if first.events == again.events:
             same = first.incarnation == again.incarnation
-            self._sheet.judge("document.quiet", version, same, str(first.incarnation), again.incarnation)
+            self._sheet.judge("document.quiet", version, same, str(first.incarnation), again.incarnation, again.heard)
         if again.tag:
             self._judge_conditions(version, again)
         else:
@@ -48,7 +48,7 @@ class Tags:
         self._expect("etag.unchanged", version, heard, 304)
         if heard.status == 304:
             empty = "no body"
-            self._sheet.judge("etag.unchanged", version, not heard.body, empty, f"{len(heard.body)} bytes")
+            self._sheet.judge("etag.unchanged", version, not heard.body, empty, f"{len(heard.body)} bytes", heard)
         for form, text in forms.items():
             answer = self._conditional(version, text)
             self._sheet.judge("etag.forms", version, answer.status == 304, f"304 for one that is {form}", answer)
@@ -81,7 +81,7 @@ class Tags:
             heard = flight.finish()
             held = version not in early and heard.status == 304
             seen = f"{heard} {'at once' if version in early else 'later'}"
-            self._sheet.judge("wait.held", version, held, "304 when the time is up", seen)
+            self._sheet.judge("wait.held", version, held, "304 when the time is up", seen, heard)
             if version in early:
                 self._skip(version, "waiting is not offered")
             else:
@@ -98,7 +98,7 @@ class Tags:
         for clause, question in (("wait.unconditional", preferring), ("wait.at-once", other)):
             heard = self._asker.ask(question)
             sound = heard.status == 200 and heard.seconds < self._early
-            self._sheet.judge(clause, version, sound, "200 at once", f"{heard} after {heard.seconds:.1f} s")
+            self._sheet.judge(clause, version, sound, "200 at once", f"{heard} after {heard.seconds:.1f} s", heard)
 
     def _skip(self, version: Version, why: str) -> None:
         for clause in ("wait.held", "wait.at-once", "wait.unconditional", "wait.answered"):

@@ -1,19 +1,44 @@
-"""Following one event from its approval to its end, and approving it again meanwhile in every form."""
+"""Following one event from its announcement to its end, and approving it again meanwhile in every form."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
 from itertools import cycle
 from time import monotonic
 
 from forenotice.conformance.endpoint import events
+from forenotice.conformance.endpoint.approvals import ON_POST, Approval
 from forenotice.conformance.endpoint.asking import Asker, pause
 from forenotice.conformance.endpoint.documents import Document, Documents
 from forenotice.conformance.endpoint.events import Event
-from forenotice.conformance.endpoint.repeats import ON_POST, Repeat
 from forenotice.conformance.endpoint.sheet import Sheet
 from forenotice.wire.versions import Version
 
 REPEATS = 3
 """Approvals between two looks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """The first document that shows an event, and the last one before."""
+
+    event: Event
+    before: Document
+    document: Document
+
+    @property
+    def event_id(self) -> str:
+        return str(self.event.get("EventId"))
+
+    @property
+    def since(self) -> float:
+        """The event cannot have started before."""
+        return (self.document if self.is_scheduled else self.before).heard.asked
+
+    @property
+    def is_scheduled(self) -> bool:
+        return bool(self.event.get("EventStatus") == "Scheduled")
 
 
 class Watch:
@@ -23,21 +48,23 @@ class Watch:
         sheet: Sheet,
         documents: Documents,
         versions: Sequence[Version],
-        pending: list[Repeat],
-        event: Event,
-        since: float,
+        pending: list[Approval],
+        sighting: Sighting,
     ) -> None:
         self._asker = asker
         self._sheet = sheet
         self._documents = documents
         self._versions = versions
         self._pending = pending
-        self._event = event
+        self._event = event = sighting.event
+        self._document = sighting.document
+        self._ids = {self.event_id}
+        """More than one, if it does not keep the first."""
         self.not_before = events.not_before(event)
         self._others = cycle(versions)
-        self._waiting_since = since
-        """The event cannot have started before."""
-        self.has_started = False
+        self._waiting_since = sighting.since
+        self.has_started = not sighting.is_scheduled
+        self.is_gone = False
         self._in_time = False
         self._unshown = [version for version in versions if events.is_known(event, version)]
         """Versions in which it has not been seen Started."""
@@ -46,28 +73,19 @@ class Watch:
         """What it last was."""
 
     @property
+    def date(self) -> datetime:
+        """Of the last look."""
+        return self._document.date
+
+    @property
     def event_id(self) -> str:
         return str(self._event.get("EventId"))
-
-    def born_started(self) -> None:
-        why = "the event was Started from the beginning"
-        for version in self._versions:
-            for clause in ("approval.all-or-nothing", "header.required-on-post", "life.notice"):
-                self._sheet.skip(clause, version, why)
-        for clause in (
-            "approval.accepted",
-            "approval.takes-effect",
-            "approval.no-effect",
-            "approval.many",
-            "approval.version",
-        ):
-            self._sheet.skip(clause, None, why)
 
     def until_started(self) -> bool:
         """Whether an approval brought it on, rather than its time."""
         deadline = monotonic() + self._asker.pace.starts
         while not self.has_started and monotonic() < deadline:
-            if not self._look():
+            if not self.look():
                 return True
             # No approval but that one.
             self._look_around()
@@ -77,19 +95,19 @@ class Watch:
         newest = self._documents.newest
         seconds = self._asker.pace.ends
         deadline = monotonic() + seconds
-        while listed := self._look():
+        while listed := self.look():
             if monotonic() >= deadline:
                 break
             self._go_on()
         if listed:
-            self._sheet.judge("life.gone", newest, False, f"gone within {seconds:g} s", self.told)
+            self._sheet.judge("life.gone", newest, False, f"gone within {seconds:g} s", self.told, self._document.heard)
             return False
         self._judge_end()
         return True
 
     # One step
 
-    def _look(self) -> bool:
+    def look(self) -> bool:
         """Whether it is still listed; in a version that has not shown it as Started, if there is one."""
         newest = self._documents.newest
         version = self._unshown[0] if self.has_started and self._unshown else newest
@@ -101,9 +119,12 @@ class Watch:
             document = self._documents.ask(newest)
         if document is None:
             return True
+        self._document = document
         event = self._follow(document)
+        self.is_gone = event is None
         if event is None:
-            self._gone_at = document.at
+            self._gone_at = document.heard.at
+            self.told = "it is gone"
             return False
         status = event.get("EventStatus")
         self.told = f"it is {status}"
@@ -112,8 +133,10 @@ class Watch:
             self.has_started = True
             self._show(document.version)
         elif status == "Scheduled":
-            self._sheet.judge("life.forwards", None, not self.has_started, "Started or gone", "Scheduled again")
-            self._waiting_since = document.asked
+            self._sheet.judge(
+                "life.forwards", None, not self.has_started, "Started or gone", "Scheduled again", self._document.heard
+            )
+            self._waiting_since = document.heard.asked
         return True
 
     def _go_on(self) -> None:
@@ -121,7 +144,7 @@ class Watch:
         if self.has_started and self._unshown:
             return
         status = self._event.get("EventStatus")
-        fitting = [repeat for repeat in self._pending if repeat.fits(status)][:REPEATS]
+        fitting = self._fitting(status)[:REPEATS]
         for repeat in fitting:
             if not self._repeat(repeat, even_if_gone=False):
                 break
@@ -130,10 +153,13 @@ class Watch:
 
     def repeat_after_the_end(self) -> None:
         """What there was no time for, where an event that is over may be approved, too."""
-        for repeat in [repeat for repeat in self._pending if repeat.fits("gone")]:
+        for repeat in self._fitting("gone"):
             self._repeat(repeat, even_if_gone=True)
 
-    def _repeat(self, repeat: Repeat, *, even_if_gone: bool) -> bool:
+    def _fitting(self, status: object) -> list[Approval]:
+        return [repeat for repeat in self._pending if repeat.clause != "approval.started" or status == "Started"]
+
+    def _repeat(self, repeat: Approval, *, even_if_gone: bool) -> bool:
         """Whether it was judged: what is refused when the event has just ended says nothing."""
         question = repeat.question(self.event_id)
         if repeat.clause == ON_POST and (document := self._documents.ask(repeat.version)) is not None:
@@ -143,7 +169,8 @@ class Watch:
             return False
         self._pending.remove(repeat)
         if self._sheet.judge(repeat.clause, repeat.version, heard.status == 200, "200", heard):
-            self._sheet.judge("approval.empty", repeat.version, not heard.body, "no body", f"{len(heard.body)} bytes")
+            seen = f"{len(heard.body)} bytes"
+            self._sheet.judge("approval.empty", repeat.version, not heard.body, "no body", seen, heard)
         return True
 
     def _is_listed(self) -> bool:
@@ -163,17 +190,18 @@ class Watch:
         if found is None and document.events:
             # Nothing else was announced before: this must be it.
             found = document.events[0]
-            self._sheet.judge("life.same-id", None, False, self.event_id, found.get("EventId"))
+            self._sheet.judge("life.same-id", None, False, self.event_id, found.get("EventId"), document.heard)
         if found is not None:
             self._event = found
+            self._ids.add(self.event_id)
         return found
 
     # The end
 
     def _judge_end(self) -> None:
-        judge = self._sheet.judge
-        judge("life.same-id", None, True, "", "")
-        if self.event_id not in self._documents.started:
+        judge = partial(self._sheet.judge, heard=self._document.heard)
+        judge("life.same-id", None, True)
+        if not self._ids & self._documents.started:
             judge("life.started", self._documents.newest, False, "Started", "gone without it")
         listed = self._gone_at - self._waiting_since
         shown = self._asker.pace.shown
@@ -182,7 +210,7 @@ class Watch:
             document = self._documents.ask(version)
             if document is not None:
                 gone = document.event(self.event_id) is None
-                judge("life.gone", version, gone, "no longer listed", "still listed")
+                self._sheet.judge("life.gone", version, gone, "no longer listed", "still listed", document.heard)
             if version in self._unshown or version in self._hidden:
                 self._sheet.skip("life.started", version, "it was not listed when it was looked at")
             elif not events.is_known(self._event, version):

@@ -1,5 +1,7 @@
 """Events that name several VMs: approved once all of them are ready, and recovered from on each of them."""
 
+import json
+import re
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -78,8 +80,13 @@ def one_dead_before_it_was_ready(home: Path, fleet: Fleet) -> None:
         event_id = vms[0].maintain_host(minutes=SOON)
         guests[2].until_begun("prepare drain 1")
         guests[2].kill()
+        missing = re.compile(rf"ready; waits until {vms[2].name}( \(unreachable: Connection refused\))? is ready too")
         for guest in guests[:2]:
-            until(lambda guest=guest: guest.why == f"ready; waits until {vms[2].name} is ready too")  # type: ignore[misc]
+            until(lambda guest=guest: missing.fullmatch(guest.why))  # type: ignore[misc]
+        tried = guests[0].cli("check", "--peers", "--json")
+        told = {peer["name"]: peer["said"] for peer in json.loads(tried.stdout)["peers"]}
+        assert told[vms[1].name].startswith(f"hears {vms[0].name}, ")
+        assert (tried.returncode, told[vms[2].name]) == (1, "unreachable: Connection refused")
         for guest in guests[:2]:
             guest.until_done(*WHOLE)
         assert vms[0].event(event_id)["approved_at"] is None

@@ -16,7 +16,7 @@ from forenotice.agent.front import Front, Sources
 from forenotice.agent.health import Standing
 from forenotice.agent.log import Log
 from forenotice.agent.metrics import Metrics
-from forenotice.agent.peers import HEADER, Seal
+from forenotice.agent.seal import HEADER, Message, Seal
 from forenotice.clock import MachineClock
 from forenotice.settings import LogFormat, LogLevel
 
@@ -79,9 +79,12 @@ def test_peers_that_cannot_be_joined_take_no_page_away(
 ) -> None:
     secret = tmp_path / "secret"
     config = Config(listen=place, peers=PeersConfig(secret_file=str(secret)))
+    shown.tell({"E1": (("web-0", "web-1"), None)})
+    assert shown.untold("E1") == {}, "nobody asked for peers yet"
     shown.keep_up(config, ("web-0",))
     assert get(place).status == 200
     assert ask(place, "POST", READY_PATH, b"{}").status == 404
+    assert shown.untold("E1")["web-1"].startswith(f"the peers' secret {secret} cannot be read")
     secret.touch(0o600)
     secret.write_text("sixteen or more bytes")
 
@@ -100,10 +103,9 @@ def test_peers_are_told_as_soon_as_they_are_joined(shown: Front, place: str, tmp
     config = Config(listen=place, peers=PeersConfig(secret_file=str(secret), addresses={"web-1": "127.0.0.1:1"}))
     shown.tell({"E1": (("web-0", "web-1"), None)})
     shown.keep_up(config, ("web-0",))
-    assert shown._peers is not None
-    assert set(shown._peers.untold("E1")) == {"web-1"}
+    assert set(shown.untold("E1")) == {"web-1"}
     shown.tell({})
-    assert shown._peers.untold("E1") == {}
+    assert shown.untold("E1") == {}
 
 
 def test_a_secret_that_was_changed_is_read_again_with_the_configuration(
@@ -111,10 +113,11 @@ def test_a_secret_that_was_changed_is_read_again_with_the_configuration(
 ) -> None:
     secret = tmp_path / "secret"
     read = {"listen": place, "peers": {"secret_file": str(secret)}}
-    body = msgspec.json.encode({"event_id": "E1", "names": ["a"], "resources": ["a"], "ready_at": T0, "said_at": T0})
+    message = Message(sender="web-1", receiver="web-0", said_at=T0, readiness=None)
+    body = msgspec.json.encode(message)
 
     def heard(by: str) -> int:
-        headers = {HEADER: Seal(by.encode()).sign("POST", READY_PATH, body, T0)}
+        headers = {HEADER: Seal(by.encode()).sign(message, body)}
         return ask(place, "POST", READY_PATH, body, headers).status
 
     secret.touch(0o600)

@@ -1,6 +1,7 @@
 """Agents that tell each other they are ready, over real sockets."""
 
 import contextlib
+import io
 import itertools
 import json
 import socket
@@ -12,17 +13,20 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from tests.acceptance.running import ask, until
+from tests.acceptance.running import Said, ask, until
 
 from forenotice.agent import peers
 from forenotice.agent.config import file
 from forenotice.agent.config.file import READY_PATH
 from forenotice.agent.listener import Listener, Reply, Request
+from forenotice.agent.log import Log
 from forenotice.agent.metrics import Exchange
-from forenotice.agent.peers import WINDOW, Order, Pace, Peers, Seal
+from forenotice.agent.peers import Order, Pace, Peers
+from forenotice.agent.seal import HEADER, WINDOW, Message, Readiness, Seal
+from forenotice.clock import MachineClock
+from forenotice.settings import LogFormat, LogLevel
 
 HOST = "127.0.0.1"
 EVENT = "C7061BAC-AFDC-4513-B24B-AA5F13A16123"
@@ -40,8 +44,11 @@ class Vm:
     now: datetime = NOON
     pace: Pace = QUICK
     acts_for: Sequence[str] = ()
+    secrets: dict[str, str] = field(default_factory=dict)
+    written: io.StringIO = field(default_factory=io.StringIO)
     known: list[tuple[str, str, datetime | None]] = field(default_factory=list)
     counts: list[Exchange] = field(default_factory=list)
+    config: file.Peers = field(init=False)
     peers: Peers = field(init=False)
     listener: Listener = field(init=False)
 
@@ -52,12 +59,13 @@ class Vm:
         return self
 
     def meet(self, **addresses: str) -> None:
-        config = file.Peers(secret_file=str(self.secret), addresses=addresses)
+        self.config = file.Peers(secret_file=str(self.secret), secret_files=self.secrets, addresses=addresses)
         self.peers = Peers(
-            config,
+            self.config,
             (self.name, *self.acts_for),
             lambda *said: self.known.append(said),
             now=lambda: self.now,
+            log=Log(MachineClock(), LogLevel.INFO, LogFormat.JSON, self.written),
             counted=self.counts.append,
             pace=self.pace,
         )
@@ -68,6 +76,10 @@ class Vm:
     @property
     def place(self) -> str:
         return "{}:{}".format(*self.listener.address)
+
+    def logged(self, action: str) -> list[dict[str, Any]]:
+        lines = [json.loads(line) for line in self.written.getvalue().splitlines()]
+        return [line for line in lines if line["action"] == action]
 
     def heard(self) -> set[str]:
         return {name for _, name, _ in self.known}
@@ -224,7 +236,8 @@ def test_a_lone_vm_tells_nobody_and_needs_no_thread(fleet: Fleet) -> None:
 
 
 def test_an_agent_that_acts_for_others_tells_of_all_of_them(fleet: Fleet) -> None:
-    alice, bob = fleet("alice", "bob", acts_for=("router",))
+    alice, bob = fleet("alice", "bob")
+    alice.acts_for = ("router",)
     alice.meet(bob=bob.place, switch=closed_port())
     alice.peers.tell({EVENT: (("alice", "bob", "router", "switch"), NOON)})
     until(lambda: bob.heard() == {"alice", "router"})
@@ -241,7 +254,8 @@ def test_names_are_compared_as_azure_does_and_passed_on_as_the_event_spells_them
 def test_without_an_address_the_name_is_a_host_name(fleet: Fleet, secret: Path) -> None:
     alice, bob = fleet("alice", "localhost")
     config = file.Peers(secret_file=str(secret), port=bob.listener.address[1])
-    alice.peers = Peers(config, ("alice",), lambda *_: None, now=lambda: NOON, pace=QUICK)
+    log = Log(MachineClock(), LogLevel.INFO, LogFormat.JSON, alice.written)
+    alice.peers = Peers(config, ("alice",), lambda *_: None, now=lambda: NOON, log=log, pace=QUICK)
     alice.peers.tell({EVENT: (("alice", "_localhost"), NOON)})
     until(lambda: bob.heard() == {"alice"})
 
@@ -321,7 +335,7 @@ def test_one_that_is_no_agent_does_not_count_as_told(fleet: Fleet, secret: Path)
     try:
         alice.meet(bob="{}:{}".format(*listener.address))
         alice.peers.tell({EVENT: (("alice", "bob"), NOON)})
-        until(lambda: "answered 200" in alice.peers.untold(EVENT)["bob"])
+        until(lambda: "does not prove to be bob" in alice.peers.untold(EVENT)["bob"])
     finally:
         listener.close()
 
@@ -337,29 +351,26 @@ def test_after_the_end_nothing_is_announced(fleet: Fleet) -> None:
 # Hearing
 
 
-def message(**changes: object) -> bytes:
-    return json.dumps(
-        {
-            "event_id": EVENT,
-            "names": ["alice"],
-            "resources": ["alice", "bob"],
-            "ready_at": NOON.isoformat(),
-            "said_at": NOON.isoformat(),
-            **changes,
-        }
-    ).encode()
+def readiness(**changes: object) -> Readiness:
+    said = Readiness(event_id=EVENT, resources=("alice", "bob"), ready_at=NOON)
+    return msgspec.structs.replace(said, **changes)
 
 
-def later(seconds: float) -> str:
-    return (NOON + timedelta(seconds=seconds)).isoformat()
+def message(*, sender: str = "alice", receiver: str = "bob", said_at: datetime = NOON, **changes: object) -> Message:
+    return Message(sender=sender, receiver=receiver, said_at=said_at, readiness=readiness(**changes))
 
 
-def tell(vm: Vm, body: bytes, *, secret: bytes = SECRET, at: datetime = NOON, signature: str | None = None) -> int:
-    made = Seal(secret).sign("POST", READY_PATH, body, at) if signature is None else signature
-    said = ask(vm.place, "POST", READY_PATH, body, {peers.HEADER: made})
-    if said.status == 401:
-        assert said.json == {"error": "not for you"}
-    return said.status
+def later(seconds: float) -> datetime:
+    return NOON + timedelta(seconds=seconds)
+
+
+def say(vm: Vm, told: Message, *, secret: bytes = SECRET, body: bytes | None = None, mark: str | None = None) -> Said:
+    sent = msgspec.json.encode(told) if body is None else body
+    return ask(vm.place, "POST", READY_PATH, sent, {HEADER: mark or Seal(secret).sign(told, sent)})
+
+
+def tell(vm: Vm, told: Message, **how: Any) -> int:
+    return say(vm, told, **how).status
 
 
 @pytest.fixture
@@ -368,80 +379,128 @@ def bob(fleet: Fleet) -> Vm:
     return vm
 
 
-@pytest.mark.parametrize(("seconds", "status"), [(0, 200), (59, 200), (-59, 200), (62, 401), (-62, 401), (10**9, 401)])
+@pytest.mark.parametrize(("seconds", "status"), [(0, 200), (59, 200), (-59, 200), (62, 403), (-62, 403), (10**9, 403)])
 def test_a_message_is_good_for_a_minute_on_both_sides(bob: Vm, seconds: int, status: int) -> None:
-    assert tell(bob, message(), at=NOON - timedelta(seconds=seconds)) == status
+    said = say(bob, message(said_at=later(-seconds)))
+    assert said.status == status
     assert bool(bob.known) == (status == 200)
+    if status != 200:
+        assert said.json == {"error": f"our clocks differ by {abs(seconds)} s, and may by 60"}
 
 
 @pytest.mark.parametrize(
-    "signature",
+    ("body", "mark"),
     [
-        "",
-        "t=1,v1=",
-        "nonsense",
-        f"t={int(NOON.timestamp())},v1=" + "0" * 64,
-        "t=" + "9" * 400 + ",v1=" + "0" * 64,
-        Seal(SECRET).sign("GET", READY_PATH, message(), NOON),
-        Seal(SECRET).sign("POST", "/peers/other", message(), NOON),
-        Seal(SECRET).sign("POST", READY_PATH, message(event_id="other"), NOON),
-        Seal(SECRET).sign("POST", READY_PATH, message(), NOON).replace("t=", "t=0"),
-        Seal(SECRET).sign("POST", READY_PATH, message(), NOON).upper(),
+        (None, " "),
+        (None, "v2="),
+        (None, "nonsense"),
+        (None, "v2=" + "0" * 64),
+        (None, Seal(SECRET).sign(message(), msgspec.json.encode(message(ready_at=None)))),
+        (None, Seal(SECRET).sign(message(sender="carol"), msgspec.json.encode(message()))),
+        (None, Seal(SECRET).sign(message(receiver="carol"), msgspec.json.encode(message()))),
+        (None, Seal(SECRET).sign(message(), msgspec.json.encode(message())).upper()),
+        (None, Seal(SECRET).sign(message(), msgspec.json.encode(message())).replace("v2", "v1")),
+        (b"", None),
+        (b"[]", None),
+        (b"\xff", None),
+        (msgspec.json.encode({**msgspec.to_builtins(message()), "said_at": "2026-03-09T12:00:00"}), None),
+        (msgspec.json.encode({**msgspec.to_builtins(message()), "sender": ""}), None),
+        (msgspec.json.encode({**msgspec.to_builtins(message()), "readiness": {"event_id": ""}}), None),
     ],
 )
-def test_a_message_that_is_not_signed_as_it_is_changes_nothing(bob: Vm, signature: str) -> None:
-    assert tell(bob, message(), signature=signature) == 401
+def test_a_message_that_is_not_signed_as_it_is_changes_nothing(bob: Vm, body: bytes | None, mark: str | None) -> None:
+    said = say(bob, message(), body=body, mark=mark)
+    assert (said.status, said.json) == (401, {"error": "not for you"})
+    assert not bob.known
+    assert bob.counts == [Exchange.REFUSED]
+    (line,) = bob.logged("peer.refused")
+    assert (line["source"], line["peer"]) == (HOST, "")
+
+
+def test_a_message_for_one_is_not_taken_by_another(fleet: Fleet) -> None:
+    """Who listens on the network may repeat it, but only to whom it was said."""
+    _, carol = fleet("bob", "carol")
+    said = say(carol, message(resources=("alice", "bob", "carol")))
+    assert (said.status, said.json["error"]) == (403, "this agent acts for carol, and not for bob")
+    assert not carol.known
+
+
+@pytest.mark.parametrize(
+    ("told", "flaw"),
+    [
+        (message(sender="mallory"), "an event is only about what its Resources name"),
+        (message(resources=("alice",)), "an event is only about what its Resources name"),
+        (message(sender="bob"), "this agent itself acts for bob"),
+        (message(sender="_BOB", resources=("_BOB", "bob")), "this agent itself acts for _BOB"),
+    ],
+)
+def test_a_signed_message_must_still_make_sense(bob: Vm, told: Message, flaw: str) -> None:
+    said = say(bob, told)
+    assert (said.status, said.json) == (403, {"error": flaw})
     assert not bob.known
     assert bob.counts == [Exchange.REFUSED]
 
 
-def test_another_secret_is_refused_and_the_sender_can_see_why(fleet: Fleet, tmp_path: Path) -> None:
+def test_nobody_speaks_for_a_vm_from_an_address_that_is_not_its_own(fleet: Fleet) -> None:
+    """Although it has the secret, as all of them have."""
+    (bob,) = fleet("bob")
+    bob.meet(alice="127.0.0.7:8256", carol=f"{HOST}:1", dave="no..name:1")
+    said = say(bob, message())
+    assert (said.status, said.json["error"]) == (403, "this came from 127.0.0.1, and [peers] has 127.0.0.7 for alice")
+    assert tell(bob, message(sender="carol", resources=("carol", "bob"))) == 200
+    assert bob.heard() == {"carol"}
+    said = say(bob, message(sender="dave", resources=("dave", "bob")))
+    assert said.json["error"] == "no..name, the address of dave in [peers], is not known here"
+    assert [line["peer"] for line in bob.logged("peer.refused")] == ["alice", "dave"]
+
+
+@pytest.mark.parametrize(
+    ("listen", "own", "believed"),
+    [("127.0.0.7:1", {}, True), ("0.0.0.0:1", {"alice": "127.0.0.7:1"}, True), ("", {}, False)],
+)
+def test_a_vm_with_several_addresses_speaks_from_the_one_that_others_know(
+    fleet: Fleet, listen: str, own: dict[str, str], believed: bool
+) -> None:
     alice, bob = fleet("alice", "bob")
-    other = tmp_path / "other"
-    other.touch(0o600)
-    other.write_text("quite another secret")
-    alice.secret = other
+    bob.meet(alice="127.0.0.7:8256")
+    alice.meet(bob=bob.place, **own)
+    said = peers.attempt(alice.config, "alice", "bob", NOON, listen)
+    assert said == ("" if believed else "refused: this came from 127.0.0.1, and [peers] has 127.0.0.7 for alice")
+
+
+def test_an_address_that_is_not_of_this_machine_keeps_nobody_from_being_told(fleet: Fleet) -> None:
+    """As behind address translation."""
+    alice, bob = fleet("alice", "bob")
+    alice.meet(bob=bob.place, alice="192.0.2.1:8256")
+    assert peers.attempt(alice.config, "alice", "bob", NOON) == ""
+
+
+def test_a_secret_of_its_own_binds_a_name_wherever_it_speaks_from(fleet: Fleet, tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.touch(0o600)
+    own.write_text("only of alice and bob")
+    alice, bob = fleet("alice", "bob")
+    bob.secrets = {"Alice": str(own)}
+    bob.meet()
+    assert tell(bob, message()) == 401, "who has the common secret is not alice"
+    assert tell(bob, message(sender="carol", resources=("carol", "bob"))) == 200
+    alice.secrets = {"bob": str(own)}
     alice.meet(bob=bob.place)
     alice.peers.tell({EVENT: (("alice", "bob"), NOON)})
-    until(lambda: "another secret" in alice.peers.untold(EVENT)["bob"])
-    assert not bob.known
-    assert "quite" not in str(alice.peers.untold(EVENT))
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"[]",
-        b"\xff",
-        message(names=["mallory"]),
-        message(names=["alice", "mallory"]),
-        message(names=[]),
-        message(event_id=""),
-        message(event_id="x" * 100),
-        message(ready_at="yesterday"),
-        message(ready_at="2026-03-09T12:00:00"),
-        message(said_at="2026-03-09T12:00:00"),
-        message(said_at=None),
-        message(said_at="2026-03-09T11:58:58Z"),
-        message(said_at="2026-03-09T12:01:02Z"),
-    ],
-)
-def test_a_signed_message_must_still_make_sense(bob: Vm, body: bytes) -> None:
-    assert tell(bob, body) == 400
-    assert not bob.known
-    assert bob.counts == [Exchange.REFUSED]
+    until(lambda: bob.heard() == {"alice", "carol"} and not alice.peers.untold(EVENT))
 
 
 def test_words_of_later_versions_are_ignored_and_ids_are_upper_case(bob: Vm) -> None:
-    assert tell(bob, message(event_id=EVENT.lower(), mood="fine")) == 200
+    told = message(event_id=EVENT.lower())
+    body = msgspec.json.encode({**msgspec.to_builtins(told), "mood": "fine"})
+    assert tell(bob, told, body=body) == 200
     assert bob.known == [(EVENT, "alice", NOON)]
 
 
 def test_nobody_is_ready_in_the_future_and_zones_do_not_matter(bob: Vm) -> None:
     early = (NOON - timedelta(seconds=5)).astimezone(timezone(timedelta(hours=-7)))
-    assert tell(bob, message(ready_at=(NOON + timedelta(days=1)).isoformat())) == 200
-    assert tell(bob, message(ready_at=early.isoformat())) == 200
+    assert tell(bob, message(ready_at=NOON + timedelta(days=1))) == 200
+    assert tell(bob, message(ready_at=early)) == 200
     assert [ready_at for _, _, ready_at in bob.known] == [NOON, early]
     assert bob.known[1][2] is not None
     assert bob.known[1][2].tzinfo is UTC
@@ -451,12 +510,12 @@ def test_what_was_said_later_counts_in_whichever_order_it_arrives(bob: Vm) -> No
     assert tell(bob, message(ready_at=None, said_at=later(2))) == 200
     assert tell(bob, message(said_at=later(1))) == 200, "overtaken, but there is no need to say it again"
     assert bob.known == [(EVENT, "alice", None)]
-    assert tell(bob, message(names=["ALICE"], resources=["ALICE", "bob"], said_at=later(1.9))) == 200
+    assert tell(bob, message(sender="ALICE", resources=("ALICE", "bob"), said_at=later(1.9))) == 200
     assert len(bob.known) == 1, "another spelling makes no other VM"
     assert tell(bob, message(event_id="another", said_at=later(1))) == 200
-    assert tell(bob, message(names=["bob"], said_at=later(1))) == 200
+    assert tell(bob, message(sender="carol", resources=("carol", "bob"), said_at=later(1))) == 200
     assert tell(bob, message(said_at=later(3))) == 200
-    assert bob.known[1:] == [("ANOTHER", "alice", NOON), (EVENT, "bob", NOON), (EVENT, "alice", NOON)]
+    assert bob.known[1:] == [("ANOTHER", "alice", NOON), (EVENT, "carol", NOON), (EVENT, "alice", NOON)]
 
 
 def test_the_order_need_not_be_known_for_longer_than_a_message_is_good() -> None:
@@ -485,30 +544,131 @@ def test_what_is_said_next_is_later_also_when_the_clock_was_set_back_a_little() 
 
 
 def test_a_message_of_any_number_of_vms_fits_and_a_huge_one_is_refused(bob: Vm) -> None:
-    names = [f"{number:064}" for number in range(100)]
-    assert tell(bob, message(names=names, resources=names)) == 200
-    assert len(bob.heard()) == 100
-    assert tell(bob, message(resources=["x" * 20_000])) == 413
+    names = tuple(f"{number:064}" for number in range(100))
+    assert tell(bob, message(resources=(*names, "alice", "bob"))) == 200
+    assert tell(bob, message(resources=("x" * 20_000,))) == 413
+
+
+# Who has not answered, and why
+
+
+def untold(vm: Vm, name: str = "bob") -> str:
+    vm.peers.tell({EVENT: (("alice", "bob"), NOON)})
+    until(lambda: vm.peers.untold(EVENT)[name] != "not told yet")
+    return vm.peers.untold(EVENT)[name]
+
+
+def test_another_secret_is_refused_and_the_sender_can_see_why(fleet: Fleet, tmp_path: Path) -> None:
+    alice, bob = fleet("alice", "bob")
+    other = tmp_path / "other"
+    other.touch(0o600)
+    other.write_text("quite another secret")
+    alice.secret = other
+    alice.meet(bob=bob.place)
+    assert untold(alice) == f"wrong secret: {bob.place} has another one than this VM, or another version of the agent"
+    assert not bob.known
+    assert "quite" not in alice.written.getvalue() + bob.written.getvalue()
+    until(lambda: alice.logged("peer.untold"))
+    assert alice.logged("peer.untold")[0]["peer"] == "bob"
+    # And once the secret is right, it is over.
+    alice.peers.close()
+    other.write_bytes(SECRET)
+    alice.meet(bob=bob.place)
+    alice.peers.tell({EVENT: (("alice", "bob"), NOON)})
+    until(lambda: not alice.peers.untold(EVENT))
+
+
+def test_one_that_is_not_there_is_unreachable(fleet: Fleet) -> None:
+    (alice,) = fleet("alice")
+    alice.meet(bob=closed_port())
+    assert untold(alice) == "unreachable: Connection refused"
+
+
+def test_one_that_does_not_answer_in_time_is_slow(fleet: Fleet) -> None:
+    (alice,) = fleet("alice", pace=Pace(timeout=0.1))
+    with socket.create_server((HOST, 0)) as silent:
+        alice.meet(bob="{}:{}".format(*silent.getsockname()))
+        assert untold(alice) == "slow: no answer within 0.1 s"
+
+
+def test_one_that_hangs_up_is_neither(fleet: Fleet) -> None:
+    (alice,) = fleet("alice")
+    with socket.create_server((HOST, 0)) as rude:
+        rude.settimeout(5)
+        alice.meet(bob="{}:{}".format(*rude.getsockname()))
+        alice.peers.tell({EVENT: (("alice", "bob"), NOON)})
+        rude.accept()[0].close()
+        assert untold(alice).startswith("no answer: ")
+
+
+def test_clocks_that_differ_are_told_from_a_wrong_secret(fleet: Fleet) -> None:
+    alice, bob = fleet("alice", "bob")
+    bob.now = NOON + timedelta(minutes=2)
+    assert untold(alice) == "refused: our clocks differ by 120 s, and may by 60"
+
+
+def test_an_acknowledgement_is_for_one_message_only(fleet: Fleet) -> None:
+    """Who has seen one cannot use it to keep the next message from its receiver."""
+    alice, bob = fleet("alice", "bob")
+    kept: list[Reply] = []
+
+    def repeat(request: Request) -> Reply:
+        kept.append(bob.peers.hear(request) if not kept else kept[0])
+        return kept[-1]
+
+    between = Listener(HOST, 0, {("POST", READY_PATH): repeat})
+    between.start()
+    try:
+        alice.meet(bob="{}:{}".format(*between.address))
+        alice.peers.tell({EVENT: (("alice", "bob"), NOON)})
+        until(lambda: not alice.peers.untold(EVENT))
+        alice.peers.tell({EVENT: (("alice", "bob"), None)})
+        until(lambda: alice.peers.untold(EVENT).get("bob", "").startswith("wrong signature: "))
+        assert bob.known == [(EVENT, "alice", NOON)]
+    finally:
+        between.close()
+
+
+def test_what_kept_a_peer_from_being_told_is_said_until_something_new_was_tried(fleet: Fleet) -> None:
+    (alice,) = fleet("alice")
+    alice.meet(bob=closed_port())
+    assert untold(alice) == "unreachable: Connection refused"
+    alice.peers.tell({EVENT: (("alice", "bob"), None)})
+    assert alice.peers.untold(EVENT)["bob"] == "unreachable: Connection refused"
+
+
+def test_a_peer_can_be_tried_without_telling_it_anything(fleet: Fleet) -> None:
+    alice, bob = fleet("alice", "bob")
+    assert peers.attempt(alice.config, "alice", "bob", NOON) == ""
+    assert peers.attempt(alice.config, "alice", "BOB", later(90)) == "refused: our clocks differ by 90 s, and may by 60"
+    bob.close()
+    assert peers.attempt(alice.config, "alice", "bob", NOON) == "unreachable: Connection refused"
+    assert peers.attempt(alice.config, "alice", "a\0b", NOON).startswith("unreachable: ")
+    assert not bob.known
 
 
 # The secret
 
 
-@pytest.mark.parametrize(
-    ("content", "said"), [(b"", "too short"), (b" " * 40, "too short"), (b"fifteen letters", "too short")]
-)
-def test_a_secret_that_is_too_short_is_refused_without_being_shown(tmp_path: Path, content: bytes, said: str) -> None:
-    path = tmp_path / "secret"
+@pytest.mark.parametrize("content", [b"", b" " * 40, b"fifteen letters"])
+def test_a_secret_that_is_too_short_is_refused_without_being_shown(
+    tmp_path: Path, secret: Path, content: bytes
+) -> None:
+    path = tmp_path / "short"
     path.touch(0o600)
     path.write_bytes(content)
-    with pytest.raises(file.ConfigError, match="too short") as refused:
-        Seal.read(str(path))
-    assert "fifteen" not in refused.value.message
+    for config in (
+        file.Peers(secret_file=str(path)),
+        file.Peers(secret_file=str(secret), secret_files={"bob": str(path)}),
+    ):
+        with pytest.raises(file.ConfigError, match="too short") as refused:
+            Seal.read(config)
+        assert "fifteen" not in refused.value.message
 
 
 def test_a_secret_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(file.ConfigError, match="cannot be read: no such file"):
-        Seal.read(str(tmp_path / "nothing"))
+        Seal.read(file.Peers(secret_file=str(tmp_path / "nothing")))
 
 
 def test_the_secret_never_leaves(secret: Path) -> None:
@@ -523,18 +683,3 @@ def test_the_secret_never_leaves(secret: Path) -> None:
     assert EVENT.encode() in sent
     assert SECRET not in sent
     assert SECRET.decode() not in repr(vars(alice.peers))
-
-
-MOMENTS = st.integers(0, 10**10).map(lambda seconds: datetime.fromtimestamp(seconds, UTC))
-
-
-@given(body=st.binary(max_size=200), other=st.binary(max_size=200), moment=MOMENTS, secret=st.binary(min_size=16))
-def test_a_signature_holds_for_what_it_was_made_for_and_for_nothing_else(
-    body: bytes, other: bytes, moment: datetime, secret: bytes
-) -> None:
-    seal = Seal(secret)
-    signature = seal.sign("POST", "/a", body, moment)
-    assert seal.holds(signature, "POST", "/a", body, moment)
-    assert seal.holds(signature, "POST", "/a", other, moment) == (body == other)
-    assert not seal.holds(signature, "PUT", "/a", body, moment)
-    assert not Seal(secret + b"x").holds(signature, "POST", "/a", body, moment)

@@ -78,3 +78,25 @@ def test_one_that_only_observes_says_so_and_is_as_ready_as_it_was(tmp_path: Path
     assert reporter.standing.ready
     found = json.loads((tmp_path / "status.json").read_text())
     assert (found["observe"], found["sagas"][0]["would_approve_at"]) == (True, None)
+
+
+def test_it_says_who_among_the_peers_is_ready_and_who_has_not_answered(tmp_path: Path) -> None:
+    log, metrics = Log(MachineClock(), LogLevel.INFO, LogFormat.JSON, io.StringIO()), Metrics()
+    memory = Memory(tmp_path, log, metrics)
+    memory.try_to_open()
+    memory.begin(advancing.appeared(event(resources=("web-0", "Web-1", "web-2")), T0, ("web-0",)))
+    memory.heard("E1", "web-1", T0)
+    polling = Polling(Client("http://127.33.0.1:1"), lambda _: None, log, metrics)
+    reporter = Reporter(tmp_path, memory, polling, MachineClock(), log, metrics, SILENT)
+    why = {"web-2": "not told yet"}
+
+    def shown() -> list[dict[str, object]]:
+        reporter.report("web-0", untold=lambda _: why)
+        return list(json.loads((tmp_path / "status.json").read_text())["sagas"][0]["peers"])
+
+    ready = {"name": "Web-1", "ready_at": "2026-01-01T12:00:00Z", "untold": ""}
+    assert shown() == [ready, {"name": "web-2", "ready_at": None, "untold": "not told yet"}]
+    why["web-2"] = "slow: no answer within 5 s"
+    assert shown()[1]["untold"] == "slow: no answer within 5 s", "it is written as soon as it changes"
+    reporter.report("web-0")
+    assert json.loads((tmp_path / "status.json").read_text())["sagas"][0]["peers"] == []

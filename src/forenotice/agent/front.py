@@ -1,7 +1,7 @@
 """What others see of the agent over HTTP, and what it tells its peers. An address that is taken is tried again."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -14,6 +14,7 @@ from forenotice.agent.health import Standing
 from forenotice.agent.listener import Listener, Reply, Request
 from forenotice.agent.log import Log
 from forenotice.agent.metrics import Metrics
+from forenotice.agent.rules.approval import NOT_TOLD
 from forenotice.settings import values
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ class Front:
         self._listener: Listener | None = None
         self._listen = ""
         self._peers: Peers | None = None
+        self._unjoined = NOT_TOLD
+        """Why this agent has not joined its peers."""
         self._order: Order | None = None
         self._said: Said = {}
         self._company: tuple[PeersConfig | None, tuple[str, ...]] = (None, ())
@@ -69,6 +72,13 @@ class Front:
         self._said = said
         if self._peers is not None:
             self._peers.tell(said)
+
+    def untold(self, event_id: str) -> Mapping[str, str]:
+        """Which peers have not acknowledged what they are told of an event, and why."""
+        if self._peers is not None:
+            return self._peers.untold(event_id)
+        resources, _ = self._said.get(event_id, ((), None))
+        return dict.fromkeys(resources, self._unjoined) if self._company[0] else {}
 
     def close(self) -> None:
         self._stop_listening()
@@ -106,14 +116,20 @@ class Front:
         from forenotice.agent.peers import Order, Peers
 
         self._order = self._order or Order()
-        self._peers = Peers(
-            config,
-            names,
-            self._sources.heard,
-            now=self._sources.now,
-            counted=self._metrics.exchanged,
-            order=self._order,
-        )
+        try:
+            self._peers = Peers(
+                config,
+                names,
+                self._sources.heard,
+                now=self._sources.now,
+                log=self._log,
+                listen=self._listen,
+                counted=self._metrics.exchanged,
+                order=self._order,
+            )
+        except ConfigError as error:
+            self._unjoined = error.message
+            raise
         self._peers.tell(self._said)
 
     def _leave_peers(self) -> None:

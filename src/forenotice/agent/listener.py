@@ -47,6 +47,8 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict)
     """By name in lower case."""
     body: bytes = b""
+    source: str = ""
+    """The address that it came from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,14 +141,14 @@ class Listener:
                 selector.select()
                 self._make_room()
                 try:
-                    line, _ = door.accept()
+                    line, (source, *_) = door.accept()
                 except BlockingIOError:
                     continue
                 except OSError:
                     # Out of descriptors, as a rule: the same caller is still there a moment later.
                     self._pause()
                     continue
-                self._welcome(line)
+                self._welcome(line, source)
 
     def _make_room(self) -> None:
         with self._changed:
@@ -162,8 +164,8 @@ class Listener:
         with self._changed:
             self._changed.wait_for(lambda: self._closing, self._limits.patience_seconds)
 
-    def _welcome(self, line: socket.socket) -> None:
-        visit = _Visit(line, self._desk, self._limits, ended=self._gone)
+    def _welcome(self, line: socket.socket, source: str) -> None:
+        visit = _Visit(line, source, self._desk, self._limits, ended=self._gone)
         with self._changed:
             if not self._closing:
                 self._visits.add(visit)
@@ -228,11 +230,14 @@ class _Desk:
 class _Visit:
     """One connection, from its first byte to its last."""
 
-    def __init__(self, line: socket.socket, desk: _Desk, limits: Limits, *, ended: Callable[["_Visit"], None]) -> None:
+    def __init__(
+        self, line: socket.socket, source: str, desk: _Desk, limits: Limits, *, ended: Callable[["_Visit"], None]
+    ) -> None:
         self.waiting_since = time.monotonic()
         """When it began to keep us waiting; infinite while it waits for us."""
         self.thread = threading.Thread(target=self._attend, name="listener-visit", daemon=True)
         self._line = line
+        self._source = source
         self._desk = desk
         self._limits = limits
         self._ended = ended
@@ -292,7 +297,13 @@ class _Visit:
             name, value = raw_name.decode("ascii"), raw_value.decode("latin-1")
             headers[name] = f"{headers[name]}, {value}" if name in headers else value
         target = _ORIGIN.sub("", head.target.decode("latin-1"), count=1)
-        return Request(method=head.method.decode("ascii"), path=target.partition("?")[0], headers=headers, body=body)
+        return Request(
+            method=head.method.decode("ascii"),
+            path=target.partition("?")[0],
+            headers=headers,
+            body=body,
+            source=self._source,
+        )
 
     def _next(self) -> h11.Event | type[h11.PAUSED]:
         while (event := self._http.next_event()) is h11.NEED_DATA:

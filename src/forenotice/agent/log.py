@@ -70,7 +70,7 @@ class Log:
         self._people = log_format is LogFormat.CONSOLE or (log_format is LogFormat.AUTO and _is_terminal(self._stream))
         self._lock = threading.Lock()
         self._lost = 0
-        self._repeated: dict[str, tuple[str, int]] = {}
+        self._repeated: dict[tuple[str, str], tuple[str, int]] = {}
 
     def debug(self, message: str, *, action: str, **fields: object) -> None:
         self._write(LogLevel.DEBUG, message, action, fields)
@@ -84,18 +84,21 @@ class Log:
     def error(self, message: str, *, action: str, **fields: object) -> None:
         self._write(LogLevel.ERROR, message, action, fields)
 
-    def trouble(self, message: str, *, action: str, reason: str) -> None:
-        """Something that may fail again and again: said when the reason changes, and when the count has doubled."""
-        last, count = self._repeated.get(action, ("", 0))
-        count = count + 1 if reason == last else 1
-        self._repeated[action] = (reason, count)
-        if count & (count - 1) == 0:
-            self.warning(message, action=action, reason=reason, times=count)
+    def trouble(self, message: str, *, action: str, reason: str, of: str = "", **fields: object) -> None:
+        """Something that may fail again and again: said when the reason changes, and when the count has doubled.
 
-    def over(self, message: str, *, action: str) -> None:
+        `of` is whose trouble it is, where that is counted apart.
+        """
+        last, count = self._repeated.get((action, of), ("", 0))
+        count = count + 1 if reason == last else 1
+        self._repeated[action, of] = (reason, count)
+        if count & (count - 1) == 0:
+            self.warning(message, action=action, **fields, reason=reason, times=count)
+
+    def over(self, message: str, *, action: str, of: str = "", **fields: object) -> None:
         """That trouble has ended; said once."""
-        if self._repeated.pop(action, None):
-            self.info(message, action=action)
+        if self._repeated.pop((action, of), None):
+            self.info(message, action=action, **fields)
 
     def _write(self, level: LogLevel, message: str, action: str, fields: dict[str, object]) -> None:
         if ORDER.index(level) < self._least:

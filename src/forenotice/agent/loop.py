@@ -266,6 +266,7 @@ class Loop:
             rules=crew.rules,
             policy=self._config.policy,
             peers=self._memory.peers.get(saga.id, {}),
+            untold=self._around.front.untold(saga.id),
             busy=busy_elsewhere(saga, live),
             held=held_elsewhere(saga, live),
             less_urgent=less_urgent(saga, live),

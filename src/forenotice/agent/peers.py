@@ -4,35 +4,28 @@ Only for agents that have peers: what signs costs more memory than a lone agent 
 """
 
 import contextlib
-import hmac
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Annotated
 
 import msgspec
 
-from forenotice import __version__, secretfiles
-from forenotice.agent.config import checks, file
+from forenotice import __version__
+from forenotice.agent.config import file
 from forenotice.agent.listener import Reply, Request
+from forenotice.agent.log import Log
 from forenotice.agent.metrics import Exchange
-from forenotice.client.connection import Connection, ProtocolError
+from forenotice.agent.rules.approval import NOT_TOLD
+from forenotice.agent.seal import HEADER, WINDOW, Addresses, Message, Readiness, Seal
+from forenotice.client.connection import Answer, Connection, ProtocolError
 from forenotice.client.events import same_name
-from forenotice.core import errors
 
-HEADER = "X-Forenotice-Signature"
-WINDOW = timedelta(seconds=60)
-"""How far the clocks of two VMs, and a message's way, may be apart."""
-SHORTEST_SECRET = 16
 LARGEST_ANSWER = 4 * 1024
 MOST_HEARD = 10_000
 """Events and names within the window."""
 ACKNOWLEDGED = Reply.json({"heard": True})
-_SIGNATURE = re.compile(r"t=([0-9]{1,11}),v1=([0-9a-f]{64})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,23 +42,6 @@ class Pace:
 
 
 USUAL = Pace()
-
-
-Moment = Annotated[datetime, msgspec.Meta(tz=True)]
-
-
-class Readiness(msgspec.Struct, frozen=True, kw_only=True):
-    event_id: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
-    names: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
-    """The VMs that are ready, or are not."""
-    resources: tuple[str, ...]
-    ready_at: Moment | None
-    """None: they are not, whatever was said before."""
-
-
-class Message(Readiness, frozen=True, kw_only=True):
-    said_at: Moment
-    """By the sender's clock: what it says later counts, in whichever order it arrives."""
 
 
 class Order:
@@ -95,47 +71,86 @@ class Order:
             return said_at >= latest
 
 
-class Seal:
-    """Knows whether a message comes from somebody who has the secret, and is of now."""
+class Link:
+    """Sends messages to peers, and says what came of each."""
 
-    def __init__(self, secret: bytes) -> None:
-        self._secret = secret
+    def __init__(self, config: file.Peers, me: str, listen: str, timeout: float) -> None:
+        """ConfigError: a secret is not usable."""
+        self.seal = Seal.read(config)
+        self.addresses = Addresses(config)
+        self._source = self.addresses.source(me, listen)
+        self._timeout = timeout
 
-    @classmethod
-    def read(cls, path: str) -> "Seal":
+    def connection(self, name: str) -> Connection:
+        """From the address by which others know this VM, if it has several."""
+        host, port = self.addresses.of(name)
+        # From a loopback address nothing leaves the machine.
+        usable = not _is_loopback(self._source) or _is_loopback(host)
+        return Connection(host, port, source=self._source if usable else "")
+
+    def say(self, message: Message, line: Connection) -> str:
+        """Why the receiver has not acknowledged; empty when it has."""
+        body = msgspec.json.encode(message)
+        mark = self.seal.sign(message, body)
+        headers = {
+            HEADER: mark,
+            "Content-Type": "application/json",
+            "User-Agent": f"forenotice/{__version__}",
+            "Connection": "close",
+        }
         try:
-            secret = secretfiles.read(Path(path), "the peers' secret").strip()
-        except errors.RefusedError as error:
-            raise file.ConfigError(error.message) from None
-        if len(secret) < SHORTEST_SECRET:
-            raise file.ConfigError(f"the peers' secret {path} is too short: give {SHORTEST_SECRET} bytes")
-        return cls(secret)
+            answer = line.ask("POST", file.READY_PATH, headers, body, timeout=self._timeout, largest=LARGEST_ANSWER)
+        except TimeoutError as error:
+            said = error.strerror or f"no answer within {self._timeout:g} s"
+            return f"slow: {said}" if line.reached else f"unreachable: {said}"
+        except (OSError, ProtocolError) as error:
+            said = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            return f"no answer: {said}" if line.reached else f"unreachable: {said}"
+        return self._verdict(message, answer, mark)
 
-    def sign(self, method: str, path: str, body: bytes, now: datetime) -> str:
-        stamp = str(int(now.timestamp()))
-        return f"t={stamp},v1={self._mark(method, path, stamp, body)}"
+    def _verdict(self, message: Message, answer: Answer, mark: str) -> str:
+        place = "{}:{}".format(*self.addresses.of(message.receiver))
+        if self.seal.reply_holds(answer, message, mark):
+            return "" if answer.status == ACKNOWLEDGED.status else f"refused: {_error(answer)}"
+        if answer.status == 401:
+            return f"wrong secret: {place} has another one than this VM, or another version of the agent"
+        if answer.status == ACKNOWLEDGED.status:
+            return f"wrong signature: whoever answers at {place} does not prove to be {message.receiver}"
+        return f"no peer: {place} answered {answer.status}; is that an agent with [peers]?"
 
-    def holds(self, signature: str, method: str, path: str, body: bytes, now: datetime) -> bool:
-        found = _SIGNATURE.fullmatch(signature)
-        if not found or not hmac.compare_digest(found[2], self._mark(method, path, found[1], body)):
-            return False
-        return abs(now.timestamp() - int(found[1])) <= WINDOW.total_seconds()
 
-    def _mark(self, method: str, path: str, stamp: str, body: bytes) -> str:
-        signed = b"\n".join((method.encode(), path.encode(), stamp.encode(), body))
-        return hmac.digest(self._secret, signed, "sha256").hex()
+def _is_loopback(host: str) -> bool:
+    return host == "localhost" or host.startswith(("127.", "::1"))
+
+
+def _error(answer: Answer) -> str:
+    try:
+        return msgspec.json.decode(answer.body, type=dict[str, str])["error"]
+    except (msgspec.MsgspecError, KeyError):
+        return str(answer.status)
+
+
+def attempt(config: file.Peers, me: str, name: str, now: datetime, listen: str = "", timeout: float = 5.0) -> str:
+    """Try whether a peer hears this VM; why not, or empty. Changes nothing there. ConfigError, as for `Link`."""
+    link = Link(config, me, listen, timeout)
+    try:
+        with contextlib.closing(link.connection(name)) as line:
+            return link.say(Message(sender=me, receiver=name, said_at=now, readiness=None), line)
+    except ValueError as error:
+        return f"unreachable: {error}"
 
 
 @dataclass(slots=True, eq=False)
 class _Errand:
-    """One peer, to be told of one event."""
+    """One peer, to be told of one event by one of the VMs that this agent acts for."""
 
+    sender: str
     name: str
     said: Readiness
     due: float
     failures: int = 0
     away: bool = False
-    why: str = "not told yet"
+    why: str = NOT_TOLD
     """Empty once it has acknowledged."""
 
 
@@ -154,25 +169,26 @@ class Peers:
         heard: Heard,
         *,
         now: Callable[[], datetime],
+        log: Log,
+        listen: str = "",
         counted: Callable[[Exchange], None] = lambda _: None,
         order: Order | None = None,
         pace: Pace = USUAL,
     ) -> None:
-        """`names` are the VMs that this agent acts for, `order` is known from before. ConfigError: the secret is not
+        """`names` are the VMs that this agent acts for, `order` is known from before. ConfigError: a secret is not
         usable."""
-        self._seal = Seal.read(config.secret_file)
-        self._places = {name: checks.peer(address) for name, address in config.addresses.items()}
-        self._port = config.port
+        self._link = Link(config, names[0], listen, pace.timeout)
         self._names = names
         self._heard = heard
         self._now = now
+        self._log = log
         self._counted = counted
         self._order = order or Order()
         self._pace = pace
         self._hearing = threading.Lock()
         self._changed = threading.Condition()
-        self._errands: dict[str, dict[str, _Errand]] = {}
-        """By event, then by peer."""
+        self._errands: dict[str, dict[tuple[str, str], _Errand]] = {}
+        """By event, then by sender and peer."""
         self._postman: threading.Thread | None = None
         self._away = 0
         self._lines: set[Connection] = set()
@@ -191,21 +207,25 @@ class Peers:
             if self._errands != known:
                 self._changed.notify_all()
 
-    def _errands_for(self, event_id: str, resources: Sequence[str], ready_at: datetime | None) -> dict[str, _Errand]:
-        mine = tuple(name for name in resources if any(same_name(name, own) for own in self._names))
-        said = Readiness(event_id=event_id, names=mine, resources=tuple(resources), ready_at=ready_at)
+    def _errands_for(
+        self, event_id: str, resources: Sequence[str], ready_at: datetime | None
+    ) -> dict[tuple[str, str], _Errand]:
+        mine = [name for name in resources if self._is_mine(name)]
+        said = Readiness(event_id=event_id, resources=tuple(resources), ready_at=ready_at)
         known = self._errands.get(event_id, {})
         errands = {}
-        for name in (name for name in resources if mine and name not in mine):
-            old = known.get(name)
-            errands[name] = old if old and old.said == said else _Errand(name, said, time.monotonic())
+        for key in ((sender, name) for sender in mine for name in resources if name not in mine):
+            old = known.get(key)
+            if old is None or old.said != said:
+                old = _Errand(*key, said, time.monotonic(), why=(old.why if old else "") or NOT_TOLD)
+            errands[key] = old
         return errands
 
     def untold(self, event_id: str) -> Mapping[str, str]:
         """Who has not acknowledged, and why."""
         with self._changed:
             errands = self._errands.get(event_id.upper(), {})
-            return {name: errand.why for name, errand in errands.items() if errand.why}
+            return {name: errand.why for (_, name), errand in errands.items() if errand.why}
 
     def close(self) -> None:
         """Tell nobody anything more."""
@@ -219,44 +239,65 @@ class Peers:
 
     def hear(self, request: Request) -> Reply:
         """What a peer tells; in any thread."""
-        signature = request.headers.get(HEADER.lower(), "")
-        if not self._seal.holds(signature, request.method, request.path, request.body, self._now()):
-            self._counted(Exchange.REFUSED)
-            return Reply.json({"error": "not for you"}, 401)
         try:
             message = msgspec.json.decode(request.body, type=Message)
+            holds = self._link.seal.holds(request, message)
         except (msgspec.DecodeError, ValueError):
-            self._counted(Exchange.REFUSED)
-            return Reply.json({"error": "this is no message of a peer"}, 400)
-        if not set(message.names) <= set(message.resources):
-            self._counted(Exchange.REFUSED)
-            return Reply.json({"error": "an event is only about what its Resources name"}, 400)
-        if abs(message.said_at - self._now()) > WINDOW:
-            self._counted(Exchange.REFUSED)
-            return Reply.json({"error": "this was said at another time"}, 400)
-        with self._hearing:
-            self._pass_on(message)
+            holds = False
+        if not holds:
+            self._refused("its signature does not hold: another secret, or another version", request, of="")
+            return Reply.json({"error": "not for you"}, 401)
+        flaw = self._flaw(message, request.source)
+        if flaw:
+            self._refused(flaw, request, of=message.sender)
+            return self._link.seal.sign_reply(Reply.json({"error": flaw}, 403), message, request)
+        if message.readiness is not None:
+            with self._hearing:
+                self._pass_on(message.sender, message.readiness, message.said_at)
         self._counted(Exchange.HEARD)
-        return ACKNOWLEDGED
+        self._log.over("A peer is heard again", action="peer.refused", of=message.sender, peer=message.sender)
+        return self._link.seal.sign_reply(ACKNOWLEDGED, message, request)
 
-    def _pass_on(self, message: Message) -> None:
-        event_id, now = message.event_id.upper(), self._now()
+    def _refused(self, reason: str, request: Request, *, of: str) -> None:
+        self._counted(Exchange.REFUSED)
+        self._log.trouble(
+            "A message was refused", action="peer.refused", reason=reason, of=of, source=request.source, peer=of
+        )
+
+    def _flaw(self, message: Message, source: str) -> str:
+        """Why a message is not believed although its sender has the secret."""
+        ahead = (message.said_at - self._now()).total_seconds()
+        if abs(ahead) > WINDOW.total_seconds():
+            return f"our clocks differ by {abs(ahead):.0f} s, and may by {WINDOW.total_seconds():.0f}"
+        if not self._is_mine(message.receiver):
+            return f"this agent acts for {', '.join(self._names)}, and not for {message.receiver}"
+        if self._is_mine(message.sender):
+            return f"this agent itself acts for {message.sender}"
+        said = message.readiness
+        if said is not None and not {message.sender, message.receiver} <= set(said.resources):
+            return "an event is only about what its Resources name"
+        return self._link.addresses.flaw(message.sender, source)
+
+    def _is_mine(self, name: str) -> bool:
+        return any(same_name(name, own) for own in self._names)
+
+    def _pass_on(self, name: str, said: Readiness, said_at: datetime) -> None:
+        event_id, now = said.event_id.upper(), self._now()
         # Nobody is ready in the future; its clock only differs from ours.
-        ready_at = min(message.ready_at.astimezone(UTC), now) if message.ready_at else None
-        for name in message.names:
-            if self._order.is_latest(event_id, name, message.said_at, now):
-                self._heard(event_id, name, ready_at)
-                if ready_at is None:
-                    self._remind(event_id, name)
+        ready_at = min(said.ready_at.astimezone(UTC), now) if said.ready_at else None
+        if self._order.is_latest(event_id, name, said_at, now):
+            self._heard(event_id, name, ready_at)
+            if ready_at is None:
+                self._remind(event_id, name)
 
     def _remind(self, event_id: str, name: str) -> None:
         """Who begins anew may have forgotten that we are ready. That we are not, it need not know: it would only remind
         us of the same."""
         with self._changed:
-            errand = self._errands.get(event_id, {}).get(name)
-            if errand and errand.said.ready_at:
-                errand.due = time.monotonic()
-                self._changed.notify_all()
+            for (_, receiver), errand in self._errands.get(event_id, {}).items():
+                if receiver == name and errand.said.ready_at:
+                    errand.due = time.monotonic()
+                    self._changed.notify_all()
 
     def _send_out(self) -> None:
         if self._postman is None:
@@ -292,42 +333,28 @@ class Peers:
     def _run(self, errand: _Errand) -> None:
         try:
             why = self._tell(errand)
-        except (OSError, ProtocolError, ValueError) as error:
-            why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        except ValueError as error:
+            why = f"unreachable: {error}"
         self._settle(errand, why)
 
     def _tell(self, errand: _Errand) -> str:
         """Why it has not acknowledged."""
-        host, port = self._place(errand.name)
-        line = Connection(host, port)
+        line = self._link.connection(errand.name)
         with self._changed:
             if self._closed:
                 return "this agent is stopping"
-            if self._errands.get(errand.said.event_id, {}).get(errand.name) is not errand:
+            if self._errands.get(errand.said.event_id, {}).get((errand.sender, errand.name)) is not errand:
                 return "something else is to be said"
             self._lines.add(line)
             # While nobody can change what is to be said: so that what is said next is later.
             said_at = self._order.stamp(self._now())
-        body = msgspec.json.encode(Message(said_at=said_at, **msgspec.structs.asdict(errand.said)))
-        headers = {
-            HEADER: self._seal.sign("POST", file.READY_PATH, body, self._now()),
-            "Content-Type": "application/json",
-            "User-Agent": f"forenotice/{__version__}",
-            "Connection": "close",
-        }
+        message = Message(sender=errand.sender, receiver=errand.name, said_at=said_at, readiness=errand.said)
         try:
-            answer = line.ask(
-                "POST", file.READY_PATH, headers, body, timeout=self._pace.timeout, largest=LARGEST_ANSWER
-            )
+            return self._link.say(message, line)
         finally:
             with self._changed:
                 self._lines.discard(line)
             line.close()
-        if answer.status == 401:
-            return f"{host}:{port} has another secret, or our clocks differ by more than {WINDOW.seconds} s"
-        if (answer.status, answer.body) != (ACKNOWLEDGED.status, ACKNOWLEDGED.body):
-            return f"{host}:{port} answered {answer.status}: is that an agent with peers?"
-        return ""
 
     def _settle(self, errand: _Errand, why: str) -> None:
         self._counted(Exchange.UNTOLD if why else Exchange.TOLD)
@@ -338,10 +365,11 @@ class Peers:
             errand.failures = errand.failures + 1 if why else 0
             pause = min(self._pace.longest, self._pace.first * 2 ** min(errand.failures - 1, 16))
             errand.due = time.monotonic() + (pause if why else self._pace.again)
+            wanted = self._errands.get(errand.said.event_id, {}).get((errand.sender, errand.name)) is errand
             self._changed.notify_all()
-
-    def _place(self, name: str) -> tuple[str, int]:
-        for known, place in self._places.items():
-            if same_name(known, name):
-                return place
-        return name.removeprefix("_"), self._port
+        if not why:
+            self._log.over("A peer answers again", action="peer.untold", of=errand.name, peer=errand.name)
+        elif wanted:
+            self._log.trouble(
+                "A peer does not answer", action="peer.untold", reason=why, of=errand.name, peer=errand.name
+            )

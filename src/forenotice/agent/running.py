@@ -89,7 +89,8 @@ class Agent:
         loop = Loop(inbox, config, around, observe=observe)
 
         def after_turn() -> None:
-            reporter.report(loop.me, observe=observe)
+            untold = front.untold if self._config.peers else None
+            reporter.report(loop.me, observe=observe, untold=untold)
             front.keep_up(self._config, loop.names)
 
         log.info(

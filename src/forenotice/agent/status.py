@@ -1,7 +1,7 @@
 """What the agent is doing and why: a file in the state directory, for `forenotice agent status`."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -25,6 +25,16 @@ class StepStatus(msgspec.Struct, frozen=True, kw_only=True):
     said: str
 
 
+class PeerStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Another VM that the event names."""
+
+    name: str
+    ready_at: datetime | None
+    """Since when; None: it has not said that it is."""
+    untold: str
+    """Why it has not acknowledged what this agent tells it; empty once it has."""
+
+
 class SagaStatus(msgspec.Struct, frozen=True, kw_only=True):
     event_id: str
     type: str
@@ -38,6 +48,7 @@ class SagaStatus(msgspec.Struct, frozen=True, kw_only=True):
     announced_seconds: int | None
     pause: Pause | None
     steps: tuple[StepStatus, ...]
+    peers: tuple[PeerStatus, ...] = ()
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +57,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     observe: bool = False
     """Nothing is run or approved."""
+    clock_ahead: float = 0.0
+    """Seconds by which the endpoint's clock is ahead of this machine's; peers are told times by the endpoint's."""
     endpoint: str
     polling: bool
     polling_why: str
@@ -57,7 +70,11 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     recent: tuple[SagaStatus, ...]
 
 
-def of_sagas(sagas: Sequence[Saga]) -> tuple[SagaStatus, ...]:
+NOBODY: Mapping[str, tuple[PeerStatus, ...]] = {}
+
+
+def of_sagas(sagas: Sequence[Saga], company: Mapping[str, tuple[PeerStatus, ...]] = NOBODY) -> tuple[SagaStatus, ...]:
+    """`company` are the peers, by saga."""
     return tuple(
         SagaStatus(
             event_id=saga.id,
@@ -81,6 +98,7 @@ def of_sagas(sagas: Sequence[Saga]) -> tuple[SagaStatus, ...]:
                 )
                 for step in saga.steps
             ),
+            peers=company.get(saga.id, ()),
         )
         for saga in sagas
     )

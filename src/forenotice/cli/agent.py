@@ -2,27 +2,48 @@
 
 import os
 import socket
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import typer
 
 from forenotice import secretfiles, settings
-from forenotice.agent import peers, running, status
+from forenotice.agent import peers as peering
+from forenotice.agent import running, status
 from forenotice.agent.config.file import Config, ConfigError
+from forenotice.agent.config.file import Peers as PeersConfig
 from forenotice.agent.config.handlers import Common
 from forenotice.agent.handlers import making
 from forenotice.agent.handlers.interface import Outcome
+from forenotice.agent.seal import Addresses, Seal
 from forenotice.agent.status import SagaStatus, Status
 from forenotice.cli import options, times
 from forenotice.cli.output import Output
+from forenotice.client import Client
+from forenotice.client.events import same_name
+from forenotice.clock import MachineClock
 from forenotice.core import errors
 from forenotice.settings import table, values
 
 app = typer.Typer(help="The agent in a VM: prepares for what is announced, approves, recovers.", no_args_is_help=True)
+AT_A_TIME = 8
+"""Peers that are tried."""
 PLACE = [row for row in table.AGENT if row.attribute in ("config", "state")]
+
+
+class Tried(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of trying a peer."""
+
+    name: str
+    address: str
+    ok: bool
+    said: str
 
 
 class Agent:
@@ -42,12 +63,21 @@ def run(agent: Agent) -> None:
     running.Agent(agent.settings).run()
 
 
-def check(agent: Agent) -> int:
+def check(
+    agent: Agent,
+    peers: Annotated[bool, typer.Option("--peers", help="Also try whether each peer hears this VM.")] = False,
+) -> int:
     """Check agent.toml and rehearse the handlers, changing nothing."""
     config = running.read(agent.settings)
     found = [(handler, _rehearsed(handler)) for handler in config.handlers]
     problems = list(_problems(config))
-    ok = not problems and all(outcome.ok for _, outcome in found)
+    tried: Sequence[Tried] = ()
+    if peers and not problems:
+        try:
+            tried = _try_peers(config, status.read(agent.directory)[0])
+        except errors.ForenoticeError as error:
+            problems.append(error.message)
+    ok = not problems and all(outcome.ok for _, outcome in found) and all(peer.ok for peer in tried)
     if agent.out.json:
         rows = [{"handler": handler.name, "ok": outcome.ok, "said": outcome.said} for handler, outcome in found]
         agent.out.data(
@@ -57,6 +87,7 @@ def check(agent: Agent) -> int:
                 "problems": problems,
                 "warnings": list(_warnings(config)),
                 "handlers": rows,
+                "peers": msgspec.to_builtins(tried) if peers else None,
             }
         )
         return 0 if ok else 1
@@ -81,7 +112,43 @@ def check(agent: Agent) -> int:
         ),
         none="There are no handlers.",
     )
+    if tried:
+        agent.out.line("")
+        agent.out.table(
+            ("peer", "address", "check", "what it says"),
+            ((peer.name, peer.address, "ok" if peer.ok else "problem", peer.said) for peer in tried),
+            none="",
+        )
     return 0 if ok else 1
+
+
+def _try_peers(config: Config, found: Status | None) -> Sequence[Tried]:
+    """All whose address is given, and all that share a live event with this VM. RefusedError: nobody can be tried."""
+    if config.peers is None:
+        raise ConfigError("agent.toml has no [peers], so there is nobody to try: add it, or leave out --peers")
+    me = config.name or (found.name if found else "")
+    if not me:
+        with Client(config.endpoint or None) as client:
+            me = client.me
+    now = MachineClock().now() + timedelta(seconds=found.clock_ahead if found else 0.0)
+    shared = [name for saga in found.sagas for name in saga.resources] if found else []
+    names: list[str] = []
+    for name in (*config.peers.addresses, *shared):
+        if not any(same_name(name, known) for known in (me, *config.act_for, *names)):
+            names.append(name)
+    if not names:
+        raise ConfigError("there is nobody to try: [peers] has no addresses, and no live event names another VM")
+    attempt = partial(_attempt, config.peers, config.listen, me, now)
+    with ThreadPoolExecutor(max_workers=AT_A_TIME) as threads:
+        return list(threads.map(attempt, names))
+
+
+def _attempt(config: PeersConfig, listen: str, me: str, now: datetime, name: str) -> Tried:
+    begun = time.monotonic()
+    why = peering.attempt(config, me, name, now, listen)
+    address = "{}:{}".format(*Addresses(config).of(name))
+    seconds = time.monotonic() - begun
+    return Tried(name=name, address=address, ok=not why, said=why or f"hears {me}, after {seconds * 1000:.0f} ms")
 
 
 def _rehearsed(handler: Any) -> Outcome:
@@ -113,7 +180,7 @@ def _problems(config: Config) -> Iterator[str]:
             pass
     if config.peers is not None:
         try:
-            peers.Seal.read(config.peers.secret_file)
+            Seal.read(config.peers)
         except ConfigError as error:
             yield error.message
 
@@ -220,6 +287,10 @@ def _show_saga(saga: SagaStatus, out: Output) -> None:
     for step in saga.steps:
         attempt = f", attempt {step.attempt}" if step.attempt > 1 else ""
         out.line(f"  {step.phase} {step.handler}: {step.progress}{attempt}{f': {step.said}' if step.said else ''}")
+    for peer in saga.peers:
+        ready = f"ready since {out.moment(peer.ready_at.isoformat())}" if peer.ready_at else "not ready yet"
+        told = f"; has not answered this agent: {peer.untold}" if peer.untold else "; has answered this agent"
+        out.line(f"  peer {peer.name}: {ready}{told}", style="yellow" if peer.untold else "")
 
 
 def _pause(saga: SagaStatus) -> str:

@@ -25,15 +25,25 @@ class Connection:
     """
 
     def __init__(
-        self, host: str, port: int, *, tls: "ssl.SSLContext | None" = None, connect_timeout: float = CONNECT_TIMEOUT
+        self,
+        host: str,
+        port: int,
+        *,
+        tls: "ssl.SSLContext | None" = None,
+        connect_timeout: float = CONNECT_TIMEOUT,
+        source: str = "",
     ) -> None:
+        """`source` is the address to connect from, where that is possible."""
         self._host, self._port = host, port
+        self._source = source
         self._tls = tls
         self._connect_timeout = connect_timeout
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
         self._exchange = self._new_exchange()
         self._asking = self._closed = False
+        self.reached = False
+        """Whether it was ever connected."""
 
     def ask(
         self,
@@ -131,11 +141,15 @@ class Connection:
             try:
                 connected = self._hold(socket.socket(family, kind, protocol))
                 connected.settimeout(min(self._connect_timeout, _left(deadline)))
+                if self._source:
+                    with suppress(OSError):
+                        connected.bind((self._source, 0))
                 connected.connect(address)
                 connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 if self._tls is not None:
                     connected = self._secure(connected, self._tls, deadline)
                 self._exchange = self._new_exchange()
+                self.reached = True
                 return connected
             except OSError as error:
                 failure = error

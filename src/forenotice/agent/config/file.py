@@ -61,6 +61,8 @@ class Peers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """The agents of VMs that one event may name together with this one."""
 
     secret_file: str
+    secret_files: dict[str, str] = {}
+    """By VM name: of a secret that is shared with that one only."""
     addresses: dict[str, str] = {}
     """By VM name, HOST:PORT."""
     port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 8256
@@ -70,6 +72,8 @@ class Peers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def __post_init__(self) -> None:
         checks.absolute("secret_file", self.secret_file, "/etc/forenotice/peers.secret")
+        for path in self.secret_files.values():
+            checks.absolute("secret_files", path, "/etc/forenotice/web-1.secret")
         for address in self.addresses.values():
             checks.peer(address)
 

@@ -38,6 +38,8 @@ class View:
     policy: Policy
     peers: Mapping[str, datetime] = field(default_factory=dict)
     """Since when others are ready for this event, by lower-case name."""
+    untold: Mapping[str, str] = field(default_factory=dict)
+    """Others who have not acknowledged what they were told of this VM, and why."""
     busy: Collection[str] = ()
     """Handlers that are at work for another event."""
     held: Collection[str] = ()
@@ -244,7 +246,7 @@ class _Turn:
     def _approve(self) -> None:
         saga, view = self.saga, self.view
         ready_at = saga.ready_at or view.now
-        why = approval.obstacle(view.policy, saga.event, view.names, ready_at, view.peers, view.now)
+        why = approval.obstacle(view.policy, saga.event, view.names, ready_at, view.peers, view.untold, view.now)
         if why:
             self._say(why)
             return

@@ -7,6 +7,9 @@ from datetime import datetime, timedelta
 from forenotice.agent.rules.handling import EVENT_TYPES, Match
 from forenotice.client.events import Event, same_name
 
+NOT_TOLD = "not told yet"
+"""Of a peer that nobody has tried to tell."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
@@ -28,40 +31,46 @@ def obstacle(
     names: Sequence[str],
     ready_at: datetime,
     peers: Mapping[str, datetime],
+    untold: Mapping[str, str],
     now: datetime,
 ) -> str:
     """Why this agent does not approve now, although its own VM is ready; empty when it does.
 
-    `names` are the VMs that it acts for, `peers` since when others are ready, by lower-case name.
+    `names` are the VMs that it acts for, `peers` since when others are ready, by lower-case name,
+    `untold` who has not acknowledged that this VM is ready or not, and why.
     """
     if not policy.approves:
         return "ready; this agent is set never to approve"
     if event.type not in EVENT_TYPES:
         return f"not approved, as nobody here knows what {event.type!r} means"
-    others = _others(event, names)
+    others = others_in(event, names)
     if not others:
         return ""
     if policy.peer_timeout is None:
-        return f"ready; not approved, as the event is also about {_list(others)} and [peers] is not set"
+        return f"ready; not approved, as the event is also about {', '.join(others)} and [peers] is not set"
     missing = [name for name in others if name.lower() not in peers]
     if missing:
-        return f"ready; waits until {_list(missing)} {'is' if len(missing) == 1 else 'are'} ready too"
+        called = ", ".join(_called(name, untold) for name in missing)
+        return f"ready; waits until {called} {'is' if len(missing) == 1 else 'are'} ready too"
     turn = min(position for position, name in enumerate(event.resources) if name not in others)
     # A clock that was ahead when it was asked does not make anybody wait for it.
     since = min(now, max([ready_at, *(peers[name.lower()] for name in others)]))
     if now < since + turn * policy.peer_timeout:
-        return f"all are ready; {event.resources[0]} approves first"
+        return f"all are ready; {_called(event.resources[0], untold)} approves first"
     return ""
 
 
 def may_be_a_peers(policy: Policy, event: Event, names: Sequence[str]) -> bool:
     """Whether others may approve this event once they are told that this VM is ready."""
-    return policy.approves and policy.peer_timeout is not None and bool(_others(event, names))
+    return policy.approves and policy.peer_timeout is not None and bool(others_in(event, names))
 
 
-def _others(event: Event, names: Sequence[str]) -> list[str]:
+def others_in(event: Event, names: Sequence[str]) -> list[str]:
+    """The VMs that an event names beside these."""
     return [name for name in event.resources if not any(same_name(name, mine) for mine in names)]
 
 
-def _list(names: Sequence[str]) -> str:
-    return ", ".join(names)
+def _called(name: str, untold: Mapping[str, str]) -> str:
+    """With what keeps it from being told."""
+    why = untold.get(name, NOT_TOLD)
+    return name if why == NOT_TOLD else f"{name} ({why})"

@@ -4,12 +4,14 @@ import json
 import re
 import subprocess
 import threading
+import tomllib
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import msgspec
 import pytest
+from packaging.requirements import Requirement
 from tests.agent.handlers.work import work
 from tests.wheel import Installed, clone
 
@@ -126,6 +128,15 @@ def test_the_wheel_brings_what_a_guest_needs_and_no_more(installed: Installed) -
     )
     names = {re.sub(r"[-_.]+", "-", name).lower() for name in json.loads(said.stdout)}
     assert names - WITH_PYTHON == OURS | THEIRS
+
+
+def test_nothing_asks_for_uvloop_on_windows() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    wanted = [Requirement(line) for lines in extras.values() for line in lines if line.startswith("uvloop")]
+    assert len(wanted) == 2
+    for each in wanted:
+        assert each.marker is not None
+        assert [each.marker.evaluate({"sys_platform": name}) for name in ("linux", "darwin", "win32")] == [1, 1, 0]
 
 
 def test_the_wheel_holds_units_and_examples(installed: Installed) -> None:

@@ -1,11 +1,16 @@
 """The process's limit of file descriptors, and how guests, operators and the store share it."""
 
-import resource
-
 from forenotice.logs import log
+
+try:
+    import resource
+except ImportError:
+    resource = None  # type: ignore[assignment]
 
 SPARE = 512
 """Reserved for operators, the store and deliveries; half of all descriptors, if that is less."""
+ON_WINDOWS = 512
+"""It has no limit to read; so many sockets its select can watch."""
 
 
 def for_guests(allowed: int) -> int:
@@ -21,11 +26,13 @@ def _spare(allowed: int) -> int:
 
 
 def allowed() -> int:
-    return _number(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    return ON_WINDOWS if resource is None else _number(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
 def allow(wanted: int) -> int:
     """Raise this process's own limit towards `wanted`, as far as the system allows; gives the limit."""
+    if resource is None:
+        return ON_WINDOWS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     enough = min(wanted, _number(hard))
     if _number(soft) < enough:

@@ -45,6 +45,9 @@ class Log:
     def __getattr__(self, level: str) -> Any:
         try:
             import structlog
+        except ImportError:
+            # A test's environment need not have it.
+            return lambda said, **fields: getattr(logging.getLogger("forenotice"), level)("%s %s", said, fields)
         except OSError:
             return lambda *_, **__: None
         setup, self.setup = self.setup, _nothing

@@ -15,9 +15,8 @@ from ssl import SSLContext
 from typing import TYPE_CHECKING, Literal
 
 import structlog
-import uvloop
 
-from forenotice import controlsocket, datadirectory, garbage, logs, secretfiles, tour
+from forenotice import controlsocket, datadirectory, eventloop, garbage, logs, secretfiles, tour
 from forenotice.clock import SystemClock
 from forenotice.control import tls as control_tls
 from forenotice.core import errors
@@ -76,7 +75,7 @@ def run(settings: Settings) -> int:
     driver = opening.open_driver(settings.driver, settings.speed, clock)
     with ExitStack() as held:
         held.enter_context(datadirectory.held(settings.directory, settings.database_file))
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with asyncio.Runner(loop_factory=eventloop.new) as runner:
             died = held.enter_context(watching_for_deaths(lambda: os.kill(os.getpid(), signal.SIGTERM)))
             runner.run(_serve(settings, options, tls, clock, *driver))
         log.info("Stopped", action="serve.stopped")

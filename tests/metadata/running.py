@@ -12,8 +12,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TypeVar
 
-import uvloop
-
+from forenotice import eventloop
 from forenotice.clock import SystemClock
 from forenotice.core import errors
 from forenotice.core.approving import Approval
@@ -138,7 +137,7 @@ class Running:
         """The time that its heartbeats go by."""
         self.heartbeats = Heartbeats(clock=lambda: self.seconds)
         self.board = Board()
-        self._loop = uvloop.new_event_loop()
+        self._loop = eventloop.new()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self.publisher = Publications(self.board, self._loop)

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import struct
+import sys
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -24,7 +25,7 @@ from forenotice.metadata.protocol import Connection
 from forenotice.metadata.requests import Request
 from forenotice.wire import approvals, dates
 
-GONE_AT_ONCE = struct.pack("ii", 1, 0)
+GONE_AT_ONCE = struct.pack("hh" if sys.platform == "win32" else "ii", 1, 0)
 """SO_LINGER: what is not sent is thrown away, and closing resets the connection."""
 
 

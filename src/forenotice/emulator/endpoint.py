@@ -8,8 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-import uvloop
-
+from forenotice import eventloop
 from forenotice.clock import Clock
 from forenotice.core import errors
 from forenotice.core.timing import Timing
@@ -56,7 +55,7 @@ class Endpoint:
         self._faults = faults
         self._connect = functools.partial(EmulatedConnection, faults=faults, requests=requests)
         self._options = Options(limits=LIMITS, rate=None, burst=None, default_vm=as_vm)
-        self._loop = uvloop.new_event_loop()
+        self._loop = eventloop.new()
         self._thread = threading.Thread(target=self._loop.run_forever, name="emulator-endpoint", daemon=True)
         self._server: MetadataServer | None = None
         self.board = Board()

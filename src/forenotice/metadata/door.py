@@ -28,7 +28,9 @@ HOP_LIMIT = {
     socket.AF_INET: (socket.IPPROTO_IP, socket.IP_TTL),
     socket.AF_INET6: (socket.IPPROTO_IPV6, socket.IPV6_UNICAST_HOPS),
 }
-LAST = socket.MSG_DONTWAIT | getattr(socket, "MSG_MORE", 0)
+DONT_WAIT = getattr(socket, "MSG_DONTWAIT", 0)
+"""Saves a call for each connection; Windows has to be told before."""
+LAST = DONT_WAIT | getattr(socket, "MSG_MORE", 0)
 """More follows at once, the end of the connection: where the system can, both go in one packet."""
 
 
@@ -144,7 +146,9 @@ class Door:
         desk = self._desk
         desk.counters.accepted += 1
         try:
-            first = client.recv(FIRST_BYTES, socket.MSG_DONTWAIT)
+            if not DONT_WAIT:
+                client.setblocking(False)
+            first = client.recv(FIRST_BYTES, DONT_WAIT)
         except BlockingIOError:
             first = None
         if first == b"":

@@ -1,6 +1,9 @@
 """pytest with forenotice installed: fixtures that need no import, for people who test their handler."""
 
+import re
+import tomllib
 from importlib.metadata import entry_points
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +13,7 @@ from forenotice.emulator.testing import situation
 
 pytest_plugins = ("pytester",)
 
+ROOT = Path(__file__).parents[3]
 PLUGIN = "forenotice.emulator.testing.plugin"
 OPTIONS = ("-p", PLUGIN, "-p", "no:cacheprovider", "--strict-markers", "-W", "error")
 
@@ -106,11 +110,49 @@ def test_wrong_settings_are_refused_in_a_line(pytester: pytest.Pytester, setting
 
 
 def test_what_is_not_installed_is_named(pytester: pytest.Pytester) -> None:
-    pytester.makeconftest("import sys\nsys.modules['uvloop'] = None")
+    pytester.makeconftest("import sys\nsys.modules['httptools'] = None")
     pytester.makepyfile("def test_one(scheduled_events): pass")
     done = pytester.runpytest_subprocess(*OPTIONS)
     done.assert_outcomes(errors=1)
-    done.stdout.fnmatch_lines(["*uvloop*: scheduled_events needs forenotice[[]emulator[]]"])
+    done.stdout.fnmatch_lines(["*httptools*: scheduled_events needs forenotice[[]testing[]]"])
+
+
+WITHOUT = """
+import socket, sys
+
+# What the service, the emulator as a program, and every other system than Windows have.
+for name in {missing}:
+    sys.modules[name] = None
+for name in ("MSG_DONTWAIT", "MSG_MORE"):
+    delattr(socket, name)
+"""
+NOT_ON_WINDOWS = ("fcntl", "grp", "pwd", "resource", "termios", "uvloop")
+
+
+def test_it_needs_nothing_but_httptools_and_nothing_that_windows_lacks(pytester: pytest.Pytester) -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert extras.pop("testing") == ["httptools>=0.6"]
+    names = {re.split(r"[^\w-]", name)[0] for name in (*extras["server"], *extras["emulator"])} - {"httptools"}
+    missing = sorted({name.replace("-", "_") for name in names} | {"starlette", "anyio"} | set(NOT_ON_WINDOWS))
+    pytester.makeconftest(WITHOUT.format(missing=missing))
+    pytester.makepyfile("""
+        import pytest
+        from forenotice import Client, EndpointError
+        from forenotice.logs import log
+
+        def test_one(scheduled_events, caplog):
+            event = scheduled_events.reboot()
+            with Client() as client:
+                client.approve(client.events(mine=True)[0])
+                event.wait_approved()
+                with scheduled_events.fault("reset"), pytest.raises(EndpointError, match="reset by peer"):
+                    client.document()
+            scheduled_events.play("two-events")
+            scheduled_events.advance("1h")
+            log.warning("It can be logged", action="test")
+            assert caplog.messages == ["It can be logged {'action': 'test'}"]
+    """)
+    pytester.runpytest_subprocess(*OPTIONS).assert_outcomes(passed=1)
 
 
 def test_one_test_through_all_scenarios_and_faults(pytester: pytest.Pytester) -> None:

@@ -23,7 +23,7 @@ class Control:
         self._emulator = emulator
         self._host = at.host
         self._listening = _listen(at, to_others=to_others)
-        self._loop = asyncio.new_event_loop()
+        self._loop = asyncio.SelectorEventLoop()
         self._stopping = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="emulator-control", daemon=True)
 

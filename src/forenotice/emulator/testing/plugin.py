@@ -85,7 +85,7 @@ def _start(item: pytest.Item, stack: contextlib.ExitStack) -> ScheduledEvents:
         from forenotice.emulator.scenarios.text import nearest
         from forenotice.emulator.testing.scheduled_events import ScheduledEvents
     except ImportError as error:
-        raise pytest.fail.Exception(f"{error}: {EVENTS} needs forenotice[emulator]", pytrace=False) from None
+        raise pytest.fail.Exception(f"{error}: {EVENTS} needs forenotice[testing]", pytrace=False) from None
     settings: dict[str, Any] = {}
     # The closest comes first, and has the last word.
     for marker in reversed(list(item.iter_markers(EVENTS))):

@@ -1,15 +1,16 @@
 """Handlers to be tested: our own client, which waits long, and a plain poller. Both approve what is their VM's own."""
 
+import asyncio
 import contextlib
 import json
 import threading
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from tests.client.both import QUICK
 
-from forenotice import Appeared, Client, EndpointError, Pace, RefusedError
+from forenotice import Appeared, AsyncClient, Client, EndpointError, Pace, RefusedError
 
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 INTERVAL = 0.02
@@ -32,6 +33,22 @@ def _approve(client: Client) -> None:
         if isinstance(change, Appeared) and change.event.status == "Scheduled":
             with contextlib.suppress(EndpointError, RefusedError):
                 client.approve(change.event)
+
+
+@contextlib.asynccontextmanager
+async def approving_async(pace: Pace = QUICK) -> AsyncIterator[None]:
+    """In the event loop of whoever tests."""
+
+    async def approve(client: AsyncClient) -> None:
+        async for change in client.watch(mine=True):
+            if isinstance(change, Appeared) and change.event.status == "Scheduled":
+                with contextlib.suppress(EndpointError, RefusedError):
+                    await client.approve(change.event)
+
+    async with AsyncClient(pace=pace) as client, asyncio.TaskGroup() as tasks:
+        handler = tasks.create_task(approve(client))
+        yield
+        handler.cancel()
 
 
 @contextlib.contextmanager

@@ -210,14 +210,14 @@ def requests(
         driving.out.data(found)
         return
     driving.out.table(
-        ("at", "vm", "request", "answer", "fault"),
+        ("at", "vm", "request", "answer", "why"),
         (
             (
                 f"{times.read(each['at']):%H:%M:%S}",
                 each["vm"],
                 f"{each['method']} {each['target']}",
                 each["status"] or "none",
-                each["fault"],
+                each["fault"] or each["reason"],
             )
             for each in found
         ),

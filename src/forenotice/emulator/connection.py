@@ -10,6 +10,8 @@ from datetime import datetime
 from http import HTTPStatus
 from time import monotonic
 
+import msgspec
+
 from forenotice.core import errors
 from forenotice.emulator import requests
 from forenotice.emulator.faults import answering
@@ -27,6 +29,14 @@ from forenotice.wire import approvals, dates
 
 GONE_AT_ONCE = struct.pack("hh" if sys.platform == "win32" else "ii", 1, 0)
 """SO_LINGER: what is not sent is thrown away, and closing resets the connection."""
+
+
+REASON = 200
+"""Bytes of what is no refusal of our own, such as a recorded one."""
+
+
+class Refusal(msgspec.Struct):
+    error: str
 
 
 @dataclass(slots=True)
@@ -170,7 +180,7 @@ class EmulatedConnection(Connection):
         persistence = Persistence.CLOSES if closes else request.persistence
         said = request.persistence if missing else persistence
         self.desk.counters.count(request.method, answer.status)
-        self._record(turn, answer.status)
+        self._record(turn, answer)
         # Who is refused at a gate has met nothing, but reads the same clock.
         skew = turn.met.skew if request.admitted else self._faults.skew
         sent = _head(answer.status, self.desk.clock.now() + skew, said) + answer.rest
@@ -186,7 +196,7 @@ class EmulatedConnection(Connection):
         assert isinstance(poll, Poll)
         return answering.changed(turn.met, guest.notice.document, poll.version, poll.condition)
 
-    def _record(self, turn: Turn, status: int | None) -> None:
+    def _record(self, turn: Turn, answer: Answer | None) -> None:
         self._turn = None
         request = turn.request
         target = request.head.target.decode("latin-1")
@@ -202,11 +212,22 @@ class EmulatedConnection(Connection):
                 api_version=requests.api_version(target),
                 headers={name.decode("latin-1"): text.decode("latin-1") for name, text in request.head.headers.items()},
                 body=request.body,
-                status=status,
+                status=answer.status if answer else None,
                 fault=turn.met.names,
                 event_ids=_event_ids(request),
+                reason=_reason(answer) if answer else None,
             )
         )
+
+
+def _reason(answer: Answer) -> str | None:
+    if answer.status < HTTPStatus.BAD_REQUEST:
+        return None
+    body = answer.rest.partition(b"\r\n\r\n")[2]
+    try:
+        return msgspec.json.decode(body, type=Refusal).error
+    except msgspec.MsgspecError:
+        return body[:REASON].decode(errors="replace")
 
 
 def _kind(verdict: Verdict) -> On:

@@ -3,7 +3,7 @@
 import itertools
 import math
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,6 +15,8 @@ MOST = 100_000
 MOST_BYTES = 64 * 1024 * 1024
 """Of heads and bodies together; the oldest requests go first."""
 PLACE = "/scheduledevents"
+KINDS = 3
+"""Of refused requests that a sentence tells."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +42,8 @@ class Requested:
     """The name of the fault that it met; of several, joined by plus signs."""
     event_ids: tuple[str, ...] = ()
     """What it approves, in upper case, where that could be read."""
+    reason: str | None = None
+    """Why it was refused, as its answer says."""
 
     @property
     def is_poll(self) -> bool:
@@ -51,6 +55,17 @@ class Requested:
 
     def _is_scheduled_events(self) -> bool:
         return self.target.partition("?")[0].rstrip("/").lower().endswith(PLACE)
+
+    @property
+    def is_refused(self) -> bool:
+        """By the endpoint as it is, without any fault: there is something wrong with it."""
+        return self.fault is None and self.status is not None and self.status >= 400
+
+    def __str__(self) -> str:
+        """`web-0 GET /metadata/scheduledevents: 400, Bad request. Required metadata header not specified`"""
+        ids = f" for {', '.join(self.event_ids)}" if self.event_ids else ""
+        why = f" ({self.fault})" if self.fault else f", {self.reason}" if self.reason else ""
+        return f"{self.vm or 'somebody'} {self.method} {self.target}{ids}: {self.status or 'no answer'}{why}"
 
     @property
     def size(self) -> int:
@@ -104,6 +119,16 @@ class Requests(Sequence[Requested]):
     @property
     def approvals(self) -> tuple[Requested, ...]:
         return tuple(request for request in self.all if request.is_approval)
+
+    @property
+    def refusals(self) -> str:
+        """As the end of a sentence on what was missed: `; 2 requests were refused: ...`, each kind once; or nothing."""
+        kinds = Counter(str(request) for request in self.all if request.is_refused)
+        if not kinds:
+            return ""
+        told = [f"{what} ({count} times)" if count > 1 else what for what, count in list(kinds.items())[-KINDS:]]
+        total = sum(kinds.values())
+        return f"; {total} request{'s were' if total > 1 else ' was'} refused: {'; '.join(told)}"
 
     def wait_for(self, condition: Callable[["Requests"], bool], timeout: float) -> bool:
         """Whether this comes to hold within so many seconds; it is looked at after every request."""

@@ -1,5 +1,6 @@
 """What became of an event: waits that end, and assertions that say what was seen instead."""
 
+import asyncio
 import re
 import threading
 import urllib.error
@@ -7,8 +8,9 @@ from collections.abc import Callable
 
 import pytest
 from tests.acceptance.running import until
-from tests.emulator.handling import approve, approving, get
+from tests.emulator.handling import OPENER, approve, approving, approving_async, get
 
+from forenotice.core import errors
 from forenotice.emulator import ScheduledEvents
 from forenotice.emulator.testing.announced import AnnouncedEvent
 
@@ -55,7 +57,7 @@ def test_what_nobody_approves(scheduled_events: ScheduledEvents) -> None:
     with pytest.raises(AssertionError, match=said("was to be approved, but nobody approved it; it is Scheduled")):
         event.assert_approved()
     get(scheduled_events.url)
-    nobody = "nobody approved it; it is Scheduled; there were 1 polls"
+    nobody = "nobody approved it; it is Scheduled; 1 poll so far"
     for wait, what in ((event.wait_approved, "approved"), (event.wait_started, "started"), (event.wait_gone, "gone")):
         with pytest.raises(AssertionError, match=said(rf"is not {what} after 0\.05 s; {nobody}")):
             wait(timeout=0.05)
@@ -158,3 +160,98 @@ def test_a_wait_ends_when_it_has_come(
     wait(event, timeout=60)
     other.join(60)
     assert re.match(NAMED.format(status="Started" if act is AnnouncedEvent.approve else "Canceled"), repr(event))
+
+
+@VIRTUAL
+def test_a_handler_in_the_same_event_loop(scheduled_events: ScheduledEvents) -> None:
+    async def test() -> None:
+        event = scheduled_events.reboot(notice="15m", takes="10m")
+        assert not event.approved
+        async with approving_async():
+            await event.approved(timeout=60)
+            await event.started(timeout=60)
+            assert [request.status for request in event.requests] == [200]
+            scheduled_events.advance("10m")
+            await event.gone(timeout=60)
+        assert all((event.approved, event.started, event.gone))
+        event.assert_approved(by="web-0", before_not_before=True)
+
+    asyncio.run(test())
+
+
+@VIRTUAL
+def test_the_event_loop_goes_on_while_it_is_awaited(scheduled_events: ScheduledEvents) -> None:
+    async def approve(event: AnnouncedEvent) -> None:
+        await asyncio.sleep(0.05)
+        event.approve(by="alice")
+
+    async def test() -> None:
+        event, other = scheduled_events.reboot(), scheduled_events.freeze()
+        await asyncio.gather(event.approved(60), event.started(60), approve(event))
+        message = said("is not approved after 0 s; nobody approved it; it is Scheduled; 0 polls so far")
+        with pytest.raises(AssertionError, match=message.replace("Reboot", "Freeze")):
+            await other.approved(timeout=0)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(other.gone(60), 0.02)
+
+    asyncio.run(test())
+
+
+Wait = Callable[[AnnouncedEvent], object]
+
+
+@pytest.mark.parametrize(
+    ("wait", "blocking", "awaited"),
+    [
+        (AnnouncedEvent.wait_approved, "wait_approved()", "event.approved()"),
+        (AnnouncedEvent.wait_started, "wait_started()", "event.started()"),
+        (AnnouncedEvent.wait_gone, "wait_gone()", "event.gone()"),
+    ],
+)
+@VIRTUAL
+def test_a_wait_that_would_block_the_event_loop_says_so(
+    scheduled_events: ScheduledEvents, wait: Wait, blocking: str, awaited: str
+) -> None:
+    async def test() -> None:
+        event = scheduled_events.reboot()
+        with pytest.raises(errors.RefusedError) as refused:
+            wait(event)
+        assert refused.value.message == (
+            f"`{blocking}` would block the running event loop, and with it every handler there: use `await {awaited}`"
+        )
+        # In a thread of its own it may block.
+        event.cancel()
+        await asyncio.to_thread(event.wait_gone)
+
+    asyncio.run(test())
+
+
+def test_what_is_to_be_awaited_says_so_where_nothing_can(scheduled_events: ScheduledEvents) -> None:
+    message = r"^`gone\(\)` is to be awaited in an asyncio test: here, use `wait_gone\(\)`$"
+    with pytest.raises(errors.RefusedError, match=message):
+        asyncio.run(scheduled_events.reboot().gone())
+
+
+@VIRTUAL
+def test_a_refused_request_is_told_with_its_reason(scheduled_events: ScheduledEvents) -> None:
+    event = scheduled_events.reboot()
+    for _ in range(2):
+        with pytest.raises(urllib.error.HTTPError):
+            OPENER.open(scheduled_events.url)
+    header = (
+        "2 requests were refused: web-0 GET /metadata/scheduledevents?api-version=2020-07-01: 400, "
+        "Bad request. Required metadata header not specified (2 times)"
+    )
+    with pytest.raises(AssertionError, match=said(f"is not approved after .*; 2 polls so far; {re.escape(header)}")):
+        event.wait_approved(timeout=0)
+    scheduled_events.requests.clear()
+    with pytest.raises(urllib.error.HTTPError):
+        approve(scheduled_events.url, "it")
+    with pytest.raises(AssertionError, match=r"; 1 request was refused: web-0 POST .*: 400, .*'it' .* is not a GUID"):
+        event.assert_approved()
+    # A refusal that a fault made is told by its name, among what was asked.
+    scheduled_events.requests.clear()
+    with scheduled_events.fault("error-503"), pytest.raises(urllib.error.HTTPError):
+        get(scheduled_events.url)
+    with pytest.raises(AssertionError, match=r"nobody approved it; it is Scheduled$"):
+        event.assert_approved()

@@ -1,11 +1,19 @@
 """Scenarios in the hands of a test: run to their end in virtual time, or watched in real time."""
 
+import asyncio
+import contextlib
+import subprocess
+import threading
+import urllib.error
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 
 import pytest
 from tests.client.both import QUICK
-from tests.emulator.handling import approving, get, polling
+from tests.emulator.handling import OPENER, approving, approving_async, get, polling
 
 from forenotice.core import errors
 from forenotice.emulator import ScheduledEvents
@@ -70,9 +78,66 @@ def test_it_runs_in_real_time_as_well(scheduled_events: ScheduledEvents) -> None
 
 
 @VIRTUAL
-def test_who_does_not_poll_is_told_so(scheduled_events: ScheduledEvents) -> None:
-    with pytest.raises(AssertionError, match=r"^there were not 2 polls within 0\.1 s$"):
-        scheduled_events.play("reboot").run(timeout=0.1)
+def test_without_a_handler_it_fails_at_once(scheduled_events: ScheduledEvents) -> None:
+    began = monotonic()
+    with pytest.raises(AssertionError, match=r"^nobody polls: start the handler before `run`, or use `advance` with"):
+        scheduled_events.play("reboot").run(timeout=600)
+    with pytest.raises(AssertionError, match=r"^nobody polls: "):
+        asyncio.run(scheduled_events.play("reboot").run_async(timeout=600))
+    assert monotonic() - began < 60
+    # Nobody need poll.
+    scheduled_events.play("reboot").run(polls=0, pause=0)
+
+
+@contextlib.contextmanager
+def in_a_thread() -> Iterator[None]:
+    over = threading.Event()
+    thread = threading.Thread(target=over.wait)
+    thread.start()
+    yield
+    over.set()
+    thread.join(60)
+
+
+@contextlib.contextmanager
+def in_a_child() -> Iterator[None]:
+    with subprocess.Popen(["sleep", "600"]) as process:
+        yield
+        process.kill()
+
+
+@VIRTUAL
+@pytest.mark.parametrize("handler", [in_a_thread, in_a_child])
+def test_a_handler_that_does_not_poll_is_waited_for(
+    scheduled_events: ScheduledEvents, handler: Callable[[], AbstractContextManager[None]]
+) -> None:
+    performance = scheduled_events.play("reboot")
+    where = scheduled_events.endpoint.removeprefix("http://")
+    silent = f"^nobody has polled within 0.1 s: start the handler before `run`, and let it ask at {where}$"
+    with handler(), pytest.raises(AssertionError, match=silent):
+        performance.run(timeout=0.1)
+    get(scheduled_events.url)
+    with pytest.raises(urllib.error.HTTPError):
+        OPENER.open(scheduled_events.url)
+    refused = r"^there were not 2 polls within 0\.1 s; 1 request was refused: WestNO_0 GET .*: 400, Bad request\. Req"
+    with pytest.raises(AssertionError, match=refused):
+        performance.run(timeout=0.1)
+
+
+@VIRTUAL
+def test_a_handler_in_the_same_event_loop(scheduled_events: ScheduledEvents) -> None:
+    async def test() -> None:
+        performance = scheduled_events.play("reboot")
+        with pytest.raises(errors.RefusedError, match=r"^`run\(\)` would .*: use `await performance.run_async\(\)`$"):
+            performance.run()
+        with pytest.raises(errors.RefusedError, match=r"^`wait_done\(\)` would .*: use `await performance.done\(\)`$"):
+            performance.wait_done(timeout=60)
+        async with approving_async():
+            await performance.run_async(pause=0.02)
+        await performance.done(timeout=0)
+        performance.events[0].assert_approved(before_not_before=True)
+
+    asyncio.run(test())
 
 
 @pytest.mark.scheduled_events(speed=900)

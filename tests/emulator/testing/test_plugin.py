@@ -155,6 +155,51 @@ def test_it_needs_nothing_but_httptools_and_nothing_that_windows_lacks(pytester:
     pytester.runpytest_subprocess(*OPTIONS).assert_outcomes(passed=1)
 
 
+def test_asyncio_tests_of_both_plugins(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("""
+        import asyncio
+
+        import pytest
+
+        from forenotice import Appeared, AsyncClient
+
+        pytestmark = pytest.mark.scheduled_events(time="virtual")
+
+        async def handle(client):
+            async for change in client.watch(mine=True):
+                if isinstance(change, Appeared):
+                    await client.approve(change.event)
+
+        async def live(scheduled_events):
+            event = scheduled_events.reboot(notice="15m")
+            async with AsyncClient() as client:
+                handler = asyncio.create_task(handle(client))
+                await event.approved()
+                scheduled_events.advance("15m")
+                await event.gone()
+                handler.cancel()
+            event.assert_approved(by="web-0", before_not_before=True)
+
+        @pytest.mark.asyncio
+        async def test_with_pytest_asyncio(scheduled_events):
+            await live(scheduled_events)
+
+        @pytest.mark.anyio
+        @pytest.mark.parametrize("anyio_backend", ["asyncio"])
+        async def test_with_anyio(scheduled_events):
+            await live(scheduled_events)
+
+        @pytest.mark.anyio
+        @pytest.mark.parametrize("anyio_backend", ["asyncio"])
+        async def test_without_a_handler(scheduled_events):
+            with pytest.raises(AssertionError, match="^nobody polls: "):
+                await scheduled_events.play("reboot").run_async()
+    """)
+    plugins = ("-p", "pytest_asyncio.plugin", "-p", "anyio.pytest_plugin")
+    scope = ("-o", "asyncio_default_fixture_loop_scope=function")
+    pytester.runpytest_subprocess(*OPTIONS, *plugins, *scope).assert_outcomes(passed=3)
+
+
 def test_one_test_through_all_scenarios_and_faults(pytester: pytest.Pytester) -> None:
     done = run(pytester, "def test_one(each_situation): pass\n", "--collect-only", "-q")
     ids = [line.partition("[")[2].rstrip("]") for line in done.outlines if "::" in line]

@@ -90,7 +90,7 @@ def test_real_time_passes_and_short_notices_are_allowed(scheduled_events: Schedu
     event = scheduled_events.preempt(notice="0s")
     event.wait_started(timeout=60)
     with pytest.raises(
-        AssertionError, match=r"is not gone after 0\.1 s; nobody approved it; it is Started; .* 0 polls"
+        AssertionError, match=r"is not gone after 0\.1 s; nobody approved it; it is Started; 0 polls so far"
     ):
         event.wait_gone(timeout=0.1)
     scheduled_events.advance("2s")

@@ -98,6 +98,7 @@ def request(request: Requested) -> View:
         "body": request.body.decode(errors="replace"),
         "status": request.status,
         "fault": request.fault,
+        "reason": request.reason,
         "event_ids": list(request.event_ids),
     }
 

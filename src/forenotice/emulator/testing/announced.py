@@ -1,14 +1,14 @@
 """An event of the emulator in the hands of a test: what became of it, who approved it, and when."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
-from time import monotonic
 
 from forenotice.core.operations import Event, EventType, Status
 from forenotice.emulator.emulator import Emulator
 from forenotice.emulator.requests import Requested
+from forenotice.emulator.testing import waiting
+from forenotice.emulator.testing.waiting import Condition
 
-LOOK = 0.05
 ANSWER = 1.0
 
 
@@ -31,8 +31,18 @@ class AnnouncedEvent:
         return self._event.resources
 
     @property
-    def approved(self) -> bool:
-        return bool(self._approvals())
+    def approved(self) -> Condition:
+        return Condition("event", "approved", self._is_approved, self._until_approved)
+
+    @property
+    def started(self) -> Condition:
+        """Or over already."""
+        return self._condition("started", lambda: self.status is not Status.SCHEDULED)
+
+    @property
+    def gone(self) -> Condition:
+        """No document shows it any more."""
+        return self._condition("gone", lambda: not self.status.live)
 
     @property
     def requests(self) -> list[Requested]:
@@ -46,23 +56,19 @@ class AnnouncedEvent:
     def cancel(self) -> None:
         self._emulator.cancel(self.id)
 
-    # Waiting, in seconds of real time
+    # Waiting, in seconds of real time; in asyncio tests it is `await event.approved(timeout)`
 
     def wait_approved(self, timeout: float = 10) -> None:
         __tracebackhide__ = True
-        self._wait(lambda: self.approved, "approved", timeout)
-        if self._emulator.look(self._is_guests_doing):
-            # It is recorded when it is answered, a moment later.
-            self._emulator.requests.wait_for(lambda _: bool(self.requests), ANSWER)
+        self.approved.wait(timeout)
 
     def wait_started(self, timeout: float = 10) -> None:
         __tracebackhide__ = True
-        self._wait(lambda: self.status is not Status.SCHEDULED, "started", timeout)
+        self.started.wait(timeout)
 
     def wait_gone(self, timeout: float = 10) -> None:
-        """Until no document shows it any more."""
         __tracebackhide__ = True
-        self._wait(lambda: not self.status.live, "gone", timeout)
+        self.gone.wait(timeout)
 
     # Judging
 
@@ -74,7 +80,8 @@ class AnnouncedEvent:
             wanted = [each for each in wanted if each[1] < self.not_before]
         if not wanted:
             expected = f"{f' by {by}' if by else ''}{f' before {_time(self.not_before)}' if before_not_before else ''}"
-            raise AssertionError(f"{self} was to be approved{expected}, but {self._seen()}")
+            refusals = self._emulator.requests.refusals
+            raise AssertionError(f"{self} was to be approved{expected}, but {self._seen()}{refusals}")
 
     def assert_never_approved(self) -> None:
         """Nobody even asked to start it, whatever the answer was."""
@@ -117,16 +124,26 @@ class AnnouncedEvent:
         in_vain = {f"{request.vm} asked for it and was answered {_answer(request)}" for request in others}
         return ", ".join([*said, *sorted(in_vain)]) or f"nobody approved it; it is {self.status}"
 
-    def _wait(self, condition: Callable[[], bool], what: str, timeout: float) -> None:
+    def _is_approved(self) -> bool:
+        return bool(self._approvals())
+
+    def _condition(self, name: str, holds: Callable[[], bool]) -> Condition:
+        return Condition("event", name, holds, lambda timeout: self._until(name, holds, timeout))
+
+    def _until_approved(self, timeout: float) -> Iterator[None]:
         __tracebackhide__ = True
-        deadline = monotonic() + timeout
-        # What only a request tells, such as an approval of what has started, is looked for now and then.
-        while not self._emulator.wait_for(condition, max(0.0, min(LOOK, deadline - monotonic()))):
-            if monotonic() >= deadline:
-                polls = len(self._emulator.requests.polls)
-                raise AssertionError(
-                    f"{self} is not {what} after {timeout:g} s; {self._seen()}; there were {polls} polls"
-                )
+        yield from self._until("approved", self._is_approved, timeout)
+        if self._emulator.look(self._is_guests_doing):
+            # It is recorded when it is answered, a moment later.
+            yield from waiting.until(lambda: bool(self.requests), ANSWER)
+
+    def _until(self, name: str, holds: Callable[[], bool], timeout: float) -> Iterator[None]:
+        def missed() -> str:
+            requests = self._emulator.requests
+            polls = f"{len(requests.polls)} poll{'' if len(requests.polls) == 1 else 's'}"
+            return f"{self} is not {name} after {timeout:g} s; {self._seen()}; {polls} so far{requests.refusals}"
+
+        return waiting.until(holds, timeout, missed)
 
 
 def _answer(request: Requested) -> str:

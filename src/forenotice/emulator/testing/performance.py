@@ -1,19 +1,24 @@
 """A scenario that is being played, in the hands of a test."""
 
-from collections.abc import Mapping
-from functools import partial
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine, Iterator, Mapping
 from pathlib import Path
 from time import monotonic
 
 from forenotice.core import errors
 from forenotice.emulator.emulator import Emulator
 from forenotice.emulator.playing import Player
-from forenotice.emulator.requests import Requests
 from forenotice.emulator.scenarios import catalogue
 from forenotice.emulator.scenarios.format import FOREVER
+from forenotice.emulator.testing import waiting
 from forenotice.emulator.testing.announced import AnnouncedEvent
+from forenotice.emulator.testing.waiting import Condition
 
-LOOK = 0.05
+OURS = frozenset({"emulator", "emulator-endpoint", "forenotice-guests", "log"})
+"""Names of threads that are no handlers."""
+START_ONE = "start the handler before `run`"
 
 
 class Performance:
@@ -40,9 +45,9 @@ class Performance:
         return {label: self._announced(key) for label, key in self._emulator.look(self._player.labels.copy).items()}
 
     @property
-    def done(self) -> bool:
+    def done(self) -> Condition:
         """All is played, and no event is left."""
-        return self._emulator.look(lambda: self._player.done and not self._stage.live)
+        return Condition("performance", "done", self._is_done, self._until_done)
 
     @property
     def waiting_for(self) -> str:
@@ -51,22 +56,40 @@ class Performance:
     def wait_done(self, timeout: float) -> None:
         """In seconds of real time."""
         __tracebackhide__ = True
-        if not self._emulator.wait_for(lambda: self.done, timeout):
-            raise AssertionError(f"the scenario is not over after {timeout:g} s: {self._unfinished()}")
+        self.done.wait(timeout)
 
     def run(self, *, polls: int = 2, pause: float = 0.1, timeout: float = 30) -> None:
         """To the end, without waiting for its times: whenever something has happened the handler polls so often, within
-        the timeout, and has so many seconds more to act on it; then the clock moves on to whatever comes next."""
+        the timeout, and has so many seconds more to act on it; then the clock moves on to whatever comes next.
+
+        It fails at once when nothing in this process could be a handler and nobody has polled yet."""
+        __tracebackhide__ = True
+        waiting.block(self._run(polls, pause, timeout), "run()", "performance.run_async()")
+
+    def run_async(self, *, polls: int = 2, pause: float = 0.1, timeout: float = 30) -> Coroutine[object, object, None]:
+        """As `run`, for a handler in the test's own event loop: to be awaited."""
+        return waiting.go_on(self._run(polls, pause, timeout))
+
+    def _run(self, polls: int, pause: float, timeout: float) -> Iterator[None]:
         __tracebackhide__ = True
         if self._player.scenario.repeat == FOREVER:
             raise errors.RefusedError('a scenario that is repeated "forever" has no end: use `advance`')
-        self._give_time(polls, pause, timeout)
-        while not self.done:
+        yield from self._give_time(polls, pause, timeout)
+        while not self._is_done():
             due = self._emulator.look(lambda: self._emulator.due)
             if due is None:
                 raise AssertionError(f"nothing more happens by itself: {self._unfinished()}")
             self._emulator.advance_to(due)
-            self._give_time(polls, pause, timeout)
+            yield from self._give_time(polls, pause, timeout)
+
+    def _is_done(self) -> bool:
+        return self._emulator.look(lambda: self._player.done and not self._stage.live)
+
+    def _until_done(self, timeout: float) -> Iterator[None]:
+        def missed() -> str:
+            return f"the scenario is not over after {timeout:g} s: {self._unfinished()}"
+
+        return waiting.until(self._is_done, timeout, missed)
 
     def _announced(self, event_id: str) -> AnnouncedEvent:
         return AnnouncedEvent(self._emulator, self._stage.event(event_id))
@@ -77,15 +100,18 @@ class Performance:
         left = self._emulator.look(lambda: self._stage.live)
         return f"{', '.join(repr(self._announced(event.id)) for event in left) or 'nothing'} is left"
 
-    def _give_time(self, polls: int, pause: float, timeout: float) -> None:
+    def _give_time(self, polls: int, pause: float, timeout: float) -> Iterator[None]:
         __tracebackhide__ = True
-        requests = self._emulator.requests
         since = monotonic()
-        while not self._has_looked(polls, since):
-            if monotonic() - since >= timeout:
-                raise AssertionError(f"there were not {polls} polls within {timeout:g} s")
-            requests.wait_for(partial(_has_more, len(requests)), LOOK)
-        self._emulator.wait_for(lambda: False, pause)
+        if not self._has_looked(polls, since) and not self._emulator.requests and not _somebody_may_poll():
+            raise AssertionError(f"nobody polls: {START_ONE}, or use `advance` without one")
+        yield from waiting.until(lambda: self._has_looked(polls, since), timeout, lambda: self._too_few(polls, timeout))
+        yield from waiting.until(lambda: False, pause)
+
+    def _too_few(self, polls: int, timeout: float) -> str:
+        if not self._emulator.requests:
+            return f"nobody has polled within {timeout:g} s: {START_ONE}, and let it ask at {self._emulator.address}"
+        return f"there were not {polls} polls within {timeout:g} s{self._emulator.requests.refusals}"
 
     def _has_looked(self, polls: int, since: float) -> bool:
         # Whoever waits for a change knows what there is, and whoever is held by a fault gets on only with time.
@@ -93,9 +119,26 @@ class Performance:
             return True
         # What a fault has hidden the next poll shows, unless the fault lasts.
         lasting = {"", *(active.fault.name for active in self._emulator.faults.active if active.times is None)}
-        looks = [poll for poll in self._emulator.requests.polls if poll.monotonic >= since]
+        looks = [poll for poll in self._emulator.requests.polls if poll.monotonic >= since and not poll.is_refused]
         return sum(lasting.issuperset((poll.fault or "").split("+")) for poll in looks) >= polls
 
 
-def _has_more(than: int, requests: Requests) -> bool:
-    return len(requests) > than
+def _may_poll(task: "asyncio.Task[object]") -> bool:
+    # Those of anyio's run the test.
+    return "TestRunner" not in getattr(task.get_coro(), "__qualname__", "")
+
+
+def _somebody_may_poll() -> bool:
+    """Whether this process has a thread, a child or a task that could be a handler."""
+    if any(thread.name not in OURS for thread in threading.enumerate() if thread is not threading.current_thread()):
+        return True
+    if waiting.in_event_loop() and any(map(_may_poll, asyncio.all_tasks() - {asyncio.current_task()})):
+        return True
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    except AttributeError:
+        # Windows and older macOS cannot tell.
+        pass
+    return True

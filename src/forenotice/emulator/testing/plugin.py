@@ -104,10 +104,5 @@ def _start(item: pytest.Item, stack: contextlib.ExitStack) -> ScheduledEvents:
 def _asked(events: ScheduledEvents) -> str:
     requests = events.requests.all
     earlier = [f"... {len(requests) - SHOWN} more before these"] if len(requests) > SHOWN else []
-    lines = [
-        f"{asked.at:%H:%M:%S.%f} {asked.vm or 'somebody'} {asked.method} {asked.target}"
-        f"{' for ' + ', '.join(asked.event_ids) if asked.event_ids else ''}: {asked.status or 'no answer'}"
-        f"{f' ({asked.fault})' if asked.fault else ''}"
-        for asked in requests[-SHOWN:]
-    ]
+    lines = [f"{asked.at:%H:%M:%S.%f} {asked}" for asked in requests[-SHOWN:]]
     return "\n".join([*earlier, *lines]) or "nothing"

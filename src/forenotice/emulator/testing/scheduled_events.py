@@ -14,7 +14,7 @@ from forenotice.emulator import words
 from forenotice.emulator.announcing import Announcement
 from forenotice.emulator.emulator import Emulator
 from forenotice.emulator.faults import table
-from forenotice.emulator.requests import Requested, Requests
+from forenotice.emulator.requests import Requests
 from forenotice.emulator.scenarios.text import nearest
 from forenotice.emulator.stage import Stage
 from forenotice.emulator.testing.announced import AnnouncedEvent
@@ -242,15 +242,18 @@ class ScheduledEvents:
         vm = by or self.as_vm
         # In this order: one that is answered meanwhile is seen twice rather than never.
         held = [since for name, since in self._running.polls_under_way() if name == vm]
-        polls = [poll for poll in self.requests.polls if poll.vm == vm and not _is_mistaken(poll)]
+        polls = [poll for poll in self.requests.polls if poll.vm == vm and not poll.is_refused]
         begins = sorted([*(poll.monotonic for poll in polls), *held])
         expected = f"{vm} was to poll every {1 / hz:g} s, but"
         if not begins:
-            raise AssertionError(f"{expected} it did not poll at all")
+            raise AssertionError(f"{expected} it did not poll at all{self.requests.refusals}")
         ends = sorted([*(poll.answered for poll in polls), *(monotonic() for _ in held)])
         longest = max(begin - end for end, begin in zip(ends, [*begins[1:], monotonic()], strict=True))
         if longest > 1.5 / hz:
-            raise AssertionError(f"{expected} once it was silent for {longest:.1f} s ({len(begins)} polls in all)")
+            raise AssertionError(
+                f"{expected} once it was silent for {longest:.1f} s ({len(begins)} polls in all)"
+                f"{self.requests.refusals}"
+            )
 
 
 class SwitchedOn:
@@ -267,11 +270,6 @@ class SwitchedOn:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._emulator.switch_off(self.name)
-
-
-def _is_mistaken(poll: Requested) -> bool:
-    """Refused as the real endpoint would refuse it: this tells nobody anything."""
-    return poll.fault is None and poll.status not in (200, 304, None)
 
 
 def _kind(name: Kind | str) -> Kind:

@@ -18,11 +18,12 @@ COMMANDS = [text.strip() for language, text in BLOCKS if language == "sh" and no
 
 PYTEST = "pytest test_handler.py"
 MORE_FOR_PYTEST = (
-    " test_time.py test_scenarios.py -W error -k 'not gets_through or scenario-spot-eviction or fault-iso-dates'"
+    " test_time.py test_asyncio.py test_scenarios.py -o asyncio_default_fixture_loop_scope=function -W error"
+    " -k 'not gets_through or scenario-spot-eviction or fault-iso-dates'"
 )
 """The other files; the other situations are all lived through elsewhere."""
 TYPED = [
-    (PYTEST, "7 passed"),
+    (PYTEST, "8 passed"),
     ("python -m unittest test_with_unittest.py", "OK"),
     ("python look.py", "0:00:30\nStarted\n"),
     ("bash -e test.sh", '"EventStatus":"Started"'),

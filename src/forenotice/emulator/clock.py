@@ -9,14 +9,15 @@ from forenotice.clock import SystemClock
 class EmulatedClock:
     """A `forenotice.clock.Clock` that can be moved on, and paused."""
 
-    def __init__(self, *, virtual: bool = False) -> None:
+    def __init__(self, *, virtual: bool = False, start: datetime | None = None) -> None:
+        """`start` is where a virtual one stands at first."""
         self.virtual = virtual
         """It never goes by itself."""
         self._system = SystemClock()
         self._lock = threading.Lock()
         self._ahead = timedelta(0)
         # Whole, so that what a test reckons from it is what documents say.
-        self._stands_at = self._system.now().replace(microsecond=0) if virtual else None
+        self._stands_at = (start or self._system.now()).replace(microsecond=0) if virtual else None
 
     def now(self) -> datetime:
         with self._lock:

@@ -34,11 +34,17 @@ class Emulator:
     """May be used from any thread. Whatever a method has done, the next request of a guest sees."""
 
     def __init__(
-        self, *, as_vm: str, virtual: bool = False, speed: float = 1, requests: Requests | None = None
+        self,
+        *,
+        as_vm: str,
+        virtual: bool = False,
+        start: datetime | None = None,
+        speed: float = 1,
+        requests: Requests | None = None,
     ) -> None:
         self.as_vm = as_vm
         """Who callers are."""
-        self.clock = EmulatedClock(virtual=virtual)
+        self.clock = EmulatedClock(virtual=virtual, start=start)
         self.timing = Timing(speed=speed)
         self.faults = Faults(self.clock, speed=speed)
         self.requests = Requests() if requests is None else requests

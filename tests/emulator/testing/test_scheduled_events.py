@@ -7,7 +7,7 @@ import urllib.error
 import urllib.request
 import warnings
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from time import perf_counter
 from typing import Any
@@ -84,6 +84,41 @@ def test_virtual_time_stands_still_until_it_is_moved(scheduled_events: Scheduled
     assert [each.id for each in scheduled_events.events] == [event.id]
     scheduled_events.advance("10m")
     assert (event.status, get(scheduled_events.url)["Events"]) == ("Completed", [])
+
+
+@pytest.mark.parametrize("start", ["2026-01-31T13:00:00+01:00", datetime(2026, 1, 31, 12, tzinfo=UTC)])
+def test_virtual_time_starts_where_it_is_told_to(start: str | datetime) -> None:
+    with ScheduledEvents(time="virtual", start=start) as scheduled_events, Client(scheduled_events.endpoint) as client:
+        assert scheduled_events.now == datetime(2026, 1, 31, 12, tzinfo=UTC)
+        scheduled_events.reboot(notice="15m")
+        (shown,) = get(scheduled_events.url)["Events"]
+        assert shown["NotBefore"] == "Sat, 31 Jan 2026 12:15:00 GMT"
+        # By the Date of the answer, whatever this machine's clock says.
+        assert 800 < client.events()[0].seconds_left <= 900
+        scheduled_events.play("reboot")
+        scheduled_events.reset()
+        assert scheduled_events.now == datetime(2026, 1, 31, 12, tzinfo=UTC)
+        scheduled_events.advance("1h")
+        assert scheduled_events.now == datetime(2026, 1, 31, 13, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        *("", "soon", 5, "2026-01-31T12:00:00", "1969-12-31T23:59:59Z", "0001-01-01T00:00:00+14:00"),
+        datetime(2026, 1, 31, microsecond=5, tzinfo=UTC),
+    ],
+)
+def test_a_start_that_documents_could_not_say_is_refused(start: Any) -> None:
+    with pytest.raises(errors.RefusedError) as refused:
+        ScheduledEvents(time="virtual", start=start)
+    right = "start is a whole second with its zone, from 1970 on, such as 2026-01-31T12:00:00Z"
+    assert refused.value.message == f"{right}, not {start}"
+
+
+def test_real_time_has_no_start() -> None:
+    with pytest.raises(errors.RefusedError, match=r'^start is for virtual time: give time="virtual" too$'):
+        ScheduledEvents(start="2026-01-31T12:00:00Z")
 
 
 def test_real_time_passes_and_short_notices_are_allowed(scheduled_events: ScheduledEvents) -> None:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 EVENTS = "scheduled_events"
 SITUATION = "each_situation"
 MARKERS = (
-    f'{EVENTS}(time="virtual", speed=60, as_vm="app_3", vms=["app_0", "app_1"]): how the fixture {EVENTS} is set up',
+    f'{EVENTS}(time="virtual", start="2026-01-31T12:00:00Z", speed=60, as_vm="app_3", vms=["app_0", "app_1"]): '
+    f"how the fixture {EVENTS} is set up",
     f'{SITUATION}("scenario-*", "fault-reset"): which situations the fixture {SITUATION} is about',
 )
 SHOWN = 20

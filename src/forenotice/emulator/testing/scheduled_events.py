@@ -8,7 +8,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Literal, Self
 
-from forenotice.core import errors, fleet
+from forenotice.core import errors, fleet, timing
 from forenotice.core.operations import Kind
 from forenotice.emulator import words
 from forenotice.emulator.announcing import Announcement
@@ -29,6 +29,7 @@ Duration = str | timedelta
 AS_VM = "web-0"
 SHORT = timedelta(seconds=2)
 """How long Started lasts in a test that does not say: as short as it may be."""
+EPOCH = 1970
 
 
 class ScheduledEvents:
@@ -44,18 +45,23 @@ class ScheduledEvents:
         as_vm: str = AS_VM,
         vms: str | Iterable[str] | Mapping[str, int] = (),
         time: Literal["real", "virtual"] = "real",
+        start: str | datetime | None = None,
         speed: float = 1,
     ) -> None:
-        """Whoever asks is `as_vm`; `vms` are others of its group, perhaps with the update domain of each."""
+        """Whoever asks is `as_vm`; `vms` are others of its group, perhaps with the update domain of each. `start` is
+        where virtual time begins, else now."""
         if time not in ("real", "virtual"):
             raise errors.RefusedError(f'time is "real" or "virtual", not {time!r}')
         if not isinstance(speed, int | float) or not SPEED_MIN <= speed <= SPEED_MAX:
             bounds = f"a number from {SPEED_MIN} to {SPEED_MAX}"
             raise errors.RefusedError(f"speed is how many times as fast: {bounds}, not {speed!r}")
+        if start is not None and time != "virtual":
+            raise errors.RefusedError('start is for virtual time: give time="virtual" too')
         domains = vms if isinstance(vms, Mapping) else dict.fromkeys(_names(vms), 0)
         self._domains = {_vm(name): _domain(name, domain) for name, domain in domains.items()}
         self._as_vm = _vm(as_vm)
         self._virtual = time == "virtual"
+        self._start = None if start is None else _moment(start)
         self._speed = speed
         self._last: Emulator | None = None
         self._runs = False
@@ -64,7 +70,7 @@ class ScheduledEvents:
     def __enter__(self) -> Self:
         if self._runs:
             raise errors.RefusedError("it runs already: use another ScheduledEvents beside it")
-        emulator = Emulator(as_vm=self._as_vm, virtual=self._virtual, speed=self._speed)
+        emulator = Emulator(as_vm=self._as_vm, virtual=self._virtual, start=self._start, speed=self._speed)
         emulator.start()
         try:
             emulator.change(lambda now: self._add_vms(emulator.stage, now))
@@ -297,6 +303,17 @@ def _names(given: str | Iterable[str]) -> tuple[str, ...]:
 
 def _span(written: Duration) -> timedelta:
     return written if isinstance(written, timedelta) else Span.read(written)
+
+
+def _moment(start: str | datetime) -> datetime:
+    try:
+        found = timing.require_aware(datetime.fromisoformat(str(start)))
+    except (OverflowError, ValueError):
+        found = None
+    if found is None or found.microsecond or found.year < EPOCH:
+        right = f"a whole second with its zone, from {EPOCH} on, such as 2026-01-31T12:00:00Z"
+        raise errors.RefusedError(f"start is {right}, not {start!s:.80}")
+    return found
 
 
 def _url(endpoint: str) -> str:

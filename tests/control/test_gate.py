@@ -232,7 +232,8 @@ def test_bodies_are_bounded(control: Control) -> None:
     assert (said.status, said.json["error"]["code"]) == (413, "too_large")
     assert "4 MiB" in said.message
     toml = b"#" * (5 * 1024 * 1024)
-    assert control.ask("POST", "/v1/fleet", toml, headers={"Content-Type": "application/toml"}).status == 200
+    for path in ("/v1/fleet", "/v1/fleet/diff"):
+        assert control.ask("POST", path, toml, headers={"Content-Type": "application/toml"}).status == 200
     declared = {"Content-Type": "application/toml", "Content-Length": str(64 * 1024 * 1024 + 1)}
     assert control.ask("POST", "/v1/fleet", b"", headers=declared).status == 413
 

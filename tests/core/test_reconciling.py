@@ -131,6 +131,20 @@ def test_what_is_refused_is_named(wanted: FleetSpec, said: str) -> None:
         apply(founded(), wanted)
 
 
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        (spec_of(hosts="/"), r"^hosts\./: '/' is not a host name"),
+        (spec_of(groups={"a b": WEB}), r"^groups\.a b: 'a b' is not a group name"),
+        (spec_of(VmSpec(name="\0", host="a")), r"is not a VM name"),
+        (spec_of(replace(DB, host="")), r"^vms\.db: '' is not a host name"),
+    ],
+)
+def test_what_never_fits_is_not_compared(wanted: FleetSpec, said: str) -> None:
+    with pytest.raises(errors.RefusedError, match=said):
+        compared(founded(), wanted)
+
+
 def test_addresses_and_places_may_be_swapped() -> None:
     site = founded()
     swapped = spec_of(

@@ -149,7 +149,7 @@ def _hosts(world: World, spec: FleetSpec) -> Iterable[Difference]:
     for name, host in spec.hosts.items():
         known = world.hosts.get(name)
         if known is None:
-            yield Difference(action="add", noun="host", name=name)
+            yield _added("host", name)
         else:
             yield from _changed("host", name, _of_host(known), _of_host(host.host(known)))
 
@@ -162,7 +162,7 @@ def _groups(world: World, spec: FleetSpec) -> Iterable[Difference]:
     for name, group in spec.groups.items():
         known = world.scopes.get(fleet.group_key(name))
         if known is None:
-            yield Difference(action="add", noun="group", name=name)
+            yield _added("group", name)
         else:
             yield from _changed("group", name, _group_fields(known), _group_fields(group))
 
@@ -171,7 +171,7 @@ def _vms(world: World, spec: FleetSpec) -> Iterable[Difference]:
     for name, vm in spec.vms.items():
         known = world.vms.get(name)
         if known is None:
-            yield Difference(action="add", noun="vm", name=name)
+            yield _added("vm", name)
         else:
             with _naming("vms", name):
                 wanted = _canonical(vm, known)
@@ -184,6 +184,12 @@ def _policies(world: World, spec: FleetSpec) -> Iterable[Difference]:
             known = world.scopes.get(fleet.standalone_key(name))
             policies = known.policy if known else DEFAULT_POLICY, spec.policies.get(name, DEFAULT_POLICY)
             yield from _changed("policy of vm", name, *map(membership.policy_facts, policies))
+
+
+def _added(noun: str, name: str) -> Difference:
+    with _naming(f"{noun}s", name):
+        fleet.require_name("VM" if noun == "vm" else noun, name)
+    return Difference(action="add", noun=noun, name=name)
 
 
 def _removed(noun: str, known: Iterable[str], described: Container[str]) -> Iterable[Difference]:
@@ -207,6 +213,7 @@ def _vm_fields(spec: VmSpec) -> dict[str, Any]:
 
 def _canonical(spec: VmSpec, known: Vm) -> VmSpec:
     """As the VM would be if it were described so: it keeps its vmId where none is given."""
+    fleet.require_name("host", spec.host)
     addresses = (address if address in known.addresses else fleet.require_syntax(address) for address in spec.addresses)
     vm_id = known.vm_id if spec.vm_id is None else spec.vm_id
     return replace(spec, vm_id=vm_id, addresses=tuple(dict.fromkeys(addresses)))

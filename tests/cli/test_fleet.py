@@ -189,6 +189,12 @@ TYPED = [
     (("vm", "restart", "db", "--notice", "9" * 400), "is too long: give at most 366d"),
     (("vm", "restart", "db", "--notice", "367d"), "'367d' is too long: give at most 366d"),
     (("history", "--since", "yesterday"), "'yesterday' is not a time"),
+    (("vm", "show", "db\udcff"), r"'db\udcff' is not text: give UTF-8"),
+    (("vm", "list", "--name", "\udcff"), r"'\udcff' is not text"),
+    (("vm", "set", "db", "--tag", "a=b\udcff"), r"'b\udcff' is not text"),
+    (("vm", "restart", "db", "--reason", "\udcff"), r"'\udcff' is not text"),
+    (("host", "cordon", "host-b", "--idempotency-key", "€"), "must be printable ASCII characters"),
+    (("host", "cordon", "host-b", "--idempotency-key", "a\nb"), "must be printable ASCII characters"),
     (("history", "--until", "9999-12-31T23:59:59-14:00"), "'9999-12-31T23:59:59-14:00' is not a time"),
 ]
 

@@ -19,6 +19,7 @@ from urllib.parse import quote, urlencode
 
 from forenotice import __version__, controlsocket
 from forenotice.cli import advice, place
+from forenotice.cli.usage import UsageError
 from forenotice.core import errors
 from forenotice.settings import OperatorSettings
 
@@ -273,7 +274,10 @@ class Api(Rest):
 
     def _carry_out(self, request: urllib.request.Request) -> View:
         if request.get_method() in CHANGING:
-            request.add_header("Idempotency-Key", str(uuid.uuid4()) if self._key is None else self._key)
+            key = str(uuid.uuid4()) if self._key is None else self._key
+            if not (key.isascii() and key.isprintable()):
+                raise UsageError("--idempotency-key must be printable ASCII characters without spaces")
+            request.add_header("Idempotency-Key", key)
             if self._reason:
                 request.add_header("Forenotice-Reason", quote(self._reason, safe=""))
         try:
@@ -343,7 +347,7 @@ def _body(error: urllib.error.HTTPError) -> bytes:
 
 
 def _encoded(body: Mapping[str, object]) -> bytes:
-    return json.dumps(body).encode()
+    return json.dumps(body, ensure_ascii=False).encode()
 
 
 def _word(value: object) -> str:

@@ -1,5 +1,6 @@
 """The program `forenotice`: its commands, and how every failure ends in one sentence and an exit code."""
 
+import re
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -14,6 +15,9 @@ from forenotice.core import errors
 DONE, FAILED, USAGE = 0, 1, 2
 WRONGLY_TYPED = frozenset({"usage", "setting", "config"})
 """The codes of errors that whoever typed the command, or its configuration, must mend."""
+
+NOT_UTF8 = re.compile(r'[^"\s]*[\ud800-\udfff][^"\s]*')
+"""A word in which Python keeps bytes that are not UTF-8: it can name a file, but not be sent."""
 
 app = typer.Typer(
     cls=catalogue.Root,
@@ -57,6 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout = None
         return FAILED
     except Exception as error:
+        if isinstance(error, UnicodeEncodeError) and (found := NOT_UTF8.search(error.object)):
+            complain(f"{found[0][:80]!r} is not text: give UTF-8")
+            return USAGE
         if sys.flags.dev_mode:
             raise
         complain(f"this is a defect in forenotice, please report it ({type(error).__name__}: {error})")

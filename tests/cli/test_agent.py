@@ -140,6 +140,10 @@ def test_that_there_is_nobody_to_try_is_a_problem(tmp_path: Path, secret: Path) 
     ):
         told = check_peers(tmp_path, text, "--json")
         assert (told.return_value, json.loads(told.stdout)["problems"]) == (1, [said])
+    secret.write_text("too short")
+    told = check_peers(tmp_path, config(secret, 'bob = "127.0.0.1:1"'), "--json")
+    (problem,) = json.loads(told.stdout)["problems"]
+    assert "too short" in problem, "once, although it is met twice"
 
 
 def test_the_status_names_who_has_not_answered_and_that_it_only_observes(tmp_path: Path) -> None:

@@ -62,10 +62,10 @@ class Front:
             self._listen, self._company, self._again_at = config.listen, (config.peers, tuple(names)), 0.0
         if time.monotonic() < self._again_at:
             return
-        if config.listen and self._listener is None:
-            self._try(partial(self._start_listening, config.listen))
         if config.peers is not None and names and self._peers is None:
-            self._try(partial(self._join_peers, config.peers, names))
+            self._try(partial(self._join_peers, config.peers, names), of="peers")
+        if config.listen and self._listener is None:
+            self._try(partial(self._start_listening, config.listen), of="listen")
 
     def tell(self, said: "Said") -> None:
         """All that peers are to know now: what is no longer said here is not told any more."""
@@ -84,14 +84,14 @@ class Front:
         self._stop_listening()
         self._leave_peers()
 
-    def _try(self, act: Callable[[], None]) -> None:
+    def _try(self, act: Callable[[], None], *, of: str) -> None:
         try:
             act()
         except (OSError, ConfigError) as error:
             self._again_at = time.monotonic() + self._pause
-            self._log.trouble("Others cannot be answered", action="listen.failed", reason=str(error))
+            self._log.trouble("Others cannot be answered", action="listen.failed", reason=str(error), of=of)
         else:
-            self._log.over("Others can be answered at last", action="listen.failed")
+            self._log.over("Others can be answered at last", action="listen.failed", of=of)
 
     def _start_listening(self, listen: str) -> None:
         address = values.address(listen)

@@ -120,7 +120,7 @@ class Link:
 
 
 def _is_loopback(host: str) -> bool:
-    return host == "localhost" or host.startswith(("127.", "::1"))
+    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def _error(answer: Answer) -> str:
@@ -130,9 +130,9 @@ def _error(answer: Answer) -> str:
         return str(answer.status)
 
 
-def attempt(config: file.Peers, me: str, name: str, now: datetime, listen: str = "", timeout: float = 5.0) -> str:
+def attempt(config: file.Peers, me: str, name: str, now: datetime, listen: str = "") -> str:
     """Try whether a peer hears this VM; why not, or empty. Changes nothing there. ConfigError, as for `Link`."""
-    link = Link(config, me, listen, timeout)
+    link = Link(config, me, listen, USUAL.timeout)
     try:
         with contextlib.closing(link.connection(name)) as line:
             return link.say(Message(sender=me, receiver=name, said_at=now, readiness=None), line)
@@ -260,8 +260,9 @@ class Peers:
 
     def _refused(self, reason: str, request: Request, *, of: str) -> None:
         self._counted(Exchange.REFUSED)
+        named = {"peer": of} if of else {}
         self._log.trouble(
-            "A message was refused", action="peer.refused", reason=reason, of=of, source=request.source, peer=of
+            "A message was refused", action="peer.refused", reason=reason, of=of, source=request.source, **named
         )
 
     def _flaw(self, message: Message, source: str) -> str:

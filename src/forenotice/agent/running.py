@@ -61,9 +61,7 @@ class Agent:
         polling = Polling(client, inbox.put, log, metrics)
         observe = self._settings.observe
         boot = boot_id()
-        memory = Memory(
-            self._directory, log, metrics, self._take_the_lock, observe=observe, boot="" if observe else boot
-        )
+        memory = Memory(self._directory, log, metrics, self._take_the_lock, observe=observe, boot=boot)
         reporter = Reporter(self._directory, memory, polling, self._clock, log, metrics, self._notifier)
         front = Front(
             Sources(

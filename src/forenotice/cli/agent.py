@@ -72,11 +72,11 @@ def check(
     found = [(handler, _rehearsed(handler)) for handler in config.handlers]
     problems = list(_problems(config))
     tried: Sequence[Tried] = ()
-    if peers and not problems:
+    if peers:
         try:
             tried = _try_peers(config, status.read(agent.directory)[0])
         except errors.ForenoticeError as error:
-            problems.append(error.message)
+            problems += [error.message] if error.message not in problems else []
     ok = not problems and all(outcome.ok for _, outcome in found) and all(peer.ok for peer in tried)
     if agent.out.json:
         rows = [{"handler": handler.name, "ok": outcome.ok, "said": outcome.said} for handler, outcome in found]

@@ -1,12 +1,19 @@
 """`forenotice emulator`: each command against an emulator with its control."""
 
+import json
+import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.acceptance.running import ask
 from tests.cli.conftest import Run
 from tests.control.running import Control
 from tests.emulator.driven import Driven, driven
+
+from forenotice.cli.main import main
+from forenotice.wire.errors import MISSING_HEADER
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +55,66 @@ def test_events_in_words(emulator: Driven, run: Run) -> None:
     assert "is Started." in run("emulator", "approve", event["EventId"]).out
 
 
+def test_why_an_event_waits(emulator: Driven, run: Run) -> None:
+    first = run("emulator", "event", "reboot", "--notice", "5m", "--takes", "2m", "--json").json
+    said = run("emulator", "explain", first["id"]).out.splitlines()
+    assert said[0].startswith("It waits for approval by emulated (web-0), until 20")
+    assert re.match(r"That leaves (5 min|4 min 5\d s)\.", said[1])
+    found = run("emulator", "explain", first["id"].lower(), "--json").json
+    assert (found["event"], found["sentence"], found["until"]) == (first["id"], said[0], first["not_before"])
+    assert [facts["kind"] for facts in found["waiting_for"]] == ["approval"]
+    ask(emulator.guests, "GET", "/metadata/scheduledevents?api-version=2020-07-01")
+    said = run("emulator", "explain", first["id"]).out.splitlines()
+    refused = "1 request was refused: web-0 GET /metadata/scheduledevents?api-version=2020-07-01: 400, Bad request."
+    assert f"UTC at the latest. {refused} Required metadata header not specified." in said[0]
+    second = run("emulator", "event", "live-migration", "--json").json
+    run("emulator", "approve", first["id"])
+    assert re.search(r"\nThat leaves (2 min|1 min 5\d s)\.", run("emulator", "explain", first["id"]).out)
+    run("emulator", "approve", second["id"])
+    assert "acts on web-0: it waits until that has ended" in run("emulator", "explain", second["id"]).out
+    run("emulator", "advance", "1h")
+    assert run("emulator", "explain", first["id"]).out.startswith("It is over: Completed at ")
+    assert "there is no event" in run("emulator", "explain", "none").err
+
+
+def test_waiting_for_an_event(emulator: Driven, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    event = run("emulator", "event", "reboot", "--notice", "1h", "--takes", "1h", "--json").json
+    ran = run("emulator", "wait", event["id"], "--approved", "--timeout", "0.2s")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.startswith(
+        "forenotice: Reboot of web-0 is not approved after 0.2s. It waits for approval by emulated (web-0), until 20"
+    )
+    other = threading.Timer(0.1, emulator.approve, [event["id"]])
+    other.start()
+    found = run("emulator", "wait", event["id"], "--approved", "--timeout", "1m", "--json").json
+    assert found["approved_by"] == "web-0"
+    other.join(60)
+    assert run("emulator", "wait", event["id"], "--started").out.startswith("Reboot of web-0 is Started.\n")
+    # A program is told how it is then, too.
+    assert main(["emulator", "wait", event["id"], "--timeout", "0s", "--json"]) == 1
+    said = capsys.readouterr()
+    assert json.loads(said.out)["status"] == "Started"
+    assert "Reboot of web-0 is not over after 0s. It has started at 20" in said.err
+    run("emulator", "advance", "1h")
+    for flag in ("--gone", "--started", "--approved"):
+        assert run("emulator", "wait", event["id"], flag).out.startswith("Reboot of web-0 is Completed.\n")
+
+
+@pytest.mark.parametrize(
+    ("cancel", "flag", "said"),
+    [
+        (True, "--approved", "Canceled: nobody approved it in time"),
+        (True, "--started", "Canceled: it never started"),
+        (False, "--approved", "Started: nobody approved it in time"),
+    ],
+)
+def test_what_never_comes_is_not_waited_for(emulator: Driven, run: Run, cancel: bool, flag: str, said: str) -> None:
+    event = run("emulator", "event", "reboot", "--notice", "5m", "--takes", "1h", "--json").json
+    run("emulator", *(("cancel", event["id"]) if cancel else ("advance", "5m")))
+    ran = run("emulator", "wait", event["id"], flag)
+    assert (ran.code, ran.err) == (1, f"forenotice: Reboot of web-0 is {said}\n")
+
+
 def test_a_clock_that_is_paused(emulator: Driven, run: Run) -> None:
     assert ", paused\n" in run("emulator", "pause").out
     run("emulator", "event", "reboot", "--notice", "5m")
@@ -66,6 +133,9 @@ def test_faults_and_requests(emulator: Driven, run: Run) -> None:
     assert [emulator.poll().status for _ in range(3)] == [503, 503, 200]
     assert run("emulator", "requests", "--last", "2", "--json").json[0]["fault"] == "error-503"
     assert "503     error-503\n" in run("emulator", "requests").out
+    ask(emulator.guests, "GET", "/metadata/scheduledevents?api-version=2020-07-01")
+    assert run("emulator", "requests", "--last", "1", "--json").json[0]["reason"] == MISSING_HEADER
+    assert f"400     {MISSING_HEADER}\n" in run("emulator", "requests").out
     said = run("emulator", "fault", "clock-skew", "--amount=-5m").out
     assert said == "clock-skew is switched on for all requests, amount -300 s.\n"
     assert "for all requests, amount -300 s" in run("emulator", "faults").out
@@ -106,6 +176,9 @@ BAD = [
     (("play", "latin.toml"), 2, "latin.toml cannot be read: it is not UTF-8"),
     (("play", "mistake.toml"), 1, "mistake.toml:1:1: "),
     (("approve", "none"), 1, "there is no event"),
+    (("wait", "none"), 1, "there is no event"),
+    (("wait", "it", "--approved", "--gone"), 2, "wait for one thing: give one of --approved, --started and --gone"),
+    (("wait", "it", "--timeout", "30"), 2, "--timeout: '30' is not a duration"),
     (("requests", "--last", "0"), 2, "Invalid value for '--last'"),
 ]
 

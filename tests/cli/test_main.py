@@ -39,7 +39,8 @@ clock accept
 guest events|approve|doctor
 agent run|check|status
 emulate
-emulator state|play|event|events|approve|cancel|advance|step|pause|resume|fault|faults|requests|endpoint|reset
+emulator state|play|event|events|explain|wait|approve|cancel
+emulator advance|step|pause|resume|fault|faults|requests|endpoint|reset
 record
 replay
 conformance

@@ -1,28 +1,35 @@
 """`forenotice emulator`: drives an emulator that runs."""
 
+import math
 import os
+import threading
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from functools import cached_property
 from http import HTTPStatus
 from pathlib import Path
+from time import monotonic
 from typing import Annotated, Any, Concatenate, ParamSpec
 
 import typer
 
 from forenotice import settings
-from forenotice.cli import options, times
+from forenotice.cli import explaining, options, times, waiting
 from forenotice.cli.api import Rest, View
 from forenotice.cli.output import Output
 from forenotice.cli.usage import UsageError
 from forenotice.core import errors
 from forenotice.emulator import words
 from forenotice.settings import table
+from forenotice.settings.spans import Span
 
 app = typer.Typer(help="Drive an emulator that runs: events, time, faults.", no_args_is_help=True)
 
 P = ParamSpec("P")
 NONE_LIVE = "There are no live events."
 LAST = 20
+LOOK = 0.1
+"""Seconds between two looks at what is waited for."""
 LARGEST = 256 * 1024
 """Characters of a scenario; a longer one is refused over there."""
 
@@ -63,6 +70,10 @@ class Driving:
     @cached_property
     def api(self) -> Control:
         return Control(settings.load_driver(self._flags, os.environ).control_url)
+
+    def now(self) -> datetime:
+        """By the emulator's clock."""
+        return times.read(self.api.get("emulator", "state")["now"])
 
 
 def command(name: str) -> Callable[[Callable[Concatenate[Driving, P], None]], Callable[Concatenate[Driving, P], None]]:
@@ -120,6 +131,42 @@ def events(
         return
     none = "There are no events." if everything else NONE_LIVE
     _show_events(driving, found, driving.api.get("emulator", "state")["now"], none=none)
+
+
+@command("explain")
+def explain(driving: Driving, event_id: EventId) -> None:
+    """Say why an event waits: for whom, for what, until when."""
+    explaining.show(driving.out, driving.api.get("emulator", "events", event_id, "explanation"), driving.now)
+
+
+@command("wait")
+def wait(
+    driving: Driving,
+    event_id: EventId,
+    approved: Annotated[bool, typer.Option("--approved", help="Until somebody has approved it.")] = False,
+    started: Annotated[bool, typer.Option("--started", help="Until it has started.")] = False,
+    gone: Annotated[bool, typer.Option("--gone", help="Until it is over; the same without a flag.")] = False,
+    timeout: Annotated[
+        str | None,
+        typer.Option("--timeout", metavar="TIME", help="At most so long in real time, such as 30s; else no limit."),
+    ] = None,
+) -> None:
+    """Wait for an event; fail if it does not come to that, or not in time."""
+    if approved + started + gone > 1:
+        raise UsageError("wait for one thing: give one of --approved, --started and --gone")
+    what = "approved" if approved else "started" if started else "over"
+    deadline = monotonic() + (math.inf if timeout is None else _seconds(timeout))
+    pause = threading.Event()
+    while (never := _never(event := driving.api.get("emulator", "events", event_id), what)) is None:
+        if monotonic() >= deadline:
+            why = driving.api.get("emulator", "events", event_id, "explanation")["sentence"]
+            never = f"not {what} after {timeout}. {why}"
+            break
+        pause.wait(LOOK)
+    if not never or driving.out.json:
+        _show_event(driving, event)
+    if never:
+        raise waiting.UnfinishedError(f"{event['type']} of {', '.join(event['resources'])} is {never}")
 
 
 @command("approve")
@@ -291,6 +338,27 @@ def _show_event(driving: Driving, event: View) -> None:
     told = f", not before {times.utc(times.read(event['not_before']))}" if event["status"] == "Scheduled" else ""
     driving.out.line(f"{event['type']} of {', '.join(event['resources'])} is {event['status']}{told}.")
     driving.out.line(f"  event {event['id']}")
+
+
+def _never(event: View, what: str) -> str | None:
+    """Why it will never come to that; empty: it has; None: it may yet."""
+    status = event["status"]
+    if what == "approved" and event["approved_at"] and not event["implied"]:
+        return ""
+    if status == "Scheduled":
+        return None
+    if what == "approved":
+        return f"{status}: nobody approved it in time"
+    if what == "started":
+        return "Canceled: it never started" if status == "Canceled" else ""
+    return "" if event["ended_at"] else None
+
+
+def _seconds(written: str) -> float:
+    try:
+        return Span.read(written).total_seconds()
+    except ValueError as error:
+        raise UsageError(f"--timeout: {error}") from None
 
 
 def _extent(active: View) -> str:

@@ -1,16 +1,21 @@
 """Why something waits, as people read it."""
 
-from datetime import timedelta
+from collections.abc import Callable
+from datetime import datetime, timedelta
 
 from forenotice.cli import times
 from forenotice.cli.api import View
 from forenotice.cli.output import Output
 
 
-def show(out: Output, explanation: View) -> None:
+def show(out: Output, explanation: View, now: Callable[[], datetime] | None = None) -> None:
+    """`now` is asked where times are not those of this machine's clock."""
     if out.json:
         out.data(explanation)
         return
     out.line(explanation["sentence"])
-    if explanation["until"] and (left := times.read(explanation["until"]) - out.now) > timedelta(0):
+    if not explanation["until"]:
+        return
+    left = times.read(explanation["until"]) - (now() if now else out.now)
+    if left > timedelta(0):
         out.line(f"That leaves {times.span(left)}.")

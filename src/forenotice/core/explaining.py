@@ -48,11 +48,15 @@ def explain_operation(draft: Draft, operation: Operation, expiry_from: datetime)
         return _of_scheduled(draft, operation, obstacles(draft, operation, expiry_from))
     if operation.status is Status.STARTED:
         return _of_started(draft, operation)
+    return of_ended("operation", operation)
+
+
+def of_ended(noun: str, ended: Event | Operation) -> Explanation:
     return Explanation(
-        noun="operation",
-        id=operation.id,
-        sentences=(f"It is over: {operation.status} at {moment_told(operation.ended_at)}.",),
-        since=operation.ended_at,
+        noun=noun,
+        id=ended.id,
+        sentences=(f"It is over: {ended.status} at {moment_told(ended.ended_at)}.",),
+        since=ended.ended_at,
         until=None,
     )
 

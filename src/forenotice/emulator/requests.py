@@ -6,7 +6,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from time import monotonic
 from typing import overload
 from urllib.parse import parse_qsl, urlsplit
@@ -15,6 +15,7 @@ MOST = 100_000
 MOST_BYTES = 64 * 1024 * 1024
 """Of heads and bodies together; the oldest requests go first."""
 PLACE = "/scheduledevents"
+FOREVER = datetime.min.replace(tzinfo=UTC)
 KINDS = 3
 """Of refused requests that a sentence tells."""
 
@@ -120,10 +121,9 @@ class Requests(Sequence[Requested]):
     def approvals(self) -> tuple[Requested, ...]:
         return tuple(request for request in self.all if request.is_approval)
 
-    @property
-    def refusals(self) -> str:
+    def refusals(self, since: datetime = FOREVER) -> str:
         """As the end of a sentence on what was missed: `; 2 requests were refused: ...`, each kind once; or nothing."""
-        kinds = Counter(str(request) for request in self.all if request.is_refused)
+        kinds = Counter(str(request) for request in self.all if request.is_refused and request.at >= since)
         if not kinds:
             return ""
         told = [f"{what} ({count} times)" if count > 1 else what for what, count in list(kinds.items())[-KINDS:]]

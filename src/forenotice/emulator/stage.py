@@ -13,6 +13,7 @@ from forenotice.core import (
     driving,
     ending,
     errors,
+    explaining,
     fleet,
     listening,
     membership,
@@ -22,6 +23,7 @@ from forenotice.core import (
 from forenotice.core.approving import Approval
 from forenotice.core.draft import Changes, Draft, World
 from forenotice.core.driving import Finished, NotYet, Outcome, Task
+from forenotice.core.explaining import Explanation
 from forenotice.core.fleet import Host, Listening, Policy, Scope, ScopeKind, Vm
 from forenotice.core.journal import Entry
 from forenotice.core.membership import VmSpec
@@ -130,6 +132,19 @@ class Stage:
     def takes(self, event: Event) -> timedelta:
         """How long a live one is Started, or will be."""
         return self._takes[event.operation]
+
+    def explain(self, event_id: str, now: datetime) -> Explanation:
+        """Why it waits, in the words of the service."""
+        event = self.event(event_id)
+        if not event.status.live:
+            return explaining.of_ended("event", event)
+        self._draft.now = now
+        operation = self._draft.operation(event.operation)
+        self._prepare(operation)
+        found = explaining.explain_event(self._draft, event, NOBODY_WAITS)
+        if operation.started_at is None:
+            return found
+        return replace(found, until=operation.started_at + self._takes[operation.id])
 
     @property
     def due(self) -> datetime | None:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+from forenotice.core.explaining import Explanation
 from forenotice.core.operations import Event
 from forenotice.emulator.announcing import Announcement
 from forenotice.emulator.control import models
@@ -52,6 +53,14 @@ class Driver:
 
     def event(self, event_id: str) -> Event:
         return self.emulator.change(lambda _: self.emulator.stage.event(event_id))
+
+    def explain(self, event_id: str) -> Explanation:
+        """With what guests were refused since it was announced: that may be why nobody approves it."""
+        found = self.emulator.change(lambda now: self.emulator.stage.explain(event_id, now))
+        refusals = self.emulator.requests.refusals(self.event(event_id).created_at)
+        if not found.waiting_for or not refusals:
+            return found
+        return replace(found, sentences=(*found.sentences, f"{refusals.removeprefix('; ').rstrip('.')}."))
 
     def events(self, *, live: bool | None) -> list[Event]:
         """Oldest first."""

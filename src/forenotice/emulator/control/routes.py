@@ -12,6 +12,7 @@ from forenotice.emulator.control.driver import Driver
 from forenotice.emulator.control.views import View
 from forenotice.emulator.faults import table
 from forenotice.emulator.scenarios import catalogue, drawing
+from forenotice.service.views import explanation
 
 T = TypeVar("T")
 
@@ -87,6 +88,12 @@ def announce_event(driver: DriverOf, asked: models.NewEvent) -> Answer:
 @routes.get("/events/{event_id}")
 def show_emulated_event(driver: DriverOf, event_id: Id) -> Answer:
     return Answer(views.event(driver.event(event_id)))
+
+
+@routes.get("/events/{event_id}/explanation")
+def explain_emulated_event(driver: DriverOf, event_id: Id) -> Answer:
+    """Why it waits: for whom, for what, until when."""
+    return Answer(explanation(driver.explain(event_id)))
 
 
 @routes.post("/events/{event_id}/approve")

@@ -80,7 +80,7 @@ class AnnouncedEvent:
             wanted = [each for each in wanted if each[1] < self.not_before]
         if not wanted:
             expected = f"{f' by {by}' if by else ''}{f' before {_time(self.not_before)}' if before_not_before else ''}"
-            refusals = self._emulator.requests.refusals
+            refusals = self._emulator.requests.refusals()
             raise AssertionError(f"{self} was to be approved{expected}, but {self._seen()}{refusals}")
 
     def assert_never_approved(self) -> None:
@@ -141,7 +141,7 @@ class AnnouncedEvent:
         def missed() -> str:
             requests = self._emulator.requests
             polls = f"{len(requests.polls)} poll{'' if len(requests.polls) == 1 else 's'}"
-            return f"{self} is not {name} after {timeout:g} s; {self._seen()}; {polls} so far{requests.refusals}"
+            return f"{self} is not {name} after {timeout:g} s; {self._seen()}; {polls} so far{requests.refusals()}"
 
         return waiting.until(holds, timeout, missed)
 

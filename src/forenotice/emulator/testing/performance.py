@@ -111,7 +111,7 @@ class Performance:
     def _too_few(self, polls: int, timeout: float) -> str:
         if not self._emulator.requests:
             return f"nobody has polled within {timeout:g} s: {START_ONE}, and let it ask at {self._emulator.address}"
-        return f"there were not {polls} polls within {timeout:g} s{self._emulator.requests.refusals}"
+        return f"there were not {polls} polls within {timeout:g} s{self._emulator.requests.refusals()}"
 
     def _has_looked(self, polls: int, since: float) -> bool:
         # Whoever waits for a change knows what there is, and whoever is held by a fault gets on only with time.

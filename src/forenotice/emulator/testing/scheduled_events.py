@@ -252,13 +252,13 @@ class ScheduledEvents:
         begins = sorted([*(poll.monotonic for poll in polls), *held])
         expected = f"{vm} was to poll every {1 / hz:g} s, but"
         if not begins:
-            raise AssertionError(f"{expected} it did not poll at all{self.requests.refusals}")
+            raise AssertionError(f"{expected} it did not poll at all{self.requests.refusals()}")
         ends = sorted([*(poll.answered for poll in polls), *(monotonic() for _ in held)])
         longest = max(begin - end for end, begin in zip(ends, [*begins[1:], monotonic()], strict=True))
         if longest > 1.5 / hz:
             raise AssertionError(
                 f"{expected} once it was silent for {longest:.1f} s ({len(begins)} polls in all)"
-                f"{self.requests.refusals}"
+                f"{self.requests.refusals()}"
             )
 
 

@@ -14,10 +14,9 @@ from tests.metadata.running import running
 
 from forenotice.client.finding import parse
 from forenotice.conformance.endpoint import gates, judging, provoking
-from forenotice.conformance.endpoint.asking import Asker, Heard
+from forenotice.conformance.endpoint.asking import Asker, Heard, Pace
 from forenotice.conformance.endpoint.documents import Documents
 from forenotice.conformance.endpoint.judging import Options
-from forenotice.conformance.endpoint.pace import Pace
 from forenotice.conformance.endpoint.questions import PATH, get
 from forenotice.conformance.endpoint.sheet import Sheet
 from forenotice.conformance.report import Finding, Verdict
@@ -173,6 +172,15 @@ def test_a_short_notice_is_kept_for_the_approval(seconds: float, effect: str) ->
     assert told["approval.all-or-nothing"] == "the notice was over before it could be sent"
 
 
+def test_an_approval_without_effect_leaves_time_for_another() -> None:
+    """It is not waited for until NotBefore, when the event would start by itself."""
+    wrong = WrongServer(Mistake.ID_CASE, Mistake.UNKNOWN_ACCEPTED, Mistake.NO_WAIT, lasts=0.3, notice=1)
+    report = judged(wrong, living("", lasts=0.3), pace=replace(PACE, starts=60), strict=False)
+    assert having(report, Verdict.FAILED) == {"life.notice", "approval.id-case"}
+    told = {finding.clause: finding.told for finding in report.findings}
+    assert told["approval.takes-effect"] == ""
+
+
 @contextmanager
 def closed_port() -> Iterator[str]:
     with socket.socket() as bound:
@@ -241,9 +249,8 @@ def test_a_command_that_cannot_be_run() -> None:
         provoking.Command(["/"])
 
 
-def test_a_command_that_goes_on_and_talks_for_ever_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provoking, "GRACE", 0.1)
-    command = provoking.Command(["yes"])
+def test_a_command_that_goes_on_and_talks_for_ever_is_ended() -> None:
+    command = provoking.Command(["yes"], grace=0.1)
     begun = monotonic()
     assert command.failure() == ""
     command.close()

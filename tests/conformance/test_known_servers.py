@@ -176,7 +176,7 @@ def test_the_mock_gets_its_verdict_clause_by_clause() -> None:
     assert (having(lenient, FAILED), having(lenient, PASSED) - fails) == (fails, passed)
     assert (having(strict, FAILED), having(strict, PASSED) - fails) == (fails | ours, passed)
     whys = {finding.clause: finding.why for finding in lenient.findings}
-    doubt = "an approval that names no event was answered 200 (approval.unknown-id), so a 200 proves nothing"
+    doubt = "a 200 proves nothing: an approval of no event was answered 200 (approval.unknown-id)"
     assert {whys[clause] for clause in PROVES_NOTHING.split()} == {doubt}
     assert whys["approval.version"] == "a wrong approval had started the event (header.required-on-post)"
     for finding in (*lenient.findings, *strict.findings):

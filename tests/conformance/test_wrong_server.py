@@ -8,8 +8,8 @@ from tests.conformance.wrong_server import Mistake, WrongServer, serving
 
 from forenotice.client.finding import parse
 from forenotice.conformance.endpoint import clauses, judging
+from forenotice.conformance.endpoint.asking import Pace
 from forenotice.conformance.endpoint.judging import Options
-from forenotice.conformance.endpoint.pace import Pace
 from forenotice.conformance.report import Report, Verdict
 from forenotice.wire import versions
 

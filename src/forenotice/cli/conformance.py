@@ -160,7 +160,7 @@ def _ending_as_told() -> Iterator[None]:
 def _judge(
     endpoint: Candidate, argv: list[str], speed: float, judged: list[Version], strict: bool, yes: bool
 ) -> "Report":
-    from forenotice.conformance.endpoint import judging, life, pace, provoking
+    from forenotice.conformance.endpoint import asking, judging, life, provoking
 
     provoke = provoking.by_command(argv) if argv else None
     consent.to_listen(endpoint.host, yes=yes)
@@ -168,13 +168,13 @@ def _judge(
         sys.stderr.write(
             f"The command will be run {life.EVENTS} times, and once more if a wrong approval is accepted.\n"
         )
-    per_second = None if consent.is_loopback(endpoint.host) else pace.POLITE
+    per_second = None if consent.is_loopback(endpoint.host) else asking.POLITE
     found = judging.Options(
         versions=judged,
         provoke=provoke,
         speed=speed,
         strict=strict,
-        pace=pace.Pace(per_second=per_second),
+        pace=asking.Pace(per_second=per_second),
     )
     try:
         return judging.judge(endpoint, found, _progress)
@@ -208,7 +208,8 @@ def _judge_client(
         for row in scoreboard.rows(report):
             out.line(_encodable(row))
         out.line()
-    return _show(report, scoreboard.lines(report), scoreboard.summary(report), out, junit)
+    lines = report.lines(scoreboard.MOST_NAMES, scoreboard.CHANGING)
+    return _show(report, lines, scoreboard.summary(report), out, junit)
 
 
 def _show(report: "Report", lines: "Iterable[Line]", summary: str, out: Output, junit: Path | None) -> int:

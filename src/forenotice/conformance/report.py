@@ -1,11 +1,14 @@
 """What a judge found: for people a line for each clause, for machines JSON and JUnit."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from itertools import groupby
 from xml.etree import ElementTree
+
+NOTHING = re.compile(r"(?!)")
 
 
 class Verdict(StrEnum):
@@ -59,14 +62,19 @@ class Report:
     def passed(self) -> bool:
         return all(finding.verdict is not Verdict.FAILED for finding in self.findings)
 
-    def lines(self) -> Iterator[Line]:
-        """One for each clause, or one for each verdict and reason where it has several."""
+    def lines(self, most: int | None = None, changing: re.Pattern[str] = NOTHING) -> Iterator[Line]:
+        """One for each clause, or one for each verdict and reason where it has several.
+
+        `changing` is what may differ where the reason is the same; at most so many places are named.
+        """
         width = max((len(finding.clause) for finding in self.findings), default=0)
-        for _, of_clause in groupby(self._lines(), key=lambda line: line[0].clause):
+        for _, of_clause in groupby(self._lines(changing), key=lambda line: line[0].clause):
             several = list(of_clause)
             for line in several:
                 first = line[0]
-                where = f" [{', '.join(finding.where for finding in line)}]" if len(several) > 1 else ""
+                names = ", ".join(finding.where for finding in line[:most])
+                more = f" and {len(line) - most} more" if most is not None and len(line) > most else ""
+                where = f" [{names}{more}]" if len(several) > 1 else ""
                 ours = " (ours)" if first.ours else ""
                 told = f": {first.told}" if first.told else ""
                 text = f"{first.clause:<{width}}  {first.says}{ours}{where}{told}"
@@ -115,11 +123,11 @@ class Report:
         written: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
         return written + b"\n"
 
-    def _lines(self) -> Iterator[Sequence[Finding]]:
+    def _lines(self, changing: re.Pattern[str] = NOTHING) -> Iterator[Sequence[Finding]]:
         for _, of_clause in groupby(self.findings, key=lambda finding: finding.clause):
             alike: dict[tuple[Verdict, str], list[Finding]] = {}
             for finding in of_clause:
-                alike.setdefault((finding.verdict, finding.told), []).append(finding)
+                alike.setdefault((finding.verdict, changing.sub("", finding.told)), []).append(finding)
             yield from alike.values()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.acceptance.running import PROGRAMS, environment
 
-from forenotice.conformance.handlers import running, scoreboard, situations
+from forenotice.conformance.handlers import running, situations
 from forenotice.conformance.handlers.judging import Options
 from forenotice.conformance.handlers.living import Handler
 from forenotice.conformance.report import Report, Verdict
@@ -75,7 +75,7 @@ def failures(report: Report) -> set[tuple[str, str]]:
 
 
 def told(report: Report) -> str:
-    return "\n".join(line.text for line in scoreboard.lines(report) if line.verdict is Verdict.FAILED)
+    return "\n".join(line.text for line in report.lines() if line.verdict is Verdict.FAILED)
 
 
 def test_our_agent_has_a_clean_sheet_and_each_mistake_of_others_is_caught(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ def finding(where: str, seen: str) -> Finding:
 
 def lines(*seen: str) -> list[str]:
     report = Report(subject="x", findings=[finding(f"s{number}", each) for number, each in enumerate(seen)])
-    return [line.text for line in scoreboard.lines(report)]
+    return [line.text for line in report.lines(scoreboard.MOST_NAMES, scoreboard.CHANGING)]
 
 
 def test_the_same_reason_is_told_once() -> None:

@@ -46,6 +46,7 @@ def test_how_long_a_fault_hides_the_event() -> None:
         "clock-skew": 0,
         "other-key-order": 0,
         "iso-dates": 0,
+        "rfc1123-dates": 0,
     }
 
 

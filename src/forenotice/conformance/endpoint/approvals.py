@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from uuid import uuid4
 
 from forenotice.conformance.endpoint import clauses
-from forenotice.conformance.endpoint.asking import Asker
+from forenotice.conformance.endpoint.asking import Asker, Heard
 from forenotice.conformance.endpoint.gates import FAULTS
 from forenotice.conformance.endpoint.questions import Framing, Question, post
 from forenotice.conformance.endpoint.sheet import Sheet
@@ -113,7 +113,7 @@ def bad(versions: Sequence[Version], sheet: Sheet) -> Iterator[Approval]:
     """What an endpoint is likely to accept comes late, for the event may start by it."""
     yield from _each(NAMELESS, versions[-1:], names_it=False)
     gated = list(_each(GATED, versions))
-    let_in = [found for found in gated if sheet.is_broken(ON_GET.get(found.clause, found.clause), found.version)]
+    let_in = [found for found in gated if sheet.judged(ON_GET.get(found.clause, found.clause), found.version) is False]
     yield from (found for found in gated if found not in let_in)
     yield from _each([(MIXED, BAD_FIRST)], versions)
     yield from let_in
@@ -151,6 +151,13 @@ def _each(
         concerns = clauses.BY_ID[clause].versions
         for version in versions[-1:] if concerns is clauses.once else filter(concerns, versions):
             yield Approval(clause=clause, version=version, form=form, names_it=names_it)
+
+
+def judge_accepted(sheet: Sheet, clause: str, version: Version, heard: Heard) -> bool:
+    accepted = sheet.judge(clause, version, heard.status == 200, f"200 in {version.name}", heard)
+    if accepted:
+        sheet.judge("approval.empty", version, not heard.body, "no body", f"{len(heard.body)} bytes", heard)
+    return accepted
 
 
 # While nothing is announced

@@ -4,15 +4,16 @@ import select
 import socket
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
 
 from forenotice.client import refusals
 from forenotice.client.exchange import Answer, Exchange, ProtocolError
-from forenotice.conformance.endpoint.pace import POLITE, Pace
 from forenotice.conformance.endpoint.questions import Framing, Question, get
 from forenotice.wire import versions
 
+JSON = "application/json;charset=utf-8"
+"""A media type, in lower case and without blanks."""
 LARGEST = 256 * 1024
 PIECE = 64 * 1024
 CONTINUED = 1.0
@@ -22,12 +23,45 @@ TRIES = 20
 LONGEST_PAUSE = 60.0
 SILENT = 3
 """Questions in a row without an answer, until it is asked whether anybody is there."""
+POLITE = 4.0
+"""Requests a second; the real service refuses more than 5."""
 PLAIN = get(versions.NEWEST.name)
 _PAUSE = threading.Event()
 
 
 def pause(seconds: float) -> None:
     _PAUSE.wait(seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """In seconds, where it is time."""
+
+    per_second: float | None = None
+    """Requests; None: as fast as they are answered."""
+    burst: int = 40
+    """Requests at once, to meet a limit if there is one."""
+    first: float = 150
+    """The first answer of all may take two minutes (PROTOCOL, listening)."""
+    answer: float = 10
+    patience: float = 300
+    """What may be lost in all, to refusals for the rate and to questions without an answer."""
+    wait: float = 1
+    """What is asked for in `Prefer: wait`."""
+    appears: float = 300
+    """From running the command to the event."""
+    starts: float = 120
+    """From the approval to Started."""
+    ends: float = 1800
+    """From Started to the end."""
+    settles: float = 0.5
+    """Within this, what has been sent would have shown an effect."""
+    prompt: float = 2
+    """Within this, a wait is answered once the document has changed."""
+    shown: float = 2
+    """How long Started stays listed (PROTOCOL, life of an event)."""
+    between: float = 0.02
+    """Between two looks at the document while nothing else is to be done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +85,10 @@ class Heard:
     @property
     def is_success(self) -> bool:
         return 200 <= self.status < 300
+
+    @property
+    def media_type(self) -> str:
+        return self.headers.get("content-type", "none").replace(" ", "").lower()
 
     @property
     def seconds(self) -> float:
@@ -99,17 +137,12 @@ class Flight:
         except (OSError, ProtocolError) as error:
             self._fail(error)
         self.close()
-        asked, now = self._asked, monotonic()
-        if answer is None:
-            return Heard(question=self._question, problem=self._problem, is_lost=self._is_lost, asked=asked, at=now)
-        return Heard(
-            question=self._question,
-            status=answer.status,
-            headers=answer.headers,
-            body=answer.body,
-            asked=asked,
-            at=now,
+        heard = Heard(
+            question=self._question, problem=self._problem, is_lost=self._is_lost, asked=self._asked, at=monotonic()
         )
+        if answer is None:
+            return heard
+        return replace(heard, status=answer.status, headers=answer.headers, body=answer.body)
 
     def close(self) -> None:
         if self._socket is not None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from operator import attrgetter
 from types import MappingProxyType
 
 from forenotice.wire.versions import Version
@@ -28,6 +29,7 @@ class Needs(StrEnum):
 
 DOC, SEEN, OURS = Basis
 NOTHING, EVENT, PROVOKED = Needs
+HEADER_ENFORCED: Callable[[Version], bool] = attrgetter("header_enforced_on_post")
 
 
 def every(_: Version) -> bool:
@@ -43,11 +45,7 @@ def from_key(key: str) -> Callable[[Version], bool]:
     return lambda version: key in version.keys
 
 
-def header_enforced(version: Version) -> bool:
-    return version.header_enforced_on_post
-
-
-def header_not_enforced(version: Version) -> bool:
+def header_optional(version: Version) -> bool:
     return not version.header_enforced_on_post
 
 
@@ -83,10 +81,8 @@ ALL = (
     Clause("endpoint.expect", "Expect: 100-continue is served", SEEN, PROVOKED),
     Clause("header.required", "A GET without `Metadata: true` is refused with 400", DOC),
     Clause("header.case", "The header's name and value are read without regard to case", DOC),
-    Clause(
-        "header.required-on-post", "An approval without the header is refused with 400", DOC, PROVOKED, header_enforced
-    ),
-    Clause("header.optional-on-post", "An approval without the header is accepted", DOC, PROVOKED, header_not_enforced),
+    Clause("header.required-on-post", "An approval without it is refused with 400", DOC, PROVOKED, HEADER_ENFORCED),
+    Clause("header.optional-on-post", "An approval without it is accepted", DOC, PROVOKED, header_optional),
     # Versions
     Clause("version.missing", "A request without api-version is refused with 400", DOC, NOTHING, once),
     Clause("version.unknown", "An api-version that does not exist is refused with 400", DOC, NOTHING, once),
@@ -95,9 +91,7 @@ ALL = (
     Clause("version.listed", "The refusal of a version names three that exist, newest first", SEEN, NOTHING, once),
     Clause("version.types", "Only event types that the version knows are listed", SEEN, EVENT),
     Clause("version.same-events", "All events of types that the version knows are listed", SEEN, EVENT),
-    Clause(
-        "version.names", "Names carry an underscore in 2017-03-01, except role instances', and none later", DOC, EVENT
-    ),
+    Clause("version.names", "In 2017-03-01 names begin with an underscore, except role instances'", DOC, EVENT),
     Clause("version.same-facts", "All versions say the same of an event, as far as they have its keys", OURS, EVENT),
     # The document
     Clause("document.content-type", "A document is `application/json; charset=utf-8`", SEEN),
@@ -121,13 +115,7 @@ ALL = (
     Clause("event.resources", "Resources are names, at least one", DOC, EVENT),
     Clause("event.description", "Description is text", DOC, EVENT, from_key("Description")),
     Clause("event.source", "EventSource is Platform or User", DOC, EVENT, from_key("EventSource")),
-    Clause(
-        "event.duration",
-        "DurationInSeconds is a whole number, -1 if unknown",
-        DOC,
-        EVENT,
-        from_key("DurationInSeconds"),
-    ),
+    Clause("event.duration", "DurationInSeconds is a number from -1 on", DOC, EVENT, from_key("DurationInSeconds")),
     # ETag
     Clause("etag.present", "A document carries an ETag", OURS),
     Clause("etag.stable", "The tag stays while the incarnation does", SEEN),
@@ -149,9 +137,7 @@ ALL = (
     Clause("approval.empty", "The 200 to an approval has no body", DOC, PROVOKED),
     Clause("approval.takes-effect", "An approved event starts without waiting for its NotBefore", DOC, PROVOKED, once),
     Clause("approval.idempotent", "Approving again is answered 200", DOC, PROVOKED),
-    Clause(
-        "approval.incarnation", "DocumentIncarnation beside StartRequests, number or text, is accepted", DOC, PROVOKED
-    ),
+    Clause("approval.incarnation", "DocumentIncarnation beside StartRequests is accepted", DOC, PROVOKED),
     Clause("approval.unknown-keys", "Keys that nobody knows are ignored", DOC, PROVOKED),
     Clause("approval.large", "A body of up to 64 KiB is read", OURS, PROVOKED),
     Clause("approval.content-type", "Any Content-Type is accepted, also none", SEEN, PROVOKED),
@@ -177,9 +163,7 @@ ALL = (
     Clause("instance.leaf-json", "A leaf without format=text is refused with 400", OURS, NOTHING, once),
     Clause("instance.any-version", "Any date from 2017-04-02 on is an api-version here", OURS, NOTHING, once),
     Clause("instance.version", "A request without api-version is refused with 400", OURS, NOTHING, once),
-    Clause(
-        "instance.no-version", "An earlier api-version, or what is no date, is refused with 400", OURS, NOTHING, once
-    ),
+    Clause("instance.no-version", "An earlier date, or none, is refused with 400", OURS, NOTHING, once),
     Clause("instance.header", "A request without `Metadata: true` is refused with 400", OURS, NOTHING, once),
     Clause("instance.proxy", "A request with X-Forwarded-For is refused with 400", OURS, NOTHING, once),
     Clause("instance.versions", "/metadata/versions lists the versions", OURS, NOTHING, once),

@@ -12,13 +12,12 @@ from typing import Any
 from forenotice.client import refusals
 from forenotice.clock import MachineClock
 from forenotice.conformance.endpoint import events
-from forenotice.conformance.endpoint.asking import Asker, Heard, pause
+from forenotice.conformance.endpoint.asking import JSON, Asker, Heard, pause
 from forenotice.conformance.endpoint.events import Event
 from forenotice.conformance.endpoint.questions import get
 from forenotice.conformance.endpoint.sheet import Sheet
 from forenotice.wire.versions import Version
 
-CONTENT_TYPE = "application/json; charset=utf-8"
 KEYS = ("DocumentIncarnation", "Events")
 EMPTY_ANSWERS = 5
 """So often a version is asked again that answers 200 without a body."""
@@ -88,10 +87,9 @@ class Documents:
             return None
         if not heard.body.strip() and version.name not in self._last:
             self._blank.add(version)
-            self._sheet.skip_version(version, NO_DOCUMENT_YET, "document", "etag", "wait")
+            self._sheet.skip_all(version, NO_DOCUMENT_YET, "document", "etag", "wait")
             return Document(version=version, heard=heard)
-        kind = heard.headers.get("content-type", "none")
-        judge("document.content-type", version, _plain(kind) == _plain(CONTENT_TYPE), CONTENT_TYPE, kind)
+        judge("document.content-type", version, heard.media_type == JSON, JSON, heard.media_type)
         judge("etag.present", version, "etag" in heard.headers, "an ETag", "none")
         try:
             found = json.loads(heard.body.decode(), object_pairs_hook=_once)
@@ -224,7 +222,3 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _in_order(found: Mapping[str, object], keys: Sequence[str]) -> bool:
     return [key for key in found if key in keys] == [key for key in keys if key in found]
-
-
-def _plain(content_type: str) -> str:
-    return content_type.replace(" ", "").lower()

@@ -12,13 +12,13 @@ from forenotice.wire import dates
 from forenotice.wire.versions import Version
 
 FACTS = ("EventType", "ResourceType", "Resources", "Description", "EventSource", "DurationInSeconds")
-STATUSES = ("Scheduled", "Started")
 _GUID = re.compile(r"[0-9A-F]{8}(?:-[0-9A-F]{4}){3}-[0-9A-F]{12}")
 
 Event = Mapping[str, Any]
 Wrong = tuple[str, object]
 """What was expected, and what was seen."""
 INAPPLICABLE: Wrong = ("", "")
+Check = Callable[[Event, Version], Wrong | None]
 
 
 def _types(event: Event, version: Version) -> Wrong | None:
@@ -35,16 +35,6 @@ def _names(event: Event, version: Version) -> Wrong | None:
     return ("names without a leading underscore", written(wrong)) if wrong else None
 
 
-def _id(event: Event, _: Version) -> Wrong | None:
-    found = event.get("EventId")
-    return None if isinstance(found, str) and _GUID.fullmatch(found) else ("a GUID in upper case", json.dumps(found))
-
-
-def _status(event: Event, _: Version) -> Wrong | None:
-    status = event.get("EventStatus")
-    return None if status in STATUSES else (" or ".join(STATUSES), json.dumps(status))
-
-
 def _not_before(event: Event, version: Version) -> Wrong | None:
     if event.get("EventStatus") != "Scheduled":
         return INAPPLICABLE
@@ -56,51 +46,39 @@ def _not_before(event: Event, version: Version) -> Wrong | None:
     return (f"a time as {form} writes it", json.dumps(text))
 
 
-def _blank(event: Event, _: Version) -> Wrong | None:
-    if event.get("EventStatus") != "Started":
-        return INAPPLICABLE
-    text = event.get("NotBefore")
-    return None if text == "" else ('""', json.dumps(text))
+def _blank(event: Event, version: Version) -> Wrong | None:
+    started = event.get("EventStatus") == "Started"
+    return _value("NotBefore", '""', lambda found: found == "")(event, version) if started else INAPPLICABLE
 
 
-def _resource_type(event: Event, _: Version) -> Wrong | None:
-    found = event.get("ResourceType")
-    return None if found == "VirtualMachine" else ("VirtualMachine", json.dumps(found))
+def _value(key: str, expected: str, is_sound: Callable[[Any], object]) -> Check:
+    def check(event: Event, _: Version) -> Wrong | None:
+        found = event.get(key)
+        return None if is_sound(found) else (expected, json.dumps(found))
+
+    return check
 
 
-def _resources(event: Event, _: Version) -> Wrong | None:
-    found = event.get("Resources")
-    sound = isinstance(found, list) and found and all(isinstance(name, str) and name for name in found)
-    return None if sound else ("a list of names", json.dumps(found))
+def _are_names(found: object) -> bool:
+    return isinstance(found, list) and bool(found) and all(isinstance(name, str) and name for name in found)
 
 
-def _description(event: Event, _: Version) -> Wrong | None:
-    found = event.get("Description")
-    return None if isinstance(found, str) else ("text", json.dumps(found))
-
-
-def _source(event: Event, _: Version) -> Wrong | None:
-    found = event.get("EventSource")
-    return None if found in ("Platform", "User") else ("Platform or User", json.dumps(found))
-
-
-def _duration(event: Event, _: Version) -> Wrong | None:
-    found = event.get("DurationInSeconds")
-    return None if type(found) is int and found >= -1 else ("a whole number from -1 on", json.dumps(found))
-
-
-CHECKS: Mapping[str, Callable[[Event, Version], Wrong | None]] = {
+CHECKS: Mapping[str, Check] = {
     "version.types": _types,
     "version.names": _names,
-    "event.id": _id,
-    "event.status": _status,
+    "event.id": _value(
+        "EventId", "a GUID in upper case", lambda found: isinstance(found, str) and _GUID.fullmatch(found)
+    ),
+    "event.status": _value("EventStatus", "Scheduled or Started", lambda found: found in ("Scheduled", "Started")),
     "event.not-before": _not_before,
     "event.blank": _blank,
-    "event.resource-type": _resource_type,
-    "event.resources": _resources,
-    "event.description": _description,
-    "event.source": _source,
-    "event.duration": _duration,
+    "event.resource-type": _value("ResourceType", "VirtualMachine", lambda found: found == "VirtualMachine"),
+    "event.resources": _value("Resources", "a list of names", _are_names),
+    "event.description": _value("Description", "text", lambda found: isinstance(found, str)),
+    "event.source": _value("EventSource", "Platform or User", lambda found: found in ("Platform", "User")),
+    "event.duration": _value(
+        "DurationInSeconds", "a whole number from -1 on", lambda found: type(found) is int and found >= -1
+    ),
 }
 
 

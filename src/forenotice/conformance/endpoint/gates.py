@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from forenotice.client import moments
 from forenotice.clock import MachineClock
-from forenotice.conformance.endpoint.asking import Asker, Heard
+from forenotice.conformance.endpoint.asking import JSON, Asker, Heard
 from forenotice.conformance.endpoint.questions import PATH, Question, get, post
 from forenotice.conformance.endpoint.sheet import Sheet
 from forenotice.wire import dates, errors
@@ -72,10 +72,8 @@ def judge(asker: Asker, sheet: Sheet, version: Version, hindrance: Callable[[], 
     expect("endpoint.no-host", 400, asker.ask(sound.having(Host="")))
     expect("endpoint.repeated", 400, asker.ask(replace(sound, query=f"{sound.query}&{sound.query}")))
     if expect("header.required", 400, alone["header"]):
-        said = error(alone["header"])
-        sheet.judge(
-            "error.header", version, said == errors.MISSING_HEADER, errors.MISSING_HEADER, said, alone["header"]
-        )
+        said, wanted = error(alone["header"]), errors.MISSING_HEADER
+        sheet.judge("error.header", version, said == wanted, wanted, said, alone["header"])
     else:
         for clause in ("error.header", "error.shape"):
             sheet.skip(clause, version, "nothing is refused for its header")
@@ -121,7 +119,7 @@ def judge_versions(asker: Asker, sheet: Sheet) -> None:
     for heard in refusals:
         said = error(heard)
         sheet.judge("error.version", None, said == errors.INVALID_VERSION, errors.INVALID_VERSION, said, heard)
-        named = _json(heard).get("newest-versions")
+        named = json_of(heard).get("newest-versions")
         expected = "newest-versions: three, newest first"
         sheet.judge("version.listed", None, _are_three(named), expected, json.dumps(named), heard)
     if not refusals:
@@ -154,16 +152,14 @@ def hear(sheet: Sheet, versions: Mapping[str, Version], heard: Heard) -> None:
             sheet.judge("document.clock", version, near, f"about {dates.http(now)}", date, heard)
         if 400 <= heard.status < 500 and heard.question.method != "HEAD":
             clause = "error.shape" if _is_known_refusal(heard.question, heard) else "error.everywhere"
-            kind = heard.headers.get("content-type", "none").replace(" ", "").lower()
-            sound = bool(error(heard)) and kind == "application/json;charset=utf-8"
-            sheet.judge(
-                clause, version, sound, '{"error":"..."} as JSON in UTF-8', f"{kind} {heard.body[:60]!r}", heard
-            )
+            sound = bool(error(heard)) and heard.media_type == JSON
+            seen = f"{heard.media_type} {heard.body[:60]!r}"
+            sheet.judge(clause, version, sound, '{"error":"..."} as JSON in UTF-8', seen, heard)
 
 
 def error(heard: Heard) -> str:
     """What a refusal says, in the one shape that it should have."""
-    said = _json(heard).get("error")
+    said = json_of(heard).get("error")
     return said if isinstance(said, str) else ""
 
 
@@ -180,7 +176,8 @@ def _are_three(named: object) -> bool:
     return named == sorted(names, reverse=True)
 
 
-def _json(heard: Heard) -> Mapping[str, object]:
+def json_of(heard: Heard) -> Mapping[str, object]:
+    """Empty where it is no JSON object."""
     try:
         found = json.loads(heard.body)
     except (ValueError, RecursionError):

@@ -3,11 +3,10 @@
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
-from forenotice.conformance.endpoint.asking import Asker, Heard
+from forenotice.conformance.endpoint.asking import Asker
 from forenotice.conformance.endpoint.events import Event
-from forenotice.conformance.endpoint.gates import DATE, FAULTS
+from forenotice.conformance.endpoint.gates import DATE, FAULTS, json_of
 from forenotice.conformance.endpoint.questions import Question
 from forenotice.conformance.endpoint.sheet import Sheet
 
@@ -47,13 +46,14 @@ class Instance:
     def judge(self) -> None:
         self._judge_versions()
         heard = self._asker.ask(QUESTION)
-        found = _json(heard)
-        served = heard.status == 200 and isinstance(found, dict) and isinstance(found.get("compute"), dict)
-        sound = served and isinstance(found.get("network"), dict)
-        if not self._sheet.judge("instance.document", None, sound, "200 with compute and network", heard):
-            self._sheet.skip_section("instance", "/metadata/instance is not served")
+        found = json_of(heard)
+        compute, network = found.get("compute"), found.get("network")
+        sound = heard.status == 200 and isinstance(compute, dict) and isinstance(network, dict)
+        if not self._sheet.judge(
+            "instance.document", None, sound, "200 with compute and network", heard
+        ) or not isinstance(compute, dict):
+            self._sheet.skip_all(None, "/metadata/instance is not served", "instance")
             return
-        compute = found["compute"]
         missing = ", ".join(key for key in KEYS if key not in compute)
         self._sheet.judge("instance.keys", None, not missing, "all that PROTOCOL.md names", f"none of {missing}", heard)
         other = next((value for value in _leaves(found) if not isinstance(value, str)), None)
@@ -90,8 +90,7 @@ class Instance:
 
     def _judge_versions(self) -> None:
         heard = self._asker.ask(replace(QUESTION, path="/metadata/versions", query=""))
-        found = _json(heard)
-        listed = found.get("apiVersions") if isinstance(found, dict) else None
+        listed = json_of(heard).get("apiVersions")
         names = listed if isinstance(listed, list) else []
         dates = [name for name in names if isinstance(name, str) and DATE.fullmatch(name)]
         sound = heard.status == 200 and bool(names) and names == dates
@@ -113,10 +112,3 @@ def _leaves(root: object) -> Iterator[object]:
                 open_nodes.extend(node)
             case leaf:
                 yield leaf
-
-
-def _json(heard: Heard) -> Any:
-    try:
-        return json.loads(heard.body)
-    except (ValueError, RecursionError):
-        return None

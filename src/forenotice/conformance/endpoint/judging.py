@@ -6,12 +6,11 @@ from functools import partial
 
 from forenotice.client.finding import Candidate
 from forenotice.conformance.endpoint import approvals, gates
-from forenotice.conformance.endpoint.asking import Asker, Heard, Lost
+from forenotice.conformance.endpoint.asking import Asker, Heard, Lost, Pace
 from forenotice.conformance.endpoint.clauses import Needs
 from forenotice.conformance.endpoint.documents import Document, Documents
 from forenotice.conformance.endpoint.instance import Instance
 from forenotice.conformance.endpoint.life import Life
-from forenotice.conformance.endpoint.pace import Pace
 from forenotice.conformance.endpoint.provoking import Provoke
 from forenotice.conformance.endpoint.questions import get
 from forenotice.conformance.endpoint.sheet import Sheet
@@ -74,7 +73,7 @@ class Judge:
             first = self._asker.ask(get(known[-1].name)) if known else first
         known = known or list(self._options.versions)
         for version in self._options.versions[len(known) :]:
-            self._sheet.skip_version(version, f"the endpoint knows no version after {known[-1].name}")
+            self._sheet.skip_all(version, f"the endpoint knows no version after {known[-1].name}")
             del self._named[version.name]
         self._documents.newest = known[-1]
         return known
@@ -92,7 +91,7 @@ class Judge:
         found = {version: self._documents.ask(version) for version in reversed(known)}
         for version, document in found.items():
             if document is None:
-                self._sheet.skip_version(version, "there is no document in this version")
+                self._sheet.skip_all(version, "there is no document in this version")
         served = {version: document for version, document in found.items() if document is not None}
         return dict(sorted(served.items(), key=lambda item: item[0].name))
 

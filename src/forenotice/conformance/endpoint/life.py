@@ -24,8 +24,12 @@ from forenotice.wire.versions import Version
 
 EVENTS = 2
 """One is approved in the oldest version that is judged, one in the newest; another if the last was spoiled."""
-MANY, ID_CASE = "approval.many", "approval.id-case"
-APPROVED = ("approval.accepted", "approval.takes-effect", ID_CASE, MANY)
+ACCEPTED, STARTS, MANY, ID_CASE = APPROVED = (
+    "approval.accepted",
+    "approval.takes-effect",
+    "approval.many",
+    "approval.id-case",
+)
 """What an event shows that only a good approval has started."""
 
 RESERVED = 4.0
@@ -160,7 +164,7 @@ class Life:
         kind = events.known_type(sighting.event)
         for version in self._versions:
             document = self._documents.ask(version)
-            event = document.event(sighting.event_id) if document else None
+            event = document.event(str(sighting.event.get("EventId"))) if document else None
             if not sighting.is_scheduled:
                 self._sheet.skip("life.notice", version, BORN_STARTED)
                 continue
@@ -171,9 +175,8 @@ class Life:
             notice = NOTICES[kind] / self._speed
             ahead = moment - sighting.before.date
             expected = f"{notice.total_seconds():g} s for {kind}"
-            self._sheet.judge(
-                "life.notice", version, ahead >= notice, expected, f"{ahead.total_seconds():g} s", document.heard
-            )
+            seen = f"{ahead.total_seconds():g} s"
+            self._sheet.judge("life.notice", version, ahead >= notice, expected, seen, document.heard)
 
     # Scheduled
 
@@ -200,16 +203,14 @@ class Life:
         if not heard.is_success:
             return heard
         if bad.names_it and not self._is_idle:
-            self._is_idle = not watch.until_started()
+            self._is_idle = not watch.until_started(tentatively=True)
         else:
             pause(self._asker.pace.settles)
         if bad.form is approvals.BAD_FIRST:
             expected = "Started by the second of two ids"
             self._sheet.judge(MANY, None, watch.has_started, expected, f"{heard}; {watch.told}", heard)
         if not bad.names_it and not self._doubt:
-            self._doubt = (
-                f"an approval that names no event was answered {heard} ({bad.clause}), so a 200 proves nothing"
-            )
+            self._doubt = f"a 200 proves nothing: an approval of no event was answered {heard} ({bad.clause})"
             for repeat in self._pending:
                 self._sheet.skip(repeat.clause, repeat.version, self._doubt)
             self._pending.clear()
@@ -250,46 +251,37 @@ class Life:
         """Whether it has started: by an approval in a form that is yet to be judged, else by a plain one."""
         clause, event_ids = self._unjudged_form(watch, version)
         special = self._asker.ask(post(version.name, approvals.body(event_ids))) if clause else None
-        if special is not None and special.is_success and watch.until_started():
+        if special is not None and special.is_success and watch.until_started(tentatively=True):
             self._sheet.judge(clause, None, True)
-            self._judge_started(version, special)
+            self._sheet.judge(STARTS, None, True)
+            approvals.judge_accepted(self._sheet, ACCEPTED, version, special)
             return True
         heard = self._asker.ask(post(version.name, approvals.body([watch.event_id])))
+        approvals.judge_accepted(self._sheet, ACCEPTED, version, heard)
         if watch.until_started():
-            self._judge_started(version, heard)
+            self._sheet.judge(STARTS, None, True)
             if special is not None:
                 expected, seen = "200, and the event Started", f"{special}; it stayed Scheduled"
                 self._sheet.judge(clause, None, False, expected, seen, special)
             return True
-        self._judge_accepted(version, heard)
         accepted = special if special is not None and special.is_success else heard
         date = refusals.date(accepted.answer)
         if date is None or watch.not_before is None or date < watch.not_before:
             expected = f"Started within {self._asker.pace.starts:g} s, before its NotBefore"
-            self._sheet.judge("approval.takes-effect", None, False, expected, f"{heard}; {watch.told}", heard)
+            self._sheet.judge(STARTS, None, False, expected, f"{heard}; {watch.told}", heard)
+        why = f"{LATE} when it was approved" if watch.has_started else "no approval started the event"
         for clause in APPROVED:
-            self._sheet.skip(
-                clause, None, f"{LATE} when it was approved" if watch.has_started else "nothing started it"
-            )
+            self._sheet.skip(clause, None, why)
         return watch.has_started
 
     def _unjudged_form(self, watch: Watch, version: Version) -> tuple[str, Sequence[str]]:
-        if self._ended and not self._sheet.is_judged(MANY):
+        if self._ended and self._sheet.judged(MANY) is None:
             if self._asker.ask(post(version.name, approvals.body(self._ended))).is_success:
                 return MANY, [*self._ended, watch.event_id]
             self._sheet.skip(MANY, None, "an approval that names another event beside a live one is refused here")
-        if not self._sheet.is_judged(ID_CASE):
+        if self._sheet.judged(ID_CASE) is None:
             return ID_CASE, [watch.event_id.swapcase()]
         return "", []
-
-    def _judge_started(self, version: Version, heard: Heard) -> None:
-        self._sheet.judge("approval.takes-effect", None, True)
-        self._judge_accepted(version, heard)
-
-    def _judge_accepted(self, version: Version, heard: Heard) -> None:
-        if self._sheet.judge("approval.accepted", None, heard.status == 200, f"200 in {version.name}", heard):
-            seen = f"{len(heard.body)} bytes"
-            self._sheet.judge("approval.empty", version, not heard.body, "no body", seen, heard)
 
     # Gone
 
@@ -301,5 +293,5 @@ class Life:
                 self._sheet.skip("approval.ended", version, self._doubt)
                 continue
             heard = self._asker.ask(post(version.name, approvals.body([event_id])))
-            accepted &= self._sheet.judge("approval.ended", version, heard.status == 200, "200", heard)
+            accepted &= approvals.judge_accepted(self._sheet, "approval.ended", version, heard)
         return accepted

@@ -25,7 +25,6 @@ class Sheet:
         self._strict = strict
         self._findings: dict[tuple[str, str], Finding] = {}
         self._skipped: dict[tuple[str, str], Finding] = {}
-        self._broken: set[tuple[str, str]] = set()
         self.unseen = dict(UNSEEN)
         """Why a clause that nothing was found about is not applicable."""
 
@@ -43,8 +42,6 @@ class Sheet:
         where = self._where(clause, version)
         if where is None:
             return ok
-        if not ok:
-            self._broken.add((clause_id, where))
         known = self._findings.get((clause_id, where))
         if known is None or (known.verdict is Verdict.PASSED and not ok):
             about = heard or (seen if isinstance(seen, Heard) else None)
@@ -52,12 +49,10 @@ class Sheet:
             self._findings[clause_id, where] = self._finding(clause, where, ok, expected, str(seen)[:LONGEST], request)
         return ok
 
-    def is_broken(self, clause_id: str, version: Version | None) -> bool:
-        """Also where only forenotice promises it, and nobody fails for that."""
-        return (clause_id, self._where(clauses.BY_ID[clause_id], version)) in self._broken
-
-    def is_judged(self, clause_id: str, version: Version | None = None) -> bool:
-        return (clause_id, self._where(clauses.BY_ID[clause_id], version)) in self._findings
+    def judged(self, clause_id: str, version: Version | None = None) -> bool | None:
+        """Whether it holds, so far; None: nothing was found about it."""
+        found = self._findings.get((clause_id, self._where(clauses.BY_ID[clause_id], version) or ""))
+        return None if found is None else found.verdict is Verdict.PASSED
 
     def skip(self, clause_id: str, version: Version | None, why: str) -> None:
         """It stays so unless it is judged after all."""
@@ -66,16 +61,12 @@ class Sheet:
         if where is not None:
             self._skipped.setdefault((clause_id, where), _skipped(clause, where, why))
 
-    def skip_version(self, version: Version, why: str, *sections: str) -> None:
+    def skip_all(self, version: Version | None, why: str, *sections: str) -> None:
+        """That concern the version, or have nothing to do with versions if it is None."""
         for clause in clauses.ALL:
-            if clause.versions(version) and (not sections or clause.section in sections):
+            concerned = clause.versions(version) if version else clause.versions is clauses.once
+            if concerned and (not sections or clause.section in sections):
                 self.skip(clause.id, version, why)
-
-    def skip_section(self, section: str, why: str) -> None:
-        for clause in clauses.ALL:
-            if clause.section == section:
-                for where in (*self._versions, None):
-                    self.skip(clause.id, where, why)
 
     def report(self, subject: str) -> Report:
         return Report(

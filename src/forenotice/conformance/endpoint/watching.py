@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from itertools import cycle
+from math import inf
 from time import monotonic
 
-from forenotice.conformance.endpoint import events
+from forenotice.conformance.endpoint import approvals, events
 from forenotice.conformance.endpoint.approvals import ON_POST, Approval
 from forenotice.conformance.endpoint.asking import Asker, pause
 from forenotice.conformance.endpoint.documents import Document, Documents
@@ -26,15 +27,6 @@ class Sighting:
     event: Event
     before: Document
     document: Document
-
-    @property
-    def event_id(self) -> str:
-        return str(self.event.get("EventId"))
-
-    @property
-    def since(self) -> float:
-        """The event cannot have started before."""
-        return (self.document if self.is_scheduled else self.before).heard.asked
 
     @property
     def is_scheduled(self) -> bool:
@@ -62,7 +54,7 @@ class Watch:
         """More than one, if it does not keep the first."""
         self.not_before = events.not_before(event)
         self._others = cycle(versions)
-        self._waiting_since = sighting.since
+        self._waiting_since = (sighting.document if sighting.is_scheduled else sighting.before).heard.asked
         self.has_started = not sighting.is_scheduled
         self.is_gone = False
         self._in_time = False
@@ -81,9 +73,11 @@ class Watch:
     def event_id(self) -> str:
         return str(self._event.get("EventId"))
 
-    def until_started(self) -> bool:
-        """Whether an approval brought it on, rather than its time."""
-        deadline = monotonic() + self._asker.pace.starts
+    def until_started(self, *, tentatively: bool = False) -> bool:
+        """Whether an approval brought it on, rather than its time; half of that is left for the next approval."""
+        pace = self._asker.pace
+        left = (self.not_before - self.date).total_seconds() if tentatively and self.not_before else inf
+        deadline = monotonic() + min(pace.starts, max(pace.settles, left / 2))
         while not self.has_started and monotonic() < deadline:
             if not self.look():
                 return True
@@ -92,16 +86,13 @@ class Watch:
         return self._in_time
 
     def until_gone(self) -> bool:
-        newest = self._documents.newest
         seconds = self._asker.pace.ends
         deadline = monotonic() + seconds
-        while listed := self.look():
+        while self.look():
             if monotonic() >= deadline:
-                break
+                expected, newest = f"gone within {seconds:g} s", self._documents.newest
+                return self._sheet.judge("life.gone", newest, False, expected, self.told, self._document.heard)
             self._go_on()
-        if listed:
-            self._sheet.judge("life.gone", newest, False, f"gone within {seconds:g} s", self.told, self._document.heard)
-            return False
         self._judge_end()
         return True
 
@@ -131,11 +122,11 @@ class Watch:
         if status == "Started":
             self._in_time |= not self.has_started and (self.not_before is None or document.date < self.not_before)
             self.has_started = True
-            self._show(document.version)
+            if document.version in self._unshown:
+                self._unshown.remove(document.version)
         elif status == "Scheduled":
-            self._sheet.judge(
-                "life.forwards", None, not self.has_started, "Started or gone", "Scheduled again", self._document.heard
-            )
+            forwards = not self.has_started
+            self._sheet.judge("life.forwards", None, forwards, "Started or gone", "Scheduled again", document.heard)
             self._waiting_since = document.heard.asked
         return True
 
@@ -143,8 +134,7 @@ class Watch:
         """Approve it again in a few ways, once it has been seen Started in all versions."""
         if self.has_started and self._unshown:
             return
-        status = self._event.get("EventStatus")
-        fitting = self._fitting(status)[:REPEATS]
+        fitting = self._fitting(self._event.get("EventStatus"))[:REPEATS]
         for repeat in fitting:
             if not self._repeat(repeat, even_if_gone=False):
                 break
@@ -165,25 +155,17 @@ class Watch:
         if repeat.clause == ON_POST and (document := self._documents.ask(repeat.version)) is not None:
             question = question.having(If_None_Match=document.tag or "*")
         heard = self._asker.ask(question)
-        if heard.status != 200 and not even_if_gone and not self._is_listed():
-            return False
+        if heard.status != 200 and not even_if_gone:
+            shown = self._documents.ask(self._documents.newest)
+            if shown is None or shown.event(self.event_id) is None:
+                return False
         self._pending.remove(repeat)
-        if self._sheet.judge(repeat.clause, repeat.version, heard.status == 200, "200", heard):
-            seen = f"{len(heard.body)} bytes"
-            self._sheet.judge("approval.empty", repeat.version, not heard.body, "no body", seen, heard)
+        approvals.judge_accepted(self._sheet, repeat.clause, repeat.version, heard)
         return True
-
-    def _is_listed(self) -> bool:
-        document = self._documents.ask(self._documents.newest)
-        return document is not None and document.event(self.event_id) is not None
 
     def _look_around(self) -> None:
         pause(self._asker.pace.between)
         self._documents.ask(next(self._others))
-
-    def _show(self, version: Version) -> None:
-        if version in self._unshown:
-            self._unshown.remove(version)
 
     def _follow(self, document: Document) -> Event | None:
         found = document.event(self.event_id)

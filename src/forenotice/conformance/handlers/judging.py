@@ -1,7 +1,7 @@
 """From what was seen of a handler to findings: a function for each clause."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 
 from forenotice.conformance.handlers import clauses, hooks, situations
@@ -53,22 +53,14 @@ def habits(seen: Collection[Evidence]) -> Habits:
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
-    pass
+class Judgement:
+    verdict: Verdict
+    expected: str = ""
+    seen: str = ""
+    why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
-    expected: str
-    seen: str
-
-
-@dataclass(frozen=True, slots=True)
-class NotJudged:
-    why: str
-
-
-Judgement = Passed | Failed | NotJudged
+PASSED = Judgement(Verdict.PASSED)
 Judge = Callable[[Evidence, Options], Judgement]
 
 
@@ -79,7 +71,7 @@ def judge(evidence: Evidence, options: Options) -> list[Finding]:
 
 def skipped(situation: str, why: str) -> list[Finding]:
     """Of one that was not played."""
-    return [_finding(clause, situation, NotJudged(why)) for clause in clauses.ALL]
+    return [_finding(clause, situation, _not_judged(why)) for clause in clauses.ALL]
 
 
 def _judged(evidence: Evidence, options: Options) -> Iterator[tuple[str, Judgement]]:
@@ -87,19 +79,19 @@ def _judged(evidence: Evidence, options: Options) -> Iterator[tuple[str, Judgeme
     for clause, judge_it in JUDGES.items():
         # Whoever never saw a document could do nothing else, and a process that ended at once could not even ask.
         can_judge = heard or clause == clauses.RUNS.id or (clause == clauses.ANSWERED.id and evidence.exit_code is None)
-        yield clause, judge_it(evidence, options) if can_judge else NotJudged("it never saw a document")
+        yield clause, judge_it(evidence, options) if can_judge else _not_judged("it never saw a document")
+
+
+def _failed(expected: str, seen: str) -> Judgement:
+    return Judgement(Verdict.FAILED, expected=expected, seen=seen)
+
+
+def _not_judged(why: str) -> Judgement:
+    return Judgement(Verdict.NOT_APPLICABLE, why=why)
 
 
 def _finding(clause: Clause, where: str, judgement: Judgement) -> Finding:
-    match judgement:
-        case Passed():
-            return Finding(clause=clause.id, says=clause.says, where=where, verdict=Verdict.PASSED)
-        case Failed(expected=expected, seen=seen):
-            return Finding(
-                clause=clause.id, says=clause.says, where=where, verdict=Verdict.FAILED, expected=expected, seen=seen
-            )
-        case NotJudged(why=why):
-            return Finding(clause=clause.id, says=clause.says, where=where, verdict=Verdict.NOT_APPLICABLE, why=why)
+    return Finding(clause=clause.id, says=clause.says, where=where, **asdict(judgement))
 
 
 # Its process, its polls
@@ -109,40 +101,40 @@ def _runs(evidence: Evidence, _: Options) -> Judgement:
     fault = evidence.situation.fault
     if evidence.exit_code is not None:
         said = f"; it said last: {evidence.said}" if evidence.said else ""
-        return Failed("a process that runs", f"that it ended with code {evidence.exit_code}{said}")
+        return _failed("a process that runs", f"that it ended with code {evidence.exit_code}{said}")
     if fault and not any(fault in (request.fault or "").split("+") for request in evidence.requests):
-        return NotJudged("it asked nothing while the fault was on")
-    return Passed()
+        return _not_judged("it asked nothing while the fault was on")
+    return PASSED
 
 
 def _is_answered(evidence: Evidence, _: Options) -> Judgement:
     if is_heard(evidence):
-        return Passed()
+        return PASSED
     expected = "a GET of /metadata/scheduledevents that is answered with a document"
     listened = f"in the first {evidence.listened:g} s"
     if not evidence.requests:
-        return Failed(expected, f"no request at all {listened}")
+        return _failed(expected, f"no request at all {listened}")
     last = evidence.requests[-1]
-    return Failed(expected, f"{len(evidence.requests)} other requests {listened}, the last being {_told(last)}")
+    return _failed(expected, f"{len(evidence.requests)} other requests {listened}, the last being {_told(last)}")
 
 
 def _goes_on(evidence: Evidence, _: Options) -> Judgement:
     if evidence.goes_on:
-        return Passed()
-    return _unless_ended(evidence, Failed("polls also after the last event is gone", "none"))
+        return PASSED
+    return _unless_ended(evidence, _failed("polls also after the last event is gone", "none"))
 
 
 def _notices(evidence: Evidence, options: Options) -> Judgement:
     allowed = evidence.situation.allowed(options.within).total_seconds()
-    judgement: Judgement = NotJudged("no event here is about it, and shown for long enough")
+    judgement = _not_judged("no event here is about it, and shown for long enough")
     for life in evidence.own:
         since = _could_be_seen(evidence, life)
         seen = _seen_at(evidence, life)
         if seen is not None and seen - since <= allowed:
-            judgement = Passed()
+            judgement = PASSED
         elif life.ended - since > allowed:
             found = _unseen(evidence, life) if seen is None else f"one after {seen - since:.1f} s"
-            return _unless_ended(evidence, Failed(f"a poll answered with the event within {allowed:g} s", found))
+            return _unless_ended(evidence, _failed(f"a poll answered with the event within {allowed:g} s", found))
     return judgement
 
 
@@ -153,55 +145,55 @@ def _prepares(evidence: Evidence, options: Options) -> Judgement:
     prepared = [life for life in evidence.own if hooks.about(evidence.prepared, life.id)]
     missing = [life for life in evidence.own if life not in prepared and _had_time(evidence, options, life)]
     if missing and evidence.situation.fault and options.habits.prepares:
-        return _unless_ended(evidence, Failed(f"a preparation, as in {PLAIN}", "none"))
-    return Passed() if prepared else NotJudged("its hooks say nothing of preparing")
+        return _unless_ended(evidence, _failed(f"a preparation, as in {PLAIN}", "none"))
+    return PASSED if prepared else _not_judged("its hooks say nothing of preparing")
 
 
 def _only_own(evidence: Evidence, _: Options) -> Judgement:
     for life in evidence.others:
         if any(evidence.approvals_of(life)):
             names = ", ".join(life.event.resources)
-            return Failed("no approval of an event that is only about others", f"one of the event of {names}")
-    return Passed() if evidence.others else NotJudged("no event here is only about others")
+            return _failed("no approval of an event that is only about others", f"one of the event of {names}")
+    return PASSED if evidence.others else _not_judged("no event here is only about others")
 
 
 def _only_known(evidence: Evidence, _: Options) -> Judgement:
     announced = {life.id for life in evidence.lives}
     for request, _lines in evidence.approvals:
         if unknown := set(request.event_ids) - announced:
-            return Failed("EventIds that were announced", f"an approval of {', '.join(sorted(unknown))}")
+            return _failed("EventIds that were announced", f"an approval of {', '.join(sorted(unknown))}")
         if not request.event_ids:
-            return Failed("approvals in the form of the protocol", _told(request))
-    return Passed() if evidence.approvals else NotJudged("it approved nothing")
+            return _failed("approvals in the form of the protocol", _told(request))
+    return PASSED if evidence.approvals else _not_judged("it approved nothing")
 
 
 def _approves(evidence: Evidence, options: Options) -> Judgement:
     if evidence.situation.fails:
-        return NotJudged("here it is not to approve")
+        return _not_judged("here it is not to approve")
     missing = [life for life in evidence.own if _is_to_be_approved(evidence, options, life)]
     if refused := [request for life in missing for request in evidence.refusals_of(life)]:
-        return _unless_ended(evidence, Failed("an approval that is answered 200", _told(refused[-1])))
+        return _unless_ended(evidence, _failed("an approval that is answered 200", _told(refused[-1])))
     if missing and options.must_approve:
-        return _unless_ended(evidence, Failed("an approval of the event", "none"))
+        return _unless_ended(evidence, _failed("an approval of the event", "none"))
     if missing and evidence.situation.fault and options.habits.approves:
-        return _unless_ended(evidence, Failed(f"an approval of the event, as in {PLAIN}", "none"))
+        return _unless_ended(evidence, _failed(f"an approval of the event, as in {PLAIN}", "none"))
     if missing:
-        return NotJudged("it did not approve, and need not")
+        return _not_judged("it did not approve, and need not")
     if any(evidence.has_approved(life) for life in evidence.own):
-        return Passed()
-    return NotJudged("no event here is its alone to approve" if evidence.exit_code is None else ENDED_EARLY)
+        return PASSED
+    return _not_judged("no event here is its alone to approve" if evidence.exit_code is None else ENDED_EARLY)
 
 
 def _is_prepared(evidence: Evidence, options: Options) -> Judgement:
     if not options.habits.tells:
-        return NotJudged("its hooks say nothing of preparing")
-    judgement: Judgement = NotJudged("it approved nothing of its own")
+        return _not_judged("its hooks say nothing of preparing")
+    judgement = _not_judged("it approved nothing of its own")
     for life in evidence.own:
         for _request, lines in evidence.approvals_of(life):
             if hooks.preparation(lines, life.id) is Preparation.NONE:
                 seen = "the approval first" if hooks.about(evidence.prepared, life.id) else "the approval alone"
-                return Failed("its preparation before its approval", seen)
-            judgement = Passed()
+                return _failed("its preparation before its approval", seen)
+            judgement = PASSED
     return judgement
 
 
@@ -210,29 +202,29 @@ def _not_after_failure(evidence: Evidence, _: Options) -> Judgement:
     for life in failed:
         for _request, lines in evidence.approvals_of(life):
             if hooks.preparation(lines, life.id) is Preparation.FAILED:
-                return Failed("no approval after a preparation that failed", "one")
+                return _failed("no approval after a preparation that failed", "one")
     if failed:
-        return Passed()
+        return PASSED
     told_to = "its hooks do not say that they failed, as FORENOTICE_FAIL tells them to"
-    return NotJudged(told_to if evidence.situation.fails else "no preparation failed")
+    return _not_judged(told_to if evidence.situation.fails else "no preparation failed")
 
 
 # Its recovery
 
 
 def _recovers_once(evidence: Evidence, _: Options) -> Judgement:
-    judgement: Judgement = NotJudged("its hooks say nothing of preparing or recovering")
+    judgement = _not_judged("its hooks say nothing of preparing or recovering")
     for life in evidence.own:
         times = len(hooks.about(evidence.recovered, life.id))
         prepared = hooks.preparation(evidence.prepared, life.id) is Preparation.DONE
         if times > 1:
-            return Failed("one recovery", f"{times}")
+            return _failed("one recovery", f"{times}")
         if life.id in evidence.hasty:
-            return Failed("a recovery when the event is over", "one before that")
+            return _failed("a recovery when the event is over", "one before that")
         if times:
-            judgement = Passed()
+            judgement = PASSED
         elif prepared and life.is_survived:
-            return _unless_ended(evidence, Failed("a recovery after the event", "none"))
+            return _unless_ended(evidence, _failed("a recovery after the event", "none"))
     return judgement
 
 
@@ -254,9 +246,9 @@ JUDGES: Mapping[str, Judge] = {
 # What was seen
 
 
-def _unless_ended(evidence: Evidence, failed: Failed) -> Judgement:
+def _unless_ended(evidence: Evidence, failed: Judgement) -> Judgement:
     """What a dead process does not do is told once."""
-    return failed if evidence.exit_code is None else NotJudged(ENDED_EARLY)
+    return failed if evidence.exit_code is None else _not_judged(ENDED_EARLY)
 
 
 def is_heard(evidence: Evidence) -> bool:

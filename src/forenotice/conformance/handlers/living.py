@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from time import monotonic
 
+from forenotice.conformance.child import Child
 from forenotice.conformance.handlers import hooks, namespace, situations
-from forenotice.conformance.handlers.child import Child
 from forenotice.conformance.handlers.evidence import ANSWERED, Evidence, Life
 from forenotice.conformance.handlers.hooks import HookFile, Preparation, Witness
 from forenotice.conformance.handlers.situations import Situation
@@ -95,7 +95,7 @@ class Trial:
                 self._emulator.play(self._situation.scenario)
             folder = str(self._folder)
             argv = [word.replace(PLACEHOLDER, folder) for word in self._handler.argv]
-            self._child = Child(argv, self._environment())
+            self._child = Child("--client", argv, self._environment())
             try:
                 self._until(self._is_heard, CROWDED)
             except BaseException:

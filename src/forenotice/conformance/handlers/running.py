@@ -40,7 +40,10 @@ def run(
             raise
     played = [evidence for evidence in found.values() if isinstance(evidence, Evidence)]
     measure = replace(options, habits=judging.habits(played))
-    findings = [finding for situation in situations for finding in _judged(situation, found[situation.name], measure)]
+    findings: list[Finding] = []
+    for situation in situations:
+        seen = found[situation.name]
+        findings += judging.skipped(situation.name, seen) if isinstance(seen, str) else judging.judge(seen, measure)
     order = [clause.id for clause in clauses.ALL]
     return Report(
         subject=shlex.join(handler.argv), findings=sorted(findings, key=lambda finding: order.index(finding.clause))
@@ -57,12 +60,6 @@ def _sleep(until: Collection["Future[Seen]"]) -> None:
     while others and not failed:
         done, others = wait(until, AWAKE_SECONDS, FIRST_EXCEPTION)
         failed = any(future.exception() for future in done)
-
-
-def _judged(situation: Situation, seen: Seen, options: Options) -> list[Finding]:
-    if isinstance(seen, Evidence):
-        return judging.judge(seen, options)
-    return judging.skipped(situation.name, seen)
 
 
 def _results(futures: dict[str, "Future[Seen]"]) -> dict[str, Seen]:

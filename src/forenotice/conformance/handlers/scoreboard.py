@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from forenotice.conformance.handlers import clauses
-from forenotice.conformance.report import Finding, Line, Report, Verdict
+from forenotice.conformance.report import Report, Verdict
 
 MARKS = {Verdict.PASSED: "✓", Verdict.FAILED: "✗", Verdict.NOT_APPLICABLE: "·"}
 FIRST = "situation"
@@ -27,20 +27,6 @@ def rows(report: Report) -> Iterator[str]:
         yield _row([situation, *(MARKS[verdicts[situation, clause.id]] for clause in clauses.ALL)], widths)
 
 
-def lines(report: Report) -> Iterator[Line]:
-    """For each clause one, or one for each verdict and reason that it got."""
-    width = max(len(clause.id) for clause in clauses.ALL)
-    for clause in clauses.ALL:
-        groups: dict[tuple[Verdict, str], list[Finding]] = {}
-        for finding in report.findings:
-            if finding.clause == clause.id:
-                groups.setdefault((finding.verdict, CHANGING.sub("", finding.told)), []).append(finding)
-        for (verdict, _), findings in groups.items():
-            told = findings[0].told
-            where = f" [{_names(findings)}]" if len(groups) > 1 else ""
-            yield Line(verdict=verdict, text=f"{clause.id:<{width}}  {clause.says}{where}{f': {told}' if told else ''}")
-
-
 def summary(report: Report) -> str:
     verdicts: dict[str, set[Verdict]] = {}
     for finding in report.findings:
@@ -53,9 +39,3 @@ def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
     name, *marks = cells
     padded = (mark.center(width) for mark, width in zip(marks, widths[1:], strict=True))
     return f"| {' | '.join((name.ljust(widths[0]), *padded))} |"
-
-
-def _names(findings: Sequence[Finding]) -> str:
-    names = [finding.where for finding in findings]
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return ", ".join(names[:MOST_NAMES]) + more

@@ -13,7 +13,7 @@ from forenotice.core.fleet import Listening
 from forenotice.emulator.faults import showing, table
 from forenotice.emulator.faults.table import Changes, Fault, Holds, On, Refuses, Resets, Since
 from forenotice.emulator.scenarios import catalogue, reading, rehearsing
-from forenotice.emulator.scenarios.format import Announce, Scenario, Step, Vm
+from forenotice.emulator.scenarios.format import Announce, Scenario, Step
 from forenotice.emulator.scenarios.text import nearest
 from forenotice.settings import SettingError
 from forenotice.settings.spans import Span
@@ -95,14 +95,11 @@ def _of_catalogue(scenario: Scenario, me: str, notice: timedelta, started: timed
         steps=tuple(_taking(step, started * speed) for step in scenario.steps),
         # One that it has beside its resources may be called as the handler's.
         vms=tuple(
-            vm if vm.name != me or me in scenario.resources else _called(vm, next(others)) for vm in scenario.vms
+            vm if vm.name != me or me in scenario.resources else msgspec.structs.replace(vm, name=next(others))
+            for vm in scenario.vms
         ),
     )
     return Situation(name=scenario.name, scenario=ours.on(names), speed=speed, begins_first=begins_first)
-
-
-def _called(vm: Vm, name: str) -> Vm:
-    return msgspec.structs.replace(vm, name=name)
 
 
 def neighbour(me: str) -> str:

@@ -1,4 +1,4 @@
-"""Somebody's handler as a process of ours: started, listened to, and ended with all that it started."""
+"""A user's command as our child process: started, listened to, and ended with all that it started."""
 
 import contextlib
 import os
@@ -23,7 +23,7 @@ MARK = "FORENOTICE_SITUATION_DIR"
 
 
 class Child:
-    def __init__(self, argv: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(self, flag: str, argv: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
         try:
             self._process = subprocess.Popen(  # noqa: S603 - it is the user's own
                 argv,
@@ -34,11 +34,11 @@ class Child:
                 start_new_session=True,
             )
         except OSError as error:
-            raise errors.RefusedError(f"--client: {argv[0]!r} cannot be run: {error.strerror}") from None
+            raise errors.RefusedError(f"{flag}: {argv[0]!r} cannot be run: {error.strerror}") from None
         self._group = Group(self._process)
-        self._mark = f"{MARK}={environment[MARK]}".encode()
+        self._mark = f"{MARK}={environment[MARK]}".encode() if environment else b""
         self._said = b""
-        self._listening = threading.Thread(target=self._listen, name="handler-output", daemon=True)
+        self._listening = threading.Thread(target=self._listen, name="command-output", daemon=True)
         self._listening.start()
 
     @property
@@ -51,14 +51,19 @@ class Child:
         """Last, on one line."""
         return " ".join(self._said.decode(errors="replace").split())[-LAST_WORDS:]
 
+    def wait(self, seconds: float) -> None:
+        """Till it has ended, for so long at most."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+
     def end(self, grace: float = GRACE) -> None:
         self._group.ask_to_end()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(grace)
+        self.wait(grace)
         if self._group.alive:
             self._group.kill()
         self._process.wait()
-        _kill_all_with(self._mark)
+        if self._mark:
+            _kill_all_with(self._mark)
         # Whatever is left all the same may hold the pipe open for ever.
         self._listening.join(grace)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.acceptance.running import until
 
-from forenotice.conformance.handlers.child import LAST_WORDS, MARK, Child
+from forenotice.conformance.child import LAST_WORDS, MARK, Child
 from forenotice.core import errors
 
 STUBBORN = """
@@ -44,7 +44,7 @@ def is_running(pid: int) -> bool:
 
 def test_it_ends_with_all_that_it_started_also_if_it_does_not_want_to(tmp_path: Path) -> None:
     file = tmp_path / "pid"
-    child = Child([sys.executable, "-I", "-c", STUBBORN, str(file)], mine(tmp_path))
+    child = Child("--client", [sys.executable, "-I", "-c", STUBBORN, str(file)], mine(tmp_path))
     pid = int(until(lambda: file.exists() and file.read_text()))
     assert child.exit_code is None
     child.end(grace=0.1)
@@ -54,9 +54,9 @@ def test_it_ends_with_all_that_it_started_also_if_it_does_not_want_to(tmp_path: 
 
 def test_also_what_has_left_its_session(tmp_path: Path) -> None:
     file = tmp_path / "pid"
-    child = Child([sys.executable, "-I", "-c", DAEMON, str(file)], mine(tmp_path))
+    child = Child("--client", [sys.executable, "-I", "-c", DAEMON, str(file)], mine(tmp_path))
     pid = int(until(lambda: file.exists() and file.read_text()))
-    other = Child(["sleep", "60"], mine(tmp_path / "other"))
+    other = Child("--client", ["sleep", "60"], mine(tmp_path / "other"))
     child.end()
     until(lambda: not is_running(pid))
     assert other.exit_code is None
@@ -64,7 +64,7 @@ def test_also_what_has_left_its_session(tmp_path: Path) -> None:
 
 
 def test_what_it_says_last_is_kept(tmp_path: Path) -> None:
-    child = Child(["sh", "-c", "yes | head -c 1000000; echo; echo the end >&2; exit 3"], mine(tmp_path))
+    child = Child("--client", ["sh", "-c", "yes | head -c 1000000; echo; echo the end >&2; exit 3"], mine(tmp_path))
     until(lambda: child.exit_code is not None)
     child.end()
     assert child.exit_code == 3
@@ -74,4 +74,4 @@ def test_what_it_says_last_is_kept(tmp_path: Path) -> None:
 
 def test_what_cannot_be_run(tmp_path: Path) -> None:
     with pytest.raises(errors.RefusedError, match="--client: '/nowhere' cannot be run: No such file or directory"):
-        Child(["/nowhere"], mine(tmp_path))
+        Child("--client", ["/nowhere"], mine(tmp_path))

@@ -236,6 +236,22 @@ def never(home: Path, fleet: Fleet) -> None:
         assert vm.event(event_id)["approved_at"] is None
 
 
+def observed_first(home: Path, fleet: Fleet) -> None:
+    """Then told to act, in the middle of the event."""
+    vm = fleet.alone()
+    with agent(home, vm.endpoint, diary(), FORENOTICE_OBSERVE="true") as guest:
+        event_id = vm.restart()
+        until(lambda: "would have approved at" in guest.why)
+        guest.terminate()
+        assert guest.begun == []
+        assert vm.event(event_id)["approved_at"] is None
+        assert not (guest.state / "journal.db").exists()
+        del guest.env["FORENOTICE_OBSERVE"]
+        guest.start()
+        guest.until_done("prepare drain 1", "on_started drain 1", "recover drain 1")
+        assert vm.event(event_id)["approved_by"] == vm.name
+
+
 def test_the_whole_way(fleet: Fleet, tmp_path: Path) -> None:
     tell(
         tmp_path,
@@ -254,4 +270,5 @@ def test_the_whole_way(fleet: Fleet, tmp_path: Path) -> None:
         at_once,
         at_once_only_what_matches,
         never,
+        observed_first,
     )

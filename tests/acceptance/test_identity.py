@@ -100,6 +100,8 @@ def test_by_address(curl: Curl, server: Server) -> None:
     assert curl.name("--interface", "127.34.5.2") == "db"
     assert curl.name("--interface", "127.34.5.3") == "404"
     assert until(lambda: server.logged("caller.unknown"))[-1]["address"] == "127.34.5.3"
+    # It listens from now on, and is waited for.
+    assert curl.events("--interface", "127.34.5.2") == []
     (event,) = server.schedule("host-update", "host-0", notice_minutes=60)["events"][:1]
     assert event["resources"] == ["db"]
     assert event["id"] in curl.events("--interface", "127.34.5.2")

@@ -39,18 +39,18 @@ def shown(name: str, **changed: object) -> dict[str, object]:
 
 
 def version_of(asked: Asked) -> str:
-    return asked.target.partition("api-version=")[2]
+    return asked.target.partition("api-version=")[2].partition("&")[0]
 
 
 def knowing(known: Sequence[str], refused: bytes, **changed: object) -> Script:
     """An endpoint that knows these versions; `changed` is of its event."""
 
     def script(asked: Asked, ended: threading.Event) -> bytes:
-        if asked.target.startswith("/metadata/instance"):
-            return answer(body=b"WestNO_0")
         version = version_of(asked)
         if version not in known:
             return refused
+        if asked.target.startswith("/metadata/instance"):
+            return answer(body=b"WestNO_0")
         if asked.method == "POST":
             return answer()
         if asked.headers.get("if-none-match") == '"2"':

@@ -11,7 +11,8 @@ from forenotice.client.events import Document, Event
 from forenotice.client.flow import Flow
 
 VARIABLE = "FORENOTICE_NAME"
-TARGET = "/metadata/instance/compute/name?api-version=2021-02-01&format=text"
+TARGET = "/metadata/instance/compute/name?api-version={version}&format=text"
+VERSION = "2021-02-01"
 HOST_NAME = "host name"
 
 _NAME = re.compile(r'[^\s<>{}"]{1,256}')
@@ -37,7 +38,10 @@ class Naming:
         """EndpointError: it could not be asked. A guess then would make us deaf to our own events."""
         if self.known is not None:
             return self.known
-        answer = yield from self._endpoint.ask("GET", TARGET)
+        answer = yield from self._endpoint.ask("GET", TARGET.format(version=VERSION))
+        if answer.status == 400:
+            # Older endpoints do not know that version; the one of their events they do.
+            answer = yield from self._endpoint.ask("GET", TARGET.format(version=self._endpoint.negotiation.version))
         text = answer.body.decode("utf-8-sig", "replace").strip()
         if answer.status == 200 and _NAME.fullmatch(text):
             self.known = Name(text, "the endpoint")

@@ -53,11 +53,13 @@ def test_vms(fresh: Run) -> None:
     made = fresh(
         *("vm", "add", "batch", "--host", "host-a", "--spot", "--fault-domain", "2", "--vm-id"),
         *("6AE1D5E0-0000-4000-8000-000000000001", "--fact", "zone=1", "--fact", "os_type=Linux", "--tag", "a=b=c"),
+        *("--fact", "offer=debian-12", "--fact", "computer_name=batch-1"),
     )
     assert made.code == 0
     assert "os type" in made.out
     vm = fresh("vm", "show", "batch", "--json").json
     assert (vm["spot"], vm["fault_domain"], vm["facts"]["zone"], vm["facts"]["tags"]) == (True, 2, "1", {"a": "b=c"})
+    assert (vm["facts"]["offer"], vm["facts"]["computer_name"], vm["facts"]["sku"]) == ("debian-12", "batch-1", "")
     changed = fresh(
         *("vm", "set", "batch", "--host", "host-b", "--no-spot", "--address", "10.1.1.1", "--no-tags", "--json")
     ).json

@@ -23,6 +23,10 @@ FACTS = Facts(
     os_type="Linux",
     zone="1",
     eviction_policy="Delete",
+    az_environment="Own",
+    offer="debian-12",
+    sku="12-gen2",
+    computer_name="pool000004",
     tags={"team": "a b", "tier": "web:1"},
 )
 MEMBER = Vm(
@@ -42,6 +46,14 @@ BARE = Vm(name="db", vm_id="bbbb", host="host-b", scope="vm:db")
 def test_a_member_of_a_scale_set_is_told_all() -> None:
     assert json.loads(instance.render(MEMBER, POOL)) == {
         "compute": {
+            "azEnvironment": "Own",
+            "offer": "debian-12",
+            "sku": "12-gen2",
+            "osProfile": {"computerName": "pool000004"},
+            "storageProfile": {
+                "imageReference": {"offer": "debian-12", "sku": "12-gen2"},
+                "osDisk": {"osType": "Linux"},
+            },
             "name": "pool_east_4",
             "vmId": "aaaa",
             "location": "north",
@@ -84,11 +96,23 @@ def test_a_vm_without_facts_has_every_key_all_the_same() -> None:
     assert list(compute) == list(json.loads(instance.render(MEMBER, POOL))["compute"])
     assert {key: value for key, value in compute.items() if value} == {
         "name": "db",
+        "osProfile": {"computerName": "db"},
         "vmId": "bbbb",
         "platformUpdateDomain": "0",
         "platformFaultDomain": "0",
         "priority": "Regular",
+        "storageProfile": {"imageReference": {"offer": "", "sku": ""}, "osDisk": {"osType": ""}},
     }
+
+
+def test_keys_stand_in_alphabetical_order_at_every_level() -> None:
+    def ordered(pairs: list[tuple[str, object]]) -> object:
+        names = [name for name, _ in pairs]
+        assert names == sorted(names)
+        return dict(pairs)
+
+    for vm, scope in ((MEMBER, POOL), (BARE, DB)):
+        json.loads(instance.render(vm, scope), object_pairs_hook=ordered)
 
 
 def test_a_vm_of_another_group_is_in_no_scale_set() -> None:
@@ -197,5 +221,5 @@ def test_other_versions_are_not(text: str) -> None:
 
 def test_the_versions_are_listed() -> None:
     assert instance.versions_body() == (
-        b'{"apiVersions":["2017-03-01","2017-08-01","2017-11-01","2019-01-01","2019-04-01","2019-08-01","2020-07-01"]}'
+        b'{"apiVersions":["2017-08-01","2017-11-01","2019-01-01","2019-04-01","2019-08-01","2020-07-01"]}'
     )

@@ -86,6 +86,10 @@ class Facts(Shown):
     os_type: str
     zone: str
     eviction_policy: str
+    az_environment: str
+    offer: str
+    sku: str
+    computer_name: str
     tags: dict[str, str]
 
 

@@ -29,6 +29,10 @@ _FACTS: Example = {
     "os_type": "Linux",
     "zone": "1",
     "eviction_policy": "",
+    "az_environment": "",
+    "offer": "debian-12",
+    "sku": "12-gen2",
+    "computer_name": "",
     "tags": {"team": "shop"},
 }
 _HEARD: Example = {"incarnation": 7, "listening": True, "last_heard": _NOW}

@@ -177,6 +177,10 @@ class FactsChange(Request):
     os_type: Text = ""
     zone: Text = ""
     eviction_policy: Text = ""
+    az_environment: Text = ""
+    offer: Text = ""
+    sku: Text = ""
+    computer_name: Text = ""
     tags: Annotated[dict[Text, Text], Field(max_length=MAX_TAGS)] = {}
 
 

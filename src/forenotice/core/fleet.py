@@ -110,6 +110,12 @@ class Facts:
     os_type: str = ""
     zone: str = ""
     eviction_policy: str = ""
+    az_environment: str = ""
+    offer: str = ""
+    """Of the image that it was made from; so is `sku`."""
+    sku: str = ""
+    computer_name: str = ""
+    """What the guest calls itself; empty: as the VM is called."""
     tags: Mapping[str, str] = field(default_factory=dict)
 
 

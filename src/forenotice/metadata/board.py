@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import Protocol, TypeVar
 
 from forenotice.core import documents, fleet
@@ -14,6 +15,8 @@ from forenotice.wire import document as wire_document
 from forenotice.wire.versions import Version
 
 T = TypeVar("T")
+
+_texts = attrgetter(*(name for name in fleet.Facts.__dataclass_fields__ if name != "tags"))
 
 NEVER = 0.0
 FACTS_SHARED = 10_000
@@ -231,16 +234,7 @@ class Board:
             return facts
         if len(self._facts) >= self._facts_shared:
             self._facts.clear()
-        key = (
-            facts.location,
-            facts.resource_group,
-            facts.subscription,
-            facts.size,
-            facts.os_type,
-            facts.zone,
-            facts.eviction_policy,
-            *facts.tags.items(),
-        )
+        key = (*_texts(facts), *facts.tags.items())
         return self._facts.setdefault(key, facts)
 
 

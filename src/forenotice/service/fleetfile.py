@@ -76,6 +76,10 @@ class FactsTable(Strict):
     os_type: Text = ""
     zone: Text = ""
     eviction_policy: Text = ""
+    az_environment: Text = ""
+    offer: Text = ""
+    sku: Text = ""
+    computer_name: Text = ""
     tags: Annotated[dict[Text, Text], msgspec.Meta(max_length=MAX_TAGS)] = {}
 
     def facts(self) -> Facts:

@@ -38,16 +38,7 @@ def host(host: Host, vms: int) -> View:
 
 
 def facts(facts: Facts) -> View:
-    return {
-        "location": facts.location,
-        "resource_group": facts.resource_group,
-        "subscription": facts.subscription,
-        "size": facts.size,
-        "os_type": facts.os_type,
-        "zone": facts.zone,
-        "eviction_policy": facts.eviction_policy,
-        "tags": dict(facts.tags),
-    }
+    return {**{name: getattr(facts, name) for name in Facts.__dataclass_fields__}, "tags": dict(facts.tags)}
 
 
 def vm_spec(vm: Vm) -> View:

@@ -27,7 +27,9 @@ def accepts_version(text: str) -> bool:
 
 
 def versions_body() -> bytes:
-    return msgspec.json.encode({"apiVersions": [version.name for version in versions.ALL]})
+    """Those that Scheduled Events and `/metadata/instance` both accept: a client may pick any for either."""
+    known = [version.name for version in versions.ALL if accepts_version(version.name)]
+    return msgspec.json.encode({"apiVersions": known})
 
 
 def render(vm: Vm, scope: Scope) -> bytes:
@@ -70,24 +72,33 @@ def _compute(vm: Vm, scope: Scope) -> Mapping[str, Node]:
     facts = vm.facts
     in_scale_set = scope.kind is ScopeKind.PLACEMENT_GROUP
     scale_set = vm.name.rpartition("_")[0] if in_scale_set else ""
+    # In alphabetical order, at every level.
     return {
-        "name": vm.name,
-        "vmId": vm.vm_id,
-        "location": facts.location,
-        "resourceGroupName": facts.resource_group,
-        "subscriptionId": facts.subscription,
-        "vmSize": facts.size,
-        "osType": facts.os_type,
-        "platformUpdateDomain": str(vm.update_domain),
-        "platformFaultDomain": str(vm.fault_domain),
-        "placementGroupId": scope.name if in_scale_set else "",
-        "vmScaleSetName": scale_set,
-        "zone": facts.zone,
-        "priority": "Spot" if vm.spot else "Regular",
+        "azEnvironment": facts.az_environment,
         "evictionPolicy": facts.eviction_policy,
+        "location": facts.location,
+        "name": vm.name,
+        "offer": facts.offer,
+        "osProfile": {"computerName": facts.computer_name or vm.name},
+        "osType": facts.os_type,
+        "placementGroupId": scope.name if in_scale_set else "",
+        "platformFaultDomain": str(vm.fault_domain),
+        "platformUpdateDomain": str(vm.update_domain),
+        "priority": "Spot" if vm.spot else "Regular",
+        "resourceGroupName": facts.resource_group,
+        "resourceId": _resource_id(vm, scale_set),
+        "sku": facts.sku,
+        "storageProfile": {
+            "imageReference": {"offer": facts.offer, "sku": facts.sku},
+            "osDisk": {"osType": facts.os_type},
+        },
+        "subscriptionId": facts.subscription,
         "tags": ";".join(f"{name}:{value}" for name, value in facts.tags.items()),
         "tagsList": [{"name": name, "value": value} for name, value in facts.tags.items()],
-        "resourceId": _resource_id(vm, scale_set),
+        "vmId": vm.vm_id,
+        "vmScaleSetName": scale_set,
+        "vmSize": facts.size,
+        "zone": facts.zone,
     }
 
 

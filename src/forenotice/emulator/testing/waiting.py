@@ -1,6 +1,7 @@
 """How a test waits: by looking again and again, as a coroutine or in a thread that it may block."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
 
@@ -54,7 +55,7 @@ def block(looks: Iterator[None], method: str, awaited: str) -> None:
             f"`{method}` would block the running event loop, and with it every handler there: use `await {awaited}`"
         )
     for _ in looks:
-        time.sleep(LOOK)
+        threading.Event().wait(LOOK)
 
 
 async def go_on(looks: Iterator[None]) -> None:

@@ -20,6 +20,7 @@ from forenotice import controlsocket, datadirectory, eventloop, garbage, logs, s
 from forenotice.clock import SystemClock
 from forenotice.control import tls as control_tls
 from forenotice.core import errors
+from forenotice.core.operations import UserLimits
 from forenotice.core.timing import Timing
 from forenotice.drivers import opening
 from forenotice.drivers.interface import Driver
@@ -104,6 +105,7 @@ async def _serve(
             Outgoing(private=settings.allow_private_targets, own=own, seconds=gates.SECONDS),
         ),
         allows_loopback=settings.allow_loopback_addresses,
+        limits=UserLimits(fleet=settings.max_user_operations, tenant=settings.max_tenant_operations),
         token_file=settings.token_file,
     )
     service.awaits_results = terms.awaits_results

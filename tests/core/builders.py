@@ -1,5 +1,6 @@
 """A small site in memory: it loads and applies as the store does, and watches the invariants over every transaction."""
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,7 +18,7 @@ from forenotice.core.explaining import Explanation
 from forenotice.core.fleet import Host, Listening, Policy, Scope, ScopeKind, Vm, group_key, standalone_key
 from forenotice.core.journal import Entry
 from forenotice.core.membership import VmSpec
-from forenotice.core.operations import Event, Kind, Operation, Source, Status
+from forenotice.core.operations import NO_LIMITS, Event, Kind, Operation, Source, Status
 from forenotice.core.rollouts import Stop, StopStatus
 from forenotice.core.timing import Timing
 
@@ -37,6 +38,7 @@ class Site:
         self.now = NOW
         self.timing = timing or Timing(speed=speed)
         self.expiry_from = NOW
+        self.limits = NO_LIMITS
         self.state = World()
         self.stops: dict[tuple[str, str], Stop] = {}
         self.journal: list[Entry] = []
@@ -54,7 +56,15 @@ class Site:
     def transaction(self, *, by: str = "", allowance: timedelta = timedelta(0), **wanted: Any) -> Iterator[Draft]:
         """What the block decides is kept, unless it raises."""
         world = self.load(**wanted)
-        draft = Draft(world, now=self.now, timing=self.timing, new_id=self.new_id, by=by, allowance=allowance)
+        draft = Draft(
+            world,
+            now=self.now,
+            timing=self.timing,
+            new_id=self.new_id,
+            by=by,
+            allowance=allowance,
+            limits=self.limits,
+        )
         yield draft
         self.keep(draft)
 
@@ -153,6 +163,7 @@ class Site:
             occupancy=occupancy,
             awaiting=awaiting,
             addresses=owned,
+            asked_by=Counter(o.by for o in self.live() if o.kind.traits.source is Source.USER),
             rollouts=_pick(state.rollouts, {*rollouts, *parts_of}),
             sizes={key: sum(vm.scope == key for vm in state.vms.values()) for key in budgeted},
         )
@@ -235,7 +246,12 @@ class Site:
     # Operations
 
     def schedule(
-        self, kind: Kind, *names: str, notice: timedelta | None = None, allowance: timedelta = timedelta(0)
+        self,
+        kind: Kind,
+        *names: str,
+        notice: timedelta | None = None,
+        allowance: timedelta = timedelta(0),
+        by: str = "op",
     ) -> Operation:
         """One operation for each name, all in one transaction; gives the first."""
         wanted: dict[str, Any] = {"hosts" if kind.traits.of_host else "vms": names, "targets": kind.traits.moves}
@@ -244,7 +260,7 @@ class Site:
         elif kind.traits.source is Source.USER:
             scopes = {self.state.vms[name].scope for name in names if name in self.state.vms}
             wanted["hosts"] = {vm.host for vm in self.state.vms.values() if vm.scope in scopes}
-        with self.transaction(by="op", allowance=allowance, **wanted) as draft:
+        with self.transaction(by=by, allowance=allowance, **wanted) as draft:
             requests = [scheduling.Request(kind=kind, name=name, notice=notice) for name in names]
             made = [scheduling.schedule(draft, request) for request in requests]
         return self.state.operations[made[0].id]

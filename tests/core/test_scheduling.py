@@ -12,7 +12,7 @@ from forenotice.core import errors, scheduling
 from forenotice.core.draft import Draft, World
 from forenotice.core.driving import NotYet
 from forenotice.core.fleet import Host, Listening, Policy, Scope, ScopeKind, Vm, natural_key
-from forenotice.core.operations import Kind, Status
+from forenotice.core.operations import Kind, Status, UserLimits
 from forenotice.core.timing import Timing
 
 SILENT = Policy(listening=Listening.NEVER)
@@ -241,6 +241,48 @@ def test_the_platforms_operations_do_not_count_for_the_limit() -> None:
     with pytest.raises(errors.ConflictError, match="allows 1 at a time"):
         site.schedule(Kind.DELETION, "web-0")
     site.schedule(Kind.HOST_REBOOT, "a")
+
+
+def test_users_operations_in_the_fleet_can_be_limited() -> None:
+    site = crowd()
+    site.limits = UserLimits(fleet=2)
+    first = site.schedule(Kind.RESTART, "web-0")
+    with pytest.raises(errors.ConflictError) as conflict:
+        site.schedule(Kind.REDEPLOY, "pool_0", "db")
+    assert conflict.value.message == (
+        "the fleet allows 2 users' operations at a time, and this would be one more: "
+        "wait for one to end, or ask for fewer"
+    )
+    assert conflict.value.facts["limit"] == 2
+    assert [each.id for each in site.live()] == [first.id]
+    site.schedule(Kind.DELETION, "pool_0")
+    with pytest.raises(errors.ConflictError, match=f"a restart that is Scheduled already: operation {first.id}"):
+        site.schedule(Kind.RESTART, "web-0")
+    site.schedule(Kind.HOST_UPDATE, "a")
+    site.schedule(Kind.EVICTION, "batch")
+    with pytest.raises(errors.ConflictError, match="the fleet allows 2"):
+        site.schedule(Kind.RESTART, "db", by="tenant:a")
+    site.approve_all(first)
+    site.run(10 * SECOND)
+    site.schedule(Kind.RESTART, "db", by="tenant:a")
+
+
+def test_operations_of_each_tenant_can_be_limited() -> None:
+    site = crowd()
+    site.limits = UserLimits(tenant=2)
+    first = site.schedule(Kind.RESTART, "web-0", "web-1", by="tenant:a")
+    with pytest.raises(errors.ConflictError) as conflict:
+        site.schedule(Kind.RESTART, "pool_0", by="tenant:a")
+    assert conflict.value.message == (
+        "tenant:a may have 2 operations at a time, and this would be one more: "
+        "wait for one to end, cancel one, or ask for fewer"
+    )
+    with pytest.raises(errors.ConflictError, match="tenant:b may have 2"):
+        site.schedule(Kind.RESTART, "pool_0", "pool_1", "db", by="tenant:b")
+    site.schedule(Kind.RESTART, "pool_0", by="tenant:b")
+    site.schedule(Kind.RESTART, "pool_1", "db", "batch", by="operator:ann")
+    site.cancel(first.id)
+    site.schedule(Kind.REDEPLOY, "web-0", by="tenant:a")
 
 
 # Automatic approval and silence

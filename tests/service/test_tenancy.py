@@ -8,13 +8,13 @@ import pytest
 from tests.service.rig import OPERATOR, Rig
 from tests.service.test_seeing import everything
 
-from forenotice.core import errors
+from forenotice.core import errors, selecting
 from forenotice.core.fleet import ScopeKind
 from forenotice.core.membership import VmSpec
-from forenotice.core.operations import Kind
+from forenotice.core.operations import Kind, UserLimits
 from forenotice.core.roles import Access, Role
 from forenotice.core.selecting import Selector
-from forenotice.service import fleet, fleetfile, history, lives, maintenance, overview, queries, tokens
+from forenotice.service import fleet, fleetfile, history, lives, maintenance, overview, previewing, queries, tokens
 from forenotice.service.calls import Call
 
 SECRET = Call(actor="tenant:old", token_id="t9", origin="192.0.2.77", reason="old-secret")
@@ -142,3 +142,26 @@ def test_groups_and_whole_fleets(rig: Rig) -> None:
     fleet.remove_vm(rig.service, OPERATOR, "new")
     spec = VmSpec(name="new", host="host-b", group="shop")
     assert fleet.add_vm(rig.service, OPERATOR, spec)["warnings"] == []
+
+
+def tenant(name: str, key: str | None = None) -> Call:
+    access = Access(role=Role.TENANT, scopes=selecting.of_scopes("pool,vm:db"))
+    return Call(actor=f"tenant:{name}", token_id=name, access=access, key=key, digest=key or "")
+
+
+def test_operations_of_each_tenant_and_of_all_users_are_limited(rig: Rig) -> None:
+    rig.service.limits = UserLimits(fleet=3, tenant=2)
+    made = rig.schedule(Kind.RESTART, "pool_0", "pool_1", call=tenant("a", "once"))
+    for refuse in (previewing.preview, maintenance.schedule):
+        with pytest.raises(errors.ConflictError, match=r"^tenant:a may have 2 operations at a time"):
+            refuse(rig.service, tenant("a"), kind=Kind.REDEPLOY, names=["db"])
+        with pytest.raises(errors.ConflictError, match=r"^the fleet allows 3 users' operations at a time"):
+            refuse(rig.service, tenant("b"), kind=Kind.RESTART, names=["pool_2", "pool_3"])
+    # What was done is done once, and told again.
+    assert rig.schedule(Kind.RESTART, "pool_0", "pool_1", call=tenant("a", "once")) == made
+    [other] = rig.schedule(Kind.RESTART, "db", call=tenant("b"))
+    with pytest.raises(errors.ConflictError, match=r"^the fleet allows 3"):
+        rig.schedule(Kind.DELETION, "batch")
+    rig.schedule(Kind.HOST_UPDATE, "host-a")
+    maintenance.cancel_operation(rig.service, tenant("b"), other["id"])
+    rig.schedule(Kind.RESTART, "web-0")

@@ -200,6 +200,20 @@ def test_a_limit_of_users_operations_is_held_against_all_vms_of_the_scope(store:
     assert "untold" in world.operations
 
 
+def test_users_operations_of_the_whole_fleet_are_counted_by_who_asked_for_them(store: Store) -> None:
+    keep(
+        store,
+        *FLEET,
+        *(operation(f"a{n}", "b", kind=kind, by="tenant:a") for n, kind in enumerate((Kind.RESTART, Kind.REDEPLOY))),
+        operation("b", "b", kind=Kind.DELETION, status=Status.STARTED, by="operator:b"),
+        operation("over", "b", kind=Kind.RESTART, status=Status.COMPLETED, by="tenant:a"),
+        operation("platform", "b", kind=Kind.EVICTION, by="tenant:a"),
+    )
+    with store.read() as reader:
+        assert reader.load_to_schedule(["db"], asked_by=True).asked_by == {"tenant:a": 2, "operator:b": 1}
+        assert reader.load_to_schedule(["db"]).asked_by == {}
+
+
 def test_hosts_alone_and_where_to_go(store: Store) -> None:
     keep(store, *WAITING)
     with store.read() as reader:

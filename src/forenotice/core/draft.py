@@ -1,5 +1,6 @@
 """What is known for a decision, and the changes decided so far."""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -7,7 +8,7 @@ from datetime import datetime, timedelta
 from forenotice.core import documents, errors
 from forenotice.core.fleet import Host, Scope, Vm
 from forenotice.core.journal import Entry
-from forenotice.core.operations import LIVE, Event, EventType, Operation, Source, Status
+from forenotice.core.operations import LIVE, NO_LIMITS, Event, EventType, Operation, Source, Status, UserLimits
 from forenotice.core.rollouts import Rollout, Stop
 from forenotice.core.targets import Targets
 from forenotice.core.tenancy import Former
@@ -40,6 +41,8 @@ class World:
     """How many VMs each scope with a budget has, where not all of them were loaded."""
     domains: dict[tuple[str, str], dict[tuple[int, int], int]] = field(default_factory=dict)
     """How many VMs a group has on a host, by update and fault domain: loaded for moves where the VMs were not."""
+    asked_by: Counter[str] = field(default_factory=Counter)
+    """How many live users' operations of the whole fleet each person asked for; loaded where they are limited."""
     former: dict[str, Former] = field(default_factory=dict)
     """Of the scopes of events that have ended, those whose key was removed at least once."""
 
@@ -83,6 +86,7 @@ class Draft:
         reason: str = "",
         allowance: timedelta = timedelta(0),
         allows_loopback: bool = False,
+        limits: UserLimits = NO_LIMITS,
     ) -> None:
         self.world = world
         self.now = now
@@ -95,6 +99,7 @@ class Draft:
         """How long after `now` the commit may come: notice counts from the commit."""
         self.allows_loopback = allows_loopback
         """Whether VMs may have loopback addresses."""
+        self.limits = limits
         self._visible: dict[str, None] = {}
         self._decide_afresh()
         self._vms_on: dict[str, dict[str, None]] = {}
@@ -253,6 +258,9 @@ class Draft:
         self.world.operations[operation.id] = self._operations[operation.id] = operation
         self._index_operation(operation)
         self._index_names(before, operation)
+        if operation.kind.traits.source is Source.USER:
+            was_live = before is not None and before.status in LIVE
+            self.world.asked_by[operation.by] += (operation.status in LIVE) - was_live
         if self._targets is not None:
             self._targets.head(before, operation)
 

@@ -86,6 +86,21 @@ class Traits:
         return self.planned and not self.moves
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserLimits:
+    """How many users' operations may be live at once; None: any number."""
+
+    fleet: int | None = None
+    tenant: int | None = None
+    """Of those that one tenant asked for."""
+
+    @property
+    def any(self) -> bool:
+        return self.fleet is not None or self.tenant is not None
+
+
+NO_LIMITS = UserLimits()
+
 TRAITS: Mapping[Kind, Traits] = {
     Kind.RESTART: Traits(
         type=EventType.REBOOT, source=Source.USER, notice=timedelta(minutes=15), description=USER_RESTART

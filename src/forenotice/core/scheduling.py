@@ -9,6 +9,7 @@ from forenotice.core.fleet import Policy, Scope, Vm, names_of, natural_key
 from forenotice.core.listening import is_listening
 from forenotice.core.obstacles import before_announcement
 from forenotice.core.operations import DEGRADED_NOTICE, Event, Kind, Operation, Source, Status
+from forenotice.core.roles import TENANT
 from forenotice.core.starting import RECHECK
 
 MINUTE = timedelta(minutes=1)
@@ -170,7 +171,7 @@ def _one_vm(draft: Draft, request: Request) -> tuple[str, list[Vm]]:
         if other.kind is request.kind and other.status is Status.SCHEDULED:
             raise _already(request, other)
     if request.kind.traits.source is Source.USER:
-        _require_within_limit(draft, vm)
+        _require_within_limits(draft, vm)
     return vm.host, [vm]
 
 
@@ -183,7 +184,24 @@ def _already(request: Request, other: Operation) -> errors.ConflictError:
     )
 
 
-def _require_within_limit(draft: Draft, vm: Vm) -> None:
+def _require_within_limits(draft: Draft, vm: Vm) -> None:
+    _require_within_limit_of_scope(draft, vm)
+    limits, asked_by = draft.limits, draft.world.asked_by
+    if limits.fleet is not None and asked_by.total() >= limits.fleet:
+        raise errors.ConflictError(
+            f"the fleet allows {limits.fleet} users' operations at a time, and this would be one more: "
+            "wait for one to end, or ask for fewer",
+            limit=limits.fleet,
+        )
+    if limits.tenant is not None and draft.by.startswith(TENANT) and asked_by[draft.by] >= limits.tenant:
+        raise errors.ConflictError(
+            f"{draft.by} may have {limits.tenant} operations at a time, and this would be one more: "
+            "wait for one to end, cancel one, or ask for fewer",
+            limit=limits.tenant,
+        )
+
+
+def _require_within_limit_of_scope(draft: Draft, vm: Vm) -> None:
     limit = draft.scope(vm.scope).policy.max_user_operations
     if limit is None:
         return

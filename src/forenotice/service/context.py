@@ -15,7 +15,7 @@ from forenotice.core import delay, errors
 from forenotice.core.draft import Changes, Draft, World
 from forenotice.core.driving import Standing
 from forenotice.core.journal import SYSTEM, Repeats
-from forenotice.core.operations import Status
+from forenotice.core.operations import NO_LIMITS, Status, UserLimits
 from forenotice.core.timing import Timing
 from forenotice.failures import Failures
 from forenotice.heartbeats import Heartbeats
@@ -70,6 +70,7 @@ class Session:
             reason=call.reason if call else "",
             allowance=self.allowance,
             allows_loopback=self.service.allows_loopback,
+            limits=self.service.limits,
         )
 
     def keep(self, draft: Draft) -> None:
@@ -104,6 +105,7 @@ class Service:
         outgoing: Outgoing | None = None,
         gates: Gates | None = None,
         allows_loopback: bool = False,
+        limits: UserLimits = NO_LIMITS,
         token_file: Path | None = None,
     ) -> None:
         self.store = store
@@ -117,6 +119,7 @@ class Service:
         self.heartbeats = Heartbeats()
         self.allows_loopback = allows_loopback
         """Whether VMs may have loopback addresses."""
+        self.limits = limits
         self.token_file = token_file
         """Where commands on this machine find their token."""
         self.process = str(uuid.uuid4())

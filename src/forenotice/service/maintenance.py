@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from forenotice.core import approving, ending, errors, fleet, roles, scheduling, selecting
 from forenotice.core.draft import Draft, World
-from forenotice.core.operations import Kind, Operation
+from forenotice.core.operations import Kind, Operation, UserLimits
 from forenotice.service import seeing, views
 from forenotice.service.calls import Call, View, command
 from forenotice.service.context import Service, Session
@@ -28,7 +28,7 @@ def schedule(
 
     def work(session: Session) -> View:
         meant = selected(session.transaction, call, kind, names)
-        draft = session.draft(load(session.transaction, kind, meant), call)
+        draft = session.draft(load(session.transaction, kind, meant, service.limits), call)
         made = decide(draft, call, kind=kind, names=meant, notice=notice)
         session.keep(draft)
         # A tenant names VMs of its own scopes and sees all that it has asked for: nothing is to be left out.
@@ -64,12 +64,12 @@ def selected(reader: Reader, call: Call, kind: Kind, names: Sequence[str]) -> Se
     return chosen
 
 
-def load(reader: Reader, kind: Kind, names: Sequence[str]) -> World:
+def load(reader: Reader, kind: Kind, names: Sequence[str], limits: UserLimits) -> World:
     targets = kind.traits.moves
     if kind.traits.of_host:
         arriving = [each for name in names for each in reader.moving_to(name)]
         return reader.load(hosts=names, operations=arriving, targets=targets)
-    return reader.load_to_schedule(names, targets=targets)
+    return reader.load_to_schedule(names, targets=targets, asked_by=limits.any)
 
 
 def decide(draft: Draft, call: Call, *, kind: Kind, names: Sequence[str], notice: timedelta | None) -> list[Operation]:

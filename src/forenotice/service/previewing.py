@@ -42,7 +42,7 @@ def preview(service: Service, call: Call, *, kind: Kind, names: Sequence[str], n
     maintenance.require_sound(call, kind, names)
     with service.store.read() as reader:
         names = maintenance.selected(reader, call, kind, names)
-        world = maintenance.load(reader, kind, names)
+        world = maintenance.load(reader, kind, names, service.limits)
     draft = Draft(
         world,
         now=service.clock.now(),
@@ -51,6 +51,7 @@ def preview(service: Service, call: Call, *, kind: Kind, names: Sequence[str], n
         by=call.actor,
         reason=call.reason,
         allowance=allowance_for(world),
+        limits=service.limits,
     )
     made = [each.id for each in maintenance.decide(draft, call, kind=kind, names=names, notice=notice)]
     changes = draft.changes()

@@ -55,6 +55,8 @@ class Settings:
     guest_rate: float | None
     token_rate: float | None
     """Requests per second; None: no limit."""
+    max_user_operations: int | None
+    max_tenant_operations: int | None
     wait_cap: float
     first_answer_delay: float
     first_version_dates: DateForm

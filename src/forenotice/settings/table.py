@@ -185,6 +185,20 @@ SERVE = (
         demo="off",
     ),
     Setting(
+        name="max_user_operations",
+        help="Restarts, redeploys and deletions that users may have under way at once in the whole fleet, such as 10.",
+        read=values.most_operations,
+        metavar="N",
+        default="off",
+    ),
+    Setting(
+        name="max_tenant_operations",
+        help="Restarts and redeploys that each tenant may have under way at once, such as 10.",
+        read=values.most_operations,
+        metavar="N",
+        default="off",
+    ),
+    Setting(
         name="wait_cap",
         help="The longest wait, in seconds, that a guest may ask for.",
         read=values.wait,

@@ -167,6 +167,15 @@ def rate(value: str) -> float | None:
     return number(value, RATE_MIN, RATE_MAX, "a rate", "5, or off for no limit")
 
 
+def most_operations(value: str) -> int | None:
+    if value.lower() == "off":
+        return None
+    most = fleet.MAX_USER_OPERATIONS
+    if value.isascii() and value.isdigit() and len(value) <= len(str(most)) and 1 <= int(value) <= most:
+        return int(value)
+    raise ValueError(f"{value!r} is not a number of operations from 1 to {most}: give one such as 10, or off")
+
+
 def wait(value: str) -> float:
     return number(value, 0, WAIT_MAX, "a number of seconds", "60")
 

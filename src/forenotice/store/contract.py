@@ -73,12 +73,12 @@ class Reader(Protocol):
         may be in the way: what has started on those VMs' hosts, and in those scopes what has started or is a deletion.
         """
 
-    def load_to_schedule(self, vms: Collection[str], *, targets: bool = False) -> World:
+    def load_to_schedule(self, vms: Collection[str], *, targets: bool = False, asked_by: bool = False) -> World:
         """What a decision about these VMs alone needs, however many others share their hosts.
 
         Each comes with its host, its scope with all live events, and the live operations that name it; a scope that
         limits its users' operations with all its VMs. `targets` adds every host that could take one, and where the
-        groups have which domains.
+        groups have which domains; `asked_by` how many users' operations are live in the fleet, by who asked for them.
         """
 
     def load_hosts(self, names: Collection[str], vms: Collection[str] = ()) -> World:

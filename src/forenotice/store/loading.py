@@ -83,7 +83,7 @@ def load(session: Session, wanted: Wanted) -> World:
     return world
 
 
-def load_to_schedule(session: Session, names: Collection[str], targets: bool) -> World:
+def load_to_schedule(session: Session, names: Collection[str], targets: bool, asked_by: bool) -> World:
     loading = _Loading(session)
     world = loading.world
     named = loading.add_vms(fleet.VMS_NAMED, names)
@@ -100,6 +100,8 @@ def load_to_schedule(session: Session, names: Collection[str], targets: bool) ->
     if targets:
         loading.add_domains([key for key, scope in world.scopes.items() if _is_group(scope)])
         loading.add_targets()
+    if asked_by:
+        world.asked_by.update(dict(session.rows(operations.ASKED_BY)))
     return world
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import ColumnElement, bindparam, case, exists, func, or_, select, update
 
-from forenotice.core.operations import Kind, Operation, Status
+from forenotice.core.operations import Kind, Operation, Source, Status
 from forenotice.store import former, moments, schema
 from forenotice.store.listing import Listing, equal, living
 from forenotice.store.session import Among, Matching, Query, Row, Session, Upsert
@@ -17,6 +17,11 @@ _LIVE = _O.ended_at.is_(None)
 
 NAMED = Query(select(schema.operations).where(Among(_O.id, "names")))
 LIVE = Query(select(schema.operations).where(_LIVE))
+ASKED_BY = Query(
+    select(_O.author, func.count())
+    .where(_LIVE, or_(*(_O.kind == kind.value for kind in Kind if kind.traits.source is Source.USER)))
+    .group_by(_O.author)
+)
 LIVE_ON = Query(select(schema.operations).where(Among(_O.host, "names"), _LIVE))
 STARTED_ON = Query(select(schema.operations).where(Among(_O.host, "names"), _LIVE, _O.status == Status.STARTED.value))
 # Targets are a JSON object from VM to host, and names hold no character that JSON escapes.

@@ -74,8 +74,8 @@ class SqlReader:
     def load_to_explain(self, *, operations: Collection[str] = (), events: Collection[str] = ()) -> World:
         return loading.load_to_explain(self._session, operations, events)
 
-    def load_to_schedule(self, vms: Collection[str], *, targets: bool = False) -> World:
-        return loading.load_to_schedule(self._session, vms, targets)
+    def load_to_schedule(self, vms: Collection[str], *, targets: bool = False, asked_by: bool = False) -> World:
+        return loading.load_to_schedule(self._session, vms, targets, asked_by)
 
     def load_hosts(self, names: Collection[str], vms: Collection[str] = ()) -> World:
         return loading.load_hosts(self._session, names, vms)

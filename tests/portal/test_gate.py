@@ -119,7 +119,15 @@ def test_files_are_kept_for_as_long_as_they_stay_the_same(unchanged: Portal) -> 
 
 @pytest.mark.parametrize(
     "path",
-    ["/?scope=%00", "/rollouts/%00", "/tokens?after=%1f", "/subscriptions/%00", "/fleet?q=%00", "/history?vm=%00"],
+    [
+        "/?scope=%00",
+        "/rollouts/%00",
+        "/tokens?after=%1f",
+        "/subscriptions/%00",
+        "/fleet?q=%00",
+        "/history?vm=%00",
+        "/act?name=%00&name=db",
+    ],
 )
 def test_control_characters_are_refused(unchanged: Portal, path: str) -> None:
     assert "control characters" in unchanged.visitor().get(path, 400).text

@@ -1,7 +1,8 @@
 """Forms as they are sent: read within bounds, and asked for what the API would take."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from itertools import chain
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -32,9 +33,10 @@ async def read(request: Request) -> tuple[bytes, Fields]:
     return body, ImmutableMultiDict(fields)
 
 
-def require_sound(*given: Iterable[str]) -> None:
+def require_sound(path: Mapping[str, str], *given: Fields) -> None:
     """No control characters but ends of lines, wherever they come from: databases and logs take them badly."""
-    if any(CONTROL.search(text) for texts in given for text in texts):
+    texts = chain(path.values(), *((text for _, text in fields.multi_items()) for fields in given))
+    if any(map(CONTROL.search, texts)):
         raise errors.RefusedError("what was sent holds control characters: leave them out")
 
 

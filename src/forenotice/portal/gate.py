@@ -96,7 +96,7 @@ class Gate:
         if declared.method == "POST":
             body, form = await forms.read(request)
             forgery.require_own(request.headers, form.get("form_token", ""), token)
-        forms.require_sound(request.path_params.values(), request.query_params.values(), form.values())
+        forms.require_sound(request.path_params, request.query_params, form)
         presence = guarding.Presence(request.receive)
         visit = Visit(
             house=self.house,

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tests.acceptance.agents import Agent, agent, command, diary, tell
-from tests.acceptance.guests import Fleet
+from tests.acceptance.guests import SOON, Fleet
 from tests.acceptance.meddling import meddler
 from tests.acceptance.running import until
 
@@ -54,6 +54,7 @@ def cancelled_before_anything_was_done(home: Path, fleet: Fleet) -> None:
 
 
 def gone_unseen_after_the_approval(home: Path, fleet: Fleet) -> None:
+    """It may have happened; but a reboot of this machine did not."""
     vm = fleet.alone()
     with meddler(vm.place) as between, agent(home, between.url, diary()) as guest:
         guest.hold("prepare")
@@ -64,7 +65,7 @@ def gone_unseen_after_the_approval(home: Path, fleet: Fleet) -> None:
         guest.until_state("approved")
         vm.until_over(event_id)
         between.unpin()
-        guest.until_done("prepare drain 1", "recover drain 1")
+        guest.until_done("prepare drain 1", "undo drain 1")
         guest.until_state("done")
         assert "started" not in guest.moves
 
@@ -73,7 +74,7 @@ def gone_unseen_after_its_not_before(home: Path, fleet: Fleet) -> None:
     vm = fleet.alone()
     with meddler(vm.place) as between, agent(home, between.url, NEVER + diary()) as guest:
         guest.until_logged("agent.named")
-        event_id = vm.restart_soon()
+        event_id = vm.maintain_host("host-update", SOON)
         guest.until_state("prepared")
         between.pin()
         vm.until_over(event_id)

@@ -73,7 +73,8 @@ def all_ready(home: Path, fleet: Fleet) -> None:
 
 
 def one_dead_before_it_was_ready(home: Path, fleet: Fleet) -> None:
-    """Nobody speaks for it: the event comes at its NotBefore, and all recover, the dead one when it is back."""
+    """Nobody speaks for it: the event comes at its NotBefore, and all recover. The dead one, which has not really been
+    rebooted, undoes when it is back."""
     vms = fleet.trio()
     with company(home, vms, timeout="100ms") as guests:
         guests[2].hold("prepare")
@@ -92,7 +93,7 @@ def one_dead_before_it_was_ready(home: Path, fleet: Fleet) -> None:
         assert vms[0].event(event_id)["approved_at"] is None
         vms[0].until_over(event_id)
         guests[2].start()
-        guests[2].until_done("recover drain 1")
+        guests[2].until_done("undo drain 1")
 
 
 def the_first_dead_after_it_was_ready(home: Path, fleet: Fleet) -> None:
@@ -111,7 +112,7 @@ def the_first_dead_after_it_was_ready(home: Path, fleet: Fleet) -> None:
         assert [len(guest.logged("approval.done")) for guest in guests[1:]] == [1, 0]
         vms[0].until_over(event_id)
         guests[0].start()
-        guests[0].until_done("prepare drain 1", "recover drain 1")
+        guests[0].until_done("prepare drain 1", "undo drain 1")
 
 
 def one_that_is_no_longer_ready(home: Path, fleet: Fleet) -> None:
@@ -137,8 +138,8 @@ def one_that_is_no_longer_ready(home: Path, fleet: Fleet) -> None:
         until(lambda: first.why == f"ready; waits until {vms[1].name} is ready too")
         assert vms[0].event(event_id)["approved_at"] is None
         vms[0].cancel(event_id)
-        # For all that it knows, the others became ready and approved.
-        first.until_done("prepare drain 1", "recover drain 1")
+        # For all that it knows, the others became ready and approved; but this machine was not rebooted.
+        first.until_done("prepare drain 1", "undo drain 1")
 
 
 def without_peers(home: Path, fleet: Fleet) -> None:

@@ -157,9 +157,14 @@ def a_life_as_status_tells_it(home: Path, fleet: Fleet) -> None:
         over = guest.cli("status")
         assert over.returncode == 1
         assert facts(over.stdout)["agent"].startswith("does not run")
-        assert re.search(rf"Reboot +{event_id} +recovered$", over.stdout, re.MULTILINE)
+        assert re.search(
+            rf"Reboot +{event_id} +recovered, though this machine did not reboot$", over.stdout, re.MULTILINE
+        )
         found = json.loads(guest.cli("status", "--json").stdout)
-        assert (found["running"], found["status"]["recent"][0]["why"]) == (False, "recovered")
+        assert (found["running"], found["status"]["recent"][0]["why"]) == (
+            False,
+            "recovered, though this machine did not reboot",
+        )
 
 
 def what_it_waits_for(home: Path, fleet: Fleet) -> None:

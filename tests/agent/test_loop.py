@@ -35,7 +35,7 @@ from forenotice.agent.rules.saga import ProcessGroup, Progress, State
 from forenotice.agent.sampling import Sampler
 from forenotice.agent.working import Job, Workers
 from forenotice.client import Client, Document, Event, News
-from forenotice.clock import MachineClock
+from forenotice.clock import MachineClock, boot_id
 from forenotice.programs import group
 from forenotice.settings import LogFormat, LogLevel
 
@@ -96,12 +96,13 @@ class Bench:
         self.loop = Loop(self.inbox, config(drain="true"), around, observe=observe)
         self.loop._crew._made["drain"] = Doing(what)
 
-    def see(self, *events: Event) -> None:
+    def see(self, *events: Event, polls: int = 2) -> None:
+        """In so many polls."""
         now = time.monotonic()
         document = Document(incarnation=1, events=events)
-        self.inbox.put(
-            Polled(News(document=document, changed=True, error=None, date=None, asked_at=now, answered_at=now))
-        )
+        news = News(document=document, changed=True, error=None, date=None, asked_at=now, answered_at=now)
+        for _ in range(polls):
+            self.inbox.put(Polled(news))
 
     def run(self, *, reload: Callable[[], None] = lambda: None, after_turn: Callable[[], None] = lambda: None) -> None:
         self.loop.run(reload=reload, after_turn=after_turn)
@@ -601,7 +602,7 @@ def test_a_program_that_an_agent_left_behind_is_ended_before_its_phase_runs_agai
         again = Bench(tmp_path, note, boot="this")
         again.see()
         again.run_until(lambda: again.memory.sagas and not again.memory.live)
-    assert done == [("recover", -signal.SIGTERM)]
+    assert done == [("undo", -signal.SIGTERM)]
     (line,) = logged(again, "step.interrupted")
     assert line["said"] == "ended, as an earlier agent had left it"
 
@@ -622,3 +623,54 @@ def test_one_that_observes_ends_no_program_that_an_agent_left_behind(tmp_path: P
         observing.run_until(lambda: observing.memory.sagas and not observing.memory.live)
         assert left.poll() is None
         left.kill()
+
+
+def test_an_event_that_one_document_lacks_is_not_over(tmp_path: Path) -> None:
+    done: list[str] = []
+
+    def note(work: Work) -> Outcome:
+        done.append(work.phase)
+        return Outcome(ok=True)
+
+    bench = Bench(tmp_path, note)
+    bench.see(coming())
+    bench.run_until(lambda: bench.memory.sagas["E1"].state is State.PREPARED)
+    again = Bench(tmp_path, note)
+    again.see(coming(), polls=1)
+    again.see(polls=1)
+    again.see(coming(), polls=1)
+    again.see(polls=1)
+    again.run(after_turn=lambda: again.inbox.put(Quit()))
+    assert (again.memory.sagas["E1"].state, done) == (State.PREPARED, ["prepare"])
+    again.loop._quitting = False
+    again.see(polls=1)
+    again.run_until(lambda: not again.memory.live)
+    assert len(done) == 2
+
+
+def test_nothing_is_begun_for_an_event_that_the_first_document_after_a_restart_lacks(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, lambda _: Outcome(ok=False))
+    bench.see(coming())
+    bench.run_until(lambda: logged(bench, "step.failed"))
+    again = Bench(tmp_path, never)
+    again.see(polls=1)
+    again.run(after_turn=lambda: again.inbox.put(Quit()))
+    assert logged(again, "step.begun") == []
+
+
+def test_a_reboot_before_the_start_is_noticed_by_the_boot_id(tmp_path: Path) -> None:
+    begun: list[tuple[str, int]] = []
+
+    def note(work: Work) -> Outcome:
+        begun.append((work.phase, work.attempt))
+        return Outcome(ok=True)
+
+    file = tmp_path / "boot_id"
+    for boot in ("first", "first", "second"):
+        file.write_text(f"{boot}\n")
+        bench = Bench(tmp_path / "state", note, boot=boot_id(file))
+        bench.see(coming())
+        bench.run_until(lambda memory=bench.memory: memory.sagas["E1"].ready_at)  # type: ignore[misc]
+    assert begun == [("prepare", 1), ("prepare", 2)]
+    assert len(logged(bench, "saga.rebooted")) == 1
+    assert boot_id(tmp_path / "none") == ""

@@ -25,14 +25,14 @@ Inbox = queue.SimpleQueue[Polled | Named]
 
 @contextmanager
 def polled(
-    script: Script, at_once: float = 0.9, name_again: float = polling.NAME_AGAIN
+    script: Script, at_once: float = 0.9, name_again: float = polling.NAME_AGAIN, interval: float = 0.02
 ) -> Iterator[tuple[Polling, Inbox, io.StringIO]]:
     inbox: Inbox = queue.SimpleQueue()
     written = io.StringIO()
     with scripted(script) as endpoint:
         log = Log(MachineClock(), LogLevel.INFO, LogFormat.JSON, written)
         client = Client(endpoint.url, pace=Pace(interval=0.02, at_once=at_once))
-        found = Polling(client, inbox.put, log, Metrics(), name_again=name_again)
+        found = Polling(client, inbox.put, log, Metrics(), name_again=name_again, interval=interval)
         try:
             found.start()
             yield found, inbox, written
@@ -166,3 +166,24 @@ def test_a_server_that_lags_behind_another_takes_no_event_away() -> None:
             if isinstance(message, Polled) and message.news.document:
                 seen.append(len(message.news.document.events))
     assert seen[1:] == [1] * 6
+
+
+def test_a_new_document_is_asked_for_once_more_before_long() -> None:
+    """A poll that is held would keep the agent from believing that an event is gone; one at once would prove little."""
+    asked: list[tuple[float, bool]] = []
+
+    def script(request: Asked, _: object) -> bytes:
+        if "instance" in request.target:
+            return answer(body=b"web-0")
+        asked.append((time.monotonic(), "prefer" in request.headers))
+        number = len(asked)
+        body = b"" if number == 5 else document(incarnation=2 if number < 4 else 3)
+        return answer("200 OK", body, f'ETag: "{2 if number < 4 else 3}"')
+
+    with polled(script, at_once=0, interval=0.2) as (_, inbox, _log):
+        while len(asked) < 8:
+            inbox.get(timeout=60)
+    held = [patient for _, patient in asked]
+    # The first and the fourth document are new; the fifth answer has none, and confirms nothing.
+    assert held[:7] == [False, False, True, True, False, False, True]
+    assert asked[4][0] - asked[3][0] >= 0.2

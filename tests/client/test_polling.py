@@ -230,6 +230,7 @@ def test_an_empty_body_is_no_news() -> None:
     played = play(session().follow(), said(), said(ONE), said(), said(document(STARTED, incarnation=4)))
     assert [news.error for news in played.told] == [None] * 4
     assert [news.changed for news in played.told] == [False, True, False, True]
+    assert [news.shown for news in played.told] == [False, True, False, True]
     nothing, first, second, third = [news.document for news in played.told]
     assert nothing is None
     assert first is second
@@ -363,6 +364,7 @@ def test_a_document_that_is_older_than_what_was_seen_is_no_news() -> None:
     late, early = of("a", ONE, '"3-a"'), of("a", EMPTY, '"2-a"')
     played = play(session(pace=USUAL).follow(), late, early, early, of("a", EMPTY.replace(b"2", b"4"), '"4-a"'))
     assert [news.changed for news in played.told] == [True, False, False, True]
+    assert [news.shown for news in played.told] == [True, False, False, True]
     assert [news.document.incarnation for news in played.told if news.document] == [3, 3, 3, 4]
     assert played.headers("If-None-Match") == [None, '"3-a"', '"3-a"', '"3-a"', '"4-a"']
     # It was answered at once because it differs: whether the server holds polls is not known by that.

@@ -16,6 +16,7 @@ from forenotice.agent.crew import Crew
 from forenotice.agent.front import Front
 from forenotice.agent.handlers import facts
 from forenotice.agent.handlers.interface import GRACE, Work
+from forenotice.agent.listing import Listing
 from forenotice.agent.log import Log
 from forenotice.agent.memory import Memory
 from forenotice.agent.messages import Answered, Heard, Message, Named, Note, Polled, Quit, Reload
@@ -74,9 +75,7 @@ class Loop:
         self._memory = around.memory
         self._log = around.log
         self._metrics = around.metrics
-        self._document: Document | None = None
-        self._asked_at: float | None = None
-        """When the endpoint was asked for it, or whether it still holds, by the monotonic clock."""
+        self._listing = Listing()
         self._me = config.name
         self._quitting = False
         self._displaced: set[Job] = set()
@@ -132,9 +131,7 @@ class Loop:
                 self._around.polling.heard(news)
                 if news.date is not None:
                     self._around.sampler.dated(news.date, news.asked_at, news.answered_at)
-                self._document = news.document or self._document
-                if news.error is None:
-                    self._asked_at = news.asked_at
+                self._listing.heard(news)
             case Named(me):
                 if me != self._me:
                     self._log.info("This VM's name is known", action="agent.named", name=me)
@@ -211,12 +208,13 @@ class Loop:
         for ended in self._around.workers.give_up():
             self._ended(ended)
         self._end_what_was_left()
-        if self._document is not None and self.names and self._settle_loss(self._document):
-            self._welcome(self._document)
+        document = self._listing.document
+        if document is not None and self.names and self._settle_loss(document):
+            self._welcome(document)
         for saga in sorted(self._memory.live, key=_urgency):
-            if saga.state.returning or self._document is not None:
+            if saga.state.returning or self._listing.knows(saga.id):
                 self._guard(partial(self._look_at, saga))
-        near = freezing.watch(self._memory.live, self._around.sampler, self._asked_at)
+        near = freezing.watch(self._memory.live, self._around.sampler, self._listing.asked_at)
         self._around.polling.hurry(near)
         self._tell_peers()
 
@@ -271,6 +269,7 @@ class Loop:
             held=held_elsewhere(saga, live),
             less_urgent=less_urgent(saga, live),
             owed=owed(saga, self._memory.sagas.values()),
+            boot=self._around.boot,
             may_approve=self._around.approver.may_send(saga.id),
             observes=self._observe,
         )
@@ -292,6 +291,12 @@ class Loop:
         before = self._memory.sagas[saga.id]
         if not self._memory.keep(saga, configs, forward=forward):
             return False
+        if before.boot and saga.boot != before.boot:
+            self._log.warning(
+                "This machine has rebooted before the event started, and prepares again",
+                action="saga.rebooted",
+                event_id=saga.id,
+            )
         if saga.state is not before.state:
             self._log.info(
                 "An event has moved on",
@@ -402,10 +407,8 @@ class Loop:
 
     def _listed(self, saga: Saga) -> Event | None:
         """By the names that it began under too: what this VM is called may only be guessed just now."""
-        names = {*self.names, *saga.names}
-        events = self._document.events if self._document else ()
-        mine = (event for event in events if event.id.upper() == saga.id and any(map(event.names, names)))
-        return next(mine, None)
+        listed = self._listing.find(saga.id)
+        return listed if listed and any(map(listed.names, (*self.names, *saga.names))) else None
 
     def _is_mine(self, event: Event) -> bool:
         return any(event.names(name) for name in self.names)

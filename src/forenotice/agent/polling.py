@@ -33,6 +33,7 @@ class Polling:
         *,
         pause: float = PAUSE,
         name_again: float = NAME_AGAIN,
+        interval: float = PACE.interval,
     ) -> None:
         self._client = client
         # Without a name nothing can be done, and a poll that is held would only keep us from asking for it.
@@ -42,8 +43,11 @@ class Polling:
         self._metrics = metrics
         self._pause = pause
         self._name_again = name_again
+        self._interval = interval
         self._ended = threading.Event()
         self._hurried = False
+        self._unconfirmed = False
+        """The last document was new: it is asked for once more before long."""
         self._named = False
         """For good."""
         self._ask_name_at = 0.0
@@ -99,7 +103,10 @@ class Polling:
     def hurry(self, hurry: bool) -> None:
         """Poll once a second rather than wait long."""
         self._hurried = hurry
-        self._client.patient = self._named and not hurry
+        self._decide_patience()
+
+    def _decide_patience(self) -> None:
+        self._client.patient = self._named and not self._hurried and not self._unconfirmed
 
     def _run(self) -> None:
         while not self._ended.is_set():
@@ -115,7 +122,12 @@ class Polling:
         for news in self._client.follow():
             if news.error is None and news.document is not None:
                 self._find_name()
+            if news.shown:
+                self._unconfirmed = news.changed
+                self._decide_patience()
             self._post(Polled(news))
+            if self._unconfirmed:
+                self._ended.wait(self._interval)
 
     def _find_name(self) -> None:
         """Once for good; a host name is only a guess, so the endpoint is asked again every few seconds."""
@@ -128,4 +140,4 @@ class Polling:
             return
         self._named = self._client.session.naming.known is not None
         self._ask_name_at = time.monotonic() + self._name_again
-        self._client.patient = self._named and not self._hurried
+        self._decide_patience()

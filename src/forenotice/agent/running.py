@@ -58,7 +58,7 @@ class Agent:
         signals.install(stop=lambda: inbox.put(Quit()), reload=lambda: inbox.put(Reload()))
         endpoint = config.endpoint or None
         client = Client(endpoint, name=config.name or None, pace=self._pace)
-        polling = Polling(client, inbox.put, log, metrics)
+        polling = Polling(client, inbox.put, log, metrics, interval=self._pace.interval)
         observe = self._settings.observe
         boot = boot_id()
         memory = Memory(self._directory, log, metrics, self._take_the_lock, observe=observe, boot=boot)

@@ -57,6 +57,8 @@ class Heard:
 
     known: Known | None
     """None: there was no document yet."""
+    shown: bool
+    """The endpoint showed it, or said that it still holds; not so if it said nothing, or showed an older one."""
     date: datetime | None
     waited: bool
     """The server was asked to wait with its answer, which tells whether it does."""
@@ -155,11 +157,12 @@ class Endpoint:
             self._behind_since = self._behind_since or time.monotonic()
             if time.monotonic() - self._behind_since < self._pace.behind:
                 # From a server behind a load balancer that is a moment behind: it says nothing new.
-                return Heard(known=self.known, date=date, waited=False)
+                return Heard(known=self.known, shown=False, date=date, waited=False)
         self._behind_since = None
         if answer.status != 304 or self.known is known:
             self.known = found
-        return Heard(known=found, date=date, waited=PREFER in headers)
+        shown = answer.status == 304 or bool(answer.body.strip())
+        return Heard(known=found, shown=shown, date=date, waited=PREFER in headers)
 
     def _get(self, candidate: Candidate, version: str, headers: Mapping[str, str], wait: int) -> Flow[Answer]:
         try:

@@ -30,6 +30,8 @@ class News:
     asked_at: float
     answered_at: float
     """Both by the monotonic clock."""
+    shown: bool = True
+    """The answer was this document, or that it still holds: not an error, nothing at all, or an older document."""
 
 
 def follow(endpoint: Endpoint, pace: Pace, patient: Callable[[], bool], tell: Callable[[News], Stream[T]]) -> Stream[T]:
@@ -49,7 +51,7 @@ def follow(endpoint: Endpoint, pace: Pace, patient: Callable[[], bool], tell: Ca
             failures += 1
             waiting.failed(patiently, failures, monotonic())
             if not patiently:
-                yield from tell(_news(endpoint.known, False, asked_at, error=error))
+                yield from tell(_news(endpoint.known, False, asked_at, error=error, shown=False))
             yield Pause(pace.after(failures, error))
             continue
         failures = 0
@@ -58,7 +60,7 @@ def follow(endpoint: Endpoint, pace: Pace, patient: Callable[[], bool], tell: Ca
         changed = known is not None and known.body != shown
         shown = known.body if known else None
         waiting.learn(heard, changed, asked_at, answered_at)
-        yield from tell(_news(known, changed, asked_at, answered_at, date=heard.date))
+        yield from tell(_news(known, changed, asked_at, answered_at, date=heard.date, shown=heard.shown))
         yield Pause(max(0.0, asked_at + pace.interval - monotonic()))
 
 
@@ -70,6 +72,7 @@ def _news(
     *,
     date: datetime | None = None,
     error: EndpointError | None = None,
+    shown: bool,
 ) -> News:
     return News(
         document=known.document if known else None,
@@ -78,6 +81,7 @@ def _news(
         date=date,
         asked_at=asked_at,
         answered_at=monotonic() if answered_at is None else answered_at,
+        shown=shown,
     )
 
 

@@ -48,6 +48,7 @@ class Story:
         self.rules = rules or (rule(),)
         self.policy = policy or Policy()
         self.now = T0
+        self.boot = ""
         self.saga: Saga = advancing.appeared(at or event(), T0, lost=lost)
         self.listed: Event | None = self.saga.event
         self.more: dict[str, Any] = {}
@@ -63,6 +64,7 @@ class Story:
             listed=self.listed,
             rules=self.rules,
             policy=self.policy,
+            boot=self.boot,
             **{**self.more, **more},
         )
         self.saga, effects = advancing.advance(self.saga, view)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from tests.agent.rules.builders import T0, Story, after, event, rule, started
@@ -604,6 +605,97 @@ def test_only_a_program_of_the_same_boot_may_still_run_after_a_restart() -> None
     story.end(PREPARE)
     assert [step.group for step in story.saga.steps] == [None]
     assert advancing.born(story.saga, PREPARE, "drain", 1, group) is None
+
+
+# Which reboot it was
+
+
+def prepared(boot: str = "first", **changes: Any) -> Story:
+    story = Story(at=event(**changes))
+    story.boot = boot
+    story.turn()
+    story.end(PREPARE)
+    story.turn()
+    return story
+
+
+def test_a_machine_that_rebooted_before_the_start_prepares_again() -> None:
+    story = prepared()
+    story.approve()
+    story.boot = "second"
+    [begin] = story.turn()
+    assert isinstance(begin, Begin)
+    assert (begin.step.phase, begin.step.attempt, story.state) == (PREPARE, 2, State.PREPARING)
+    assert (story.saga.ready_at, story.saga.boot) == (None, "second")
+    assert story.turn() == [], "once"
+    story.end(PREPARE)
+    assert story.turn() == [Approve(first=False)]
+    story.listed = started()
+    assert story.begun() == ["on_started drain"]
+    story.boot = "third"
+    assert story.turn() == [], "this is what was announced"
+    story.end(ON_STARTED)
+    story.listed = None
+    assert story.begun() == ["recover drain"]
+    story.end(RECOVER)
+    story.turn()
+    assert story.saga.why == "recovered"
+
+
+def test_a_preparation_that_failed_has_its_tries_again_after_a_reboot() -> None:
+    story = Story(rule(retries=0), rule("later", stage=1))
+    story.boot = "first"
+    story.turn()
+    story.end(PREPARE, ok=False)
+    assert story.turn() == []
+    story.boot = "second"
+    assert story.begun() == ["prepare drain"]
+    step = story.saga.step(PREPARE, "drain")
+    assert step is not None
+    assert step.failures == 0
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "kind", "ends"),
+    [
+        ("first", "first", "Reboot", State.UNDOING),
+        ("first", "second", "Reboot", State.RECOVERING),
+        ("", "", "Reboot", State.RECOVERING),
+        ("first", "", "Reboot", State.RECOVERING),
+        ("first", "first", "Redeploy", State.RECOVERING),
+        ("first", "first", "Freeze", State.RECOVERING),
+    ],
+)
+def test_a_machine_that_did_not_reboot_had_no_reboot(before: str, now: str, kind: str, ends: State) -> None:
+    """Gone without a start seen, after the approval."""
+    story = prepared(before, type=kind)
+    story.boot = now
+    story.listed = None
+    story.turn()
+    assert story.state == ends
+
+
+def test_a_reboot_before_the_approval_was_not_the_announced_one() -> None:
+    story = Story(policy=Policy(approves=False))
+    story.boot = "first"
+    story.turn()
+    story.end(PREPARE)
+    story.turn()
+    story.boot = "second"
+    story.listed = None
+    assert (story.begun(), story.state) == (["undo drain"], State.UNDOING)
+
+
+def test_a_reboot_that_was_started_and_never_came_is_told() -> None:
+    story = prepared()
+    story.listed = started()
+    story.turn()
+    story.end(ON_STARTED)
+    story.listed = None
+    story.turn()
+    story.end(RECOVER)
+    story.turn()
+    assert story.saga.why == "recovered, though this machine did not reboot"
 
 
 def test_an_approval_that_was_refused_before_a_cancellation_leads_to_undo() -> None:

@@ -48,6 +48,8 @@ class View:
     """Handlers that prepare for an event which comes later."""
     owed: Collection[str] = ()
     """Handlers that must recover from another event, whatever becomes of this one."""
+    boot: str = ""
+    """Which boot of this machine this is; empty where that is not known."""
     may_approve: bool = True
     """No approval of it is under way."""
     observes: bool = False
@@ -183,9 +185,21 @@ class _Turn:
             self._gone()
             return
         self.saga = replace(saga, event=listed)
+        if self.view.boot not in ("", saga.boot) and not (listed.started or saga.started_at):
+            self._booted()
         if (listed.started or saga.started_at) and saga.state is not State.STARTED:
             self.saga = replace(self.saga, state=State.STARTED, started_at=saga.started_at or self.view.now)
             self._stop_all()
+
+    def _booted(self) -> None:
+        """This was not the announced reboot: what it undid of the preparation is prepared again."""
+        if self.saga.boot:
+            steps = tuple(
+                replace(step, progress=Progress.INTERRUPTED, failures=0) if step.phase is Phase.PREPARE else step
+                for step in self.saga.steps
+            )
+            self.saga = replace(self.saga, state=State.SEEN, ready_at=None, steps=steps)
+        self.saga = replace(self.saga, boot=self.view.boot)
 
     def take(self) -> bool:
         """Go on within a state; whether it has become another."""
@@ -210,10 +224,16 @@ class _Turn:
         approved = saga.approving_at or (
             saga.ready_at and approval.may_be_a_peers(self.view.policy, saga.event, self.view.names)
         )
-        happened = saga.started_at or approved or deadline is None or now >= deadline
+        may_have = not self._spared and (approved or deadline is None or now >= deadline)
+        happened = saga.started_at or may_have
         state = State.RECOVERING if happened else State.UNDOING
         self.saga = replace(saga, state=state, gone_at=now)
         self._stop_all()
+
+    @property
+    def _spared(self) -> bool:
+        """Whether this machine certainly has not rebooted, although that was announced."""
+        return self.saga.event.type == "Reboot" and bool(self.saga.boot) and self.saga.boot == self.view.boot
 
     def _stop_all(self) -> None:
         self.effects += [Stop(phase=step.phase, handler=step.handler) for step in self.saga.running]
@@ -304,6 +324,8 @@ class _Turn:
             word = "would have been recovered from" if observes else "recovered"
             if not (self.saga.started_at or self.saga.lost):
                 word = f"gone without a start seen, and {word}"
+            elif self._spared:
+                word += ", though this machine did not reboot"
         passed_on = [rule.name for way, rule in works if self._progress(way, rule) is Progress.PASSED_ON]
         if passed_on:
             word += f"; {', '.join(passed_on)} when another event is over"

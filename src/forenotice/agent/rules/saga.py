@@ -103,6 +103,8 @@ class Saga:
     done_at: datetime | None = None
     names: tuple[str, ...] = ()
     """The VMs for which it was begun."""
+    boot: str = ""
+    """Of this machine, when the event was last seen before its start; empty where that is not known."""
     lost: bool = False
     """What was prepared for it is not known: the journal is younger than its start."""
     why: str = ""

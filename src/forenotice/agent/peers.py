@@ -103,7 +103,7 @@ class Link:
         except TimeoutError as error:
             said = error.strerror or f"no answer within {self._timeout:g} s"
             return f"slow: {said}" if line.reached else f"unreachable: {said}"
-        except (OSError, ProtocolError) as error:
+        except (OSError, ProtocolError, ValueError) as error:
             said = getattr(error, "strerror", None) or str(error) or type(error).__name__
             return f"no answer: {said}" if line.reached else f"unreachable: {said}"
         return self._verdict(message, answer, mark)
@@ -133,11 +133,8 @@ def _error(answer: Answer) -> str:
 def attempt(config: file.Peers, me: str, name: str, now: datetime, listen: str = "") -> str:
     """Try whether a peer hears this VM; why not, or empty. Changes nothing there. ConfigError, as for `Link`."""
     link = Link(config, me, listen, USUAL.timeout)
-    try:
-        with contextlib.closing(link.connection(name)) as line:
-            return link.say(Message(sender=me, receiver=name, said_at=now, readiness=None), line)
-    except ValueError as error:
-        return f"unreachable: {error}"
+    with contextlib.closing(link.connection(name)) as line:
+        return link.say(Message(sender=me, receiver=name, said_at=now, readiness=None), line)
 
 
 @dataclass(slots=True, eq=False)
@@ -332,11 +329,7 @@ class Peers:
         return min(at_home, key=lambda errand: errand.due, default=None)
 
     def _run(self, errand: _Errand) -> None:
-        try:
-            why = self._tell(errand)
-        except ValueError as error:
-            why = f"unreachable: {error}"
-        self._settle(errand, why)
+        self._settle(errand, self._tell(errand))
 
     def _tell(self, errand: _Errand) -> str:
         """Why it has not acknowledged."""

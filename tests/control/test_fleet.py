@@ -31,7 +31,7 @@ def test_labels(fleet: Control) -> None:
     assert refused.status == 400
     assert "'r 2' is not the value of a label: 1 to 64 letters" in refused.message
     assert "only hosts have" in fleet.ask("GET", "/v1/vms?name=label:rack%3Dr2").message
-    assert fleet.get("/v1/fleet")["hosts"]["host-z"] == {"cordoned": False, "labels": {"rack": "r2"}}
+    assert fleet.get("/v1/fleet")["hosts"]["host-z"] == {"labels": {"rack": "r2"}}
 
 
 def test_a_vm_and_its_changes(fleet: Control) -> None:

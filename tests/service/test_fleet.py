@@ -234,6 +234,14 @@ def test_vms_stay_where_the_service_moved_them(rig: Rig) -> None:
     assert apply(rig, exported, move=True) == [("change", *each[1:]) for each in kept]
 
 
+def test_a_host_that_failed_since_the_export_stays_cordoned(rig: Rig) -> None:
+    exported = fleetfile.export(rig.service)
+    rig.schedule(Kind.HARDWARE_FAILURE, "host-a")
+    assert apply(rig, exported) == []
+    assert queries.host(rig.service, "host-a")["cordoned"]
+    assert fleetfile.export(rig.service)["hosts"]["host-a"] == {"cordoned": True}
+
+
 @pytest.mark.parametrize(
     ("data", "file_format", "sentence"),
     [

@@ -198,7 +198,11 @@ def export(service: Service) -> dict[str, Any]:
         if scope.kind is not ScopeKind.STANDALONE
     }
     hosts = {
-        name: {"cordoned": host.cordoned, **({"labels": dict(host.labels)} if host.labels else {})}
+        # One that the service cordons later, because it failed, stays so: an open host is not described as such.
+        name: {
+            **({"cordoned": True} if host.cordoned else {}),
+            **({"labels": dict(host.labels)} if host.labels else {}),
+        }
         for name, host in sorted(world.hosts.items())
     }
     return {"hosts": hosts, "groups": groups, "vms": vms}

@@ -1,12 +1,14 @@
 """A VM's document: byte for byte what the endpoint answers it with."""
 
+import msgspec
 import pytest
 from tests.metadata.running import running
 from tests.service.rig import OPERATOR, Rig
 
 from forenotice.core import errors, selecting
+from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind
-from forenotice.service import documents, maintenance
+from forenotice.service import documents, fleet, maintenance, queries
 from forenotice.service.context import read_members
 from forenotice.wire import versions
 
@@ -57,3 +59,19 @@ def test_another_scopes_document_is_as_if_there_were_no_such_vm(rig: Rig) -> Non
     assert documents.document(rig.service, "web-1", seen=seen)
     with pytest.raises(errors.NotFoundError, match="no VM 'db'"):
         documents.document(rig.service, "db", seen=seen)
+
+
+def test_events_of_one_command_are_listed_as_the_document_has_them(rig: Rig) -> None:
+    names = [f"pool_{number}" for number in (12, 10, 11, 2, 3)]
+    for name in names[:3]:
+        fleet.add_vm(rig.service, OPERATOR, VmSpec(name=name, host="host-d", group="pool", update_domain=3))
+    rig.schedule(Kind.RESTART, *names)
+    wanted = ["pool_2", "pool_3", "pool_10", "pool_11", "pool_12"]
+    shown = msgspec.json.decode(documents.document(rig.service, "pool_0"))["Events"]
+    assert [name for event in shown for name in event["Resources"]] == wanted
+    for descending in (False, True):
+        listed = queries.events(rig.service, group="pool", descending=descending)["items"]
+        assert [name for event in listed for name in event["resources"]] == wanted
+    first = queries.events(rig.service, limit=3)
+    rest = queries.events(rig.service, after=first["next"], limit=3)
+    assert {event["id"] for event in (*first["items"], *rest["items"])} == {event["EventId"] for event in shown}

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from forenotice.core import explaining, fleet, selecting
+from forenotice.core import documents, explaining, fleet, selecting
 from forenotice.core.draft import Draft, World
 from forenotice.core.operations import Event, Status
 from forenotice.core.selecting import Selector
@@ -120,12 +120,14 @@ def events(
     seen: Selector | None = None,
     **how: Any,
 ) -> View:
-    """Filters and direction as in the store's list."""
+    """Filters and direction as in the store's list; what was announced together stands in the document's order."""
     scope = None if group is None else fleet.group_key(group)
     with service.store.read() as reader:
         found = reader.list_events(after, limit, live, scope=scope, seen=seen, **how)
         draft = _draft(service, reader.load(operations=[event.operation for event in found]), seen)
-    return _page([views.event_of(draft.operation(each.operation), draft.event(each.id)) for each in found], limit, "id")
+    items = {each.id: views.event_of(draft.operation(each.operation), draft.event(each.id)) for each in found}
+    ordered = sorted(documents.in_order(found), key=lambda each: each.created_at, reverse=how.get("descending", False))
+    return _page(list(items.values()), limit, "id") | {"items": [items[each.id] for each in ordered]}
 
 
 def event(service: Service, event_id: str, seen: Selector | None = None) -> View:

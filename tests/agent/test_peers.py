@@ -607,6 +607,28 @@ def test_clocks_that_differ_are_told_from_a_wrong_secret(fleet: Fleet) -> None:
     assert untold(alice) == "refused: our clocks differ by 120 s, and may by 60"
 
 
+def test_one_that_answers_but_is_not_believed_here_is_named_here_too(fleet: Fleet) -> None:
+    alice, bob = fleet("alice", "bob")
+    elsewhere = Listener("127.0.0.7", 0, {("POST", READY_PATH): alice.answer})
+    elsewhere.start()
+    try:
+        alice.meet(bob=bob.place)
+        bob.meet(alice="{}:{}".format(*elsewhere.address))
+        flaw = "this came from 127.0.0.1, and [peers] has 127.0.0.7 for alice"
+        assert untold(alice) == f"refused: {flaw}"
+        bob.peers.tell({EVENT: (("alice", "bob"), NOON)})
+        until(lambda: alice.heard() == {"bob"})
+        assert bob.peers.untold(EVENT) == {"alice": f"refused here: {flaw}"}
+        alice.peers.close()
+        until(
+            lambda: (
+                peers.attempt(alice.config, "alice", "bob", NOON, "127.0.0.7:1") == "" and not bob.peers.untold(EVENT)
+            )
+        )
+    finally:
+        elsewhere.close()
+
+
 def test_an_acknowledgement_is_for_one_message_only(fleet: Fleet) -> None:
     """Who has seen one cannot use it to keep the next message from its receiver."""
     alice, bob = fleet("alice", "bob")

@@ -94,9 +94,9 @@ def test_it_says_who_among_the_peers_is_ready_and_who_has_not_answered(tmp_path:
         reporter.report("web-0", untold=lambda _: why)
         return list(json.loads((tmp_path / "status.json").read_text())["sagas"][0]["peers"])
 
-    ready = {"name": "Web-1", "ready_at": "2026-01-01T12:00:00Z", "untold": ""}
-    assert shown() == [ready, {"name": "web-2", "ready_at": None, "untold": "not told yet"}]
+    ready = {"name": "Web-1", "ready_at": "2026-01-01T12:00:00Z", "trouble": ""}
+    assert shown() == [ready, {"name": "web-2", "ready_at": None, "trouble": "not told yet"}]
     why["web-2"] = "slow: no answer within 5 s"
-    assert shown()[1]["untold"] == "slow: no answer within 5 s", "it is written as soon as it changes"
+    assert shown()[1]["trouble"] == "slow: no answer within 5 s", "it is written as soon as it changes"
     reporter.report("web-0")
     assert json.loads((tmp_path / "status.json").read_text())["sagas"][0]["peers"] == []

@@ -149,13 +149,13 @@ def test_that_there_is_nobody_to_try_is_a_problem(tmp_path: Path, secret: Path) 
 def test_the_status_names_who_has_not_answered_and_that_it_only_observes(tmp_path: Path) -> None:
     (tmp_path / "agent.toml").touch()
     company = (
-        PeerStatus(name="web-1", ready_at=None, untold="wrong secret: 10.0.0.11:8256 has another one"),
-        PeerStatus(name="web-2", ready_at=MachineClock().now(), untold=""),
+        PeerStatus(name="web-1", ready_at=None, trouble="wrong secret: 10.0.0.11:8256 has another one"),
+        PeerStatus(name="web-2", ready_at=MachineClock().now(), trouble=""),
     )
     shared = msgspec.structs.replace(a_status().sagas[0], peers=company)
     status.write(tmp_path, a_status(sagas=(shared,), observe=True))
     arguments = ["status", "--config", str(tmp_path / "agent.toml"), "--state", str(tmp_path)]
     shown = CliRunner().invoke(app, arguments, env={"COLUMNS": "200"}).stdout
     assert "only to observe: nothing is run or approved" in shown
-    assert "peer web-1: not ready yet; has not answered this agent: wrong secret: 10.0.0.11:8256 has another" in shown
+    assert "peer web-1: not ready yet; wrong secret: 10.0.0.11:8256 has another one" in shown
     assert "peer web-2: ready since" in shown

@@ -186,6 +186,8 @@ class Peers:
         self._changed = threading.Condition()
         self._errands: dict[str, dict[tuple[str, str], _Errand]] = {}
         """By event, then by sender and peer."""
+        self._refusals: dict[str, str] = {}
+        """Why a peer was last not believed, by its lower-case name."""
         self._postman: threading.Thread | None = None
         self._away = 0
         self._lines: set[Connection] = set()
@@ -219,10 +221,15 @@ class Peers:
         return errands
 
     def untold(self, event_id: str) -> Mapping[str, str]:
-        """Who has not acknowledged, and why."""
+        """Who has not acknowledged, or cannot tell this agent anything, and why."""
         with self._changed:
-            errands = self._errands.get(event_id.upper(), {})
-            return {name: errand.why for (_, name), errand in errands.items() if errand.why}
+            errands = self._errands.get(event_id.upper(), {}).values()
+            found = {errand.name: errand.why for errand in errands if errand.why}
+            for name in {errand.name for errand in errands}:
+                refused = self._refusals.get(name.lower())
+                if refused and found.get(name, NOT_TOLD) == NOT_TOLD:
+                    found[name] = f"refused here: {refused}"
+            return found
 
     def close(self) -> None:
         """Tell nobody anything more."""
@@ -247,10 +254,13 @@ class Peers:
         flaw = self._flaw(message, request.source)
         if flaw:
             self._refused(flaw, request, of=message.sender)
+            if len(self._refusals) < MOST_HEARD:
+                self._refusals[message.sender.lower()] = flaw
             return self._link.seal.sign_reply(Reply.json({"error": flaw}, 403), message, request)
         if message.readiness is not None:
             with self._hearing:
                 self._pass_on(message.sender, message.readiness, message.said_at)
+        self._refusals.pop(message.sender.lower(), None)
         self._counted(Exchange.HEARD)
         self._log.over("A peer is heard again", action="peer.refused", of=message.sender, peer=message.sender)
         return self._link.seal.sign_reply(ACKNOWLEDGED, message, request)

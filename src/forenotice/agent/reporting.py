@@ -77,7 +77,7 @@ class Reporter:
         ready = self._memory.peers.get(saga.id, {})
         why = untold(saga.id) if others else {}
         return tuple(
-            PeerStatus(name=name, ready_at=ready.get(name.lower()), untold=why.get(name, "")) for name in others
+            PeerStatus(name=name, ready_at=ready.get(name.lower()), trouble=why.get(name, "")) for name in others
         )
 
     def _write(self, me: str, standing: Standing, observe: bool, company: Mapping[str, tuple[PeerStatus, ...]]) -> None:

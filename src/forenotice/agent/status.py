@@ -31,8 +31,8 @@ class PeerStatus(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     ready_at: datetime | None
     """Since when; None: it has not said that it is."""
-    untold: str
-    """Why it has not acknowledged what this agent tells it; empty once it has."""
+    trouble: str
+    """Why it has not acknowledged what this agent tells it, or is not believed; empty when all is well."""
 
 
 class SagaStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -289,8 +289,10 @@ def _show_saga(saga: SagaStatus, out: Output) -> None:
         out.line(f"  {step.phase} {step.handler}: {step.progress}{attempt}{f': {step.said}' if step.said else ''}")
     for peer in saga.peers:
         ready = f"ready since {out.moment(peer.ready_at.isoformat())}" if peer.ready_at else "not ready yet"
-        told = f"; has not answered this agent: {peer.untold}" if peer.untold else "; has answered this agent"
-        out.line(f"  peer {peer.name}: {ready}{told}", style="yellow" if peer.untold else "")
+        out.line(
+            f"  peer {peer.name}: {ready}; {peer.trouble or 'has answered this agent'}",
+            style="yellow" if peer.trouble else "",
+        )
 
 
 def _pause(saga: SagaStatus) -> str:

@@ -14,7 +14,7 @@ from forenotice.cli.main import main
 def test_hosts(fresh: Run) -> None:
     assert fresh("host", "add", "spare", "--cordoned").out.split() == ["host", "spare", "state", "cordoned", "VMs", "0"]
     listed = fresh("host", "list").out.splitlines()
-    assert listed[0].split() == ["host", "state", "VMs", "labels"]
+    assert listed[0].split() == ["host", "state", "VMs", "used", "labels"]
     assert [line.split() for line in listed[1:]] == [
         ["host-a", "open", "1"],
         ["host-b", "open", "1"],
@@ -47,6 +47,34 @@ def test_labels_of_hosts(fresh: Run, tmp_path: Path) -> None:
     file.write_text('[hosts.spare]\nlabels = { rack = "r3" }\n')
     assert "labels: rack=r2 → rack=r3" in fresh("fleet", "apply", str(file)).out
     assert fresh("host", "show", "spare", "--json").json["cordoned"] is True
+
+
+def test_capacity_and_size(fresh: Run, tmp_path: Path) -> None:
+    assert fresh("host", "add", "small", "--capacity", "3", "--json").json["capacity"] == 3
+    made = fresh("vm", "add", "half", "--host", "small", "--size", "0.5", "--fact", "size=m2").out
+    assert re.search(r"^size +0\.5$", made, re.MULTILINE)
+    assert re.search(r"^vmSize +m2$", made, re.MULTILINE)
+    assert re.search(r"^used +0\.5 of 3$", fresh("host", "show", "small").out, re.MULTILINE)
+    assert re.search(r"small +open +1 +0\.5 of 3", fresh("host", "list").out)
+    refused = fresh("vm", "set", "db", "--host", "small", "--size", "4")
+    assert "host small has not enough room for db: it has a capacity of 3, of which 4.5 would be used" in refused.err
+    assert fresh("vm", "set", "half", "--no-size", "--json").json["size"] is None
+    file = tmp_path / "fleet.toml"
+    fresh("vm", "set", "half", "--size", "2")
+    fresh("fleet", "export", str(file))
+    exported = tomllib.loads(file.read_text())
+    assert (exported["hosts"]["small"]["capacity"], exported["vms"]["half"]["size"]) == (3, 2)
+    assert fresh("fleet", "apply", str(file)).out == "The fleet is as the file says.\n"
+    file.write_text('[hosts.small]\ncapacity = 1\n[vms.half]\nhost = "small"\nsize = 2.5\n')
+    applied = fresh("fleet", "apply", str(file)).out
+    assert "capacity: 3 → 1" in applied
+    assert "size: 2 → 2.5" in applied
+    file.write_text('[vms.half]\nhost = "small"\nsize = "m2"\n')
+    assert "vms.half: size is how much of its host's capacity the VM takes, a number such as 4; what guests see as" in (
+        fresh("fleet", "apply", str(file)).err
+    )
+    assert fresh("host", "set", "small", "--no-capacity", "--json").json["capacity"] is None
+    assert fresh("host", "set", "small", "--no-capacity", "--capacity", "1").code == 2
 
 
 def test_vms(fresh: Run) -> None:

@@ -12,9 +12,10 @@ from forenotice.control import documented
 def test_a_host_from_its_first_day_to_its_last(control: Control) -> None:
     made = control.ask("POST", "/v1/hosts", {"name": "host-a"})
     assert made.status == 201
-    assert made.json == {"name": "host-a", "cordoned": False, "labels": {}, "vms": 0}
+    empty = {"name": "host-a", "cordoned": False, "labels": {}, "capacity": None, "used": 0, "vms": 0}
+    assert made.json == empty
     assert control.ask("PATCH", "/v1/hosts/host-a", {"cordoned": True}).json["cordoned"] is True
-    assert control.get("/v1/hosts/host-a") == {"name": "host-a", "cordoned": True, "labels": {}, "vms": 0}
+    assert control.get("/v1/hosts/host-a") == {**empty, "cordoned": True}
     assert control.ask("DELETE", "/v1/hosts/host-a").json == {"removed": "host-a"}
     gone = control.ask("GET", "/v1/hosts/host-a")
     assert (gone.status, gone.json["error"]["code"]) == (404, "not_found")
@@ -32,6 +33,27 @@ def test_labels(fleet: Control) -> None:
     assert "'r 2' is not the value of a label: 1 to 64 letters" in refused.message
     assert "only hosts have" in fleet.ask("GET", "/v1/vms?name=label:rack%3Dr2").message
     assert fleet.get("/v1/fleet")["hosts"]["host-z"] == {"labels": {"rack": "r2"}}
+
+
+def test_capacity_and_size(fleet: Control) -> None:
+    fleet.ask("POST", "/v1/hosts", {"name": "small", "capacity": 2})
+    made = fleet.ask("POST", "/v1/vms", {"name": "half", "host": "small", "size": 0.5, "facts": {"size": "m2"}})
+    assert (made.json["size"], made.json["facts"]["size"]) == (0.5, "m2")
+    refused = fleet.ask("POST", "/v1/vms", {"name": "two", "host": "small", "size": 2})
+    assert (refused.status, refused.json["error"]["facts"]) == (
+        409,
+        {"host": "small", "vm": "two", "capacity": 2, "used": 2.5},
+    )
+    assert "host small has not enough room for two: it has a capacity of 2, of which 2.5 would be" in refused.message
+    assert fleet.ask("PATCH", "/v1/vms/half", {"size": None}).json["size"] is None
+    lower = fleet.ask("PATCH", "/v1/hosts/small", {"capacity": 0.25}).json
+    assert (lower["capacity"], lower["used"]) == (0.25, 1)
+    (listed,) = fleet.get("/v1/hosts?name=small")["items"]
+    assert listed == fleet.get("/v1/hosts/small") == lower
+    assert fleet.get("/v1/fleet")["hosts"]["small"] == {"capacity": 0.25}
+    assert fleet.ask("PATCH", "/v1/hosts/small", {"capacity": None}).json["capacity"] is None
+    for bad in (-1, 1e16, "8"):
+        assert fleet.ask("PATCH", "/v1/hosts/small", {"capacity": bad}).status == 400
 
 
 def test_a_vm_and_its_changes(fleet: Control) -> None:

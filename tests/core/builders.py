@@ -144,11 +144,25 @@ class Site:
             known_vms |= {v.name for v in state.vms.values() if v.scope in keys and v.group is not None}
         occupancy: dict[str, int] = {}
         awaiting: set[str] = set()
+        used: dict[str, float] = {}
+        incoming: dict[str, tuple[str, float | None]] = {}
         if targets:
             announced = [o for o in self.live() if o.status is not Status.PLANNED]
             busy = {o.host for o in announced if o.kind.traits.keeps_others_away}
             open_hosts = [h.name for h in state.hosts.values() if not h.cordoned and h.name not in busy]
             occupancy = {name: sum(vm.host == name for vm in state.vms.values()) for name in open_hosts}
+            limited = [name for name in open_hosts if state.hosts[name].capacity is not None]
+            used = {
+                name: sum(1 if vm.size is None else vm.size for vm in state.vms.values() if vm.host == name)
+                for name in limited
+            }
+            incoming = {
+                name: (host, state.vms[name].size)
+                for o in self.live()
+                if o.status is Status.STARTED
+                for name, host in o.targets.items()
+                if name not in o.done and state.hosts[host].capacity is not None
+            }
             awaiting = {o.host for o in self.live() if o.kind.traits.planned and o.kind.traits.moves}
             awaiting |= {o.host for o in self.live() if o.status is Status.PLANNED}
             awaiting |= {stop.host for stop in self.stops.values() if stop.status is StopStatus.WAITING}
@@ -162,6 +176,8 @@ class Site:
             events=_pick(state.events, told),
             occupancy=occupancy,
             awaiting=awaiting,
+            used=used,
+            incoming=incoming,
             addresses=owned,
             asked_by=Counter(o.by for o in self.live() if o.kind.traits.source is Source.USER),
             rollouts=_pick(state.rollouts, {*rollouts, *parts_of}),
@@ -182,9 +198,13 @@ class Site:
 
     # The fleet
 
-    def add_host(self, name: str, *, cordoned: bool = False) -> Host:
+    def add_host(self, name: str, **described: Any) -> Host:
         with self.transaction(hosts=[name]) as draft:
-            return membership.add_host(draft, Host(name=name, cordoned=cordoned))
+            return membership.add_host(draft, Host(name=name, **described))
+
+    def set_capacity(self, name: str, capacity: float | None) -> None:
+        with self.transaction(hosts=[name]) as draft:
+            membership.set_host(draft, replace(draft.host(name), capacity=capacity))
 
     def add_hosts(self, names: str) -> None:
         for name in names:
@@ -219,6 +239,7 @@ class Site:
         with self.transaction(
             vms=[name],
             hosts=[host],
+            operations=self.moving_to([host]),
             scopes=[standalone_key(name), *([group_key(spec.group)] if spec.group else [])],
             addresses=[*spec.addresses, *([spec.vm_id.lower()] if spec.vm_id else [])],
             members=True,
@@ -233,6 +254,7 @@ class Site:
         with self.transaction(
             vms=[name],
             hosts=[changes["host"]] if "host" in changes else [],
+            operations=self.moving_to([changes["host"]]) if "host" in changes else [],
             scopes=[standalone_key(name), *([group_key(group)] if group else [])],
             addresses=changes.get("addresses", ()),
             members=True,

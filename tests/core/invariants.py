@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from fractions import Fraction
 from itertools import groupby
 
 from forenotice.core import documents, windows
@@ -73,6 +74,7 @@ class Watch:
             assert self.said["event.approved", event.id] <= 1
         self._documents(before, after, changes)
         _domains_stay_apart(after)
+        _nobody_comes_where_there_is_no_room(before, after)
         _one_at_a_time(after)
         self.broken = False
 
@@ -222,6 +224,27 @@ def _goes_where_it_may(before: World, operation: Operation) -> None:
         assert operation.kind in MOVING
         assert host != operation.host
         assert not before.hosts[host].cordoned
+
+
+def _nobody_comes_where_there_is_no_room(before: World, after: World) -> None:
+    known = _housed(before)
+    for host, vms in _housed(after).items():
+        capacity = after.hosts[host].capacity
+        if capacity is not None and vms - known.get(host, set()):
+            sizes = [Fraction(1 if (size := after.vms[name].size) is None else str(size)) for name in vms]
+            assert sum(sizes) <= Fraction(str(capacity)), f"{host} is filled beyond its capacity"
+
+
+def _housed(world: World) -> dict[str, set[str]]:
+    """By host, the VMs that it has and those on their way to it."""
+    found: dict[str, set[str]] = {}
+    for vm in world.vms.values():
+        found.setdefault(vm.host, set()).add(vm.name)
+    for operation in world.operations.values():
+        for name in operation.targets if operation.status is Status.STARTED else ():
+            if name not in operation.done:
+                found.setdefault(operation.targets[name], set()).add(name)
+    return found
 
 
 def _moves_forward(before: Event, after: Event) -> None:

@@ -241,6 +241,41 @@ def test_what_has_failed_for_the_last_time() -> None:
     assert (said.sentence, said.waiting_for) == ("It has failed and ends in a moment.", ())
 
 
+def test_no_host_has_room_for_it() -> None:
+    site = row(hosts="abc")
+    site.set_capacity("b", 2)
+    site.set_capacity("c", 3)
+    site.cordon("a")
+    site.add_vm("big", "a", size=4)
+    event = next(event for event in site.events(site.schedule(Kind.LIVE_MIGRATION, "a")) if event.resources == ("big",))
+    site.wait(DAY)
+    said = site.explain(event)
+    assert said.sentence == (
+        "No host can take web-0: add or uncordon one that keeps its group's domains apart; no host has enough capacity "
+        "left for big (size 4): make room, raise a capacity, or add or uncordon a host."
+    )
+    assert said.waiting_for == (
+        {"kind": "target-host", "vm": "big", "size": 4},
+        {"kind": "target-host", "vm": "web-0"},
+    )
+
+
+def test_a_failure_that_nobody_has_room_for() -> None:
+    site = Site()
+    site.add_host("a")
+    site.add_host("b", capacity=2)
+    site.add_vm("db", "a")
+    site.add_vm("big", "a", size=1.5)
+    operation = site.schedule(Kind.HARDWARE_FAILURE, "a")
+    assert site.operation(operation).targets == {"big": "b"}
+    said = site.explain(next(event for event in site.events(operation) if event.resources == ("db",)))
+    assert said.sentence.startswith(
+        "It has started, but no host has enough capacity left for db (size 1): make room, raise a capacity, or add or "
+        "uncordon a host. "
+    )
+    assert said.waiting_for[0] == {"kind": "target-host", "vm": "db", "size": 1}
+
+
 def test_a_failure_that_nobody_can_take_in() -> None:
     site = row(hosts="abc")
     site.add_vm("web-3", "a", group="web")
@@ -248,7 +283,8 @@ def test_a_failure_that_nobody_can_take_in() -> None:
     operation = site.schedule(Kind.HARDWARE_FAILURE, "a")
     said = site.explain(site.events(operation)[0])
     assert said.sentence == (
-        "It has started, but no host can take web-0 and web-3: add or uncordon one. "
+        "It has started, but no host can take web-0 and web-3: add or uncordon one that keeps their groups' domains "
+        "apart. "
         "It has started at 2026-03-01 12:00:00 UTC and is in the driver's hands."
     )
     assert [(each["kind"], each.get("vm") or each["vms"]) for each in said.waiting_for] == [

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.core.builders import CLAIM, DAY, HOUR, SECOND, Site, failure, is_nothing, success
 from tests.core.invariants import MOVING, USERS
 
-from forenotice.core import errors, explaining
+from forenotice.core import errors, explaining, placement
 from forenotice.core.driving import Finished, NotYet, Outcome, Task
 from forenotice.core.fleet import Listening, Policy, Scope, ScopeKind
 from forenotice.core.listening import is_listening
@@ -36,6 +36,8 @@ DURATIONS = st.one_of(
     st.sampled_from([HOUR, 23 * HOUR, DAY, 8 * DAY]),
 )
 KINDS = [kind for kind in Kind for _ in range(1 if kind is Kind.HARDWARE_FAILURE else 3)]
+CAPACITIES = st.sampled_from([None, 0, 0.3, 2, 3.5, 5, 8])
+SIZES = st.sampled_from([None, 0, 0.1, 0.5, 2, 4])
 STUCK = {ObstacleKind.TARGET_HOST, ObstacleKind.UPDATE_DOMAIN, ObstacleKind.VM_BUSY}
 
 
@@ -250,11 +252,13 @@ class Histories(RuleBasedStateMachine):
 
     def change_hosts(self, data: st.DataObject) -> None:
         host = data.draw(st.sampled_from("abcdef"))
-        match data.draw(st.sampled_from(["add", "cordon", "uncordon", "uncordon", "remove"])):
+        match data.draw(st.sampled_from(["add", "cordon", "uncordon", "uncordon", "remove", "capacity"])):
             case "add":
                 assert self.attempt(lambda: self.site.add_host(host)) or host in self.site.state.hosts
             case "remove":
                 self.attempt(lambda: self.site.remove_host(host))
+            case "capacity":
+                self.attempt(lambda: self.site.set_capacity(host, data.draw(CAPACITIES)))
             case cordon:
                 self.attempt(lambda: self.site.cordon(host, cordon == "cordon"))
 
@@ -272,6 +276,7 @@ class Histories(RuleBasedStateMachine):
             "update_domain": data.draw(st.integers(0, 2)),
             "fault_domain": data.draw(st.integers(0, 1)),
             "spot": data.draw(st.booleans()),
+            "size": data.draw(SIZES),
             "addresses": data.draw(st.sampled_from([(), ("10.0.0.1",), ("10.0.0.2", "10.0.0.2")])),
         }
         name = data.draw(st.sampled_from(["new-0", "new-1", "web-0", "db"]))
@@ -285,6 +290,7 @@ class Histories(RuleBasedStateMachine):
             "update_domain": st.integers(0, 2),
             "fault_domain": st.integers(0, 1),
             "spot": st.booleans(),
+            "size": SIZES,
             "addresses": st.sampled_from([(), ("10.0.0.1",), ("10.0.0.2", "10.0.0.3")]),
         }
         what = data.draw(st.sampled_from(sorted(values)))
@@ -363,6 +369,14 @@ class Histories(RuleBasedStateMachine):
             self.site.wait(61 * SECOND)
 
 
+def too_full(site: Site, vms: set[str]) -> set[str]:
+    """Hosts that cannot take all of them; whether they can take some is not asked."""
+    draft = site.look(everything=True)
+    needed = sum(site.vm(name).takes for name in vms)
+    limited = [host for host in site.state.hosts.values() if host.holds is not None]
+    return {host.name for host in limited if placement.taken(draft, host.name) + needed > (host.holds or 0)}
+
+
 def lacks_a_target(site: Site, operation: Operation) -> bool:
     # A host whose own maintenance is announced takes only whom no other can, once that has started.
     shut = {Status.STARTED} if operation.status is Status.STARTED else {Status.SCHEDULED, Status.STARTED}
@@ -385,7 +399,7 @@ def lacks_a_target(site: Site, operation: Operation) -> bool:
             and other.scope == vm.scope
             and (other.update_domain, other.fault_domain) != (vm.update_domain, vm.fault_domain)
         }
-        if not open_hosts - {operation.host} - neighbours:
+        if not open_hosts - {operation.host} - neighbours - too_full(site, homeless):
             return True
     return False
 

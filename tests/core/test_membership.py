@@ -388,4 +388,110 @@ def test_labels_are_changed_and_journalled_once() -> None:
             membership.set_host(draft, Host(name="a", labels={"rack": "r1"}))
     assert site.state.hosts["a"].labels == {"rack": "r1"}
     assert site.actions(host="a") == ["host.added", "host.changed"]
-    assert site.journal[-1].data == {"fields": ["labels"], "labels": {"rack": "r1"}}
+    assert site.journal[-1].data == {"fields": ["labels"], "labels": {"rack": "r1"}, "capacity": None}
+
+
+# Capacity
+
+
+def test_what_does_not_fit_is_not_placed() -> None:
+    site = Site()
+    site.add_host("a", capacity=3)
+    site.add_host("b")
+    site.add_vm("small", "a")
+    site.add_vm("big", "b", size=4)
+    commands: list[Callable[[], object]] = [
+        lambda: site.add_vm("new", "a", size=2.5),
+        lambda: site.set_vm("big", host="a", size=2.5),
+    ]
+    for command in commands:
+        with pytest.raises(errors.ConflictError, match=r"host a has not enough room for (new|big)") as refused:
+            command()
+        assert refused.value.message.endswith(
+            ": it has a capacity of 3, of which 3.5 would be used; choose another host, or raise its capacity"
+        )
+        assert {**refused.value.facts, "vm": ""} == {"host": "a", "vm": "", "capacity": 3, "used": 3.5}
+    site.set_vm("big", host="a", size=2)
+    assert site.vm("big").host == "a"
+
+
+def test_a_host_may_be_too_full_but_takes_nobody_then() -> None:
+    site = Site()
+    site.add_host("a", capacity=3)
+    for name in ("one", "two"):
+        site.add_vm(name, "a")
+    site.set_vm("one", size=5)
+    site.set_capacity("a", 0.5)
+    assert site.state.hosts["a"].capacity == 0.5
+    with pytest.raises(errors.ConflictError, match=r"host a has not enough room for none: it has a capacity of 0\.5"):
+        site.add_vm("none", "a", size=0)
+    site.set_capacity("a", None)
+    site.add_vm("none", "a", size=0)
+
+
+def test_tenths_add_up() -> None:
+    site = Site()
+    site.add_host("a", capacity=0.3)
+    for number in range(3):
+        site.add_vm(f"vm-{number}", "a", size=0.1)
+    with pytest.raises(errors.ConflictError, match=r"of which 0\.4 would be used"):
+        site.add_vm("vm-3", "a", size=0.1)
+
+
+def test_a_vm_without_a_size_counts_as_one() -> None:
+    site = Site()
+    site.add_host("a", capacity=2)
+    site.add_vm("one", "a")
+    site.add_vm("two", "a", size=1)
+    with pytest.raises(errors.ConflictError, match="of which 3 would be used"):
+        site.add_vm("three", "a")
+
+
+def test_who_is_on_the_way_counts_already() -> None:
+    site = Site()
+    site.add_host("a")
+    site.add_host("b", capacity=4)
+    site.add_vm("big", "a", size=3, policy=Policy(auto_approve_redeploy=True))
+    operation = site.schedule(Kind.REDEPLOY, "big")
+    assert site.operation(operation).targets == {"big": "b"}
+    with pytest.raises(errors.ConflictError, match=r"host b has not enough room for new: .* of which 5 would be used"):
+        site.add_vm("new", "b", size=2)
+    site.add_vm("new", "b", size=1)
+
+
+@pytest.mark.parametrize("value", [-1, -0.001, 1e15 + 1, float("nan"), float("inf")])
+def test_what_is_no_amount(value: float) -> None:
+    site = Site()
+    said = "cannot be .*: give a number from 0 to 1000000000000000, in any unit"
+    with pytest.raises(errors.RefusedError, match=f"capacity {said}"):
+        site.add_host("a", capacity=value)
+    site.add_host("a", capacity=7.0)
+    assert repr(site.state.hosts["a"].capacity) == "7"
+    with pytest.raises(errors.RefusedError, match=f"capacity {said}"):
+        site.set_capacity("a", value)
+    with pytest.raises(errors.RefusedError, match=f"size {said}"):
+        site.add_vm("new", "a", size=value)
+
+
+@pytest.mark.parametrize(
+    "relief",
+    [
+        lambda site: site.set_capacity("b", 9),
+        lambda site: site.set_capacity("b", None),
+        lambda site: site.set_vm("other", size=0),
+        lambda site: site.remove_vm("other"),
+    ],
+)
+def test_what_makes_room_lets_go_on_what_waited_for_it(relief: Callable[[Site], object]) -> None:
+    site = Site()
+    site.add_host("a")
+    site.add_host("b", capacity=2)
+    site.add_vm("db", "a", policy=Policy(listening=Listening.NEVER))
+    site.add_vm("other", "b", size=2)
+    operation = site.schedule(Kind.LIVE_MIGRATION, "a")
+    site.wait(16 * MINUTE)
+    site.tick()
+    assert (site.operation(operation).status, site.operation(operation).held) == (Status.SCHEDULED, True)
+    relief(site)
+    site.tick()
+    assert site.operation(operation).targets == {"db": "b"}

@@ -183,3 +183,70 @@ def test_a_host_that_awaits_maintenance_itself_comes_last() -> None:
     site.approve_all(operation)
     site.tick()
     assert site.operation(operation).targets == {"one": "d"}
+
+
+# Capacity
+
+
+def roomy(**capacities: float | None) -> Site:
+    site = Site()
+    for name, capacity in capacities.items():
+        site.add_host(name, capacity=capacity)
+    return site
+
+
+def test_a_move_goes_where_there_is_room() -> None:
+    site = roomy(a=None, b=2, c=9)
+    site.add_vm("big", "a", size=3)
+    site.add_vm("other", "c")
+    assert chosen(site, Kind.REDEPLOY, "big") == {"big": "c"}
+
+
+def test_two_moves_do_not_overfill_a_host() -> None:
+    site = roomy(a=None, b=None, c=3)
+    for host in "ab":
+        site.add_vm(f"vm-{host}", host, size=2)
+    site.cordon("a")
+    site.cordon("b")
+    assert chosen(site, Kind.REDEPLOY, "vm-a") == {"vm-a": "c"}
+    with pytest.raises(errors.ConflictError) as refused:
+        site.schedule(Kind.REDEPLOY, "vm-b")
+    assert refused.value.message == (
+        "no host has enough capacity left for vm-b (size 2): make room, raise a capacity, or add or uncordon a host"
+    )
+    assert refused.value.facts == {"vm": "vm-b", "size": 2}
+
+
+def test_those_of_one_move_share_the_room() -> None:
+    site = roomy(a=None, b=3, c=3)
+    for number, size in enumerate((1, 1, 2, 2)):
+        site.add_vm(f"vm-{number}", "a", size=size)
+    targets = chosen(site, Kind.LIVE_MIGRATION, "a")
+    assert sorted(targets[name] for name in ("vm-2", "vm-3")) == ["b", "c"], "the largest first, or they do not fit"
+    assert sorted(targets[name] for name in ("vm-0", "vm-1")) == ["b", "c"]
+
+
+def test_a_move_starts_whole_or_waits_for_room() -> None:
+    site = roomy(a=None, b=3)
+    for number in range(4):
+        site.add_vm(f"vm-{number}", "a")
+    assert chosen(site, Kind.LIVE_MIGRATION, "a") == {}
+    site.set_capacity("b", 4)
+    site.tick()
+    assert {vm.name for vm in site.state.vms.values()} == set(site.live()[0].targets)
+
+
+def test_a_last_resort_has_room_too() -> None:
+    site = roomy(a=None, b=3, c=1)
+    site.add_vm("vm-b", "b", size=1)
+    site.add_vm("vm-c", "c", size=1)
+    for number in range(3):
+        site.add_vm(f"vm-{number}", "a")
+    for host in "bc":
+        site.schedule(Kind.HOST_UPDATE, host)
+    failure = site.schedule(Kind.HARDWARE_FAILURE, "a")
+    site.tick()
+    assert dict(site.operation(failure).targets) == {"vm-0": "b", "vm-1": "b"}
+    assert [(each.kind, each.host) for each in site.live() if each.kind is Kind.HOST_UPDATE] == [
+        (Kind.HOST_UPDATE, "c")
+    ]

@@ -297,3 +297,25 @@ def test_labels_are_as_the_file_says() -> None:
     assert found.fields == {"labels": ({"rack": "r1"}, {})}
     with pytest.raises(errors.RefusedError, match=r"hosts\.a: 'r 1' is not the value of a label"):
         differences(site, replace(BASE, hosts={"a": HostSpec(labels={"rack": "r 1"})}))
+
+
+def test_capacity_holds_for_the_result() -> None:
+    site = founded()
+    small = {"a": HostSpec(capacity=2), "b": HostSpec(capacity=1)}
+    late = VmSpec(name="late", host="a")
+    assert apply(site, replace(BASE, hosts=small)) == ["change host a", "change host b"]
+    assert apply(site, replace(BASE, hosts=small)) == []
+    with pytest.raises(
+        errors.ConflictError, match="host a has not enough room for late: it has a capacity of 2, of whi"
+    ):
+        apply(site, replace(BASE, hosts=small, vms={**BASE.vms, "late": late}))
+    away = replace(DB, host="b")
+    with pytest.raises(errors.ConflictError, match="host b has not enough room for db"):
+        apply(site, replace(BASE, hosts=small, vms={**BASE.vms, "db": away}), move=True)
+    larger = {"a": HostSpec(capacity=2), "b": HostSpec(capacity=2)}
+    moved = replace(BASE, hosts=larger, vms={**BASE.vms, "db": away, "late": late})
+    assert apply(site, moved, move=True) == ["change host b", "change vm db", "add vm late"]
+    assert apply(site, replace(moved, hosts={"a": HostSpec(capacity=0), "b": HostSpec()})) == [
+        "change host a",
+        "change host b",
+    ]

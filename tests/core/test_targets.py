@@ -98,3 +98,56 @@ def test_vms_that_are_only_counted_are_in_the_way_like_those_that_are_loaded(cou
     assert fitting(here, here.vm("web-0")) == ["d", "a"]
     here.put_operation(move("web-0", "d"))
     assert fitting(here, vm("web-9", "c", 1)) == ["c", "b"]
+
+
+def rooms(draft: Draft, size: float) -> str:
+    """Hosts that have room for one of this size."""
+    return "".join(host for host in "abcd" if draft.targets.has_room(replace(vm("x", "z"), size=size), host))
+
+
+def limited(**known: object) -> Draft:
+    hosts = {name: Host(name=name, capacity=capacity) for name, capacity in zip("abcd", (4, 4, 4, None), strict=True)}
+    vms = {each.name: each for each in (vm("one", "a"), vm("two", "b"))}
+    return draft(*vms.values(), hosts=hosts, **known)
+
+
+def test_room_is_what_the_capacity_leaves() -> None:
+    here = limited()
+    assert (rooms(here, 3), rooms(here, 3.001), rooms(here, 4), rooms(here, 5)) == ("abcd", "cd", "cd", "d")
+    here = limited(used={"a": 2.5})
+    assert (rooms(here, 1.5), rooms(here, 2)) == ("abcd", "bcd")
+    here.put_host(Host(name="a", capacity=9))
+    assert rooms(here, 6) == "ad"
+
+
+def test_who_comes_takes_room_from_the_start_and_who_leaves_keeps_it_until_gone() -> None:
+    here = limited()
+    here.put_operation(move("one", "b"))
+    assert (rooms(here, 2), rooms(here, 3)) == ("abcd", "acd")
+    # Its size may change on the way.
+    here.put_vm(replace(here.vm("one"), size=3))
+    assert (rooms(here, 1), rooms(here, 0)) == ("acd", "abcd")
+    here.put_operation(move("one", "b", done=("one",)))
+    here.put_vm(replace(here.vm("one"), host="b"))
+    assert (rooms(here, 4), rooms(here, 0)) == ("acd", "abcd")
+    here.remove_vm("one")
+    assert rooms(here, 3) == "abcd"
+
+
+def test_who_is_gone_before_it_arrives_takes_no_room() -> None:
+    here = limited()
+    here.put_operation(move("one", "b"))
+    here.remove_vm("one")
+    assert rooms(here, 3) == "abcd"
+    here.put_operation(move("one", "b", status=Status.FAILED))
+    assert rooms(here, 3) == "abcd"
+
+
+def test_who_is_moved_by_others_takes_room_too_but_nobody_does_twice() -> None:
+    incoming = {"one": ("c", None), "far": ("c", 2)}
+    here = limited(incoming=incoming, operations={"x": move("one", "c"), "y": move("lost", "b")})
+    assert (rooms(here, 1), rooms(here, 2)) == ("abcd", "abd")
+    here.put_operation(replace(move("one", "c"), id="x", status=Status.FAILED))
+    assert rooms(here, 2) == "abcd"
+    here = limited(incoming=incoming, operations={"z": move("far", "c")})
+    assert (rooms(here, 1), rooms(here, 2)) == ("abcd", "abd")

@@ -82,6 +82,37 @@ def test_vms_that_have_nowhere_to_go_are_not_moved() -> None:
     assert refused.value.facts == {"vm": "web-0", "host": "a"}
 
 
+def test_vms_that_no_other_host_has_the_capacity_for_are_not_moved() -> None:
+    site = RollingSite()
+    for name, capacity in {"a": 8, "b": 8, "c": 4, "d": 2}.items():
+        site.add_host(name, capacity=capacity)
+    for name, host, size in (("big", "a", 5), ("mid", "b", 4), ("low", "d", 1)):
+        site.add_vm(name, host, size=size)
+    assert site.plan(Kind.LIVE_MIGRATION, "*")
+    site.cordon("b")
+    with pytest.raises(errors.ConflictError) as refused:
+        site.plan(Kind.LIVE_MIGRATION, "*")
+    assert refused.value.message == (
+        "no other host has the capacity for big (size 5) of host a: raise one, or add or uncordon a host"
+    )
+    site.cordon("b", False)
+    site.add_vm("more", "a", size=3)
+    site.add_vm("most", "c", size=4)
+    site.add_vm("else", "b", size=3.5)
+    with pytest.raises(errors.ConflictError) as refused:
+        site.plan(Kind.LIVE_MIGRATION, "a")
+    assert refused.value.message == (
+        "the VMs of host a take 8, and the other hosts have capacity left for 1.5: make room, raise a capacity, or add "
+        "or uncordon a host"
+    )
+    site.add_host("e")
+    assert site.plan(Kind.LIVE_MIGRATION, "*")
+    site.cordon("e")
+    site.set_capacity("d", 0)
+    with pytest.raises(errors.ConflictError, match=r"capacity left for 0\.5"):
+        site.plan(Kind.LIVE_MIGRATION, "a")
+
+
 def test_too_many_hosts() -> None:
     hosts = {name: Host(name=name) for name in map(str, range(rollouts.MOST_HOSTS + 1))}
     with pytest.raises(errors.RefusedError, match="100001 hosts are too many for one rollout: at most 100000"):

@@ -53,6 +53,20 @@ def test_hosts_of_a_label_are_acted_on(portal: Portal) -> None:
     assert [each["host"] for each in queries.operations(portal.service)["items"]] == ["host-a"]
 
 
+def test_its_capacity_and_what_is_used_of_it(portal: Portal) -> None:
+    assert "capacity" not in portal.visitor().get("/hosts/host-a").text
+    fleet.set_host(portal.service, OPERATOR, "host-a", capacity=10.5)
+    fleet.set_vm(portal.service, OPERATOR, "web-0", {"size": 4, "facts": {"size": "m2"}})
+    assert "Of its capacity of 10.5, 6 is used." in portal.visitor().get("/hosts/host-a").text
+    fleet.set_host(portal.service, OPERATOR, "host-a", capacity=1)
+    page = portal.visitor().get("/hosts/host-a")
+    assert "Of its capacity of 1, 6 is used: it takes nobody until there is room." in page.text
+    assert "Host host-a was changed: capacity." in page.text
+    vm = portal.visitor().get("/vms/web-0").text
+    assert "Size 4 of its host's capacity" in vm
+    assert "vmSize m2" in vm
+
+
 def test_what_is_live_there_whoever_it_concerns(portal: Portal) -> None:
     maintenance.schedule(portal.service, OPERATOR, kind=Kind.HOST_UPDATE, names=["host-b"])
     maintenance.schedule(portal.service, OPERATOR, kind=Kind.RESTART, names=["web-0"])

@@ -231,7 +231,10 @@ def test_a_failure_waits_for_nobody_and_ends_what_was_announced(demo: Rig) -> No
     for host in ("host-b", "host-c", "host-d"):
         fleet.set_host(demo.service, OPERATOR, host, cordoned=True)
     (shown,) = previewed(demo, Kind.HARDWARE_FAILURE, "host-a")["operations"]
-    assert shown["sentence"] == f"{STARTED} But no host can take pool_0, pool_1 and web-0: add or uncordon one."
+    assert shown["sentence"] == (
+        f"{STARTED} But no host can take pool_0, pool_1 and web-0: add or uncordon one that keeps their groups' "
+        "domains apart."
+    )
     assert [facts["vm"] for facts in shown["waiting_for"]] == ["pool_0", "pool_1", "web-0"]
 
 

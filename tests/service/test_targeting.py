@@ -116,3 +116,44 @@ def test_what_others_are_told_elsewhere_explains_nothing(
     monkeypatch.setattr(loading, "load_to_explain", whole.load)
     assert explained() == briefly
     assert any(facts["kind"] == "update-domain" for each in briefly for facts in each["waiting_for"])
+
+
+def test_moves_of_others_fill_a_host_also_where_they_are_not_looked_at(rig: Rolling) -> None:
+    """Two redeploys, each in a transaction of its own, and a host that has room for one of them."""
+    rig.settle(
+        {
+            "hosts": {"a": {"cordoned": True}, "b": {"cordoned": True}, "c": {"capacity": 3}},
+            "vms": {name: {"host": host, "size": 2, "policy": ASKED} for name, host in (("one", "a"), ("two", "b"))},
+        }
+    )
+    for name in ("one", "two"):
+        rig.schedule(Kind.REDEPLOY, name)
+    events = {each["resources"][0]: each["id"] for each in queries.events(rig.service, live=True)["items"]}
+    for name in ("one", "two"):
+        rig.approve(name, f"vm:{name}", events[name])
+        rig.tick()
+    found = {each["vms"][0]: each for each in queries.operations(rig.service, live=True)["items"]}
+    assert (found["one"]["targets"], found["two"]["targets"]) == ({"one": "c"}, {})
+    said = queries.explain_event(rig.service, events["two"])
+    assert said["sentence"] == (
+        "No host has enough capacity left for two (size 2): make room, raise a capacity, or add or uncordon a host."
+    )
+    assert said["waiting_for"] == [{"kind": "target-host", "vm": "two", "size": 2}]
+    assert queries.host(rig.service, "c")["used"] == 2
+    fleet.set_host(rig.service, OPERATOR, "c", capacity=4)
+    rig.tick()
+    assert queries.operation(rig.service, found["two"]["id"])["targets"] == {"two": "c"}
+    (listed,) = queries.hosts(rig.service, name="c")["items"]
+    assert (listed["used"], listed["vms"]) == (4, 0)
+
+
+def test_a_failure_says_that_it_waits_for_room(rig: Rolling) -> None:
+    rig.settle({"hosts": {"a": {}, "b": {"capacity": 1}}, "vms": {"big": {"host": "a", "size": 2, "policy": ASKED}}})
+    rig.schedule(Kind.HARDWARE_FAILURE, "a")
+    (event,) = queries.events(rig.service, live=True)["items"]
+    said = queries.explain_event(rig.service, event["id"])
+    assert said["sentence"] == (
+        "It has started, but no host has enough capacity left for big (size 2): make room, raise a capacity, or add or "
+        "uncordon a host."
+    )
+    assert said["waiting_for"] == [{"kind": "target-host", "vm": "big", "size": 2}]

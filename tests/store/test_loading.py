@@ -247,6 +247,47 @@ def test_targets_leave_out_who_is_in_maintenance_and_tell_who_awaits_it(store: S
         assert reader.load(hosts=["a"]).awaiting == set()
 
 
+def test_what_is_used_of_capacities(store: Store) -> None:
+    limited = {"a": 9, "b": 9.5, "c": 9, "full": 0}
+    keep(
+        store,
+        *(host(name, capacity=capacity) for name, capacity in limited.items()),
+        host("open"),
+        host("shut", cordoned=True, capacity=9),
+        vm("one", "a", "vm:one"),
+        vm("half", "a", "vm:half", size=0.5),
+        vm("three", "b", "vm:three", size=3),
+        vm("two", "open", "vm:two", size=2),
+        vm("four", "shut", "vm:four", size=4),
+        operation(
+            "move",
+            "b",
+            kind=Kind.LIVE_MIGRATION,
+            status=Status.STARTED,
+            vms=("three", "one"),
+            done=("one",),
+            targets={"one": "b", "three": "c"},
+        ),
+        operation("evacuation", "open", status=Status.STARTED, vms=("two",), targets={"two": "a"}),
+        operation("to-open", "shut", status=Status.STARTED, vms=("four",), targets={"four": "open"}),
+        operation("over", "b", status=Status.COMPLETED, vms=("three",), targets={"three": "a"}),
+        operation("announced", "shut", vms=("four",)),
+    )
+    used, incoming = {"a": 1.5, "b": 3, "c": 0, "full": 0}, {"three": ("c", 3), "two": ("a", 2)}
+    with store.read() as reader:
+        for world in (
+            reader.load(vms=["three"], targets=True),
+            reader.load_to_schedule(["one"], targets=True),
+            reader.load_targets([]),
+        ):
+            assert (world.used, world.incoming) == (used, incoming)
+        assert (reader.load(vms=["three"]).used, reader.load(vms=["three"]).incoming) == ({}, {})
+        assert reader.load_hosts(["a", "open"]).incoming == {"two": ("a", 2)}
+        assert reader.load_hosts(["open"]).incoming == {}
+        assert reader.used(["a", "c", "open", "shut", "none"]) == {"a": 3.5, "c": 3, "open": 6, "shut": 4, "none": 0}
+        assert reader.used([]) == {}
+
+
 def rollout(name: str) -> Rollout:
     return Rollout(
         id=name,

@@ -8,6 +8,9 @@ from forenotice.core.fleet import Facts
 
 NAMES = tuple(field.name for field in fields(Facts) if field.name != "tags")
 
+TITLES = {"size": "vmSize"}
+"""Facts that would be taken for something else by their names."""
+
 
 def read(facts: Sequence[str], tags: Sequence[str]) -> dict[str, object]:
     found: dict[str, object] = {}

@@ -19,6 +19,11 @@ Labels = Annotated[
     list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="A label, such as rack=r1; may be repeated.")
 ]
 
+Capacity = Annotated[
+    float | None,
+    typer.Option("--capacity", metavar="N", min=0, help="How much fits on it, in the unit of the VMs' --size."),
+]
+
 
 @command(app, "add", changes=True)
 def add(
@@ -26,9 +31,11 @@ def add(
     name: Name,
     cordoned: Annotated[bool, typer.Option("--cordoned", help="It takes no VMs for now.")] = False,
     label: Labels = None,
+    capacity: Capacity = None,
 ) -> None:
     """Add a host."""
-    body = {"name": name, "cordoned": cordoned, "labels": facts.pairs("--label", label or (), "rack=r1")}
+    labels = facts.pairs("--label", label or (), "rack=r1")
+    body = {"name": name, "cordoned": cordoned, "labels": labels, "capacity": capacity}
     show(session, session.api.post("hosts", body=body))
 
 
@@ -43,9 +50,15 @@ def set_(
     no_label: Annotated[
         list[str] | None, typer.Option("--no-label", metavar="KEY", help="Remove a label; may be repeated.")
     ] = None,
+    capacity: Capacity = None,
+    no_capacity: Annotated[bool, typer.Option("--no-capacity", help="Any number of VMs fits on it.")] = False,
 ) -> None:
     """Change a host: what is not given stays."""
+    if capacity is not None and no_capacity:
+        raise UsageError("an option and its --no- form exclude each other: give one of them")
     body: dict[str, object] = {} if cordoned is None else {"cordoned": cordoned}
+    if capacity is not None or no_capacity:
+        body["capacity"] = capacity
     labels: dict[str, str | None] = {**facts.pairs("--label", label or (), "rack=r1")}
     for key in no_label or ():
         if key in labels:
@@ -72,8 +85,8 @@ def list_(
         session.out.data(list(items))
         return
     session.out.table(
-        ("host", "state", "VMs", "labels"),
-        ((host["name"], _state(host), host["vms"], host["labels"]) for host in items),
+        ("host", "state", "VMs", "used", "labels"),
+        ((host["name"], _state(host), host["vms"], _used(host), host["labels"]) for host in items),
         none="There are no hosts; add one with `forenotice host add`.",
     )
 
@@ -139,9 +152,15 @@ def show(session: Session, host: View) -> None:
                 "state": _state(host),
                 "labels": host["labels"],
                 "VMs": host["vms"],
+                "used": _used(host),
                 "planned": planned,
             }
         )
+
+
+def _used(host: View) -> str | None:
+    """Of its capacity, if it has one."""
+    return None if host["capacity"] is None else f"{host['used']} of {host['capacity']}"
 
 
 def _state(host: View) -> str:

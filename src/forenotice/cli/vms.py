@@ -34,6 +34,15 @@ FactOptions = Annotated[
     list[str] | None,
     typer.Option("--fact", metavar="NAME=VALUE", help=f"One of {', '.join(facts.NAMES)}; may be repeated."),
 ]
+Size = Annotated[
+    float | None,
+    typer.Option(
+        "--size",
+        metavar="N",
+        min=0,
+        help="How much of its host's capacity it takes, 1 if left out. What guests see as vmSize is --fact size=NAME.",
+    ),
+]
 Tags = Annotated[list[str] | None, typer.Option("--tag", metavar="NAME=VALUE", help="A tag; may be repeated.")]
 
 
@@ -59,9 +68,10 @@ def add(
     vm_id: VmId = None,
     fact: FactOptions = None,
     tag: Tags = None,
+    size: Size = None,
 ) -> None:
     """Add a VM."""
-    body = _asked(host, group, update_domain, fault_domain, spot, address, vm_id)
+    body = _asked(host, group, update_domain, fault_domain, spot, address, vm_id, size)
     if described := facts.read(fact or [], tag or []):
         body["facts"] = described
     added = session.api.post("vms", body={"name": name, **body})
@@ -85,11 +95,15 @@ def set_(
     fact: FactOptions = None,
     tag: Tags = None,
     no_tags: Annotated[bool, typer.Option("--no-tags", help="Forget its tags.")] = False,
+    size: Size = None,
+    no_size: Annotated[bool, typer.Option("--no-size", help="Forget its size: it counts as 1.")] = False,
 ) -> None:
     """Change a VM: what is given replaces what was."""
-    if (group and no_group) or (address and no_addresses) or (tag and no_tags):
+    if (group and no_group) or (address and no_addresses) or (tag and no_tags) or (size is not None and no_size):
         raise UsageError("an option and its --no- form exclude each other: give one of them")
-    body = _asked(host, group, update_domain, fault_domain, spot, address, vm_id)
+    body = _asked(host, group, update_domain, fault_domain, spot, address, vm_id, size)
+    if no_size:
+        body["size"] = None
     if no_group:
         body["group"] = None
     if no_addresses:
@@ -190,11 +204,12 @@ def show(session: Session, vm: View) -> None:
             "fault domain": vm["fault_domain"],
             "spot": vm["spot"],
             "addresses": vm["addresses"],
+            "size": vm["size"],
             "listens now": vm["listening"],
             "last heard": session.out.moment(vm["last_heard"]),
             "incarnation": vm["incarnation"],
             "planned": maintenance.planned(session, vm["host"]),
-            **{name.replace("_", " "): value for name, value in vm["facts"].items()},
+            **{facts.TITLES.get(name, name.replace("_", " ")): value for name, value in vm["facts"].items()},
             **(policies.lines(vm["policy"]) if vm["policy"] else {}),
         }
     )
@@ -208,6 +223,7 @@ def _asked(
     spot: bool | None,
     addresses: list[str] | None,
     vm_id: str | None,
+    size: float | None,
 ) -> dict[str, object]:
     asked: dict[str, object] = {
         "host": host,
@@ -217,5 +233,6 @@ def _asked(
         "spot": spot,
         "addresses": addresses or None,
         "vm_id": vm_id,
+        "size": size,
     }
     return {field: value for field, value in asked.items() if value is not None}

@@ -62,6 +62,10 @@ class Host(Shown):
     name: str
     cordoned: bool
     labels: dict[str, str]
+    capacity: float | None
+    """What fits on it, in the unit of the VMs' `size`; null: any number of VMs."""
+    used: float
+    """Of the capacity, by its VMs and those on their way to it."""
     vms: int
 
 
@@ -104,6 +108,8 @@ class Vm(Shown):
     spot: bool
     addresses: list[str]
     facts: Facts
+    size: float | None
+    """How much of its host's capacity it takes; null: 1. What guests see as `vmSize` is `facts.size`."""
     policy: Policy | None
     incarnation: int
     listening: bool

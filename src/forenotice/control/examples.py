@@ -123,14 +123,15 @@ _TOKEN: Example = {
 }
 
 FLEET: Example = {
-    "hosts": {"rack1-01": {"cordoned": False, "labels": {"rack": "r1"}}},
+    "hosts": {"rack1-01": {"cordoned": False, "labels": {"rack": "r1"}, "capacity": 64}},
     "groups": {"web": {"kind": "availability-set"}},
-    "vms": {"web-0": {"host": "rack1-01", "group": "web"}},
+    "vms": {"web-0": {"host": "rack1-01", "group": "web", "size": 4}},
 }
 FLEET_AS_TOML = """\
 [hosts.rack1-01]
 cordoned = false
 labels = { rack = "r1" }
+capacity = 64
 
 [groups.web]
 kind = "availability-set"
@@ -141,13 +142,20 @@ group = "web"
 """
 
 ASKED: Mapping[str, Example] = {
-    "NewHost": {"name": "rack1-01", "cordoned": False, "labels": {"rack": "r1"}},
-    "HostChange": {"cordoned": True, "labels": {"rack": "r2", "spare": None}},
+    "NewHost": {"name": "rack1-01", "cordoned": False, "labels": {"rack": "r1"}, "capacity": 64},
+    "HostChange": {"cordoned": True, "labels": {"rack": "r2", "spare": None}, "capacity": 96},
     "PolicyChange": _POLICY,
     "NewGroup": {"name": "web", "kind": "availability-set", "policy": _POLICY},
     "GroupChange": {"policy": {"max_unavailable": 2}},
-    "NewVm": {"name": "web-0", "host": "rack1-01", "group": "web", "addresses": ["10.0.0.4"], "facts": _FACTS},
-    "VmChange": {"host": "rack1-02", "facts": {"tags": {"team": "shop"}}},
+    "NewVm": {
+        "name": "web-0",
+        "host": "rack1-01",
+        "group": "web",
+        "addresses": ["10.0.0.4"],
+        "facts": _FACTS,
+        "size": 4,
+    },
+    "VmChange": {"host": "rack1-02", "size": 8, "facts": {"tags": {"team": "shop"}}},
     "NewOperation": {"kind": "restart", "names": ["web-0"], "notice_minutes": 20, "reason": "new kernel"},
     "NewRollout": {**_ROLLOUT_OPTIONS, "reason": "firmware"},
     "Because": {"reason": "the shop is busy"},
@@ -200,6 +208,7 @@ _VM: Example = {
     "spot": False,
     "addresses": ["10.0.0.4"],
     "facts": _FACTS,
+    "size": 4,
     "policy": None,
     **_HEARD,
 }
@@ -209,7 +218,14 @@ _GROUP: Example = {"name": "web", "kind": "availability-set", "policy": _POLICY,
 ANSWERED: Mapping[str, Example] = {
     "Error": {"error": {"code": "not_found", "message": "there is no VM 'web-9'", "facts": {"vm": "web-9"}}},
     "Removed": {"removed": "web-0"},
-    "Host": {"name": "rack1-01", "cordoned": False, "labels": {"rack": "r1"}, "vms": 12},
+    "Host": {
+        "name": "rack1-01",
+        "cordoned": False,
+        "labels": {"rack": "r1"},
+        "capacity": 64,
+        "used": 40,
+        "vms": 12,
+    },
     "Policy": _POLICY,
     "Vm": _VM,
     "AddedVm": {**_VM, "warnings": []},

@@ -19,6 +19,7 @@ from pydantic import (
 from forenotice.core import fleet, rollouts, selecting, windows
 from forenotice.core.fleet import (
     MAX_ADDRESSES,
+    MAX_AMOUNT,
     MAX_BUDGET,
     MAX_LABELS,
     MAX_TAGS,
@@ -88,6 +89,7 @@ GroupName = Annotated[str, _name("group"), NAMED]
 TokenName = Annotated[str, _name("token"), NAMED]
 SubscriptionName = Annotated[str, _name("subscription"), NAMED]
 Selected = Annotated[str, AfterValidator(_selected), text(HOST_PATTERN)]
+Amount = Annotated[float, Field(strict=True, ge=0, le=MAX_AMOUNT, allow_inf_nan=False)]
 Label = Annotated[str, text(fleet.LABEL.pattern)]
 # Without control characters: they end up in logs, terminals and databases.
 Text = Annotated[str, StringConstraints(max_length=256, pattern=r"^[^\x00-\x1f\x7f]*$")]
@@ -138,6 +140,8 @@ class NewHost(Request):
     name: HostName
     cordoned: StrictBool = False
     labels: Annotated[dict[Label, Label], Field(max_length=MAX_LABELS)] = {}
+    capacity: Amount | None = None
+    """What fits on it, in the unit of the VMs' `size`; null: any number of VMs."""
 
 
 class HostChange(Request):
@@ -146,6 +150,7 @@ class HostChange(Request):
     cordoned: StrictBool = False
     labels: dict[Label, Label | None] = {}
     """Labels that are not given stay; null removes one."""
+    capacity: Amount | None = None
 
 
 class PolicyChange(Request):
@@ -194,6 +199,8 @@ class NewVm(Request):
     addresses: Addresses = []
     vm_id: Text | None = None
     facts: FactsChange = FactsChange()
+    size: Amount | None = None
+    """How much of its host's capacity it takes; null: 1. What guests see as `vmSize` is `facts.size`."""
 
     def spec(self) -> VmSpec:
         return VmSpec(
@@ -206,6 +213,7 @@ class NewVm(Request):
             addresses=tuple(self.addresses),
             vm_id=self.vm_id,
             facts=Facts(**self.facts.model_dump()),
+            size=self.size,
         )
 
 
@@ -220,6 +228,7 @@ class VmChange(Request):
     addresses: Addresses = []
     vm_id: Text = ""
     facts: FactsChange = FactsChange()
+    size: Amount | None = None
 
 
 class NewOperation(Request):

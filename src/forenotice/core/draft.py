@@ -31,6 +31,11 @@ class World:
     """VMs on each host that could take more: neither cordoned nor to be updated or rebooted; loaded only for moves."""
     awaiting: set[str] = field(default_factory=set)
     """Hosts that are being emptied, have maintenance planned, or wait for a rollout; loaded only for moves."""
+    used: dict[str, float] = field(default_factory=dict)
+    """Of the hosts in `occupancy` that have a capacity: what their VMs take, where not all of these were loaded."""
+    incoming: dict[str, tuple[str, float | None]] = field(default_factory=dict)
+    """VMs on their way to a host with a capacity, whoever moves them, each with that host and its size; loaded only
+    for moves."""
     addresses: dict[str, str] = field(default_factory=dict)
     """Which VM is known by an address or a vmId (in lower case); loaded for those that a command names."""
     awaited_elsewhere: set[str] = field(default_factory=set)
@@ -111,7 +116,7 @@ class Draft:
         self._awaited_deletions_in: dict[str, dict[str, None]] = {}
         self._naming: dict[str, dict[str, None]] | None = None
         self._asked_in: dict[str, dict[str, None]] = {}
-        self._targets: Targets | None = None
+        self._targets = Targets(world) if world.occupancy else None
         for vm in world.vms.values():
             self._index_vm(vm)
         for operation in world.operations.values():

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from forenotice.core import budgets, calendar, driving, windows
+from forenotice.core import budgets, calendar, driving, placement, windows
 from forenotice.core.draft import Draft, by_reason, names
 from forenotice.core.driving import Standing
 from forenotice.core.obstacles import Obstacle, ObstacleKind, before_announcement, obstacles
@@ -152,8 +152,10 @@ def _of_started(draft: Draft, operation: Operation) -> Explanation:
     said: list[str] = []
     waiting: list[Mapping[str, object]] = []
     if homeless:
-        said.append(f"It has started, but no host can take {names(homeless)}: add or uncordon one.")
-        waiting += [{"kind": ObstacleKind.TARGET_HOST.value, "vm": name} for name in homeless]
+        sizes = {name: placement.size_in_the_way(draft, name) for name in homeless}
+        said.append(f"It has started, but {placement.without_target(sizes)}.")
+        found = (Obstacle(kind=ObstacleKind.TARGET_HOST, vm=name, size=size) for name, size in sizes.items())
+        waiting += [facts(draft, obstacle) for obstacle in found]
     if driven and operation.attempt < draft.timing.retries.tries:
         said.append(_driven(draft, operation))
         waiting.append(
@@ -216,9 +218,8 @@ def _approval(draft: Draft, awaited: list[Obstacle], found: list[Obstacle]) -> s
 
 
 def _homeless(_: Draft, homeless: list[Obstacle], __: list[Obstacle]) -> str:
-    vms = [obstacle.vm or "" for obstacle in homeless]
-    whose = "its group's" if len(vms) == 1 else "their groups'"
-    return f"No host can take {names(vms)}: add or uncordon one that keeps {whose} domains apart."
+    said = placement.without_target({obstacle.vm or "": obstacle.size for obstacle in homeless})
+    return f"{said[:1].upper()}{said[1:]}."
 
 
 def _announcement(draft: Draft, put_off: list[Obstacle], _: list[Obstacle]) -> str:
@@ -341,7 +342,7 @@ def _who(draft: Draft, event_id: str) -> str:
 
 def facts(draft: Draft, obstacle: Obstacle) -> Mapping[str, object]:
     known: dict[str, object] = {"kind": obstacle.kind.value}
-    for field in ("until", "opens_at", "scope", "event", "operation", "vm", "rollout"):
+    for field in ("until", "opens_at", "scope", "event", "operation", "vm", "size", "rollout"):
         value = getattr(obstacle, field)
         if value is not None:
             known[field] = value

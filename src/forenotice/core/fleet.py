@@ -29,6 +29,10 @@ RENAMED_POLICIES = {"auto_approve": "auto_approve_restart and auto_approve_redep
 LABEL = re.compile(r"[A-Za-z0-9._/-]{1,64}")
 """The key of a host's label, and its value."""
 MAX_LABELS = 64
+MAX_AMOUNT = 10**15
+"""Of a host's capacity and of a VM's size."""
+THOUSANDTHS = 1000
+"""Amounts are added up and compared in thousandths: sums of fractions would not be exact."""
 STANDALONE_PREFIX = "vm:"
 GROUP_PREFIX = "group:"
 
@@ -97,6 +101,11 @@ class Host:
     capacity: float | None = None
     """How much fits on it, in the unit of the VMs' `size`; None: any number of VMs."""
 
+    @property
+    def holds(self) -> int | None:
+        """Its capacity in thousandths."""
+        return None if self.capacity is None else round(self.capacity * THOUSANDTHS)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
@@ -138,6 +147,11 @@ class Vm:
     """How much of its host's capacity it takes; None: 1."""
 
     @property
+    def takes(self) -> int:
+        """Its size in thousandths."""
+        return taken_by(self.size)
+
+    @property
     def known_by(self) -> tuple[str, ...]:
         """What callers may be known by, unique in the fleet."""
         return (*self.addresses, self.vm_id.lower())
@@ -159,6 +173,16 @@ def natural_key(name: str) -> tuple[tuple[tuple[str, int, str], ...], str]:
 
 def names_of(vms: Iterable[Vm]) -> tuple[str, ...]:
     return tuple(sorted((vm.name for vm in vms), key=natural_key))
+
+
+def taken_by(size: float | None) -> int:
+    """By a VM of this size, in thousandths."""
+    return THOUSANDTHS if size is None else round(size * THOUSANDTHS)
+
+
+def amount(thousandths: int) -> float:
+    whole, rest = divmod(thousandths, THOUSANDTHS)
+    return thousandths / THOUSANDTHS if rest else whole
 
 
 def group_key(name: str) -> str:
@@ -244,6 +268,13 @@ def require_max_unavailable(limit: str) -> str:
             "100%; leave it out for no limit"
         )
     return limit
+
+
+def require_amount(noun: str, value: float | None) -> float | None:
+    """A capacity or a size; whole numbers as such."""
+    if value is not None and not 0 <= value <= MAX_AMOUNT:
+        raise errors.RefusedError(f"{noun} cannot be {value}: give a number from 0 to {MAX_AMOUNT}, in any unit")
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def require_labels(labels: Mapping[str, str]) -> Mapping[str, str]:

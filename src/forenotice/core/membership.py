@@ -24,6 +24,7 @@ class VmSpec:
     addresses: tuple[str, ...] = ()
     vm_id: str | None = None
     facts: Facts = NO_FACTS
+    size: float | None = None
 
 
 SETTABLE = frozenset(field.name for field in fields(VmSpec)) - {"name"}
@@ -38,12 +39,12 @@ ROOTED = {
 
 def add_host(draft: Draft, host: Host) -> Host:
     fleet.require_name("host", host.name)
-    fleet.require_labels(host.labels)
+    host = _described(host)
     if host.name in draft.world.hosts:
         known = draft.host(host.name)
         raise errors.ConflictError(f"host {host.name} exists already", host=host.name, cordoned=known.cordoned)
     draft.put_host(host)
-    draft.note("host.added", host=host.name, cordoned=host.cordoned, labels=dict(host.labels))
+    draft.note("host.added", host=host.name, cordoned=host.cordoned, labels=dict(host.labels), capacity=host.capacity)
     draft.make_room()
     return host
 
@@ -51,17 +52,23 @@ def add_host(draft: Draft, host: Host) -> Host:
 def set_host(draft: Draft, host: Host) -> Host:
     """As it is to be."""
     before = draft.host(host.name)
-    fleet.require_labels(host.labels)
+    host = _described(host)
     if host == before:
         return before
     draft.put_host(host)
     if host.cordoned != before.cordoned:
         draft.note("host.cordoned" if host.cordoned else "host.uncordoned", host=host.name)
-    if host.labels != before.labels:
-        draft.note("host.changed", host=host.name, fields=["labels"], labels=dict(host.labels))
-    if before.cordoned and not host.cordoned:
+    differing = [field for field in ("labels", "capacity") if getattr(host, field) != getattr(before, field)]
+    if differing:
+        draft.note("host.changed", host=host.name, fields=differing, labels=dict(host.labels), capacity=host.capacity)
+    if not host.cordoned and (before.cordoned or host.capacity != before.capacity):
         draft.make_room()
     return host
+
+
+def _described(host: Host) -> Host:
+    fleet.require_labels(host.labels)
+    return replace(host, capacity=fleet.require_amount("capacity", host.capacity))
 
 
 def remove_host(draft: Draft, name: str) -> None:
@@ -158,6 +165,7 @@ def add_vm(draft: Draft, spec: VmSpec) -> Vm:
     vm = put_new_vm(draft, spec)
     claim_identities(draft, [vm])
     placement.require_sound(draft, vm.scope)
+    placement.require_room(draft, [vm])
     return vm
 
 
@@ -177,9 +185,12 @@ def put_new_vm(draft: Draft, spec: VmSpec) -> Vm:
 
 
 def set_vm(draft: Draft, name: str, changes: Mapping[str, Any]) -> Vm:
+    before = draft.vm(name)
     vm = change_vm(draft, name, changes)
     claim_identities(draft, [vm])
     placement.require_sound(draft, vm.scope)
+    if vm.host != before.host:
+        placement.require_room(draft, [vm])
     return vm
 
 
@@ -209,7 +220,7 @@ def change_vm(draft: Draft, name: str, changes: Mapping[str, Any]) -> Vm:
     draft.note("vm.changed", scope=vm.scope, vm=name, host=vm.host, fields=differing)
     if before.scope != vm.scope:
         draft.note("vm.left", scope=before.scope, vm=name)
-    if before.host != vm.host:
+    if before.host != vm.host or vm.takes < before.takes:
         draft.make_room()
     return vm
 
@@ -244,6 +255,7 @@ def spec_of(vm: Vm) -> VmSpec:
         addresses=vm.addresses,
         vm_id=vm.vm_id,
         facts=vm.facts,
+        size=vm.size,
     )
 
 
@@ -279,6 +291,7 @@ def _checked(draft: Draft, spec: VmSpec, vm_id: str, known: Sequence[str] = ()) 
             )
         ),
         facts=spec.facts,
+        size=fleet.require_amount("size", spec.size),
     )
 
 

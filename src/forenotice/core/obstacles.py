@@ -51,6 +51,8 @@ class Obstacle:
     operation: str | None = None
     vm: str | None = None
     rollout: str | None = None
+    size: float | None = None
+    """Of a VM that must move: hosts have not enough capacity left for that."""
     opens_at: datetime | None = None
     """For an announcement: when its window opens."""
 
@@ -211,4 +213,5 @@ def _of_targets(draft: Draft, operation: Operation) -> Iterator[Obstacle]:
     targets = placement.choose(draft, operation, operation.vms)
     for name in operation.vms:
         if name not in targets:
-            yield Obstacle(kind=ObstacleKind.TARGET_HOST, vm=name)
+            size = placement.size_in_the_way(draft, name)
+            yield Obstacle(kind=ObstacleKind.TARGET_HOST, vm=name, size=size)

@@ -1,12 +1,13 @@
-"""Where VMs may be: two update domains of a group never share a host, nor do two fault domains."""
+"""Where VMs may be: domains of a group never share a host, and nobody is sent to a host without room for it."""
 
 from bisect import insort
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from forenotice.core import ending, errors
-from forenotice.core.draft import Draft
-from forenotice.core.fleet import Vm
+from forenotice.core.draft import Draft, names
+from forenotice.core.fleet import Vm, amount
 from forenotice.core.operations import Operation, Status
 
 
@@ -29,20 +30,73 @@ def require_sound(draft: Draft, scope: str) -> None:
                 )
 
 
+def taken(draft: Draft, host: str) -> int:
+    """Of a host's capacity, in thousandths, by its VMs and those on their way to it; all of them are loaded."""
+    coming = [name for _, vms in arriving_at(draft, host) for name in vms]
+    return sum(vm.takes for vm in (*draft.vms_on(host), *map(draft.vm, coming)))
+
+
+def require_room(draft: Draft, newcomers: Iterable[Vm]) -> None:
+    """Refuse to place VMs where they do not fit. A host that is too full without any takes nobody, and that is all."""
+    for vm in {vm.host: vm for vm in newcomers}.values():
+        host = draft.host(vm.host)
+        if host.holds is not None and (used := taken(draft, vm.host)) > host.holds:
+            raise errors.ConflictError(
+                f"host {host.name} has not enough room for {vm.name}: it has a capacity of {host.capacity}, of which "
+                f"{amount(used)} would be used; choose another host, or raise its capacity",
+                host=host.name,
+                vm=vm.name,
+                capacity=host.capacity,
+                used=amount(used),
+            )
+
+
+def size_in_the_way(draft: Draft, name: str) -> float | None:
+    """Of a VM that no host can take: its size, if a host could that has not enough room; else None."""
+    vm = draft.vm(name)
+    lacks_room = any(
+        host != vm.host and draft.targets.fits(vm, host) and not maintenance_of(draft, host)
+        for *_, host in draft.targets.fitting(vm)
+    )
+    return amount(vm.takes) if lacks_room else None
+
+
+def without_target(vms: Mapping[str, float | None]) -> str:
+    """Which VMs no host can take, each with the size that is in the way, and what would help."""
+    others = [name for name, size in vms.items() if size is None]
+    large = [f"{name} (size {size})" for name, size in vms.items() if size is not None]
+    said = []
+    if others:
+        whose = "its group's" if len(others) == 1 else "their groups'"
+        said.append(f"no host can take {names(others)}: add or uncordon one that keeps {whose} domains apart")
+    if large:
+        help_ = "make room, raise a capacity, or add or uncordon a host"
+        said.append(f"no host has enough capacity left for {names(large)}: {help_}")
+    return "; ".join(said)
+
+
 def choose(draft: Draft, operation: Operation, vms: Iterable[str]) -> Mapping[str, str]:
-    """A target for each VM that has one: the emptiest host that may take it and keeps the domains apart.
+    """A target for each VM that has one: the emptiest host that has room for it and keeps the domains apart.
 
     One that is being emptied, has maintenance planned or waits for its turn in a rollout comes last: who goes there is
     disturbed twice. What has started and finds none takes one whose own maintenance is only announced: see `make_way`.
     """
-    wanted = [draft.vm(name) for name in vms]
+    # The largest first: what is small finds room in many places.
+    wanted = sorted(map(draft.vm, vms), key=lambda vm: -vm.takes)
+    taking: Counter[str] = Counter()
+
+    def may_take(vm: Vm, host: str) -> bool:
+        targets = draft.targets
+        return host != operation.host and targets.has_room(vm, host, taking[host]) and targets.fits(vm, host)
+
     # Each choice makes a host fuller for the next VM.
     targets = draft.targets.fitting(wanted[0]) if len(wanted) == 1 else list(draft.targets.all())
     chosen: dict[str, str] = {}
     for vm in wanted:
         for place, (awaiting, count, host) in enumerate(targets):
-            if host != operation.host and draft.targets.fits(vm, host) and not maintenance_of(draft, host):
+            if may_take(vm, host) and not maintenance_of(draft, host):
                 chosen[vm.name] = host
+                taking[host] += vm.takes
                 if len(wanted) > 1:
                     del targets[place]
                     insort(targets, (awaiting, count + 1, host))
@@ -50,9 +104,10 @@ def choose(draft: Draft, operation: Operation, vms: Iterable[str]) -> Mapping[st
     if operation.status is Status.STARTED and len(chosen) < len(wanted):
         reluctant = _last_resorts(draft)
         for vm in wanted:
-            fitting = (host for host in reluctant if host != operation.host and draft.targets.fits(vm, host))
+            fitting = (host for host in reluctant if may_take(vm, host))
             if vm.name not in chosen and (last_resort := next(fitting, None)):
                 chosen[vm.name] = last_resort
+                taking[last_resort] += vm.takes
     return {**operation.targets, **chosen}
 
 

@@ -16,10 +16,12 @@ class HostSpec:
     cordoned: bool | None = None
     """None: as it is, which of a new host is not cordoned."""
     labels: Mapping[str, str] = field(default_factory=dict)
+    capacity: float | None = None
 
     def host(self, known: Host) -> Host:
         """As one that is known becomes."""
-        return replace(known, cordoned=known.cordoned if self.cordoned is None else self.cordoned, labels=self.labels)
+        cordoned = known.cordoned if self.cordoned is None else self.cordoned
+        return replace(known, cordoned=cordoned, labels=self.labels, capacity=self.capacity)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +78,13 @@ def reconcile(draft: Draft, spec: FleetSpec, *, prune: bool, move: bool) -> list
     membership.claim_identities(draft, touched)
     for scope in dict.fromkeys(vm.scope for vm in touched):
         placement.require_sound(draft, scope)
+    placed = [each.name for each in differences if each.noun == "vm" and _is_placed(each)]
+    placement.require_room(draft, map(draft.vm, placed))
     return differences
+
+
+def _is_placed(each: Difference) -> bool:
+    return each.action == "add" or (each.action == "change" and "host" in each.fields)
 
 
 def _heeded(differences: Iterable[Difference], *, prune: bool, move: bool) -> Iterable[Difference]:
@@ -155,7 +163,7 @@ def _hosts(world: World, spec: FleetSpec) -> Iterable[Difference]:
 
 
 def _of_host(host: Host) -> dict[str, Any]:
-    return {"cordoned": host.cordoned, "labels": dict(host.labels)}
+    return {"cordoned": host.cordoned, "labels": dict(host.labels), "capacity": host.capacity}
 
 
 def _groups(world: World, spec: FleetSpec) -> Iterable[Difference]:

@@ -61,9 +61,11 @@ def schedule(draft: Draft, request: Request) -> Operation:
         rollout=request.rollout,
     )
     if kind is Kind.REDEPLOY and request.name not in placement.choose(draft, operation, operation.vms):
+        size = placement.size_in_the_way(draft, request.name)
         raise errors.ConflictError(
-            f"no host can take {request.name}: add or uncordon one that keeps its group's domains apart",
+            placement.without_target({request.name: size}),
             vm=request.name,
+            **({} if size is None else {"size": size}),
         )
     if operation.status is Status.PLANNED:
         _plan(draft, operation)

@@ -4,7 +4,7 @@ from bisect import bisect_left, insort
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from forenotice.core.fleet import GROUP_PREFIX, Vm
+from forenotice.core.fleet import GROUP_PREFIX, Vm, taken_by
 from forenotice.core.operations import Operation, Status
 
 if TYPE_CHECKING:
@@ -23,14 +23,23 @@ class Targets:
         self._headed: dict[str, list[str]] = {}
         self._more: Counter[str] = Counter()
         """VMs that each host has, or has coming, besides those of the world's occupancy."""
+        self._used: Counter[str] = Counter({host: taken_by(used) for host, used in world.used.items()})
+        """Of each host's capacity, by VMs that it has or has coming, in thousandths."""
+        self._coming: dict[tuple[str, str], int] = {}
+        """What each VM on its way takes of the host it goes to, as counted there."""
         self._domains: dict[tuple[str, str], dict[Domains, int]] = {key: {**of} for key, of in world.domains.items()}
         self.forget()
         counted = {scope for scope, _ in world.domains}
         for vm in world.vms.values():
             if vm.scope not in counted:
                 self._place(vm, 1)
+            if vm.host not in world.used:
+                self._used[vm.host] += vm.takes
         for operation in world.operations.values():
             self.head(None, operation)
+        for name, (host, size) in world.incoming.items():
+            if name not in self._headed:
+                self._used[host] += taken_by(size)
 
     def forget(self) -> None:
         """Drop the sorted lists, because hosts have changed."""
@@ -61,6 +70,11 @@ class Targets:
             self._fitting[key] = [target for found, target in there if not found or found.keys() == {domains}]
         return self._fitting[key]
 
+    def has_room(self, vm: Vm, host: str, besides: int = 0) -> bool:
+        """Whether its capacity allows for one more, and for what else is about to come."""
+        holds = self._world.hosts[host].holds
+        return holds is None or self._used[host] + besides + vm.takes <= holds
+
     def fits(self, vm: Vm, host: str) -> bool:
         """Whether all VMs of its group that are on the host, or moving there, have the same domains."""
         there = self._domains.get((vm.scope, host))
@@ -68,12 +82,13 @@ class Targets:
 
     def move(self, before: Vm | None, after: Vm | None) -> None:
         """A VM is now as it is `after`."""
-        if before is not None:
-            self._place(before, -1)
-            self._fill(before.host, -1)
-        if after is not None:
-            self._place(after, 1)
-            self._fill(after.host, 1)
+        for vm, by in ((before, -1), (after, 1)):
+            if vm is not None:
+                self._place(vm, by)
+                self._fill(vm.host, by)
+                self._used[vm.host] += by * vm.takes
+                for host in self._headed.get(vm.name, ()):
+                    self._come(vm.name, host, vm.takes if by > 0 else 0)
 
     def head(self, before: Operation | None, after: Operation) -> None:
         """Account for the targets that an operation has chosen or no longer has."""
@@ -82,10 +97,17 @@ class Targets:
             self._headed[name].remove(host)
             self._fill(host, -1)
             self._count(self._world.vms.get(name), host, -1)
+            self._come(name, host, 0)
         for name, host in now.items() - was.items():
             self._headed.setdefault(name, []).append(host)
             self._fill(host, 1)
-            self._count(self._world.vms.get(name), host, 1)
+            vm = self._world.vms.get(name)
+            self._count(vm, host, 1)
+            self._come(name, host, vm.takes if vm else taken_by(self._world.incoming.get(name, ("", 0))[1]))
+
+    def _come(self, name: str, host: str, takes: int) -> None:
+        self._used[host] += takes - self._coming.pop((name, host), 0)
+        self._coming[name, host] = takes
 
     def _fill(self, host: str, by: int) -> None:
         """The next choice sees the host as full as it will be."""

@@ -1,12 +1,13 @@
 """Whose turn comes when: hosts that share a scope go apart where they are of different update domains."""
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from forenotice.core import budgets, calendar, errors, windows
 from forenotice.core.draft import Draft
-from forenotice.core.fleet import GROUP_PREFIX, Host
+from forenotice.core.fleet import GROUP_PREFIX, Host, Vm, amount
 from forenotice.core.rollouts import MOST_HOSTS, Request, require_sound
 from forenotice.core.windows import Window
 
@@ -82,15 +83,17 @@ def require_possible(draft: Draft, request: Request, hosts: Iterable[str]) -> No
 
 
 def _require_room(draft: Draft, hosts: Iterable[str]) -> None:
-    """Refuse to move VMs that have nowhere to go: every host is cordoned or has others of their group."""
-    fit = {host.name for host in draft.world.hosts.values() if not host.cordoned}
+    """Refuse to move VMs that have nowhere to go: hosts are cordoned, have others of their group, or are too full."""
+    fit = {host.name: host for host in draft.world.hosts.values() if not host.cordoned}
     places: dict[str, dict[tuple[int, int], set[str]]] = {}
     for vm in draft.world.vms.values():
         if vm.host in fit:
             domains = (vm.update_domain, vm.fault_domain)
             places.setdefault(vm.scope, {}).setdefault(domains, set()).add(vm.host)
+    capacities = _Capacities(draft, fit)
     for host in hosts:
-        for vm in draft.vms_on(host):
+        vms = draft.vms_on(host)
+        for vm in vms:
             mine = (vm.update_domain, vm.fault_domain)
             taken = sum(len(on) for domains, on in places.get(vm.scope, {}).items() if domains != mine)
             if len(fit) - taken - (host in fit) <= 0:
@@ -100,6 +103,46 @@ def _require_room(draft: Draft, hosts: Iterable[str]) -> None:
                     vm=vm.name,
                     host=host,
                 )
+        capacities.require_room_for(host, vms)
+
+
+class _Capacities:
+    """What fits on the hosts that take VMs, whatever the rollout has moved by then.
+
+    A migration frees as much as it takes, so what is free on all hosts together stays the same.
+    """
+
+    def __init__(self, draft: Draft, fit: Mapping[str, Host]) -> None:
+        self._holds = {name: math.inf if host.holds is None else host.holds for name, host in fit.items()}
+        self._free = {
+            name: max(host.holds - sum(vm.takes for vm in draft.vms_on(name)), 0)
+            for name, host in fit.items()
+            if host.holds is not None
+        }
+        self._all_free = sum(self._free.values())
+        self._largest = sorted(self._holds, key=self._holds.__getitem__)[-2:]
+
+    def require_room_for(self, host: str, vms: Sequence[Vm]) -> None:
+        largest = max((self._holds[name] for name in self._largest if name != host), default=0)
+        if largest == math.inf:
+            return
+        for vm in vms:
+            if vm.takes > largest:
+                raise errors.ConflictError(
+                    f"no other host has the capacity for {vm.name} (size {amount(vm.takes)}) of host {host}: "
+                    "raise one, or add or uncordon a host",
+                    vm=vm.name,
+                    host=host,
+                    size=amount(vm.takes),
+                )
+        needed, free = sum(vm.takes for vm in vms), self._all_free - self._free.get(host, 0)
+        if needed > free:
+            raise errors.ConflictError(
+                f"the VMs of host {host} take {amount(needed)}, and the other hosts have capacity left for "
+                f"{amount(free)}: make room, raise a capacity, or add or uncordon a host",
+                host=host,
+                size=amount(needed),
+            )
 
 
 def demands(draft: Draft, request: Request, host: str) -> dict[str, tuple[Window, ...]]:

@@ -24,7 +24,7 @@ def add_host(service: Service, call: Call, *, name: str, **described: Any) -> Vi
         draft = session.draft(session.transaction.load(hosts=[name]), call)
         host = membership.add_host(draft, Host(name=name, **described))
         session.keep(draft)
-        return views.host(host, 0)
+        return views.host(host, 0, 0)
 
     return command(service, call, work)
 
@@ -33,12 +33,13 @@ def set_host(service: Service, call: Call, name: str, **changes: Any) -> View:
     """Labels that are not given stay; one that is None is removed."""
 
     def work(session: Session) -> View:
-        draft = session.draft(session.transaction.load(hosts=[name]), call)
+        moving_in = session.transaction.moving_to(name)
+        draft = session.draft(session.transaction.load(hosts=[name], operations=moving_in), call)
         labels = {**draft.host(name).labels, **changes.get("labels", {})}
         known = {key: value for key, value in labels.items() if value is not None}
-        host = membership.set_host(draft, replace(draft.host(name), **{**changes, "labels": known}))
+        membership.set_host(draft, replace(draft.host(name), **{**changes, "labels": known}))
         session.keep(draft)
-        return views.host(host, len(draft.vms_on(name)))
+        return views.loaded_host(draft, name)
 
     return command(service, call, work, asked="host.change", host=name)
 
@@ -116,6 +117,7 @@ def add_vm(service: Service, call: Call, spec: VmSpec) -> View:
         world = session.transaction.load(
             vms=[spec.name],
             hosts=[spec.host],
+            operations=session.transaction.moving_to(spec.host),
             scopes=_scopes(spec.name, spec.group),
             addresses=_identities(spec.addresses, spec.vm_id),
             members=True,
@@ -134,6 +136,7 @@ def set_vm(service: Service, call: Call, name: str, changes: Mapping[str, Any]) 
         world = session.transaction.load(
             vms=[name],
             hosts=[changes["host"]] if "host" in changes else [],
+            operations=session.transaction.moving_to(changes["host"]) if "host" in changes else [],
             scopes=_scopes(name, changes.get("group")),
             addresses=_identities(changes.get("addresses", ()), changes.get("vm_id")),
             members=True,

@@ -61,6 +61,7 @@ class PolicyTable(Strict):
 class HostTable(Strict):
     cordoned: bool | None = None
     labels: Annotated[dict[Text, Text], msgspec.Meta(max_length=MAX_LABELS)] = {}
+    capacity: float | None = None
 
 
 class GroupTable(Strict):
@@ -97,8 +98,14 @@ class VmTable(Strict):
     facts: FactsTable = msgspec.field(default_factory=FactsTable)
     policy: PolicyTable | None = None
     """Of a standalone VM."""
+    size: float | str | None = None
 
     def spec(self, name: str) -> VmSpec:
+        if isinstance(self.size, str):
+            raise errors.RefusedError(
+                f"vms.{name}: size is how much of its host's capacity the VM takes, a number such as 4; what guests "
+                "see as vmSize is facts.size"
+            )
         return VmSpec(
             name=name,
             host=self.host,
@@ -109,6 +116,7 @@ class VmTable(Strict):
             addresses=tuple(self.addresses),
             vm_id=self.vm_id,
             facts=self.facts.facts(),
+            size=self.size,
         )
 
 
@@ -122,7 +130,10 @@ class FleetFile(Strict):
             if vm.policy is not None and vm.group is not None:
                 raise errors.RefusedError(f"vms.{name}: a VM of a group has no policy of its own: give it to the group")
         return FleetSpec(
-            hosts={name: HostSpec(cordoned=host.cordoned, labels=host.labels) for name, host in self.hosts.items()},
+            hosts={
+                name: HostSpec(cordoned=host.cordoned, labels=host.labels, capacity=host.capacity)
+                for name, host in self.hosts.items()
+            },
             groups={
                 name: GroupSpec(kind=group.kind, policy=group.policy.policy()) for name, group in self.groups.items()
             },
@@ -200,8 +211,9 @@ def export(service: Service) -> dict[str, Any]:
     hosts = {
         # One that the service cordons later, because it failed, stays so: an open host is not described as such.
         name: {
-            **({"cordoned": True} if host.cordoned else {}),
-            **({"labels": dict(host.labels)} if host.labels else {}),
+            field: value
+            for field, value in views.host_spec(host).items()
+            if value is not None and value is not False and value != {}
         }
         for name, host in sorted(world.hosts.items())
     }

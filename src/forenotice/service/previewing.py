@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from forenotice.core import explaining
+from forenotice.core import explaining, placement
 from forenotice.core.documents import Document
-from forenotice.core.draft import Changes, Draft, names
+from forenotice.core.draft import Changes, Draft
 from forenotice.core.explaining import Explanation
 from forenotice.core.obstacles import ObstacleKind
 from forenotice.core.operations import Kind, Operation, Status
@@ -90,7 +90,7 @@ def _operation(outcome: Outcome, key: str) -> View:
     earliest = explaining.start_at_the_earliest(draft, operation, outcome.expiry_from)
     found = explaining.explain_operation(draft, operation, outcome.expiry_from)
     if operation.status is Status.STARTED:
-        found = _of_started(operation, found)
+        found = _of_started(draft, operation, found)
     explained = views.explanation(seeing.explanation(draft, found, outcome.seen))
     return {
         **view,
@@ -106,12 +106,13 @@ def _operation(outcome: Outcome, key: str) -> View:
     }
 
 
-def _of_started(operation: Operation, found: Explanation) -> Explanation:
+def _of_started(draft: Draft, operation: Operation, found: Explanation) -> Explanation:
     """It is in the driver's hands then, but for those who have nowhere to go."""
     waiting = tuple(facts for facts in found.waiting_for if facts["kind"] == ObstacleKind.TARGET_HOST)
     said = ["It starts at once: nobody is waited for."]
     if waiting:
-        said.append(f"But no host can take {names(str(facts['vm']) for facts in waiting)}: add or uncordon one.")
+        sizes = {str(facts["vm"]): placement.size_in_the_way(draft, str(facts["vm"])) for facts in waiting}
+        said.append(f"But {placement.without_target(sizes)}.")
     return replace(found, sentences=tuple(said), until=operation.started_at, waiting_for=waiting)
 
 

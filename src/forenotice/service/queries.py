@@ -24,13 +24,14 @@ def hosts(
     wanted = None if name is None else selecting.of_hosts(name)
     with service.store.read() as reader:
         found = reader.list_hosts(after, limit, descending=descending, name=wanted, cordoned=cordoned)
-    return _page([views.host(host, vms) for host, vms in found], limit, "name")
+        used = reader.used([host.name for host, _ in found])
+    return _page([views.host(host, vms, used[host.name]) for host, vms in found], limit, "name")
 
 
 def host(service: Service, name: str) -> View:
     with service.store.read() as reader:
-        draft = _draft(service, reader.load(hosts=[name]))
-    return views.host(draft.host(name), len(draft.vms_on(name)))
+        draft = _draft(service, reader.load(hosts=[name], operations=reader.moving_to(name)))
+    return views.loaded_host(draft, name)
 
 
 def vms(

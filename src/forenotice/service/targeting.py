@@ -2,9 +2,9 @@
 
 from collections.abc import Collection
 
-from forenotice.core import placement
+from forenotice.core import driving, placement
 from forenotice.core.draft import Draft, World
-from forenotice.core.operations import Status
+from forenotice.core.operations import Operation, Status
 from forenotice.service.context import Service, new_id
 from forenotice.store.contract import Reader
 
@@ -17,8 +17,7 @@ def with_targets(service: Service, reader: Reader, operations: Collection[str], 
     def draft() -> Draft:
         return Draft(world, now=service.clock.now(), timing=service.timing, new_id=new_id)
 
-    waiting = [each for key in operations if (each := world.operations[key]).status is Status.SCHEDULED]
-    moving = [operation for operation in waiting if operation.kind.traits.moves]
+    moving = [each for key in operations if (each := world.operations[key]).kind.traits.moves and _wants_a_host(each)]
     if moving:
         _add_a_few(reader, world)
     found = draft()
@@ -27,6 +26,10 @@ def with_targets(service: Service, reader: Reader, operations: Collection[str], 
             _add(world, reader.load_targets({world.vms[name].scope for each in moving for name in each.vms}))
             return draft()
     return found
+
+
+def _wants_a_host(operation: Operation) -> bool:
+    return operation.status is Status.SCHEDULED or driving.waits_for_a_host(operation)
 
 
 def _add_a_few(reader: Reader, world: World) -> None:
@@ -42,5 +45,5 @@ def _add_a_few(reader: Reader, world: World) -> None:
 
 
 def _add(world: World, more: World) -> None:
-    for kind in ("hosts", "vms", "occupancy", "awaiting"):
+    for kind in ("hosts", "vms", "occupancy", "awaiting", "used", "incoming"):
         getattr(world, kind).update(getattr(more, kind))

@@ -5,9 +5,10 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-from forenotice.core import membership
+from forenotice.core import membership, placement
+from forenotice.core.draft import Draft
 from forenotice.core.explaining import Explanation
-from forenotice.core.fleet import Facts, Host, Scope, Vm
+from forenotice.core.fleet import Facts, Host, Scope, Vm, amount
 from forenotice.core.journal import Entry
 from forenotice.core.listening import is_listening
 from forenotice.core.operations import Event, Operation, Status
@@ -33,8 +34,17 @@ def plain(value: object) -> Any:
     return value
 
 
-def host(host: Host, vms: int) -> View:
-    return {"name": host.name, "cordoned": host.cordoned, "labels": dict(host.labels), "vms": vms}
+def host_spec(host: Host) -> View:
+    """What an operator can set."""
+    return {"cordoned": host.cordoned, "labels": dict(host.labels), "capacity": host.capacity}
+
+
+def host(host: Host, vms: int, used: float) -> View:
+    return {"name": host.name, **host_spec(host), "used": used, "vms": vms}
+
+
+def loaded_host(draft: Draft, name: str) -> View:
+    return host(draft.host(name), len(draft.vms_on(name)), amount(placement.taken(draft, name)))
 
 
 def facts(facts: Facts) -> View:
@@ -53,6 +63,7 @@ def vm_spec(vm: Vm) -> View:
         "spot": vm.spot,
         "addresses": list(vm.addresses),
         "facts": facts(vm.facts),
+        "size": vm.size,
     }
 
 

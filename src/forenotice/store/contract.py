@@ -59,7 +59,8 @@ class Reader(Protocol):
         Each such host comes with all its VMs and live operations; each scope named, of those VMs, or of an event of
         those operations, with its live events; each event with its operation, each operation with all its events.
         `members` adds all VMs of the groups among those scopes; `targets` does too, adds every host that is neither
-        cordoned nor to be updated or rebooted with its occupancy, and tells which others await maintenance.
+        cordoned nor to be updated or rebooted with its occupancy and what is used of its capacity, and tells which
+        others await maintenance, and who is on the way to a host with a capacity.
         `addresses` tells which VM is known by each, and brings that VM alone. Operations come with their rollout, and
         scopes with a budget with their size.
 
@@ -223,6 +224,9 @@ class Reader(Protocol):
 
     def moving_to(self, host: str) -> list[str]:
         """Ids of live operations that have chosen this host as a target."""
+
+    def used(self, hosts: Collection[str]) -> dict[str, float]:
+        """What the VMs on each of these hosts, and those on their way to it, take of its capacity."""
 
     def announced_hosts(self) -> list[str]:
         """Hosts that take nobody because their own maintenance is announced."""

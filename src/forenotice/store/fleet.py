@@ -46,6 +46,8 @@ TARGETS = Query(
     .where(_H.cordoned.is_(False), ~_MAINTAINED)
     .group_by(_H.name)
 )
+USED_ON = Query(select(_V.host, func.sum(func.coalesce(_V.size, 1))).where(Among(_V.host, "names")).group_by(_V.host))
+VM_SIZES = Query(select(_V.name, _V.size).where(Among(_V.name, "names")))
 DOMAINS_IN = Query(
     select(_V.scope, _V.host, _V.update_domain, _V.fault_domain, func.count())
     .where(Among(_V.scope, "names"))
@@ -99,7 +101,7 @@ def host(row: Row) -> Host:
         name=name,
         cordoned=bool(cordoned),
         labels=_decode_labels(labels) if labels else {},
-        capacity=_amount(capacity),
+        capacity=amount(capacity),
     )
 
 
@@ -161,11 +163,11 @@ def vm(row: Row) -> Vm:
         spot=bool(spot),
         addresses=_addresses.decode(addresses) if addresses else (),
         facts=_decode_facts(facts) if facts else NO_FACTS,
-        size=_amount(size),
+        size=amount(size),
     )
 
 
-def _amount(value: float | None) -> float | None:
+def amount(value: float | None) -> float | None:
     """Whole numbers as such, as they were given."""
     return int(value) if value is not None and value.is_integer() else value
 

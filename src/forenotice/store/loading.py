@@ -1,5 +1,6 @@
 """Loads what a decision needs, complete as `World` promises, in a fixed number of statements."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,7 +9,7 @@ from sqlalchemy import exists, select
 
 from forenotice.core import budgets, documents
 from forenotice.core.draft import World
-from forenotice.core.fleet import GROUP_PREFIX, Scope, ScopeKind, Vm
+from forenotice.core.fleet import GROUP_PREFIX, Scope, ScopeKind, Vm, amount, taken_by
 from forenotice.core.operations import Event
 from forenotice.store import events, fleet, former, moments, operations, rollouts, schema
 from forenotice.store.rollouts import Rollouts
@@ -128,6 +129,7 @@ def load_hosts(session: Session, names: Collection[str], vms: Collection[str]) -
     loading.add_hosts(names)
     loading.add_vms(fleet.VMS_ON, names)
     loading.add_vms(fleet.VMS_NAMED, vms)
+    loading.add_incoming()
     return loading.world
 
 
@@ -136,6 +138,16 @@ def load_targets(session: Session, scopes: Collection[str]) -> World:
     loading.add_vms(fleet.VMS_IN, [key for key in scopes if key.startswith(GROUP_PREFIX)])
     loading.add_targets()
     return loading.world
+
+
+def used(session: Session, hosts: Collection[str]) -> dict[str, float]:
+    taken = Counter(dict.fromkeys(hosts, 0))
+    coming = {name: host for name, host in operations.moves(session).items() if host in taken}
+    for host, size in session.rows(fleet.USED_ON, names=list(hosts)) if hosts else ():
+        taken[host] += taken_by(size)
+    for name, size in session.rows(fleet.VM_SIZES, names=list(coming)) if coming else ():
+        taken[coming[name]] += taken_by(size)
+    return {host: amount(thousandths) for host, thousandths in taken.items()}
 
 
 def load_to_approve(
@@ -265,6 +277,19 @@ class _Loading:
         world.occupancy.update(self._session.rows(fleet.TARGETS))
         world.awaiting.update(row[0] for row in self._session.rows(rollouts.AWAITING))
         self.add_hosts(world.occupancy.keys() - world.hosts.keys())
+        limited = [name for name in world.occupancy if world.hosts[name].capacity is not None]
+        world.used.update(dict.fromkeys(limited, 0))
+        world.used.update((host, fleet.amount(used) or 0) for host, used in self._rows(fleet.USED_ON, limited))
+        self.add_incoming()
+
+    def add_incoming(self) -> None:
+        """To the loaded hosts that have a capacity."""
+        limited = {name for name, host in self.world.hosts.items() if host.capacity is not None}
+        if not limited:
+            return
+        coming = {name: host for name, host in operations.moves(self._session).items() if host in limited}
+        for name, size in self._rows(fleet.VM_SIZES, coming):
+            self.world.incoming[name] = (coming[name], fleet.amount(size))
 
     def operations_of(self, told: Collection[str]) -> set[str]:
         return {row[0] for row in self._rows(events.OPERATIONS, told)}

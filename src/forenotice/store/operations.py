@@ -31,6 +31,7 @@ _MOVING_TO = Query(
     .order_by(_O.id)
 )
 
+_MOVES = Query(select(_O.targets, _O.done).where(_LIVE, _O.status == Status.STARTED.value, _O.targets.is_not(None)))
 _ANNOUNCED_HOSTS = Query(
     select(_O.host)
     .where(_LIVE, _O.status == Status.SCHEDULED.value)
@@ -171,6 +172,15 @@ def next_due(session: Session, now: datetime) -> datetime | None:
 
 def moving_to(session: Session, host: str) -> list[str]:
     return [row[0] for row in session.rows(_MOVING_TO, target=":" + _encode(host).decode())]
+
+
+def moves(session: Session) -> dict[str, str]:
+    """VMs on their way, and where to."""
+    found: dict[str, str] = {}
+    for targets, done in session.rows(_MOVES):
+        arrived = _names.decode(done) if done else ()
+        found.update((name, host) for name, host in _texts.decode(targets).items() if name not in arrived)
+    return found
 
 
 def announced_hosts(session: Session) -> list[str]:

@@ -227,6 +227,9 @@ class SqlReader:
     def moving_to(self, host: str) -> list[str]:
         return operations.moving_to(self._session, host)
 
+    def used(self, hosts: Collection[str]) -> dict[str, float]:
+        return loading.used(self._session, hosts)
+
     def announced_hosts(self) -> list[str]:
         return operations.announced_hosts(self._session)
 

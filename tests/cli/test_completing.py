@@ -77,7 +77,7 @@ MISTYPED = [
     ),
     (
         ("rollout", "start", "--kind", "update", "--hosts", "else*"),
-        "no host is called 'else*': see `forenotice host list`",
+        "no host is selected by 'else*': see `forenotice host list`",
     ),
     (("group", "show", "wep"), "there is no group 'wep': did you mean web?"),
     (("host", "show", "elsewhere"), "there is no host 'elsewhere': see `forenotice host list`"),

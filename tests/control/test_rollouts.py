@@ -150,7 +150,7 @@ def test_a_budget_that_cannot_be_met_names_its_group(fleet: Control) -> None:
         ({"kind": "degrade"}, 400, "kind in the body"),
         ({"hosts": ""}, 400, "hosts in the body"),
         ({"hosts": "rack 1"}, 400, "'rack 1' is not a name or pattern"),
-        ({"hosts": "rack*"}, 404, "no host is called 'rack*'"),
+        ({"hosts": "rack*"}, 404, "no host is selected by 'rack*'"),
         ({"batch": 0}, 400, "batch in the body: input should be greater than or equal to 1"),
         ({"max_failures": 0}, 400, "max_failures in the body"),
         (

@@ -88,7 +88,7 @@ def test_without_fields_there_is_a_form_and_no_plan(admin: Visitor) -> None:
     ("fields", "status", "said"),
     [
         ({"hosts": ""}, 400, "say which hosts"),
-        ({"hosts": "rack*"}, 404, "no host is called 'rack*' What, and where"),
+        ({"hosts": "rack*"}, 404, "no host is selected by 'rack*' What, and where"),
         ({"batch": "many"}, 400, "batch in the form: input should be a valid integer"),
         ({"batch": "0"}, 400, "batch in the form: input should be greater than or equal to 1"),
         ({"notice_minutes": "1"}, 400, "the notice must be at least 15 minutes"),

@@ -433,7 +433,7 @@ def test_a_budget_that_becomes_impossible_holds_it(rig: Rolling) -> None:
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        (request(hosts="z-*"), "no host is called 'z-\\*'"),
+        (request(hosts="z-*"), "no host is selected by 'z-\\*'"),
         (request(gate="lag"), "there is no gate 'lag'"),
         (request(gate="http://127.0.0.1/"), "allow"),
         (request(windows=(parse("mon 10:00-11:00 UTC"),)), "never open together"),

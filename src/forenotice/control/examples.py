@@ -139,6 +139,7 @@ kind = "availability-set"
 [vms.web-0]
 host = "rack1-01"
 group = "web"
+size = 4
 """
 
 ASKED: Mapping[str, Example] = {

@@ -1,6 +1,7 @@
 """`forenotice conformance` as people use it."""
 
 import io
+import json
 import os
 import pty
 import signal
@@ -64,6 +65,23 @@ def test_a_line_for_each_clause_and_an_exit_code(capsys: pytest.CaptureFixture[s
     assert summary.startswith(f"{wrong.url}: ")
     assert summary.endswith(" not applicable")
     assert b'failures="1"' in junit.read_bytes()
+
+
+def test_json_has_what_the_lines_have_and_only_strict_fails_what_is_ours(capsys: pytest.CaptureFixture[str]) -> None:
+    def judged(*more: str) -> tuple[int, dict[str, object], dict[str, object]]:
+        code = main(("conformance", wrong.url, "--api-version", "2020-07-01", "--json", *more))
+        found = {finding["clause"]: finding for finding in json.loads(capsys.readouterr().out)["findings"]}
+        return code, found["error.header"], found["life.appears"]
+
+    request = "GET /metadata/scheduledevents?api-version=2020-07-01 [no Metadata]"
+    with serving(WrongServer(Mistake.OTHER_WORDS, Mistake.NO_WAIT)) as wrong:
+        code, ours, published = judged()
+        strict_code, strict, _ = judged("--strict")
+    assert (code, ours["verdict"], ours["ours"], ours["request"]) == (0, "not applicable", True, request)
+    assert str(ours["why"]).startswith("judged only with --strict; expected Bad request. Required")
+    assert (published["ours"], published["why"], published["request"]) == (False, "needs an event: give --provoke", "")
+    assert (strict_code, strict["verdict"], strict["ours"], strict["request"]) == (1, "fail", True, request)
+    assert str(strict["seen"]).startswith("Bad request: . Required")
 
 
 def test_a_junit_file_that_cannot_be_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

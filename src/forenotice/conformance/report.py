@@ -35,6 +35,10 @@ class Finding:
     """What was sent, where the answer was not as expected."""
 
     @property
+    def sentence(self) -> str:
+        return f"{self.says} (ours)" if self.ours else self.says
+
+    @property
     def told(self) -> str:
         match self.verdict:
             case Verdict.PASSED:
@@ -75,9 +79,8 @@ class Report:
                 names = ", ".join(finding.where for finding in line[:most])
                 more = f" and {len(line) - most} more" if most is not None and len(line) > most else ""
                 where = f" [{names}{more}]" if len(several) > 1 else ""
-                ours = " (ours)" if first.ours else ""
                 told = f": {first.told}" if first.told else ""
-                text = f"{first.clause:<{width}}  {first.says}{ours}{where}{told}"
+                text = f"{first.clause:<{width}}  {first.sentence}{where}{told}"
                 yield Line(verdict=first.verdict, text=text, request=first.request)
 
     def summary(self) -> str:
@@ -116,7 +119,7 @@ class Report:
                 case Verdict.FAILED:
                     told = {"message": _legible(finding.told), "type": "conformance"}
                     asked = f"; request: {finding.request}" if finding.request else ""
-                    ElementTree.SubElement(case, "failure", told).text = _legible(finding.says + asked)
+                    ElementTree.SubElement(case, "failure", told).text = _legible(finding.sentence + asked)
                 case Verdict.NOT_APPLICABLE:
                     ElementTree.SubElement(case, "skipped", {"message": _legible(finding.told)})
         ElementTree.indent(root)

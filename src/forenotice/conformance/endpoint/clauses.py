@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from operator import attrgetter
-from types import MappingProxyType
 
 from forenotice.wire.versions import Version
 
@@ -29,7 +28,7 @@ class Needs(StrEnum):
 
 DOC, SEEN, OURS = Basis
 NOTHING, EVENT, PROVOKED = Needs
-HEADER_ENFORCED: Callable[[Version], bool] = attrgetter("header_enforced_on_post")
+ENFORCED: Callable[[Version], bool] = attrgetter("header_enforced_on_post")
 
 
 def every(_: Version) -> bool:
@@ -81,8 +80,8 @@ ALL = (
     Clause("endpoint.expect", "Expect: 100-continue is served", SEEN, PROVOKED),
     Clause("header.required", "A GET without `Metadata: true` is refused with 400", DOC),
     Clause("header.case", "The header's name and value are read without regard to case", DOC),
-    Clause("header.required-on-post", "An approval without it is refused with 400", DOC, PROVOKED, HEADER_ENFORCED),
-    Clause("header.optional-on-post", "An approval without it is accepted", DOC, PROVOKED, header_optional),
+    Clause("header.required-on-post", "An approval without the header is refused with 400", DOC, PROVOKED, ENFORCED),
+    Clause("header.optional-on-post", "An approval without the header is accepted", DOC, PROVOKED, header_optional),
     # Versions
     Clause("version.missing", "A request without api-version is refused with 400", DOC, NOTHING, once),
     Clause("version.unknown", "An api-version that does not exist is refused with 400", DOC, NOTHING, once),
@@ -91,7 +90,7 @@ ALL = (
     Clause("version.listed", "The refusal of a version names three that exist, newest first", SEEN, NOTHING, once),
     Clause("version.types", "Only event types that the version knows are listed", SEEN, EVENT),
     Clause("version.same-events", "All events of types that the version knows are listed", SEEN, EVENT),
-    Clause("version.names", "In 2017-03-01 names begin with an underscore, except role instances'", DOC, EVENT),
+    Clause("version.names", "Only in 2017-03-01 names begin with an underscore, except role instances'", DOC, EVENT),
     Clause("version.same-facts", "All versions say the same of an event, as far as they have its keys", OURS, EVENT),
     # The document
     Clause("document.content-type", "A document is `application/json; charset=utf-8`", SEEN),
@@ -163,7 +162,7 @@ ALL = (
     Clause("instance.leaf-json", "A leaf without format=text is refused with 400", OURS, NOTHING, once),
     Clause("instance.any-version", "Any date from 2017-04-02 on is an api-version here", OURS, NOTHING, once),
     Clause("instance.version", "A request without api-version is refused with 400", OURS, NOTHING, once),
-    Clause("instance.no-version", "An earlier date, or none, is refused with 400", OURS, NOTHING, once),
+    Clause("instance.no-version", "An earlier date, or no date, is refused with 400", OURS, NOTHING, once),
     Clause("instance.header", "A request without `Metadata: true` is refused with 400", OURS, NOTHING, once),
     Clause("instance.proxy", "A request with X-Forwarded-For is refused with 400", OURS, NOTHING, once),
     Clause("instance.versions", "/metadata/versions lists the versions", OURS, NOTHING, once),
@@ -179,5 +178,5 @@ ALL = (
     Clause("life.forwards", "An event never goes back: not from Started, nor from gone", DOC, PROVOKED, once),
 )
 
-BY_ID = MappingProxyType({clause.id: clause for clause in ALL})
+BY_ID = {clause.id: clause for clause in ALL}
 """In the order of PROTOCOL.md."""

@@ -212,7 +212,8 @@ class Life:
         if not bad.names_it and not self._doubt:
             self._doubt = f"a 200 proves nothing: an approval of no event was answered {heard} ({bad.clause})"
             for repeat in self._pending:
-                self._sheet.skip(repeat.clause, repeat.version, self._doubt)
+                for clause in (repeat.clause, "approval.empty"):
+                    self._sheet.skip(clause, repeat.version, self._doubt)
             self._pending.clear()
         return heard
 

@@ -27,7 +27,7 @@ class Tags:
         """Twice, because a document may change between asking for its tag and using it."""
         first = self._documents.ask(version)
         again = self._documents.ask(version)
-        if first is None or again is None or again.is_blank:
+        if first is None or again is None or first.is_blank or again.is_blank:
             return
         if first.incarnation != again.incarnation and first.events != again.events:
             first, again = again, self._documents.ask(version) or again
@@ -41,13 +41,11 @@ class Tags:
                 self._sheet.skip(clause, version, "there is no ETag")
 
     def _judge_conditions(self, version: Version, document: Document) -> None:
-        tag = document.tag
-        bare = tag.removeprefix("W/").strip('"')
+        bare = document.tag.removeprefix("W/").strip('"')
         forms = {"bare": bare, "weak": f'W/"{bare}"', "in a list": f'{OTHER}, "{bare}"'}
-        heard = self._conditional(version, tag)
-        if self._sheet.judge("etag.unchanged", version, heard.status == 304, "304", heard):
-            seen = f"{len(heard.body)} bytes"
-            self._sheet.judge("etag.unchanged", version, not heard.body, "no body", seen, heard)
+        heard = self._conditional(version, document.tag)
+        sound, seen = heard.status == 304 and not heard.body, f"{heard} with {len(heard.body)} bytes"
+        self._sheet.judge("etag.unchanged", version, sound, "304 without a body", seen, heard)
         for form, text in forms.items():
             answer = self._conditional(version, text)
             self._sheet.judge("etag.forms", version, answer.status == 304, f"304 for one that is {form}", answer)

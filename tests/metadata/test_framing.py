@@ -232,11 +232,21 @@ def test_a_flood_of_offers_to_upgrade_is_answered_once(shared: Running, capsys: 
     assert capsys.readouterr().err == ""
 
 
-def test_connect_is_no_way_through(shared: Running) -> None:
+@pytest.mark.parametrize(
+    "body",
+    [b"\r\n", b"Content-Length: 4\r\n\r\nabcd", b"Transfer-Encoding: chunked\r\n\r\n4\r\nabcd\r\n0\r\n\r\n"],
+    ids=["none", "length", "chunked"],
+)
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_connect_is_no_way_through(
+    shared: Running, body: bytes, version: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nor is what follows it in the same packet, with a body or without."""
     with shared.connect() as client:
-        client.send(b"CONNECT 10.0.0.1:80 HTTP/1.1\r\nHost: x\r\n\r\nGET / HTTP/1.1\r\n\r\n")
+        client.send(f"CONNECT 10.0.0.1:80 HTTP/{version}\r\nHost: x\r\n".encode() + body + request())
         assert client.reply().status == 404
         assert client.is_closed()
+    assert capsys.readouterr().err == ""
 
 
 BROKEN = [

@@ -1,5 +1,6 @@
 """The api-version to ask in: the newest of ours, or after a refusal the newest that both sides know."""
 
+import re
 from time import monotonic
 
 from forenotice.client import refusals
@@ -9,6 +10,8 @@ from forenotice.wire import versions
 NAMES = tuple(version.name for version in versions.ALL)
 """Oldest first; they sort by age."""
 NEWEST = versions.NEWEST.name
+
+_WORDS = re.compile(r"(?:\b|api)version", re.IGNORECASE)
 
 
 class Negotiation:
@@ -30,10 +33,12 @@ class Negotiation:
         """Whether a request in this version was refused for its version."""
         if answer.status != 400 or refusals.is_control_plane(answer):
             return False
+        sentence = refusals.said(answer)
+        if _WORDS.search(sentence):
+            return True
         if listed := refusals.newest_versions(answer):
             return asked not in listed
-        sentence = refusals.said(answer)
-        return "version" in sentence.lower() if sentence else asked != self.accepted
+        return not sentence and asked != self.accepted
 
     def lower(self, asked: str, answer: Answer) -> str | None:
         """The version to try after this answer; None: it is not refused for its version, or in all of them."""

@@ -105,7 +105,7 @@ class _Server(uvicorn.Server):
         loop = asyncio.get_running_loop()
         for listening in sockets or ():
             server: asyncio.Server | _TlsServer
-            if listening.family is socket.AF_UNIX:
+            if listening.family is getattr(socket, "AF_UNIX", None):
                 server = await loop.create_unix_server(self._protocol, sock=listening, backlog=BACKLOG)
             elif self.config.ssl:
                 server = _TlsServer(listening, self.config.ssl, self._protocol, self.server_state.tasks)

@@ -1,6 +1,8 @@
 """Where the emulator's control listens, and how it begins and ends."""
 
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from time import monotonic
@@ -95,3 +97,33 @@ def test_a_place_that_cannot_be_had(emulator: Emulator) -> None:
     control.stop()
     with pytest.raises(errors.RefusedError, match=r"cannot listen on nowhere\.invalid:1"):
         Control(emulator, Address(host="nowhere.invalid", port=1))
+
+
+WITHOUT_WHAT_WINDOWS_LACKS = """
+import socket, sys, urllib.request
+
+for name in ("fcntl", "grp", "pwd", "resource", "termios", "uvloop"):
+    sys.modules[name] = None
+pair, unix = socket.socketpair, socket.AF_UNIX
+socket.socketpair = lambda *_: pair(unix)
+for name in ("AF_UNIX", "MSG_DONTWAIT", "MSG_MORE"):
+    delattr(socket, name)
+
+from forenotice.emulator.command import running  # The program; what follows is what it starts.
+from forenotice.emulator.control.listening import Control
+from forenotice.emulator.emulator import ANY_PORT, Emulator
+
+emulator = Emulator(as_vm="web-0")
+control = Control(emulator, ANY_PORT)
+emulator.start()
+control.start()
+print(urllib.request.urlopen(f"http://{control.address}/v1/emulator/state", timeout=60).status)
+control.stop()
+emulator.stop()
+"""
+
+
+def test_it_does_without_what_windows_lacks() -> None:
+    command = [sys.executable, "-c", WITHOUT_WHAT_WINDOWS_LACKS]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.stdout, done.returncode) == ("200\n", 0), done.stderr

@@ -1,5 +1,6 @@
 """Long random histories of a site with several scopes on each host; `Watch` checks the invariants at every commit."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -17,7 +18,7 @@ from forenotice.core.driving import Finished, NotYet, Outcome, Task
 from forenotice.core.fleet import Listening, Policy, Scope, ScopeKind
 from forenotice.core.listening import is_listening
 from forenotice.core.obstacles import ObstacleKind, obstacles
-from forenotice.core.operations import Kind, Operation, Status
+from forenotice.core.operations import Kind, Operation, Status, UserLimits
 from forenotice.core.timing import ENDED_APPROVABLE
 
 FIVE, SEVEN, FIFTEEN, TWENTY = (timedelta(minutes=minutes) for minutes in (5, 7, 15, 20))
@@ -51,9 +52,14 @@ class Histories(RuleBasedStateMachine):
     def empty_site(self) -> Site:
         return Site()
 
-    @initialize(listening=st.sampled_from([Listening.AUTO, Listening.ALWAYS]), spare=st.booleans())
-    def found(self, listening: Listening, spare: bool) -> None:
+    @initialize(
+        listening=st.sampled_from([Listening.AUTO, Listening.ALWAYS]),
+        spare=st.booleans(),
+        limits=st.builds(UserLimits, fleet=st.sampled_from([None, 3]), tenant=st.sampled_from([None, 2])),
+    )
+    def found(self, listening: Listening, spare: bool, limits: UserLimits) -> None:
         site, policy = self.site, Policy(listening=listening)
+        site.limits = limits
         site.add_hosts("abcde" if spare else "abcd")
         site.add_group("web", ScopeKind.AVAILABILITY_SET, policy)
         site.add_group("pool", ScopeKind.PLACEMENT_GROUP, policy, terminate_notice=FIVE)
@@ -125,13 +131,18 @@ class Histories(RuleBasedStateMachine):
             and operation.status is not Status.STARTED
             and name in ([operation.host] if kind.traits.of_host else operation.vms)
         ]
-        accepted = self.attempt(lambda: self.site.schedule(kind, name, notice=notice))
+        by = data.draw(st.sampled_from(["op", "tenant:a", "tenant:b"]))
+        accepted = self.attempt(lambda: self.site.schedule(kind, name, notice=notice, by=by))
         if accepted:
             assert not same, "the same kind again while one is Planned or Scheduled is a conflict"
         if accepted and kind in USERS:
             scope = self.site.scope(self.site.vm(name).scope)
             users = [e for e in self.site.listed(scope.key) if self.site.operation(e.operation).kind in USERS]
             assert len(users) <= (scope.policy.max_user_operations or len(users))
+            everybody = Counter(operation.by for operation in self.site.live() if operation.kind in USERS)
+            limits = self.site.limits
+            assert everybody.total() <= (limits.fleet or everybody.total())
+            assert by == "op" or everybody[by] <= (limits.tenant or everybody[by])
 
     def approve_as_guest(self, data: st.DataObject) -> None:
         anybody = sorted(self.site.state.events)[-12:]

@@ -161,7 +161,7 @@ class Vm:
         return self.scope.removeprefix(GROUP_PREFIX) if self.scope.startswith(GROUP_PREFIX) else None
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=8192)
 def natural_key(name: str) -> tuple[tuple[tuple[str, int, str], ...], str]:
     """Sorts names in the order people count: `ss_2` before `ss_10`."""
     texts_and_digits = (*DIGITS.split(name), "")

@@ -674,3 +674,39 @@ def test_a_reboot_before_the_start_is_noticed_by_the_boot_id(tmp_path: Path) -> 
     assert begun == [("prepare", 1), ("prepare", 2)]
     assert len(logged(bench, "saga.rebooted")) == 1
     assert boot_id(tmp_path / "none") == ""
+
+
+def test_a_poll_that_says_nothing_new_wakes_no_saga(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.see(coming())
+    bench.run_until(lambda: bench.memory.sagas["E1"].state is State.PREPARED)
+    now = time.monotonic()
+    news = News(
+        document=bench.loop._listing.document, changed=False, error=None, date=None, asked_at=now, answered_at=now
+    )
+    bench.loop._stirred = False
+    bench.loop._take(Polled(news))
+    assert not bench.loop._stirred
+    bench.loop._take(Polled(replace(news, document=Document(incarnation=2), changed=True)))
+    assert bench.loop._stirred
+
+
+def test_a_turn_that_took_long_is_not_made_again_at_once(tmp_path: Path) -> None:
+    """Unless something happens."""
+    bench = Bench(tmp_path)
+    bench.see(coming())
+    turns: list[float] = []
+
+    def work() -> None:
+        turns.append(time.monotonic())
+        until = time.thread_time() + 0.02
+        while time.thread_time() < until:
+            pass
+        if len(turns) > 20 or rested():
+            bench.inbox.put(Quit())
+
+    def rested() -> bool:
+        return len(turns) > 1 and turns[-1] - turns[-2] > 1
+
+    bench.run(after_turn=work)
+    assert rested()

@@ -20,12 +20,9 @@ _READER: msgspec.json.Decoder[HandlerConfig] = msgspec.json.Decoder(HandlerConfi
 class Crew:
     def __init__(self, configs: Iterable[HandlerConfig]) -> None:
         self._configs = {config.name: config for config in configs}
+        self.rules: Sequence[Rule] = [config.rule for config in self._configs.values()]
         self._made: dict[str, Handler] = {}
         self._joined: dict[tuple[tuple[str, str], ...], Crew] = {}
-
-    @property
-    def rules(self) -> Sequence[Rule]:
-        return [config.rule for config in self._configs.values()]
 
     def stage(self, name: str) -> int:
         return self._configs[name].stage

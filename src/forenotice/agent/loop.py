@@ -25,16 +25,8 @@ from forenotice.agent.polling import Polling
 from forenotice.agent.rules import advancing
 from forenotice.agent.rules.advancing import Approve, Begin, Displace, Effect, Stop, View
 from forenotice.agent.rules.handling import Phase
-from forenotice.agent.rules.saga import (
-    ProcessGroup,
-    Saga,
-    State,
-    busy_elsewhere,
-    held_elsewhere,
-    less_urgent,
-    memo,
-    owed,
-)
+from forenotice.agent.rules.others import Others
+from forenotice.agent.rules.saga import ProcessGroup, Saga, State, memo
 from forenotice.agent.sampling import Sampler
 from forenotice.agent.working import Ended, Job, Workers
 from forenotice.client.events import Document, Event
@@ -43,6 +35,8 @@ from forenotice.programs import group as groups
 from forenotice.programs import process
 
 BUSY_TURN, IDLE_TURN = 0.25, 2.0
+LEAST_REST = 60
+"""How many times as long as a turn took is waited for the next, if nothing happens: hundreds of events cost little."""
 NONE: Mapping[str, str] = {}
 WRITTEN_WITHIN = 10.0
 """Seconds in which a handler's memo must have been written."""
@@ -78,6 +72,10 @@ class Loop:
         self._listing = Listing()
         self._me = config.name
         self._quitting = False
+        self._stirred = False
+        """Something has happened since the last turn that a saga may have waited for."""
+        self._due = 0.0
+        """When a turn is made in any case, by the monotonic clock."""
         self._displaced: set[Job] = set()
         """Told to leave the event that they prepare for, for the sake of one that comes earlier."""
         self.configure(config)
@@ -102,9 +100,13 @@ class Loop:
         while not self._quitting:
             for message in self._received():
                 self._guard(reload if isinstance(message, Reload) else partial(self._take, message))
-            if not self._quitting:
+            if not self._quitting and (self._stirred or time.monotonic() >= self._due):
+                begun = time.thread_time()
+                self._stirred = False
                 self._guard(self._turn)
                 self._guard(after_turn)
+                usual = BUSY_TURN if self._memory.live else IDLE_TURN
+                self._due = time.monotonic() + min(IDLE_TURN, max(usual, LEAST_REST * (time.thread_time() - begun)))
         self._finish()
 
     def _guard(self, act: Callable[[], None]) -> None:
@@ -119,19 +121,20 @@ class Loop:
     def _received(self) -> list[Message]:
         found: list[Message] = []
         try:
-            found.append(self._inbox.get(timeout=BUSY_TURN if self._memory.live else IDLE_TURN))
+            found.append(self._inbox.get(timeout=max(0.0, self._due - time.monotonic())))
             while True:
                 found.append(self._inbox.get_nowait())
         except queue.Empty:
             return found
 
     def _take(self, message: Message) -> None:
+        stirred = not isinstance(message, Note)
         match message:
             case Polled(news):
                 self._around.polling.heard(news)
                 if news.date is not None:
                     self._around.sampler.dated(news.date, news.asked_at, news.answered_at)
-                self._listing.heard(news)
+                stirred = self._listing.heard(news)
             case Named(me):
                 if me != self._me:
                     self._log.info("This VM's name is known", action="agent.named", name=me)
@@ -148,6 +151,7 @@ class Loop:
                 self._ended(message)
             case Quit():
                 self._quitting = True
+        self._stirred |= stirred
 
     def _answered(self, answer: Answered) -> None:
         self._around.approver.answered(answer)
@@ -211,6 +215,7 @@ class Loop:
         document = self._listing.document
         if document is not None and self.names and self._settle_loss(document):
             self._welcome(document)
+        self._others = Others(self._memory.sagas.values())
         for saga in sorted(self._memory.live, key=_urgency):
             if saga.state.returning or self._listing.knows(saga.id):
                 self._guard(partial(self._look_at, saga))
@@ -256,7 +261,7 @@ class Loop:
                 )
 
     def _look_at(self, saga: Saga) -> None:
-        crew, live = self._crew_of(saga), self._memory.live
+        crew, others = self._crew_of(saga), self._others
         view = View(
             now=self._now(),
             names=self.names or saga.names,
@@ -265,10 +270,10 @@ class Loop:
             policy=self._config.policy,
             peers=self._memory.peers.get(saga.id, {}),
             untold=self._around.front.untold(saga.id),
-            busy=busy_elsewhere(saga, live),
-            held=held_elsewhere(saga, live),
-            less_urgent=less_urgent(saga, live),
-            owed=owed(saga, self._memory.sagas.values()),
+            busy=others.busy(saga),
+            held=others.held(saga),
+            less_urgent=others.less_urgent(saga),
+            owed=others.owed(saga),
             boot=self._around.boot,
             may_approve=self._around.approver.may_send(saga.id),
             observes=self._observe,
@@ -276,6 +281,8 @@ class Loop:
         if view.listed is None:
             saga = freezing.measured(saga, self._around.sampler, self._log, self._metrics)
         after, effects = advancing.advance(saga, view)
+        if after is self._memory.sagas[saga.id] and not effects:
+            return
         preparing = [
             effect.step.handler
             for effect in effects
@@ -283,6 +290,8 @@ class Loop:
         ]
         forward = bool(preparing) or any(isinstance(effect, Approve) for effect in effects)
         if self._keep(after, crew.written(preparing), forward=forward):
+            if after.steps is not saga.steps or after.state is not saga.state:
+                others.update(after)
             for effect in effects:
                 self._guard(partial(self._do, effect, after, crew))
 

@@ -2,6 +2,7 @@
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _HTTP = re.compile(
@@ -13,6 +14,7 @@ _FIRST = datetime(2000, 1, 1, tzinfo=UTC)
 _LAST = datetime(2200, 1, 1, tzinfo=UTC)
 
 
+@lru_cache(maxsize=1024)
 def read(text: str) -> datetime | None:
     """In UTC, which is also meant where no zone is given; the day's name does not count.
 

@@ -11,7 +11,8 @@ from forenotice.agent.rules import advancing
 from forenotice.agent.rules.advancing import Approve, Begin, Displace, Stop
 from forenotice.agent.rules.approval import Policy
 from forenotice.agent.rules.handling import Match, Phase, Rule
-from forenotice.agent.rules.saga import ProcessGroup, Progress, State, busy_elsewhere, less_urgent, memo, owed
+from forenotice.agent.rules.others import Others
+from forenotice.agent.rules.saga import ProcessGroup, Progress, State, memo
 
 PREPARE, ON_STARTED, RECOVER, UNDO = Phase
 UNPREPARED = Policy(unprepared=True)
@@ -485,10 +486,10 @@ def test_what_another_event_has_begun_to_need_meanwhile_is_not_tried_again() -> 
 def test_a_handler_leaves_an_event_that_comes_later_for_one_that_is_near() -> None:
     later, sooner = Story(), Story(at=event(id="E2", not_before=after(30)))
     later.turn()
-    both = [later.saga, sooner.saga]
-    near = {"busy": busy_elsewhere(sooner.saga, both), "less_urgent": less_urgent(sooner.saga, both)}
+    both = Others([later.saga, sooner.saga])
+    near = {"busy": both.busy(sooner.saga), "less_urgent": both.less_urgent(sooner.saga)}
     assert sooner.turn(**near) == [Displace("drain")]
-    assert less_urgent(later.saga, both) == frozenset()
+    assert both.less_urgent(later.saga) == frozenset()
     step = later.saga.step(PREPARE, "drain")
     assert step is not None
     later.saga = advancing.interrupted(later.saga, step)
@@ -503,7 +504,7 @@ def test_a_handler_is_left_alone_as_long_as_there_is_time() -> None:
     later, sooner = Story(), Story(at=event(id="E2", not_before=after(600)))
     later.turn()
     assert sooner.turn(busy={"drain"}, less_urgent={"drain"}) == []
-    assert less_urgent(Story(at=started()).saga, [later.saga]) == frozenset()
+    assert Others([later.saga]).less_urgent(Story(at=started()).saga) == frozenset()
 
 
 @pytest.mark.parametrize("undo", [True, False])
@@ -520,7 +521,7 @@ def test_who_takes_over_recovers_although_its_own_event_is_cancelled(undo: bool)
     assert first.begun(held={"drain"}) == []
     assert first.saga.why == "recovered; drain when another event is over"
     second.listed = None
-    owes = owed(second.saga, [first.saga, second.saga])
+    owes = Others([first.saga, second.saga]).owed(second.saga)
     assert second.begun(owed=owes) == ["recover drain"]
     second.end(RECOVER)
     second.turn(owed=owes)

@@ -16,7 +16,8 @@ from forenotice.agent.rules import advancing
 from forenotice.agent.rules.advancing import Approve, Begin, Displace, Stop, View
 from forenotice.agent.rules.approval import Policy
 from forenotice.agent.rules.handling import Phase
-from forenotice.agent.rules.saga import Progress, Saga, State, busy_elsewhere, held_elsewhere, less_urgent, owed
+from forenotice.agent.rules.others import Others
+from forenotice.agent.rules.saga import Progress, Saga, State
 from forenotice.client.events import Event
 
 RULES = (
@@ -125,24 +126,26 @@ class Lives(RuleBasedStateMachine):
         self.sagas[name] = advancing.ended(self.sagas[name], step, known, ok=ok, said="", now=self.now)
 
     def turn(self) -> None:
+        others = Others(self.sagas.values())
         for name, saga in self.sagas.items():
-            live = [other for other in self.sagas.values() if other.live]
+            assert vars(others) == vars(Others(self.sagas.values())), "kept up to date"
             view = View(
                 now=self.now,
                 names=(ME,),
                 listed=self.document.get(name),
                 rules=RULES,
                 policy=Policy(),
-                busy=busy_elsewhere(saga, live),
-                held=held_elsewhere(saga, live),
-                less_urgent=less_urgent(saga, live),
-                owed=owed(saga, self.sagas.values()),
+                busy=others.busy(saga),
+                held=others.held(saga),
+                less_urgent=others.less_urgent(saga),
+                owed=others.owed(saga),
             )
             after, effects = advancing.advance(saga, view)
             assert advancing.advance(after, replace(view, may_approve=False))[0] == after, (
                 "a turn is done when it is done"
             )
             self.sagas[name] = after
+            others.update(after)
             for effect in effects:
                 self.do(name, effect)
 

@@ -184,7 +184,8 @@ class _Turn:
         if listed is None:
             self._gone()
             return
-        self.saga = replace(saga, event=listed)
+        if listed != saga.event:
+            self.saga = replace(saga, event=listed)
         if self.view.boot not in ("", saga.boot) and not (listed.started or saga.started_at):
             self._booted()
         if (listed.started or saga.started_at) and saga.state is not State.STARTED:
@@ -257,7 +258,7 @@ class _Turn:
             return
         if not self._stage_by_stage([(Phase.PREPARE, rule) for rule in rules]):
             self._ready("prepared")
-        elif self.saga.prepared_by:
+        elif self.saga.prepared_by and self.saga.state is not State.PREPARING:
             self.saga = replace(self.saga, state=State.PREPARING)
 
     def _ready(self, why: str) -> None:
@@ -411,4 +412,5 @@ class _Turn:
         return step.progress if step else None
 
     def _say(self, why: str) -> None:
-        self.saga = replace(self.saga, why=why)
+        if why != self.saga.why:
+            self.saga = replace(self.saga, why=why)

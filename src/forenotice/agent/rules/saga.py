@@ -158,38 +158,13 @@ class Saga:
             step.progress is Progress.PASSED_ON and step.begun_at >= other.seen_at for step in self._back(handler)
         )
 
+    def left_since(self, other: "Saga", handler: str) -> bool:
+        """Whether the other has to recover too, since this one really happened."""
+        step = self.step(Phase.RECOVER, handler)
+        return step is not None and step.begun_at >= other.seen_at
+
     def _back(self, handler: str) -> list[Step]:
         return [step for step in self.steps if step.handler == handler and step.phase in (Phase.RECOVER, Phase.UNDO)]
-
-
-def held_elsewhere(saga: Saga, live: Iterable[Saga]) -> frozenset[str]:
-    """Handlers whose preparation another event still needs."""
-    others = (other for other in live if other.id != saga.id and not other.state.returning)
-    return frozenset(handler for other in others for handler in other.prepared_by)
-
-
-def busy_elsewhere(saga: Saga, live: Iterable[Saga]) -> frozenset[str]:
-    """Handlers that are at work for another event."""
-    return frozenset(step.handler for other in live if other.id != saga.id for step in other.running)
-
-
-def less_urgent(saga: Saga, live: Iterable[Saga]) -> frozenset[str]:
-    """Handlers that prepare for an event which comes later than this one."""
-    deadline = saga.event.deadline
-    if deadline is None:
-        return frozenset()
-    later = (other for other in live if other.id != saga.id and (other.event.deadline or deadline) > deadline)
-    return frozenset(step.handler for other in later for step in other.running if step.phase is Phase.PREPARE)
-
-
-def owed(saga: Saga, known: Iterable[Saga]) -> frozenset[str]:
-    """Handlers that must recover from another event, which really happened and left that to this one."""
-    left = (step for other in known if other.id != saga.id for step in other.steps)
-    return frozenset(
-        step.handler
-        for step in left
-        if step.phase is Phase.RECOVER and step.progress is Progress.PASSED_ON and step.begun_at >= saga.seen_at
-    )
 
 
 def memo(saga: Saga, handler: str, known: Iterable[Saga]) -> str:

@@ -99,6 +99,14 @@ def test_an_endpoint_that_knows_only_older_versions_is_judged_by_those() -> None
     assert {finding.clause for finding in others if finding.verdict is not Verdict.PASSED} == {"error.rate"}
 
 
+def test_nothing_is_said_of_versions_that_are_newer_than_the_endpoint() -> None:
+    every = [version.name for version in versions.ALL]
+    report = judged(WrongServer(Mistake.NO_WAIT, newest="2017-11-01"), Case("", every), strict=False)
+    assert having(report, Verdict.FAILED) == set()
+    newer = {finding.told for finding in report.findings if finding.where > "2017-11-01"}
+    assert newer == {"the endpoint knows no version after 2017-11-01"}
+
+
 def test_an_endpoint_that_knows_no_version_fails_in_each() -> None:
     report = judged(WrongServer(newest="2016"), Case("", ["2019-08-01", "2020-07-01"]), strict=False)
     told = [finding for finding in report.findings if finding.verdict is Verdict.FAILED]
@@ -170,6 +178,17 @@ def test_a_short_notice_is_kept_for_the_approval(seconds: float, effect: str) ->
     told = {finding.clause: finding.told for finding in report.findings}
     assert told["approval.takes-effect"] == effect
     assert told["approval.all-or-nothing"] == "the notice was over before it could be sent"
+
+
+@pytest.mark.parametrize("mistake", [Mistake.ANY_ID_STARTS, Mistake.STARTS_THOUGH_REFUSED])
+def test_where_any_approval_starts_an_event_a_good_one_proves_nothing(mistake: Mistake) -> None:
+    report = judged(WrongServer(mistake, Mistake.NO_WAIT, lasts=0.2), living("", lasts=0.2), strict=False)
+    assert having(report, Verdict.FAILED) == {"approval.no-effect"}
+    told = {finding.clause: finding for finding in report.findings}
+    assert told["approval.no-effect"].request.startswith(f"POST {PATH}?api-version=2020-07-01 [Metadata: true] ")
+    for clause in ("approval.accepted", "approval.takes-effect", "approval.many", "approval.id-case"):
+        assert told[clause].told == "an approval of no event starts an event, too (approval.no-effect)"
+    assert told["life.gone"].verdict is Verdict.PASSED
 
 
 def test_an_approval_without_effect_leaves_time_for_another() -> None:

@@ -111,13 +111,13 @@ LENIENT: Sequence[tuple[str, Form]] = (
 
 def bad(versions: Sequence[Version], sheet: Sheet) -> Iterator[Approval]:
     """What an endpoint is likely to accept comes late, for the event may start by it."""
-    yield from _each(NAMELESS, versions[-1:], names_it=False)
-    gated = list(_each(GATED, versions))
+    yield from each(NAMELESS, versions[-1:], names_it=False)
+    gated = list(each(GATED, versions))
     let_in = [found for found in gated if sheet.judged(ON_GET.get(found.clause, found.clause), found.version) is False]
     yield from (found for found in gated if found not in let_in)
-    yield from _each([(MIXED, BAD_FIRST)], versions)
+    yield from each([(MIXED, BAD_FIRST)], versions)
     yield from let_in
-    yield from _each(LENIENT, versions)
+    yield from each(LENIENT, versions)
 
 
 # When it is approved
@@ -139,11 +139,7 @@ REPEATED: Sequence[tuple[str, Form]] = (
 )
 
 
-def repeated(versions: Sequence[Version]) -> Iterator[Approval]:
-    return _each(REPEATED, versions)
-
-
-def _each(
+def each(
     forms: Sequence[tuple[str, Form]], versions: Sequence[Version], *, names_it: bool = True
 ) -> Iterator[Approval]:
     """What matters most first: a short notice may end before all have been sent."""

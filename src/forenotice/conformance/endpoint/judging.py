@@ -70,7 +70,7 @@ class Judge:
         known = list(self._options.versions)
         while known and first.status in (400, 404):
             known.pop()
-            first = self._asker.ask(get(known[-1].name)) if known else first
+            first = self._asker.ask_once(get(known[-1].name)) if known else first
         known = known or list(self._options.versions)
         for version in self._options.versions[len(known) :]:
             self._sheet.skip_all(version, f"the endpoint knows no version after {known[-1].name}")

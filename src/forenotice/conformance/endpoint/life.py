@@ -1,8 +1,9 @@
 """Judging the life of provoked events: announced, approved, Started, gone."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
+from functools import partial
 from math import inf
 from time import monotonic
 
@@ -67,14 +68,12 @@ class Life:
         self._provoke = provoke
         self._speed = speed
         self._bad = list(approvals.bad(versions, sheet))
-        self._pending = list(approvals.repeated(versions))
+        self._pending = list(approvals.each(approvals.REPEATED, versions))
         self._ended: list[str] = []
         self._is_spoiled = False
         """The last event was started by what must be refused."""
         self._is_idle = False
         """What was accepted did not start it: this is waited for once."""
-        self._doubt = ""
-        """Why a 200 to an approval says nothing."""
         self.seen: list[Event] = []
 
     def run(self) -> None:
@@ -183,19 +182,17 @@ class Life:
     def _send_bad(self, watch: Watch, shown: Document) -> str:
         """As much as the notice allows; the next event has the rest. Why the event says nothing of its approval."""
         left = (watch.not_before - shown.date).total_seconds() if watch.not_before else inf
-        heard = None
+        check: Callable[[], str] = str
         while self._bad and monotonic() < shown.heard.at + left - RESERVED:
             if self._bad[0].names_it and not self._ended:
                 # The first event is for those that do not name it, so that its own approval can be judged.
                 break
             bad = self._bad.pop(0)
-            heard = self._send(bad, watch)
-            if why := self._effect(heard, watch, names_it=bad.names_it):
-                return f"{why} ({bad.clause})"
-        if heard is None:
-            return ""
+            check = partial(self._effect, bad, self._send(bad, watch), watch)
+            if why := check():
+                return why
         pause(self._asker.pace.settles)
-        return self._effect(heard, watch, names_it=False)
+        return check()
 
     def _send(self, bad: Approval, watch: Watch) -> Heard:
         heard = self._asker.ask(bad.question(watch.event_id))
@@ -209,28 +206,29 @@ class Life:
         if bad.form is approvals.BAD_FIRST:
             expected = "Started by the second of two ids"
             self._sheet.judge(MANY, None, watch.has_started, expected, f"{heard}; {watch.told}", heard)
-        if not bad.names_it and not self._doubt:
-            self._doubt = f"a 200 proves nothing: an approval of no event was answered {heard} ({bad.clause})"
-            for repeat in self._pending:
-                for clause in (repeat.clause, "approval.empty"):
-                    self._sheet.skip(clause, repeat.version, self._doubt)
+        if not bad.names_it:
+            why = f"a 200 proves nothing: an approval of no event was answered {heard} ({bad.clause})"
+            self._sheet.make_moot(("approval.ended", *(repeat.clause for repeat in self._pending)), why)
             self._pending.clear()
+            for version in self._versions:
+                self._sheet.skip("approval.empty", version, why)
         return heard
 
-    def _effect(self, heard: Heard, watch: Watch, *, names_it: bool) -> str:
+    def _effect(self, bad: Approval, heard: Heard, watch: Watch) -> str:
         """Of what should have none; but what names the event and is accepted may start it."""
         stays = watch.look() and not watch.has_started
         if watch.not_before is not None and watch.date >= watch.not_before:
             self._sheet.skip("approval.no-effect", None, f"{LATE} when it was looked at")
             return LATE
-        if not (names_it and heard.is_success):
+        if not (bad.names_it and heard.is_success):
             self._sheet.judge("approval.no-effect", None, stays, "it stays Scheduled", f"{heard}; {watch.told}", heard)
         if stays:
             return ""
         self._is_spoiled = True
-        if not names_it:
-            self._bad = [bad for bad in self._bad if bad.names_it]
-        return "a wrong approval had started the event"
+        if not bad.names_it:
+            self._bad = [other for other in self._bad if other.names_it]
+            self._sheet.make_moot(APPROVED, "an approval of no event starts an event, too (approval.no-effect)")
+        return f"a wrong approval had started the event ({bad.clause})"
 
     # Approved
 
@@ -290,9 +288,6 @@ class Life:
         """Whether it may be approved in every version."""
         accepted = True
         for version in self._versions:
-            if self._doubt:
-                self._sheet.skip("approval.ended", version, self._doubt)
-                continue
             heard = self._asker.ask(post(version.name, approvals.body([event_id])))
             accepted &= approvals.judge_accepted(self._sheet, "approval.ended", version, heard)
         return accepted

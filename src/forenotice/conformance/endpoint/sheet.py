@@ -1,6 +1,6 @@
 """Where findings are collected: for each clause and version one verdict, however often it was looked at."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from forenotice.conformance.endpoint import clauses
@@ -25,6 +25,7 @@ class Sheet:
         self._strict = strict
         self._findings: dict[tuple[str, str], Finding] = {}
         self._skipped: dict[tuple[str, str], Finding] = {}
+        self._moot: set[str] = set()
         self.unseen = dict(UNSEEN)
         """Why a clause that nothing was found about is not applicable."""
 
@@ -40,7 +41,7 @@ class Sheet:
         """The first failure stays. A clause that does not concern the version is left alone."""
         clause = clauses.BY_ID[clause_id]
         where = self._where(clause, version)
-        if where is None:
+        if where is None or (ok and clause_id in self._moot):
             return ok
         known = self._findings.get((clause_id, where))
         if known is None or (known.verdict is Verdict.PASSED and not ok):
@@ -60,6 +61,13 @@ class Sheet:
         where = self._where(clause, version)
         if where is not None:
             self._skipped.setdefault((clause_id, where), _skipped(clause, where, why))
+
+    def make_moot(self, clause_ids: Iterable[str], why: str) -> None:
+        """From now on it proves nothing that they seem to hold."""
+        for clause_id in clause_ids:
+            self._moot.add(clause_id)
+            for version in (*self._versions, None):
+                self.skip(clause_id, version, why)
 
     def skip_all(self, version: Version | None, why: str, *sections: str) -> None:
         """That concern the version, or have nothing to do with versions if it is None."""

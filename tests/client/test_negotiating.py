@@ -165,12 +165,16 @@ def test_after_a_lost_connection_the_newest_version_is_asked_for_again() -> None
     assert played.headers("If-None-Match") == [None, None, '"1"', '"1"', None, '"1"', '"1"']
 
 
-def test_an_endpoint_that_is_found_anew_is_asked_in_the_newest_version(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("upgraded", [False, True])
+def test_an_endpoint_that_is_found_anew_is_asked_in_the_newest_version(
+    upgraded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("FORENOTICE_ENDPOINT")
-    listed = said(json.dumps({"newest-versions": [OLDEST]}).encode(), 400)
+    listed, good = said(json.dumps({"newest-versions": [OLDEST]}).encode(), 400), said(document())
     away = [said(status=503)] * AWAY
-    played = play(session(None).follow(), listed, said(document()), *away, listed, said(document()))
-    assert [ask.target[-10:] for ask in played.asks] == [NEWEST, *[OLDEST] * (1 + AWAY), NEWEST, OLDEST, OLDEST]
+    played = play(session(None).follow(), listed, good, *away, *([] if upgraded else [listed]), good, good)
+    then = [NEWEST] * 3 if upgraded else [NEWEST, OLDEST, OLDEST, OLDEST]
+    assert [ask.target[-10:] for ask in played.asks] == [NEWEST, *[OLDEST] * (1 + AWAY), *then]
 
 
 def test_a_refusal_without_words_is_not_of_a_version_that_was_accepted() -> None:

@@ -135,7 +135,7 @@ class Endpoint:
         asked_at = time.monotonic()
         if candidate is None:
             # No tag: that of one service means nothing to another.
-            version = NEWEST
+            version = self.negotiation.version = NEWEST
             candidate, answer = yield from self._go_round()
         else:
             version = self.negotiation.begin()

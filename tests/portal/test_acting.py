@@ -150,7 +150,7 @@ def test_who_does_not_listen_is_not_waited_for(portal: Portal) -> None:
     assert "Not waited for: db. Nobody there listens" in said
     said = outcome(visitor.get(asking(kind="restart", name="web-0")))
     assert "web-0 of group web will be told: Reboot Started" in said
-    assert "Not waited for: web-0 of group web, by policy" in said
+    assert "Not waited for: web-0 of group web, by policy: it approves restarts itself." in said
     said = outcome(visitor.get(asking(kind="degraded-hardware", name="host-b")))
     assert "Earlier, as soon as pool (pool_2 and pool_3) and web-1 approve." in said
     for scope in ("group:pool", "group:web"):

@@ -62,7 +62,7 @@ def of(operation: View, name: str, at: str, silence: timedelta) -> Outlook:
         more=len(events[MOST_EVENTS:]),
         meaning=_meaning(operation),
         start=_start(operation, at),
-        waits=[*_waits(operation), *_not_waited_for(events, silence)],
+        waits=[*_waits(operation), *_not_waited_for(operation, silence)],
     )
 
 
@@ -128,7 +128,8 @@ def _awaited(operation: View) -> list[View]:
     return [event for event in operation["events"] if event["approved_at"] is None]
 
 
-def _not_waited_for(events: Sequence[View], silence: timedelta) -> list[str]:
+def _not_waited_for(operation: View, silence: timedelta) -> list[str]:
+    events = operation["events"]
     silent = [_who(event) for event in events if event["approved_by"] == BY_SILENCE]
     settled = [_who(event) for event in events if event["approved_by"] == BY_POLICY]
     said = []
@@ -138,7 +139,7 @@ def _not_waited_for(events: Sequence[View], silence: timedelta) -> list[str]:
             f"the last {rendering.span(silence)}, or the policy says so."
         )
     if settled:
-        said.append(f"Not waited for: {words.several(settled)}, by policy: it approves restarts and redeploys itself.")
+        said.append(f"Not waited for: {words.several(settled)}, by policy: it approves {operation['kind']}s itself.")
     return said
 
 

@@ -1,6 +1,10 @@
 """Where VMs may be: domains of a group stay apart, now and when those under way arrive."""
 
+import contextlib
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.core.builders import Site, row
 
 from forenotice.core import errors, placement
@@ -186,6 +190,44 @@ def test_a_host_that_awaits_maintenance_itself_comes_last() -> None:
 
 
 # Capacity
+
+AMOUNTS = st.sampled_from([None, 0, 0.1, 0.7, 1, 2, 3])
+
+
+@settings(deadline=None, derandomize=True, max_examples=60)
+@given(
+    st.lists(AMOUNTS, min_size=3, max_size=3),
+    st.lists(AMOUNTS, min_size=3, max_size=3),
+    st.lists(
+        st.tuples(st.sampled_from(["move", "fail", "arrive", "capacity", "size"]), st.integers(0, 2), AMOUNTS),
+        max_size=9,
+    ),
+)
+def test_no_host_is_filled_beyond_its_capacity(
+    capacities: list[float | None], sizes: list[float | None], steps: list[tuple[str, int, float | None]]
+) -> None:
+    """Whatever happens, each in a transaction of its own: the site's watch looks at every one."""
+    site = roomy(**dict(zip("abc", capacities, strict=True)))
+    for number, size in enumerate(sizes):
+        site.add_host(f"old-{number}")
+        site.add_vm(f"vm-{number}", f"old-{number}", size=size, policy=Policy(auto_approve_redeploy=True))
+        site.cordon(f"old-{number}")
+    for what, number, amount in steps:
+        host, name = "abc"[number], f"vm-{number}"
+        tasks = {task.operation: task for task in site.tick()} if what in ("arrive", "fail") else {}
+        with contextlib.suppress(errors.ConflictError):
+            match what:
+                case "move":
+                    site.schedule(Kind.REDEPLOY, name)
+                case "fail":
+                    site.schedule(Kind.HARDWARE_FAILURE, host)
+                case "arrive":
+                    site.tick({key: Finished(done=task.vms, failures={}) for key, task in tasks.items()})
+                case "capacity":
+                    site.set_capacity(host, amount)
+                case _:
+                    site.set_vm(name, size=amount)
+    site.tick()
 
 
 def roomy(**capacities: float | None) -> Site:

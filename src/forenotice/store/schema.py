@@ -86,7 +86,7 @@ vms = Table(
     Column("addresses", Text),
     Column("facts", Text),
     Column("size", Double),
-    Index("vms_host", "host"),
+    Index("vms_host", "host", "size"),
     Index("vms_scope", "scope", "name"),
 )
 

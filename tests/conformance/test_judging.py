@@ -67,15 +67,12 @@ def test_an_endpoint_that_hesitates_at_first_is_none_the_worse() -> None:
 
 
 def test_an_endpoint_without_a_document_is_judged_as_far_as_it_goes_and_still_provoked() -> None:
-    """The real service may have none before the first event."""
+    """The real service may have none before the first event: test_known_servers.py has one that goes on from there."""
     report = judged(WrongServer(Mistake.NEVER_APPEARS, hesitates=1000), living(""))
     assert having(report, Verdict.FAILED) == {"life.appears"}
     told = {finding.clause: finding.told for finding in report.findings}
     assert told["endpoint.get"] == told["header.required"] == told["approval.malformed"] == ""
     assert told["document.shape"] == told["etag.present"] == "no document yet: the 200 had no body"
-    report = judged(WrongServer(hesitates=40, lasts=0.4), living(""))
-    assert having(report, Verdict.FAILED) == set()
-    assert having(report, Verdict.PASSED) >= {"document.shape", "approval.takes-effect", "life.gone"}
 
 
 def test_a_document_that_was_there_does_not_become_empty() -> None:
@@ -182,7 +179,7 @@ def test_a_short_notice_is_kept_for_the_approval(seconds: float, effect: str) ->
 
 @pytest.mark.parametrize("mistake", [Mistake.ANY_ID_STARTS, Mistake.STARTS_THOUGH_REFUSED])
 def test_where_any_approval_starts_an_event_a_good_one_proves_nothing(mistake: Mistake) -> None:
-    report = judged(WrongServer(mistake, Mistake.NO_WAIT, lasts=0.2), living("", lasts=0.2), strict=False)
+    report = judged(WrongServer(mistake, Mistake.NO_WAIT, lasts=0.5), living("", lasts=0.5), strict=False)
     assert having(report, Verdict.FAILED) == {"approval.no-effect"}
     told = {finding.clause: finding for finding in report.findings}
     assert told["approval.no-effect"].request.startswith(f"POST {PATH}?api-version=2020-07-01 [Metadata: true] ")
@@ -193,8 +190,8 @@ def test_where_any_approval_starts_an_event_a_good_one_proves_nothing(mistake: M
 
 def test_an_approval_without_effect_leaves_time_for_another() -> None:
     """It is not waited for until NotBefore, when the event would start by itself."""
-    wrong = WrongServer(Mistake.ID_CASE, Mistake.UNKNOWN_ACCEPTED, Mistake.NO_WAIT, lasts=0.3, notice=1)
-    report = judged(wrong, living("", lasts=0.3), pace=replace(PACE, starts=60), strict=False)
+    wrong = WrongServer(Mistake.ID_CASE, Mistake.UNKNOWN_ACCEPTED, Mistake.NO_WAIT, lasts=0.5, notice=2)
+    report = judged(wrong, living("", lasts=0.5), pace=replace(PACE, starts=60), strict=False)
     assert having(report, Verdict.FAILED) == {"life.notice", "approval.id-case"}
     told = {finding.clause: finding.told for finding in report.findings}
     assert told["approval.takes-effect"] == ""

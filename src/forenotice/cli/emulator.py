@@ -145,13 +145,13 @@ def wait(
     event_id: EventId,
     approved: Annotated[bool, typer.Option("--approved", help="Until somebody has approved it.")] = False,
     started: Annotated[bool, typer.Option("--started", help="Until it has started.")] = False,
-    gone: Annotated[bool, typer.Option("--gone", help="Until it is over; the same without a flag.")] = False,
+    gone: Annotated[bool, typer.Option("--gone", help="Until it is over; the default.")] = False,
     timeout: Annotated[
         str | None,
-        typer.Option("--timeout", metavar="TIME", help="At most so long in real time, such as 30s; else no limit."),
+        typer.Option("--timeout", metavar="TIME", help="Wait at most this long, in real time, such as 30s."),
     ] = None,
 ) -> None:
-    """Wait for an event; fail if it does not come to that, or not in time."""
+    """Wait until an event is approved, has started or is over; fail when that takes too long or cannot happen."""
     if approved + started + gone > 1:
         raise UsageError("wait for one thing: give one of --approved, --started and --gone")
     what = "approved" if approved else "started" if started else "over"

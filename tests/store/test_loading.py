@@ -254,6 +254,7 @@ def test_what_is_used_of_capacities(store: Store) -> None:
         *(host(name, capacity=capacity) for name, capacity in limited.items()),
         host("open"),
         host("shut", cordoned=True, capacity=9),
+        vm("plain", "full", "vm:plain"),
         vm("one", "a", "vm:one"),
         vm("half", "a", "vm:half", size=0.5),
         vm("three", "b", "vm:three", size=3),
@@ -273,7 +274,7 @@ def test_what_is_used_of_capacities(store: Store) -> None:
         operation("over", "b", status=Status.COMPLETED, vms=("three",), targets={"three": "a"}),
         operation("announced", "shut", vms=("four",)),
     )
-    used, incoming = {"a": 1.5, "b": 3, "c": 0, "full": 0}, {"three": ("c", 3), "two": ("a", 2)}
+    used, incoming = {"a": 1.5, "b": 3, "c": 0, "full": 1}, {"three": ("c", 3), "two": ("a", 2)}
     with store.read() as reader:
         for world in (
             reader.load(vms=["three"], targets=True),

@@ -169,7 +169,7 @@ def vm(row: Row) -> Vm:
 
 def amount(value: float | None) -> float | None:
     """Whole numbers as such, as they were given."""
-    return int(value) if value is not None and value.is_integer() else value
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def put_hosts(session: Session, hosts: Mapping[str, Host | None]) -> None:

@@ -17,7 +17,8 @@ def test_the_index_is_as_if_it_had_been_made_anew() -> None:
     assert (others.busy(first.saga), others.held(first.saga)) == (frozenset(), frozenset())
     first.end(Phase.PREPARE)
     others.update(first.saga)
-    assert (others.busy(second.saga), others.held(second.saga)) == ({"mount"}, {"drain", "mount"})
+    assert others.busy(second.saga) == {"mount"}
+    assert others.held(second.saga) == {"drain", "mount"}
     first.end(Phase.PREPARE, "mount")
     first.listed = started()
     first.turn()
@@ -28,11 +29,8 @@ def test_the_index_is_as_if_it_had_been_made_anew() -> None:
     first.listed = None
     first.turn(held={"drain"})
     others.update(first.saga)
-    assert (first.state, others.held(second.saga), others.owed(second.saga)) == (
-        State.RECOVERING,
-        frozenset(),
-        {"drain"},
-    )
+    assert (first.state, others.held(second.saga)) == (State.RECOVERING, frozenset())
+    assert others.owed(second.saga) == {"drain"}
     assert others.owed(first.saga) == frozenset()
     assert vars(others) == vars(Others([first.saga, second.saga]))
 

@@ -168,7 +168,7 @@ def test_a_server_that_lags_behind_another_takes_no_event_away() -> None:
     assert seen[1:] == [1] * 6
 
 
-def test_a_new_document_is_asked_for_once_more_before_long() -> None:
+def test_a_document_that_lacks_an_event_is_asked_for_once_more_before_long() -> None:
     """A poll that is held would keep the agent from believing that an event is gone; one at once would prove little."""
     asked: list[tuple[float, bool]] = []
 
@@ -177,13 +177,29 @@ def test_a_new_document_is_asked_for_once_more_before_long() -> None:
             return answer(body=b"web-0")
         asked.append((time.monotonic(), "prefer" in request.headers))
         number = len(asked)
-        body = b"" if number == 5 else document(incarnation=2 if number < 4 else 3)
+        body = document(EVENT, incarnation=2) if number < 4 else b"" if number == 5 else document(incarnation=3)
         return answer("200 OK", body, f'ETag: "{2 if number < 4 else 3}"')
 
     with polled(script, at_once=0, interval=0.2) as (_, inbox, _log):
         while len(asked) < 8:
             inbox.get(timeout=60)
     held = [patient for _, patient in asked]
-    # The first and the fourth document are new; the fifth answer has none, and confirms nothing.
+    # Nobody knows what came before the first; the fourth lacks an event; the fifth answer confirms nothing.
     assert held[:7] == [False, False, True, True, False, False, True]
     assert asked[4][0] - asked[3][0] >= 0.2
+
+
+def test_a_document_that_lacks_nothing_is_believed_at_once() -> None:
+    held: list[bool] = []
+
+    def script(request: Asked, _: object) -> bytes:
+        if "instance" in request.target:
+            return answer(body=b"web-0")
+        held.append("prefer" in request.headers)
+        events, tag = ((), 2) if len(held) < 4 else ((EVENT,), 3)
+        return answer("200 OK", document(*events, incarnation=tag), f'ETag: "{tag}"')
+
+    with polled(script, at_once=0) as (_, inbox, _log):
+        while len(held) < 6:
+            inbox.get(timeout=60)
+    assert held[:6] == [False, False, True, True, True, True]

@@ -46,6 +46,8 @@ class Desk:
         }
         folder = self.place.vm if in_vm else self.place.clone
         line = self.here(line)
+        if line.startswith("kill"):
+            until(lambda: self.log.read_text().count("An event has appeared") == 2, what=self.log.read_text)
         if line == AGENT:
             with self.log.open("ab") as log:
                 self.agents.append(subprocess.Popen(line.split(), cwd=folder, env=env, stderr=log))

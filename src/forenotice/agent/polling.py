@@ -46,8 +46,10 @@ class Polling:
         self._interval = interval
         self._ended = threading.Event()
         self._hurried = False
+        self._listed: frozenset[str] | None = None
+        """What the last document listed."""
         self._unconfirmed = False
-        """The last document was new: it is asked for once more before long."""
+        """It may lack what was there before: it is asked for once more before long."""
         self._named = False
         """For good."""
         self._ask_name_at = 0.0
@@ -122,8 +124,9 @@ class Polling:
         for news in self._client.follow():
             if news.error is None and news.document is not None:
                 self._find_name()
-            if news.shown:
-                self._unconfirmed = news.changed
+            if news.shown and news.document is not None:
+                before, self._listed = self._listed, frozenset(event.id for event in news.document.events)
+                self._unconfirmed = news.changed and (before is None or not before <= self._listed)
                 self._decide_patience()
             self._post(Polled(news))
             if self._unconfirmed:

@@ -380,6 +380,8 @@ OLD = (
     "INSERT INTO journal (position, at, action, author, operation) VALUES (1, 1, 'operation.scheduled', '', 'o')",
     "INSERT INTO journal (position, at, action, author, scope, event, operation)"
     " VALUES (2, 1, 'event.scheduled', '', 'group:web', 'E', 'o')",
+    "INSERT INTO operations (id, kind, host, vms, status, created_at, not_before, due_at, held, attempt, author,"
+    " reason) VALUES ('d', 'degraded-hardware', 'a', '[\"db\"]', 'Scheduled', 1, 7, 7, false, 0, '', '')",
     "INSERT INTO tokens (id, name, role, digest, created_at) VALUES ('t', 'ada', 'admin', 'd', 1)",
     "INSERT INTO scopes (key, kind, tag, incarnation, listening, auto_approve)"
     " VALUES ('vm:both', 'standalone', 'tag', 1, 'auto', true), ('vm:neither', 'standalone', 'tag', 1, 'auto', false)",
@@ -408,6 +410,8 @@ def test_what_the_first_release_kept_is_there_and_found_by_vm(
         scopes = reader.scopes(["vm:both", "vm:neither"])
         assert scopes["vm:both"].policy == Policy(auto_approve_restart=True, auto_approve_redeploy=True)
         assert scopes["vm:neither"].policy == Policy()
+        degraded = reader.load(operations=["d"]).operations["d"]
+        assert degraded.due_at == degraded.created_at
     store.close()
 
 

@@ -157,7 +157,7 @@ def test_who_does_not_listen_is_not_waited_for(portal: Portal) -> None:
         fleet.set_policy(portal.service, SYSTEM, scope, {"listening": Listening.NEVER})
     said = outcome(visitor.get(asking(kind="degraded-hardware", name="host-b")))
     assert "Nobody there listens, so it keeps its full notice" in said
-    assert "7 d from now, and not earlier." in said
+    assert "7 d from now. Earlier, as soon as somebody approves it." in said
 
 
 def test_what_is_in_the_way(portal: Portal) -> None:

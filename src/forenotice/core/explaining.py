@@ -11,9 +11,6 @@ from forenotice.core.obstacles import Obstacle, ObstacleKind, before_announcemen
 from forenotice.core.operations import Event, Operation, Status
 from forenotice.core.rollouts import RolloutStatus
 
-NOT_HURRIED = frozenset({ObstacleKind.NOTICE, ObstacleKind.WINDOW})
-"""What nobody's approval, and no end of anything else, brings forward."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
@@ -104,7 +101,7 @@ def start_at_the_earliest(draft: Draft, operation: Operation, expiry_from: datet
     if operation.status is not Status.SCHEDULED:
         return operation.started_at
     found = obstacles(draft, operation, expiry_from)
-    ends = [obstacle.until for obstacle in found if obstacle.kind in NOT_HURRIED]
+    ends = [obstacle.until for obstacle in found if obstacle.kind is ObstacleKind.WINDOW]
     return None if None in ends else max((end for end in ends if end is not None), default=draft.now)
 
 

@@ -10,6 +10,7 @@ from tests.core.builders import DAY, HOUR, MINUTE, NOW, SECOND
 from tests.core.rolling_site import NOTICE, UPDATE, RollingSite, rolling_row
 
 from forenotice.core import errors, rolling
+from forenotice.core.driving import Finished
 from forenotice.core.fleet import Listening, Policy
 from forenotice.core.operations import Kind, Status
 from forenotice.core.rolling import GATE_AGAIN, GATE_LEASE, Ask
@@ -30,11 +31,11 @@ def approve(site: RollingSite) -> None:
         site.approve_as_operator(event.id)
 
 
-def fail_all(site: RollingSite) -> None:
+def fail_all(site: RollingSite, why: str = "no power") -> None:
     """Every try of what is under way fails."""
     for _ in range(site.timing.retries.tries):
         for task in site.tick():
-            site.fail(task, "no power")
+            site.fail(task, why)
         site.wait(5 * SECOND)
     site.tick()
 
@@ -368,6 +369,39 @@ def test_it_pauses_after_so_many_failures() -> None:
     assert site.rollout(rollout).failures == 0
     site.carry_on(takes=UPDATE)
     assert statuses(site, rollout) == {"a": "Done", "b": "Done"}
+
+
+def test_what_failed_for_one_reason_is_told_once_and_whole() -> None:
+    site = RollingSite()
+    site.add_hosts("a")
+    for number in range(12):
+        site.add_vm(f"vm-{number}", "a")
+    rollout = site.begin(hosts="a")
+    site.roll()
+    approve(site)
+    reason = "no power in the rack " * 14
+    fail_all(site, reason)
+    site.roll()
+    names = "vm-0, vm-1, vm-2, vm-3, vm-4, vm-5 and 6 more"
+    assert site.rollout(rollout).why == f"1 of its hosts failed, the last one a: {names}: {reason}"
+
+
+def test_of_many_reasons_the_first_ones_are_told() -> None:
+    site = RollingSite()
+    site.add_hosts("a")
+    for number in range(6):
+        site.add_vm(f"vm-{number}", "a")
+    rollout = site.begin(hosts="a")
+    site.roll()
+    approve(site)
+    for _ in range(site.timing.retries.tries):
+        for task in site.tick():
+            site.report(task.operation, Finished(failures={vm: f"no disk of {vm}" for vm in task.vms}))
+        site.wait(5 * SECOND)
+    site.tick()
+    site.roll()
+    told = "; ".join(f"vm-{number}: no disk of vm-{number}" for number in range(3))
+    assert site.stop(rollout, "a").why == f"{told}; and 3 more reasons"
 
 
 def test_it_goes_on_while_few_fail() -> None:

@@ -14,6 +14,9 @@ from forenotice.core.targets import Targets
 from forenotice.core.tenancy import Former
 from forenotice.core.timing import Timing
 
+MOST_NAMES = 6
+"""In a list that stays short."""
+
 
 @dataclass(slots=True, kw_only=True)
 class World:
@@ -423,6 +426,13 @@ def names(things: Iterable[str]) -> str:
     """A list for a sentence: `a, b and c`."""
     *most, last = list(things)
     return f"{', '.join(most)} and {last}" if most else last
+
+
+def several(things: Iterable[str]) -> str:
+    """A list that stays short, for a sentence: `web-0, web-1 and 40 more`."""
+    known = list(things)
+    more = len(known) - MOST_NAMES
+    return names(known if more <= 1 else [*known[:MOST_NAMES], f"{more} more"])
 
 
 def by_reason(failures: Mapping[str, str]) -> dict[str, list[str]]:

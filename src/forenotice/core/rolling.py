@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from forenotice.core import budgets, calendar, ending, errors, placement, scheduling, turns
 from forenotice.core.budgets import Rule, Standing
-from forenotice.core.draft import Draft
+from forenotice.core.draft import Draft, by_reason, several
 from forenotice.core.obstacles import Obstacle, ObstacleKind, of_openings
 from forenotice.core.operations import Event, Operation, Status
 from forenotice.core.rollouts import BEFORE_THE_FIRST, Request, Rollout, RolloutStatus, Stop, StopStatus, Verdict
@@ -29,6 +29,8 @@ OTHERWISE = {
     Status.FAILED: "its operation failed",
     Status.CANCELED: "its operation was cancelled",
 }
+MOST_REASONS = 3
+"""Of failures on one host, in one sentence."""
 NO_VMS = "it has no VMs: there is nobody to tell"
 PAUSED_BY = "paused by "
 """So begins why a rollout is paused that somebody has paused."""
@@ -357,7 +359,9 @@ def _idle(draft: Draft, host: str) -> str:
 
 def _why(operation: Operation) -> str:
     if operation.failures:
-        return "; ".join(f"{name}: {reason}" for name, reason in operation.failures.items())[:500]
+        told = [f"{several(vms)}: {reason}" for reason, vms in by_reason(operation.failures).items()]
+        more = len(told) - MOST_REASONS
+        return "; ".join([*told[:MOST_REASONS], *([f"and {more} more reasons"] if more > 0 else [])])
     return OTHERWISE[operation.status]
 
 

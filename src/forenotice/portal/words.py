@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping
 from forenotice.core import draft
 from forenotice.core.scheduling import BY_POLICY, BY_SILENCE
 
-MOST_NAMES = 6
 OBSTACLES: Mapping[str, str] = {
     "approval": "an approval",
     "notice": "its full notice",
@@ -43,11 +42,8 @@ POLICY: Mapping[str, str] = {
 
 
 def several(things: Iterable[str]) -> str:
-    """`web-0, web-1 and 40 more`."""
     known = list(things)
-    more = len(known) - MOST_NAMES
-    shown = known if more <= 1 else [*known[:MOST_NAMES], f"{more} more"]
-    return draft.names(shown) if shown else "no VM"
+    return draft.several(known) if known else "no VM"
 
 
 def failed(results: Mapping[str, str]) -> str:

@@ -87,7 +87,7 @@ class Loop:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The VMs that this agent acts for; none as long as its own is not known."""
+        """The VMs that this agent acts for, its own first; none as long as that is not known."""
         return (self._me, *self._config.act_for) if self._me else ()
 
     def configure(self, config: Config) -> None:
@@ -313,7 +313,7 @@ class Loop:
                 event_id=saga.id,
                 state=saga.state,
                 why=saga.why,
-                seconds=round((self._now() - before.since).total_seconds(), 3),
+                seconds=max(0.0, round((self._now() - before.since).total_seconds(), 3)),
             )
         elif saga.why != before.why:
             self._log.info("An event waits", action="saga.waits", event_id=saga.id, state=saga.state, why=saga.why)

@@ -60,12 +60,11 @@ class Story:
     def turn(self, **more: Any) -> list[Effect]:
         view = View(
             now=self.now,
-            names=(ME,),
             listed=self.listed,
             rules=self.rules,
             policy=self.policy,
             boot=self.boot,
-            **{**self.more, **more},
+            **{"names": (ME,), **self.more, **more},
         )
         self.saga, effects = advancing.advance(self.saga, view)
         return list(effects)

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.agent.rules.builders import T0, Story, after, event, rule, started
+from tests.agent.rules.builders import ME, T0, Story, after, event, rule, started
 
 from forenotice.agent.rules import advancing
 from forenotice.agent.rules.advancing import Approve, Begin, Displace, Stop
@@ -697,6 +697,46 @@ def test_a_reboot_that_was_started_and_never_came_is_told() -> None:
     story.end(RECOVER)
     story.turn()
     assert story.saga.why == "recovered, though this machine did not reboot"
+
+
+@pytest.mark.parametrize(
+    ("resources", "ends", "outcome"),
+    [
+        (("web-7",), State.RECOVERING, "gone without a start seen, and recovered"),
+        (("web-7", ME), State.UNDOING, "cancelled before its start, and undone"),
+    ],
+)
+def test_the_reboot_of_another_vm_leaves_this_machine_as_it_is(
+    resources: tuple[str, ...], ends: State, outcome: str
+) -> None:
+    """The agent acts for both."""
+    story = Story(at=event(resources=resources))
+    story.boot, story.more = "first", {"names": (ME, "web-7")}
+    story.turn()
+    story.end(PREPARE)
+    assert story.turn() == [Approve()]
+    story.listed = None
+    story.turn()
+    assert story.state == ends
+    story.end(RECOVER if ends is State.RECOVERING else UNDO)
+    story.turn()
+    assert story.saga.why == outcome
+
+
+def test_preparing_began_with_the_first_handler() -> None:
+    story = Story(rule(lead=timedelta(minutes=5)))
+    story.turn()
+    assert story.saga.since == T0
+    story.wait(700)
+    story.turn()
+    story.wait(30)
+    story.end(PREPARE, ok=False)
+    story.wait(1)
+    story.turn()
+    assert (story.state, story.saga.since) == (State.PREPARING, after(700))
+    story.end(PREPARE)
+    story.turn()
+    assert (story.state, story.saga.since) == (State.PREPARED, after(731))
 
 
 def test_an_approval_that_was_refused_before_a_cancellation_leads_to_undo() -> None:

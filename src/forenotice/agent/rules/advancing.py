@@ -31,7 +31,7 @@ class View:
     now: datetime
     """By the endpoint's clock."""
     names: Sequence[str]
-    """The VMs that this agent acts for."""
+    """The VMs that this agent acts for, the one that it runs on first."""
     listed: Event | None
     """As the last document shows it, if it does and if it is about one of them."""
     rules: Sequence[Rule]
@@ -234,7 +234,9 @@ class _Turn:
     @property
     def _spared(self) -> bool:
         """Whether this machine certainly has not rebooted, although that was announced."""
-        return self.saga.event.type == "Reboot" and bool(self.saga.boot) and self.saga.boot == self.view.boot
+        event, boot = self.saga.event, self.saga.boot
+        announced = event.type == "Reboot" and any(map(event.names, self.view.names[:1]))
+        return announced and bool(boot) and boot == self.view.boot
 
     def _stop_all(self) -> None:
         self.effects += [Stop(phase=step.phase, handler=step.handler) for step in self.saga.running]

@@ -125,6 +125,8 @@ class Saga:
     @property
     def since(self) -> datetime:
         """When it got as far as it is."""
+        if self.state is State.PREPARING:
+            return min(step.since or step.begun_at for step in self.steps if step.phase is Phase.PREPARE)
         moments = (self.seen_at, self.ready_at, self.approved_at, self.started_at, self.gone_at)
         return max(moment for moment in moments if moment)
 

@@ -8,6 +8,7 @@ import pytest
 from forenotice.agent.config import file, handlers, values
 from forenotice.agent.config.values import When
 from forenotice.agent.rules.handling import EVENT_TYPES, Match, Phase
+from forenotice.client.events import Event
 from forenotice.settings.spans import Span
 
 KINDS = "command, webhook, systemd, file, haproxy, kubernetes, notify, python"
@@ -132,7 +133,7 @@ wait = false
     rule = config.handlers[0].rule
     assert rule.match == Match(
         types=frozenset({"Reboot", "Redeploy"}),
-        sources=frozenset({"Platform"}),
+        sources=frozenset({"Platform", None}),
         shorter_than=3600.0,
         longer_than=5.0,
     )
@@ -147,6 +148,14 @@ wait = false
         handlers.File,
         handlers.Haproxy,
     ]
+
+
+def test_an_event_whose_source_is_not_told_is_prepared_for_and_not_approved_at_once() -> None:
+    untold = Event(id="E1", status="Scheduled", type="Reboot", resources=("web-0",), source=None)
+    assert handlers.Command(name="a", prepare=("down",), sources=("User",)).rule.match.fits(untold)
+    assert not file.AtOnce(sources=("User",)).match.fits(untold)
+    told = msgspec.structs.replace(untold, source="Platform")
+    assert not handlers.Command(name="a", prepare=("down",), sources=("User",)).rule.match.fits(told)
 
 
 def test_without_undo_recover_is_what_undoes() -> None:

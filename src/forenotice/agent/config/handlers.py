@@ -50,7 +50,8 @@ class Common(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             phases=self.phases,
             match=Match(
                 types=frozenset(self.types),
-                sources=frozenset(self.sources),
+                # Where older versions do not tell the source, it is better to prepare in vain.
+                sources=frozenset({*self.sources, None} if self.sources else ()),
                 shorter_than=None if self.shorter_than is None else self.shorter_than.total_seconds(),
                 longer_than=None if self.longer_than is None else self.longer_than.total_seconds(),
             ),

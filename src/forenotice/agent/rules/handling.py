@@ -22,8 +22,8 @@ class Match:
     """Which events are meant; what is empty or None asks for nothing."""
 
     types: frozenset[str] = frozenset()
-    sources: frozenset[str] = frozenset()
-    """An event whose source is not told has none of them."""
+    sources: frozenset[str | None] = frozenset()
+    """With None also an event whose source is not told."""
     shorter_than: float | None = None
     """Seconds; an event of unknown duration is not short."""
     longer_than: float | None = None

@@ -138,11 +138,32 @@ def test_what_is_refused_is_named(wanted: FleetSpec, said: str) -> None:
         (spec_of(groups={"a b": WEB}), r"^groups\.a b: 'a b' is not a group name"),
         (spec_of(VmSpec(name="\0", host="a")), r"is not a VM name"),
         (spec_of(replace(DB, host="")), r"^vms\.db: '' is not a host name"),
+        (replace(BASE, hosts={"a": HostSpec(labels={"rack": "r 1"})}), r"^hosts\.a: 'r 1' is not the value of a label"),
+        (replace(BASE, hosts={"new": HostSpec(capacity=-1)}), r"^hosts\.new: capacity cannot be -1"),
+        (spec_of(replace(DB, size=-1)), r"^vms\.db: size cannot be -1"),
+        (spec_of(VmSpec(name="new", host="a", size=-1)), r"^vms\.new: size cannot be -1"),
+        (spec_of(replace(DB, vm_id="")), r"^vms\.db: '' is not a vmId"),
+        (spec_of(replace(WEB_0, update_domain=-1)), r"^vms\.web-0: update domain -1 is out of range"),
+        (
+            spec_of(groups={"web": replace(WEB, policy=Policy(max_user_operations=0))}),
+            r"^groups\.web: max_user_operations",
+        ),
+        (spec_of(DB, policies={"db": Policy(max_user_operations=0)}), r"^vms\.db: max_user_operations must be"),
+        (spec_of(replace(WEB_0, fault_domain=-1)), r"^vms\.web-0: fault domain -1 is out of range"),
     ],
 )
 def test_what_never_fits_is_not_compared(wanted: FleetSpec, said: str) -> None:
     with pytest.raises(errors.RefusedError, match=said):
         compared(founded(), wanted)
+
+
+def test_amounts_are_compared_as_they_are_shown() -> None:
+    wanted = replace(BASE, hosts={"a": HostSpec(capacity=64.0)}, vms={"db": replace(DB, size=2.0)})
+    shown = {
+        each.name: {field: str(value) for field, (_, value) in each.fields.items()}
+        for each in compared(founded(), wanted)
+    }
+    assert (shown["a"], shown["db"]) == ({"capacity": "64"}, {"size": "2"})
 
 
 def test_addresses_and_places_may_be_swapped() -> None:

@@ -39,7 +39,7 @@ ROOTED = {
 
 def add_host(draft: Draft, host: Host) -> Host:
     fleet.require_name("host", host.name)
-    host = _described(host)
+    host = described(host)
     if host.name in draft.world.hosts:
         known = draft.host(host.name)
         raise errors.ConflictError(f"host {host.name} exists already", host=host.name, cordoned=known.cordoned)
@@ -52,7 +52,7 @@ def add_host(draft: Draft, host: Host) -> Host:
 def set_host(draft: Draft, host: Host) -> Host:
     """As it is to be."""
     before = draft.host(host.name)
-    host = _described(host)
+    host = described(host)
     if host == before:
         return before
     draft.put_host(host)
@@ -66,7 +66,8 @@ def set_host(draft: Draft, host: Host) -> Host:
     return host
 
 
-def _described(host: Host) -> Host:
+def described(host: Host) -> Host:
+    """As it is kept, if a host can be so."""
     fleet.require_labels(host.labels)
     return replace(host, capacity=fleet.require_amount("capacity", host.capacity))
 

@@ -21,7 +21,7 @@ class HostSpec:
     def host(self, known: Host) -> Host:
         """As one that is known becomes."""
         cordoned = known.cordoned if self.cordoned is None else self.cordoned
-        return replace(known, cordoned=cordoned, labels=self.labels, capacity=self.capacity)
+        return membership.described(replace(known, cordoned=cordoned, labels=self.labels, capacity=self.capacity))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,10 +156,12 @@ def _change_group(draft: Draft, name: str, group: GroupSpec) -> None:
 def _hosts(world: World, spec: FleetSpec) -> Iterable[Difference]:
     for name, host in spec.hosts.items():
         known = world.hosts.get(name)
+        with _naming("hosts", name):
+            wanted = host.host(known or Host(name=name))
         if known is None:
             yield _added("host", name)
         else:
-            yield from _changed("host", name, _of_host(known), _of_host(host.host(known)))
+            yield from _changed("host", name, _of_host(known), _of_host(wanted))
 
 
 def _of_host(host: Host) -> dict[str, Any]:
@@ -169,6 +171,8 @@ def _of_host(host: Host) -> dict[str, Any]:
 def _groups(world: World, spec: FleetSpec) -> Iterable[Difference]:
     for name, group in spec.groups.items():
         known = world.scopes.get(fleet.group_key(name))
+        with _naming("groups", name):
+            fleet.require_policy(group.kind, group.policy)
         if known is None:
             yield _added("group", name)
         else:
@@ -178,11 +182,11 @@ def _groups(world: World, spec: FleetSpec) -> Iterable[Difference]:
 def _vms(world: World, spec: FleetSpec) -> Iterable[Difference]:
     for name, vm in spec.vms.items():
         known = world.vms.get(name)
+        with _naming("vms", name):
+            wanted = _canonical(vm, known)
         if known is None:
             yield _added("vm", name)
         else:
-            with _naming("vms", name):
-                wanted = _canonical(vm, known)
             yield from _changed("vm", name, _vm_fields(membership.spec_of(known)), _vm_fields(wanted))
 
 
@@ -190,7 +194,9 @@ def _policies(world: World, spec: FleetSpec) -> Iterable[Difference]:
     for name, vm in spec.vms.items():
         if vm.group is None:
             known = world.scopes.get(fleet.standalone_key(name))
-            policies = known.policy if known else DEFAULT_POLICY, spec.policies.get(name, DEFAULT_POLICY)
+            with _naming("vms", name):
+                wanted = fleet.require_policy(ScopeKind.STANDALONE, spec.policies.get(name, DEFAULT_POLICY))
+            policies = known.policy if known else DEFAULT_POLICY, wanted
             yield from _changed("policy of vm", name, *map(membership.policy_facts, policies))
 
 
@@ -219,12 +225,19 @@ def _vm_fields(spec: VmSpec) -> dict[str, Any]:
     return {name: getattr(spec, name) for name in membership.SETTABLE}
 
 
-def _canonical(spec: VmSpec, known: Vm) -> VmSpec:
+def _canonical(spec: VmSpec, known: Vm | None) -> VmSpec:
     """As the VM would be if it were described so: it keeps its vmId where none is given."""
     fleet.require_name("host", spec.host)
-    addresses = (address if address in known.addresses else fleet.require_syntax(address) for address in spec.addresses)
-    vm_id = known.vm_id if spec.vm_id is None else spec.vm_id
-    return replace(spec, vm_id=vm_id, addresses=tuple(dict.fromkeys(addresses)))
+    mine, vm_id = (known.addresses, known.vm_id) if known else ((), None)
+    addresses = (address if address in mine else fleet.require_syntax(address) for address in spec.addresses)
+    return replace(
+        spec,
+        vm_id=vm_id if spec.vm_id is None else fleet.require_vm_id(spec.vm_id),
+        update_domain=fleet.require_domain("update domain", spec.update_domain),
+        fault_domain=fleet.require_domain("fault domain", spec.fault_domain),
+        addresses=tuple(dict.fromkeys(addresses)),
+        size=fleet.require_amount("size", spec.size),
+    )
 
 
 @contextmanager

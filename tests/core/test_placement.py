@@ -268,6 +268,15 @@ def test_those_of_one_move_share_the_room() -> None:
     assert sorted(targets[name] for name in ("vm-0", "vm-1")) == ["b", "c"]
 
 
+def test_whoever_has_few_hosts_to_go_to_is_not_kept_out_by_others() -> None:
+    site = roomy(a=None, b=4, c=None)
+    site.add_group("web")
+    site.add_vm("large", "a", size=4)
+    site.add_vm("web-0", "a", group="web", size=1)
+    site.add_vm("web-1", "c", group="web", update_domain=1, fault_domain=1)
+    assert chosen(site, Kind.LIVE_MIGRATION, "a") == {"large": "c", "web-0": "b"}
+
+
 def test_a_move_starts_whole_or_waits_for_room() -> None:
     site = roomy(a=None, b=3)
     for number in range(4):

@@ -2,13 +2,16 @@
 
 from bisect import insort
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from forenotice.core import ending, errors
 from forenotice.core.draft import Draft, names
 from forenotice.core.fleet import Vm, amount
 from forenotice.core.operations import Operation, Status
+
+MORE_ROUNDS = 3
+"""How often those that found no host choose anew, before others."""
 
 
 def require_sound(draft: Draft, scope: str) -> None:
@@ -83,32 +86,54 @@ def choose(draft: Draft, operation: Operation, vms: Iterable[str]) -> Mapping[st
     """
     # The largest first: what is small finds room in many places.
     wanted = sorted(map(draft.vm, vms), key=lambda vm: -vm.takes)
+    chosen = found = _spread(draft, operation, wanted)
+    for _ in range(MORE_ROUNDS):
+        # Then those that found none, as the domains of their groups leave them few.
+        order = sorted(wanted, key=lambda vm: vm.name in found)
+        if order == wanted:
+            break
+        wanted, found = order, _spread(draft, operation, order)
+        chosen = max(chosen, found, key=len)
+    if operation.status is Status.STARTED and len(chosen) < len(wanted):
+        chosen = _with_last_resorts(draft, operation, wanted, chosen)
+    return {**operation.targets, **chosen}
+
+
+def _spread(draft: Draft, operation: Operation, wanted: Sequence[Vm]) -> dict[str, str]:
+    """For one VM after the other the emptiest host: each choice makes a host fuller for the next."""
     taking: Counter[str] = Counter()
-
-    def may_take(vm: Vm, host: str) -> bool:
-        targets = draft.targets
-        return host != operation.host and targets.has_room(vm, host, taking[host]) and targets.fits(vm, host)
-
-    # Each choice makes a host fuller for the next VM.
     targets = draft.targets.fitting(wanted[0]) if len(wanted) == 1 else list(draft.targets.all())
     chosen: dict[str, str] = {}
     for vm in wanted:
         for place, (awaiting, count, host) in enumerate(targets):
-            if may_take(vm, host) and not maintenance_of(draft, host):
+            if _may_take(draft, operation, vm, host, taking[host]) and not maintenance_of(draft, host):
                 chosen[vm.name] = host
                 taking[host] += vm.takes
                 if len(wanted) > 1:
                     del targets[place]
                     insort(targets, (awaiting, count + 1, host))
                 break
-    if operation.status is Status.STARTED and len(chosen) < len(wanted):
-        reluctant = _last_resorts(draft)
-        for vm in wanted:
-            fitting = (host for host in reluctant if may_take(vm, host))
-            if vm.name not in chosen and (last_resort := next(fitting, None)):
-                chosen[vm.name] = last_resort
-                taking[last_resort] += vm.takes
-    return {**operation.targets, **chosen}
+    return chosen
+
+
+def _may_take(draft: Draft, operation: Operation, vm: Vm, host: str, besides: int) -> bool:
+    targets = draft.targets
+    return host != operation.host and targets.has_room(vm, host, besides) and targets.fits(vm, host)
+
+
+def _with_last_resorts(
+    draft: Draft, operation: Operation, wanted: Sequence[Vm], chosen: Mapping[str, str]
+) -> dict[str, str]:
+    found, taking, reluctant = dict(chosen), Counter[str](), _last_resorts(draft)
+    for vm in wanted:
+        if vm.name in chosen:
+            taking[chosen[vm.name]] += vm.takes
+    for vm in wanted:
+        fitting = (host for host in reluctant if _may_take(draft, operation, vm, host, taking[host]))
+        if vm.name not in chosen and (last_resort := next(fitting, None)):
+            found[vm.name] = last_resort
+            taking[last_resort] += vm.takes
+    return found
 
 
 def make_way(draft: Draft, operation: Operation, hosts: Iterable[str]) -> None:

@@ -53,9 +53,15 @@ def test_an_endpoint_that_knows_up_to_2019_08_01(make: Make, refused: bytes, tri
         assert client.api_version == tried[-1]
     names = [version_of(asked) for asked in server.asked if "scheduledevents" in asked.target]
     assert names == [NEWEST, *tried, tried[-1], tried[-1]]
+    assert [version_of(asked) for asked in server.asked if "instance" in asked.target] == [tried[-1]]
     assert event.duration_seconds is None
     assert (event.source, event.description) == (("Platform", "") if tried == ["2019-08-01"] else (None, None))
     assert event.as_listed() == shown(tried[-1], Resources=("WestNO_0",))
+
+
+def test_an_older_endpoint_that_is_asked_for_the_name_first(make: Make) -> None:
+    with scripted(knowing(UP_TO_2019_08, refusal(WORDS))) as server, make(server.url) as client:
+        assert client.me == "WestNO_0"
 
 
 @pytest.mark.parametrize("not_before", ["2022-04-11T22:26:58Z", "Mon, 11 Apr 2022 22:26:58 GMT"])

@@ -3,12 +3,15 @@
 import re
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from forenotice.client import refusals
 from forenotice.client.endpoint import Endpoint
+from forenotice.client.errors import EndpointError
 from forenotice.client.events import Document, Event
 from forenotice.client.flow import Flow
+from forenotice.client.negotiating import NEWEST
 
 VARIABLE = "FORENOTICE_NAME"
 TARGET = "/metadata/instance/compute/name?api-version={version}&format=text"
@@ -38,10 +41,16 @@ class Naming:
         """EndpointError: it could not be asked. A guess then would make us deaf to our own events."""
         if self.known is not None:
             return self.known
-        answer = yield from self._endpoint.ask("GET", TARGET.format(version=VERSION))
+        negotiation = self._endpoint.negotiation
+        # An older endpoint knows the version of its events, but may not know ours.
+        first = VERSION if negotiation.version == NEWEST else negotiation.version
+        answer = yield from self._endpoint.ask("GET", TARGET.format(version=first))
         if answer.status == 400:
-            # Older endpoints do not know that version; the one of their events they do.
-            answer = yield from self._endpoint.ask("GET", TARGET.format(version=self._endpoint.negotiation.version))
+            if not negotiation.accepted:
+                with suppress(EndpointError):
+                    yield from self._endpoint.poll()
+            second = VERSION if first != VERSION else negotiation.version
+            answer = yield from self._endpoint.ask("GET", TARGET.format(version=second))
         text = answer.body.decode("utf-8-sig", "replace").strip()
         if answer.status == 200 and _NAME.fullmatch(text):
             self.known = Name(text, "the endpoint")

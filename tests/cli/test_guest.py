@@ -51,7 +51,7 @@ def test_both_forms_of_dates_and_few_keys(run: Run, moment: str) -> None:
 
 
 def test_an_older_endpoint_and_what_it_does_not_tell(run: Run) -> None:
-    with scripted(knowing([OLDEST], refusal(), Resources=["_WestNO_0"])) as server:
+    with scripted(knowing([OLDEST], refusal(listed=[OLDEST]), Resources=["_WestNO_0"])) as server:
         ran = run("guest", "events", "--mine", "--endpoint", server.url)
         raw = run("guest", "events", "--json", "--endpoint", server.url)
         approved = run("guest", "approve", "id-1", "--endpoint", server.url)

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -11,13 +12,16 @@ from xml.etree import ElementTree
 import pytest
 from tests.acceptance.running import Server, serving
 from tests.conformance.test_wrong_server import having, silent
+from tests.conformance.wrong_server import POLLS
 
 from forenotice.client.finding import parse
 from forenotice.conformance.endpoint import judging
+from forenotice.conformance.endpoint.asking import Pace
 from forenotice.conformance.report import Report, Verdict
 from forenotice.core.operations import Kind
 from forenotice.emulator.announcing import Announcement
 from forenotice.emulator.emulator import Emulator
+from forenotice.emulator.testing.announced import AnnouncedEvent
 from forenotice.wire import versions
 
 PAGE = Path(__file__).parents[2] / "docs" / "conformance.md"
@@ -57,10 +61,19 @@ def test_our_own_endpoint_keeps_every_clause_in_every_version(server: Server, tm
 
 
 class Restart:
-    """Of the one VM of an emulator."""
+    """Of the one VM of an emulator, whose clock moves on to its end a moment after its start."""
 
     def __init__(self, emulator: Emulator) -> None:
-        emulator.announce(Announcement(kind=Kind.RESTART, resources=("web-0",), takes=timedelta(minutes=2)))
+        takes = timedelta(minutes=2)
+        event = emulator.announce(Announcement(kind=Kind.RESTART, resources=("web-0",), takes=takes))
+
+        def end() -> None:
+            AnnouncedEvent(emulator, event).wait_started(timeout=60)
+            polls = len(emulator.requests.polls)
+            emulator.requests.wait_for(lambda requests: len(requests.polls) > polls + POLLS, timeout=60)
+            emulator.advance(takes)
+
+        threading.Thread(target=end, daemon=True).start()
 
     def failure(self) -> str:
         return ""
@@ -78,6 +91,7 @@ def test_so_does_our_emulator_strictly_and_not() -> None:
             provoke=lambda: Restart(emulator),
             speed=float(SPEED),
             strict=strict,
+            pace=Pace(settles=0.05, shown=0.1),
         )
         try:
             return judging.judge(at, options, silent)

@@ -5,11 +5,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from time import monotonic
 
 import pytest
 from tests.conformance.test_wrong_server import PACE, Case, having, judged, living, silent
-from tests.conformance.wrong_server import Mistake, WrongServer, serving
+from tests.conformance.wrong_server import Event, Mistake, WrongServer, serving
 from tests.metadata.running import running
 
 from forenotice.client.finding import parse
@@ -88,12 +89,18 @@ def test_a_document_that_was_there_does_not_become_empty() -> None:
 
 def test_an_endpoint_that_knows_only_older_versions_is_judged_by_those() -> None:
     asked = ("2017-03-01", "2019-08-01", "2020-07-01")
-    report = judged(WrongServer(newest="2019-08-01", lasts=0.6), living("", asked, lasts=0.6))
+    report = judged(WrongServer(newest="2019-08-01"), living("", asked))
     assert having(report, Verdict.FAILED) == set()
     newest = {finding.told for finding in report.findings if finding.where == "2020-07-01"}
     assert newest == {"the endpoint knows no version after 2019-08-01"}
     others = [finding for finding in report.findings if finding.where != "2020-07-01"]
     assert {finding.clause for finding in others if finding.verdict is not Verdict.PASSED} == {"error.rate"}
+
+
+def test_an_endpoint_that_knows_fewer_than_three_versions_names_those() -> None:
+    report = judged(WrongServer(Mistake.NO_WAIT, newest="2017-08-01"), Case("", ("2017-03-01", "2017-08-01")))
+    assert having(report, Verdict.FAILED) == {"wait.held"}
+    assert "version.listed" in having(report, Verdict.PASSED)
 
 
 def test_nothing_is_said_of_versions_that_are_newer_than_the_endpoint() -> None:
@@ -152,7 +159,7 @@ def test_an_event_that_comes_meanwhile_is_not_approved_by_chance() -> None:
 
 
 def test_an_event_that_is_born_started_is_judged_as_far_as_it_goes() -> None:
-    wrong = WrongServer(lasts=0.4, born_started=True)
+    wrong = WrongServer(born_started=True)
     report = judged(wrong, living(""))
     assert having(report, Verdict.FAILED) == set()
     told = {finding.clause: finding.told for finding in report.findings}
@@ -168,9 +175,52 @@ def test_events_are_not_provoked_beside_others() -> None:
     assert told == {"life.appears": "expected an event, saw others that are announced already"}
 
 
+class Beside(WrongServer):
+    """Announces an event more than it was asked for."""
+
+    def _document(self, version: str) -> dict[str, object]:
+        document = super()._document(version)
+        if isinstance(document["Events"], list) and (self._event or self._ended):
+            other = Event("00000000-0000-4000-8000-00000000000A", made=datetime(2100, 1, 1, tzinfo=UTC))
+            document["Events"].append(self._shown(other, version))
+        return document
+
+
+def test_another_event_is_not_taken_for_the_one_that_is_over() -> None:
+    report = judged(Beside(Mistake.NO_WAIT), living(""), strict=False)
+    told = {finding.clause: finding.told for finding in report.findings if finding.verdict is Verdict.FAILED}
+    assert told == {"life.appears": "expected an event, saw others that are announced already"}
+    assert having(report, Verdict.PASSED) >= {"life.same-id", "life.gone", "life.forwards"}
+
+
+class Hasty(WrongServer):
+    """Starts its event by itself, once it was shown."""
+
+    def _document(self, version: str) -> dict[str, object]:
+        document = super()._document(version)
+        if self._event is not None:
+            self._start(self._event)
+        return document
+
+
+def test_an_event_that_starts_before_anything_was_sent_says_nothing_of_approvals() -> None:
+    report = judged(Hasty(Mistake.NO_WAIT), living(""), strict=False)
+    assert having(report, Verdict.FAILED) == set()
+    told = {finding.clause: finding.told for finding in report.findings}
+    assert told["approval.takes-effect"] == "the event had started before the kit sent anything"
+
+
+def test_an_event_that_stays_in_a_status_that_does_not_exist_is_not_waited_for_as_long_as_a_started_one() -> None:
+    begun = monotonic()
+    wrong = WrongServer(Mistake.COMPLETED_STAYS, Mistake.NO_WAIT)
+    report = judged(wrong, living(""), pace=replace(PACE, ends=600, lingers=0.2), strict=False)
+    assert having(report, Verdict.FAILED) == {"event.status", "life.gone"}
+    assert monotonic() - begun < 60
+
+
 @pytest.mark.parametrize(("seconds", "effect"), [(3, ""), (-5, "its NotBefore had been reached when it was approved")])
 def test_a_short_notice_is_kept_for_the_approval(seconds: float, effect: str) -> None:
-    report = judged(WrongServer(lasts=0.3, notice=seconds), living("", lasts=0.3), pace=replace(PACE, wait=0.2))
+    report = judged(WrongServer(notice=seconds), living(""), pace=replace(PACE, wait=0.2))
     assert having(report, Verdict.FAILED) == {"life.notice"}
     told = {finding.clause: finding.told for finding in report.findings}
     assert told["approval.takes-effect"] == effect
@@ -179,7 +229,7 @@ def test_a_short_notice_is_kept_for_the_approval(seconds: float, effect: str) ->
 
 @pytest.mark.parametrize("mistake", [Mistake.ANY_ID_STARTS, Mistake.STARTS_THOUGH_REFUSED])
 def test_where_any_approval_starts_an_event_a_good_one_proves_nothing(mistake: Mistake) -> None:
-    report = judged(WrongServer(mistake, Mistake.NO_WAIT, lasts=0.5), living("", lasts=0.5), strict=False)
+    report = judged(WrongServer(mistake, Mistake.NO_WAIT), living(""), strict=False)
     assert having(report, Verdict.FAILED) == {"approval.no-effect"}
     told = {finding.clause: finding for finding in report.findings}
     assert told["approval.no-effect"].request.startswith(f"POST {PATH}?api-version=2020-07-01 [Metadata: true] ")
@@ -190,8 +240,8 @@ def test_where_any_approval_starts_an_event_a_good_one_proves_nothing(mistake: M
 
 def test_an_approval_without_effect_leaves_time_for_another() -> None:
     """It is not waited for until NotBefore, when the event would start by itself."""
-    wrong = WrongServer(Mistake.ID_CASE, Mistake.UNKNOWN_ACCEPTED, Mistake.NO_WAIT, lasts=0.5, notice=2)
-    report = judged(wrong, living("", lasts=0.5), pace=replace(PACE, starts=60), strict=False)
+    wrong = WrongServer(Mistake.ID_CASE, Mistake.UNKNOWN_ACCEPTED, Mistake.NO_WAIT, notice=2)
+    report = judged(wrong, living(""), pace=replace(PACE, starts=60), strict=False)
     assert having(report, Verdict.FAILED) == {"life.notice", "approval.id-case"}
     told = {finding.clause: finding.told for finding in report.findings}
     assert told["approval.takes-effect"] == ""
@@ -254,7 +304,7 @@ def test_a_command_that_fails_says_why_and_what_was_found_is_told() -> None:
     told = {finding.clause: finding.told for finding in report.findings}
     assert having(report, Verdict.FAILED) == {"life.appears"}
     assert told["life.appears"] == "expected an event, saw none: the command ended with code 1: no such VM"
-    assert told["life.gone"].startswith("the provoked event did not appear: none: the command ended")
+    assert told["life.gone"].startswith("there was no event to follow: none: the command ended")
     assert told["endpoint.get"] == ""
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from tests.conformance.wrong_server import Mistake, WrongServer, serving
+from tests.conformance.wrong_server import LASTS, Mistake, WrongServer, serving
 
 from forenotice.client.finding import parse
 from forenotice.conformance.endpoint import clauses, judging
@@ -13,7 +13,7 @@ from forenotice.conformance.endpoint.judging import Options
 from forenotice.conformance.report import Report, Verdict
 from forenotice.wire import versions
 
-PACE = Pace(burst=1, wait=0.8, appears=0.5, starts=0.5, ends=3, settles=0.02, prompt=1, between=0.02)
+PACE = Pace(burst=1, wait=0.8, appears=0.5, starts=0.5, ends=3, lingers=1, settles=0.02, prompt=1, between=0.02)
 AT_ONCE = 16
 """So many servers are judged side by side; mostly they wait."""
 
@@ -25,11 +25,11 @@ class Case:
     versions: Sequence[str] = ("2020-07-01",)
     provoked: bool = False
     kind: str = "Reboot"
-    lasts: float = 0.4
+    lasts: float = LASTS
     """For so many seconds its events are Started."""
 
 
-def living(breaks: str, versions: Sequence[str] = ("2020-07-01",), kind: str = "Reboot", lasts: float = 0.4) -> Case:
+def living(breaks: str, versions: Sequence[str] = ("2020-07-01",), kind: str = "Reboot", lasts: float = LASTS) -> Case:
     return Case(breaks, versions, provoked=True, kind=kind, lasts=lasts)
 
 
@@ -79,6 +79,7 @@ CASES = {
     Mistake.APPROVAL_ERRORS_AS_TEXT: Case("error.everywhere"),
     Mistake.OTHER_WORDS: Case("error.header error.version"),
     Mistake.NO_NEWEST_VERSIONS: Case("version.listed"),
+    Mistake.OLDEST_VERSIONS_NAMED: Case("version.listed"),
     # The document
     Mistake.NO_DATE: Case("document.date"),
     Mistake.DATE_OF_YESTERDAY: Case("document.clock"),
@@ -94,6 +95,8 @@ CASES = {
     Mistake.NUMBER_STANDS: living("document.stable document.grows etag.changes wait.answered"),
     Mistake.NUMBER_BY_VERSION: Case("document.all-versions", TWO),
     Mistake.COMPLETED_SHOWN: living("event.status"),
+    Mistake.LOWER_CASE_STATUS: living("event.status"),
+    Mistake.NO_ID: living("event.keys event.id life.appears"),
     Mistake.DESCRIPTION_TOO_EARLY: living("event.keys", ("2017-08-01", "2020-07-01")),
     Mistake.TYPE_TOO_EARLY: living("version.types", ("2017-08-01", "2020-07-01"), "Preempt"),
     Mistake.HIDDEN_FROM_OLD: living("version.same-events", TWO),
@@ -116,6 +119,7 @@ CASES = {
     Mistake.STARTS_THOUGH_REFUSED: living("approval.no-effect"),
     Mistake.ANSWERS_202: living(f"approval.accepted approval.ended {REPEATS}", lasts=2),
     Mistake.NO_EFFECT: living("approval.takes-effect"),
+    Mistake.ALL_REFUSED: living("approval.accepted"),
     Mistake.ID_CASE: living("approval.id-case"),
     Mistake.ONLY_ONCE: living(f"approval.ended {REPEATS}", lasts=2),
     Mistake.FORGETS_THE_ENDED: living("approval.ended"),
@@ -128,6 +132,8 @@ CASES = {
     Mistake.NEVER_STARTED: living("life.started life.shown"),
     Mistake.BRIEFLY_STARTED: living("life.shown", lasts=2),
     Mistake.NEVER_GONE: living("life.gone", lasts=1),
+    Mistake.COMPLETED_STAYS: living("event.status life.gone"),
+    Mistake.SAME_ID_AGAIN: living("life.forwards life.same-facts", lasts=1.1),
     Mistake.BACK_TO_SCHEDULED: living("life.forwards"),
 }
 
@@ -208,7 +214,9 @@ def having(report: Report, verdict: Verdict) -> set[str]:
 def test_every_mistake_breaks_exactly_its_clauses() -> None:
     def failed(mistakes: Sequence[Mistake]) -> set[str]:
         case = ALL[tuple(mistakes)]
-        return having(judged(WrongServer(*mistakes, kind=case.kind, lasts=case.lasts), case), Verdict.FAILED)
+        report = judged(WrongServer(*mistakes, kind=case.kind, lasts=case.lasts), case)
+        assert all(finding.request for finding in report.findings if finding.verdict is Verdict.FAILED), report
+        return having(report, Verdict.FAILED)
 
     longest_first = sorted(ALL, key=lambda mistakes: ALL[mistakes].lasts, reverse=True)
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -232,6 +240,6 @@ def test_every_mistake_is_made_and_every_clause_broken() -> None:
 
 
 def test_without_a_mistake_everything_passes_in_every_version() -> None:
-    report = judged(WrongServer(lasts=1), living("", [version.name for version in versions.ALL], lasts=1))
+    report = judged(WrongServer(), living("", [version.name for version in versions.ALL]))
     assert [finding for finding in report.findings if finding.verdict is Verdict.FAILED] == []
     assert having(report, Verdict.NOT_APPLICABLE) == {"error.rate"}

@@ -20,6 +20,10 @@ VERSIONS = ["2017-03-01", "2017-08-01", "2017-11-01", "2019-01-01", *ADDED]
 TYPES = {"Freeze": VERSIONS[0], "Reboot": VERSIONS[0], "Preempt": "2017-11-01", "Terminate": "2019-01-01"}
 HEADER = "Bad request. Required metadata header not specified"
 VERSION = "Bad request. api-version is invalid or was not specified in the request."
+LASTS = 0.2
+"""For so many seconds an event is Started."""
+POLLS = 16
+"""So often every status can be seen, however slow the machine is."""
 CAPTURED = {
     HEADER: "Bad request: . Required metadata header not specified",
     VERSION: f"{VERSION} For more information refer to aka.ms/azureimds",
@@ -68,6 +72,7 @@ class Mistake(StrEnum):
     APPROVAL_ERRORS_AS_TEXT = auto()
     OTHER_WORDS = auto()
     NO_NEWEST_VERSIONS = auto()
+    OLDEST_VERSIONS_NAMED = auto()
     # The document
     NO_DATE = auto()
     DATE_OF_YESTERDAY = auto()
@@ -86,6 +91,8 @@ class Mistake(StrEnum):
     NOT_BEFORE_KEPT = auto()
     COMPLETED_SHOWN = auto()
     LOWER_CASE_IDS = auto()
+    NO_ID = auto()
+    LOWER_CASE_STATUS = auto()
     OTHER_RESOURCE_TYPE = auto()
     NO_RESOURCES = auto()
     DESCRIPTION_TOO_EARLY = auto()
@@ -119,6 +126,7 @@ class Mistake(StrEnum):
     ANSWERS_202 = auto()
     ANSWERS_WITH_BODY = auto()
     NO_EFFECT = auto()
+    ALL_REFUSED = auto()
     ONLY_ONCE = auto()
     FORM_REFUSED = auto()
     NUMBER_BESIDE_REFUSED = auto()
@@ -139,6 +147,8 @@ class Mistake(StrEnum):
     NEVER_APPEARS = auto()
     SHORT_NOTICE = auto()
     NEW_ID_AT_EVERY_STATE = auto()
+    SAME_ID_AGAIN = auto()
+    COMPLETED_STAYS = auto()
     NEVER_STARTED = auto()
     BRIEFLY_STARTED = auto()
     NEVER_GONE = auto()
@@ -152,6 +162,8 @@ class Event:
     began: float = 0.0
     steps: int = 0
     """It has taken where it should not."""
+    polls: int = 0
+    """It was seen in, as it is now."""
     made: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 
@@ -182,7 +194,7 @@ class WrongServer:
         self,
         *mistakes: Mistake,
         kind: str = "Reboot",
-        lasts: float = 0.3,
+        lasts: float = LASTS,
         hesitates: int = 0,
         born_started: bool = False,
         notice: float = 900,
@@ -206,6 +218,7 @@ class WrongServer:
         """So many polls are refused with 429."""
         self.retry_after: str | None = "0"
         self._changed = threading.Condition()
+        self._id = uuid.uuid4()
         self._incarnation = 1
         self._event: Event | None = None
         self._ended: set[str] = set()
@@ -233,7 +246,7 @@ class WrongServer:
         """As a command that has ended."""
 
     def _new_id(self) -> str:
-        found = str(uuid.uuid4())
+        found = str(self._id if self.has(Mistake.SAME_ID_AGAIN) else uuid.uuid4())
         return found if self.has(Mistake.LOWER_CASE_IDS) else found.upper()
 
     def _change(self) -> None:
@@ -245,12 +258,12 @@ class WrongServer:
         if self.has(Mistake.NEW_ID_AT_EVERY_STATE):
             self._ended.add(event.id)
             event.id = self._new_id()
-        event.status, event.began = status, monotonic()
+        event.status, event.began, event.polls = status, monotonic(), 0
         self._change()
 
     def _tick(self) -> None:
         event = self._event
-        if event is None or event.began == 0 or self.has(Mistake.NEVER_GONE):
+        if event is None or event.began == 0 or self.has(Mistake.NEVER_GONE) or event.polls < POLLS:
             return
         age = monotonic() - event.began
         if self.has(Mistake.BACK_TO_SCHEDULED) and event.steps < 2:
@@ -260,8 +273,10 @@ class WrongServer:
             return
         if age < (self._lasts / 3 if self.has(Mistake.BRIEFLY_STARTED) else self._lasts):
             return
-        if self.has(Mistake.COMPLETED_SHOWN) and event.status == "Started":
+        if event.status == "Started" and (self.has(Mistake.COMPLETED_SHOWN) or self.has(Mistake.COMPLETED_STAYS)):
             self._become(event, "Completed")
+            return
+        if self.has(Mistake.COMPLETED_STAYS):
             return
         self._ended.add(event.id)
         self._event = None
@@ -362,6 +377,8 @@ class WrongServer:
 
     def _refuse_version(self) -> None:
         newest = [] if self.has(Mistake.NO_NEWEST_VERSIONS) else self._versions[:-4:-1]
+        if self.has(Mistake.OLDEST_VERSIONS_NAMED):
+            newest = self._versions[2::-1]
         raise Refusal(400, CAPTURED[VERSION] if self.has(Mistake.OTHER_WORDS) else VERSION, newest=newest)
 
     def _scheduled_events(self, asked: Asked, path: str, query: Mapping[str, str]) -> Reply:
@@ -434,6 +451,8 @@ class WrongServer:
         if self.has(Mistake.NUMBER_BY_VERSION):
             number = self._incarnation * 2 - (version != VERSIONS[-1])
         event = self._event
+        if event is not None:
+            event.polls += 1
         shown = event is not None and (TYPES[self._kind] <= version or self.has(Mistake.TYPE_TOO_EARLY))
         if self.has(Mistake.HIDDEN_FROM_OLD) and version == VERSIONS[0]:
             shown = False
@@ -452,7 +471,7 @@ class WrongServer:
         prefix = "_" if underscore or self.has(Mistake.UNDERSCORES_EVERYWHERE) else ""
         everything = {
             "EventId": event.id,
-            "EventStatus": event.status,
+            "EventStatus": event.status.lower() if self.has(Mistake.LOWER_CASE_STATUS) else event.status,
             "EventType": self._kind,
             "ResourceType": "VM" if self.has(Mistake.OTHER_RESOURCE_TYPE) else "VirtualMachine",
             "Resources": [] if self.has(Mistake.NO_RESOURCES) else [f"{prefix}web-0"],
@@ -461,7 +480,7 @@ class WrongServer:
             "EventSource": "Nobody" if self.has(Mistake.OTHER_SOURCE) else "User",
             "DurationInSeconds": "5" if self.has(Mistake.DURATION_AS_TEXT) else -1,
         }
-        return {key: everything[key] for key in keys}
+        return {key: everything[key] for key in keys if key != "EventId" or not self.has(Mistake.NO_ID)}
 
     def _described(self, version: str) -> str:
         return f"Something of {version}" if self.has(Mistake.DESCRIPTION_BY_VERSION) else "Something"
@@ -493,6 +512,8 @@ class WrongServer:
         if asked.headers.get("content-type") == "application/x-www-form-urlencoded" and self.has(Mistake.FORM_REFUSED):
             raise Refusal(415, "JSON only")
         event_ids = self._requested(b"" if asked.chunked and self.has(Mistake.CHUNKS_UNREAD) else asked.body)
+        if self.has(Mistake.ALL_REFUSED):
+            raise Refusal(400, "No such event")
         live = {self._event.id} if self._event else set()
         known = live if self.has(Mistake.FORGETS_THE_ENDED) else live | self._ended
         if not self.has(Mistake.ID_CASE):

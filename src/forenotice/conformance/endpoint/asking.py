@@ -54,6 +54,8 @@ class Pace:
     """From the approval to Started."""
     ends: float = 1800
     """From Started to the end."""
+    lingers: float = 60
+    """From a status that does not exist, such as Completed, to the end."""
     settles: float = 0.5
     """Within this, what has been sent would have shown an effect."""
     prompt: float = 2
@@ -179,6 +181,10 @@ class Flight:
 class Lost(Exception):  # noqa: N818 - it says what became of the endpoint
     """There is no use in asking on."""
 
+    def __init__(self, why: str, heard: Heard) -> None:
+        super().__init__(why)
+        self.heard = heard
+
 
 class Asker:
     def __init__(
@@ -204,7 +210,8 @@ class Asker:
             # Whoever refuses for the rate has one that must be kept from here on.
             self._per_second = POLITE
             seconds = min(LONGEST_PAUSE, max(1.0, refusals.retry_after(heard.answer)))
-            self._lose(seconds, f"it refused requests for their rate for more than {self.pace.patience:g} s in all")
+            why = f"it refused requests for their rate for more than {self.pace.patience:g} s in all"
+            self._lose(seconds, why, heard)
             if self._say is not None:
                 self._say(f"refused for the rate: waiting {seconds:g} s")
             pause(seconds)
@@ -221,16 +228,17 @@ class Asker:
             self._silent = 0
             return
         self._silent += 1
-        self._lose(heard.seconds, f"it left questions without an answer for more than {self.pace.patience:g} s in all")
+        why = f"it left questions without an answer for more than {self.pace.patience:g} s in all"
+        self._lose(heard.seconds, why, heard)
         if self._silent == SILENT:
             if self.ask_once(PLAIN).is_lost:
-                raise Lost("it stopped answering")
+                raise Lost("it stopped answering", heard)
             self._silent = 0
 
-    def _lose(self, seconds: float, why: str) -> None:
+    def _lose(self, seconds: float, why: str, heard: Heard) -> None:
         self._patience -= seconds
         if self._patience < 0:
-            raise Lost(why)
+            raise Lost(why, heard)
 
     def begin(self, question: Question, timeout: float) -> Flight:
         self._take_turn()

@@ -87,7 +87,7 @@ ALL = (
     Clause("version.unknown", "An api-version that does not exist is refused with 400", DOC, NOTHING, once),
     Clause("version.latest", "`latest` is no api-version and is refused with 400", DOC, NOTHING, once),
     Clause("version.in-path", "A version in the path, as in early drafts, is refused with 400", OURS, NOTHING, once),
-    Clause("version.listed", "The refusal of a version names three that exist, newest first", SEEN, NOTHING, once),
+    Clause("version.listed", "The refusal of a version names the newest three, newest first", SEEN, NOTHING, once),
     Clause("version.types", "Only event types that the version knows are listed", SEEN, EVENT),
     Clause("version.same-events", "All events of types that the version knows are listed", SEEN, EVENT),
     Clause("version.names", "Only in 2017-03-01 names begin with an underscore, except role instances'", DOC, EVENT),

@@ -189,7 +189,7 @@ class Documents:
         judge, version = partial(self._sheet.judge, heard=document.heard), document.version
         judge("event.keys", version, set(event) == set(version.keys), ", ".join(version.keys), ", ".join(event))
         judge("document.order", version, _in_order(event, version.keys), ", ".join(version.keys), ", ".join(event))
-        if event.get("EventStatus") == "Started":
+        if events.status(event) == "Started":
             judge("life.started", version, True)
             self.started.add(str(event.get("EventId")))
         for clause, check in events.CHECKS.items():

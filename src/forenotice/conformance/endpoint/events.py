@@ -36,7 +36,7 @@ def _names(event: Event, version: Version) -> Wrong | None:
 
 
 def _not_before(event: Event, version: Version) -> Wrong | None:
-    if event.get("EventStatus") != "Scheduled":
+    if status(event) != "Scheduled":
         return INAPPLICABLE
     text = event.get("NotBefore")
     form = "RFC 1123 or ISO 8601" if version.iso_dates else "RFC 1123"
@@ -47,7 +47,7 @@ def _not_before(event: Event, version: Version) -> Wrong | None:
 
 
 def _blank(event: Event, version: Version) -> Wrong | None:
-    started = event.get("EventStatus") == "Started"
+    started = status(event) == "Started"
     return _value("NotBefore", '""', lambda found: found == "")(event, version) if started else INAPPLICABLE
 
 
@@ -85,8 +85,13 @@ CHECKS: Mapping[str, Check] = {
 def facts(event: Event) -> dict[str, object]:
     """What stays as it is while an event is listed, as far as it is there; NotBefore only while it is Scheduled."""
     found = {key: event[key] for key in FACTS if key in event}
-    moment = not_before(event) if event.get("EventStatus") == "Scheduled" else None
+    moment = not_before(event) if status(event) == "Scheduled" else None
     return found if moment is None else {**found, "NotBefore": moment}
+
+
+def status(event: Event) -> str:
+    """What is meant, in whatever case it is written: that has a clause of its own."""
+    return str(event.get("EventStatus")).capitalize()
 
 
 def not_before(event: Event) -> datetime | None:

@@ -27,6 +27,8 @@ OTHER_METHODS = {
 """Many servers answer the last two of themselves."""
 FORWARDED = {"X-Forwarded-For": "192.0.2.1"}
 PROXY_SIGNS = {"Forwarded": "for=192.0.2.1", "Via": "1.1 proxy"}
+NEWEST = 3
+"""Versions that a refusal names."""
 STRANGER = "rebound.example"
 SKEW = timedelta(minutes=5)
 """Between the endpoint's clock and ours."""
@@ -101,7 +103,7 @@ def judge_order(asker: Asker, sheet: Sheet, version: Version, alone: Mapping[str
         sheet.judge("endpoint.order", version, same, expected, f"{both} {error(both)}".strip(), both)
 
 
-def judge_versions(asker: Asker, sheet: Sheet) -> None:
+def judge_versions(asker: Asker, sheet: Sheet, served: Sequence[Version]) -> None:
     """What is refused for its version."""
 
     def expect(clause: str, question: Question) -> Heard:
@@ -120,8 +122,8 @@ def judge_versions(asker: Asker, sheet: Sheet) -> None:
         said = error(heard)
         sheet.judge("error.version", None, said == errors.INVALID_VERSION, errors.INVALID_VERSION, said, heard)
         named = json_of(heard).get("newest-versions")
-        expected = "newest-versions: three, newest first"
-        sheet.judge("version.listed", None, _are_three(named), expected, json.dumps(named), heard)
+        expected = "newest-versions: the newest three, or all where there are fewer; newest first"
+        sheet.judge("version.listed", None, _are_newest(named, served), expected, json.dumps(named), heard)
     if not refusals:
         for clause in ("error.version", "version.listed"):
             sheet.skip(clause, None, "no version is refused")
@@ -169,11 +171,15 @@ def _is_known_refusal(question: Question, heard: Heard) -> bool:
     return plain and set(question.headers) <= {"Metadata"} and question.query.count("api-version") < 2
 
 
-def _are_three(named: object) -> bool:
-    if not isinstance(named, list) or len(named) != 3:
+def _are_newest(named: object, served: Sequence[Version]) -> bool:
+    """It may know others than we do: of those that it serves none is missing that is newer than one of the three."""
+    if not isinstance(named, list) or not 1 <= len(named) <= NEWEST:
         return False
-    names = [name for name in named if isinstance(name, str) and DATE.fullmatch(name)]
-    return named == sorted(names, reverse=True)
+    names = {name for name in named if isinstance(name, str) and DATE.fullmatch(name)}
+    oldest = min(names, default="") if len(named) == NEWEST else ""
+    return named == sorted(names, reverse=True) and names.issuperset(
+        version.name for version in served if version.name > oldest
+    )
 
 
 def json_of(heard: Heard) -> Mapping[str, object]:

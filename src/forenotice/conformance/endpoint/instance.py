@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 
-from forenotice.conformance.endpoint.asking import Asker
+from forenotice.conformance.endpoint.asking import Asker, Heard
 from forenotice.conformance.endpoint.events import Event
 from forenotice.conformance.endpoint.gates import DATE, FAULTS, json_of
 from forenotice.conformance.endpoint.questions import Question
@@ -67,14 +67,14 @@ class Instance:
         self._expect("instance.header", FAULTS["header"](QUESTION), 400)
         self._expect("instance.proxy", FAULTS["proxy"](QUESTION), 400)
 
-    def judge_name(self, event: Event) -> None:
+    def judge_name(self, event: Event, heard: Heard) -> None:
         """Whether an event that names this VM writes it as it calls itself; others say nothing."""
         resources = event.get("Resources")
         if not self.name or not isinstance(resources, list):
             return
         alike = [name for name in resources if str(name).lower() == self.name.lower()]
         if alike:
-            self._sheet.judge("instance.name", None, alike == [self.name], self.name, alike[0])
+            self._sheet.judge("instance.name", None, alike == [self.name], self.name, alike[0], heard)
         else:
             self._sheet.skip("instance.name", None, "no event named the VM that asked")
 

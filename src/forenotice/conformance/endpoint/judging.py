@@ -61,7 +61,8 @@ class Judge:
         try:
             self._judge_all(self._known(first))
         except Lost as lost:
-            self._sheet.judge("endpoint.get", self._options.versions[-1], False, "answers to the end", lost)
+            newest = self._options.versions[-1]
+            self._sheet.judge("endpoint.get", newest, False, "answers to the end", lost, lost.heard)
             self._sheet.unseen = dict.fromkeys(Needs, str(lost))
         return self._sheet.report(self._endpoint.url)
 
@@ -103,13 +104,14 @@ class Judge:
             self._progress(f"{version.name}: what is no approval")
             approvals.judge(self._asker, self._sheet, version, self._hindrance)
         self._progress("versions")
-        gates.judge_versions(self._asker, self._sheet)
+        gates.judge_versions(self._asker, self._sheet, list(served))
         self._progress("waiting")
         self._tags.judge_waiting(list(served))
         self._progress("/metadata/instance")
         self._instance.judge()
-        for event in next(reversed(served.values())).events:
-            self._instance.judge_name(event)
+        newest = next(reversed(served.values()))
+        for event in newest.events:
+            self._instance.judge_name(event, newest.heard)
 
     def _hindrance(self) -> str:
         """Why nothing is sent that a wrong server might take for an approval; the newest version shows all events."""
@@ -136,5 +138,5 @@ class Judge:
             speed=self._options.speed,
         )
         life.run()
-        for event in life.seen:
-            self._instance.judge_name(event)
+        for sighting in life.seen:
+            self._instance.judge_name(sighting.event, sighting.document.heard)

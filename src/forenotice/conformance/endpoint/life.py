@@ -37,6 +37,7 @@ RESERVED = 4.0
 """Seconds of the notice that are kept for the approval itself, at the pace of a polite client."""
 LATE = "its NotBefore had been reached"
 BORN_STARTED = "the event was Started from the beginning"
+TOO_EARLY = "the event had started before the kit sent anything"
 
 NOTICES: Mapping[EventType, timedelta] = {
     EventType.FREEZE: timedelta(minutes=15),
@@ -74,7 +75,7 @@ class Life:
         """The last event was started by what must be refused."""
         self._is_idle = False
         """What was accepted did not start it: this is waited for once."""
-        self.seen: list[Event] = []
+        self.seen: list[Sighting] = []
 
     def run(self) -> None:
         oldest, newest = self._versions[0], self._versions[-1]
@@ -86,7 +87,7 @@ class Life:
         for event_id in self._ended:
             back = [document.heard for document in documents if document.event(event_id)]
             self._sheet.judge("life.forwards", None, not back, "gone for good", "listed again", *back[:1])
-        if self.seen:
+        if self._ended:
             for repeat in self._pending:
                 self._sheet.skip(repeat.clause, repeat.version, "the events were over before it could be sent")
 
@@ -94,7 +95,9 @@ class Life:
         """One event from its announcement to its end; whether it came to that."""
         before = self._documents.ask(self._documents.newest)
         if before is None or before.events:
-            return self._fail("others that are announced already" if before else "no document")
+            if before is None:
+                return self._fail("no document")
+            return self._fail("others that are announced already", before.heard)
         with ExitStack() as stack:
             flights = {} if self._ended else self._waits()
             for flight in flights.values():
@@ -107,7 +110,7 @@ class Life:
             sighting = self._appear(provoked, before)
             if sighting is None:
                 return False
-            self.seen.append(sighting.event)
+            self.seen.append(sighting)
             self._judge_waits(flights)
             self._judge_announced(sighting)
             self._is_spoiled = False
@@ -134,20 +137,31 @@ class Life:
         while monotonic() < deadline:
             document = self._documents.ask(self._documents.newest)
             if document is not None and document.events:
+                event = document.events[0]
+                if not self._can_be_followed(event, document.heard):
+                    return None
                 self._sheet.judge("life.appears", None, True)
-                return Sighting(event=document.events[0], before=before, document=document)
+                return Sighting(event=event, before=before, document=document)
             before = document or before
             failure = provoked.failure()
             if failure:
-                self._fail(f"none: the command {failure}")
+                self._fail(f"none: the command {failure}", before.heard)
                 return None
             pause(self._asker.pace.between)
-        self._fail(f"none within {seconds:g} s")
+        self._fail(f"none within {seconds:g} s", before.heard)
         return None
 
-    def _fail(self, seen: str) -> bool:
-        self._sheet.judge("life.appears", None, False, "an event", seen)
-        why = f"the provoked event did not appear: {seen}"
+    def _can_be_followed(self, event: Event, heard: Heard) -> bool:
+        event_id = event.get("EventId")
+        if not isinstance(event_id, str):
+            return self._fail("one without an EventId", heard)
+        if event_id in self._ended:
+            return self._sheet.judge("life.forwards", None, False, "a new EventId", f"{event_id} again", heard)
+        return True
+
+    def _fail(self, seen: str, heard: Heard | None = None) -> bool:
+        self._sheet.judge("life.appears", None, False, "an event", seen, heard)
+        why = f"there was no event to follow: {seen}"
         self._sheet.unseen |= {Needs.EVENT: why, Needs.PROVOKED: why}
         return False
 
@@ -181,6 +195,8 @@ class Life:
 
     def _send_bad(self, watch: Watch, shown: Document) -> str:
         """As much as the notice allows; the next event has the rest. Why the event says nothing of its approval."""
+        if watch.look() and watch.has_started:
+            return TOO_EARLY
         left = (watch.not_before - shown.date).total_seconds() if watch.not_before else inf
         check: Callable[[], str] = str
         while self._bad and monotonic() < shown.heard.at + left - RESERVED:
@@ -265,10 +281,15 @@ class Life:
             return True
         accepted = special if special is not None and special.is_success else heard
         date = refusals.date(accepted.answer)
-        if date is None or watch.not_before is None or date < watch.not_before:
+        in_time = date is None or watch.not_before is None or date < watch.not_before
+        if in_time and accepted.is_success:
             expected = f"Started within {self._asker.pace.starts:g} s, before its NotBefore"
-            self._sheet.judge(STARTS, None, False, expected, f"{heard}; {watch.told}", heard)
-        why = f"{LATE} when it was approved" if watch.has_started else "no approval started the event"
+            self._sheet.judge(STARTS, None, False, expected, f"{accepted}; {watch.told}", accepted)
+        why = "no approval started the event"
+        if not accepted.is_success:
+            why = f"the approval was refused ({ACCEPTED})"
+        elif watch.has_started:
+            why = f"{LATE} when it was approved"
         for clause in APPROVED:
             self._sheet.skip(clause, None, why)
         return watch.has_started

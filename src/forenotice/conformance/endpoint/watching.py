@@ -30,7 +30,7 @@ class Sighting:
 
     @property
     def is_scheduled(self) -> bool:
-        return bool(self.event.get("EventStatus") == "Scheduled")
+        return events.status(self.event) != "Started"
 
 
 class Watch:
@@ -52,6 +52,8 @@ class Watch:
         self._document = sighting.document
         self._ids = {self.event_id}
         """More than one, if it does not keep the first."""
+        self._beside: set[str] = set()
+        """Ids of others that were listed together with it."""
         self.not_before = events.not_before(event)
         self._others = cycle(versions)
         self._waiting_since = (sighting.document if sighting.is_scheduled else sighting.before).heard.asked
@@ -86,12 +88,14 @@ class Watch:
         return self._in_time
 
     def until_gone(self) -> bool:
-        seconds = self._asker.pace.ends
-        deadline = monotonic() + seconds
+        pace, begun = self._asker.pace, monotonic()
+        deadline = begun + pace.ends
         while self.look():
+            if events.status(self._event) not in ("Scheduled", "Started"):
+                deadline = min(deadline, monotonic() + pace.lingers)
             if monotonic() >= deadline:
-                expected, newest = f"gone within {seconds:g} s", self._documents.newest
-                return self._sheet.judge("life.gone", newest, False, expected, self.told, self._document.heard)
+                seen, at = f"{self.told} after {monotonic() - begun:.0f} s", self._document
+                return self._sheet.judge("life.gone", at.version, False, "no longer listed", seen, at.heard)
             self._go_on()
         self._judge_end()
         return True
@@ -117,7 +121,7 @@ class Watch:
             self._gone_at = document.heard.at
             self.told = "it is gone"
             return False
-        status = event.get("EventStatus")
+        status = events.status(event)
         self.told = f"it is {status}"
         if status == "Started":
             self._in_time |= not self.has_started and (self.not_before is None or document.date < self.not_before)
@@ -134,7 +138,7 @@ class Watch:
         """Approve it again in a few ways, once it has been seen Started in all versions."""
         if self.has_started and self._unshown:
             return
-        fitting = self._fitting(self._event.get("EventStatus"))[:REPEATS]
+        fitting = self._fitting(events.status(self._event))[:REPEATS]
         for repeat in fitting:
             if not self._repeat(repeat, even_if_gone=False):
                 break
@@ -146,7 +150,7 @@ class Watch:
         for repeat in self._fitting("gone"):
             self._repeat(repeat, even_if_gone=True)
 
-    def _fitting(self, status: object) -> list[Approval]:
+    def _fitting(self, status: str) -> list[Approval]:
         return [repeat for repeat in self._pending if repeat.clause != "approval.started" or status == "Started"]
 
     def _repeat(self, repeat: Approval, *, even_if_gone: bool) -> bool:
@@ -169,9 +173,12 @@ class Watch:
 
     def _follow(self, document: Document) -> Event | None:
         found = document.event(self.event_id)
-        if found is None and document.events:
-            # Nothing else was announced before: this must be it.
-            found = document.events[0]
+        ids = {str(event.get("EventId")) for event in document.events}
+        if found is not None:
+            self._beside |= ids - self._ids
+        elif ids - self._beside:
+            # Nothing else was announced: this must be it.
+            found = next(event for event in document.events if str(event.get("EventId")) not in self._beside)
             self._sheet.judge("life.same-id", None, False, self.event_id, found.get("EventId"), document.heard)
         if found is not None:
             self._event = found

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 from tests.agent.rules.builders import ME, event
 from tests.client.scripted import Asked, answer, scripted
 
@@ -607,18 +608,19 @@ def test_a_program_that_an_agent_left_behind_is_ended_before_its_phase_runs_agai
     assert line["said"] == "ended, as an earlier agent had left it"
 
 
-def test_one_that_observes_ends_no_program_that_an_agent_left_behind(tmp_path: Path) -> None:
-    first = Bench(tmp_path, boot="this")
+@pytest.mark.parametrize("boot", ["this", ""], ids=["boot id known", "boot id not known"])
+def test_one_that_observes_ends_no_program_that_an_agent_left_behind(tmp_path: Path, boot: str) -> None:
+    first = Bench(tmp_path, boot=boot)
     first.see(coming())
     first.run_until(lambda: first.memory.sagas["E1"].state is State.PREPARED)
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as left:
         started_at = group.started(left.pid)
         assert started_at is not None
         saga = first.memory.sagas["E1"]
-        running = ProcessGroup(number=left.pid, started=started_at, boot="this")
+        running = ProcessGroup(number=left.pid, started=started_at, boot=boot)
         with contextlib.closing(Journal(tmp_path)) as journal:
             journal.write(replace(saga, steps=(replace(saga.steps[0], progress=Progress.RUNNING, group=running),)), {})
-        observing = Bench(tmp_path, never, observe=True, boot="this")
+        observing = Bench(tmp_path, never, observe=True, boot=boot)
         observing.see()
         observing.run_until(lambda: observing.memory.sagas and not observing.memory.live)
         assert left.poll() is None

@@ -146,7 +146,7 @@ class Memory:
         """What is known already counts for more than what was written, and is written anew."""
         is_new = journal.is_new()
         # Who only observes ends no program of an earlier agent.
-        boot = "" if self._observe else self._boot
+        boot = None if self._observe else self._boot
         written = {saga.id: advancing.resumed(saga, boot) for saga in journal.sagas()}
         configs = {name: dict(journal.configs(name)) for name, saga in written.items() if saga.live}
         peers = {event: dict(names) for event, names in journal.peers().items()}

@@ -101,8 +101,11 @@ def after_loss(now: datetime) -> Saga:
     return Saga(event=event, state=State.RECOVERING, seen_at=now, gone_at=now, lost=True)
 
 
-def resumed(saga: Saga, boot: str) -> Saga:
-    """As the agent finds it after a restart. A program of the same boot may still run: it is to be ended first."""
+def resumed(saga: Saga, boot: str | None) -> Saga:
+    """As the agent finds it after a restart. A program of the same boot may still run: it is to be ended first.
+
+    None: nothing is to be ended.
+    """
     for step in saga.running:
         if step.group is None or step.group.boot != boot:
             saga = interrupted(saga, step)

@@ -319,6 +319,30 @@ def test_a_stall_while_the_start_is_waited_for_is_no_pause(tmp_path: Path) -> No
     assert float(str(told["seconds"])) < 40
 
 
+def test_a_freeze_of_another_vm_is_not_measured_here(tmp_path: Path) -> None:
+    """The agent acts for it, but this machine's clocks do not stand still."""
+    handed: list[float | None] = []
+
+    def note(work: Work) -> Outcome:
+        handed.append(work.pause)
+        return Outcome(ok=True)
+
+    bench = Bench(tmp_path, note)
+    bench.loop._config = msgspec.structs.replace(bench.loop._config, act_for=("web-7",))
+    freeze = msgspec.structs.replace(near_freeze(), resources=("web-7",))
+    steps = iter([(freeze,), (freeze,), (started(freeze),), ()])
+
+    def over() -> bool:
+        events = next(steps, None)
+        if events is not None:
+            bench.see(*events)
+        return events is None and not bench.memory.live
+
+    bench.run_until(over)
+    assert handed[1:] == [None]
+    assert not measured(bench)
+
+
 def test_a_freeze_that_never_came_is_not_measured(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.see(coming(type="Freeze", duration_seconds=9))

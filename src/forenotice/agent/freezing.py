@@ -17,9 +17,7 @@ def watch(live: Iterable[Saga], sampler: Sampler, asked_at: float | None) -> boo
     near = [
         saga
         for saga in live
-        if saga.event.type == "Freeze"
-        and not saga.state.returning
-        and (saga.event.started or saga.approving_at or saga.event.seconds_left < NEAR)
+        if _is_measurable(saga) and (saga.event.started or saga.approving_at or saga.event.seconds_left < NEAR)
     ]
     if not near:
         sampler.end()
@@ -32,7 +30,7 @@ def watch(live: Iterable[Saga], sampler: Sampler, asked_at: float | None) -> boo
 
 def measured(saga: Saga, sampler: Sampler, log: Log, metrics: Metrics) -> Saga:
     """With the pause that really was, now that the event is gone."""
-    if saga.event.type != "Freeze" or saga.state.returning:
+    if not _is_measurable(saga):
         return saga
     pause = sampler.end()
     if saga.started_at is None and not (pause and pause.seconds):
@@ -44,3 +42,8 @@ def measured(saga: Saga, sampler: Sampler, log: Log, metrics: Metrics) -> Saga:
         told = {"seconds": round(pause.seconds, 3), "resolution": pause.resolution, "by": pause.by}
     log.info("A freeze is over", action="freeze.measured", event_id=saga.id, announced_seconds=announced, **told)
     return replace(saga, pause=pause)
+
+
+def _is_measurable(saga: Saga) -> bool:
+    """Not that of another VM: this machine's clocks know nothing of it."""
+    return saga.event.type == "Freeze" and saga.is_here and not saga.state.returning

@@ -49,7 +49,7 @@ class Story:
         self.policy = policy or Policy()
         self.now = T0
         self.boot = ""
-        self.saga: Saga = advancing.appeared(at or event(), T0, lost=lost)
+        self.saga: Saga = advancing.appeared(at or event(), T0, (ME,), lost=lost)
         self.listed: Event | None = self.saga.event
         self.more: dict[str, Any] = {}
 

@@ -712,6 +712,7 @@ def test_the_reboot_of_another_vm_leaves_this_machine_as_it_is(
     """The agent acts for both."""
     story = Story(at=event(resources=resources))
     story.boot, story.more = "first", {"names": (ME, "web-7")}
+    story.saga = replace(story.saga, names=(ME, "web-7"))
     story.turn()
     story.end(PREPARE)
     assert story.turn() == [Approve()]

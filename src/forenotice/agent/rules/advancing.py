@@ -31,7 +31,7 @@ class View:
     now: datetime
     """By the endpoint's clock."""
     names: Sequence[str]
-    """The VMs that this agent acts for, the one that it runs on first."""
+    """The VMs that this agent acts for."""
     listed: Event | None
     """As the last document shows it, if it does and if it is about one of them."""
     rules: Sequence[Rule]
@@ -237,9 +237,8 @@ class _Turn:
     @property
     def _spared(self) -> bool:
         """Whether this machine certainly has not rebooted, although that was announced."""
-        event, boot = self.saga.event, self.saga.boot
-        announced = event.type == "Reboot" and any(map(event.names, self.view.names[:1]))
-        return announced and bool(boot) and boot == self.view.boot
+        saga = self.saga
+        return saga.event.type == "Reboot" and saga.is_here and bool(saga.boot) and saga.boot == self.view.boot
 
     def _stop_all(self) -> None:
         self.effects += [Stop(phase=step.phase, handler=step.handler) for step in self.saga.running]

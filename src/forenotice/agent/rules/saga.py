@@ -102,7 +102,7 @@ class Saga:
     gone_at: datetime | None = None
     done_at: datetime | None = None
     names: tuple[str, ...] = ()
-    """The VMs for which it was begun."""
+    """The VMs for which it was begun, the one that the agent runs on first."""
     boot: str = ""
     """Of this machine, when the event was last seen before its start; empty where that is not known."""
     lost: bool = False
@@ -117,6 +117,11 @@ class Saga:
     @property
     def id(self) -> str:
         return self.event.id.upper()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it happens to the machine that the agent runs on, and not only to others that it acts for."""
+        return any(map(self.event.names, self.names[:1]))
 
     @property
     def live(self) -> bool:

@@ -124,10 +124,8 @@ def _may_take(draft: Draft, operation: Operation, vm: Vm, host: str, besides: in
 def _with_last_resorts(
     draft: Draft, operation: Operation, wanted: Sequence[Vm], chosen: Mapping[str, str]
 ) -> dict[str, str]:
+    """Nobody has chosen one of these yet: they are not among the targets."""
     found, taking, reluctant = dict(chosen), Counter[str](), _last_resorts(draft)
-    for vm in wanted:
-        if vm.name in chosen:
-            taking[chosen[vm.name]] += vm.takes
     for vm in wanted:
         fitting = (host for host in reluctant if _may_take(draft, operation, vm, host, taking[host]))
         if vm.name not in chosen and (last_resort := next(fitting, None)):

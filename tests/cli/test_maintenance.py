@@ -141,6 +141,14 @@ def test_whoever_gives_up_hosts_by_a_selector_is_asked_about_each(fresh: Run, mo
     assert [each["host"] for each in made] == ["host-a", "host-b"]
 
 
+def test_whoever_is_named_beside_a_pattern_is_not_passed_over(fresh: Run) -> None:
+    fresh("host", "add", "empty")
+    assert "host empty has no VMs" in fresh("host", "fail", "empty", "host-*").err
+    assert "there is no host 'none'" in fresh("host", "fail", "none", "host-*").err
+    [made] = fresh("host", "fail", "host-a", "host-b", "!host-a*", "--json").json["operations"]
+    assert made["host"] == "host-b"
+
+
 def test_the_same_key_takes_effect_once(fresh: Run) -> None:
     first = fresh("vm", "restart", "db", "--idempotency-key", "k1", "--json").json
     assert fresh("vm", "restart", "db", "--idempotency-key", "k1", "--json").json == first

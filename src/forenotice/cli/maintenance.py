@@ -70,7 +70,12 @@ def _meant(session: Session, names: list[str]) -> list[str]:
     """Whoever confirms sees the hosts that a selector means, and means just these."""
     if all(map(NAME.fullmatch, names)):
         return names
-    return [host["name"] for host in session.api.items("hosts", name=",".join(names)) if host["vms"]] or names
+    found = {host["name"]: host["vms"] for host in session.api.items("hosts", name=",".join(names))}
+    for name in names:
+        if NAME.fullmatch(name) and name not in found:
+            # Refused if there is no such host; else it is an exception.
+            session.api.get("hosts", name)
+    return [name for name, vms in found.items() if vms or name in names] or names
 
 
 def follow(session: Session, operations: Sequence[View], patience: waiting.Patience) -> None:

@@ -75,6 +75,8 @@ def test_capacity_and_size(fresh: Run, tmp_path: Path) -> None:
     )
     assert fresh("host", "set", "small", "--no-capacity", "--json").json["capacity"] is None
     assert fresh("host", "set", "small", "--no-capacity", "--capacity", "1").code == 2
+    for asked in (("host", "set", "small", "--capacity", "inf"), ("vm", "set", "half", "--size", "1e400")):
+        assert f"Invalid value for '{asked[3]}': " in fresh(*asked).err
 
 
 def test_vms(fresh: Run) -> None:

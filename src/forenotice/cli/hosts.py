@@ -9,6 +9,7 @@ from forenotice.cli.api import View
 from forenotice.cli.maintenance import Verb
 from forenotice.cli.session import Session, Yes, command
 from forenotice.cli.usage import UsageError
+from forenotice.core.fleet import MAX_AMOUNT
 from forenotice.core.operations import Kind
 
 app = typer.Typer(help="Hosts: add, cordon, update, reboot, migrate.", no_args_is_help=True)
@@ -21,7 +22,9 @@ Labels = Annotated[
 
 Capacity = Annotated[
     float | None,
-    typer.Option("--capacity", metavar="N", min=0, help="How much fits on it, in the unit of the VMs' --size."),
+    typer.Option(
+        "--capacity", metavar="N", min=0, max=MAX_AMOUNT, help="How much fits on it, in the unit of the VMs' --size."
+    ),
 ]
 
 

@@ -10,6 +10,7 @@ from forenotice.cli.maintenance import Verb
 from forenotice.cli.output import warn
 from forenotice.cli.session import Session, Yes, command
 from forenotice.cli.usage import UsageError
+from forenotice.core.fleet import MAX_AMOUNT
 from forenotice.core.operations import Kind
 
 app = typer.Typer(help="VMs: add, change, restart, redeploy, evict, delete.", no_args_is_help=True)
@@ -40,6 +41,7 @@ Size = Annotated[
         "--size",
         metavar="N",
         min=0,
+        max=MAX_AMOUNT,
         help="How much of its host's capacity it takes, 1 if left out. What guests see as vmSize is --fact size=NAME.",
     ),
 ]

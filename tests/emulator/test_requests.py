@@ -1,10 +1,14 @@
 """What guests have asked is kept until it is forgotten."""
 
+import asyncio
 import threading
 from dataclasses import replace
 from datetime import UTC, datetime
 from time import monotonic
 
+import pytest
+
+from forenotice.core import errors
 from forenotice.emulator.requests import Requested, Requests
 
 DEADLINE = 60.0
@@ -76,3 +80,14 @@ def test_the_latest_with_their_places() -> None:
         requests.record(requested(str(number)))
     assert [(place, asked.target) for place, asked in requests.latest(2)] == [(3, "3"), (2, "2")]
     assert [place for place, _ in requests.latest(9)] == [3, 2, 1, 0]
+
+
+def test_waiting_for_requests_does_not_block_an_event_loop() -> None:
+    requests = Requests()
+
+    async def wait() -> None:
+        assert not await asyncio.to_thread(requests.wait_for, bool, 0)
+        requests.wait_for(bool, DEADLINE)
+
+    with pytest.raises(errors.RefusedError, match=r"use `await asyncio.to_thread\(requests.wait_for, ...\)`"):
+        asyncio.run(wait())

@@ -11,6 +11,8 @@ from time import monotonic
 from typing import overload
 from urllib.parse import parse_qsl, urlsplit
 
+from forenotice.emulator import waiting
+
 MOST = 100_000
 MOST_BYTES = 64 * 1024 * 1024
 """Of heads and bodies together; the oldest requests go first."""
@@ -132,6 +134,8 @@ class Requests(Sequence[Requested]):
 
     def wait_for(self, condition: Callable[["Requests"], bool], timeout: float) -> bool:
         """Whether this comes to hold within so many seconds; it is looked at after every request."""
+        __tracebackhide__ = True
+        waiting.refuse_in_event_loop("requests.wait_for()", "asyncio.to_thread(requests.wait_for, ...)")
         with self._changed:
             return self._changed.wait_for(lambda: condition(self), timeout)
 

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 
 from forenotice.core.operations import Event, EventType, Status
+from forenotice.emulator import waiting
 from forenotice.emulator.emulator import Emulator
 from forenotice.emulator.requests import Requested
-from forenotice.emulator.testing import waiting
-from forenotice.emulator.testing.waiting import Condition
+from forenotice.emulator.waiting import Condition
 
 ANSWER = 1.0
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from time import monotonic
 
 from forenotice.core import errors
+from forenotice.emulator import waiting
 from forenotice.emulator.emulator import Emulator
 from forenotice.emulator.playing import Player
 from forenotice.emulator.scenarios import catalogue
 from forenotice.emulator.scenarios.format import FOREVER
-from forenotice.emulator.testing import waiting
 from forenotice.emulator.testing.announced import AnnouncedEvent
-from forenotice.emulator.testing.waiting import Condition
+from forenotice.emulator.waiting import Condition
 
 OURS = frozenset({"emulator", "emulator-endpoint", "forenotice-guests", "log"})
 """Names of threads that are no handlers."""

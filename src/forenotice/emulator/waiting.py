@@ -48,12 +48,17 @@ def in_event_loop() -> bool:
     return True
 
 
-def block(looks: Iterator[None], method: str, awaited: str) -> None:
+def refuse_in_event_loop(method: str, awaited: str) -> None:
     __tracebackhide__ = True
     if in_event_loop():
         raise errors.RefusedError(
             f"`{method}` would block the running event loop, and with it every handler there: use `await {awaited}`"
         )
+
+
+def block(looks: Iterator[None], method: str, awaited: str) -> None:
+    __tracebackhide__ = True
+    refuse_in_event_loop(method, awaited)
     for _ in looks:
         threading.Event().wait(LOOK)
 

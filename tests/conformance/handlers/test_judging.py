@@ -129,8 +129,8 @@ def test_a_process_that_ended_is_told_once() -> None:
     [
         ([], "no request at all in the first 22 s"),
         (
-            [request(99, status=400)],
-            f"1 other requests in the first 22 s, the last being GET {PATH} that was answered 400",
+            [request(99, status=400, reason="No header")],
+            f"1 other requests in the first 22 s, the last being GET {PATH} that was answered 400 (No header)",
         ),
         (
             [request(99, target="/x", status=404)],

@@ -294,4 +294,5 @@ def _had_time(evidence: Evidence, options: Options, life: Life) -> bool:
 
 
 def _told(request: Requested) -> str:
-    return f"{request.method} {request.target} that was answered {request.status or 'nothing'}"
+    why = f" ({request.reason})" if request.reason else ""
+    return f"{request.method} {request.target} that was answered {request.status or 'nothing'}{why}"

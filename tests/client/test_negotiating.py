@@ -18,7 +18,7 @@ from tests.metadata.running import running
 
 from forenotice.client import EndpointError, Pace
 from forenotice.client.endpoint import AWAY
-from forenotice.client.negotiating import NAMES, NEWEST
+from forenotice.client.negotiating import NAMES, NEWEST, SOON, Negotiation
 from forenotice.core.errors import RefusedError
 from forenotice.settings import Address, Listener
 
@@ -190,6 +190,39 @@ def test_a_refusal_without_words_is_not_of_a_version_that_was_accepted() -> None
         played = play(session().follow(), good, refused, *lost, refused, good)
         versions_asked = [ask.target[-10:] for ask in played.asks]
         assert versions_asked == [*[NEWEST] * (3 + len(lost)), "2019-08-01", "2019-08-01"]
+
+
+def test_a_refusal_without_words_is_believed_for_a_moment_only() -> None:
+    """Otherwise a server that stumbled once would be asked in a version without Preempt for minutes."""
+    now = [1000.0]
+    negotiation = Negotiation(300.0, lambda: now[0])
+    wordless, worded = said(status=400), said(json.dumps({"error": WORDS}).encode(), 400)
+    for name in reversed(NAMES[:-1]):
+        assert negotiation.lower(negotiation.begin(), wordless) == name
+    negotiation.accepted = OLDEST
+    now[0] += SOON - 1
+    assert negotiation.begin() == OLDEST
+    now[0] += 1
+    assert negotiation.begin() == NEWEST
+    assert negotiation.lower(NEWEST, wordless) == OLDEST, "at once"
+    now[0] += SOON
+    assert negotiation.lower(negotiation.begin(), worded) == "2019-08-01"
+    now[0] += SOON
+    assert negotiation.begin() == "2019-08-01"
+    now[0] += 300
+    assert negotiation.begin() == NEWEST
+
+
+def test_an_older_endpoint_that_refused_every_version_at_first_is_soon_understood() -> None:
+    now = [1000.0]
+    negotiation = Negotiation(300.0, lambda: now[0])
+    asked = NEWEST
+    while lower := negotiation.lower(asked, said(status=400)):
+        asked = lower
+    listed = said(json.dumps({"newest-versions": [OLDEST]}).encode(), 400)
+    assert negotiation.lower(negotiation.begin(), listed) is None
+    now[0] += SOON
+    assert negotiation.lower(negotiation.begin(), listed) == OLDEST
 
 
 def test_the_steps_downwards_are_slow_enough_for_the_real_service() -> None:

@@ -37,8 +37,11 @@ def add(
     capacity: Capacity = None,
 ) -> None:
     """Add a host."""
-    labels = facts.pairs("--label", label or (), "rack=r1")
-    body = {"name": name, "cordoned": cordoned, "labels": labels, "capacity": capacity}
+    body: dict[str, object] = {"name": name, "cordoned": cordoned}
+    if label:
+        body["labels"] = facts.pairs("--label", label, "rack=r1")
+    if capacity is not None:
+        body["capacity"] = capacity
     show(session, session.api.post("hosts", body=body))
 
 
@@ -145,6 +148,7 @@ for verb in (
 
 
 def show(session: Session, host: View) -> None:
+    """An answer that is repeated under its key may lack what a newer release adds."""
     if session.out.json:
         session.out.data(host)
     else:
@@ -153,7 +157,7 @@ def show(session: Session, host: View) -> None:
             {
                 "host": host["name"],
                 "state": _state(host),
-                "labels": host["labels"],
+                "labels": host.get("labels"),
                 "VMs": host["vms"],
                 "used": _used(host),
                 "planned": planned,
@@ -163,7 +167,7 @@ def show(session: Session, host: View) -> None:
 
 def _used(host: View) -> str | None:
     """Of its capacity, if it has one."""
-    return None if host["capacity"] is None else f"{host['used']} of {host['capacity']}"
+    return None if host.get("capacity") is None else f"{host['used']} of {host['capacity']}"
 
 
 def _state(host: View) -> str:

@@ -206,7 +206,7 @@ def show(session: Session, vm: View) -> None:
             "fault domain": vm["fault_domain"],
             "spot": vm["spot"],
             "addresses": vm["addresses"],
-            "size": vm["size"],
+            "size": vm.get("size"),
             "listens now": vm["listening"],
             "last heard": session.out.moment(vm["last_heard"]),
             "incarnation": vm["incarnation"],

@@ -34,7 +34,9 @@ TerminateNotice = Annotated[
 ]
 MaxOperations = Annotated[
     str | None,
-    typer.Option("--max-user-operations", metavar="N", help="How many users' operations may be live at once, or off."),
+    typer.Option(
+        "--max-user-operations", metavar="N", help="How many users' operations may be live there at once, or off."
+    ),
 ]
 MaxUnavailable = Annotated[
     str | None,

@@ -342,6 +342,7 @@ def test_lists_of_those_that_fit(fresh: Run) -> None:
     assert names("vm", "list", "--name", "web-*") == ["web-0"]
     assert names("vm", "list", "--spot") == []
     assert names("group", "list", "--name", "w*") == ["web"]
+    assert fresh("host", "list", "--name", "label:rack=r9").out == "There are no hosts that fit.\n"
     assert "is not a name or pattern" in fresh("host", "list", "--name", "a b").err
 
 

@@ -93,7 +93,9 @@ def list_(
     session.out.table(
         ("host", "state", "VMs", "used", "labels"),
         ((host["name"], _state(host), host["vms"], _used(host), host["labels"]) for host in items),
-        none="There are no hosts; add one with `forenotice host add`.",
+        none="There are no hosts; add one with `forenotice host add`."
+        if name is None and cordoned is None
+        else "There are no hosts that fit.",
     )
 
 

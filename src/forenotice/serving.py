@@ -106,6 +106,7 @@ async def _serve(
         ),
         allows_loopback=settings.allow_loopback_addresses,
         limits=UserLimits(fleet=settings.max_user_operations, tenant=settings.max_tenant_operations),
+        versions=options.versions,
         token_file=settings.token_file,
     )
     service.awaits_results = terms.awaits_results

@@ -1,5 +1,7 @@
 """A VM's document: byte for byte what the endpoint answers it with."""
 
+from collections.abc import Mapping
+
 import msgspec
 import pytest
 from tests.metadata.running import running
@@ -8,9 +10,11 @@ from tests.service.rig import OPERATOR, Rig
 from forenotice.core import errors, selecting
 from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind
+from forenotice.metadata.options import Options
 from forenotice.service import documents, fleet, maintenance, queries
 from forenotice.service.context import read_members
 from forenotice.wire import versions
+from forenotice.wire.versions import Version
 
 ADDRESSES = {"web-0": "127.1.0.10", "web-2": "127.1.0.12", "pool_4": "127.1.0.24", "db": "127.1.0.30"}
 
@@ -28,11 +32,13 @@ def busy(rig: Rig) -> Rig:
     return rig
 
 
-def test_it_is_what_the_endpoint_answers_in_every_version(busy: Rig) -> None:
+@pytest.mark.parametrize("known", [versions.AS_PUBLISHED, versions.AS_SEEN], ids=["published", "seen"])
+def test_it_is_what_the_endpoint_answers_in_every_version(busy: Rig, known: Mapping[str, Version]) -> None:
+    busy.service.versions = known
     with busy.service.store.read() as reader:
         members = read_members(reader, None)
     shown = set()
-    with running(fleet=members) as server:
+    with running(fleet=members, options=Options(versions=known)) as server:
         for name, address in ADDRESSES.items():
             for version in documents.VERSIONS:
                 answer = server.ask(f"/metadata/scheduledevents?api-version={version}", source=address)

@@ -3,7 +3,7 @@
 import os
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -26,6 +26,7 @@ from forenotice.service.publishing import Members, Publisher
 from forenotice.service.telemetry import NoTelemetry, Telemetry
 from forenotice.service.writer import OWN, Budget, Line, Terms
 from forenotice.store.contract import Reader, Store, Transaction
+from forenotice.wire.versions import AS_PUBLISHED, Version
 
 if TYPE_CHECKING:
     from forenotice.service.calls import Call
@@ -106,6 +107,7 @@ class Service:
         gates: Gates | None = None,
         allows_loopback: bool = False,
         limits: UserLimits = NO_LIMITS,
+        versions: Mapping[str, Version] = AS_PUBLISHED,
         token_file: Path | None = None,
     ) -> None:
         self.store = store
@@ -120,6 +122,8 @@ class Service:
         self.allows_loopback = allows_loopback
         """Whether VMs may have loopback addresses."""
         self.limits = limits
+        self.versions = versions
+        """As guests are answered, by name."""
         self.token_file = token_file
         """Where commands on this machine find their token."""
         self.process = str(uuid.uuid4())

@@ -13,7 +13,7 @@ VERSIONS = tuple(version.name for version in reversed(versions.ALL))
 
 
 def document(service: Service, vm_name: str, version: str = VERSIONS[0], seen: Selector | None = None) -> bytes:
-    wanted = versions.lookup(version)
+    wanted = service.versions.get(version)
     if wanted is None:
         raise errors.RefusedError(f"there is no api-version {version[:80]!r}: choose one of {', '.join(VERSIONS)}")
     with service.store.read() as reader:

@@ -247,6 +247,16 @@ def test_an_approval_without_effect_leaves_time_for_another() -> None:
     assert told["approval.takes-effect"] == ""
 
 
+def test_an_approval_without_effect_is_not_waited_for_longer_than_others_took() -> None:
+    begun, said = monotonic(), list[str]()
+    wrong = WrongServer(Mistake.FIRST_ONLY, Mistake.UNKNOWN_ACCEPTED, Mistake.NO_WAIT)
+    pace = replace(PACE, starts=600, starts_again=0.2)
+    report = judged(wrong, living(""), pace=pace, strict=False, progress=said.append)
+    assert having(report, Verdict.FAILED) == {"approval.many"}
+    assert monotonic() - begun < 60
+    assert "waiting for the event to end, at most 3 s" in said
+
+
 @contextmanager
 def closed_port() -> Iterator[str]:
     with socket.socket() as bound:

@@ -51,7 +51,9 @@ class Pace:
     appears: float = 300
     """From running the command to the event."""
     starts: float = 120
-    """From the approval to Started."""
+    """From the approval to Started, where it is not known how long this takes."""
+    starts_again: float = 10
+    """The same at least, where it is known."""
     ends: float = 1800
     """From Started to the end."""
     lingers: float = 60
@@ -188,11 +190,17 @@ class Lost(Exception):  # noqa: N818 - it says what became of the endpoint
 
 class Asker:
     def __init__(
-        self, host: str, port: int, pace: Pace, hear: Callable[[Heard], None], say: Callable[[str], None] | None = None
+        self,
+        host: str,
+        port: int,
+        pace: Pace,
+        hear: Callable[[Heard], None],
+        say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._host, self._port = host, port
         self._hear = hear
-        self._say = say
+        self.say = say
+        """For somebody who waits."""
         self.pace = pace
         self._per_second = pace.per_second
         self._next = 0.0
@@ -212,8 +220,7 @@ class Asker:
             seconds = min(LONGEST_PAUSE, max(1.0, refusals.retry_after(heard.answer)))
             why = f"it refused requests for their rate for more than {self.pace.patience:g} s in all"
             self._lose(seconds, why, heard)
-            if self._say is not None:
-                self._say(f"refused for the rate: waiting {seconds:g} s")
+            self.say(f"refused for the rate: waiting {seconds:g} s")
             pause(seconds)
         return heard
 

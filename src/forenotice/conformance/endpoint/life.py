@@ -35,6 +35,8 @@ ACCEPTED, STARTS, MANY, ID_CASE = APPROVED = (
 
 RESERVED = 4.0
 """Seconds of the notice that are kept for the approval itself, at the pace of a polite client."""
+SLOWER = 5
+"""So many times as long as before a start may take."""
 LATE = "its NotBefore had been reached"
 BORN_STARTED = "the event was Started from the beginning"
 TOO_EARLY = "the event had started before the kit sent anything"
@@ -75,6 +77,8 @@ class Life:
         """The last event was started by what must be refused."""
         self._is_idle = False
         """What was accepted did not start it: this is waited for once."""
+        self._takes: float | None = None
+        """Seconds from an approval to the start, once this was seen."""
         self.seen: list[Sighting] = []
 
     def run(self) -> None:
@@ -102,6 +106,7 @@ class Life:
             flights = {} if self._ended else self._waits()
             for flight in flights.values():
                 stack.callback(flight.close)
+            self._asker.say("waiting for the event to appear")
             try:
                 provoked = self._provoke()
             except errors.RefusedError as error:
@@ -216,7 +221,7 @@ class Life:
         if not heard.is_success:
             return heard
         if bad.names_it and not self._is_idle:
-            self._is_idle = not watch.until_started(tentatively=True)
+            self._is_idle = not self._starts(watch, tentatively=True)
         else:
             pause(self._asker.pace.settles)
         if bad.form is approvals.BAD_FIRST:
@@ -266,14 +271,14 @@ class Life:
         """Whether it has started: by an approval in a form that is yet to be judged, else by a plain one."""
         clause, event_ids = self._unjudged_form(watch, version)
         special = self._asker.ask(post(version.name, approvals.body(event_ids))) if clause else None
-        if special is not None and special.is_success and watch.until_started(tentatively=True):
+        if special is not None and special.is_success and self._starts(watch, tentatively=True):
             self._sheet.judge(clause, None, True)
             self._sheet.judge(STARTS, None, True)
             approvals.judge_accepted(self._sheet, ACCEPTED, version, special)
             return True
         heard = self._asker.ask(post(version.name, approvals.body([watch.event_id])))
         approvals.judge_accepted(self._sheet, ACCEPTED, version, heard)
-        if watch.until_started():
+        if self._starts(watch):
             self._sheet.judge(STARTS, None, True)
             if special is not None:
                 expected, seen = "200, and the event Started", f"{special}; it stayed Scheduled"
@@ -293,6 +298,16 @@ class Life:
         for clause in APPROVED:
             self._sheet.skip(clause, None, why)
         return watch.has_started
+
+    def _starts(self, watch: Watch, *, tentatively: bool = False) -> bool:
+        """Where the start is known to take a second, an approval without effect is not waited for as if it might."""
+        pace, begun = self._asker.pace, monotonic()
+        known = tentatively and self._takes is not None
+        within = min(pace.starts, max(pace.starts_again, SLOWER * (self._takes or 0))) if known else pace.starts
+        started = watch.until_started(within, tentatively=tentatively)
+        if started:
+            self._takes = max(self._takes or 0, monotonic() - begun)
+        return started
 
     def _unjudged_form(self, watch: Watch, version: Version) -> tuple[str, Sequence[str]]:
         if self._ended and self._sheet.judged(MANY) is None:

@@ -75,11 +75,12 @@ class Watch:
     def event_id(self) -> str:
         return str(self._event.get("EventId"))
 
-    def until_started(self, *, tentatively: bool = False) -> bool:
+    def until_started(self, within: float, *, tentatively: bool = False) -> bool:
         """Whether an approval brought it on, rather than its time; half of that is left for the next approval."""
-        pace = self._asker.pace
         left = (self.not_before - self.date).total_seconds() if tentatively and self.not_before else inf
-        deadline = monotonic() + min(pace.starts, max(pace.settles, left / 2))
+        seconds = min(within, max(self._asker.pace.settles, left / 2))
+        self._asker.say(f"approved: waiting for the event to start, at most {seconds:.0f} s")
+        deadline = monotonic() + seconds
         while not self.has_started and monotonic() < deadline:
             if not self.look():
                 return True
@@ -90,6 +91,7 @@ class Watch:
     def until_gone(self) -> bool:
         pace, begun = self._asker.pace, monotonic()
         deadline = begun + pace.ends
+        self._asker.say(f"waiting for the event to end, at most {pace.ends:.0f} s")
         while self.look():
             if events.status(self._event) not in ("Scheduled", "Started"):
                 deadline = min(deadline, monotonic() + pace.lingers)

@@ -29,9 +29,7 @@ INTERRUPTED = 130
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until it has ended, and say why it waits.")]
 Limit = Annotated[
     str | None,
-    typer.Option(
-        "--wait-limit", metavar="TIME", help="Wait at most this long, such as 30m; --wait alone has no limit."
-    ),
+    typer.Option("--wait-limit", metavar="TIME", help="Wait at most this long, such as 30m; else there is no limit."),
 ]
 
 

@@ -47,6 +47,7 @@ def test_names_of_the_server(cli: Run) -> None:
     assert completed("bash", "operation", "explain", "") == [operation["id"]]
     assert completed("bash", "rollout", "start", "--hosts", "rack1") == ["rack1-a"]
     assert completed("bash", "rollout", "start", "--hosts", "rack1-a,!rack") == ["rack1-a,!rack1-a", "rack1-a,!rack2-a"]
+    assert completed("bash", "host", "update", "rack1-a,rack2") == ["rack1-a,rack2-a"]
     rollout = cli("rollout", "start", "--hosts", "rack2-a", "--kind", "update", "--json").json["id"]
     assert completed("bash", "rollout", "explain", "") == [rollout]
     cli("rollout", "cancel", rollout)

@@ -32,7 +32,7 @@ class Verb:
 
 
 def register(app: typer.Typer, verb: Verb) -> None:
-    noun, known = ("HOST", completing.HOSTS) if verb.kind.traits.of_host else ("VM", completing.VMS)
+    noun, known = ("HOST", completing.selector("hosts")) if verb.kind.traits.of_host else ("VM", completing.VMS)
     of_host = verb.kind.traits.of_host
     who = "Names, patterns such as 'rack1-*', or labels such as label:rack=r1." if of_host else None
     when = f"Time until NotBefore, such as 20, 2h or 7d; {verb.notice} if left out."

@@ -133,6 +133,11 @@ def test_the_script_leaves_no_deleted_vm_running(hypervisors: Hypervisors) -> No
     assert hypervisors.asked == ["destroy web-0", "undefine web-0 --nvram --remove-all-storage"]
 
 
+def test_the_script_does_not_take_a_vm_for_gone_whose_host_does_not_answer(hypervisors: Hypervisors) -> None:
+    assert hypervisors.machine("deletion", "web-0", "host-c") != 0
+    assert hypervisors.machine("live-migration", "web-0", "host-c", "host-b") != 0
+
+
 def test_the_script_moves_a_vm_once(hypervisors: Hypervisors) -> None:
     for _ in range(2):
         assert hypervisors.machine("live-migration", "web-0", "host-a", "host-b") == 0

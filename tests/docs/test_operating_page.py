@@ -27,7 +27,7 @@ def test_what_the_unit_needs_is_there_after_the_installation(installed: Installe
     """All but pip's part, which takes a while and is the guests' with an extra, and but systemd."""
     (text,) = (text for language, text in blocks(FILE) if text.startswith("# as root"))
     _, make, venv, pip, *lines, start, look = text.splitlines()
-    assert (make, venv) == (INSTALL[0], INSTALL[1].replace("/tmp/vm", "/opt/forenotice"))
+    assert (make, venv) == (INSTALL[0], "/usr/bin/" + INSTALL[1].replace("/tmp/vm", "/opt/forenotice"))
     assert pip == '/opt/forenotice/bin/pip install "$(ls dist/forenotice-*.whl)[server]"'
     assert "Provides-Extra: server\n" in next(installed.vm.rglob("forenotice-*.dist-info/METADATA")).read_text()
     for folder in ("usr/bin", "etc/systemd/system", "var/lib"):

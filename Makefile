@@ -41,7 +41,7 @@ wheel: $(ENVIRONMENT) ## build the wheel that VMs install, into dist/
 	@ls dist/*.whl
 
 clean: ## back to a bare clone
-	rm -rf .venv build dist screenshots .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.* src/*.egg-info
+	rm -rf .venv build dist wheelhouse screenshots .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.* src/*.egg-info
 	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(ENVIRONMENT): pyproject.toml hashes.txt scripts/environment

@@ -24,7 +24,7 @@ def test_a_subscription_from_its_making_to_its_end(cli: Run, tmp_path: Path) -> 
     file = tmp_path / "secret"
     file.write_text("one that I have already\n")
     said = cli("subscription", "add", "chat", URL, "--groups", "web-*", "--secret-file", str(file)).out
-    assert re.fullmatch(r"chat is told from entry \d+ on.\n", said)
+    assert re.fullmatch(r"chat gets matching entries from \d+ on.\n", said)
     shown = cli("subscription", "show", "pager").out
     assert re.search(r"^types +forenotice\.event\.\*$", shown, re.MULTILINE)
     assert re.search(r"^statuses +Failed$", shown, re.MULTILINE)

@@ -62,7 +62,7 @@ def add(
     elif secret_file is None:
         session.out.line(made["secret"] or "The secret was shown when this was first asked for.")
     else:
-        session.out.line(f"{name} is told from entry {made['position'] + 1} on.")
+        session.out.line(f"{name} gets matching entries from {made['position'] + 1} on.")
 
 
 @command(app, "set", changes=True)

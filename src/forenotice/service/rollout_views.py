@@ -139,5 +139,5 @@ def _planned_group(group: PlannedGroup) -> View:
 def _assumes(kind: Kind) -> str:
     return (
         "Assumed: nobody approves early, every gate is green, nothing fails, each host takes "
-        f"{expected(kind).total_seconds():g} s at speed 1, and hosts go as others end."
+        f"{expected(kind).total_seconds():g} s at speed 1, and each host is taken as soon as another is done."
     )

@@ -632,6 +632,25 @@ def test_a_program_that_an_agent_left_behind_is_ended_before_its_phase_runs_agai
     assert line["said"] == "ended, as an earlier agent had left it"
 
 
+def test_a_program_that_cannot_be_ended_now_holds_up_no_other_event(tmp_path: Path) -> None:
+    class Unable(Workers):
+        def end(self, job: Job, act: Callable[[], bool]) -> None:
+            raise RuntimeError("can't start new thread")
+
+    first = Bench(tmp_path, boot="this")
+    first.see(coming())
+    first.run_until(lambda: first.memory.sagas["E1"].state is State.PREPARED)
+    saga = first.memory.sagas["E1"]
+    nobody = ProcessGroup(number=2**22, started=1, boot="this")
+    with contextlib.closing(Journal(tmp_path)) as journal:
+        journal.write(replace(saga, steps=(replace(saga.steps[0], progress=Progress.RUNNING, group=nobody),)), {})
+    again = Bench(tmp_path, boot="this")
+    again.loop._around.workers = Unable(again.inbox.put)
+    again.see(coming(), coming(id="E2", type="Freeze"))
+    again.run_until(lambda: "E2" in again.memory.sagas and again.memory.sagas["E2"].why)
+    assert again.memory.sagas["E2"].why == "drain is at work for another event"
+
+
 @pytest.mark.parametrize("boot", ["this", ""], ids=["boot id known", "boot id not known"])
 def test_one_that_observes_ends_no_program_that_an_agent_left_behind(tmp_path: Path, boot: str) -> None:
     first = Bench(tmp_path, boot=boot)

@@ -229,7 +229,9 @@ class Loop:
             for step in saga.running:
                 job = Job(saga.id, step.phase, step.handler, step.attempt)
                 if step.group is not None and not self._around.workers.knows(job):
-                    self._around.workers.end(job, partial(_end_group, step.group, facts.marks(saga.event, step)))
+                    act = partial(_end_group, step.group, facts.marks(saga.event, step))
+                    # Tried again in the next turn, should there be no thread to be had.
+                    self._guard(partial(self._around.workers.end, job, act))
 
     def _settle_loss(self, document: Document) -> bool:
         """A new journal: what was prepared before it is recovered from, after whatever is going on just now."""

@@ -247,6 +247,15 @@ def test_an_approval_without_effect_leaves_time_for_another() -> None:
     assert told["approval.takes-effect"] == ""
 
 
+def test_what_a_started_event_kept_from_being_sent_is_sent_after_its_end() -> None:
+    """A good id beside an unknown one starts the event; so does an approval without the header, which comes later."""
+    wrong = WrongServer(Mistake.UNKNOWN_ACCEPTED, Mistake.NO_HEADER_CHECK, Mistake.NO_WAIT)
+    report = judged(wrong, living(""), strict=False)
+    assert having(report, Verdict.FAILED) == {"header.required", "header.required-on-post"}
+    told = {finding.clause: finding.told for finding in report.findings}
+    assert told["approval.many"] == ""
+
+
 def test_an_approval_without_effect_is_not_waited_for_longer_than_others_took() -> None:
     begun, said = monotonic(), list[str]()
     wrong = WrongServer(Mistake.FIRST_ONLY, Mistake.UNKNOWN_ACCEPTED, Mistake.NO_WAIT)

@@ -84,8 +84,9 @@ class Life:
     def run(self) -> None:
         oldest, newest = self._versions[0], self._versions[-1]
         if self._live(oldest) and self._live(newest) and self._is_spoiled:
-            self._bad.clear()
+            unsent, self._bad = self._bad, []
             self._live(newest)
+            self._send_late(unsent)
         pause(self._asker.pace.settles)
         documents = [found for version in self._versions if (found := self._documents.ask(version)) is not None]
         for event_id in self._ended:
@@ -234,6 +235,13 @@ class Life:
             for version in self._versions:
                 self._sheet.skip("approval.empty", version, why)
         return heard
+
+    def _send_late(self, unsent: Sequence[Approval]) -> None:
+        """Accepted for an event that is over, it is accepted always; a refusal may be for that, and says nothing."""
+        for bad in unsent:
+            heard = self._asker.ask(bad.question(self._ended[-1]))
+            if heard.is_success:
+                self._sheet.judge(bad.clause, bad.version, False, "400", heard)
 
     def _effect(self, bad: Approval, heard: Heard, watch: Watch) -> str:
         """Of what should have none; but what names the event and is accepted may start it."""

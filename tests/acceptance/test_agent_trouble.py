@@ -79,12 +79,12 @@ def a_name_that_is_not_told_at_first(home: Path, fleet: Fleet) -> None:
 
 def an_endpoint_that_knows_only_the_first_version(home: Path, fleet: Fleet) -> None:
     """Its names begin with an underscore, and it says nothing of sources and durations."""
-    rules = diary(sources=["User"]) + diary("stop", longer_than="1m")
+    rules = diary(sources=["User"]) + diary("stop", longer_than="1m") + diary("skip", shorter_than="1m")
     with scripted(knowing([OLDEST], refusal(), Resources=["_WestNO_0"])) as endpoint:
         with agent(home, endpoint.url, rules) as guest:
             until(lambda: any(asked.method == "POST" for asked in endpoint.asked))
             guest.until_state("approved")
-            assert guest.done == ["prepare stop 1"]
+            assert sorted(guest.done) == ["prepare drain 1", "prepare stop 1"]
             assert [entry["api_version"] for entry in guest.logged("poll.version")] == [OLDEST]
         assert [version_of(asked) for asked in endpoint.asked if asked.method == "POST"] == [OLDEST]
 

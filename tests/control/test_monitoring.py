@@ -126,7 +126,10 @@ def test_the_description_names_every_route_with_its_answers(control: Control) ->
                 assert "$ref" in good["content"]["application/json"]["schema"], (method, path)
             assert route["security"], (method, path)
             keyed = {parameter["name"].lower() for parameter in route.get("parameters", [])}
-            assert ("idempotency-key" in keyed) is (method != "get" and not path.endswith("/plan")), (method, path)
+            assert ("idempotency-key" in keyed) is (method != "get" and not path.endswith(("/plan", "/diff"))), (
+                method,
+                path,
+            )
     assert len(ids) == sum(len(methods) for methods in described["paths"].values())
 
 

@@ -184,7 +184,7 @@ def test_plans_of_pages_and_of_the_api_are_made_one_at_a_time(
     with ThreadPoolExecutor(1) as other:
         first = other.submit(api.ask, "POST", "/v1/rollouts/plan", json.dumps(NEW).encode(), told)
         assert busy.wait(60)
-        assert "Others are planning just now" in admin.get(plan_url(), status=503).text
+        assert "Others are planning or comparing just now" in admin.get(plan_url(), status=503).text
         assert admin.get("/rollouts/new?hosts=host-a").status == 200
         go_on.set()
         assert first.result(20).status == 200

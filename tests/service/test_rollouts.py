@@ -360,7 +360,7 @@ def test_failures_pause_it(rig: Rolling) -> None:
     rig.pass_time(hours=1)
     shown = rig.show(found)
     assert (shown["status"], shown["failures"]) == ("Paused", 1)
-    assert shown["why"] == "1 of its hosts failed, the last one d: api_3: no power; web-3: no power"
+    assert shown["why"] == "1 of its hosts failed, the last one d: api_3 and web-3: no power"
     assert rig.hosts(found) == {"a": "Done", "b": "Waiting", "d": "Failed"}
     assert shown["why"] in rig.why(found)
     rollouts.resume(rig.service, OPERATOR, found)

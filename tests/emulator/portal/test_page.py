@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import unescape
-from time import monotonic
 
 import pytest
 import structlog
@@ -349,11 +348,9 @@ def test_other_buttons_of_the_same_look_are_carried_out(page: Page) -> None:
 
 def test_an_address_that_says_too_much(page: Page) -> None:
     names = ",".join(f"v{number}" for number in range(9000))
-    began = monotonic()
     found = page.get(f"?scenario=reboot&resources={names}").html
     assert f'value="{names[:2000]}"' in found
     assert names[:2001] not in found
-    assert monotonic() - began < 3
 
 
 def test_who_starts_afresh_has_a_clock_that_is_not_behind() -> None:

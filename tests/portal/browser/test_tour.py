@@ -46,3 +46,5 @@ def test_a_newcomer_restarts_web_0_understands_why_it_waits_and_sees_it_done(
         page.get_by_role("link", name="History").click()
         expect(page.get_by_role("main")).to_contain_text("web-0")
         assert server.document()["Events"] == []
+        # It would ask on after the server's end, and be refused.
+        page.close()

@@ -153,8 +153,8 @@ def test_what_a_budget_protects_is_deleted_when_the_deadline_is_near(
 def test_a_short_notice_is_enough_to_delete_at_once_what_may_not_be_evicted(rig: Rig) -> None:
     pod = protected(rig, grace=1)
     began = time.monotonic()
-    assert rig.do(seconds=60, escalate=Span(seconds=90)).ok
-    assert time.monotonic() - began < 30
+    assert rig.do(seconds=20, escalate=Span(seconds=30)).ok
+    assert time.monotonic() - began < 2
     assert rig.cluster.gone[pod.uid].granted == 1
 
 
@@ -255,7 +255,7 @@ def test_a_server_that_asks_for_more_time_than_there_is_does_not_get_it(rig: Rig
     began = time.monotonic()
     outcome = rig.do(seconds=0.2)
     assert outcome == Outcome(ok=False, said="the API server answers 429 Too Many Requests")
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 2
 
 
 def test_a_server_that_goes_and_comes_back_does_not_end_the_drain(rig: Rig) -> None:
@@ -293,10 +293,10 @@ def test_a_server_that_stays_away_is_told(rig: Rig) -> None:
 def test_a_right_that_is_missing_is_told_at_once(rig: Rig, right: str, said: str) -> None:
     rig.cluster.allowed.discard(right)
     began = time.monotonic()
-    outcome = rig.do(seconds=60)
+    outcome = rig.do()
     assert not outcome.ok
     assert said in outcome.said
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 2
 
 
 def test_a_node_that_is_not_there_is_told(rig: Rig) -> None:
@@ -435,7 +435,7 @@ def test_a_drain_that_is_stopped_ends_at_once_and_a_second_attempt_completes_it(
     stop.set()
     told = time.monotonic()
     running.join()
-    assert time.monotonic() - told < 20
+    assert time.monotonic() - told < 2
     assert not ends[0].ok
     assert "as the agent asked: node-1 is cordoned" in ends[0].said
     assert rig.node.unschedulable

@@ -110,7 +110,7 @@ def test_a_sink_that_is_silent_is_not_waited_for_beyond_the_deadline(
     began = time.monotonic()
     outcome = told(monkeypatch, config(url(server)), seconds=0.2)
     assert outcome == Outcome(ok=False, said="0 of 1 sinks took it; not number 1 (json)")
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 3
     server.answering.set()
     for thread in threading.enumerate():
         if thread.name.startswith("sink"):

@@ -1,5 +1,7 @@
 """Pictures are drawn from a rehearsal, in a hundred columns."""
 
+from time import process_time
+
 from forenotice.emulator.scenarios import catalogue, drawing, reading
 from forenotice.emulator.scenarios.format import Scenario
 
@@ -95,8 +97,10 @@ def test_a_scenario_without_events_has_a_scale() -> None:
     assert len(drawing.timeline(scenario('[[step]]\nwait = "1m"\n'))) == 2
 
 
-def test_the_catalogue_is_shown_whole() -> None:
+def test_the_catalogue_is_shown_whole_and_quickly() -> None:
+    began = process_time()
     text = drawing.catalogue()
+    assert process_time() - began < 0.5
     assert [line.split(" ")[0] for line in text.splitlines() if line[:1].isalpha()][1:] == catalogue.names()
     assert all(len(line) <= drawing.WIDTH for line in text.splitlines())
     assert all(catalogue.load(name).description in text for name in catalogue.names())

@@ -44,6 +44,11 @@ def test_a_freeze_without_a_pause_is_told_from_one_that_was_not_measured(pause: 
     assert facts.environment(work(phase=Phase.RECOVER, pause=pause))["FORENOTICE_PAUSE_SECONDS"] == told
 
 
+def test_a_duration_of_none_is_told_from_one_that_is_not_known() -> None:
+    freeze = Event(id="A", status="Scheduled", type="Freeze", resources=("web-1",), duration_seconds=0)
+    assert facts.environment(work(event=freeze))["FORENOTICE_DURATION"] == "0"
+
+
 def test_what_an_older_version_does_not_tell_is_empty_and_not_in_the_json() -> None:
     few = Event(id="A", status="Scheduled", type="Freeze", resources=("web-1",))
     told = facts.environment(work(event=few))

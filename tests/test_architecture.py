@@ -1,4 +1,4 @@
-"""The rings hold: imports point inward, one module reads the clock, rooms stay small."""
+"""The rings hold: imports point inward, and one module reads the clock."""
 
 import ast
 import sys
@@ -70,7 +70,6 @@ CLOCK_READERS = frozenset(
 # Modules (relative to the package) that may block in `time.sleep`; everything else waits on an event or a condition.
 SLEEPERS = frozenset[str]()
 
-MOST_LINES = 450
 NAMELESS = frozenset({"utils", "util", "helpers", "misc"})
 
 
@@ -176,8 +175,6 @@ def misplaced_posix(module: Module) -> Iterator[str]:
 
 def unshapely(module: Module) -> Iterator[str]:
     lines = module.text.splitlines()
-    if len(lines) > MOST_LINES:
-        yield f"{len(lines)}: a module has at most {MOST_LINES} lines; look for the seam"
     if NAMELESS & set(module.path.with_suffix("").parts):
         yield "1: name the noun this is about"
     for number, line in enumerate(lines, 1):
@@ -255,7 +252,6 @@ BAD = [
         "from time import sleep\nsleep(1)\n",
         "2: wait for an event with a timeout rather than with time.sleep",
     ),
-    ("cli/a.py", "x = 1\n" * 451, "451: a module has at most 450 lines; look for the seam"),
     ("cli/a.py", "x = 1  # pragma: no cover\n", "1: test this rather than excluding it from coverage"),
     ("cli/utils.py", "", "1: name the noun this is about"),
     ("utils/a.py", "", "1: name the noun this is about"),

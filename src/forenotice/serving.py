@@ -22,7 +22,7 @@ from forenotice.control import tls as control_tls
 from forenotice.core import errors
 from forenotice.core.operations import UserLimits
 from forenotice.core.timing import Timing
-from forenotice.drivers import opening
+from forenotice.drivers import registry
 from forenotice.drivers.interface import Driver
 from forenotice.drivers.terms import Terms
 from forenotice.failures import Failures
@@ -32,12 +32,12 @@ from forenotice.metadata.options import Options, Proxy
 from forenotice.metadata.server import MetadataServer
 from forenotice.outgoing import Outgoing, Place
 from forenotice.portal.once import Once
-from forenotice.service import answering, clocks, demo, gates, restoring, tokens, upkeep
+from forenotice.service import clocks, demo, gates, restoring, results, tokens, upkeep
 from forenotice.service.context import Service
-from forenotice.service.following import Follower
+from forenotice.service.follower import Follower
 from forenotice.service.guests import Guests
-from forenotice.service.looping import watching_for_deaths
-from forenotice.service.roller import Roller
+from forenotice.service.loops import watching_for_deaths
+from forenotice.service.rollout_progress import Roller
 from forenotice.service.ticker import Ticker
 from forenotice.settings import Address, DateForm, Settings
 from forenotice.store.away import Away
@@ -73,7 +73,7 @@ def run(settings: Settings) -> int:
     options = _options(settings)
     tls = _tls(settings)
     clock = SystemClock()
-    driver = opening.open_driver(settings.driver, settings.speed, clock)
+    driver = registry.open_driver(settings.driver, settings.speed, clock)
     with ExitStack() as held:
         held.enter_context(datadirectory.held(settings.directory, settings.database_file))
         with asyncio.Runner(loop_factory=eventloop.new) as runner:
@@ -143,7 +143,7 @@ async def _serve(
         position = reaching.result()
         service.give_grace()
         if terms.awaits_results:
-            terms.letterbox.key = await asyncio.to_thread(answering.key, service)
+            terms.letterbox.key = await asyncio.to_thread(results.key, service)
         # The control plane has loaded what it needs.
         from forenotice.delivery.worker import Worker
 

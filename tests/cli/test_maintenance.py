@@ -8,7 +8,7 @@ from tests.cli.conftest import Run
 from tests.control.running import Control
 
 from forenotice.cli.session import Session
-from forenotice.service.ticking import tick
+from forenotice.service.tick import tick
 
 
 def test_a_restart_says_what_comes_and_where_to_look(fresh: Run) -> None:

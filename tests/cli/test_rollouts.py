@@ -16,7 +16,7 @@ from tests.control.running import Control
 from forenotice.cli import planned
 from forenotice.cli.main import main
 from forenotice.service import rollouts
-from forenotice.service.roller import Roller
+from forenotice.service.rollout_progress import Roller
 
 
 @pytest.fixture(scope="module")

@@ -4,14 +4,14 @@ from tests.control.running import Control
 
 from forenotice.control import documented
 from forenotice.drivers import letterbox
-from forenotice.service import answering, ticking
+from forenotice.service import results, tick
 
 
 def test_the_token_of_a_call_tells_the_result_of_that_call_and_nothing_else(fleet: Control) -> None:
     [operation] = fleet.post("/v1/operations", {"kind": "hardware-failure", "names": ["host-a"]})["operations"]
     fleet.service.awaits_results = True
-    (task,) = ticking.tick(fleet.service)
-    key = answering.key(fleet.service)
+    (task,) = tick.tick(fleet.service)
+    key = results.key(fleet.service)
     path = f"/v1/operations/{operation['id']}/result"
     result = {"attempt": 1, "done": list(task.vms), "failures": {}}
     mine = letterbox.token(key, (operation["id"], 1))
@@ -33,7 +33,7 @@ def test_a_result_is_taken_once_and_refused_with_the_state(fleet: Control) -> No
     refused = fleet.ask("POST", path, result)
     assert (refused.status, refused.message) == (409, "nobody waits for results here: only a webhook driver does")
     fleet.service.awaits_results = True
-    (task,) = ticking.tick(fleet.service)
+    (task,) = tick.tick(fleet.service)
     result["done"] = list(task.vms)
     documented.Operation.model_validate(fleet.post(path, result))
     fleet.post(path, result)

@@ -18,7 +18,7 @@ from forenotice.control.metrics import Metrics
 from forenotice.control.server import ControlServer
 from forenotice.core import errors
 from forenotice.heartbeats import WITHIN_SECONDS, Heartbeats
-from forenotice.service.looping import Loop
+from forenotice.service.loops import Loop
 
 
 def samples(control: Control) -> dict[tuple[str, ...], float]:

@@ -30,7 +30,8 @@ from forenotice.core import errors
 from forenotice.core.operations import Kind
 from forenotice.core.rollouts import Options, Request
 from forenotice.core.timing import Timing
-from forenotice.service import calls, fleet, fleetfile, maintenance, rollouts, subscriptions, tokens
+from forenotice.delivery import subscriptions
+from forenotice.service import calls, fleet, fleetfile, maintenance, rollouts, tokens
 from forenotice.service.context import Service
 from forenotice.store.opening import open_store
 

@@ -19,7 +19,7 @@ from forenotice.control import tail
 from forenotice.core.draft import World
 from forenotice.service import tokens
 from forenotice.service.calls import SYSTEM
-from forenotice.service.context import Session
+from forenotice.service.context import UnitOfWork
 
 
 @dataclass
@@ -238,11 +238,11 @@ def test_there_is_an_end_to_how_many_follow_and_leaving_makes_room(
 
 
 def test_a_reader_who_is_slow_loses_nothing(control: Control) -> None:
-    def happen(session: Session) -> None:
-        draft = session.draft(World())
+    def happen(unit: UnitOfWork) -> None:
+        draft = unit.draft(World())
         for _ in range(2000):
             draft.note("host.looked_at", said="x" * 1500)
-        session.keep(draft)
+        unit.keep(draft)
 
     with streaming(control) as stream:
         control.service.transact(happen)

@@ -12,12 +12,12 @@ from forenotice.cli.offline import Nobody
 from forenotice.clock import SystemClock
 from forenotice.core.roles import EVERYTHING
 from forenotice.core.timing import Timing
+from forenotice.delivery import subscriptions
 from forenotice.delivery.pauses import Pauses
 from forenotice.delivery.worker import Worker
 from forenotice.outgoing import EVERYWHERE, Network, Outgoing
-from forenotice.service import subscriptions
 from forenotice.service.calls import SYSTEM
-from forenotice.service.context import Service, Session
+from forenotice.service.context import Service, UnitOfWork
 from forenotice.store.contract import Store
 
 SHORT = Pauses(first=timedelta(milliseconds=2), longest=timedelta(milliseconds=20))
@@ -34,11 +34,11 @@ class Teller:
         )
 
     def happen(self, *named: tuple[str, dict[str, Any]]) -> None:
-        def work(session: Session) -> None:
-            draft = session.draft(session.transaction.load())
+        def work(unit: UnitOfWork) -> None:
+            draft = unit.draft(unit.transaction.load())
             for action, about in named:
                 draft.note(action, **about)
-            session.keep(draft)
+            unit.keep(draft)
 
         self.service.transact(work)
 

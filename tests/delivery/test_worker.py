@@ -19,10 +19,10 @@ from tests.delivery.telling import SHORT, Teller
 
 from forenotice.core import errors
 from forenotice.core.subscriptions import State
-from forenotice.delivery import turns
+from forenotice.delivery import cycle, subscriptions
 from forenotice.delivery.worker import Worker
 from forenotice.outgoing import EVERYWHERE, Outgoing, Reply
-from forenotice.service import restoring, subscriptions
+from forenotice.service import restoring
 from forenotice.service.calls import SYSTEM
 from forenotice.store.contract import Reader, Store
 from forenotice.store.opening import open_store
@@ -212,7 +212,7 @@ def test_healthy_receivers_do_not_wait_for_receivers_that_hang(teller: Teller) -
 
 
 def test_who_was_served_least_recently_goes_first_and_the_spare_room_is_bounded() -> None:
-    shares = turns.Shares()
+    shares = cycle.Shares()
     now = datetime.now(UTC)
     one, two = (
         Subscription(
@@ -237,7 +237,7 @@ def test_who_was_served_least_recently_goes_first_and_the_spare_room_is_bounded(
     assert shares.in_turn([two, one]) == [one, two]
     assert [shares.room("a", busy, 16) for busy in (0, 1)] == [1, 0]
     delivery = Delivery(subscription="a", position=1, lane="E", due_at=now)
-    taken = turns.Outcome(attempt=turns.Attempt(subscription=one, delivery=delivery))
+    taken = cycle.Outcome(attempt=cycle.Attempt(subscription=one, delivery=delivery))
     shares.heard(taken)
     assert [shares.room("a", busy, 16) for busy in (0, 1, 4)] == [4, 3, 0]
     assert [shares.room("a", busy, 0) for busy in (0, 1)] == [1, 0]

@@ -8,7 +8,7 @@ import pytest
 from forenotice.clock import SystemClock
 from forenotice.core.operations import Kind
 from forenotice.core.timing import Retries
-from forenotice.drivers import file, opening
+from forenotice.drivers import file, registry
 from forenotice.drivers.command import CommandDriver
 from forenotice.drivers.simulated import SimulatedDriver
 from forenotice.drivers.webhook import WebhookDriver
@@ -41,7 +41,7 @@ default = ["/bin/echo", "{kind}", "{vm}", "{{as it is}}"]
 live-migration = ["/bin/echo", "--from={host}", "{vm_id}", "{target}"]
 host-reboot = { run = ["/bin/echo", "{host}", "{operation}", "{attempt}"], each = "host" }
 """
-    driver, terms = opening.open_driver(written(tmp_path, text), 600, SystemClock())
+    driver, terms = registry.open_driver(written(tmp_path, text), 600, SystemClock())
     assert isinstance(driver, CommandDriver)
     assert terms.retries == Retries(tries=5, first_pause=timedelta(seconds=10))
     assert (terms.at_once, terms.at_once_per_host, terms.awaits_results) == (20, 1, False)
@@ -54,14 +54,14 @@ def test_a_webhook(tmp_path: Path) -> None:
     secret.write_text("a secret of sixteen or more\n")
     secret.chmod(0o600)
     text = f'driver = "webhook"\nurl = "http://127.0.0.1:1/act"\nsecret_file = "{secret}"\n'
-    driver, terms = opening.open_driver(written(tmp_path, text), 1, SystemClock())
+    driver, terms = registry.open_driver(written(tmp_path, text), 1, SystemClock())
     assert isinstance(driver, WebhookDriver)
     assert (terms.awaits_results, terms.each_vm) == (True, frozenset())
     assert terms.longest == timedelta(hours=1, minutes=2)
 
 
 def test_without_a_file_it_is_simulated() -> None:
-    driver, terms = opening.open_driver(None, 60, SystemClock())
+    driver, terms = registry.open_driver(None, 60, SystemClock())
     assert isinstance(driver, SimulatedDriver)
     assert (terms.retries, terms.at_once_per_host) == (Retries(), None)
 
@@ -116,7 +116,7 @@ WEBHOOK = 'driver = "webhook"\nurl = "https://127.0.0.1/"\nsecret_file = "FOLDER
 def test_a_mistake_is_named_with_what_would_be_right(tmp_path: Path, text: str, said: str) -> None:
     path = written(tmp_path, text.replace("FOLDER", str(tmp_path)))
     with pytest.raises(file.DriverFileError) as found:
-        opening.open_driver(path, 1, SystemClock())
+        registry.open_driver(path, 1, SystemClock())
     assert said.replace("FOLDER", str(tmp_path)) in found.value.message
     assert str(path) in found.value.message
 
@@ -137,7 +137,7 @@ def test_files_that_the_file_names_are_read_at_the_start(tmp_path: Path, content
     (tmp_path / "secret").write_bytes(content)
     (tmp_path / "secret").chmod(0o600)
     with pytest.raises(file.DriverFileError, match=said):
-        opening.open_driver(written(tmp_path, WEBHOOK.replace("FOLDER", str(tmp_path)) + ca), 1, SystemClock())
+        registry.open_driver(written(tmp_path, WEBHOOK.replace("FOLDER", str(tmp_path)) + ca), 1, SystemClock())
 
 
 def test_a_secret_that_others_can_read_is_refused(tmp_path: Path) -> None:
@@ -145,16 +145,16 @@ def test_a_secret_that_others_can_read_is_refused(tmp_path: Path) -> None:
     secret.write_text("long enough for anybody")
     secret.chmod(0o644)
     with pytest.raises(file.DriverFileError, match=r"secret_file: .*/secret can be read by other users \(mode 0644\)"):
-        opening.open_driver(written(tmp_path, WEBHOOK.replace("FOLDER", str(tmp_path))), 1, SystemClock())
+        registry.open_driver(written(tmp_path, WEBHOOK.replace("FOLDER", str(tmp_path))), 1, SystemClock())
 
 
 def test_nobody_else_says_what_is_run(tmp_path: Path) -> None:
     given = written(tmp_path, WEBHOOK.replace("FOLDER", str(tmp_path)))
     given.chmod(0o666)
     with pytest.raises(file.DriverFileError, match=r"driver.toml can be changed by other users \(mode 0666\)"):
-        opening.open_driver(given, 1, SystemClock())
+        registry.open_driver(given, 1, SystemClock())
 
 
 def test_there_must_be_a_file(tmp_path: Path) -> None:
     with pytest.raises(file.DriverFileError, match=r"driver.toml cannot be read: no such file"):
-        opening.open_driver(tmp_path / "driver.toml", 1, SystemClock())
+        registry.open_driver(tmp_path / "driver.toml", 1, SystemClock())

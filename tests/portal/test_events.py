@@ -21,7 +21,7 @@ from forenotice.portal.pages import events
 from forenotice.service import calls, lives, maintenance, queries
 from forenotice.service.calls import Call, View
 from forenotice.service.guests import Guests
-from forenotice.service.ticking import Report, tick
+from forenotice.service.tick import Report, tick
 
 TENANT = Call(actor="tenant:shop", token_id="shop", access=access(Role.TENANT, "group:web"))
 

@@ -7,7 +7,7 @@ from tests.portal.running import Portal, running
 from tests.service.rig import OPERATOR
 
 from forenotice.core.operations import Kind
-from forenotice.service import fleet, grid, maintenance
+from forenotice.service import fleet, fleet_map, maintenance
 
 
 def test_hosts_by_update_domain_with_the_states_of_their_vms(portal: Portal) -> None:
@@ -43,7 +43,7 @@ def test_whoever_has_some_scopes_sees_those_alone(unchanged: Portal, role: str) 
 
 
 def test_pages_of_hosts_follow_each_other(portal: Portal) -> None:
-    for number in range(grid.ROWS):
+    for number in range(fleet_map.ROWS):
         fleet.add_host(portal.service, OPERATOR, name=f"rack-{number:02}")
     visitor = portal.visitor()
     first = visitor.get("/fleet")
@@ -91,6 +91,6 @@ def test_a_table_that_scrolls_is_no_second_landmark_of_the_same_name(unchanged: 
 
 
 def test_one_that_is_larger_than_a_page_says_so(unchanged: Portal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grid, "MOST_VMS", 3)
+    monkeypatch.setattr(fleet_map, "MOST_VMS", 3)
     page = unchanged.visitor().get("/fleet?by=group").text
     assert "pool placement group 5 VMs, of which the first 3 are looked at here" in page

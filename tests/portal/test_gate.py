@@ -18,7 +18,7 @@ from forenotice.core.draft import World
 from forenotice.portal import forms
 from forenotice.portal.app import DECLARED, PLACES
 from forenotice.service import queries
-from forenotice.service.context import Session
+from forenotice.service.context import UnitOfWork
 
 
 def test_nobody_sees_a_page_without_signing_in(unchanged: Portal) -> None:
@@ -195,12 +195,12 @@ def test_nothing_is_done_for_a_browser_that_has_gone_away(portal: Portal) -> Non
     assert queries.operations(portal.service)["items"] == []
 
 
-def _fill(session: Session) -> None:
+def _fill(unit: UnitOfWork) -> None:
     """More than what lies between a server and a reader who does not read."""
-    draft = session.draft(World())
+    draft = unit.draft(World())
     for _ in range(8000):
         draft.note("command.unchanged", scope="group:web", asked="x" * 1000)
-    session.keep(draft)
+    unit.keep(draft)
 
 
 def test_pages_and_requests_count_for_one_token(tmp_path: Path) -> None:

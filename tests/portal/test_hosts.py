@@ -9,7 +9,7 @@ from tests.service.rig import OPERATOR
 
 from forenotice.core.operations import Kind
 from forenotice.service import concerning, fleet, history, maintenance, queries
-from forenotice.service.ticking import tick
+from forenotice.service.tick import tick
 
 DEEDS = {"host-update", "host-reboot", "live-migration", "degraded-hardware", "hardware-failure"}
 

@@ -17,7 +17,7 @@ from forenotice.core.draft import World
 from forenotice.core.operations import Kind
 from forenotice.portal import live
 from forenotice.service import calls, maintenance, sessions
-from forenotice.service.context import Session
+from forenotice.service.context import UnitOfWork
 
 BEGIN = b"retry: 3000\n\n"
 CHANGED = b"data: changed"
@@ -111,7 +111,7 @@ def test_strangers_and_nonsense_are_refused(unchanged: Portal) -> None:
 
 
 def test_whoever_is_far_behind_is_told_without_a_look_at_everything(portal: Portal) -> None:
-    portal.service.transact(lambda session: _note(session, 450))
+    portal.service.transact(lambda unit: _note(unit, 450))
     with following(portal, portal.visitor_as("tenant", "web"), 0) as stream:
         told = stream.until(CHANGED)
         assert b"id: %d\n" % position(portal) in told
@@ -136,7 +136,7 @@ def test_it_ends_with_the_session_while_others_are_busy(tmp_path: Path) -> None:
             end = monotonic() + DEADLINE
             while not _ends(stream):
                 assert monotonic() < end
-                portal.service.transact(lambda session: _note(session, 1))
+                portal.service.transact(lambda unit: _note(unit, 1))
 
 
 def test_too_many_streams_are_refused_as_everything_is(portal: Portal) -> None:
@@ -168,8 +168,8 @@ def _ends(stream: Stream) -> bool:
     return False
 
 
-def _note(session: Session, entries: int) -> None:
-    draft = session.draft(World())
+def _note(unit: UnitOfWork, entries: int) -> None:
+    draft = unit.draft(World())
     for _ in range(entries):
         draft.note("command.unchanged", asked="test")
-    session.keep(draft)
+    unit.keep(draft)

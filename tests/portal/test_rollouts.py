@@ -17,7 +17,7 @@ from forenotice.control import turns
 from forenotice.core.operations import Kind
 from forenotice.core.roles import EVERYTHING
 from forenotice.portal.pages import rollouts as watching
-from forenotice.service import fleet, fleetfile, maintenance, queries, rollouts, ticking
+from forenotice.service import fleet, fleetfile, maintenance, queries, rollouts, tick
 from forenotice.service.calls import SYSTEM, Call
 
 NEW = {"kind": "update", "hosts": "host-*"}
@@ -222,7 +222,7 @@ def test_it_is_watched_by_update_domain(portal: Portal) -> None:
         assert f'href="/events/{event["id"]}"' in page.html
     for event in operation["events"]:
         maintenance.approve(site.service, OPERATOR, event["id"])
-    ticking.tick(site.service)
+    tick.tick(site.service)
     assert "host-a is Started" in admin.get(f"/rollouts/{started}").text
 
 

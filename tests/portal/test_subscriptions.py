@@ -11,8 +11,9 @@ from tests.portal.running import Portal
 
 from forenotice.core.roles import EVERYTHING
 from forenotice.core.subscriptions import State
+from forenotice.delivery import subscriptions
 from forenotice.outgoing import EVERYWHERE, Outgoing
-from forenotice.service import history, subscriptions
+from forenotice.service import history
 from forenotice.service.calls import SYSTEM
 from forenotice.store.subscriptions import Delivery
 

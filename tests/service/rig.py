@@ -12,7 +12,7 @@ from forenotice.core.operations import Kind
 from forenotice.core.timing import Timing
 from forenotice.drivers.interface import Driver
 from forenotice.drivers.simulated import SimulatedDriver
-from forenotice.service import demo, history, maintenance, queries, ticking, upkeep
+from forenotice.service import demo, history, maintenance, queries, tick, upkeep
 from forenotice.service.calls import Call
 from forenotice.service.context import Service
 from forenotice.service.guests import Guests
@@ -101,18 +101,18 @@ class Rig:
 
     def tick(self) -> None:
         """Until nothing is due any more."""
-        tasks = ticking.tick(self.service)
+        tasks = tick.tick(self.service)
         while tasks:
             self.asked += tasks
             reports = [
-                ticking.Report(
+                tick.Report(
                     operation=task.operation,
                     attempt=task.attempt,
                     outcome=self.driver.carry_out(task, self.clock.now()),
                 )
                 for task in tasks
             ]
-            tasks = ticking.tick(self.service, reports)
+            tasks = tick.tick(self.service, reports)
 
     def run(self, seconds: float, step: float = 1) -> None:
         passed = 0.0

@@ -12,7 +12,7 @@ from forenotice.core.roles import EVERYTHING
 from forenotice.core.rolling import Ask
 from forenotice.core.rollouts import KINDS, Options, Request
 from forenotice.drivers.simulated import SimulatedDriver
-from forenotice.service import fleet, fleetfile, history, rollouts, ticking, upkeep
+from forenotice.service import fleet, fleetfile, history, rollouts, tick, upkeep
 from forenotice.service.calls import SYSTEM, Call
 
 
@@ -57,7 +57,7 @@ class Rolling(Rig):
 
     @property
     def next_due(self) -> datetime | None:
-        known = ticking.next_due(self.service), rollouts.next_due(self.service)
+        known = tick.next_due(self.service), rollouts.next_due(self.service)
         return min((due for due in known if due is not None), default=None)
 
     @property

@@ -13,7 +13,7 @@ from forenotice.clock import SystemClock
 from forenotice.core import errors
 from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind
-from forenotice.service import clocks, fleet, history, maintenance, queries, sessions, ticking, tokens, upkeep
+from forenotice.service import clocks, fleet, history, maintenance, queries, sessions, tick, tokens, upkeep
 from forenotice.service.calls import Call
 from forenotice.service.telemetry import NoTelemetry
 from forenotice.store.contract import Store
@@ -141,7 +141,7 @@ def test_a_jump_is_nobody_s_silence(rig: Rig, machine: Machine) -> None:
 def test_a_jump_is_accounted_for_at_once_though_nothing_is_due(rig: Rig, machine: Machine) -> None:
     assert not rig.service.clock_has_jumped
     machine.set(hours=1)
-    assert ticking.tick(rig.service) == []
+    assert tick.tick(rig.service) == []
     assert rig.service.clock_has_jumped
     upkeep.keep_up(rig.service)
     assert not rig.service.clock_has_jumped

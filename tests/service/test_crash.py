@@ -12,8 +12,8 @@ from tests.service.rig import OPERATOR, START, ManualClock, Rig
 
 from forenotice.core import errors
 from forenotice.core.operations import Kind
-from forenotice.service import calls, clocks, context, fleet, maintenance, queries, ticking, upkeep, views
-from forenotice.service.following import Follower
+from forenotice.service import calls, clocks, context, fleet, maintenance, queries, tick, upkeep, views
+from forenotice.service.follower import Follower
 from forenotice.store.contract import Store, Transaction
 from forenotice.store.opening import open_store
 
@@ -21,38 +21,38 @@ from forenotice.store.opening import open_store
 def test_what_had_started_goes_on_under_the_same_id(store: Store) -> None:
     rig = Rig(store).settle_demo()
     (operation,) = rig.schedule(Kind.HARDWARE_FAILURE, "host-a")
-    (task,) = ticking.tick(rig.service)
+    (task,) = tick.tick(rig.service)
     again = Rig(store, clock=rig.clock)
-    assert ticking.tick(again.service) == []
+    assert tick.tick(again.service) == []
     upkeep.resume(again.service, alone=True)
-    (repeated,) = ticking.tick(again.service)
+    (repeated,) = tick.tick(again.service)
     assert (repeated.operation, repeated.attempt) == (task.operation, task.attempt) == (operation["id"], 1)
 
 
 def test_a_claim_of_a_dead_process_lapses(store: Store) -> None:
     rig = Rig(store).settle_demo()
     rig.schedule(Kind.HARDWARE_FAILURE, "host-a")
-    ticking.tick(rig.service)
+    tick.tick(rig.service)
     other = Rig(store, clock=rig.clock)
     rig.clock.advance(seconds=10)
-    ticking.renew_claims(rig.service, [queries.operations(rig.service)["items"][0]["id"]])
+    tick.renew_claims(rig.service, [queries.operations(rig.service)["items"][0]["id"]])
     rig.clock.advance(seconds=10)
-    assert ticking.tick(other.service) == []
+    assert tick.tick(other.service) == []
     rig.clock.advance(seconds=10)
-    assert len(ticking.tick(other.service)) == 1
+    assert len(tick.tick(other.service)) == 1
 
 
 def test_an_answer_that_comes_too_late_changes_nothing(store: Store) -> None:
     rig = Rig(store).settle_demo()
     rig.schedule(Kind.RESTART, "web-0")
     maintenance.approve(rig.service, OPERATOR, queries.events(rig.service)["items"][0]["id"])
-    (task,) = ticking.tick(rig.service)
+    (task,) = tick.tick(rig.service)
     rig.schedule(Kind.HARDWARE_FAILURE, "host-a")
     rig.clock.advance(seconds=20)
     outcome = rig.driver.carry_out(task, rig.clock.now())
-    ticking.tick(rig.service, [ticking.Report(operation=task.operation, attempt=1, outcome=outcome)])
+    tick.tick(rig.service, [tick.Report(operation=task.operation, attempt=1, outcome=outcome)])
     assert queries.operation(rig.service, task.operation)["status"] == "Failed"
-    ticking.tick(rig.service, [ticking.Report(operation="unheard-of", attempt=1, outcome=outcome)])
+    tick.tick(rig.service, [tick.Report(operation="unheard-of", attempt=1, outcome=outcome)])
 
 
 def test_for_a_while_after_start_up_nothing_starts_by_expiry_alone(store: Store) -> None:
@@ -219,11 +219,11 @@ def test_started_is_seen_for_two_seconds_also_after_a_slow_commit(store: Store) 
 def test_a_clock_that_jumps_takes_no_claim_away(store: Store) -> None:
     rig = Rig(store).settle_demo()
     rig.schedule(Kind.HARDWARE_FAILURE, "host-a")
-    (task,) = ticking.tick(rig.service)
+    (task,) = tick.tick(rig.service)
     rig.clock.advance(seconds=20)
-    assert ticking.tick(rig.service, under_way=[task.operation]) == []
-    ticking.give_up_claims(rig.service)
-    assert len(ticking.tick(Rig(store, clock=rig.clock).service)) == 1
+    assert tick.tick(rig.service, under_way=[task.operation]) == []
+    tick.give_up_claims(rig.service)
+    assert len(tick.tick(Rig(store, clock=rig.clock).service)) == 1
 
 
 def test_two_processes_share_the_work_and_see_each_others_changes(postgres_url: str) -> None:

@@ -10,7 +10,7 @@ from forenotice.core import errors
 from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind
 from forenotice.core.roles import EVERYTHING, access
-from forenotice.service import concerning, fleet, maintenance, previewing, queries, upkeep
+from forenotice.service import concerning, fleet, maintenance, preview, queries, upkeep
 from forenotice.service.calls import Call
 
 TOLD = datetime(2026, 1, 5, 21, 44, tzinfo=UTC)
@@ -153,7 +153,7 @@ def test_a_vm_on_the_way_there_is_waited_for(night: Rig) -> None:
 
 
 def test_a_preview_tells_it_and_writes_nothing(night: Rig) -> None:
-    seen = previewing.preview(night.service, OPERATOR, kind=Kind.HOST_UPDATE, names=["host-b"])
+    seen = preview.preview(night.service, OPERATOR, kind=Kind.HOST_UPDATE, names=["host-b"])
     (shown,) = seen["operations"]
     assert (shown["status"], shown["events"]) == ("Planned", [])
     assert (shown["announce_at"], shown["earliest"], shown["latest"]) == (

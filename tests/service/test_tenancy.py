@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.service.rig import OPERATOR, Rig
-from tests.service.test_seeing import everything
+from tests.service.test_visibility import everything
 
 from forenotice.core import errors, selecting
 from forenotice.core.fleet import ScopeKind
@@ -14,7 +14,7 @@ from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind, UserLimits
 from forenotice.core.roles import Access, Role
 from forenotice.core.selecting import Selector
-from forenotice.service import fleet, fleetfile, history, lives, maintenance, overview, previewing, queries, tokens
+from forenotice.service import fleet, fleetfile, history, lives, maintenance, overview, preview, queries, tokens
 from forenotice.service.calls import Call
 
 SECRET = Call(actor="tenant:old", token_id="t9", origin="192.0.2.77", reason="old-secret")
@@ -152,7 +152,7 @@ def tenant(name: str, key: str | None = None) -> Call:
 def test_operations_of_each_tenant_and_of_all_users_are_limited(rig: Rig) -> None:
     rig.service.limits = UserLimits(fleet=3, tenant=2)
     made = rig.schedule(Kind.RESTART, "pool_0", "pool_1", call=tenant("a", "once"))
-    for refuse in (previewing.preview, maintenance.schedule):
+    for refuse in (preview.preview, maintenance.schedule):
         with pytest.raises(errors.ConflictError, match=r"^tenant:a may have 2 operations at a time"):
             refuse(rig.service, tenant("a"), kind=Kind.REDEPLOY, names=["db"])
         with pytest.raises(errors.ConflictError, match=r"^the fleet allows 3 users' operations at a time"):

@@ -12,8 +12,8 @@ from tests.service.rig import OPERATOR, Rig
 from forenotice.core import errors, roles
 from forenotice.core.operations import Kind
 from forenotice.service import writer
-from forenotice.service.context import Session
-from forenotice.service.writer import GUESTS, OWN, Line, Terms
+from forenotice.service.context import UnitOfWork
+from forenotice.service.writer import GUESTS, OWN, WriteRequest, WriterQueue
 
 PATIENCE = 60
 TENANT = replace(OPERATOR, actor="tenant:ada", access=roles.access("tenant", "web"))
@@ -30,12 +30,12 @@ class Queue:
     """Threads that wait for a turn while another has it."""
 
     def __init__(self) -> None:
-        self.line = Line()
+        self.line = WriterQueue()
         self.order: list[str] = []
         self.pool = ThreadPoolExecutor(8)
         self._begun = 0
 
-    def join(self, name: str, terms: Terms) -> "Future[None]":
+    def join(self, name: str, terms: WriteRequest) -> "Future[None]":
         def take() -> None:
             with self.line.turn(terms):
                 self.order.append(name)
@@ -49,7 +49,7 @@ class Queue:
 def test_guests_go_first_and_others_in_the_order_of_coming() -> None:
     queue = Queue()
     with queue.line.turn(OWN):
-        joined = [queue.join(name, terms) for name, terms in (("a", OWN), ("b", Terms()), ("vm", GUESTS), ("c", OWN))]
+        joined = [queue.join(name, terms) for name, terms in (("a", OWN), ("b", OWN), ("vm", GUESTS), ("c", OWN))]
     for each in joined:
         each.result(PATIENCE)
     assert queue.order == ["vm", "a", "b", "c"]
@@ -58,7 +58,7 @@ def test_guests_go_first_and_others_in_the_order_of_coming() -> None:
 def test_whoever_goes_away_while_it_waits_leaves_its_place() -> None:
     queue, gone = Queue(), threading.Event()
     with queue.line.turn(OWN):
-        leaving = queue.join("leaving", Terms(wanted=lambda: not gone.is_set()))
+        leaving = queue.join("leaving", WriteRequest(wanted=lambda: not gone.is_set()))
         staying = queue.join("staying", OWN)
         gone.set()
         with pytest.raises(errors.GoneError):
@@ -79,14 +79,14 @@ def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_takes_longer_than_it_may_is_rolled_back(rig: Rig) -> None:
     before = rig.actions()
 
-    def work(session: Session) -> None:
-        session.transaction.put_meta("key", "value")
+    def work(unit: UnitOfWork) -> None:
+        unit.transaction.put_meta("key", "value")
         end = monotonic() + PATIENCE
         while monotonic() < end:
-            session.transaction.meta("key")
+            unit.transaction.meta("key")
 
     with pytest.raises(errors.OverdueError, match=r"for more than 0.05 seconds and was rolled back: ask for less"):
-        rig.service.transact(work, Terms(seconds=0.05))
+        rig.service.transact(work, WriteRequest(seconds=0.05))
     with rig.service.store.read() as reader:
         assert reader.meta("key") is None
     assert rig.actions() == before

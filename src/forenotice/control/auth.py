@@ -15,7 +15,7 @@ from forenotice.control.shares import Shares, Turn
 from forenotice.core import errors
 from forenotice.core.roles import Need
 from forenotice.drivers import letterbox
-from forenotice.service import answering, tokens
+from forenotice.service import results, tokens
 from forenotice.service.context import Service
 from forenotice.service.tokens import Caller
 
@@ -59,7 +59,7 @@ class Gate:
 
     def _known(self, bearer: str, origin: str) -> Caller:
         if bearer.startswith(letterbox.PREFIX):
-            return answering.authenticate(self._service, bearer)
+            return results.authenticate(self._service, bearer)
         return tokens.authenticate(self._service, bearer, origin)
 
     async def _go_on(self, watch: "_Watch", caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:

@@ -15,7 +15,7 @@ from forenotice.control import answers
 from forenotice.core import errors
 from forenotice.core.journal import Entry
 from forenotice.core.selecting import Selector
-from forenotice.service import seeing, views
+from forenotice.service import views, visibility
 from forenotice.service.context import Service
 
 log = structlog.get_logger()
@@ -46,7 +46,7 @@ class Line:
 
 
 def line(position: int, entry: Entry, seen: Selector | None = None, *, is_former: bool = False) -> Line:
-    data = _encode(views.entry(position, seeing.entry(entry, seen)))
+    data = _encode(views.entry(position, visibility.entry(entry, seen)))
     text = b"id: %d\nevent: %s\ndata: %s\n\n" % (position, entry.action.encode(), data)
     return Line(position, entry, text, is_former)
 

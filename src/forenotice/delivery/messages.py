@@ -12,9 +12,9 @@ from cloudevents.core.v1.event import CloudEvent
 
 from forenotice import signing
 from forenotice.core.journal import Entry
-from forenotice.delivery import matching
+from forenotice.delivery import filters
 from forenotice.service import views
-from forenotice.service.context import Service, Session
+from forenotice.service.context import Service, UnitOfWork
 
 INSTALLATION = "installation"
 TEST = "subscription.test"
@@ -31,9 +31,9 @@ def source(service: Service) -> str:
     with service.store.read() as reader:
         known, epoch = reader.meta(INSTALLATION), reader.epoch()
 
-    def settle(session: Session) -> str:
-        made = session.transaction.meta(INSTALLATION) or str(uuid.uuid4())
-        session.transaction.put_meta(INSTALLATION, made)
+    def settle(unit: UnitOfWork) -> str:
+        made = unit.transaction.meta(INSTALLATION) or str(uuid.uuid4())
+        unit.transaction.put_meta(INSTALLATION, made)
         return made
 
     return f"urn:uuid:{known or service.transact(settle)}" + (f"#{epoch:x}" if epoch else "")
@@ -44,7 +44,7 @@ def render(source: str, position: int, entry: Entry, event: views.View | None) -
     attributes = {
         "id": str(position),
         "source": source,
-        "type": matching.type_of(entry.action),
+        "type": filters.type_of(entry.action),
         "time": entry.at,
         "datacontenttype": "application/json",
         **_subject(entry),
@@ -57,7 +57,7 @@ def test(source: str, name: str, now: datetime, new_id: str) -> CloudEvent:
     attributes: dict[str, Any] = {
         "id": new_id,
         "source": source,
-        "type": matching.type_of(TEST),
+        "type": filters.type_of(TEST),
         "time": now,
         "datacontenttype": "application/json",
     }

@@ -11,13 +11,13 @@ from cloudevents.core.v1.event import CloudEvent
 
 from forenotice.core import errors
 from forenotice.core.journal import Entry
-from forenotice.delivery import messages, pauses, turns
+from forenotice.delivery import cycle, messages, pauses
+from forenotice.delivery.cycle import Attempt, Lane, Outcome
 from forenotice.delivery.pauses import Pauses
-from forenotice.delivery.turns import Attempt, Lane, Outcome
 from forenotice.outgoing import Outgoing, OutgoingError, Reply, status_told
 from forenotice.service import views
 from forenotice.service.context import Service
-from forenotice.service.looping import Loop, time_until
+from forenotice.service.loops import Loop, time_until
 from forenotice.store.contract import Reader
 
 log = structlog.get_logger()
@@ -39,7 +39,7 @@ class Worker:
         self._wake = service.follow_growth()
         self._outcomes: deque[Outcome] = deque()
         self._under_way: dict[Lane, threading.Thread] = {}
-        self._shares = turns.Shares()
+        self._shares = cycle.Shares()
         self._loop = Loop("delivery", self._once, self._wake, service.heartbeats, breath=BREATH)
 
     def start(self) -> None:
@@ -53,7 +53,7 @@ class Worker:
         for sending in self._under_way.values():
             sending.join(max(0.0, deadline - monotonic()))
         try:
-            turns.give_up(self._service, list(self._outcomes), self._pauses)
+            cycle.give_up(self._service, list(self._outcomes), self._pauses)
         except errors.ForenoticeError as error:
             log.warning("What receivers answered last could not be kept", action="delivery.unkept", error=str(error))
 
@@ -64,13 +64,13 @@ class Worker:
         outcomes = list(self._outcomes)
         answered = {outcome.attempt.lane for outcome in outcomes}
         busy = [lane for lane in self._under_way if lane not in answered]
-        turn = turns.take(service, outcomes, busy, shares=self._shares, pauses=self._pauses)
+        turn = cycle.take(service, outcomes, busy, shares=self._shares, pauses=self._pauses)
         for outcome in outcomes:
             self._outcomes.popleft()
             self._under_way.pop(outcome.attempt.lane, None)
         if turn.attempts:
             self._send(turn.attempts)
-        due = began if turn.more else turns.next_due(service, began)
+        due = began if turn.more else cycle.next_due(service, began)
         return time_until(due, service.clock.now())
 
     def _send(self, attempts: Sequence[Attempt]) -> None:

@@ -11,8 +11,8 @@ from forenotice import garbage
 from forenotice.core import errors, journal
 from forenotice.core.draft import World
 from forenotice.core.roles import EVERYTHING, Access
-from forenotice.service.context import Service, Session
-from forenotice.service.writer import Terms
+from forenotice.service.context import Service, UnitOfWork
+from forenotice.service.writer import WriteRequest
 from forenotice.store.contract import Reader
 
 REMEMBERED = timedelta(hours=24)
@@ -60,7 +60,7 @@ def recalled(reader: Reader, call: Call, now: datetime) -> View | None:
 def command(
     service: Service,
     call: Call,
-    work: Callable[[Session], View],
+    work: Callable[[UnitOfWork], View],
     *,
     shown_once: str = "",
     asked: str = "",
@@ -73,21 +73,21 @@ def command(
     """
 
     @garbage.put_off()
-    def once(session: Session) -> View:
-        known = recalled(session.transaction, call, session.now)
+    def once(unit: UnitOfWork) -> View:
+        known = recalled(unit.transaction, call, unit.now)
         if known is not None:
             return known
-        result = work(session)
-        in_vain = not only_looks and not any(changes.entries for changes in session.kept)
-        if in_vain and service.repeats.is_news(call.actor, (asked, *sorted(about.items())), session.now):
-            draft = session.draft(World(), call)
+        result = work(unit)
+        in_vain = not only_looks and not any(changes.entries for changes in unit.kept)
+        if in_vain and service.repeats.is_news(call.actor, (asked, *sorted(about.items())), unit.now):
+            draft = unit.draft(World(), call)
             draft.note("command.unchanged", asked=asked, **about)
-            session.keep(draft)
+            unit.keep(draft)
         if call.key is None or in_vain:
             # What changed nothing can be done again; keeping each answer would fill the store.
             return result
         kept = {name: None if name == shown_once else value for name, value in result.items()}
-        session.transaction.remember(call.token_id, call.key, call.digest, 200, msgspec.json.encode(kept), session.now)
+        unit.transaction.remember(call.token_id, call.key, call.digest, 200, msgspec.json.encode(kept), unit.now)
         return result
 
-    return service.transact(once, Terms(seconds=call.access.write_seconds, wanted=call.wanted))
+    return service.transact(once, WriteRequest(seconds=call.access.write_seconds, wanted=call.wanted))

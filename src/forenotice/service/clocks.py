@@ -12,7 +12,7 @@ from forenotice.store.contract import Transaction
 
 if TYPE_CHECKING:
     from forenotice.service.calls import Call, View
-    from forenotice.service.context import Service, Session
+    from forenotice.service.context import Service, UnitOfWork
 
 log = structlog.get_logger()
 
@@ -66,31 +66,31 @@ def correct(service: "Service", transaction: Transaction) -> None:
         service.clock.correct(transaction.database_time)
 
 
-def account_for_jump(session: "Session", by: timedelta) -> None:
+def account_for_jump(unit: "UnitOfWork", by: timedelta) -> None:
     """A jump is neither notice nor silence of guests, and guests get time to look again."""
-    service, transaction = session.service, session.transaction
+    service, transaction = unit.service, unit.transaction
     service.give_grace()
-    if _is_known(session, by):
+    if _is_known(unit, by):
         return
-    transaction.withhold(by, session.now - by)
+    transaction.withhold(by, unit.now - by)
     transaction.shift_heard(by)
     if alive_at := transaction.meta(ALIVE_AT):
         transaction.put_meta(ALIVE_AT, (datetime.fromisoformat(alive_at) + by).isoformat())
     transaction.put_meta(MARK, service.clock.mark())
-    transaction.put_meta(JUMP, f"{service.process} {session.now.isoformat()} {by.total_seconds()}")
-    draft = session.draft(transaction.load())
+    transaction.put_meta(JUMP, f"{service.process} {unit.now.isoformat()} {by.total_seconds()}")
+    draft = unit.draft(transaction.load())
     draft.note("clock.jumped", seconds=round(by.total_seconds()))
-    session.keep(draft)
+    unit.keep(draft)
 
 
-def _is_known(session: "Session", by: timedelta) -> bool:
+def _is_known(unit: "UnitOfWork", by: timedelta) -> bool:
     """Whether another server on this database has already accounted for the same jump."""
-    if not (known := session.transaction.meta(JUMP)):
+    if not (known := unit.transaction.meta(JUMP)):
         return False
     process, at, seconds = known.split()
     return (
-        process != session.service.process
-        and session.now - datetime.fromisoformat(at) < SAME_JUMP
+        process != unit.service.process
+        and unit.now - datetime.fromisoformat(at) < SAME_JUMP
         and abs(by - timedelta(seconds=float(seconds))) < WORTH_TELLING
     )
 
@@ -106,7 +106,7 @@ def accept(service: "Service", call: "Call") -> "View":
 
     Only while no service runs: a running one would bring the journal's time back.
     """
-    from forenotice.service.context import ALLOWANCES, Session
+    from forenotice.service.context import ALLOWANCES, UnitOfWork
 
     with service.store.write() as transaction:
         correct(service, transaction)
@@ -124,11 +124,11 @@ def accept(service: "Service", call: "Call") -> "View":
         transaction.rollouts.make_due(now)
         transaction.put_meta(ALIVE_AT, now.isoformat())
         transaction.put_meta(MARK, mark)
-        session = Session(service, transaction, now, ALLOWANCES[-1])
-        draft = session.draft(transaction.load_fleet(), call)
+        unit = UnitOfWork(service, transaction, now, ALLOWANCES[-1])
+        draft = unit.draft(transaction.load_fleet(), call)
         live = list(draft.world.operations.values())
         for operation in live:
             delay.set_right(draft, operation, journal)
         draft.note("clock.accepted", journal=journal, operations=len(live))
-        session.keep(draft)
+        unit.keep(draft)
     return {"now": views.moment(now), "journal": views.moment(journal), "operations": len(live)}

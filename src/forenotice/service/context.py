@@ -24,7 +24,7 @@ from forenotice.service import clocks
 from forenotice.service.gates import Gates
 from forenotice.service.publishing import Members, Publisher
 from forenotice.service.telemetry import NoTelemetry, Telemetry
-from forenotice.service.writer import OWN, Budget, Line, Terms
+from forenotice.service.writer import OWN, Budget, WriteRequest, WriterQueue
 from forenotice.store.contract import Reader, Store, Transaction
 from forenotice.wire.versions import AS_PUBLISHED, Version
 
@@ -45,7 +45,7 @@ COMMIT_SHARE = 0.5
 """The part of an allowance that is kept for the commit itself."""
 
 
-class Session:
+class UnitOfWork:
     """One transaction at one moment."""
 
     def __init__(self, service: "Service", transaction: Transaction, now: datetime, allowance: timedelta) -> None:
@@ -148,7 +148,7 @@ class Service:
         """Until when sessions last, by digest, likewise."""
         self.repeats = Repeats()
         self.unready = Failures()
-        self._line = Line()
+        self._line = WriterQueue()
         self._growth: list[threading.Event] = []
 
     def give_grace(self) -> None:
@@ -160,7 +160,7 @@ class Service:
         """Whether there is a jump that no transaction has accounted for."""
         return self.clock.jumped > self._jumped
 
-    def transact(self, work: Callable[[Session], T], terms: Terms = OWN) -> T:
+    def transact(self, work: Callable[[UnitOfWork], T], terms: WriteRequest = OWN) -> T:
         """Do some work in one transaction and publish what it kept, in the order of commits."""
         try:
             result = self._transact(work, terms)
@@ -190,43 +190,43 @@ class Service:
             publish(read_members(reader, keys))
             return last[0] if last else 0
 
-    def _transact(self, work: Callable[[Session], T], terms: Terms) -> T:
+    def _transact(self, work: Callable[[UnitOfWork], T], terms: WriteRequest) -> T:
         budget = Budget(terms)
         with self._line.turn(terms):
             for allowance in ALLOWANCES:
                 try:
-                    session, result = self._attempt(work, allowance, budget)
+                    unit, result = self._attempt(work, allowance, budget)
                 except _TooSlowError:
                     log.warning("A transaction took too long and is done again", action="transaction.slow")
                     continue
-                self._make_up_for_delay(session)
-                self._publish(session)
+                self._make_up_for_delay(unit)
+                self._publish(unit)
                 return result
         raise errors.UnavailableError("The store is too slow to give the notice that was promised; try again.")
 
-    def _make_up_for_delay(self, session: Session) -> None:
+    def _make_up_for_delay(self, unit: UnitOfWork) -> None:
         """Notice counts from the commit: when that alone took too long, what it announced is put off."""
-        made = {key for changes in session.kept for key in changes.operations}
-        if not made or self.clock.now() - session.now <= session.allowance:
+        made = {key for changes in unit.kept for key in changes.operations}
+        if not made or self.clock.now() - unit.now <= unit.allowance:
             return
         log.warning("A commit took too long; NotBefore of what it announced is moved", action="commit.slow")
-        self._late.append((made, session.now))
+        self._late.append((made, unit.now))
         try:
             later, _ = self._attempt(lambda _: None, ALLOWANCES[-1], Budget(OWN))
         except (errors.UnavailableError, errors.UnsoundError) as error:
             # It is committed, so guests must see it; the next transaction tries again first.
             log.error("NotBefore cannot be moved yet; that is tried again", action="commit.late", reason=error.message)
         else:
-            session.kept += later.kept
+            unit.kept += later.kept
 
-    def _put_off_late(self, session: Session) -> None:
+    def _put_off_late(self, unit: UnitOfWork) -> None:
         for made, promised_at in self._late:
-            draft = session.draft(session.transaction.load(operations=made))
+            draft = unit.draft(unit.transaction.load(operations=made))
             for key in sorted(made & draft.world.operations.keys()):
                 delay.make_up(draft, draft.operation(key), promised_at)
-            session.keep(draft)
+            unit.keep(draft)
 
-    def _attempt(self, work: Callable[[Session], T], allowance: timedelta, budget: Budget) -> tuple[Session, T]:
+    def _attempt(self, work: Callable[[UnitOfWork], T], allowance: timedelta, budget: Budget) -> tuple[UnitOfWork, T]:
         budget.check()
         with self.store.write(budget.check) as transaction:
             budget.start()
@@ -234,34 +234,34 @@ class Service:
             last = transaction.last_entry()
             if last is not None:
                 self.clock.not_below(last[1])
-            session = Session(self, transaction, self.clock.now(), allowance)
+            unit = UnitOfWork(self, transaction, self.clock.now(), allowance)
             jumped = self.clock.jumped
             if jumped > self._jumped:
-                clocks.account_for_jump(session, jumped - self._jumped)
-            self._put_off_late(session)
-            result = work(session)
-            late = self.clock.now() - session.now > session.allowance * (1 - COMMIT_SHARE)
-            if late and session.gives_notice:
+                clocks.account_for_jump(unit, jumped - self._jumped)
+            self._put_off_late(unit)
+            result = work(unit)
+            late = self.clock.now() - unit.now > unit.allowance * (1 - COMMIT_SHARE)
+            if late and unit.gives_notice:
                 raise _TooSlowError
         self._late.clear()
         if jumped > self._jumped:
             seconds, self._jumped = round((jumped - self._jumped).total_seconds()), jumped
             self.telemetry.clock_jump()
             log.error("The clock jumped ahead; no notice expires because of it", action="clock.jumped", seconds=seconds)
-        return session, result
+        return unit, result
 
-    def _publish(self, session: Session) -> None:
-        if session.members:
-            self.publisher.members(session.members)
+    def _publish(self, unit: UnitOfWork) -> None:
+        if unit.members:
+            self.publisher.members(unit.members)
             self.fleet_changed = True
-        for changes in session.kept:
+        for changes in unit.kept:
             if changes.documents:
                 self.publisher.documents(changes.documents)
                 self.telemetry.document_changes(len(changes.documents))
-            self._measure(changes, session.now)
-        if session.makes_due:
+            self._measure(changes, unit.now)
+        if unit.makes_due:
             self.nudge.set()
-        if any(changes.entries for changes in session.kept):
+        if any(changes.entries for changes in unit.kept):
             self.tell_growth()
 
     def _measure(self, changes: Changes, now: datetime) -> None:

@@ -3,7 +3,7 @@
 from forenotice.core import documents, errors
 from forenotice.core.draft import Draft
 from forenotice.core.selecting import Selector
-from forenotice.service import seeing
+from forenotice.service import visibility
 from forenotice.service.context import Service, new_id
 from forenotice.wire import document as wire_document
 from forenotice.wire import versions
@@ -17,7 +17,7 @@ def document(service: Service, vm_name: str, version: str = VERSIONS[0], seen: S
     if wanted is None:
         raise errors.RefusedError(f"there is no api-version {version[:80]!r}: choose one of {', '.join(VERSIONS)}")
     with service.store.read() as reader:
-        world = seeing.limited(reader.load(vms=[vm_name]), seen)
+        world = visibility.limited(reader.load(vms=[vm_name]), seen)
     draft = Draft(world, now=service.clock.now(), timing=service.timing, new_id=new_id)
     scope = draft.scope(draft.vm(vm_name).scope)
     return wire_document.render(documents.document(scope, draft.live_events_in(scope.key)), wanted)

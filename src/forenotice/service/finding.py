@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from forenotice.core import selecting
 from forenotice.core.selecting import Selector
-from forenotice.service import grid, queries
+from forenotice.service import fleet_map, queries
 from forenotice.service.calls import View
 from forenotice.service.context import Service
 
@@ -30,7 +30,7 @@ def find(service: Service, text: str, *, hosts: bool, seen: Selector | None = No
         return {"vms": NOTHING, "groups": NOTHING, "hosts": by_label}
     vms = _found(text, lambda name: queries.vms(service, name=name, limit=MOST + 1, seen=seen))
     return {
-        "vms": {**vms, "items": grid.with_states(service, vms["items"])},
+        "vms": {**vms, "items": fleet_map.with_states(service, vms["items"])},
         "groups": _found(text, lambda name: queries.groups(service, name=name, limit=MOST + 1, seen=seen)),
         "hosts": _found(text, lambda name: queries.hosts(service, name=name, limit=MOST + 1)) if hosts else None,
     }

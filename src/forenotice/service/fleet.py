@@ -13,17 +13,17 @@ from forenotice.core.membership import VmSpec
 from forenotice.core.reconciling import Difference, FleetSpec
 from forenotice.service import views
 from forenotice.service.calls import Call, View, command
-from forenotice.service.context import Service, Session
+from forenotice.service.context import Service, UnitOfWork
 from forenotice.service.fleetfile import FleetFile, PolicyTable
 
 
 def add_host(service: Service, call: Call, *, name: str, **described: Any) -> View:
     """The rest as fields of a `Host`."""
 
-    def work(session: Session) -> View:
-        draft = session.draft(session.transaction.load(hosts=[name]), call)
+    def work(unit: UnitOfWork) -> View:
+        draft = unit.draft(unit.transaction.load(hosts=[name]), call)
         host = membership.add_host(draft, Host(name=name, **described))
-        session.keep(draft)
+        unit.keep(draft)
         return views.host(host, 0, 0)
 
     return command(service, call, work)
@@ -32,133 +32,133 @@ def add_host(service: Service, call: Call, *, name: str, **described: Any) -> Vi
 def set_host(service: Service, call: Call, name: str, **changes: Any) -> View:
     """Labels that are not given stay; one that is None is removed."""
 
-    def work(session: Session) -> View:
-        moving_in = session.transaction.moving_to(name)
-        draft = session.draft(session.transaction.load(hosts=[name], operations=moving_in), call)
+    def work(unit: UnitOfWork) -> View:
+        moving_in = unit.transaction.moving_to(name)
+        draft = unit.draft(unit.transaction.load(hosts=[name], operations=moving_in), call)
         labels = {**draft.host(name).labels, **changes.get("labels", {})}
         known = {key: value for key, value in labels.items() if value is not None}
         membership.set_host(draft, replace(draft.host(name), **{**changes, "labels": known}))
-        session.keep(draft)
+        unit.keep(draft)
         return views.loaded_host(draft, name)
 
     return command(service, call, work, asked="host.change", host=name)
 
 
 def remove_host(service: Service, call: Call, name: str) -> View:
-    def work(session: Session) -> View:
-        moving_in = session.transaction.moving_to(name)
-        draft = session.draft(session.transaction.load(hosts=[name], operations=moving_in), call)
+    def work(unit: UnitOfWork) -> View:
+        moving_in = unit.transaction.moving_to(name)
+        draft = unit.draft(unit.transaction.load(hosts=[name], operations=moving_in), call)
         membership.remove_host(draft, name)
-        session.keep(draft)
+        unit.keep(draft)
         return {"removed": name}
 
     return command(service, call, work)
 
 
 def add_group(service: Service, call: Call, *, name: str, kind: ScopeKind, policy: Mapping[str, object]) -> View:
-    def work(session: Session) -> View:
-        draft = session.draft(session.transaction.load(scopes=[fleet.group_key(name)]), call)
+    def work(unit: UnitOfWork) -> View:
+        draft = unit.draft(unit.transaction.load(scopes=[fleet.group_key(name)]), call)
         scope = membership.add_group(draft, name, kind, _changed_policy(Policy(), policy))
-        session.keep(draft)
-        return {**views.group(scope, 0, session.now, service.timing), "warnings": _warnings(session, [scope.key])}
+        unit.keep(draft)
+        return {**views.group(scope, 0, unit.now, service.timing), "warnings": _warnings(unit, [scope.key])}
 
     return command(service, call, work)
 
 
 def remove_group(service: Service, call: Call, name: str) -> View:
-    def work(session: Session) -> View:
-        world = session.transaction.load(scopes=[fleet.group_key(name)], members=True)
-        draft = session.draft(world, call)
+    def work(unit: UnitOfWork) -> View:
+        world = unit.transaction.load(scopes=[fleet.group_key(name)], members=True)
+        draft = unit.draft(world, call)
         membership.remove_group(draft, name)
-        session.keep(draft)
+        unit.keep(draft)
         return {"removed": name}
 
     return command(service, call, work)
 
 
 def set_group(service: Service, call: Call, name: str, policy: Mapping[str, object]) -> View:
-    def work(session: Session) -> View:
-        draft = session.draft(session.transaction.load(scopes=[fleet.group_key(name)], members=True), call)
-        scope = _set_policy(session, draft, fleet.group_key(name), policy)
-        return views.group(scope, len(draft.vms_in(scope.key)), session.now, service.timing)
+    def work(unit: UnitOfWork) -> View:
+        draft = unit.draft(unit.transaction.load(scopes=[fleet.group_key(name)], members=True), call)
+        scope = _set_policy(unit, draft, fleet.group_key(name), policy)
+        return views.group(scope, len(draft.vms_in(scope.key)), unit.now, service.timing)
 
     return command(service, call, work, asked="group.change", scope=fleet.group_key(name))
 
 
 def set_policy(service: Service, call: Call, key: str, policy: Mapping[str, object]) -> View:
-    def work(session: Session) -> View:
-        draft = session.draft(session.transaction.load(scopes=[key]), call)
-        return membership.policy_facts(_set_policy(session, draft, key, policy).policy)
+    def work(unit: UnitOfWork) -> View:
+        draft = unit.draft(unit.transaction.load(scopes=[key]), call)
+        return membership.policy_facts(_set_policy(unit, draft, key, policy).policy)
 
     return command(service, call, work, asked="policy.change", scope=key)
 
 
 def set_vm_policy(service: Service, call: Call, name: str, policy: Mapping[str, object]) -> View:
-    def work(session: Session) -> View:
-        draft = session.draft(session.transaction.load(vms=[name]), call)
+    def work(unit: UnitOfWork) -> View:
+        draft = unit.draft(unit.transaction.load(vms=[name]), call)
         vm = draft.vm(name)
         if vm.group is not None:
             raise errors.ConflictError(
                 f"VM {name} goes by the policy of its group: change that of group {vm.group}", vm=name, group=vm.group
             )
-        return membership.policy_facts(_set_policy(session, draft, vm.scope, policy).policy)
+        return membership.policy_facts(_set_policy(unit, draft, vm.scope, policy).policy)
 
     return command(service, call, work, asked="policy.change", vm=name)
 
 
-def _set_policy(session: Session, draft: Draft, key: str, changes: Mapping[str, object]) -> Scope:
+def _set_policy(unit: UnitOfWork, draft: Draft, key: str, changes: Mapping[str, object]) -> Scope:
     scope = membership.set_policy(draft, key, _changed_policy(draft.scope(key).policy, changes))
-    session.keep(draft)
+    unit.keep(draft)
     return scope
 
 
 def add_vm(service: Service, call: Call, spec: VmSpec) -> View:
-    def work(session: Session) -> View:
-        world = session.transaction.load(
+    def work(unit: UnitOfWork) -> View:
+        world = unit.transaction.load(
             vms=[spec.name],
             hosts=[spec.host],
-            operations=session.transaction.moving_to(spec.host),
+            operations=unit.transaction.moving_to(spec.host),
             scopes=_scopes(spec.name, spec.group),
             addresses=_identities(spec.addresses, spec.vm_id),
             members=True,
         )
-        draft = session.draft(world, call)
+        draft = unit.draft(world, call)
         vm = membership.add_vm(draft, spec)
-        session.keep(draft)
-        made = _warnings(session, [] if vm.group else [vm.scope])
-        return {**views.vm(vm, draft.scope(vm.scope), session.now, service.timing), "warnings": made}
+        unit.keep(draft)
+        made = _warnings(unit, [] if vm.group else [vm.scope])
+        return {**views.vm(vm, draft.scope(vm.scope), unit.now, service.timing), "warnings": made}
 
     return command(service, call, work)
 
 
 def set_vm(service: Service, call: Call, name: str, changes: Mapping[str, Any]) -> View:
-    def work(session: Session) -> View:
-        world = session.transaction.load(
+    def work(unit: UnitOfWork) -> View:
+        world = unit.transaction.load(
             vms=[name],
             hosts=[changes["host"]] if "host" in changes else [],
-            operations=session.transaction.moving_to(changes["host"]) if "host" in changes else [],
+            operations=unit.transaction.moving_to(changes["host"]) if "host" in changes else [],
             scopes=_scopes(name, changes.get("group")),
             addresses=_identities(changes.get("addresses", ()), changes.get("vm_id")),
             members=True,
         )
-        draft = session.draft(world, call)
+        draft = unit.draft(world, call)
         wanted = dict(changes)
         if "facts" in wanted:
             wanted["facts"] = _changed_facts(draft.vm(name).facts, wanted["facts"])
         if "addresses" in wanted:
             wanted["addresses"] = tuple(wanted["addresses"])
         vm = membership.set_vm(draft, name, wanted)
-        session.keep(draft)
-        return views.vm(vm, draft.scope(vm.scope), session.now, service.timing)
+        unit.keep(draft)
+        return views.vm(vm, draft.scope(vm.scope), unit.now, service.timing)
 
     return command(service, call, work, asked="vm.change", vm=name)
 
 
 def remove_vm(service: Service, call: Call, name: str) -> View:
-    def work(session: Session) -> View:
-        draft = session.draft(session.transaction.load(vms=[name]), call)
+    def work(unit: UnitOfWork) -> View:
+        draft = unit.draft(unit.transaction.load(vms=[name]), call)
         membership.remove_vm(draft, name)
-        session.keep(draft)
+        unit.keep(draft)
         return {"removed": name}
 
     return command(service, call, work)
@@ -171,16 +171,16 @@ def apply(service: Service, call: Call, document: FleetFile, *, prune: bool, dry
 def apply_spec(
     service: Service, call: Call, spec: FleetSpec, *, prune: bool, move: bool = False, dry_run: bool = False
 ) -> View:
-    def work(session: Session) -> View:
-        draft = session.draft(session.transaction.load_fleet(), call)
+    def work(unit: UnitOfWork) -> View:
+        draft = unit.draft(unit.transaction.load_fleet(), call)
         differences = reconciling.reconcile(draft, spec, prune=prune, move=move)
         if not dry_run:
-            session.keep(draft)
+            unit.keep(draft)
         return {
             "changes": [_difference(each) for each in differences if each.action != "keep"],
             "kept": [_difference(each) for each in differences if each.action == "keep"],
             "applied": not dry_run,
-            "warnings": _warnings(session, _added(draft, differences)),
+            "warnings": _warnings(unit, _added(draft, differences)),
         }
 
     return command(service, call, work, asked="fleet.apply", only_looks=dry_run)
@@ -208,12 +208,12 @@ def _added(draft: Draft, differences: Iterable[Difference]) -> list[str]:
     ]
 
 
-def _warnings(session: Session, added: Collection[str]) -> list[str]:
+def _warnings(unit: UnitOfWork, added: Collection[str]) -> list[str]:
     """For each added scope whose name was used before: it inherits nothing."""
     return [
         f"{key} was used before, until {former.ended_at:%Y-%m-%d %H:%M:%S} UTC: the old history is shown only to those "
         f"who see all scopes, and older tokens that name {key} do not match the new one"
-        for key, former in sorted(session.transaction.former(added).items())
+        for key, former in sorted(unit.transaction.former(added).items())
     ]
 
 

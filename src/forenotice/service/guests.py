@@ -6,7 +6,7 @@ from datetime import datetime
 from forenotice.core import approving, errors, listening
 from forenotice.core.approving import Approval
 from forenotice.core.timing import ENDED_APPROVABLE
-from forenotice.service.context import Service, Session
+from forenotice.service.context import Service, UnitOfWork
 from forenotice.service.writer import GUESTS
 
 
@@ -19,14 +19,14 @@ class Guests:
     def approve(self, approvals: Sequence[Approval]) -> list[errors.ForenoticeError | None]:
         """Durable when it returns, for the whole batch in one transaction; each stands or falls by itself."""
 
-        def work(session: Session) -> list[errors.ForenoticeError | None]:
+        def work(unit: UnitOfWork) -> list[errors.ForenoticeError | None]:
             scopes = {approval.scope for approval in approvals}
             vms = {approval.vm for approval in approvals}
-            world = session.transaction.load_to_approve(scopes, vms)
+            world = unit.transaction.load_to_approve(scopes, vms)
             if not all(event_id.upper() in world.events for approval in approvals for event_id in approval.event_ids):
                 # A slow client approves what has just ended (PROTOCOL, approving).
-                world = session.transaction.load_to_approve(scopes, vms, session.now - ENDED_APPROVABLE)
-            draft = session.draft(world)
+                world = unit.transaction.load_to_approve(scopes, vms, unit.now - ENDED_APPROVABLE)
+            draft = unit.draft(world)
             answers: list[errors.ForenoticeError | None] = []
             for approval in approvals:
                 draft.by = f"vm:{approval.vm}"
@@ -35,7 +35,7 @@ class Guests:
                     answers.append(None)
                 except errors.ForenoticeError as refusal:
                     answers.append(refusal)
-            session.keep(draft)
+            unit.keep(draft)
             return answers
 
         return self._service.transact(work, GUESTS)
@@ -43,14 +43,14 @@ class Guests:
     def heard(self, heard: Mapping[str, datetime]) -> None:
         """A scope that has been silent listens from now on; for the others only the time is kept."""
 
-        def work(session: Session) -> None:
-            scopes = session.transaction.scopes(heard.keys()).values()
-            waking = [scope.key for scope in scopes if listening.would_wake(scope, session.now, self._service.timing)]
-            session.transaction.set_heard({key: at for key, at in heard.items() if key not in waking})
+        def work(unit: UnitOfWork) -> None:
+            scopes = unit.transaction.scopes(heard.keys()).values()
+            waking = [scope.key for scope in scopes if listening.would_wake(scope, unit.now, self._service.timing)]
+            unit.transaction.set_heard({key: at for key, at in heard.items() if key not in waking})
             if waking:
-                draft = session.draft(session.transaction.load(scopes=waking))
+                draft = unit.draft(unit.transaction.load(scopes=waking))
                 for key in waking:
                     listening.hear(draft, key, heard[key])
-                session.keep(draft)
+                unit.keep(draft)
 
         self._service.transact(work, GUESTS)

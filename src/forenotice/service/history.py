@@ -5,7 +5,7 @@ from typing import Any
 
 from forenotice.core import errors
 from forenotice.core.selecting import Selector
-from forenotice.service import seeing, views
+from forenotice.service import views, visibility
 from forenotice.service.calls import View
 from forenotice.service.context import Service
 
@@ -24,19 +24,19 @@ def page(
 ) -> View:
     """Filters as in the store's journal. Newest first, what follows an entry in the list came before it in time."""
     _require_zones(filters)
-    if not seeing.may_ask_for(filters, seen):
+    if not visibility.may_ask_for(filters, seen):
         return {"items": [], "next": None}
     place: dict[str, Any] = {} if after is None else {"before" if newest_first else "after": after}
     with service.store.read() as reader:
         found = reader.journal(limit=limit, newest_first=newest_first, seen=seen, **place, **filters)
-    items = [views.entry(seq, seeing.entry(entry, seen)) for seq, entry in found]
+    items = [views.entry(seq, visibility.entry(entry, seen)) for seq, entry in found]
     return {"items": items, "next": items[-1]["seq"] if len(items) == limit else None}
 
 
 def everything(service: Service, *, seen: Selector | None = None, **filters: Any) -> Iterator[list[View]]:
     """All that fits and is there now, oldest first, in lists; each is read on its own, as slowly as one likes."""
     _require_zones(filters)
-    if not seeing.may_ask_for(filters, seen):
+    if not visibility.may_ask_for(filters, seen):
         return
     with service.store.read() as reader:
         last = reader.last_entry()
@@ -45,7 +45,7 @@ def everything(service: Service, *, seen: Selector | None = None, **filters: Any
         with service.store.read() as reader:
             found = reader.journal(after=after, before=end, limit=MANY, seen=seen, **filters)
         if found:
-            yield [views.entry(seq, seeing.entry(entry, seen)) for seq, entry in found]
+            yield [views.entry(seq, visibility.entry(entry, seen)) for seq, entry in found]
         if len(found) < MANY:
             return
         after = found[-1][0]

@@ -11,7 +11,7 @@ from forenotice.core.journal import Entry
 from forenotice.core.operations import Event, Status
 from forenotice.core.roles import Access, Need
 from forenotice.core.selecting import Selector
-from forenotice.service import seeing, views
+from forenotice.service import views, visibility
 from forenotice.service.calls import View
 from forenotice.service.context import Service, new_id
 from forenotice.store.contract import Reader
@@ -25,7 +25,7 @@ def life(service: Service, event_id: str, access: Access) -> View:
     """`entries` are this event's, its operation's, and what others have approved; the first and last of many."""
     with service.store.read() as reader:
         draft = _draft(service, reader, event_id)
-        shown = Draft(seeing.limited(draft.world, access.scopes), now=draft.now, timing=draft.timing, new_id=new_id)
+        shown = Draft(visibility.limited(draft.world, access.scopes), now=draft.now, timing=draft.timing, new_id=new_id)
         event = shown.event(event_id)
         entries = _entries(reader, event, access.scopes)
     operation = draft.operation(event.operation)
@@ -35,7 +35,7 @@ def life(service: Service, event_id: str, access: Access) -> View:
         "event": views.event_of(shown.operation(operation.id), event),
         "operation": views.operation(shown.operation(operation.id), shown.events_of(operation.id)),
         "told": _told(draft, event) if event.status.live else None,
-        "entries": [views.entry(seq, seeing.entry(entry, access.scopes)) for seq, entry in entries],
+        "entries": [views.entry(seq, visibility.entry(entry, access.scopes)) for seq, entry in entries],
         "may_approve": scheduled and (not event.approved or event.implied) and access.may(Need.OPERATE),
         "may_cancel": scheduled and access.may_cancel(operation, events),
     }

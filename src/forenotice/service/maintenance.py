@@ -7,9 +7,9 @@ from datetime import timedelta
 from forenotice.core import approving, ending, errors, fleet, roles, scheduling, selecting
 from forenotice.core.draft import Draft, World
 from forenotice.core.operations import Kind, Operation, UserLimits
-from forenotice.service import seeing, views
+from forenotice.service import views, visibility
 from forenotice.service.calls import Call, View, command
-from forenotice.service.context import Service, Session
+from forenotice.service.context import Service, UnitOfWork
 from forenotice.store.contract import Reader
 
 
@@ -26,11 +26,11 @@ def schedule(
     require_sound(call, kind, names)
     call = call.because(reason)
 
-    def work(session: Session) -> View:
-        meant = selected(session.transaction, call, kind, names)
-        draft = session.draft(load(session.transaction, kind, meant, service.limits), call)
+    def work(unit: UnitOfWork) -> View:
+        meant = selected(unit.transaction, call, kind, names)
+        draft = unit.draft(load(unit.transaction, kind, meant, service.limits), call)
         made = decide(draft, call, kind=kind, names=meant, notice=notice)
-        session.keep(draft)
+        unit.keep(draft)
         # A tenant names VMs of its own scopes and sees all that it has asked for: nothing is to be left out.
         return {"operations": [_view(draft, operation.id) for operation in made]}
 
@@ -86,11 +86,11 @@ def decide(draft: Draft, call: Call, *, kind: Kind, names: Sequence[str], notice
 
 
 def approve(service: Service, call: Call, event_id: str) -> View:
-    def work(session: Session) -> View:
-        draft = session.draft(session.transaction.load(events=[event_id]), call)
+    def work(unit: UnitOfWork) -> View:
+        draft = unit.draft(unit.transaction.load(events=[event_id]), call)
         event = draft.event(seen_by(draft, call).event(event_id).id)
         approving.approve_as_operator(draft, event, call.actor)
-        session.keep(draft)
+        unit.keep(draft)
         shown = seen_by(draft, call)
         return views.event_of(shown.operation(event.operation), shown.event(event_id))
 
@@ -100,26 +100,26 @@ def approve(service: Service, call: Call, event_id: str) -> View:
 def cancel_event(service: Service, call: Call, event_id: str) -> View:
     """An operation is indivisible: with one of its events all are cancelled."""
 
-    def work(session: Session) -> View:
-        draft = session.draft(session.transaction.load(events=[event_id]), call)
-        return _cancel(session, draft, call, seen_by(draft, call).event(event_id).operation)
+    def work(unit: UnitOfWork) -> View:
+        draft = unit.draft(unit.transaction.load(events=[event_id]), call)
+        return _cancel(unit, draft, call, seen_by(draft, call).event(event_id).operation)
 
     return command(service, call, work)
 
 
 def cancel_operation(service: Service, call: Call, operation_id: str) -> View:
-    def work(session: Session) -> View:
-        draft = session.draft(session.transaction.load(operations=[operation_id]), call)
-        return _cancel(session, draft, call, seen_by(draft, call).operation(operation_id).id)
+    def work(unit: UnitOfWork) -> View:
+        draft = unit.draft(unit.transaction.load(operations=[operation_id]), call)
+        return _cancel(unit, draft, call, seen_by(draft, call).operation(operation_id).id)
 
     return command(service, call, work)
 
 
-def _cancel(session: Session, draft: Draft, call: Call, operation_id: str) -> View:
+def _cancel(unit: UnitOfWork, draft: Draft, call: Call, operation_id: str) -> View:
     operation = draft.operation(operation_id)
     call.access.require_cancel(operation, draft.events_of(operation_id))
     ending.cancel(draft, operation)
-    session.keep(draft)
+    unit.keep(draft)
     return _view(seen_by(draft, call), operation_id)
 
 
@@ -131,5 +131,5 @@ def seen_by(draft: Draft, call: Call, part: World | None = None) -> Draft:
     """The draft, or a part of it, without what the caller may not see."""
     if call.access.scopes is None:
         return draft
-    world = seeing.limited(part or draft.world, call.access.scopes)
+    world = visibility.limited(part or draft.world, call.access.scopes)
     return Draft(world, now=draft.now, timing=draft.timing, new_id=draft.new_id)

@@ -7,7 +7,7 @@ from forenotice.core import approving, ending, planning
 from forenotice.core.draft import Draft
 from forenotice.core.operations import Status
 from forenotice.core.roles import Access, Need
-from forenotice.service import queries, seeing, views
+from forenotice.service import queries, views, visibility
 from forenotice.service.calls import View
 from forenotice.service.context import Service, new_id
 from forenotice.service.targeting import with_targets
@@ -79,7 +79,7 @@ def with_reasons(service: Service, reader: Reader, events: Mapping[str, str], ac
     """Live events by id, each with its operation's; all from one load, by the same rules as for one alone."""
     world = reader.load_to_explain(events=list(events))
     draft = with_targets(service, reader, set(events.values()), world)
-    shown = Draft(seeing.limited(world, access.scopes), now=draft.now, timing=service.timing, new_id=new_id)
+    shown = Draft(visibility.limited(world, access.scopes), now=draft.now, timing=service.timing, new_id=new_id)
     return [_item(service, draft, shown, event_id, access) for event_id in events]
 
 

@@ -11,7 +11,7 @@ from forenotice.core import errors
 from forenotice.core.draft import World
 from forenotice.service import views
 from forenotice.service.calls import Call, View, command, recalled
-from forenotice.service.context import Service, Session
+from forenotice.service.context import Service, UnitOfWork
 from forenotice.store.pruning import STAGES, Place, Stage, Step
 
 YOUNGEST = timedelta(days=1)
@@ -37,21 +37,21 @@ def prune(service: Service, call: Call, *, before: datetime, dry_run: bool = Fal
     if known is not None:
         return known
 
-    def begin(session: Session) -> None:
-        draft = session.draft(World(), call)
+    def begin(unit: UnitOfWork) -> None:
+        draft = unit.draft(World(), call)
         draft.note("history.prune_started", before=before)
-        session.keep(draft)
+        unit.keep(draft)
 
     # So that it is known who did it, also when it never comes to its end.
     service.transact(begin)
     removed, complete = _remove(service, before)
 
-    def end(session: Session) -> View:
-        kept = session.transaction.pruning.older(before)
-        draft = session.draft(World(), call)
+    def end(unit: UnitOfWork) -> View:
+        kept = unit.transaction.pruning.older(before)
+        draft = unit.draft(World(), call)
         counts: dict[str, Any] = {name: removed[name] for name in REMOVED}
         draft.note("history.pruned", before=before, **counts)
-        session.keep(draft)
+        unit.keep(draft)
         return _view(before, removed, kept, complete=complete, dry_run=False)
 
     return command(service, call, end)
@@ -77,8 +77,8 @@ def _remove(service: Service, before: datetime) -> tuple[Counter[str], bool]:
     return removed, True
 
 
-def _step(stage: Stage, before: datetime, place: Place | None, session: Session) -> Step:
-    return stage(session.transaction.pruning, before, place)
+def _step(stage: Stage, before: datetime, place: Place | None, unit: UnitOfWork) -> Step:
+    return stage(unit.transaction.pruning, before, place)
 
 
 def _view(before: datetime, removed: Counter[str], kept: int, *, complete: bool, dry_run: bool) -> View:

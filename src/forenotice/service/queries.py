@@ -6,7 +6,7 @@ from forenotice.core import documents, explaining, fleet, selecting
 from forenotice.core.draft import Draft, World
 from forenotice.core.operations import Event, Status
 from forenotice.core.selecting import Selector
-from forenotice.service import clocks, seeing, views
+from forenotice.service import clocks, views, visibility
 from forenotice.service.calls import View
 from forenotice.service.context import Service, new_id
 from forenotice.service.targeting import with_targets
@@ -97,7 +97,7 @@ def operations(
     **how: Any,
 ) -> View:
     """Filters and direction as in the store's list."""
-    if not seeing.may_ask_for(how, seen):
+    if not visibility.may_ask_for(how, seen):
         return _page([], limit, "id")
     with service.store.read() as reader:
         found = reader.list_operations(after, limit, live, seen=seen, **how)
@@ -150,7 +150,7 @@ def explained(service: Service, draft: Draft, event: Event, seen: Selector | Non
     """Why an event waits, on a draft of what explains its operation."""
     found = explaining.explain_event(draft, event, service.expiry_from)
     return views.explanation(
-        clocks.told(service, seeing.explanation(draft, _standing(service, found, event.operation), seen))
+        clocks.told(service, visibility.explanation(draft, _standing(service, found, event.operation), seen))
     )
 
 
@@ -163,7 +163,7 @@ def explain_operation(service: Service, operation_id: str, seen: Selector | None
         draft = with_targets(service, reader, [operation_id], world)
     found = explaining.explain_operation(draft, draft.operation(operation_id), service.expiry_from)
     return views.explanation(
-        clocks.told(service, seeing.explanation(draft, _standing(service, found, operation_id), seen))
+        clocks.told(service, visibility.explanation(draft, _standing(service, found, operation_id), seen))
     )
 
 
@@ -177,4 +177,4 @@ def _page(items: list[View], limit: int, key: str) -> View:
 
 
 def _draft(service: Service, world: World, seen: Selector | None = None) -> Draft:
-    return Draft(seeing.limited(world, seen), now=service.clock.now(), timing=service.timing, new_id=new_id)
+    return Draft(visibility.limited(world, seen), now=service.clock.now(), timing=service.timing, new_id=new_id)

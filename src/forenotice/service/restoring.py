@@ -4,7 +4,7 @@ import structlog
 
 from forenotice.core import epochs
 from forenotice.service.calls import Call
-from forenotice.service.context import Service, Session
+from forenotice.service.context import Service, UnitOfWork
 
 log = structlog.get_logger()
 
@@ -12,8 +12,8 @@ log = structlog.get_logger()
 def begin_epoch(service: Service, call: Call | None = None) -> int:
     """Unconditionally; gives the new epoch."""
 
-    def work(session: Session) -> int:
-        return _begin(session, call)
+    def work(unit: UnitOfWork) -> int:
+        return _begin(unit, call)
 
     return service.transact(work)
 
@@ -26,23 +26,23 @@ def notice(service: Service) -> None:
     if mark is None:
         return
 
-    def work(session: Session) -> int | None:
-        last = session.transaction.last_entry()
+    def work(unit: UnitOfWork) -> int | None:
+        last = unit.transaction.last_entry()
         position = last[0] if last else 0
-        if not epochs.fell(session.transaction.epoch(), position, was=(mark.epoch, mark.position)):
+        if not epochs.fell(unit.transaction.epoch(), position, was=(mark.epoch, mark.position)):
             return None
-        return _begin(session, None)
+        return _begin(unit, None)
 
     if epoch := service.transact(work):
         service.store.settle()
         log.warning("A backup was restored: an epoch begins", action="store.restored", epoch=epoch)
 
 
-def _begin(session: Session, call: Call | None) -> int:
-    mark = session.service.store.mark()
-    epoch = epochs.following(session.now, session.transaction.epoch(), mark.epoch if mark else 0)
-    session.transaction.raise_epoch(epoch)
-    draft = session.draft(session.transaction.load(), call)
+def _begin(unit: UnitOfWork, call: Call | None) -> int:
+    mark = unit.service.store.mark()
+    epoch = epochs.following(unit.now, unit.transaction.epoch(), mark.epoch if mark else 0)
+    unit.transaction.raise_epoch(epoch)
+    draft = unit.draft(unit.transaction.load(), call)
     draft.note("database.restored", epoch=epoch)
-    session.keep(draft)
+    unit.keep(draft)
     return epoch

@@ -14,7 +14,7 @@ from forenotice.core.rollouts import Request, Rollout, RolloutStatus, StopStatus
 from forenotice.service import clocks
 from forenotice.service import rollout_views as views
 from forenotice.service.calls import Call, View, command, recalled
-from forenotice.service.context import ALLOWANCES, Service, Session, new_id
+from forenotice.service.context import ALLOWANCES, Service, UnitOfWork, new_id
 from forenotice.service.rollout_views import NAMES
 from forenotice.service.targeting import with_targets
 from forenotice.service.views import explanation
@@ -58,12 +58,12 @@ def start(service: Service, call: Call, request: Request) -> View:
     _require_gate(service, request)
     order, domains = _order(_fleet(service), request)
 
-    def work(session: Session) -> View:
-        _require_alone(session.transaction, request, order)
-        draft = session.draft(World(), call)
+    def work(unit: UnitOfWork) -> View:
+        _require_alone(unit.transaction, request, order)
+        draft = unit.draft(World(), call)
         rollout = rolling.begin(draft, request, order, domains)
-        session.keep(draft)
-        return _view(session.transaction, rollout)
+        unit.keep(draft)
+        return _view(unit.transaction, rollout)
 
     return command(service, call, work)
 
@@ -132,18 +132,18 @@ def pause(service: Service, call: Call, rollout_id: str) -> View:
 def resume(service: Service, call: Call, rollout_id: str, *, retry: bool = False) -> View:
     """With `retry`, hosts that failed have another try."""
 
-    def work(session: Session, draft: Draft) -> None:
+    def work(unit: UnitOfWork, draft: Draft) -> None:
         rolling.resume(draft, draft.rollout(rollout_id))
         if retry:
-            session.transaction.rollouts.change_stops(rollout_id, StopStatus.FAILED, StopStatus.WAITING, "")
+            unit.transaction.rollouts.change_stops(rollout_id, StopStatus.FAILED, StopStatus.WAITING, "")
 
     return _change_with(service, call, rollout_id, work)
 
 
 def cancel(service: Service, call: Call, rollout_id: str) -> View:
-    def work(session: Session, draft: Draft) -> None:
+    def work(unit: UnitOfWork, draft: Draft) -> None:
         rolling.cancel(draft, draft.rollout(rollout_id))
-        session.transaction.rollouts.change_stops(
+        unit.transaction.rollouts.change_stops(
             rollout_id, StopStatus.WAITING, StopStatus.SKIPPED, "the rollout was cancelled"
         )
 
@@ -154,14 +154,14 @@ def _change(service: Service, call: Call, rollout_id: str, decide: Callable[[Dra
     return _change_with(service, call, rollout_id, lambda _, draft: decide(draft, draft.rollout(rollout_id)))
 
 
-def _change_with(service: Service, call: Call, rollout_id: str, decide: Callable[[Session, Draft], None]) -> View:
-    def work(session: Session) -> View:
-        live = session.transaction.rollouts.live_operations(rollout_id)
-        world = session.transaction.load(rollouts=[rollout_id], operations=live)
-        draft = session.draft(world, call)
-        decide(session, draft)
-        session.keep(draft)
-        return _view(session.transaction, draft.rollout(rollout_id))
+def _change_with(service: Service, call: Call, rollout_id: str, decide: Callable[[UnitOfWork, Draft], None]) -> View:
+    def work(unit: UnitOfWork) -> View:
+        live = unit.transaction.rollouts.live_operations(rollout_id)
+        world = unit.transaction.load(rollouts=[rollout_id], operations=live)
+        draft = unit.draft(world, call)
+        decide(unit, draft)
+        unit.keep(draft)
+        return _view(unit.transaction, draft.rollout(rollout_id))
 
     return command(service, call, work)
 
@@ -181,26 +181,26 @@ def next_due(service: Service) -> datetime | None:
 
 
 def _hear(service: Service, answer: Answer) -> None:
-    def work(session: Session) -> None:
-        draft = session.draft(session.transaction.load(rollouts=[answer.asked.rollout]))
-        verdict = Verdict(green=answer.green, said=answer.said, line=answer.line, at=session.now)
+    def work(unit: UnitOfWork) -> None:
+        draft = unit.draft(unit.transaction.load(rollouts=[answer.asked.rollout]))
+        verdict = Verdict(green=answer.green, said=answer.said, line=answer.line, at=unit.now)
         rolling.hear_gate(draft, answer.asked.rollout, answer.asked.turn, verdict)
-        session.keep(draft)
+        unit.keep(draft)
 
     service.transact(work)
 
 
 def _step(service: Service, rollout_id: str) -> Ask | None:
-    def work(session: Session) -> Go | None:
-        known = session.transaction.rollouts
-        if rollout_id not in known.due(session.now, AT_ONCE):
+    def work(unit: UnitOfWork) -> Go | None:
+        known = unit.transaction.rollouts
+        if rollout_id not in known.due(unit.now, AT_ONCE):
             return None  # Another process has taken the step.
-        draft = session.draft(session.transaction.load(rollouts=[rollout_id]))
+        draft = unit.draft(unit.transaction.load(rollouts=[rollout_id]))
         ended = known.ended(rollout_id)
         under_way = known.under_way(rollout_id) - len(ended)
         rolling.settle(draft, rollout_id, ended)
         step = rolling.next_step(draft, rollout_id, under_way, known.next_turn(rollout_id))
-        session.keep(draft)
+        unit.keep(draft)
         return step
 
     step = service.transact(work)
@@ -212,9 +212,9 @@ def _step(service: Service, rollout_id: str) -> Ask | None:
     return after
 
 
-def _take_some(rollout_id: str, turn: int, after: str, session: Session) -> str | Ask | None:
+def _take_some(rollout_id: str, turn: int, after: str, unit: UnitOfWork) -> str | Ask | None:
     """Announce some of the turn's hosts; gives the host to continue after, or the gate to ask first; None: done."""
-    known = session.transaction.rollouts
+    known = unit.transaction.rollouts
     rollout = known.named([rollout_id])[rollout_id]
     free = rollout.options.batch - known.under_way(rollout_id)
     if rollout.status is not RolloutStatus.RUNNING or rollout.turn != turn or free <= 0:
@@ -223,14 +223,14 @@ def _take_some(rollout_id: str, turn: int, after: str, session: Session) -> str 
     if not stops:
         if free == rollout.options.batch and known.next_turn(rollout_id) != turn:
             # All the rest were skipped.
-            known.put([replace(rollout, due_at=session.now)])
+            known.put([replace(rollout, due_at=unit.now)])
         return None
     hosts = [stop.host for stop in stops]
-    arriving = {each for host in hosts for each in session.transaction.moving_to(host)}
-    world = session.transaction.load(rollouts=[rollout_id], hosts=hosts, operations=arriving)
-    draft = session.draft(world, Call(actor=f"rollout:{rollout_id}"))
+    arriving = {each for host in hosts for each in unit.transaction.moving_to(host)}
+    world = unit.transaction.load(rollouts=[rollout_id], hosts=hosts, operations=arriving)
+    draft = unit.draft(world, Call(actor=f"rollout:{rollout_id}"))
     taken = rolling.take(draft, rollout_id, stops, free)
-    session.keep(draft)
+    unit.keep(draft)
     return taken if isinstance(taken, Ask) else stops[-1].host
 
 

@@ -9,7 +9,7 @@ from forenotice.core import errors
 from forenotice.core.draft import World
 from forenotice.service import tokens
 from forenotice.service.calls import Call
-from forenotice.service.context import Service, Session
+from forenotice.service.context import Service, UnitOfWork
 from forenotice.service.tokens import Caller
 from forenotice.store.contract import Reader
 from forenotice.store.sessions import SignIn
@@ -28,15 +28,15 @@ def begin(service: Service, bearer: str, origin: str) -> tuple[str, Caller]:
     caller = tokens.authenticate(service, bearer, origin)
     secret = secrets.token_urlsafe(32)
 
-    def work(session: Session) -> SignIn:
-        digest, now = tokens.digest_of(secret), session.now
+    def work(unit: UnitOfWork) -> SignIn:
+        digest, now = tokens.digest_of(secret), unit.now
         made = SignIn(digest=digest, token=caller.id, created_at=now, expires_at=now + IDLE)
-        sessions = session.transaction.sessions
+        sessions = unit.transaction.sessions
         # That one was used since may not be written yet.
-        sessions.forget_expired(session.now - PROLONGED_EVERY)
+        sessions.forget_expired(unit.now - PROLONGED_EVERY)
         sessions.add(made)
         sessions.keep_newest(caller.id, MOST_OF_ONE)
-        _note(session, "token.signed_in", caller, origin, digest)
+        _note(unit, "token.signed_in", caller, origin, digest)
         return made
 
     return secret, _limited(caller, service.transact(work))
@@ -64,12 +64,12 @@ def resume(service: Service, secret: str, *, origin: str = "", used: bool = Fals
 def end(service: Service, secret: str, origin: str = "") -> None:
     """Whatever has become of its token; nothing is to be done when there is no such session."""
 
-    def work(session: Session) -> None:
-        if (found := _find(session.transaction, secret)) is None:
+    def work(unit: UnitOfWork) -> None:
+        if (found := _find(unit.transaction, secret)) is None:
             return
         signed_in, token = found
-        session.transaction.sessions.end(signed_in.digest)
-        _note(session, "token.signed_out", tokens.caller(token), origin, signed_in.digest)
+        unit.transaction.sessions.end(signed_in.digest)
+        _note(unit, "token.signed_out", tokens.caller(token), origin, signed_in.digest)
 
     service.transact(work)
 
@@ -89,10 +89,10 @@ def _find(reader: Reader, secret: str) -> tuple[SignIn, Token] | None:
     return None if token is None else (found, token)
 
 
-def _note(session: Session, action: str, caller: Caller, origin: str, digest: str) -> None:
+def _note(unit: UnitOfWork, action: str, caller: Caller, origin: str, digest: str) -> None:
     """Of a token that signs in again and again, only so many are noted in a while."""
-    if not session.service.repeats.is_news(caller.actor, (action, digest), session.now):
+    if not unit.service.repeats.is_news(caller.actor, (action, digest), unit.now):
         return
-    draft = session.draft(World(), Call(actor=caller.actor, token_id=caller.id, origin=origin))
+    draft = unit.draft(World(), Call(actor=caller.actor, token_id=caller.id, origin=origin))
     draft.note(action, id=caller.id, name=caller.name)
-    session.keep(draft)
+    unit.keep(draft)

@@ -9,12 +9,12 @@ import structlog
 
 from forenotice.core import errors
 from forenotice.core.driving import Finished, Outcome, Task
+from forenotice.drivers.call_queue import Line
 from forenotice.drivers.interface import Driver
-from forenotice.drivers.line import Line
 from forenotice.drivers.terms import Terms
-from forenotice.service import answering, ticking, upkeep
+from forenotice.service import results, tick, upkeep
 from forenotice.service.context import Service
-from forenotice.service.looping import Loop, time_until
+from forenotice.service.loops import Loop, time_until
 
 log = structlog.get_logger()
 
@@ -28,13 +28,13 @@ class Ticker:
         driver: Driver,
         terms: Terms | None = None,
         *,
-        renew_every: timedelta = ticking.CLAIM / 3,
+        renew_every: timedelta = tick.CLAIM / 3,
     ) -> None:
         self._service = service
         self._terms = terms or Terms()
         self._line = Line(driver, self._terms, service.clock, self._take)
         service.standing = self._line.standing
-        self._answers: deque[ticking.Report] = deque()
+        self._answers: deque[tick.Report] = deque()
         self._under_way: dict[str, Task] = {}
         self._lost: set[str] = set()
         """Operations under way that are no longer ours."""
@@ -51,8 +51,8 @@ class Ticker:
         self._loop.stop()
         self._line.stop()
         try:
-            ticking.tick(self._service, list(self._answers))
-            ticking.give_up_claims(self._service)
+            tick.tick(self._service, list(self._answers))
+            tick.give_up_claims(self._service)
             self._service.store.settle()
         except errors.ForenoticeError as error:
             log.warning("What drivers answered last could not be kept", action="tick.unkept", error=str(error))
@@ -66,7 +66,7 @@ class Ticker:
         self._tell_those_who_wait()
         reports = list(self._answers)
         answered = {report.operation for report in reports}
-        tasks = ticking.tick(service, reports, [key for key in self._under_way if key not in answered])
+        tasks = tick.tick(service, reports, [key for key in self._under_way if key not in answered])
         for report in reports:
             self._answers.popleft()
             self._under_way.pop(report.operation, None)
@@ -74,16 +74,16 @@ class Ticker:
             self._under_way[task.operation] = task
             self._lost.discard(task.operation)
             self._line.enter(task)
-        return time_until(ticking.next_due(service), service.clock.now())
+        return time_until(tick.next_due(service), service.clock.now())
 
     def _take(self, task: Task, outcome: Outcome) -> None:
-        self._answers.append(ticking.Report(operation=task.operation, attempt=task.attempt, outcome=outcome))
+        self._answers.append(tick.Report(operation=task.operation, attempt=task.attempt, outcome=outcome))
         self._service.nudge.set()
 
     def _tell_those_who_wait(self) -> None:
         if not self._under_way or not self._service.awaits_results:
             return
-        told = answering.answers(self._service, self._under_way)
+        told = results.answers(self._service, self._under_way)
         letters = {}
         for key, task in self._under_way.items():
             if key in self._lost:
@@ -95,7 +95,7 @@ class Ticker:
 
     def _renew(self) -> None:
         if self._under_way:
-            self._lost = self._under_way.keys() - ticking.renew_claims(self._service, self._under_way)
+            self._lost = self._under_way.keys() - tick.renew_claims(self._service, self._under_way)
 
 
 class Repeating:

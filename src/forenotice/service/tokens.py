@@ -17,7 +17,7 @@ from forenotice.core import networks as network
 from forenotice.core.roles import Access, Role
 from forenotice.service import views
 from forenotice.service.calls import SYSTEM, Call, View, command
-from forenotice.service.context import Service, Session
+from forenotice.service.context import Service, UnitOfWork
 from forenotice.settings.spans import NEVER
 from forenotice.store.tokens import MOST_TOKENS, Token
 
@@ -67,11 +67,11 @@ def create(
     _require_lasting(lasts)
     found = network.parsed(networks)
 
-    def work(session: Session) -> View:
-        _require_new(session, name)
-        token, secret = _new(session, name, role)
-        token = replace(token, selector=scopes, networks=found, expires_at=_end(session, lasts))
-        _note(session, token, "token.created", call)
+    def work(unit: UnitOfWork) -> View:
+        _require_new(unit, name)
+        token, secret = _new(unit, name, role)
+        token = replace(token, selector=scopes, networks=found, expires_at=_end(unit, lasts))
+        _note(unit, token, "token.created", call)
         return {**_view(token), "token": secret}
 
     return command(service, call, work, shown_once="token")
@@ -87,23 +87,23 @@ def rotate(
         raise errors.RefusedError(f"the old secret cannot overlap so long: give 0s to {LONGEST_OVERLAP.days}d")
     _require_lasting(LIFETIME if expires_in is None else expires_in)
 
-    def work(session: Session) -> View:
-        token = session.transaction.token_by_id(token_id)
-        if token is None or not _is_valid(token, session.now):
+    def work(unit: UnitOfWork) -> View:
+        token = unit.transaction.token_by_id(token_id)
+        if token is None or not _is_valid(token, unit.now):
             raise errors.NotFoundError(f"there is no token {token_id!r} that is still valid", token=token_id)
         lasts = expires_in or _lifetime(token)
         secret = _secret()
         rotated = replace(
             token,
             digest=digest_of(secret),
-            expires_at=_end(session, lasts),
-            renewed_at=session.now,
+            expires_at=_end(unit, lasts),
+            renewed_at=unit.now,
             previous_digest=token.digest if overlap else None,
-            previous_until=session.now + overlap if overlap else None,
+            previous_until=unit.now + overlap if overlap else None,
         )
         if not overlap:
-            session.transaction.sessions.keep_newest(token.id, 0)
-        _note(session, rotated, "token.rotated", call)
+            unit.transaction.sessions.keep_newest(token.id, 0)
+        _note(unit, rotated, "token.rotated", call)
         before.append(token.digest)
         return {**_view(rotated), "token": secret}
 
@@ -133,12 +133,12 @@ def _replace(file: Path, digest: str, secret: str) -> None:
 def create_first(service: Service, keep: Callable[[str], None]) -> bool:
     """When there is no token at all, make the administrator's. It is kept before it is valid, so it is never lost."""
 
-    def work(session: Session) -> bool:
-        if session.transaction.list_tokens():
+    def work(unit: UnitOfWork) -> bool:
+        if unit.transaction.list_tokens():
             return False
-        token, secret = _new(session, "admin", Role.ADMIN)
+        token, secret = _new(unit, "admin", Role.ADMIN)
         keep(secret)
-        _note(session, token, "token.created", SYSTEM)
+        _note(unit, token, "token.created", SYSTEM)
         return True
 
     return service.transact(work)
@@ -163,14 +163,14 @@ def show(service: Service, token_id: str) -> View:
 
 
 def revoke(service: Service, call: Call, token_id: str) -> View:
-    def work(session: Session) -> View:
-        if not session.transaction.revoke_token(token_id, session.now):
+    def work(unit: UnitOfWork) -> View:
+        if not unit.transaction.revoke_token(token_id, unit.now):
             raise errors.NotFoundError(f"there is no token {token_id!r} that is still valid", token=token_id)
-        revoked = session.transaction.token_by_id(token_id)
+        revoked = unit.transaction.token_by_id(token_id)
         assert revoked is not None
-        draft = session.draft(session.transaction.load(), call)
+        draft = unit.draft(unit.transaction.load(), call)
         draft.note("token.revoked", id=token_id, name=revoked.name)
-        session.keep(draft)
+        unit.keep(draft)
         return _view(revoked)
 
     return command(service, call, work)
@@ -241,10 +241,10 @@ def digest_of(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def _require_new(session: Session, name: str) -> None:
+def _require_new(unit: UnitOfWork, name: str) -> None:
     """The journal tells who did something by the name of the token."""
-    for known in session.transaction.list_tokens():
-        if known.name == name and _is_valid(known, session.now):
+    for known in unit.transaction.list_tokens():
+        if known.name == name and _is_valid(known, unit.now):
             raise errors.ConflictError(
                 f"there is already a token {name!r}: choose another name, or revoke {known.id}",
                 name=name,
@@ -267,26 +267,26 @@ def _lifetime(token: Token) -> timedelta:
     return NEVER if token.expires_at is None else token.expires_at - (token.renewed_at or token.created_at)
 
 
-def _end(session: Session, expires_in: timedelta) -> datetime | None:
-    return None if expires_in == NEVER else session.now + expires_in
+def _end(unit: UnitOfWork, expires_in: timedelta) -> datetime | None:
+    return None if expires_in == NEVER else unit.now + expires_in
 
 
 def _secret() -> str:
     return PREFIX + secrets.token_urlsafe(32)
 
 
-def _new(session: Session, name: str, role: str) -> tuple[Token, str]:
+def _new(unit: UnitOfWork, name: str, role: str) -> tuple[Token, str]:
     secret = _secret()
-    return Token(id=str(uuid.uuid4()), name=name, role=role, digest=digest_of(secret), created_at=session.now), secret
+    return Token(id=str(uuid.uuid4()), name=name, role=role, digest=digest_of(secret), created_at=unit.now), secret
 
 
-def _note(session: Session, token: Token, action: str, call: Call) -> None:
+def _note(unit: UnitOfWork, token: Token, action: str, call: Call) -> None:
     """Store it and journal it."""
-    session.transaction.put_token(token)
-    draft = session.draft(session.transaction.load(), call)
+    unit.transaction.put_token(token)
+    draft = unit.draft(unit.transaction.load(), call)
     facts = {key: value for key, value in _view(token).items() if key in NOTED and value}
     draft.note(action, **facts)
-    session.keep(draft)
+    unit.keep(draft)
 
 
 def _note_use(service: Service, token: Token, now: datetime) -> None:

@@ -7,7 +7,7 @@ import structlog
 from forenotice.core import errors
 from forenotice.service import clocks
 from forenotice.service.calls import REMEMBERED
-from forenotice.service.context import Service, Session
+from forenotice.service.context import Service, UnitOfWork
 
 log = structlog.get_logger()
 
@@ -19,13 +19,13 @@ DOWNTIME = 3 * INTERVAL
 def keep_up(service: Service) -> None:
     used, prolonged = dict(service.used), dict(service.prolonged)
 
-    def work(session: Session) -> None:
-        _show_life(service, session)
-        session.transaction.touch_tokens(used)
+    def work(unit: UnitOfWork) -> None:
+        _show_life(service, unit)
+        unit.transaction.touch_tokens(used)
         for digest, until in prolonged.items():
-            session.transaction.sessions.prolong(digest, until)
-        session.transaction.forget_before(session.now - REMEMBERED)
-        session.transaction.answers.forget_before(session.now - REMEMBERED)
+            unit.transaction.sessions.prolong(digest, until)
+        unit.transaction.forget_before(unit.now - REMEMBERED)
+        unit.transaction.answers.forget_before(unit.now - REMEMBERED)
 
     service.transact(work)
     _forget(service.used, used)
@@ -55,15 +55,15 @@ def _settle(service: Service) -> None:
         log.warning("The database could not be checkpointed", action="store.unsettled", reason=error.message)
 
 
-def _show_life(service: Service, session: Session) -> None:
+def _show_life(service: Service, unit: UnitOfWork) -> None:
     """Our own absence, a machine that slept included, is nobody's silence; and after it guests need time to look."""
-    alive_at = session.transaction.meta(clocks.ALIVE_AT)
-    away = session.now - datetime.fromisoformat(alive_at) if alive_at else timedelta(0)
+    alive_at = unit.transaction.meta(clocks.ALIVE_AT)
+    away = unit.now - datetime.fromisoformat(alive_at) if alive_at else timedelta(0)
     if away > DOWNTIME:
-        session.transaction.shift_heard(away)
+        unit.transaction.shift_heard(away)
         service.give_grace()
-    session.transaction.put_meta(clocks.ALIVE_AT, session.now.isoformat())
-    session.transaction.put_meta(clocks.MARK, service.clock.mark())
+    unit.transaction.put_meta(clocks.ALIVE_AT, unit.now.isoformat())
+    unit.transaction.put_meta(clocks.MARK, service.clock.mark())
 
 
 def troubles(service: Service) -> list[str]:
@@ -93,12 +93,12 @@ def require_ready(service: Service) -> None:
 def resume(service: Service, *, alone: bool) -> None:
     """At start-up; when nobody else can be serving, claims and unanswered gates are a dead process's."""
 
-    def work(session: Session) -> None:
-        _show_life(service, session)
+    def work(unit: UnitOfWork) -> None:
+        _show_life(service, unit)
         if alone:
-            session.transaction.release_claims(None)
-            session.transaction.subscriptions.release_claims()
-            session.transaction.rollouts.make_due(session.now)
+            unit.transaction.release_claims(None)
+            unit.transaction.subscriptions.release_claims()
+            unit.transaction.rollouts.make_due(unit.now)
 
     service.transact(work)
     service.store.settle()

@@ -18,7 +18,7 @@ LOOK_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class WriteRequest:
     first: bool = False
     """Goes before all others in the queue."""
     seconds: float = roles.WRITE_SECONDS
@@ -27,12 +27,12 @@ class Terms:
     """Whether the client is still connected."""
 
 
-OWN = Terms()
+OWN = WriteRequest()
 """For the service's own transactions."""
-GUESTS = Terms(first=True)
+GUESTS = WriteRequest(first=True)
 
 
-class Line:
+class WriterQueue:
     """One writer after the other. Each hands its turn to the next, so that nobody jumps the queue."""
 
     def __init__(self) -> None:
@@ -42,14 +42,14 @@ class Line:
         self._numbers = itertools.count()
 
     @contextmanager
-    def turn(self, terms: Terms = OWN) -> Iterator[None]:
+    def turn(self, terms: WriteRequest = OWN) -> Iterator[None]:
         self._wait(terms)
         try:
             yield
         finally:
             self._pass_on()
 
-    def _wait(self, terms: Terms) -> None:
+    def _wait(self, terms: WriteRequest) -> None:
         with self._lock:
             if not self._taken:
                 self._taken = True
@@ -85,7 +85,7 @@ class Line:
 class Budget:
     """The time budget of a transaction, checked at every statement and before the commit."""
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: WriteRequest) -> None:
         self._terms = terms
         self._end: float | None = None
 

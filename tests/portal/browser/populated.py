@@ -12,9 +12,10 @@ from tests.service.rolling import request
 
 from forenotice.core.driving import Finished
 from forenotice.core.operations import Kind
-from forenotice.service import maintenance, queries, rollouts, subscriptions, tokens
+from forenotice.delivery import subscriptions
+from forenotice.service import maintenance, queries, rollouts, tokens
 from forenotice.service.calls import Call
-from forenotice.service.ticking import Report, tick
+from forenotice.service.tick import Report, tick
 
 OPERATOR = Call(actor="operator:admin")
 

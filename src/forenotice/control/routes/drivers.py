@@ -6,7 +6,7 @@ from forenotice.control.asking import AskedOf, CallOf, ServiceOf
 from forenotice.control.routing import Id, needs, router, says
 from forenotice.core import errors
 from forenotice.core.roles import Need
-from forenotice.service import answering
+from forenotice.service import results
 
 routes = router("operations")
 
@@ -21,7 +21,7 @@ def tell_result(
     The `result_token` of the driver's call is enough for this."""
     if asked.caller.call not in (None, (operation_id, result.attempt)):
         raise errors.ForbiddenError("this token belongs to another call: give that of the call you report on")
-    told = answering.answer(
+    told = results.answer(
         service, call, operation_id, attempt=result.attempt, done=result.done, failures=result.failures
     )
     return Answer(told)

@@ -9,7 +9,7 @@ from forenotice.control.answers import Answer
 from forenotice.control.asking import AskedOf, CallOf, ServiceOf
 from forenotice.control.routing import LIMIT, ByName, Limit, Pattern, needs, router, says
 from forenotice.core.roles import Need
-from forenotice.service import subscriptions
+from forenotice.delivery import subscriptions
 
 Wanted = Annotated[models.SubscriptionName, Path(description="Its id, or its name.")]
 

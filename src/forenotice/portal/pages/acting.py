@@ -15,7 +15,7 @@ from forenotice.portal import outlook, rendering, words
 from forenotice.portal.deeds import DEEDS, Deed
 from forenotice.portal.paths import Pages
 from forenotice.portal.visiting import Visit
-from forenotice.service import maintenance, previewing, queries
+from forenotice.service import maintenance, preview, queries
 from forenotice.service.calls import View
 
 SUGGESTED = 50
@@ -32,13 +32,11 @@ def show(visit: Visit) -> Response:
         return _shown(visit, given)
     try:
         asked = _asked(visit, given)
-        preview = previewing.preview(
-            visit.service, visit.call(), kind=asked.kind, names=asked.names, notice=_notice(asked)
-        )
+        found = preview.preview(visit.service, visit.call(), kind=asked.kind, names=asked.names, notice=_notice(asked))
     except (errors.RefusedError, errors.ConflictError, errors.NotFoundError) as error:
         # The page itself is in order: it tells that this would be refused.
         return _shown(visit, given, refused=error.message, already=_already(visit, given, error))
-    return _shown(visit, given, preview=_told(asked, preview))
+    return _shown(visit, given, preview=_told(asked, found))
 
 
 @pages.post("/act", needs=Need.OPERATE)

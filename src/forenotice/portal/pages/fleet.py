@@ -11,7 +11,7 @@ from forenotice.core.roles import Need
 from forenotice.portal.paths import Pages
 from forenotice.portal.signs import MEANINGS, SIGNS
 from forenotice.portal.visiting import Visit
-from forenotice.service import finding, grid
+from forenotice.service import finding, fleet_map
 from forenotice.service.calls import View
 
 AFTER = re.compile(rf"(?:(?:group|vm):)?{NAME.pattern}")
@@ -33,9 +33,9 @@ def show(visit: Visit) -> Response:
     given = visit.query.get("after", "")
     after = given if AFTER.fullmatch(given) else None
     found = (
-        grid.by_host(visit.service, after=after)
+        fleet_map.by_host(visit.service, after=after)
         if by == "host"
-        else grid.by_group(visit.service, after=after, seen=visit.seen)
+        else fleet_map.by_group(visit.service, after=after, seen=visit.seen)
     )
     next_url = "/fleet?" + urlencode({"by": by, "after": found["next"]}) if found["next"] else None
     return _page(visit, grid=found, by=by, first=after is None, next_url=next_url)

@@ -13,7 +13,7 @@ from forenotice.portal.paths import Pages
 from forenotice.portal.policies import Fields
 from forenotice.portal.signs import SIGNS
 from forenotice.portal.visiting import Visit
-from forenotice.service import concerning, fleet, grid, queries
+from forenotice.service import concerning, fleet, fleet_map, queries
 
 pages = Pages()
 
@@ -57,8 +57,8 @@ def _page(visit: Visit, sent: Fields | None = None, error: errors.ForenoticeErro
         "group.html",
         status=status_of(error) if error else 200,
         group=group,
-        heard=subjects.heard(visit, grid.names(visit.service, scope=group_key(name)), group["last_heard"]),
-        vms=grid.with_states(visit.service, vms["items"]),
+        heard=subjects.heard(visit, fleet_map.names(visit.service, scope=group_key(name)), group["last_heard"]),
+        vms=fleet_map.with_states(visit.service, vms["items"]),
         first=after is None,
         next_url=f"/groups/{name}?{urlencode({'after': vms['next']})}#vms" if vms["next"] else None,
         events=events,

@@ -10,7 +10,7 @@ from forenotice.portal import subjects
 from forenotice.portal.paths import Pages
 from forenotice.portal.signs import SIGNS
 from forenotice.portal.visiting import Visit
-from forenotice.service import concerning, fleet, grid, queries
+from forenotice.service import concerning, fleet, fleet_map, queries
 
 pages = Pages()
 
@@ -27,8 +27,8 @@ def show(visit: Visit) -> Response:
     return visit.page(
         "host.html",
         host=host,
-        heard=subjects.heard(visit, grid.names(visit.service, host=name), None),
-        vms=grid.with_states(visit.service, vms["items"]),
+        heard=subjects.heard(visit, fleet_map.names(visit.service, host=name), None),
+        vms=fleet_map.with_states(visit.service, vms["items"]),
         first=after is None,
         next_url=f"/hosts/{name}?{urlencode({'after': vms['next']})}#vms" if vms["next"] else None,
         events=concerning.host(visit.service, name, visit.access),

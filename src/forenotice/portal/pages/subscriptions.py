@@ -11,10 +11,10 @@ from forenotice.core import errors
 from forenotice.core.operations import OF_EVENTS
 from forenotice.core.roles import Need
 from forenotice.core.subscriptions import State
+from forenotice.delivery import subscriptions
 from forenotice.portal import wording
 from forenotice.portal.paths import Pages
 from forenotice.portal.visiting import Visit
-from forenotice.service import subscriptions
 from forenotice.service.calls import View
 
 SHOWN = 50

@@ -12,7 +12,7 @@ from forenotice.portal.paths import Pages
 from forenotice.portal.policies import Fields
 from forenotice.portal.signs import MEANINGS, SIGNS
 from forenotice.portal.visiting import Visit
-from forenotice.service import concerning, documents, fleet, grid, queries
+from forenotice.service import concerning, documents, fleet, fleet_map, queries
 
 pages = Pages()
 
@@ -61,7 +61,7 @@ def _page(visit: Visit, sent: Fields | None = None, error: errors.ForenoticeErro
     version = _version(visit)
     try:
         name = subjects.name_of(visit, "VM")
-        [vm] = grid.with_states(visit.service, [queries.vm(visit.service, name, visit.seen)])
+        [vm] = fleet_map.with_states(visit.service, [queries.vm(visit.service, name, visit.seen)])
         document = documents.document(visit.service, name, version, visit.seen)
         events = concerning.vm(visit.service, name, visit.access)
     except errors.NotFoundError as missing:
@@ -71,7 +71,7 @@ def _page(visit: Visit, sent: Fields | None = None, error: errors.ForenoticeErro
         status=status_of(error) if error else 200,
         vm=vm,
         polled=visit.house.polled(name),
-        heard=subjects.heard(visit, grid.names(visit.service, scope=vm["scope"]), vm["last_heard"]),
+        heard=subjects.heard(visit, fleet_map.names(visit.service, scope=vm["scope"]), vm["last_heard"]),
         events=events,
         planned=concerning.planned(visit.service, visit.access, host=vm["host"]),
         entries=subjects.lately(visit, {"vm": name}, *([] if vm["group"] else [{"scope": vm["scope"]}])),

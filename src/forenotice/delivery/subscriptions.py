@@ -10,11 +10,11 @@ from forenotice.core.draft import World
 from forenotice.core.operations import Status
 from forenotice.core.roles import EVERYTHING, Access, Need
 from forenotice.core.subscriptions import State
-from forenotice.delivery import matching, messages
+from forenotice.delivery import filters, messages
 from forenotice.outgoing import OutgoingError, place, status_told
 from forenotice.service import views
 from forenotice.service.calls import Call, View, command, recalled
-from forenotice.service.context import Service, Session, new_id
+from forenotice.service.context import Service, UnitOfWork, new_id
 from forenotice.store.contract import Reader
 from forenotice.store.subscriptions import Delivery, Subscription
 
@@ -41,8 +41,8 @@ def create(
     given = _checked(service, {"url": url, "types": types, "groups": groups, "statuses": statuses})
     kept = _secret(secret) if secret is not None else PREFIX + secrets.token_urlsafe(32)
 
-    def work(session: Session) -> View:
-        known = session.transaction.subscriptions
+    def work(unit: UnitOfWork) -> View:
+        known = unit.transaction.subscriptions
         if (other := known.named(name)) is not None:
             raise errors.ConflictError(
                 f"there is already a subscription {name!r}: choose another name",
@@ -54,7 +54,7 @@ def create(
             raise errors.ConflictError(
                 f"there are {MOST} subscriptions already: remove one that is not needed", subscriptions=MOST
             )
-        newest = _newest(session.transaction)
+        newest = _newest(unit.transaction)
         made = Subscription(
             id=new_id(),
             name=name,
@@ -62,12 +62,12 @@ def create(
             status=State.ACTIVE,
             why="",
             position=newest if after is None else _position(after, newest),
-            created_at=session.now,
+            created_at=unit.now,
             by=call.actor,
             **given,
         )
         known.put(made)
-        _note(session, call, "subscription.added", made, **_told(made))
+        _note(unit, call, "subscription.added", made, **_told(made))
         return {**view(made, 0), "secret": kept}
 
     return command(service, call, work, shown_once="secret")
@@ -79,20 +79,20 @@ def change(service: Service, call: Call, wanted: str, fields: Mapping[str, Any])
     if "secret" in fields:
         given["secret"] = _secret(fields["secret"])
 
-    def work(session: Session) -> View:
-        changed = _free(replace(_named(session.transaction, wanted), **given))
-        session.transaction.subscriptions.put(changed)
-        _note(session, call, "subscription.changed", changed, fields=sorted(given), **_told(changed))
-        return _view(session.transaction, changed)
+    def work(unit: UnitOfWork) -> View:
+        changed = _free(replace(_named(unit.transaction, wanted), **given))
+        unit.transaction.subscriptions.put(changed)
+        _note(unit, call, "subscription.changed", changed, fields=sorted(given), **_told(changed))
+        return _view(unit.transaction, changed)
 
     return command(service, call, work)
 
 
 def remove(service: Service, call: Call, wanted: str) -> View:
-    def work(session: Session) -> View:
-        found = _named(session.transaction, wanted)
-        session.transaction.subscriptions.remove(found.id)
-        _note(session, call, "subscription.removed", found)
+    def work(unit: UnitOfWork) -> View:
+        found = _named(unit.transaction, wanted)
+        unit.transaction.subscriptions.remove(found.id)
+        _note(unit, call, "subscription.removed", found)
         return {"removed": found.name}
 
     return command(service, call, work)
@@ -101,14 +101,14 @@ def remove(service: Service, call: Call, wanted: str) -> View:
 def resume(service: Service, call: Call, wanted: str) -> View:
     """A parked one goes on where it was; one that pauses after failures tries at once."""
 
-    def work(session: Session) -> View:
-        found = _free(replace(_named(session.transaction, wanted), status=State.ACTIVE, why=""))
-        known = session.transaction.subscriptions
+    def work(unit: UnitOfWork) -> View:
+        found = _free(replace(_named(unit.transaction, wanted), status=State.ACTIVE, why=""))
+        known = unit.transaction.subscriptions
         known.put(found)
-        for pending in _all_pending(session.transaction, found.id):
-            known.put_deliveries([replace(each, attempt=0, tried_since=None, due_at=session.now) for each in pending])
-        _note(session, call, "subscription.resumed", found)
-        return _view(session.transaction, found)
+        for pending in _all_pending(unit.transaction, found.id):
+            known.put_deliveries([replace(each, attempt=0, tried_since=None, due_at=unit.now) for each in pending])
+        _note(unit, call, "subscription.resumed", found)
+        return _view(unit.transaction, found)
 
     return command(service, call, work)
 
@@ -116,14 +116,14 @@ def resume(service: Service, call: Call, wanted: str) -> View:
 def replay(service: Service, call: Call, wanted: str, after: int) -> View:
     """Tell again all that is behind a journal position."""
 
-    def work(session: Session) -> View:
-        found = _named(session.transaction, wanted)
-        position = _position(after, _newest(session.transaction))
+    def work(unit: UnitOfWork) -> View:
+        found = _named(unit.transaction, wanted)
+        position = _position(after, _newest(unit.transaction))
         moved = _free(replace(found, position=position))
-        session.transaction.subscriptions.drop_deliveries_after(found.id, position)
-        session.transaction.subscriptions.put(moved)
-        _note(session, call, "subscription.replayed", found, after=position)
-        return _view(session.transaction, moved)
+        unit.transaction.subscriptions.drop_deliveries_after(found.id, position)
+        unit.transaction.subscriptions.put(moved)
+        _note(unit, call, "subscription.replayed", found, after=position)
+        return _view(unit.transaction, moved)
 
     return command(service, call, work)
 
@@ -145,8 +145,8 @@ def test(service: Service, call: Call, wanted: str) -> View:
     except OutgoingError as failure:
         said = {"taken": False, "status": None, "error": failure.message}
 
-    def work(session: Session) -> View:
-        _note(session, call, "subscription.tested", found, taken=said["taken"], error=said["error"])
+    def work(unit: UnitOfWork) -> View:
+        _note(unit, call, "subscription.tested", found, taken=said["taken"], error=said["error"])
         return said
 
     return command(service, call, work)
@@ -233,7 +233,7 @@ def _checked(service: Service, fields: Mapping[str, Any]) -> dict[str, Any]:
     if "url" in given:
         service.outgoing.require(given["url"])
     if "types" in given:
-        given["types"] = matching.types(given["types"])
+        given["types"] = filters.types(given["types"])
     if given.get("groups"):
         given["groups"] = selecting.of_scopes(given["groups"]).text
     if "statuses" in given:
@@ -284,7 +284,7 @@ def _told(subscription: Subscription) -> View:
     return {"types": subscription.types, "groups": subscription.groups, "statuses": subscription.statuses}
 
 
-def _note(session: Session, call: Call, action: str, subscription: Subscription, **data: Any) -> None:
-    draft = session.draft(World(), call)
+def _note(unit: UnitOfWork, call: Call, action: str, subscription: Subscription, **data: Any) -> None:
+    draft = unit.draft(World(), call)
     draft.note(action, id=subscription.id, name=subscription.name, **data)
-    session.keep(draft)
+    unit.keep(draft)

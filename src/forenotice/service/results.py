@@ -12,7 +12,7 @@ from forenotice.core.roles import Access, Role
 from forenotice.drivers import letterbox
 from forenotice.service import views
 from forenotice.service.calls import Call, View, command
-from forenotice.service.context import Service, Session
+from forenotice.service.context import Service, UnitOfWork
 from forenotice.service.tokens import Caller
 from forenotice.store.answers import Answer
 from forenotice.store.contract import Reader
@@ -24,9 +24,9 @@ KEY = "callback-key"
 def key(service: Service) -> str:
     """One key for all processes that survives restarts, because a result may come after one."""
 
-    def settle(session: Session) -> str:
-        made = session.transaction.meta(KEY) or secrets.token_urlsafe(32)
-        session.transaction.put_meta(KEY, made)
+    def settle(unit: UnitOfWork) -> str:
+        made = unit.transaction.meta(KEY) or secrets.token_urlsafe(32)
+        unit.transaction.put_meta(KEY, made)
         return made
 
     with service.store.read() as reader:
@@ -54,12 +54,12 @@ def answer(
     """The first answer to an attempt counts; the same one again is the same as once."""
     outcome = Finished(done=tuple(done), failures=dict(failures or {}))
 
-    def work(session: Session) -> View:
-        draft = session.draft(session.transaction.load(operations=[operation_id]), call)
+    def work(unit: UnitOfWork) -> View:
+        draft = unit.draft(unit.transaction.load(operations=[operation_id]), call)
         operation = draft.operation(operation_id)
-        known = _known(session.transaction, [operation_id]).get((operation_id, attempt))
+        known = _known(unit.transaction, [operation_id]).get((operation_id, attempt))
         if known is None or (set(known.done), known.failures) != (set(outcome.done), outcome.failures):
-            _require_asked(service, operation, attempt, session.now)
+            _require_asked(service, operation, attempt, unit.now)
             _require_all(operation, outcome)
             if known is not None and driving.concerns(operation, attempt, known):
                 raise errors.ConflictError(
@@ -69,12 +69,10 @@ def answer(
                     done=list(known.done),
                     failures=known.failures,
                 )
-            session.transaction.answers.put(
-                Answer(operation=operation_id, attempt=attempt, outcome=outcome, at=session.now)
-            )
+            unit.transaction.answers.put(Answer(operation=operation_id, attempt=attempt, outcome=outcome, at=unit.now))
             draft.note("driver.answered", operation=operation.id, host=operation.host, attempt=attempt)
-            session.keep(draft)
-            session.makes_due = True
+            unit.keep(draft)
+            unit.makes_due = True
         return views.operation(operation, draft.events_of(operation_id))
 
     return command(service, call, work)

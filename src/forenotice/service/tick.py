@@ -8,7 +8,7 @@ from forenotice.core import driving, scheduling, starting
 from forenotice.core.draft import Draft, World
 from forenotice.core.driving import Outcome, Task
 from forenotice.core.operations import Operation, Status
-from forenotice.service.context import Service, Session
+from forenotice.service.context import Service, UnitOfWork
 from forenotice.store.contract import Reader
 
 AT_ONCE = 200
@@ -37,14 +37,14 @@ def tick(service: Service, reports: Sequence[Report] = (), under_way: Collection
             if not reader.due(service.clock.now(), 1):
                 return []
 
-    def work(session: Session) -> list[Task]:
-        session.transaction.renew_claims(service.process, under_way, session.now + CLAIM)
-        due = session.transaction.due(session.now, AT_ONCE)
-        draft = session.draft(_load(session.transaction, {*due, *(report.operation for report in reports)}))
+    def work(unit: UnitOfWork) -> list[Task]:
+        unit.transaction.renew_claims(service.process, under_way, unit.now + CLAIM)
+        due = unit.transaction.due(unit.now, AT_ONCE)
+        draft = unit.draft(_load(unit.transaction, {*due, *(report.operation for report in reports)}))
         for report in reports:
             if operation := draft.world.operations.get(report.operation):
                 driving.report(draft, operation, service.process, report.attempt, report.outcome)
-        for told in session.transaction.answers.of(due):
+        for told in unit.transaction.answers.of(due):
             # Whoever asked has died meanwhile.
             operation = draft.operation(told.operation)
             if driving.concerns(operation, told.attempt, told.outcome):
@@ -52,7 +52,7 @@ def tick(service: Service, reports: Sequence[Report] = (), under_way: Collection
         mine = {*due, *(report.operation for report in reports)}
         turns = sorted((draft.world.operations[key] for key in mine if key in draft.world.operations), key=_turn)
         tasks = [task for operation in turns if (task := _step(service, draft, operation.id))]
-        session.keep(draft)
+        unit.keep(draft)
         return tasks
 
     return service.transact(work)
@@ -66,8 +66,8 @@ def next_due(service: Service) -> datetime | None:
 def give_up_claims(service: Service) -> None:
     """Others need not wait for our claims to lapse."""
 
-    def work(session: Session) -> None:
-        session.transaction.release_claims(service.process)
+    def work(unit: UnitOfWork) -> None:
+        unit.transaction.release_claims(service.process)
 
     service.transact(work)
 
@@ -75,8 +75,8 @@ def give_up_claims(service: Service) -> None:
 def renew_claims(service: Service, operations: Collection[str]) -> list[str]:
     """Gives those that were still ours."""
 
-    def work(session: Session) -> list[str]:
-        return session.transaction.renew_claims(service.process, operations, session.now + CLAIM)
+    def work(unit: UnitOfWork) -> list[str]:
+        return unit.transaction.renew_claims(service.process, operations, unit.now + CLAIM)
 
     return service.transact(work)
 

@@ -8,10 +8,10 @@ from itertools import groupby
 from forenotice.core.draft import World
 from forenotice.core.journal import Entry
 from forenotice.core.subscriptions import State
-from forenotice.delivery.matching import Wanted, lane
+from forenotice.delivery.filters import Wanted, lane
 from forenotice.delivery.pauses import Pauses
 from forenotice.service.calls import SYSTEM
-from forenotice.service.context import Service, Session, new_id
+from forenotice.service.context import Service, UnitOfWork, new_id
 from forenotice.store.contract import Reader
 from forenotice.store.subscriptions import Delivery, Subscription
 
@@ -96,13 +96,13 @@ def take(
             if not any(plan.is_due for plan in _plans(service, reader, list(under_way), shares, service.clock.now())):
                 return Turn()
 
-    def work(session: Session) -> Turn:
-        note(session, outcomes, pauses)
+    def work(unit: UnitOfWork) -> Turn:
+        note(unit, outcomes, pauses)
         found: list[Attempt] = []
         busy = list(under_way)
         more = False
-        for plan in _plans(service, session.transaction, busy, shares, session.now):
-            attempts = _carry_out(session, plan)
+        for plan in _plans(service, unit.transaction, busy, shares, unit.now):
+            attempts = _carry_out(unit, plan)
             busy += [attempt.lane for attempt in attempts]
             found += attempts
             more |= len(plan.entries) == PAGE
@@ -111,20 +111,20 @@ def take(
     return service.transact(work)
 
 
-def note(session: Session, outcomes: Sequence[Outcome], pauses: Pauses) -> None:
+def note(unit: UnitOfWork, outcomes: Sequence[Outcome], pauses: Pauses) -> None:
     """What became of attempts; of those whose subscription was changed meanwhile nothing is known."""
     by_subscription = sorted(outcomes, key=lambda outcome: outcome.attempt.subscription.id)
     for key, group in groupby(by_subscription, key=lambda outcome: outcome.attempt.subscription.id):
-        known = session.transaction.subscriptions.named(key)
+        known = unit.transaction.subscriptions.named(key)
         mine = [each for each in group if known and each.attempt.subscription.claimed_by == known.claimed_by]
         if known is None or not mine:
             continue
         taken = [each.attempt.delivery.position for each in mine if not each.error]
-        session.transaction.subscriptions.drop_deliveries(key, taken)
-        failed = [_failed(each, session.now, pauses) for each in mine if each.error]
-        session.transaction.subscriptions.put_deliveries(failed)
-        if why := _reason_to_park(mine, failed, session.now, pauses):
-            _park(session, known, why)
+        unit.transaction.subscriptions.drop_deliveries(key, taken)
+        failed = [_failed(each, unit.now, pauses) for each in mine if each.error]
+        unit.transaction.subscriptions.put_deliveries(failed)
+        if why := _reason_to_park(mine, failed, unit.now, pauses):
+            _park(unit, known, why)
 
 
 def next_due(service: Service, since: datetime) -> datetime | None:
@@ -137,11 +137,11 @@ def next_due(service: Service, since: datetime) -> datetime | None:
 def give_up(service: Service, outcomes: Sequence[Outcome], pauses: Pauses) -> None:
     """Others need not wait for our claims to lapse."""
 
-    def work(session: Session) -> None:
-        note(session, outcomes, pauses)
-        for each in session.transaction.subscriptions.active():
+    def work(unit: UnitOfWork) -> None:
+        note(unit, outcomes, pauses)
+        for each in unit.transaction.subscriptions.active():
             if _is_mine(service, each):
-                session.transaction.subscriptions.put(replace(each, claimed_by=None, claimed_until=None))
+                unit.transaction.subscriptions.put(replace(each, claimed_by=None, claimed_until=None))
 
     service.transact(work)
 
@@ -197,25 +197,25 @@ def _heads(
     return [head for head in found if head.lane not in busy][:room]
 
 
-def _carry_out(session: Session, plan: _Plan) -> list[Attempt]:
+def _carry_out(unit: UnitOfWork, plan: _Plan) -> list[Attempt]:
     if not plan.is_due:
         return []
-    before, subscriptions = plan.subscription, session.transaction.subscriptions
-    mine = _is_mine(session.service, before)
+    before, subscriptions = plan.subscription, unit.transaction.subscriptions
+    mine = _is_mine(unit.service, before)
     claimed = replace(
         before,
         position=plan.entries[-1][0] if plan.entries else before.position,
-        claimed_by=before.claimed_by if mine else f"{session.service.process}/{new_id()}",
-        claimed_until=session.now + CLAIM,
+        claimed_by=before.claimed_by if mine else f"{unit.service.process}/{new_id()}",
+        claimed_until=unit.now + CLAIM,
     )
     wanted = Wanted(before)
     subscriptions.put_deliveries(
-        Delivery(subscription=before.id, position=position, lane=lane(entry), due_at=session.now)
+        Delivery(subscription=before.id, position=position, lane=lane(entry), due_at=unit.now)
         for position, entry in plan.entries
         if entry in wanted
     )
     subscriptions.put(claimed)
-    heads = _heads(session.transaction, before, plan.busy, plan.room, session.now)
+    heads = _heads(unit.transaction, before, plan.busy, plan.room, unit.now)
     return [Attempt(subscription=claimed, delivery=head) for head in heads]
 
 
@@ -245,9 +245,9 @@ def _reason_to_park(outcomes: Sequence[Outcome], failed: Sequence[Delivery], now
     return ""
 
 
-def _park(session: Session, subscription: Subscription, why: str) -> None:
+def _park(unit: UnitOfWork, subscription: Subscription, why: str) -> None:
     parked = replace(subscription, status=State.PARKED, why=why, claimed_by=None, claimed_until=None)
-    session.transaction.subscriptions.put(parked)
-    draft = session.draft(World(), SYSTEM)
+    unit.transaction.subscriptions.put(parked)
+    draft = unit.draft(World(), SYSTEM)
     draft.note("subscription.parked", id=parked.id, name=parked.name, why=why)
-    session.keep(draft)
+    unit.keep(draft)

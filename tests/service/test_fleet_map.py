@@ -10,7 +10,7 @@ from forenotice.core import errors, selecting
 from forenotice.core.fleet import ScopeKind, natural_key
 from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind
-from forenotice.service import finding, fleet, grid, maintenance, queries
+from forenotice.service import finding, fleet, fleet_map, maintenance, queries
 from forenotice.service.calls import View
 
 WEB = selecting.of_scopes("web,vm:db")
@@ -41,7 +41,7 @@ def busy(rig: Rig) -> Rig:
 
 
 def test_hosts_by_update_domain(busy: Rig) -> None:
-    found = grid.by_host(busy.service)
+    found = fleet_map.by_host(busy.service)
     assert found["domains"] == [0, 1, 2]
     assert told(found) == {
         "host-a": [[("pool_0", "fine"), ("pool_1", "fine"), ("web-0", "started")], [], []],
@@ -55,7 +55,7 @@ def test_hosts_by_update_domain(busy: Rig) -> None:
 
 
 def test_groups_by_update_domain_and_the_others_in_one_row(busy: Rig) -> None:
-    found = grid.by_group(busy.service)
+    found = fleet_map.by_group(busy.service)
     assert told(found) == {
         "pool": [
             [("pool_0", "fine"), ("pool_1", "fine")],
@@ -70,12 +70,12 @@ def test_groups_by_update_domain_and_the_others_in_one_row(busy: Rig) -> None:
 def test_a_failed_hosts_vms_are_started_at_once(rig: Rig) -> None:
     (failure,) = rig.schedule(Kind.HARDWARE_FAILURE, "host-b")
     assert failure["status"] == "Started"
-    states = {vm for cells in told(grid.by_host(rig.service)).values() for cell in cells for vm in cell}
+    states = {vm for cells in told(fleet_map.by_host(rig.service)).values() for cell in cells for vm in cell}
     assert {name for name, state in states if state == "started"} == {"db", "web-1", "pool_2", "pool_3"}
 
 
 def test_whoever_sees_some_scopes_has_no_more_in_the_grid(busy: Rig) -> None:
-    found = grid.by_group(busy.service, seen=WEB)
+    found = fleet_map.by_group(busy.service, seen=WEB)
     assert list(told(found)) == ["web", "standalone"]
     assert told(found)["standalone"] == [[("db", "not listening")], [], []]
     assert sum(found["states"].values()) == 4
@@ -85,7 +85,7 @@ def test_pages_of_hosts_follow_each_other(rig: Rig) -> None:
     names: list[str] = []
     after = None
     while True:
-        found = grid.by_host(rig.service, after=after, rows=3)
+        found = fleet_map.by_host(rig.service, after=after, rows=3)
         names += told(found)
         after = found["next"]
         if after is None:
@@ -98,7 +98,7 @@ def test_pages_of_groups_are_followed_by_those_of_standalone_vms(rig: Rig) -> No
     pages: list[list[str]] = []
     after = None
     while not pages or after is not None:
-        found = grid.by_group(rig.service, after=after, rows=1, alone=1)
+        found = fleet_map.by_group(rig.service, after=after, rows=1, alone=1)
         pages.append([vm["name"] for row in found["rows"] for cell in row["cells"] for vm in cell["vms"]])
         after = found["next"]
     # The last group leaves room for what follows.
@@ -106,11 +106,11 @@ def test_pages_of_groups_are_followed_by_those_of_standalone_vms(rig: Rig) -> No
 
 
 def test_a_full_page_of_vms_ends_it_earlier(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grid, "MOST_VMS", 3)
-    found = grid.by_host(rig.service)
+    monkeypatch.setattr(fleet_map, "MOST_VMS", 3)
+    found = fleet_map.by_host(rig.service)
     assert (list(told(found)), found["next"]) == (["host-a"], "host-a")
     # Of one that is larger than a page, the first are shown, and the others counted.
-    for found in (grid.by_host(rig.service, after="host-a"), grid.by_group(rig.service)):
+    for found in (fleet_map.by_host(rig.service, after="host-a"), fleet_map.by_group(rig.service)):
         (row,) = found["rows"]
         assert found["next"] in ("host-b", "group:pool")
         assert (sum(len(cell["vms"]) for cell in row["cells"]), row["vms"] - row["left_out"]) == (3, 3)
@@ -119,36 +119,36 @@ def test_a_full_page_of_vms_ends_it_earlier(rig: Rig, monkeypatch: pytest.Monkey
 
 def test_a_crowded_cell_shows_what_is_urgent_and_counts_the_others(rig: Rig) -> None:
     fleet.add_group(rig.service, OPERATOR, name="many", kind=ScopeKind.PLACEMENT_GROUP, policy={"listening": "always"})
-    for number in range(grid.MOST_SHOWN + 3):
+    for number in range(fleet_map.MOST_SHOWN + 3):
         spec = VmSpec(name=f"many-{number}", host="host-d", group="many", update_domain=4)
         fleet.add_vm(rig.service, OPERATOR, spec)
-    last = f"many-{grid.MOST_SHOWN + 2}"
+    last = f"many-{fleet_map.MOST_SHOWN + 2}"
     rig.schedule(Kind.RESTART, last)
-    (row,) = [row for row in grid.by_host(rig.service)["rows"] if row["name"] == "host-d"]
+    (row,) = [row for row in fleet_map.by_host(rig.service)["rows"] if row["name"] == "host-d"]
     cell = row["cells"][-1]
     shown = [vm["name"] for vm in cell["vms"]]
     assert shown == sorted(shown, key=natural_key)
-    assert (len(shown), cell["more"], row["vms"]) == (grid.MOST_SHOWN, 3, grid.MOST_SHOWN + 3)
+    assert (len(shown), cell["more"], row["vms"]) == (fleet_map.MOST_SHOWN, 3, fleet_map.MOST_SHOWN + 3)
     assert shown[-1] == last
     assert shown[:3] == ["many-0", "many-1", "many-2"]
 
 
 def test_beyond_the_last_column_domains_share_it(rig: Rig) -> None:
-    for number in range(3, grid.MOST_DOMAINS + 2):
+    for number in range(3, fleet_map.MOST_DOMAINS + 2):
         spec = VmSpec(name=f"lone-{number}", host="host-d", group=None, update_domain=number)
         fleet.add_vm(rig.service, OPERATOR, spec)
-    found = grid.by_host(rig.service)
+    found = fleet_map.by_host(rig.service)
     assert found["folded"]
-    assert found["domains"] == list(range(grid.MOST_DOMAINS))
+    assert found["domains"] == list(range(fleet_map.MOST_DOMAINS))
     assert [vm["name"] for vm in found["rows"][-1]["cells"][-1]["vms"]] == ["lone-19", "lone-20", "lone-21"]
 
 
 def test_an_empty_fleet_has_no_rows(rig: Rig) -> None:
-    assert grid.by_group(rig.service, seen=selecting.of_scopes("nobody"))["rows"] == []
+    assert fleet_map.by_group(rig.service, seen=selecting.of_scopes("nobody"))["rows"] == []
 
 
 def test_vms_of_a_list_have_their_states(busy: Rig) -> None:
-    vms = grid.with_states(busy.service, queries.vms(busy.service)["items"])
+    vms = fleet_map.with_states(busy.service, queries.vms(busy.service)["items"])
     assert {vm["name"]: vm["state"] for vm in vms if vm["state"] != "fine"} == {
         "web-0": "started",
         "web-1": "scheduled",

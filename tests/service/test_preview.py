@@ -14,7 +14,7 @@ from tests.service.rig import OPERATOR, START, Rig
 from forenotice.core import errors, roles
 from forenotice.core.fleet import Listening
 from forenotice.core.operations import Kind
-from forenotice.service import fleet, history, maintenance, previewing, queries
+from forenotice.service import fleet, history, maintenance, preview, queries
 from forenotice.service.calls import Call, View
 from forenotice.service.context import read_members
 from forenotice.store.contract import Store
@@ -52,7 +52,7 @@ def previewed(rig: Rig, kind: Kind, *names: str, call: Call = OPERATOR, **more: 
     """And nothing has changed by it, here or for guests."""
     before, published = everything(rig), repr(rig.published)
     try:
-        return previewing.preview(rig.service, call, kind=kind, names=names, **more)
+        return preview.preview(rig.service, call, kind=kind, names=names, **more)
     finally:
         assert everything(rig) == before
         assert repr(rig.published) == published
@@ -96,7 +96,7 @@ def told(rig: Rig, event: View) -> View:
     """By the published document, in the newest version."""
     shown = json.loads(document.render(rig.published.latest[event["scope"]], versions.NEWEST))
     (found,) = [each for each in shown["Events"] if each["EventId"] == event["id"]]
-    return {**found, "EventId": previewing.NOT_YET_KNOWN}
+    return {**found, "EventId": preview.NOT_YET_KNOWN}
 
 
 def compare(rig: Rig, kind: Kind, names: list[str], call: Call, notice: timedelta | None) -> str:

@@ -20,8 +20,8 @@ from forenotice.drivers.letterbox import Letterbox
 from forenotice.drivers.simulated import SimulatedDriver
 from forenotice.drivers.terms import Terms
 from forenotice.heartbeats import Heartbeats
-from forenotice.service import answering, history, maintenance, queries, ticking
-from forenotice.service.looping import Loop
+from forenotice.service import history, maintenance, queries, results, tick
+from forenotice.service.loops import Loop
 from forenotice.service.ticker import Ticker
 from forenotice.store.contract import Store
 
@@ -169,7 +169,7 @@ def test_what_is_told_from_outside_reaches_the_one_who_waits(sqlite_store: Store
         wait_for(lambda: waits in queries.explain_operation(rig.service, other["id"])["sentence"])
         assert waits in queries.explain_event(rig.service, other["events"][0]["id"])["sentence"]
         (task,) = driver.asked
-        answering.answer(rig.service, OPERATOR, task.operation, attempt=1, done=task.vms)
+        results.answer(rig.service, OPERATOR, task.operation, attempt=1, done=task.vms)
         wait_for(lambda: rig.actions(action="driver.finished") == ["driver.finished"])
         assert queries.operation(rig.service, operation["id"])["failures"] == {}
 
@@ -190,6 +190,6 @@ def test_what_was_under_way_when_it_stopped_is_asked_for_again(sqlite_store: Sto
         rig.schedule(Kind.HARDWARE_FAILURE, "host-a")
         wait_for(lambda: len(driver.asked) == 1)
     again = Rig(sqlite_store, clock=rig.clock)
-    (task,) = ticking.tick(again.service)
+    (task,) = tick.tick(again.service)
     assert task == driver.asked[0]
     assert rig.actions(action="driver.") == []

@@ -11,7 +11,7 @@ from tests.acceptance.running import until
 from forenotice.clock import SystemClock
 from forenotice.core.driving import Finished, NotYet, Outcome, Task
 from forenotice.core.operations import Kind
-from forenotice.drivers.line import Line
+from forenotice.drivers.call_queue import Line
 from forenotice.drivers.terms import Terms
 
 START = datetime(2026, 1, 5, tzinfo=UTC)

@@ -19,7 +19,7 @@ from forenotice.core.fleet import Listening
 from forenotice.core.obstacles import ObstacleKind
 from forenotice.core.operations import Kind
 from forenotice.core.selecting import Selector
-from forenotice.service import fleet, history, maintenance, queries, seeing
+from forenotice.service import fleet, history, maintenance, queries, visibility
 from forenotice.service.calls import Call, View
 from forenotice.store.contract import Store
 
@@ -200,15 +200,15 @@ def test_whose_reasons_are_whose(rig: Rig) -> None:
         ({"kind": "of-tomorrow", "db": "db"}, "the platform"),
     ):
         found = Explanation(noun="event", id=own, sentences=("pool",), since=None, until=None, waiting_for=(facts,))
-        shown = seeing.explanation(draft, found, TENANT.scopes)
+        shown = visibility.explanation(draft, found, TENANT.scopes)
         assert shown.sentence.startswith(f"It waits for {said}"), shown.sentence
         assert not FOREIGN.search(str(shown)), shown
         assert other["id"] not in str(shown)
         assert foreign not in str(shown)
-        assert seeing.explanation(draft, found, None) is found
+        assert visibility.explanation(draft, found, None) is found
     waiting = [{"kind": "approval", "scope": scope} for scope in ("group:web", "vm:db", "group:pool", "vm:batch")]
     found = Explanation(noun="event", id=own, sentences=(), since=None, until=None, waiting_for=tuple(waiting))
-    shown = seeing.explanation(draft, found, selecting.of_scopes("web,vm:batch"))
+    shown = visibility.explanation(draft, found, selecting.of_scopes("web,vm:batch"))
     assert shown.sentences == (
         "It waits for your approval (web).",
         "It waits for somebody else's approval.",
@@ -217,6 +217,6 @@ def test_whose_reasons_are_whose(rig: Rig) -> None:
     assert [facts.get("scope") for facts in shown.waiting_for] == ["group:web", None, "vm:batch"]
     ends = {"kind": "approval", "scope": "group:web", "until": START}
     both = replace(found, waiting_for=(ends, {"kind": "budget", "scope": "group:pool"}))
-    shown = seeing.explanation(draft, both, TENANT.scopes)
+    shown = visibility.explanation(draft, both, TENANT.scopes)
     assert shown.sentences[0] == "It waits for somebody else's group to have enough VMs left."
-    assert set(ObstacleKind) - set(seeing.PHRASES) == {ObstacleKind.HOST_BUSY, ObstacleKind.ROLLOUT}
+    assert set(ObstacleKind) - set(visibility.PHRASES) == {ObstacleKind.HOST_BUSY, ObstacleKind.ROLLOUT}

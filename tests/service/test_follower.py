@@ -15,7 +15,7 @@ from forenotice.core import errors
 from forenotice.core.fleet import ScopeKind
 from forenotice.heartbeats import WITHIN_SECONDS, Heartbeats
 from forenotice.service import fleet
-from forenotice.service.following import Follower
+from forenotice.service.follower import Follower
 from forenotice.store.opening import open_store
 
 

@@ -9,13 +9,13 @@ from typing import cast
 import structlog
 from tests.service.rig import OPERATOR
 from tests.service.rolling import Rolling, request
-from tests.service.test_ticker import Flaky, wait_for
+from tests.service.test_tick import Flaky, wait_for
 
 from forenotice.clock import SystemClock
 from forenotice.outgoing import Outgoing
 from forenotice.service import maintenance, queries, rollouts
 from forenotice.service.gates import Gates, Verdict
-from forenotice.service.roller import Roller
+from forenotice.service.rollout_progress import Roller
 from forenotice.store.contract import Store
 
 

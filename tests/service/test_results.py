@@ -8,7 +8,7 @@ from tests.service.rig import OPERATOR, Rig
 from forenotice.core import errors
 from forenotice.core.driving import Finished, Task
 from forenotice.core.operations import Kind
-from forenotice.service import answering, queries, ticking, upkeep
+from forenotice.service import queries, results, tick, upkeep
 from forenotice.service.calls import Call
 from forenotice.store.contract import Store
 
@@ -22,19 +22,19 @@ def rig(rig: Rig) -> Rig:
 def started(rig: Rig) -> Task:
     """Host a fails; the driver has been asked to move its two VMs."""
     rig.schedule(Kind.HARDWARE_FAILURE, "host-a")
-    (task,) = ticking.tick(rig.service)
+    (task,) = tick.tick(rig.service)
     return task
 
 
 def tell(rig: Rig, task: Task, call: Call = OPERATOR, **result: Any) -> dict[str, Any]:
-    return answering.answer(rig.service, call, task.operation, **{"attempt": 1, "done": task.vms, **result})
+    return results.answer(rig.service, call, task.operation, **{"attempt": 1, "done": task.vms, **result})
 
 
 def test_an_answer_is_kept_and_told_to_whoever_waits(rig: Rig) -> None:
     task = started(rig)
-    assert answering.answers(rig.service, [task.operation]) == {}
+    assert results.answers(rig.service, [task.operation]) == {}
     assert tell(rig, task)["id"] == task.operation
-    ((key, outcome),) = answering.answers(rig.service, [task.operation]).items()
+    ((key, outcome),) = results.answers(rig.service, [task.operation]).items()
     assert (key, outcome.done) == ((task.operation, 1), task.vms)
     assert rig.actions(action="driver.answered") == ["driver.answered"]
 
@@ -54,7 +54,7 @@ def test_it_is_taken_up_after_whoever_asked_has_died(rig: Rig, store: Store) -> 
     again.service.awaits_results = True
     upkeep.resume(again.service, alone=True)
     tell(again, task)
-    assert ticking.tick(again.service) == []
+    assert tick.tick(again.service) == []
     again.run(3)
     assert queries.operation(again.service, task.operation)["status"] == "Completed"
     # The outside may not have heard that we heard.
@@ -67,14 +67,14 @@ def test_it_is_taken_up_after_whoever_asked_has_died(rig: Rig, store: Store) -> 
 def test_what_fits_nothing_is_refused_with_the_state(rig: Rig) -> None:
     task = started(rig)
     with pytest.raises(errors.NotFoundError):
-        answering.answer(rig.service, OPERATOR, "unheard-of", attempt=1)
+        results.answer(rig.service, OPERATOR, "unheard-of", attempt=1)
     for attempt in (0, 2):
         with pytest.raises(errors.ConflictError, match="is at attempt 1") as found:
             tell(rig, task, attempt=attempt)
         assert found.value.facts == {"operation": task.operation, "status": "Started", "attempt": 1}
     (scheduled,) = rig.schedule(Kind.HOST_UPDATE, "host-b")
     with pytest.raises(errors.ConflictError, match="is Scheduled"):
-        answering.answer(rig.service, OPERATOR, scheduled["id"], attempt=1)
+        results.answer(rig.service, OPERATOR, scheduled["id"], attempt=1)
     rig.service.awaits_results = False
     with pytest.raises(errors.ConflictError, match="only a webhook driver does"):
         tell(rig, task)
@@ -82,14 +82,12 @@ def test_what_fits_nothing_is_refused_with_the_state(rig: Rig) -> None:
 
 def test_an_attempt_that_nobody_has_asked_for_has_no_result_yet(rig: Rig) -> None:
     task = started(rig)
-    failed = ticking.Report(
-        operation=task.operation, attempt=1, outcome=Finished(failures=dict.fromkeys(task.vms, "no"))
-    )
-    ticking.tick(rig.service, [failed])
+    failed = tick.Report(operation=task.operation, attempt=1, outcome=Finished(failures=dict.fromkeys(task.vms, "no")))
+    tick.tick(rig.service, [failed])
     with pytest.raises(errors.ConflictError, match="attempt 2 is not asked for yet"):
         tell(rig, task, attempt=2)
     rig.clock.advance(seconds=2)
-    (again,) = ticking.tick(rig.service)
+    (again,) = tick.tick(rig.service)
     tell(rig, again, attempt=2)
 
 
@@ -110,7 +108,7 @@ def test_answers_are_forgotten_a_day_after_the_end(rig: Rig) -> None:
     tell(rig, task)
     rig.clock.advance(hours=25)
     upkeep.keep_up(rig.service)
-    assert answering.answers(rig.service, [task.operation])
+    assert results.answers(rig.service, [task.operation])
     rig.run(3)
     upkeep.keep_up(rig.service)
-    assert not answering.answers(rig.service, [task.operation])
+    assert not results.answers(rig.service, [task.operation])

@@ -13,7 +13,7 @@ from forenotice.core.explaining import Explanation
 from forenotice.core.obstacles import ObstacleKind
 from forenotice.core.operations import Kind, Operation, Status
 from forenotice.core.selecting import Selector
-from forenotice.service import maintenance, seeing, views
+from forenotice.service import maintenance, views, visibility
 from forenotice.service.calls import Call, View
 from forenotice.service.context import Service, allowance_for, new_id
 from forenotice.wire import document, versions
@@ -91,7 +91,7 @@ def _operation(outcome: Outcome, key: str) -> View:
     found = explaining.explain_operation(draft, operation, outcome.expiry_from)
     if operation.status is Status.STARTED:
         found = _of_started(draft, operation, found)
-    explained = views.explanation(seeing.explanation(draft, found, outcome.seen))
+    explained = views.explanation(visibility.explanation(draft, found, outcome.seen))
     return {
         **view,
         "id": None,

@@ -11,7 +11,7 @@ from forenotice.core.rolling import Ask
 from forenotice.core.rollouts import RolloutStatus
 from forenotice.service import rollouts
 from forenotice.service.context import Service
-from forenotice.service.looping import Loop, time_until
+from forenotice.service.loops import Loop, time_until
 
 log = structlog.get_logger()
 

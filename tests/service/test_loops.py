@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from forenotice.heartbeats import Heartbeats
-from forenotice.service.looping import Loop, watching_for_deaths
+from forenotice.service.loops import Loop, watching_for_deaths
 
 
 def test_it_outlives_what_goes_wrong() -> None:

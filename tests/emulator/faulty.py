@@ -1,4 +1,4 @@
-"""The real endpoint with emulated connections, and a clock that can be moved."""
+"""The real endpoint with a fault interceptor, and a clock that can be moved."""
 
 import contextlib
 import functools
@@ -9,7 +9,7 @@ from tests.metadata.running import FLEET, UNLIMITED, Running
 
 from forenotice.clock import SystemClock
 from forenotice.core.timing import Timing
-from forenotice.emulator.connection import EmulatedConnection
+from forenotice.emulator.connection import FaultInterceptor
 from forenotice.emulator.faults.active import Active, Faults
 from forenotice.emulator.requests import Requests
 from forenotice.metadata.options import Options
@@ -58,14 +58,14 @@ class Faulty(Running):
 
     def _make(self, options: Options, timing: Timing) -> MetadataServer:
         self.faults.attach(self.board, self._loop)
-        connection = functools.partial(EmulatedConnection, faults=self.faults, requests=self.requests)
+        intercept = functools.partial(FaultInterceptor, faults=self.faults, requests=self.requests)
         return MetadataServer(
             board=self.board,
             guests=self.guests,
             clock=self.clock,
             timing=timing,
             options=options,
-            connection=connection,
+            intercept=intercept,
         )
 
 

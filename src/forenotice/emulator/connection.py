@@ -1,10 +1,6 @@
-"""A connection to the emulator: the real one, but that faults come between, and that each request is recorded."""
+"""What comes between a connection of the real endpoint and its responses: faults, and the log of requests."""
 
-import asyncio
-import socket
-import struct
-import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from http import HTTPStatus
@@ -19,17 +15,12 @@ from forenotice.emulator.faults.active import NOTHING, Faults, Met
 from forenotice.emulator.faults.holding import Hold
 from forenotice.emulator.faults.table import On
 from forenotice.emulator.requests import Requested, Requests
-from forenotice.metadata import answers, attending
+from forenotice.metadata import answers
 from forenotice.metadata.answers import Answer, Persistence
-from forenotice.metadata.desk import Desk
 from forenotice.metadata.gates import Approve, Poll, Verdict
-from forenotice.metadata.protocol import Connection
+from forenotice.metadata.protocol import Connection, Sent
 from forenotice.metadata.requests import Request
 from forenotice.wire import approvals, dates
-
-GONE_AT_ONCE = struct.pack("hh" if sys.platform == "win32" else "ii", 1, 0)
-"""SO_LINGER: what is not sent is thrown away, and closing resets the connection."""
-
 
 REASON = 200
 """Bytes of what is no refusal of our own, such as a recorded one."""
@@ -49,67 +40,71 @@ class Turn:
     met: Met = NOTHING
 
 
-class EmulatedConnection(Connection):
-    """Requests are its own to change: where not every connection is quick, none is shared (`Desk.quick`)."""
+class FaultInterceptor:
+    """Requests are its own to change: where every request is looked at, none is shared (`Desk.quick`)."""
 
-    __slots__ = ("_faults", "_hold", "_requests", "_turn")
-
-    def __init__(
-        self,
-        desk: Desk,
-        listener_vm: str | None,
-        peer: str | None,
-        caller: str | None,
-        /,
-        *,
-        first: bytes = b"",
-        last: bytes = b"",
-        faults: Faults,
-        requests: Requests,
-    ) -> None:
-        super().__init__(desk, listener_vm, peer, caller, first=first, last=last)
+    def __init__(self, connection: Connection, *, faults: Faults, requests: Requests) -> None:
+        self._connection = connection
         self._faults = faults
         self._requests = requests
         self._turn: Turn | None = None
         self._hold: Hold | None = None
 
-    # What the transport, the server and the faults call
+    # What the connection calls
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+    def before(self, request: Request) -> None:
         self._faults.parties.add(self)
-        super().connection_made(transport)
+        turn = self._turn = self._begin(request)
+        request.admitted = request.admitted or self._connection.admit(request)
+        if request.admitted is None:
+            # The gates are as real as without faults.
+            return
+        turn.met = self._faults.meet(_kind(request.verdict))
+        if turn.met.holding:
+            self._connection.hold(request)
+            desk = self._connection.desk
+            self._hold = Hold(desk.loop, desk.clock, dict(turn.met.holding), lambda: self._go_on(turn))
+            self._faults.hold(self, self._hold.until)
+        else:
+            self._carry_out(turn)
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def transform(self, request: Request, answer: Answer, persistence: Persistence) -> Sent:
+        # One that is refused before its body has come has not had its turn.
+        turn = self._turn or self._begin(request)
+        answer, missing = self._changed(turn, answer)
+        self._record(turn, answer)
+        # Who is refused at a gate has met nothing, but reads the same clock.
+        skew = turn.met.skew if request.admitted else self._faults.skew
+        data = _head(answer.status, self._connection.desk.clock.now() + skew, persistence) + answer.rest
+        closes = Persistence.CLOSES if missing else persistence
+        if request.method == "HEAD":
+            missing = len(answer.rest.partition(b"\r\n\r\n")[2])
+        return Sent(answer.status, data[: len(data) - missing], closes)
+
+    def client_ended(self) -> None:
+        if self._hold is not None and self._turn is not None and isinstance(self._turn.request.verdict, Poll):
+            # Most likely it has given up, and nobody waits for this answer. An approval takes its time all the same.
+            self._hold.end()
+
+    def server_stopping(self) -> None:
+        if self._hold is not None:
+            self._hold.end()
+
+    def closed(self, unanswered: Sequence[Request]) -> None:
         self._faults.parties.discard(self)
         if self._hold is not None:
             self._hold.cancel()
             self._faults.hold(self, None)
         if self._turn is not None:
             self._record(self._turn, None)
-        if self._reader is not None:
-            # What the client has sent after the request that was under way.
-            self._reader.feed(self._unread[self._position :])
-        for request in self._arrived:
-            if request.complete:
-                self._record(self._begin(request), None)
-        super().connection_lost(exc)
+        for request in unanswered:
+            self._record(self._begin(request), None)
 
-    def eof_received(self) -> bool:
-        if self._hold is not None and self._turn is not None and isinstance(self._turn.request.verdict, Poll):
-            # Most likely it has given up, and nobody waits for this answer. An approval takes its time all the same.
-            self.ended = True
-            self._hold.end()
-        return super().eof_received()
-
-    def stop(self) -> None:
-        if self._hold is not None:
-            self._hold.end()
-        super().stop()
+    # What the faults call
 
     def reconsider(self, over: Collection[str]) -> None:
         # Whoever waits for a change would not meet a fault until that comes.
-        if self._wait is not None:
-            self._wait.end()
+        self._connection.end_wait()
         if self._hold is not None:
             self._hold.lift(over)
 
@@ -124,31 +119,17 @@ class EmulatedConnection(Connection):
             return None
         return turn.request.admitted.name, turn.monotonic
 
-    # Requests
-
-    def serve(self, request: Request) -> None:
-        turn = self._turn = self._begin(request)
-        request.admitted = request.admitted or attending.admit(self, request)
-        if request.admitted is None:
-            # The gates are as real as without faults.
-            return
-        turn.met = self._faults.meet(_kind(request.verdict))
-        if turn.met.holding:
-            self.hold(request)
-            self._hold = Hold(self.desk.loop, self.desk.clock, dict(turn.met.holding), lambda: self._go_on(turn))
-            self._faults.hold(self, self._hold.until)
-        else:
-            self._carry_out(turn)
+    # How
 
     def _begin(self, request: Request) -> Turn:
-        return Turn(request, self.desk.clock.now(), monotonic())
+        return Turn(request, self._connection.desk.clock.now(), monotonic())
 
     def _go_on(self, turn: Turn) -> None:
         self._hold = None
         self._faults.hold(self, None)
-        if self.let_go(turn.request):
+        if self._connection.let_go(turn.request):
             self._carry_out(turn)
-            self.work()
+            self._connection.work()
 
     def _carry_out(self, turn: Turn) -> None:
         request, met = turn.request, turn.met
@@ -156,37 +137,14 @@ class EmulatedConnection(Connection):
             if met.changing and isinstance(request.verdict, Poll):
                 # What is shown does not change when the true document does.
                 request.verdict = replace(request.verdict, wait=None)
-            super().serve(request)
+            self._connection.serve(request)
             return
         answer = answering.instead(met.instead)
         if answer is None:
-            self._reset(turn)
+            self._record(turn, None)
+            self._connection.reset()
         else:
-            self.respond(request, answer)
-
-    def _reset(self, turn: Turn) -> None:
-        self._record(turn, None)
-        self._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, GONE_AT_ONCE)
-        self._closing = True
-        self._transport.abort()
-
-    # Answers
-
-    def respond(self, request: Request, answer: Answer, *, last: bool = False) -> None:
-        # One that is refused before its body has come has not had its turn.
-        turn = self._turn or self._begin(request)
-        answer, missing = self._changed(turn, answer)
-        closes = missing or last or self.leaving
-        persistence = Persistence.CLOSES if closes else request.persistence
-        said = request.persistence if missing else persistence
-        self.desk.counters.count(request.method, answer.status)
-        self._record(turn, answer)
-        # Who is refused at a gate has met nothing, but reads the same clock.
-        skew = turn.met.skew if request.admitted else self._faults.skew
-        sent = _head(answer.status, self.desk.clock.now() + skew, said) + answer.rest
-        if request.method == "HEAD":
-            missing = len(answer.rest.partition(b"\r\n\r\n")[2])
-        self.send(sent[: len(sent) - missing], persistence)
+            self._connection.respond(request, answer)
 
     def _changed(self, turn: Turn, answer: Answer) -> tuple[Answer, int]:
         guest, poll = turn.request.admitted, turn.request.verdict
@@ -200,7 +158,7 @@ class EmulatedConnection(Connection):
         self._turn = None
         request = turn.request
         target = request.head.target.decode("latin-1")
-        guest = request.admitted or self.who({})
+        guest = request.admitted or self._connection.who({})
         self._requests.record(
             Requested(
                 at=turn.at,

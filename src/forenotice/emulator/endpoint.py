@@ -12,7 +12,7 @@ from forenotice import eventloop
 from forenotice.clock import Clock
 from forenotice.core import errors
 from forenotice.core.timing import Timing
-from forenotice.emulator.connection import EmulatedConnection
+from forenotice.emulator.connection import FaultInterceptor
 from forenotice.emulator.faults import answering
 from forenotice.emulator.faults.active import Faults
 from forenotice.emulator.faults.table import On
@@ -53,7 +53,7 @@ class Endpoint:
         self._clock = clock
         self._timing = timing
         self._faults = faults
-        self._connect = functools.partial(EmulatedConnection, faults=faults, requests=requests)
+        self._intercept = functools.partial(FaultInterceptor, faults=faults, requests=requests)
         self._options = Options(limits=LIMITS, rate=None, burst=None, default_vm=as_vm)
         self._loop = eventloop.new()
         self._thread = threading.Thread(target=self._loop.run_forever, name="emulator-endpoint", daemon=True)
@@ -147,7 +147,7 @@ class Endpoint:
             clock=self._clock,
             timing=self._timing,
             options=self._options,
-            connection=self._connect,
+            intercept=self._intercept,
         )
         self._server.start([Listener(at=at)])
         return _address(self._server.bound[0])

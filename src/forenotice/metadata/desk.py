@@ -1,7 +1,9 @@
 """What all connections share, and the answer to a plain poll: no await, no lock, no database."""
 
 import asyncio
+from collections.abc import Callable
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from forenotice.clock import Clock
 from forenotice.core.timing import Timing
@@ -19,6 +21,9 @@ from forenotice.metadata.turns import Turns
 from forenotice.rate import Rate
 from forenotice.wire import document
 
+if TYPE_CHECKING:
+    from forenotice.metadata.protocol import Connection, Interceptor
+
 REMEMBERED = 1024
 REMEMBERED_BYTES = 2048
 
@@ -34,6 +39,7 @@ class Desk:
         options: Options,
         loop: asyncio.AbstractEventLoop,
         quick: bool = True,
+        intercept: "Callable[[Connection], Interceptor] | None" = None,
     ) -> None:
         self.board = board
         self.bridge = bridge
@@ -41,6 +47,7 @@ class Desk:
         self.options = options
         self.limits = options.limits
         self.loop = loop
+        self.intercept = intercept
         self.quick = quick
         """Whether plain polls are answered without a look at each; otherwise each goes through `Connection.serve`."""
         self.callers = Callers(board, options, clock)

@@ -3,8 +3,11 @@
 import asyncio
 import functools
 import re
+import socket
+import struct
 import sys
-from typing import cast
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, cast
 
 from forenotice.metadata import answers, attending, gates
 from forenotice.metadata.answers import Answer, Persistence
@@ -23,6 +26,41 @@ TURN_PIECES = 8
 """In so many pieces: a blank line ends one, and a body may have nothing else."""
 
 
+RESET_ON_CLOSE = struct.pack("hh" if sys.platform == "win32" else "ii", 1, 0)
+"""SO_LINGER: unsent bytes are discarded, and closing resets the connection."""
+
+
+class Sent(NamedTuple):
+    """A response as an interceptor sends it."""
+
+    status: int
+    data: bytes
+    persistence: Persistence
+
+
+class Interceptor(Protocol):
+    """Comes between one connection and its responses: the emulator injects faults here. The service has none.
+
+    It may call the public methods of its connection: `admit`, `serve`, `respond`, `hold`, `let_go`, `work`, `end_wait`
+    and `reset`.
+    """
+
+    def before(self, request: Request) -> None:
+        """A complete request has its turn: `serve` it, `respond` to it, or `hold` it until later."""
+
+    def transform(self, request: Request, answer: Answer, persistence: Persistence) -> Sent:
+        """What is sent in place of this response."""
+
+    def client_ended(self) -> None:
+        """The client sends no more, and may be gone."""
+
+    def server_stopping(self) -> None:
+        """Held requests must be responded to now."""
+
+    def closed(self, unanswered: Sequence[Request]) -> None:
+        """The connection is lost, and with it these requests that had not had their turn."""
+
+
 class Connection(asyncio.Protocol):
     __slots__ = (
         "_allowed",
@@ -36,6 +74,7 @@ class Connection(asyncio.Protocol):
         "_generation",
         "_guest",
         "_held",
+        "_interceptor",
         "_last",
         "_leaving",
         "_listener_vm",
@@ -68,6 +107,7 @@ class Connection(asyncio.Protocol):
         last: bytes = b"",
     ) -> None:
         self.desk = desk
+        self._interceptor = None if desk.intercept is None else desk.intercept(self)
         self._listener_vm = listener_vm
         self.peer = peer
         self.caller = caller
@@ -140,9 +180,10 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         self.ended = True
-        if self._wait is not None:
-            # Perhaps it is gone, perhaps it only sends no more: what is known now serves both.
-            self._wait.end()
+        if self._interceptor is not None:
+            self._interceptor.client_ended()
+        # Perhaps it is gone, perhaps it only sends no more: what is known now serves both.
+        self.end_wait()
         if self._closing or not self._owes():
             self._close()
         return True
@@ -159,6 +200,8 @@ class Connection(asyncio.Protocol):
         self.work()
 
     def connection_lost(self, _exc: Exception | None) -> None:
+        if self._interceptor is not None:
+            self._interceptor.closed(self._unanswered())
         self._closing = True
         self._repeat = self._unread = b""
         self._arrived.clear()
@@ -180,8 +223,9 @@ class Connection(asyncio.Protocol):
 
     def stop(self) -> None:
         """Let the answer out that is under way, and no further one."""
-        if self._wait is not None:
-            self._wait.end()
+        if self._interceptor is not None:
+            self._interceptor.server_stopping()
+        self.end_wait()
         if self._is_idle():
             self._close()
 
@@ -300,7 +344,10 @@ class Connection(asyncio.Protocol):
                 break
             del arrived[0]
             self.age = 0
-            self.serve(request)
+            if self._interceptor is None:
+                self.serve(request)
+            else:
+                self._interceptor.before(request)
         self._settle()
 
     def _settle(self) -> None:
@@ -351,12 +398,15 @@ class Connection(asyncio.Protocol):
         if not request.expects or self._unread:
             return
         request.expects = False
-        guest = attending.admit(self, request)
+        guest = self.admit(request)
         if guest is not None:
             request.admitted = guest
             self._transport.write(answers.CONTINUE)
 
     # What becomes of them, as `attending` decides
+
+    def admit(self, request: Request) -> Guest | None:
+        return attending.admit(self, request)
 
     def serve(self, request: Request) -> None:
         attending.serve(self, request)
@@ -388,6 +438,23 @@ class Connection(asyncio.Protocol):
             self.respond(request, answer)
             self.work()
 
+    def end_wait(self) -> None:
+        """If a poll waits for a change, respond to it now."""
+        if self._wait is not None:
+            self._wait.end()
+
+    def reset(self) -> None:
+        """Close with a TCP RST, without a response."""
+        self._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
+        self._closing = True
+        self._transport.abort()
+
+    def _unanswered(self) -> list[Request]:
+        """Complete requests that have not had their turn, also those that are not parsed yet."""
+        if self._reader is not None:
+            self._reader.feed(self._unread[self._position :])
+        return [request for request in self._arrived if request.complete]
+
     @property
     def leaving(self) -> bool:
         """Whether the next answer is the last."""
@@ -403,8 +470,13 @@ class Connection(asyncio.Protocol):
         """Send the answer; after the last one the connection ends."""
         desk = self.desk
         persistence = Persistence.CLOSES if last or self.leaving else request.persistence
-        desk.counters.count(request.method, answer.status)
-        self.send(desk.letterhead.compose(answer, persistence, head_only=request.method == "HEAD"), persistence)
+        status = answer.status
+        if self._interceptor is None:
+            data = desk.letterhead.compose(answer, persistence, head_only=request.method == "HEAD")
+        else:
+            status, data, persistence = self._interceptor.transform(request, answer, persistence)
+        desk.counters.count(request.method, status)
+        self.send(data, persistence)
 
     def send(self, answer: bytes, persistence: Persistence) -> None:
         self._transport.write(answer)

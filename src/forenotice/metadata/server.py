@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from forenotice.metadata.counters import Counters
 from forenotice.metadata.desk import Desk
 from forenotice.metadata.door import Connect, Door
 from forenotice.metadata.options import Options
-from forenotice.metadata.protocol import Connection
+from forenotice.metadata.protocol import Connection, Interceptor
 from forenotice.settings import Address, Listener
 
 
@@ -34,6 +34,7 @@ class MetadataServer:
         options: Options | None = None,
         heartbeats: Heartbeats | None = None,
         connection: Connect = Connection,
+        intercept: Callable[[Connection], Interceptor] | None = None,
     ) -> None:
         options = options or Options()
         allowed = descriptors.allow(options.limits.connections + descriptors.SPARE)
@@ -48,8 +49,9 @@ class MetadataServer:
             timing=timing,
             options=self._options,
             loop=self._loop,
-            # Other connections want to see every request.
-            quick=connection is Connection,
+            # Others want to see every request.
+            quick=connection is Connection and intercept is None,
+            intercept=intercept,
         )
         self._connection = connection
         self._doors: list[Door] = []

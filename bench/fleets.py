@@ -14,7 +14,7 @@ from forenotice.service import fleet
 from forenotice.service.calls import SYSTEM
 from forenotice.service.context import Service
 from forenotice.service.publishing import Members
-from forenotice.store.opening import open_store
+from forenotice.store.opener import open_store
 
 ASKING = Policy(listening=Listening.ALWAYS)
 """Every scope is asked for its approval."""

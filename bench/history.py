@@ -19,8 +19,9 @@ from forenotice.core.operations import Event, EventType, Kind, Operation, Source
 from forenotice.core.selecting import of_scopes
 from forenotice.core.timing import Timing
 from forenotice.service.context import new_id
-from forenotice.store.contract import Reader, Store
-from forenotice.store.opening import open_store
+from forenotice.store.database import Store
+from forenotice.store.opener import open_store
+from forenotice.store.transaction import Reader
 
 LIMIT_MS = 20.0
 PAGE = 100

@@ -18,7 +18,7 @@ import psycopg
 import pytest
 
 from forenotice.store import revisions, schema
-from forenotice.store.opening import open_store
+from forenotice.store.opener import open_store
 
 _NUMBERS = itertools.count(1)
 

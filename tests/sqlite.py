@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from forenotice.store.opening import open_store
+from forenotice.store.opener import open_store
 
 
 @cache

@@ -40,8 +40,8 @@ from forenotice.service.loops import watching_for_deaths
 from forenotice.service.rollout_progress import Roller
 from forenotice.service.ticker import Ticker
 from forenotice.settings import Address, DateForm, Settings
-from forenotice.store.away import Away
-from forenotice.store.opening import open_store
+from forenotice.store.database import UnreachedStore
+from forenotice.store.opener import open_store
 from forenotice.wire import versions
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ async def _serve(
     own: list[Place] = []
     """Our listeners, once they are bound: subscriptions and gates must not reach them."""
     service = Service(
-        store=Away(),
+        store=UnreachedStore(),
         clock=clock,
         timing=timing,
         publisher=Publications(board, loop),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import Run
 from tests.control.running import Control
-from tests.store.samples import session_of
+from tests.store.samples import executor_of
 
 from forenotice.cli.main import main
 
@@ -352,7 +352,7 @@ def test_what_the_first_release_answered_under_a_key_is_shown(cli: Run, module_c
         assert cli(*command, "--idempotency-key", f"early-{key}").code == 0
     lesser = "json_remove(CAST(result AS TEXT), '$.size', '$.labels', '$.capacity', '$.used')"
     with module_control.service.store.write() as transaction:
-        connection = session_of(transaction)._connection
+        connection = executor_of(transaction)._connection
         connection.execute(f"UPDATE idempotency SET result = CAST({lesser} AS BLOB) WHERE key LIKE 'early-%'", ())
     for key, command in enumerate(commands):
         assert command[2] in cli(*command, "--idempotency-key", f"early-{key}").out

@@ -23,7 +23,7 @@ from forenotice.control.tail import HEARTBEAT_SECONDS, Tail
 from forenotice.core.timing import Timing
 from forenotice.service import calls, tokens
 from forenotice.service.context import Service
-from forenotice.store.opening import open_store
+from forenotice.store.opener import open_store
 
 DEADLINE = 60
 

@@ -16,7 +16,7 @@ from tests.control.running import Control, running
 from forenotice.control import documented, exporting
 from forenotice.core import errors
 from forenotice.service import history
-from forenotice.store.contract import Reader
+from forenotice.store.transaction import Reader
 
 
 @pytest.fixture(scope="module")

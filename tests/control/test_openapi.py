@@ -33,7 +33,7 @@ from forenotice.core.timing import Timing
 from forenotice.delivery import subscriptions
 from forenotice.service import calls, fleet, fleetfile, maintenance, rollouts, tokens
 from forenotice.service.context import Service
-from forenotice.store.opening import open_store
+from forenotice.store.opener import open_store
 
 EXAMPLES = 20
 MANY = 500

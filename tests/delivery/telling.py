@@ -18,7 +18,7 @@ from forenotice.delivery.worker import Worker
 from forenotice.outgoing import EVERYWHERE, Network, Outgoing
 from forenotice.service.calls import SYSTEM
 from forenotice.service.context import Service, UnitOfWork
-from forenotice.store.contract import Store
+from forenotice.store.database import Store
 
 SHORT = Pauses(first=timedelta(milliseconds=2), longest=timedelta(milliseconds=20))
 

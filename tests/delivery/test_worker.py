@@ -24,9 +24,10 @@ from forenotice.delivery.worker import Worker
 from forenotice.outgoing import EVERYWHERE, Outgoing, Reply
 from forenotice.service import restoring
 from forenotice.service.calls import SYSTEM
-from forenotice.store.contract import Reader, Store
-from forenotice.store.opening import open_store
+from forenotice.store.database import Store
+from forenotice.store.opener import open_store
 from forenotice.store.subscriptions import Delivery, Subscription
+from forenotice.store.transaction import Reader
 
 Answer = tuple[int, dict[str, str]]
 

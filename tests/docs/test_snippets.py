@@ -24,7 +24,7 @@ import pytest
 from tests.acceptance.running import environment, run, serving, until
 
 from forenotice.emulator.scenarios import catalogue
-from forenotice.store.opening import open_store
+from forenotice.store.opener import open_store
 
 ROOT = Path(__file__).parents[2]
 STORIES = {"quickstart-vm.md", "testing.md", "drivers.md"}

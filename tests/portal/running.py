@@ -25,7 +25,7 @@ from forenotice.portal import app
 from forenotice.portal.once import Once
 from forenotice.service import calls, demo, tokens
 from forenotice.service.context import Service
-from forenotice.store.opening import open_store
+from forenotice.store.opener import open_store
 
 HIDDEN = re.compile(r'name="form_token" value="([^"]*)"')
 KEY = re.compile(r'name="form_key" value="([^"]*)"')

@@ -17,7 +17,7 @@ from forenotice.core.roles import Role, access
 from forenotice.portal.pages import history as page
 from forenotice.service import calls, fleet, history, maintenance, sessions, tokens
 from forenotice.service.calls import Call
-from forenotice.store.contract import Reader
+from forenotice.store.transaction import Reader
 
 CARLA = Call(actor="operator:carla", token_id="c", origin="192.0.2.7", reason="<b>disk</b> swap")
 SHOP = Call(actor="tenant:shop", token_id="s", reason="ours", access=access(Role.TENANT, "group:web"))

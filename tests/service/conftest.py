@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from tests.service.rig import Rig
 
-from forenotice.store.contract import Store
-from forenotice.store.opening import open_store
+from forenotice.store.database import Store
+from forenotice.store.opener import open_store
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -17,7 +17,7 @@ from forenotice.service.calls import Call
 from forenotice.service.context import Service
 from forenotice.service.guests import Guests
 from forenotice.service.publishing import Members
-from forenotice.store.contract import Store
+from forenotice.store.database import Store
 
 START = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
 OPERATOR = Call(actor="ada", token_id="t1")

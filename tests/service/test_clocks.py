@@ -16,8 +16,8 @@ from forenotice.core.operations import Kind
 from forenotice.service import clocks, fleet, history, maintenance, queries, sessions, tick, tokens, upkeep
 from forenotice.service.calls import Call
 from forenotice.service.telemetry import NoTelemetry
-from forenotice.store.contract import Store
-from forenotice.store.opening import open_store
+from forenotice.store.database import Store
+from forenotice.store.opener import open_store
 
 ADMIN = Call(actor="offline", reason="the battery was empty")
 

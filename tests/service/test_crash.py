@@ -14,8 +14,9 @@ from forenotice.core import errors
 from forenotice.core.operations import Kind
 from forenotice.service import calls, clocks, context, fleet, maintenance, queries, tick, upkeep, views
 from forenotice.service.follower import Follower
-from forenotice.store.contract import Store, Transaction
-from forenotice.store.opening import open_store
+from forenotice.store.database import Store
+from forenotice.store.opener import open_store
+from forenotice.store.transaction import Transaction
 
 
 def test_what_had_started_goes_on_under_the_same_id(store: Store) -> None:

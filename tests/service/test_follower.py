@@ -16,7 +16,7 @@ from forenotice.core.fleet import ScopeKind
 from forenotice.heartbeats import WITHIN_SECONDS, Heartbeats
 from forenotice.service import fleet
 from forenotice.service.follower import Follower
-from forenotice.store.opening import open_store
+from forenotice.store.opener import open_store
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

@@ -103,7 +103,7 @@ def test_the_same_key_prunes_once(rig: Rig) -> None:
 
 def test_what_takes_too_long_is_gone_on_with(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.clock.advance(days=3)
-    monkeypatch.setattr("forenotice.store.pruning.ENTRIES", 5)
+    monkeypatch.setattr("forenotice.store.retention.ENTRIES", 5)
     monkeypatch.setattr(pruning, "PATIENCE_SECONDS", 0.0)
     foretold = pruning.prune(rig.service, OPERATOR, before=START + DAY, dry_run=True)
     first = pruning.prune(rig.service, OPERATOR, before=START + DAY)

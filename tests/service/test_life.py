@@ -9,7 +9,7 @@ from forenotice.core import errors
 from forenotice.core.driving import Finished, NotYet, Outcome, Task
 from forenotice.core.operations import Kind, Status
 from forenotice.service import fleet, history, maintenance, queries
-from forenotice.store.contract import Store
+from forenotice.store.database import Store
 
 
 def test_a_restart_is_told_approved_and_carried_out(rig: Rig) -> None:

@@ -5,7 +5,7 @@ from tests.service.rig import OPERATOR, Rig
 from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind
 from forenotice.service import fleet, queries, upkeep
-from forenotice.store.contract import Store
+from forenotice.store.database import Store
 
 
 def listen_by_polling(rig: Rig, key: str) -> None:

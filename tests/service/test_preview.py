@@ -17,7 +17,7 @@ from forenotice.core.operations import Kind
 from forenotice.service import fleet, history, maintenance, preview, queries
 from forenotice.service.calls import Call, View
 from forenotice.service.context import read_members
-from forenotice.store.contract import Store
+from forenotice.store.database import Store
 from forenotice.wire import document, versions
 
 TENANT = Call(actor="tenant:shop", token_id="t2", access=roles.access("tenant", "web"))

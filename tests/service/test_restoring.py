@@ -7,8 +7,8 @@ from tests.service.rig import Rig
 
 from forenotice.core.operations import Kind
 from forenotice.service import restoring, upkeep
-from forenotice.store.contract import Store
-from forenotice.store.opening import open_store
+from forenotice.store.database import Store
+from forenotice.store.opener import open_store
 from forenotice.wire import document
 
 SCOPE = "vm:db"

@@ -10,7 +10,7 @@ from forenotice.core.driving import Finished, Task
 from forenotice.core.operations import Kind
 from forenotice.service import queries, results, tick, upkeep
 from forenotice.service.calls import Call
-from forenotice.store.contract import Store
+from forenotice.store.database import Store
 
 
 @pytest.fixture

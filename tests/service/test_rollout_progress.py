@@ -16,7 +16,7 @@ from forenotice.outgoing import Outgoing
 from forenotice.service import maintenance, queries, rollouts
 from forenotice.service.gates import Gates, Verdict
 from forenotice.service.rollout_progress import Roller
-from forenotice.store.contract import Store
+from forenotice.store.database import Store
 
 
 @contextmanager

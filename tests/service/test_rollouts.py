@@ -22,8 +22,8 @@ from forenotice.outgoing import Outgoing
 from forenotice.service import fleet, fleetfile, maintenance, queries, rollouts, upkeep
 from forenotice.service.calls import Call
 from forenotice.service.gates import Gates
-from forenotice.store.contract import Store
-from forenotice.store.opening import open_store
+from forenotice.store.database import Store
+from forenotice.store.opener import open_store
 
 HOSTS = "abcdef"
 ASKED = {"listening": "always"}

@@ -11,8 +11,8 @@ from tests.service.rolling import Rolling
 from forenotice.core.operations import Kind
 from forenotice.service import fleet, queries
 from forenotice.service.targeting import FEW
-from forenotice.store import loading
-from forenotice.store.contract import Store
+from forenotice.store import worlds
+from forenotice.store.database import Store
 
 HOSTS = [f"h{number:02}" for number in range(FEW + 1)]
 LAST = f"g-{FEW}"
@@ -113,7 +113,7 @@ def test_what_others_are_told_elsewhere_explains_nothing(
         return told + [queries.explain_event(rig.service, event["id"]) for each in live for event in each["events"]]
 
     briefly = explained()
-    monkeypatch.setattr(loading, "load_to_explain", whole.load)
+    monkeypatch.setattr(worlds, "load_to_explain", whole.load)
     assert explained() == briefly
     assert any(facts["kind"] == "update-domain" for each in briefly for facts in each["waiting_for"])
 

@@ -23,7 +23,7 @@ from forenotice.heartbeats import Heartbeats
 from forenotice.service import history, maintenance, queries, results, tick
 from forenotice.service.loops import Loop
 from forenotice.service.ticker import Ticker
-from forenotice.store.contract import Store
+from forenotice.store.database import Store
 
 PATIENCE = 60
 

@@ -21,7 +21,7 @@ from forenotice.core.operations import Kind
 from forenotice.core.selecting import Selector
 from forenotice.service import fleet, history, maintenance, queries, visibility
 from forenotice.service.calls import Call, View
-from forenotice.store.contract import Store
+from forenotice.store.database import Store
 
 TENANT = roles.access("tenant", "web")
 MINE = Call(actor="tenant:shop", token_id="t2", origin="192.0.2.7", reason="new kernel", access=TENANT)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from forenotice.store.contract import Store
-from forenotice.store.opening import open_store
+from forenotice.store.database import Store
+from forenotice.store.opener import open_store
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

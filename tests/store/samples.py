@@ -8,9 +8,9 @@ from forenotice.core.draft import Changes
 from forenotice.core.fleet import Host, Scope, ScopeKind, Vm
 from forenotice.core.journal import Entry
 from forenotice.core.operations import Event, EventType, Kind, Operation, Source, Status
-from forenotice.store.contract import Reader, Store
-from forenotice.store.session import Session
-from forenotice.store.transaction import SqlReader
+from forenotice.store.database import Store
+from forenotice.store.queries import Executor
+from forenotice.store.transaction import Reader
 
 T = TypeVar("T")
 Thing = Host | Scope | Vm | Operation | Event | Entry
@@ -99,7 +99,7 @@ def keep(store: Store, *things: Thing) -> int:
         return transaction.apply(changes(*things))
 
 
-def session_of(reader: Reader) -> Session:
+def executor_of(reader: Reader) -> Executor:
     """What is below the contract, for tests that look there."""
-    assert isinstance(reader, SqlReader)
-    return reader._session
+    assert isinstance(reader, Reader)
+    return reader._executor

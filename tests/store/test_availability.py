@@ -11,12 +11,12 @@ import psycopg
 import pytest
 import sqlalchemy.exc
 from tests.postgres import PostgresServer
-from tests.store.samples import changes, entry, host, keep, session_of
+from tests.store.samples import changes, entry, executor_of, host, keep
 
 from forenotice.core import errors
-from forenotice.store.contract import Store
+from forenotice.store.database import Store
 from forenotice.store.errors import translate, translated
-from forenotice.store.opening import open_store
+from forenotice.store.opener import open_store
 from forenotice.store.postgresql import WRITER_LOCK, PostgresqlStore
 
 
@@ -104,7 +104,7 @@ def test_a_full_disk(sqlite_store: Store, sqlite_path: Path) -> None:
     """The limit on pages stands in for the disk: SQLite says the same about both."""
     keep(sqlite_store, entry("before"))
     with sqlite_store.write() as transaction:
-        connection = session_of(transaction)._connection
+        connection = executor_of(transaction)._connection
         connection.execute("PRAGMA max_page_count = 60", ()).fetchone()
     with pytest.raises(errors.UnavailableError, match="full"):
         keep(sqlite_store, *(entry("x" * 1000) for _ in range(500)))
@@ -234,7 +234,7 @@ def test_a_file_that_vanishes_within_a_commit(sqlite_store: Store, sqlite_path: 
             sqlite_path.rename(taken)
 
     with sqlite_store.write() as transaction:
-        connection = session_of(transaction)._connection
+        connection = executor_of(transaction)._connection
     assert isinstance(connection, sqlite3.Connection)
     connection.set_trace_callback(take)
     with pytest.raises(errors.UnsoundError, match="not known whether"):

@@ -10,8 +10,8 @@ import pytest
 from tests.postgres import PostgresServer
 from tests.store.samples import changes, entry, host, keep
 
-from forenotice.store.contract import Store
-from forenotice.store.opening import open_store
+from forenotice.store.database import Store
+from forenotice.store.opener import open_store
 
 PATIENCE = 60
 

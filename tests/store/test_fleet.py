@@ -7,7 +7,7 @@ from tests.store.samples import MINUTE, NOW, changes, host, keep, scope, vm
 
 from forenotice.core.fleet import Facts, Listening, Policy, ScopeKind
 from forenotice.core.windows import parse_all
-from forenotice.store.contract import Store
+from forenotice.store.database import Store
 
 WEB = scope(
     "group:web",

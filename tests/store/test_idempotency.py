@@ -2,7 +2,7 @@
 
 from tests.store.samples import MINUTE, NOW
 
-from forenotice.store.contract import Store
+from forenotice.store.database import Store
 from forenotice.store.idempotency import Remembered
 
 

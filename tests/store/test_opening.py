@@ -15,13 +15,13 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, make_url
-from tests.store.samples import entry, host, keep, session_of
+from tests.store.samples import entry, executor_of, host, keep
 
 from forenotice.core import errors
 from forenotice.core.fleet import Policy
 from forenotice.store import mark, postgresql, revisions, schema, sqlite
-from forenotice.store.contract import Store
-from forenotice.store.opening import open_store, replace
+from forenotice.store.database import Store
+from forenotice.store.opener import open_store, replace
 
 NEWEST = revisions.OURS.newest
 NEXT = f"{int(NEWEST) + 1:04}"
@@ -69,7 +69,7 @@ def test_an_empty_file_is_a_new_one(tmp_path: Path) -> None:
 
 def test_every_commit_is_synced(sqlite_store: Store) -> None:
     with sqlite_store.read() as reader:
-        connection = session_of(reader)._connection
+        connection = executor_of(reader)._connection
         assert connection.execute("PRAGMA journal_mode", ()).fetchone() == ("wal",)
         assert connection.execute("PRAGMA synchronous", ()).fetchone() == (2,)
 
@@ -330,7 +330,7 @@ def test_what_the_url_says_wins() -> None:
 
 def test_alembic_stays_out_of_a_start_that_needs_none(sqlite_path: Path) -> None:
     code = (
-        "import sys; from forenotice.store.opening import open_store; "
+        "import sys; from forenotice.store.opener import open_store; "
         f"open_store('sqlite:///{sqlite_path}', migrate=False).close(); print('alembic' in sys.modules)"
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -9,7 +9,7 @@ from tests.store.samples import MINUTE, NOW, changes, event, keep, operation, sc
 
 from forenotice.core import errors
 from forenotice.core.operations import Event, EventType, Kind, Operation, Source, Status
-from forenotice.store.contract import Store
+from forenotice.store.database import Store
 
 FULL_OPERATION = operation(
     "full",

@@ -5,7 +5,7 @@ from tests.store.samples import MINUTE, NOW, event, host, keep, operation, scope
 
 from forenotice.core import selecting
 from forenotice.core.operations import Status
-from forenotice.store.contract import Store
+from forenotice.store.database import Store
 
 
 @pytest.fixture

@@ -1,11 +1,11 @@
 """What is asked often is found by an index, however long the history."""
 
 import pytest
-from tests.store.samples import session_of
+from tests.store.samples import executor_of
 
-from forenotice.store import events, fleet, journal, loading, operations, overview, places, rollouts
-from forenotice.store.contract import Store
-from forenotice.store.session import Flavour, Query
+from forenotice.store import events, fleet, journal, operations, overview, places, rollouts, worlds
+from forenotice.store.database import Store
+from forenotice.store.queries import Flavour, Query
 
 LIVE = frozenset({"live"})
 
@@ -20,7 +20,7 @@ OFTEN = {
     "a page of live operations, the last first": (operations._LISTING.query(LIVE, True, True), "operations_live"),
     "events of operations": (events.OF, "events_operation"),
     "live events in scopes": (events.LIVE_IN, "events_scope"),
-    "who else must approve": (loading.TOLD_OF, "events_operation"),
+    "who else must approve": (worlds.TOLD_OF, "events_operation"),
     "ended events in scopes": (events.ENDED_IN, "events_scope"),
     "counts": (events._COUNTS, "events_live"),
     "a page of events": (events._LISTING.query(frozenset(), True, False), "events_created"),
@@ -83,7 +83,7 @@ SORTED = (
 def test_found_by_an_index(sqlite_store: Store, query: Query, index: str) -> None:
     text, order, constant = query.on(Flavour.SQLITE)
     with sqlite_store.read() as reader:
-        connection = session_of(reader)._connection
+        connection = executor_of(reader)._connection
         values = [constant.get(name, "[]" if name in LISTS else 1) for name in order]
         plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {text}", values)]
     assert any(index in step for step in plan), plan

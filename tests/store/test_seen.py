@@ -5,7 +5,7 @@ from tests.store.samples import NOW, Thing, entry, event, keep, operation, scope
 
 from forenotice.core import errors
 from forenotice.core.selecting import Selector, of_scopes
-from forenotice.store.contract import Store
+from forenotice.store.database import Store
 
 NAMES = ("web", "web-1", "web-10", "web_1", "Web-1", "w.b", "db", "a-1", "a-2")
 KEYS = tuple(sorted(f"{noun}:{name}" for noun in ("group", "vm") for name in NAMES))

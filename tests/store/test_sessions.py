@@ -4,22 +4,22 @@ from dataclasses import replace
 
 from tests.store.samples import MINUTE, NOW
 
-from forenotice.store.contract import Store
-from forenotice.store.sessions import SignIn
+from forenotice.store.database import Store
+from forenotice.store.sessions import Session
 from forenotice.store.tokens import Token
 
-FIRST = SignIn(digest="d1", token="t1", created_at=NOW, expires_at=NOW + 10 * MINUTE)
+FIRST = Session(digest="d1", token="t1", created_at=NOW, expires_at=NOW + 10 * MINUTE)
 SECOND = replace(FIRST, digest="d0", created_at=NOW + MINUTE, expires_at=NOW + 11 * MINUTE)
 OTHERS = replace(FIRST, digest="d2", token="t2", created_at=NOW - MINUTE)
 
 
-def keep(store: Store, *made: SignIn) -> None:
+def keep(store: Store, *made: Session) -> None:
     with store.write() as transaction:
         for each in made:
             transaction.sessions.add(each)
 
 
-def found(store: Store) -> list[SignIn | None]:
+def found(store: Store) -> list[Session | None]:
     with store.read() as reader:
         return [reader.sessions.find(digest) for digest in ("d1", "d0", "d2")]
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from forenotice.core.subscriptions import State
-from forenotice.store.contract import Store
+from forenotice.store.database import Store
 from forenotice.store.subscriptions import Delivery, Subscription
 
 NOW = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)

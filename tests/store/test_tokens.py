@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.store.samples import MINUTE, NOW
 
-from forenotice.store.contract import Store
+from forenotice.store.database import Store
 from forenotice.store.tokens import Token
 
 ALICE = Token(id="t1", name="alice", role="admin", digest="d1", created_at=NOW)

@@ -7,13 +7,13 @@ from contextlib import ExitStack
 from time import monotonic
 
 import pytest
-from tests.store.samples import MINUTE, NOW, changes, entry, host, keep, operation, scope, session_of, vm
+from tests.store.samples import MINUTE, NOW, changes, entry, executor_of, host, keep, operation, scope, vm
 
 from forenotice.core import errors
-from forenotice.store import meta, pooled
-from forenotice.store.contract import Store
-from forenotice.store.opening import open_store
-from forenotice.store.session import Flavour, Session
+from forenotice.store import database, meta
+from forenotice.store.database import Store
+from forenotice.store.opener import open_store
+from forenotice.store.queries import Executor, Flavour
 
 PATIENCE = 60
 CONNECTIONS = 32
@@ -53,7 +53,7 @@ def test_a_reader_sees_one_moment_and_never_waits(store: Store) -> None:
 
 def test_a_reader_cannot_be_told_to_write(postgres_store: Store) -> None:
     with pytest.raises(errors.UnavailableError, match="read-only"), postgres_store.read() as reader:
-        meta.put(session_of(reader), "key", "value")
+        meta.put(executor_of(reader), "key", "value")
 
 
 def test_writers_wait_for_each_other(url: str) -> None:
@@ -153,8 +153,8 @@ ENDLESS = {
 }
 
 
-def run_endlessly(session: Session) -> None:
-    session.run_text(ENDLESS[session.flavour])
+def run_endlessly(executor: Executor) -> None:
+    executor.run_text(ENDLESS[executor.flavour])
 
 
 def test_a_writers_statement_is_ended_while_it_runs(sqlite_store: Store) -> None:
@@ -163,7 +163,7 @@ def test_a_writers_statement_is_ended_while_it_runs(sqlite_store: Store) -> None
     def work() -> None:
         with sqlite_store.write(Over(at=monotonic() + 0.2)) as writing:
             writing.put_meta("key", "value")
-            run_endlessly(session_of(writing))
+            run_endlessly(executor_of(writing))
 
     with pytest.raises(errors.OverdueError, match="enough"):
         work()
@@ -172,13 +172,13 @@ def test_a_writers_statement_is_ended_while_it_runs(sqlite_store: Store) -> None
 
 
 def test_a_readers_statement_is_ended_while_it_runs(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pooled, "STATEMENT_SECONDS", 0.2)
+    monkeypatch.setattr(database, "STATEMENT_SECONDS", 0.2)
     options = "&options=-c%20statement_timeout%3D200ms" if url.startswith("postgresql") else ""
     store = open_store(url + options, migrate=False)
     keep(store, host("a"))
     for _ in range(3):
         with pytest.raises(errors.OverdueError, match="ask for less at once"), store.read() as reader:
-            run_endlessly(session_of(reader))
+            run_endlessly(executor_of(reader))
         with store.read() as reader:
             assert reader.load_fleet().hosts.keys() == {"a"}
     store.close()
@@ -187,7 +187,7 @@ def test_a_readers_statement_is_ended_while_it_runs(url: str, monkeypatch: pytes
 def test_how_long_a_statement_may_take_on_postgresql(postgres_store: Store) -> None:
     with postgres_store.read() as reader, postgres_store.write() as transaction:
         limits = [
-            session_of(each)._connection.execute("SHOW statement_timeout", ()).fetchone()
+            executor_of(each)._connection.execute("SHOW statement_timeout", ()).fetchone()
             for each in (reader, transaction)
         ]
     assert limits == [("10s",), ("10s",)]

@@ -14,7 +14,7 @@ from forenotice.settings.spans import Span, lasting
 
 if TYPE_CHECKING:
     from forenotice.service.context import Service
-    from forenotice.store.contract import Store
+    from forenotice.store.database import Store
 
 ACTOR = "offline"
 SQLITE = "sqlite:///"
@@ -45,7 +45,7 @@ def server_packages() -> Iterator[None]:
 @contextmanager
 def opened(found: Settings, *, migrate: bool) -> "Iterator[Store]":
     with server_packages():
-        from forenotice.store.opening import open_store
+        from forenotice.store.opener import open_store
     file = found.database_url.removeprefix(SQLITE)
     if not migrate and file != found.database_url and not Path(file).exists():
         raise errors.NotFoundError(f"there is no database {file}: name it with --data or --database")
@@ -128,7 +128,7 @@ def restore(found: Settings, file: Path | None) -> View:
     with server_packages():
         from forenotice import datadirectory
         from forenotice.service import calls, restoring
-        from forenotice.store import opening
+        from forenotice.store import opener
     kept = None
     with _private(), datadirectory.held(found.directory, found.database_file):
         if found.database_file is None:
@@ -139,7 +139,7 @@ def restore(found: Settings, file: Path | None) -> View:
         elif file is None:
             raise errors.RefusedError("name the file of the backup: forenotice restore FILE")
         else:
-            kept = opening.replace(found.database_file, file)
+            kept = opener.replace(found.database_file, file)
         with opened(found, migrate=found.database_file is not None) as store:
             epoch = restoring.begin_epoch(_on(store), calls.Call(actor=ACTOR))
             store.settle()

@@ -12,8 +12,8 @@ from forenotice.delivery.filters import Wanted, lane
 from forenotice.delivery.pauses import Pauses
 from forenotice.service.calls import SYSTEM
 from forenotice.service.context import Service, UnitOfWork, new_id
-from forenotice.store.contract import Reader
 from forenotice.store.subscriptions import Delivery, Subscription
+from forenotice.store.transaction import Reader
 
 PAGE = 500
 """Entries taken in at once."""

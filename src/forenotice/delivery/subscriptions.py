@@ -15,8 +15,8 @@ from forenotice.outgoing import OutgoingError, place, status_told
 from forenotice.service import views
 from forenotice.service.calls import Call, View, command, recalled
 from forenotice.service.context import Service, UnitOfWork, new_id
-from forenotice.store.contract import Reader
 from forenotice.store.subscriptions import Delivery, Subscription
+from forenotice.store.transaction import Reader
 
 MOST = 100
 """Each is looked at whenever the journal grows."""

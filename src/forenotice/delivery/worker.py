@@ -18,7 +18,7 @@ from forenotice.outgoing import Outgoing, OutgoingError, Reply, status_told
 from forenotice.service import views
 from forenotice.service.context import Service
 from forenotice.service.loops import Loop, time_until
-from forenotice.store.contract import Reader
+from forenotice.store.transaction import Reader
 
 log = structlog.get_logger()
 

@@ -13,7 +13,7 @@ from forenotice.core.draft import World
 from forenotice.core.roles import EVERYTHING, Access
 from forenotice.service.context import Service, UnitOfWork
 from forenotice.service.writer import WriteRequest
-from forenotice.store.contract import Reader
+from forenotice.store.transaction import Reader
 
 REMEMBERED = timedelta(hours=24)
 

@@ -8,7 +8,7 @@ import structlog
 from forenotice.core import delay, errors, explaining
 from forenotice.core.explaining import Explanation
 from forenotice.service import views
-from forenotice.store.contract import Transaction
+from forenotice.store.transaction import Transaction
 
 if TYPE_CHECKING:
     from forenotice.service.calls import Call, View

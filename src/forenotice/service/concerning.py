@@ -8,7 +8,7 @@ from forenotice.core.roles import Access
 from forenotice.service import overview, views
 from forenotice.service.calls import View
 from forenotice.service.context import Service, new_id
-from forenotice.store.contract import Reader
+from forenotice.store.transaction import Reader
 
 MOST = 20
 

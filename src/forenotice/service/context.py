@@ -25,7 +25,8 @@ from forenotice.service.gates import Gates
 from forenotice.service.publishing import Members, Publisher
 from forenotice.service.telemetry import NoTelemetry, Telemetry
 from forenotice.service.writer import OWN, Budget, WriteRequest, WriterQueue
-from forenotice.store.contract import Reader, Store, Transaction
+from forenotice.store.database import Store
+from forenotice.store.transaction import Reader, Transaction
 from forenotice.wire.versions import AS_PUBLISHED, Version
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from forenotice.core.selecting import Selector
 from forenotice.core.states import State
 from forenotice.service.calls import View
 from forenotice.service.context import Service
-from forenotice.store.contract import Reader
 from forenotice.store.places import Place
+from forenotice.store.transaction import Reader
 
 T = TypeVar("T")
 

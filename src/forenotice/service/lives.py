@@ -14,7 +14,7 @@ from forenotice.core.selecting import Selector
 from forenotice.service import views, visibility
 from forenotice.service.calls import View
 from forenotice.service.context import Service, new_id
-from forenotice.store.contract import Reader
+from forenotice.store.transaction import Reader
 from forenotice.wire import document, versions
 
 MOST = 100

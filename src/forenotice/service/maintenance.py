@@ -10,7 +10,7 @@ from forenotice.core.operations import Kind, Operation, UserLimits
 from forenotice.service import views, visibility
 from forenotice.service.calls import Call, View, command
 from forenotice.service.context import Service, UnitOfWork
-from forenotice.store.contract import Reader
+from forenotice.store.transaction import Reader
 
 
 def schedule(

@@ -11,8 +11,8 @@ from forenotice.service import queries, views, visibility
 from forenotice.service.calls import View
 from forenotice.service.context import Service, new_id
 from forenotice.service.targeting import with_targets
-from forenotice.store.contract import Reader
 from forenotice.store.overview import Life
+from forenotice.store.transaction import Reader
 
 PAGE = 25
 

@@ -12,7 +12,7 @@ from forenotice.core.draft import World
 from forenotice.service import views
 from forenotice.service.calls import Call, View, command, recalled
 from forenotice.service.context import Service, UnitOfWork
-from forenotice.store.pruning import STAGES, Place, Stage, Step
+from forenotice.store.retention import STAGES, Place, Stage, Step
 
 YOUNGEST = timedelta(days=1)
 """What is younger stays: guests may still approve what has just ended, and keys of commands are remembered so long."""
@@ -30,7 +30,7 @@ def prune(service: Service, call: Call, *, before: datetime, dry_run: bool = Fal
         raise errors.RefusedError("the history of the last 24 hours stays: give a moment before that")
     if dry_run:
         with service.store.read() as reader:
-            removed, older = reader.pruning.count(before), reader.pruning.older(before)
+            removed, older = reader.retention.count(before), reader.retention.older(before)
         return _view(before, removed, older - removed["entries"], complete=not removed.total(), dry_run=True)
     with service.store.read() as reader:
         known = recalled(reader, call, now)
@@ -47,7 +47,7 @@ def prune(service: Service, call: Call, *, before: datetime, dry_run: bool = Fal
     removed, complete = _remove(service, before)
 
     def end(unit: UnitOfWork) -> View:
-        kept = unit.transaction.pruning.older(before)
+        kept = unit.transaction.retention.older(before)
         draft = unit.draft(World(), call)
         counts: dict[str, Any] = {name: removed[name] for name in REMOVED}
         draft.note("history.pruned", before=before, **counts)
@@ -78,7 +78,7 @@ def _remove(service: Service, before: datetime) -> tuple[Counter[str], bool]:
 
 
 def _step(stage: Stage, before: datetime, place: Place | None, unit: UnitOfWork) -> Step:
-    return stage(unit.transaction.pruning, before, place)
+    return stage(unit.transaction.retention, before, place)
 
 
 def _view(before: datetime, removed: Counter[str], kept: int, *, complete: bool, dry_run: bool) -> View:

@@ -14,8 +14,8 @@ from forenotice.service import views
 from forenotice.service.calls import Call, View, command
 from forenotice.service.context import Service, UnitOfWork
 from forenotice.service.tokens import Caller
-from forenotice.store.answers import Answer
-from forenotice.store.contract import Reader
+from forenotice.store.driver_results import DriverResult
+from forenotice.store.transaction import Reader
 
 KEY = "callback-key"
 """Where the store keeps the key that signs result tokens."""
@@ -69,7 +69,9 @@ def answer(
                     done=list(known.done),
                     failures=known.failures,
                 )
-            unit.transaction.answers.put(Answer(operation=operation_id, attempt=attempt, outcome=outcome, at=unit.now))
+            unit.transaction.driver_results.put(
+                DriverResult(operation=operation_id, attempt=attempt, outcome=outcome, at=unit.now)
+            )
             draft.note("driver.answered", operation=operation.id, host=operation.host, attempt=attempt)
             unit.keep(draft)
             unit.makes_due = True
@@ -85,7 +87,7 @@ def answers(service: Service, operations: Collection[str]) -> Mapping[tuple[str,
 
 
 def _known(reader: Reader, operations: Collection[str]) -> dict[tuple[str, int], Finished]:
-    return {(one.operation, one.attempt): one.outcome for one in reader.answers.of(operations)}
+    return {(one.operation, one.attempt): one.outcome for one in reader.driver_results.of(operations)}
 
 
 def _require_asked(service: Service, operation: Operation, attempt: int, now: datetime) -> None:

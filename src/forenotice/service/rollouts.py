@@ -18,7 +18,7 @@ from forenotice.service.context import ALLOWANCES, Service, UnitOfWork, new_id
 from forenotice.service.rollout_views import NAMES
 from forenotice.service.targeting import with_targets
 from forenotice.service.views import explanation
-from forenotice.store.contract import Reader, Transaction
+from forenotice.store.transaction import Reader, Transaction
 
 AT_ONCE = 20
 """Rollouts looked at in one round."""

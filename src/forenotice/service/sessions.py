@@ -11,9 +11,9 @@ from forenotice.service import tokens
 from forenotice.service.calls import Call
 from forenotice.service.context import Service, UnitOfWork
 from forenotice.service.tokens import Caller
-from forenotice.store.contract import Reader
-from forenotice.store.sessions import SignIn
+from forenotice.store.sessions import Session
 from forenotice.store.tokens import Token
+from forenotice.store.transaction import Reader
 
 LASTS = timedelta(hours=12)
 IDLE = timedelta(hours=1)
@@ -28,9 +28,9 @@ def begin(service: Service, bearer: str, origin: str) -> tuple[str, Caller]:
     caller = tokens.authenticate(service, bearer, origin)
     secret = secrets.token_urlsafe(32)
 
-    def work(unit: UnitOfWork) -> SignIn:
+    def work(unit: UnitOfWork) -> Session:
         digest, now = tokens.digest_of(secret), unit.now
-        made = SignIn(digest=digest, token=caller.id, created_at=now, expires_at=now + IDLE)
+        made = Session(digest=digest, token=caller.id, created_at=now, expires_at=now + IDLE)
         sessions = unit.transaction.sessions
         # That one was used since may not be written yet.
         sessions.forget_expired(unit.now - PROLONGED_EVERY)
@@ -74,13 +74,13 @@ def end(service: Service, secret: str, origin: str = "") -> None:
     service.transact(work)
 
 
-def _limited(caller: Caller, signed_in: SignIn) -> Caller:
+def _limited(caller: Caller, signed_in: Session) -> Caller:
     """A session never outlives its token, nor lasts for ever."""
     end = signed_in.created_at + LASTS
     return replace(caller, expires_at=min(end, caller.expires_at or end))
 
 
-def _find(reader: Reader, secret: str) -> tuple[SignIn, Token] | None:
+def _find(reader: Reader, secret: str) -> tuple[Session, Token] | None:
     digest = tokens.digest_of(secret)
     found = reader.sessions.find(digest)
     if found is None or not hmac.compare_digest(found.digest, digest):

@@ -6,7 +6,7 @@ from forenotice.core import driving, placement
 from forenotice.core.draft import Draft, World
 from forenotice.core.operations import Operation, Status
 from forenotice.service.context import Service, new_id
-from forenotice.store.contract import Reader
+from forenotice.store.transaction import Reader
 
 FEW = 10
 

@@ -9,7 +9,7 @@ from forenotice.core.draft import Draft, World
 from forenotice.core.driving import Outcome, Task
 from forenotice.core.operations import Operation, Status
 from forenotice.service.context import Service, UnitOfWork
-from forenotice.store.contract import Reader
+from forenotice.store.transaction import Reader
 
 AT_ONCE = 200
 """Operations looked at in one transaction."""
@@ -44,7 +44,7 @@ def tick(service: Service, reports: Sequence[Report] = (), under_way: Collection
         for report in reports:
             if operation := draft.world.operations.get(report.operation):
                 driving.report(draft, operation, service.process, report.attempt, report.outcome)
-        for told in unit.transaction.answers.of(due):
+        for told in unit.transaction.driver_results.of(due):
             # Whoever asked has died meanwhile.
             operation = draft.operation(told.operation)
             if driving.concerns(operation, told.attempt, told.outcome):

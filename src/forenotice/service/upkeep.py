@@ -25,7 +25,7 @@ def keep_up(service: Service) -> None:
         for digest, until in prolonged.items():
             unit.transaction.sessions.prolong(digest, until)
         unit.transaction.forget_before(unit.now - REMEMBERED)
-        unit.transaction.answers.forget_before(unit.now - REMEMBERED)
+        unit.transaction.driver_results.forget_before(unit.now - REMEMBERED)
 
     service.transact(work)
     _forget(service.used, used)

@@ -5,7 +5,7 @@ from datetime import datetime
 from sqlalchemy import Column, ColumnElement, Table, bindparam, delete, select, true, update
 
 from forenotice.store import moments, schema
-from forenotice.store.session import Query, Session
+from forenotice.store.queries import Executor, Query
 
 _NOW, _AHEAD = (bindparam(name, type_=schema.MOMENT()) for name in ("now", "ahead"))
 _SECOND = 1_000_000
@@ -33,9 +33,9 @@ _SHORTEN = Query(update(_TOKENS).where(_UNTIL > _NOW).values(previous_until=_UNT
 _SIGN_OUT = Query(delete(schema.sessions))
 
 
-def set_back(session: Session, now: datetime, ahead: datetime) -> None:
+def set_back(executor: Executor, now: datetime, ahead: datetime) -> None:
     """A rotated secret stays valid for as long as it had left. Everybody has to sign in again."""
     how = {"now": moments.to_number(now), "ahead": moments.to_number(ahead)}
     for query in (*_ALL, _SHORTEN):
-        session.run(query, **how)
-    session.run(_SIGN_OUT)
+        executor.run(query, **how)
+    executor.run(_SIGN_OUT)

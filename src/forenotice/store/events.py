@@ -8,9 +8,9 @@ from sqlalchemy import ColumnElement, bindparam, func, literal, select, update
 
 from forenotice.core.operations import Event, EventType, Source, Status
 from forenotice.store import former, moments, schema
-from forenotice.store.listing import Listing, equal, living
 from forenotice.store.operations import STATUSES
-from forenotice.store.session import Among, Matching, Query, Row, Session, Upsert
+from forenotice.store.pages import Listing, equal, living
+from forenotice.store.queries import Among, Executor, Matching, Query, Row, Upsert
 
 _E, _O = schema.events.c, schema.operations.c
 _LIVE = _E.ended_at.is_(None)
@@ -69,11 +69,11 @@ def event(row: Row) -> Event:
     )
 
 
-def put(session: Session, events: Collection[Event]) -> None:
-    session.upsert(_PUT, [_row(event) for event in events])
+def put(executor: Executor, events: Collection[Event]) -> None:
+    executor.upsert(_PUT, [_row(event) for event in events])
     # Status only moves forward: what is Scheduled has been so from the start.
     if moved := [event for event in events if event.status is not Status.SCHEDULED]:
-        session.run_each(_MOVE_ON, [_moved(event) for event in moved])
+        executor.run_each(_MOVE_ON, [_moved(event) for event in moved])
 
 
 def _moved(event: Event) -> dict[str, object]:
@@ -101,13 +101,15 @@ def _row(event: Event) -> Row:
     )
 
 
-def counts(session: Session) -> dict[tuple[str, str], int]:
-    return {(row[0], row[1]): row[2] for row in session.rows(_COUNTS)}
+def counts(executor: Executor) -> dict[tuple[str, str], int]:
+    return {(row[0], row[1]): row[2] for row in executor.rows(_COUNTS)}
 
 
-def page(session: Session, after: str | None, limit: int, live: bool | None, vm: str | None, **how: Any) -> list[Event]:
+def page(
+    executor: Executor, after: str | None, limit: int, live: bool | None, vm: str | None, **how: Any
+) -> list[Event]:
     after = None if after is None else after.upper()
-    rows = _LISTING.page(session, after=after, limit=limit, vm=vm, **living(live), **how)
+    rows = _LISTING.page(executor, after=after, limit=limit, vm=vm, **living(live), **how)
     return [event(row) for row in rows]
 
 

@@ -14,8 +14,8 @@ from forenotice.core.fleet import GROUP_PREFIX, NO_FACTS, Facts, Host, Listening
 from forenotice.core.operations import Kind, Status
 from forenotice.core.windows import parse_all
 from forenotice.store import moments, schema
-from forenotice.store.listing import LAST_CHARACTER, Listing, equal, named
-from forenotice.store.session import Among, Matching, Query, Row, Session, Upsert
+from forenotice.store.pages import LAST_CHARACTER, Listing, equal, named
+from forenotice.store.queries import Among, Executor, Matching, Query, Row, Upsert
 
 _H, _S, _V, _A = schema.hosts.c, schema.scopes.c, schema.vms.c, schema.vm_addresses.c
 
@@ -172,20 +172,20 @@ def amount(value: float | None) -> float | None:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def put_hosts(session: Session, hosts: Mapping[str, Host | None]) -> None:
-    session.upsert(_PUT_HOSTS, [_host_row(host) for host in hosts.values() if host])
+def put_hosts(executor: Executor, hosts: Mapping[str, Host | None]) -> None:
+    executor.upsert(_PUT_HOSTS, [_host_row(host) for host in hosts.values() if host])
     if removed := [name for name, host in hosts.items() if host is None]:
-        session.run(_REMOVE_HOSTS, names=removed)
+        executor.run(_REMOVE_HOSTS, names=removed)
 
 
 def _host_row(host: Host) -> Row:
     return host.name, host.cordoned, _encode(host.labels).decode() if host.labels else None, host.capacity
 
 
-def put_scopes(session: Session, scopes: Mapping[str, Scope | None]) -> None:
-    session.upsert(_PUT_SCOPES, [_scope_row(scope) for scope in scopes.values() if scope])
+def put_scopes(executor: Executor, scopes: Mapping[str, Scope | None]) -> None:
+    executor.upsert(_PUT_SCOPES, [_scope_row(scope) for scope in scopes.values() if scope])
     if removed := [key for key, scope in scopes.items() if scope is None]:
-        session.run(_REMOVE_SCOPES, names=removed)
+        executor.run(_REMOVE_SCOPES, names=removed)
 
 
 def _scope_row(scope: Scope) -> Row:
@@ -207,16 +207,16 @@ def _scope_row(scope: Scope) -> Row:
     )
 
 
-def put_vms(session: Session, vms: Mapping[str, Vm | None]) -> None:
+def put_vms(executor: Executor, vms: Mapping[str, Vm | None]) -> None:
     if not vms:
         return
     kept = [vm for vm in vms.values() if vm]
     # All before any: an address may pass from one VM to another.
-    session.run(_REMOVE_ADDRESSES, names=list(vms))
+    executor.run(_REMOVE_ADDRESSES, names=list(vms))
     if removed := [name for name, vm in vms.items() if vm is None]:
-        session.run(_REMOVE_VMS, names=removed)
-    session.upsert(_PUT_VMS, [_vm_row(vm) for vm in kept])
-    session.upsert(_PUT_ADDRESSES, _address_rows(kept))
+        executor.run(_REMOVE_VMS, names=removed)
+    executor.upsert(_PUT_VMS, [_vm_row(vm) for vm in kept])
+    executor.upsert(_PUT_ADDRESSES, _address_rows(kept))
 
 
 def _vm_row(vm: Vm) -> Row:
@@ -238,20 +238,20 @@ def _address_rows(vms: Iterable[Vm]) -> list[Row]:
     return [(identity, vm.name) for vm in vms for identity in vm.known_by]
 
 
-def set_heard(session: Session, heard: Mapping[str, datetime]) -> None:
-    session.run_each(_SET_HEARD, [{"scope": key, "heard": moments.to_number(moment)} for key, moment in heard.items()])
+def set_heard(executor: Executor, heard: Mapping[str, datetime]) -> None:
+    executor.run_each(_SET_HEARD, [{"scope": key, "heard": moments.to_number(moment)} for key, moment in heard.items()])
 
 
-def shift_heard(session: Session, by: timedelta) -> None:
-    session.run(_SHIFT_HEARD, by=moments.duration_to_number(by))
+def shift_heard(executor: Executor, by: timedelta) -> None:
+    executor.run(_SHIFT_HEARD, by=moments.duration_to_number(by))
 
 
-def raise_epoch(session: Session, epoch: int) -> None:
-    session.run(_RAISE_EPOCH, epoch=epoch, suffix=epochs.suffix(epoch), more=epochs.STEP)
+def raise_epoch(executor: Executor, epoch: int) -> None:
+    executor.run(_RAISE_EPOCH, epoch=epoch, suffix=epochs.suffix(epoch), more=epochs.STEP)
 
 
-def list_hosts(session: Session, after: str | None, limit: int, **how: Any) -> list[tuple[Host, int]]:
-    return [(host(row), row[-1]) for row in _HOSTS.page(session, after=after, limit=limit, **how)]
+def list_hosts(executor: Executor, after: str | None, limit: int, **how: Any) -> list[tuple[Host, int]]:
+    return [(host(row), row[-1]) for row in _HOSTS.page(executor, after=after, limit=limit, **how)]
 
 
 _HOSTS = Listing(
@@ -262,9 +262,9 @@ _HOSTS = Listing(
 )
 
 
-def list_groups(session: Session, after: str | None, limit: int, **how: Any) -> list[tuple[Scope, int]]:
+def list_groups(executor: Executor, after: str | None, limit: int, **how: Any) -> list[tuple[Scope, int]]:
     place = None if after is None else GROUP_PREFIX + after
-    return [(scope(row[:-1]), row[-1]) for row in _GROUPS.page(session, after=place, limit=limit, **how)]
+    return [(scope(row[:-1]), row[-1]) for row in _GROUPS.page(executor, after=place, limit=limit, **how)]
 
 
 _GROUPS = Listing(
@@ -277,8 +277,8 @@ _GROUPS = Listing(
 )
 
 
-def list_vms(session: Session, after: str | None, limit: int, **how: Any) -> list[Vm]:
-    return [vm(row) for row in _VMS.page(session, after=after, limit=limit, **how)]
+def list_vms(executor: Executor, after: str | None, limit: int, **how: Any) -> list[Vm]:
+    return [vm(row) for row in _VMS.page(executor, after=after, limit=limit, **how)]
 
 
 _VMS = Listing(
@@ -295,5 +295,5 @@ _VMS = Listing(
 )
 
 
-def scopes_named(session: Session, keys: Collection[str]) -> list[Scope]:
-    return [scope(row) for row in session.rows(SCOPES_NAMED, names=list(keys))]
+def scopes_named(executor: Executor, keys: Collection[str]) -> list[Scope]:
+    return [scope(row) for row in executor.rows(SCOPES_NAMED, names=list(keys))]

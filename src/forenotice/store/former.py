@@ -7,7 +7,7 @@ from sqlalchemy import ColumnElement, case, exists, func, select, update
 
 from forenotice.core.tenancy import Former
 from forenotice.store import moments, schema
-from forenotice.store.session import Among, Query, Session, Upsert
+from forenotice.store.queries import Among, Executor, Query, Upsert
 
 _F, _S = schema.former_scopes.c, schema.scopes.c
 _IS_BORNE = exists(select(_S.key).where(_S.key == _F.key))
@@ -25,15 +25,15 @@ def of_last_bearer(scope: ColumnElement[str], moment: ColumnElement[int]) -> Col
     return moment > func.coalesce(hidden_until, -1)
 
 
-def named(session: Session, keys: Collection[str]) -> dict[str, Former]:
+def named(executor: Executor, keys: Collection[str]) -> dict[str, Former]:
     if not keys:
         return {}
     return {
         key: Former(ended_at=moments.required(ended_at), before=moments.optional(before), is_borne=bool(is_borne))
-        for key, ended_at, before, is_borne in session.rows(_NAMED, names=list(keys))
+        for key, ended_at, before, is_borne in executor.rows(_NAMED, names=list(keys))
     }
 
 
-def put(session: Session, removed: list[str], now: datetime) -> None:
-    session.run(_PASS_ON, names=removed)
-    session.upsert(_PUT, [(key, moments.to_number(now), None) for key in removed])
+def put(executor: Executor, removed: list[str], now: datetime) -> None:
+    executor.run(_PASS_ON, names=removed)
+    executor.upsert(_PUT, [(key, moments.to_number(now), None) for key in removed])

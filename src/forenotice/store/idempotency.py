@@ -6,7 +6,7 @@ from datetime import datetime
 from sqlalchemy import bindparam, delete, select
 
 from forenotice.store import moments, schema
-from forenotice.store.session import Query, Session, Upsert
+from forenotice.store.queries import Executor, Query, Upsert
 
 _I = schema.idempotency.c
 
@@ -28,15 +28,15 @@ _RECALL = Query(
 _FORGET = Query(delete(schema.idempotency).where(_I.at < bindparam("moment")))
 
 
-def recall(session: Session, token: str, key: str, since: datetime) -> Remembered | None:
-    row = session.row(_RECALL, token=token, key=key, since=moments.to_number(since))
+def recall(executor: Executor, token: str, key: str, since: datetime) -> Remembered | None:
+    row = executor.row(_RECALL, token=token, key=key, since=moments.to_number(since))
     return None if row is None else Remembered(digest=row[0], status=row[1], result=bytes(row[2]))
 
 
-def remember(session: Session, token: str, key: str, remembered: Remembered, now: datetime) -> None:
+def remember(executor: Executor, token: str, key: str, remembered: Remembered, now: datetime) -> None:
     row = (token, key, remembered.digest, remembered.status, remembered.result, moments.to_number(now))
-    session.upsert(_PUT, [row])
+    executor.upsert(_PUT, [row])
 
 
-def forget_before(session: Session, moment: datetime) -> None:
-    session.run(_FORGET, moment=moments.to_number(moment))
+def forget_before(executor: Executor, moment: datetime) -> None:
+    executor.run(_FORGET, moment=moments.to_number(moment))

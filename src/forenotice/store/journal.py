@@ -24,8 +24,8 @@ from sqlalchemy import (
 from forenotice.core.journal import SYSTEM, Entry
 from forenotice.core.selecting import Selector
 from forenotice.store import former, moments, schema
-from forenotice.store.listing import WILD
-from forenotice.store.session import Matching, Query, Row, Session, Upsert, patterns
+from forenotice.store.pages import WILD
+from forenotice.store.queries import Executor, Matching, Query, Row, Upsert, patterns
 
 _J, _N, _E, _O = schema.journal.c, schema.vm_operations.c, schema.events.c, schema.operations.c
 
@@ -97,19 +97,19 @@ _encode = msgspec.json.Encoder().encode
 _data = msgspec.json.Decoder(dict[str, object])
 
 
-def last(session: Session) -> tuple[int, datetime] | None:
-    row = session.row(_LAST, limit=1)
+def last(executor: Executor) -> tuple[int, datetime] | None:
+    row = executor.row(_LAST, limit=1)
     return None if row is None else (row[0], moments.required(row[1]))
 
 
-def append(session: Session, entries: Sequence[Entry], position: int) -> int:
+def append(executor: Executor, entries: Sequence[Entry], position: int) -> int:
     """Behind that position; gives the newest."""
-    session.upsert(_APPEND, [_row(number, entry) for number, entry in enumerate(entries, position + 1)])
+    executor.upsert(_APPEND, [_row(number, entry) for number, entry in enumerate(entries, position + 1)])
     return position + len(entries)
 
 
 def page(
-    session: Session,
+    executor: Executor,
     *,
     limit: int,
     newest_first: bool,
@@ -121,9 +121,9 @@ def page(
     """Entries that match every filter; one that is None does not filter."""
     given = {name: value for name, value in filters.items() if value is not None}
     if since is not None:
-        given["after"] = max(given.get("after", 0), first_since(session, since) - 1)
+        given["after"] = max(given.get("after", 0), first_since(executor, since) - 1)
     if until is not None:
-        first = first_since(session, until)
+        first = first_since(executor, until)
         given["before"] = min(given.get("before", first), first)
     if given.get("action", "").endswith("."):
         given["actions"] = given.pop("action")
@@ -132,46 +132,46 @@ def page(
         given["authors"] = given.pop("author")
     if given.get("author") == SYSTEM:
         given["system"] = given.pop("author")
-    rows = (_rows_of_vm if "vm" in given else _rows)(session, limit, newest_first, given, seen)
+    rows = (_rows_of_vm if "vm" in given else _rows)(executor, limit, newest_first, given, seen)
     return [(row[0], _entry(row)) for row in rows]
 
 
 def _rows_of_vm(
-    session: Session, limit: int, newest_first: bool, given: dict[str, Any], seen: Selector | None
+    executor: Executor, limit: int, newest_first: bool, given: dict[str, Any], seen: Selector | None
 ) -> list[Row]:
     """Window by window: of a VM that much has happened to, only what is near is put in order."""
     after, before = given.pop("after"), given.pop("before", None)
     if before is None:
-        newest = last(session)
+        newest = last(executor)
         before = newest[0] + 1 if newest else 1
     found: list[Row] = []
     window = _WINDOW
     while len(found) < limit and after + 1 < before:
         start, end = (max(after, before - window), before) if newest_first else (after, min(before, after + window))
-        found += _rows(session, limit - len(found), newest_first, given | {"after": start, "before": end}, seen)
+        found += _rows(executor, limit - len(found), newest_first, given | {"after": start, "before": end}, seen)
         after, before = (after, start + 1) if newest_first else (end - 1, before)
         window *= _WIDER
     return found
 
 
 def _rows(
-    session: Session, limit: int, newest_first: bool, given: dict[str, Any], seen: Selector | None
+    executor: Executor, limit: int, newest_first: bool, given: dict[str, Any], seen: Selector | None
 ) -> Iterable[Row]:
     if seen is not None and "vm" not in given and (scopes := _named_by(seen)) is not None:
-        return _rows_of_scopes(session, limit, newest_first, given, scopes)
+        return _rows_of_scopes(executor, limit, newest_first, given, scopes)
     names = {*given, *(() if seen is None else ("seen", "last_bearer"))}
-    return session.rows(_page(frozenset(names), newest_first), limit=limit, **given, **patterns(seen))
+    return executor.rows(_page(frozenset(names), newest_first), limit=limit, **given, **patterns(seen))
 
 
 def _rows_of_scopes(
-    session: Session, limit: int, newest_first: bool, given: dict[str, Any], scopes: Iterable[str]
+    executor: Executor, limit: int, newest_first: bool, given: dict[str, Any], scopes: Iterable[str]
 ) -> list[Row]:
     """Scope by scope, each by the index: those who have few entries need not look through everybody's."""
     query = _page(frozenset({*given, "scope", "last_bearer"}), newest_first)
     found: list[Row] = []
     for scope in scopes:
         if given.get("scope", scope) == scope:
-            found += session.rows(query, limit=limit, **given | {"scope": scope})
+            found += executor.rows(query, limit=limit, **given | {"scope": scope})
     return sorted(found, key=itemgetter(0), reverse=newest_first)[:limit]
 
 
@@ -198,12 +198,12 @@ def _page(filters: frozenset[str], newest_first: bool) -> Query:
     return Query(select(schema.journal).where(*wanted).order_by(order).limit(bindparam("limit")))
 
 
-def first_since(session: Session, moment: datetime) -> int:
+def first_since(executor: Executor, moment: datetime) -> int:
     """A position from which on all entries are of this moment or later, and before which none is.
 
     By halves over the primary key: time never falls along it, so that no index of times has to be kept.
     """
-    row = session.row(_FIRST_SINCE, moment=moments.to_number(moment))
+    row = executor.row(_FIRST_SINCE, moment=moments.to_number(moment))
     assert row is not None
     position: int = row[0]
     return position

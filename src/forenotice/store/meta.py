@@ -3,7 +3,7 @@
 from sqlalchemy import bindparam, select
 
 from forenotice.store import schema
-from forenotice.store.session import Query, Session, Upsert
+from forenotice.store.queries import Executor, Query, Upsert
 
 EPOCH = "epoch"
 
@@ -11,10 +11,10 @@ _PUT = Upsert(schema.meta)
 _GET = Query(select(schema.meta.c.value).where(schema.meta.c.key == bindparam("wanted")))
 
 
-def get(session: Session, key: str) -> str | None:
-    row = session.row(_GET, wanted=key)
+def get(executor: Executor, key: str) -> str | None:
+    row = executor.row(_GET, wanted=key)
     return None if row is None else str(row[0])
 
 
-def put(session: Session, key: str, value: str) -> None:
-    session.upsert(_PUT, [(key, value)])
+def put(executor: Executor, key: str, value: str) -> None:
+    executor.upsert(_PUT, [(key, value)])

@@ -4,13 +4,13 @@ from datetime import datetime
 
 from forenotice.core.draft import Changes
 from forenotice.store import schema
-from forenotice.store.session import Row, Session, Upsert
+from forenotice.store.queries import Executor, Row, Upsert
 
 _NAME = Upsert(schema.vm_operations, fixed=("event",))
 _TELL = Upsert(schema.vm_operations)
 
 
-def put(session: Session, changes: Changes, newest: datetime | None) -> None:
+def put(executor: Executor, changes: Changes, newest: datetime | None) -> None:
     """Whom they name is settled when they are made, which is not before the newest entry."""
     told: dict[tuple[str, str], Row] = {}
     for event in changes.events.values():
@@ -23,5 +23,5 @@ def put(session: Session, changes: Changes, newest: datetime | None) -> None:
         for vm in operation.vms
         if (vm, operation.id) not in told
     ]
-    session.upsert(_TELL, list(told.values()))
-    session.upsert(_NAME, untold)
+    executor.upsert(_TELL, list(told.values()))
+    executor.upsert(_NAME, untold)

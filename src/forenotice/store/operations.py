@@ -9,8 +9,8 @@ from sqlalchemy import ColumnElement, bindparam, case, exists, func, or_, select
 
 from forenotice.core.operations import Kind, Operation, Source, Status
 from forenotice.store import former, moments, schema
-from forenotice.store.listing import Listing, equal, living
-from forenotice.store.session import Among, Matching, Query, Row, Session, Upsert
+from forenotice.store.pages import Listing, equal, living
+from forenotice.store.queries import Among, Executor, Matching, Query, Row, Upsert
 
 _O, _E, _V = schema.operations.c, schema.events.c, schema.vms.c
 _LIVE = _O.ended_at.is_(None)
@@ -129,8 +129,8 @@ def operation(row: Row) -> Operation:
     )
 
 
-def put(session: Session, operations: Iterable[Operation]) -> None:
-    session.upsert(_PUT, [_row(operation) for operation in operations])
+def put(executor: Executor, operations: Iterable[Operation]) -> None:
+    executor.upsert(_PUT, [_row(operation) for operation in operations])
 
 
 def _row(operation: Operation) -> Row:
@@ -160,65 +160,65 @@ def _row(operation: Operation) -> Row:
     )
 
 
-def due(session: Session, now: datetime, limit: int) -> list[str]:
-    return [row[0] for row in session.rows(_DUE, now=moments.to_number(now), limit=limit)]
+def due(executor: Executor, now: datetime, limit: int) -> list[str]:
+    return [row[0] for row in executor.rows(_DUE, now=moments.to_number(now), limit=limit)]
 
 
-def next_due(session: Session, now: datetime) -> datetime | None:
-    rows = (session.row(_NEXT_UNCLAIMED, limit=1), session.row(_NEXT_CLAIMED))
+def next_due(executor: Executor, now: datetime) -> datetime | None:
+    rows = (executor.row(_NEXT_UNCLAIMED, limit=1), executor.row(_NEXT_CLAIMED))
     numbers = [row[0] for row in rows if row is not None and row[0] is not None]
     return max(now, moments.required(min(numbers))) if numbers else None
 
 
-def moving_to(session: Session, host: str) -> list[str]:
-    return [row[0] for row in session.rows(_MOVING_TO, target=":" + _encode(host).decode())]
+def moving_to(executor: Executor, host: str) -> list[str]:
+    return [row[0] for row in executor.rows(_MOVING_TO, target=":" + _encode(host).decode())]
 
 
-def moves(session: Session) -> dict[str, str]:
+def moves(executor: Executor) -> dict[str, str]:
     """VMs on their way, and where to."""
     found: dict[str, str] = {}
-    for targets, done in session.rows(_MOVES):
+    for targets, done in executor.rows(_MOVES):
         arrived = _names.decode(done) if done else ()
         found.update((name, host) for name, host in _texts.decode(targets).items() if name not in arrived)
     return found
 
 
-def announced_hosts(session: Session) -> list[str]:
-    return [row[0] for row in session.rows(_ANNOUNCED_HOSTS)]
+def announced_hosts(executor: Executor) -> list[str]:
+    return [row[0] for row in executor.rows(_ANNOUNCED_HOSTS)]
 
 
-def wake(session: Session, scopes: Collection[str], now: datetime) -> int:
-    return session.run(_WAKE, names=list(scopes), now=moments.to_number(now))
+def wake(executor: Executor, scopes: Collection[str], now: datetime) -> int:
+    return executor.run(_WAKE, names=list(scopes), now=moments.to_number(now))
 
 
-def replan(session: Session, scopes: Collection[str], now: datetime) -> int:
-    return session.run(_REPLAN, names=list(scopes), now=moments.to_number(now))
+def replan(executor: Executor, scopes: Collection[str], now: datetime) -> int:
+    return executor.run(_REPLAN, names=list(scopes), now=moments.to_number(now))
 
 
-def wake_held(session: Session, now: datetime) -> int:
-    return session.run(_WAKE_HELD, now=moments.to_number(now))
+def wake_held(executor: Executor, now: datetime) -> int:
+    return executor.run(_WAKE_HELD, now=moments.to_number(now))
 
 
-def renew_claims(session: Session, process: str, ids: Collection[str], until: datetime) -> list[str]:
-    rows = session.rows(_RENEW, process=process, names=list(ids), until=moments.to_number(until))
+def renew_claims(executor: Executor, process: str, ids: Collection[str], until: datetime) -> list[str]:
+    rows = executor.rows(_RENEW, process=process, names=list(ids), until=moments.to_number(until))
     return [row[0] for row in rows]
 
 
-def withhold(session: Session, by: timedelta, before: datetime) -> None:
+def withhold(executor: Executor, by: timedelta, before: datetime) -> None:
     bound = {"by": moments.duration_to_number(by), "before": moments.to_number(before)}
-    session.run(_WITHHOLD, **bound)
-    session.run(_PROLONG, **bound)
+    executor.run(_WITHHOLD, **bound)
+    executor.run(_PROLONG, **bound)
 
 
-def release_claims(session: Session, process: str | None) -> None:
+def release_claims(executor: Executor, process: str | None) -> None:
     if process is None:
-        session.run(_RELEASE_ALL)
+        executor.run(_RELEASE_ALL)
     else:
-        session.run(_RELEASE, process=process)
+        executor.run(_RELEASE, process=process)
 
 
-def page(session: Session, after: str | None, limit: int, live: bool | None, **how: Any) -> list[Operation]:
-    rows = _LISTING.page(session, after=after, limit=limit, **living(live), **how)
+def page(executor: Executor, after: str | None, limit: int, live: bool | None, **how: Any) -> list[Operation]:
+    rows = _LISTING.page(executor, after=after, limit=limit, **living(live), **how)
     return [operation(row) for row in rows]
 
 

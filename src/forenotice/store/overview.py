@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Select, bindparam, case, func, select
 from forenotice.core.operations import EventType, Kind, Status
 from forenotice.core.selecting import Selector
 from forenotice.store import former, moments, schema
-from forenotice.store.session import Among, Matching, Query, Row, Session, patterns
+from forenotice.store.queries import Among, Executor, Matching, Query, Row, patterns
 
 _E, _O = schema.events.c, schema.operations.c
 _LIVE = _E.ended_at.is_(None)
@@ -55,8 +55,8 @@ _names = msgspec.json.Decoder(tuple[str, ...])
 class Overview:
     """Of one scope, or of those that are `seen`; None: of all."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
 
     def live(
         self, limit: int, *, offset: int = 0, scope: str | None = None, seen: Selector | None = None
@@ -73,12 +73,12 @@ class Overview:
     def counts(self, *, scope: str | None = None, seen: Selector | None = None) -> dict[Status, int]:
         """How many events are live, by status."""
         given = _given(scope, seen)
-        rows = self._session.rows(_counts(frozenset(given)), **_values(given))
+        rows = self._executor.rows(_counts(frozenset(given)), **_values(given))
         return {_STATUSES[row[0]]: row[1] for row in rows}
 
     def _lives(self, query: Any, scope: str | None, seen: Selector | None, **parameters: Any) -> list[Life]:
         given = _given(scope, seen)
-        return [_life(row) for row in self._session.rows(query(frozenset(given)), **parameters, **_values(given))]
+        return [_life(row) for row in self._executor.rows(query(frozenset(given)), **parameters, **_values(given))]
 
 
 def _given(scope: str | None, seen: Selector | None) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from forenotice.core.fleet import STANDALONE_PREFIX
 from forenotice.core.operations import Status
 from forenotice.core.selecting import Selector
 from forenotice.store import schema
-from forenotice.store.listing import LAST_CHARACTER
 from forenotice.store.operations import STATUSES
-from forenotice.store.session import Among, Matching, Query, Row, Session, patterns
+from forenotice.store.pages import LAST_CHARACTER
+from forenotice.store.queries import Among, Executor, Matching, Query, Row, patterns
 
 _V, _E, _O = schema.vms.c, schema.events.c, schema.operations.c
 
@@ -48,29 +48,29 @@ def _standalone(seen: bool) -> Query:
 
 
 class Places:
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
 
     def on(self, hosts: Collection[str], limit: int) -> list[Place]:
         """The first VMs of these hosts, by host and name."""
-        return _places(self._session.rows(_ON, names=list(hosts), limit=limit))
+        return _places(self._executor.rows(_ON, names=list(hosts), limit=limit))
 
     def within(self, scopes: Collection[str], limit: int) -> list[Place]:
         """The first VMs of these scopes, by scope and name."""
-        return _places(self._session.rows(_WITHIN, names=list(scopes), limit=limit))
+        return _places(self._executor.rows(_WITHIN, names=list(scopes), limit=limit))
 
     def standalone(self, after: str, limit: int, seen: Selector | None = None) -> list[Place]:
         """VMs without a group, by name, beyond the name `after`."""
         query = _standalone(seen is not None)
-        return _places(self._session.rows(query, after=STANDALONE_PREFIX + after, limit=limit, **patterns(seen)))
+        return _places(self._executor.rows(query, after=STANDALONE_PREFIX + after, limit=limit, **patterns(seen)))
 
     def naming(self, scopes: Collection[str]) -> list[tuple[Status, tuple[str, ...]]]:
         """The live events of these scopes, each as its status and the VMs that it names."""
-        return [(STATUSES[row[0]], _names.decode(row[1])) for row in self._session.rows(_NAMING, names=list(scopes))]
+        return [(STATUSES[row[0]], _names.decode(row[1])) for row in self._executor.rows(_NAMING, names=list(scopes))]
 
     def told_on(self, host: str, limit: int) -> dict[str, str]:
         """Ids of live events about what is done to this host or on it, each with its operation's; the started first."""
-        return dict(self._session.rows(_ON_HOST, host=host, limit=limit))
+        return dict(self._executor.rows(_ON_HOST, host=host, limit=limit))
 
 
 def _places(rows: Iterable[Row]) -> list[Place]:

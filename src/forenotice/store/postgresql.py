@@ -11,10 +11,10 @@ from sqlalchemy import URL, Engine, create_engine, event
 
 from forenotice.core import errors
 from forenotice.store import moments
+from forenotice.store.database import STATEMENT_SECONDS, PooledStore
 from forenotice.store.mark import Mark
-from forenotice.store.pooled import STATEMENT_SECONDS, PooledStore
-from forenotice.store.session import Connection, Flavour, Session
-from forenotice.store.transaction import CHANNEL, SqlReader
+from forenotice.store.queries import Connection, Executor, Flavour
+from forenotice.store.transaction import CHANNEL, Reader
 from forenotice.store.watchdog import Watchdog
 
 WRITER_LOCK = 0x6E6F74626566
@@ -155,5 +155,5 @@ def _set_mode(connection: Connection, isolation: psycopg.IsolationLevel, *, read
 
 
 def _newest(connection: psycopg.Connection[Any]) -> int:
-    newest = SqlReader(Session(connection, Flavour.POSTGRESQL)).last_entry()
+    newest = Reader(Executor(connection, Flavour.POSTGRESQL)).last_entry()
     return newest[0] if newest else 0

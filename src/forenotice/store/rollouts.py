@@ -11,9 +11,9 @@ from forenotice.core.operations import Kind, Operation, Status
 from forenotice.core.rollouts import Options, Rollout, RolloutStatus, Stop, StopStatus, Tally, Verdict
 from forenotice.core.windows import parse_all
 from forenotice.store import moments, schema
-from forenotice.store.listing import Listing, equal, living
 from forenotice.store.operations import operation
-from forenotice.store.session import Among, Query, Row, Session, Upsert
+from forenotice.store.pages import Listing, equal, living
+from forenotice.store.queries import Among, Executor, Query, Row, Upsert
 
 _R, _S, _O = schema.rollouts.c, schema.stops.c, schema.operations.c
 _LIVE = _R.ended_at.is_(None)
@@ -123,22 +123,22 @@ _verdict = msgspec.json.Decoder(Verdict)
 
 
 class Rollouts:
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
 
     def named(self, ids: Collection[str]) -> dict[str, Rollout]:
         """Those that exist."""
-        rows = self._session.rows(_NAMED, names=list(ids)) if ids else ()
+        rows = self._executor.rows(_NAMED, names=list(ids)) if ids else ()
         return {row[0]: _rollout(row) for row in rows}
 
     def live(self) -> dict[str, Rollout]:
-        return {row[0]: _rollout(row) for row in self._session.rows(_ALL_LIVE)}
+        return {row[0]: _rollout(row) for row in self._executor.rows(_ALL_LIVE)}
 
     def due(self, now: datetime, limit: int) -> list[str]:
-        return [row[0] for row in self._session.rows(_DUE, now=moments.to_number(now), limit=limit)]
+        return [row[0] for row in self._executor.rows(_DUE, now=moments.to_number(now), limit=limit)]
 
     def next_due(self) -> datetime | None:
-        row = self._session.row(_NEXT_DUE)
+        row = self._executor.row(_NEXT_DUE)
         return moments.optional(row[0]) if row else None
 
     def page(
@@ -153,40 +153,40 @@ class Rollouts:
     ) -> list[Rollout]:
         """Newest first, or not `descending`, beyond the rollout with id `after`; `live` None: ended ones too."""
         how = {"status": status, "kind": kind, **living(live)}
-        rows = _LISTING.page(self._session, after=after, limit=limit, descending=descending, **how)
+        rows = _LISTING.page(self._executor, after=after, limit=limit, descending=descending, **how)
         return [_rollout(row) for row in rows]
 
     def under_way(self, rollout: str) -> int:
         """How many hosts are; those whose operation has just ended among them."""
-        row = self._session.row(_UNDER_WAY, rollout=rollout)
+        row = self._executor.row(_UNDER_WAY, rollout=rollout)
         return row[0] if row else 0
 
     def ended(self, rollout: str) -> list[tuple[Stop, Operation]]:
         """Hosts that count as under way though their operation has ended, in that order."""
-        rows = self._session.rows(_ENDED, rollout=rollout)
+        rows = self._executor.rows(_ENDED, rollout=rollout)
         return [(_stop(row), operation(row[_STOP_COLUMNS:])) for row in rows]
 
     def next_turn(self, rollout: str) -> int | None:
         """The first turn in which hosts wait."""
-        row = self._session.row(_NEXT_TURN, rollout=rollout)
+        row = self._executor.row(_NEXT_TURN, rollout=rollout)
         return row[0] if row else None
 
     def waiting(self, rollout: str, turn: int, after: str, limit: int) -> list[Stop]:
         """Of one turn, by host, beyond the host `after`."""
-        rows = self._session.rows(_WAITING, rollout=rollout, turn=turn, after=after, limit=limit)
+        rows = self._executor.rows(_WAITING, rollout=rollout, turn=turn, after=after, limit=limit)
         return [_stop(row) for row in rows]
 
     def stops(self, rollout: str, after: str, limit: int, status: StopStatus | None) -> list[Stop]:
         """By host, beyond the host `after`."""
         query = _stops(status is not None)
-        rows = self._session.rows(
+        rows = self._executor.rows(
             query, rollout=rollout, after=after, limit=limit, status=status.value if status else None
         )
         return [_stop(row) for row in rows]
 
     def tally(self, rollout: str) -> list[Tally]:
         """How many hosts are where."""
-        rows = self._session.rows(_TALLY, rollout=rollout)
+        rows = self._executor.rows(_TALLY, rollout=rollout)
         return [
             Tally(turn=turn, status=StopStatus(status), update_domains=_domains(domains), hosts=count)
             for turn, status, domains, count in rows
@@ -195,39 +195,39 @@ class Rollouts:
     def counts(self, rollouts: Collection[str]) -> dict[str, list[Tally]]:
         """How many hosts of each of them are where, without their update domains: an index tells."""
         found: dict[str, list[Tally]] = {rollout: [] for rollout in rollouts}
-        for rollout, status, turn, count in self._session.rows(_COUNTS, names=list(rollouts)) if rollouts else ():
+        for rollout, status, turn, count in self._executor.rows(_COUNTS, names=list(rollouts)) if rollouts else ():
             found[rollout].append(Tally(turn=turn, status=StopStatus(status), update_domains=(), hosts=count))
         return found
 
     def awaited(self, kind: Kind, hosts: Collection[str]) -> tuple[str, str] | None:
         """A rollout of this kind that goes on, and one of these hosts that it has still to see to."""
-        row = self._session.row(_AWAITED, kind=kind.value, names=list(hosts), limit=1)
+        row = self._executor.row(_AWAITED, kind=kind.value, names=list(hosts), limit=1)
         return None if row is None else (row[0], row[1])
 
     def live_operations(self, rollout: str) -> list[str]:
         """In the order in which they may start."""
-        return [row[0] for row in self._session.rows(_OPERATIONS, rollout=rollout)]
+        return [row[0] for row in self._executor.rows(_OPERATIONS, rollout=rollout)]
 
     def put(self, rollouts: Iterable[Rollout]) -> None:
-        self._session.upsert(_PUT, [_row(rollout) for rollout in rollouts])
+        self._executor.upsert(_PUT, [_row(rollout) for rollout in rollouts])
 
     def put_stops(self, stops: Iterable[Stop]) -> None:
-        self._session.upsert(_PUT_STOPS, [_stop_row(stop) for stop in stops])
+        self._executor.upsert(_PUT_STOPS, [_stop_row(stop) for stop in stops])
 
     def change_stops(self, rollout: str, before: StopStatus, after: StopStatus, why: str) -> int:
         """All stops of one status get another; gives how many."""
-        return self._session.run(_CHANGE, rollout=rollout, before=before.value, after=after.value, because=why)
+        return self._executor.run(_CHANGE, rollout=rollout, before=before.value, after=after.value, because=why)
 
     def set_back(self, by: timedelta) -> None:
-        self._session.run(_SET_BACK, by=moments.duration_to_number(by))
+        self._executor.run(_SET_BACK, by=moments.duration_to_number(by))
 
     def make_due(self, now: datetime) -> None:
         """All that are to be looked at some time are due now: whoever was asking their gates is gone."""
-        self._session.run(_MAKE_DUE, now=moments.to_number(now))
+        self._executor.run(_MAKE_DUE, now=moments.to_number(now))
 
     def wake(self, now: datetime) -> int:
         """Those in the middle of a turn are due now: something has ended somewhere. Gives how many were not before."""
-        return self._session.run(_WAKE, now=moments.to_number(now))
+        return self._executor.run(_WAKE, now=moments.to_number(now))
 
 
 _LISTING = Listing(

@@ -6,13 +6,13 @@ from datetime import datetime
 from sqlalchemy import bindparam, delete, select, update
 
 from forenotice.store import moments, schema
-from forenotice.store.session import Query, Session, Upsert
+from forenotice.store.queries import Executor, Query, Upsert
 
 _S = schema.sessions.c
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SignIn:
+class Session:
     digest: str
     token: str
     """The id of the token that it was made with."""
@@ -42,34 +42,34 @@ _KEEP_NEWEST = Query(
 
 
 class Sessions:
-    """What is read is of the session's moment; what writes is for transactions alone."""
+    """What is read is of one moment; what writes is for transactions alone."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
 
-    def find(self, digest: str) -> SignIn | None:
+    def find(self, digest: str) -> Session | None:
         """Also when it has expired."""
-        row = self._session.row(_FIND, wanted=digest)
+        row = self._executor.row(_FIND, wanted=digest)
         if row is None:
             return None
         created_at, expires_at = moments.required(row[2]), moments.required(row[3])
-        return SignIn(digest=row[0], token=row[1], created_at=created_at, expires_at=expires_at)
+        return Session(digest=row[0], token=row[1], created_at=created_at, expires_at=expires_at)
 
-    def add(self, made: SignIn) -> None:
+    def add(self, made: Session) -> None:
         created_at, expires_at = moments.to_number(made.created_at), moments.to_number(made.expires_at)
-        self._session.upsert(_PUT, [(made.digest, made.token, created_at, expires_at)])
+        self._executor.upsert(_PUT, [(made.digest, made.token, created_at, expires_at)])
 
     def end(self, digest: str) -> bool:
         """Whether it was there."""
-        return self._session.run(_END, wanted=digest) == 1
+        return self._executor.run(_END, wanted=digest) == 1
 
     def prolong(self, digest: str, until: datetime) -> None:
         """Nothing, when it has ended meanwhile."""
-        self._session.run(_PROLONG, wanted=digest, until=moments.to_number(until))
+        self._executor.run(_PROLONG, wanted=digest, until=moments.to_number(until))
 
     def forget_expired(self, now: datetime) -> None:
-        self._session.run(_FORGET, now=moments.to_number(now))
+        self._executor.run(_FORGET, now=moments.to_number(now))
 
     def keep_newest(self, token: str, most: int) -> None:
         """Of those that were made with this token, by id."""
-        self._session.run(_KEEP_NEWEST, token=token, most=most)
+        self._executor.run(_KEEP_NEWEST, token=token, most=most)

@@ -12,10 +12,10 @@ from sqlalchemy import URL, Engine, QueuePool, create_engine, event
 
 from forenotice.core import errors
 from forenotice.store import mark as marks
+from forenotice.store.database import PooledStore
 from forenotice.store.errors import translated
 from forenotice.store.mark import Mark
-from forenotice.store.pooled import PooledStore
-from forenotice.store.session import Connection, Flavour, Session
+from forenotice.store.queries import Connection, Executor, Flavour
 
 _BUSY_SECONDS = 10.0
 _INSTRUCTIONS = 100_000
@@ -200,9 +200,9 @@ class SqliteStore(PooledStore):
         return False
 
     @contextmanager
-    def _watched(self, connection: Connection, session: Session) -> Iterator[None]:
+    def _watched(self, connection: Connection, executor: Executor) -> Iterator[None]:
         assert isinstance(connection, sqlite3.Connection)
-        connection.set_progress_handler(session.is_to_end, _INSTRUCTIONS)
+        connection.set_progress_handler(executor.is_to_end, _INSTRUCTIONS)
         try:
             yield
         finally:

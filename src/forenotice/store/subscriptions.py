@@ -10,8 +10,8 @@ from sqlalchemy import and_, bindparam, delete, exists, func, null, or_, select,
 from forenotice.core.selecting import Selector
 from forenotice.core.subscriptions import State
 from forenotice.store import moments, schema
-from forenotice.store.listing import Listing, equal, named
-from forenotice.store.session import Query, Row, Session, Upsert
+from forenotice.store.pages import Listing, equal, named
+from forenotice.store.queries import Executor, Query, Row, Upsert
 
 _S, _D = schema.subscriptions.c, schema.deliveries.c
 
@@ -107,10 +107,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Subscriptions:
-    """What is read is of the session's moment; what writes is for transactions alone."""
+    """What is read is of one moment; what writes is for transactions alone."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
 
     def page(
         self,
@@ -122,39 +122,39 @@ class Subscriptions:
         status: State | None = None,
     ) -> list[Subscription]:
         """By name, beyond the name `after`, or `descending` before it."""
-        rows = _LISTING.page(self._session, after=after, limit=limit, descending=descending, name=name, status=status)
+        rows = _LISTING.page(self._executor, after=after, limit=limit, descending=descending, name=name, status=status)
         return [_subscription(row) for row in rows]
 
     def active(self) -> list[Subscription]:
         """All that are not parked, oldest first."""
-        return [_subscription(row) for row in self._session.rows(_ACTIVE)]
+        return [_subscription(row) for row in self._executor.rows(_ACTIVE)]
 
     def named(self, wanted: str) -> Subscription | None:
         """By id, or by name."""
-        row = self._session.row(_NAMED, wanted=wanted)
+        row = self._executor.row(_NAMED, wanted=wanted)
         return None if row is None else _subscription(row)
 
     def count(self) -> int:
         return self._number(_COUNT) or 0
 
     def put(self, subscription: Subscription) -> None:
-        self._session.upsert(_PUT, [_row(subscription)])
+        self._executor.upsert(_PUT, [_row(subscription)])
 
     def set_back(self, by: timedelta) -> None:
-        self._session.run(_SET_BACK, by=moments.duration_to_number(by))
+        self._executor.run(_SET_BACK, by=moments.duration_to_number(by))
 
     def release_claims(self) -> None:
         """Of all processes."""
-        self._session.run(_RELEASE)
+        self._executor.run(_RELEASE)
 
     def remove(self, subscription: str) -> None:
         """By id, with all that it has still to be told."""
-        self._session.run(_DROP_ALL, subscription=subscription)
-        self._session.run(_REMOVE, wanted=subscription)
+        self._executor.run(_DROP_ALL, subscription=subscription)
+        self._executor.run(_REMOVE, wanted=subscription)
 
     def pending(self, subscription: str, after: int = 0, limit: int = 100) -> list[Delivery]:
         """By position, beyond `after`."""
-        rows = self._session.rows(_PENDING, subscription=subscription, after=after, limit=limit)
+        rows = self._executor.rows(_PENDING, subscription=subscription, after=after, limit=limit)
         return [_delivery(row) for row in rows]
 
     def count_pending(self, subscription: str) -> int:
@@ -162,12 +162,12 @@ class Subscriptions:
 
     def last_failed(self, subscription: str) -> Delivery | None:
         """What was refused, and is to be tried again last."""
-        row = self._session.row(_LAST_FAILED, subscription=subscription)
+        row = self._executor.row(_LAST_FAILED, subscription=subscription)
         return None if row is None else _delivery(row)
 
     def heads(self, subscription: str, now: datetime, limit: int) -> list[Delivery]:
         """The first of each lane, of those that are due by `now`, the longest due first."""
-        rows = self._session.rows(_HEADS, subscription=subscription, now=moments.to_number(now), limit=limit)
+        rows = self._executor.rows(_HEADS, subscription=subscription, now=moments.to_number(now), limit=limit)
         return [_delivery(row) for row in rows]
 
     def next_due(self, subscription: str, now: datetime) -> datetime | None:
@@ -175,18 +175,18 @@ class Subscriptions:
         return moments.optional(self._number(_NEXT_DUE, subscription=subscription, now=moments.to_number(now)))
 
     def put_deliveries(self, deliveries: Iterable[Delivery]) -> None:
-        self._session.upsert(_PUT_DELIVERY, [_delivery_row(each) for each in deliveries])
+        self._executor.upsert(_PUT_DELIVERY, [_delivery_row(each) for each in deliveries])
 
     def drop_deliveries(self, subscription: str, positions: Collection[int]) -> None:
         if positions:
             each = [{"subscription": subscription, "place": position} for position in positions]
-            self._session.run_each(_DROP, each)
+            self._executor.run_each(_DROP, each)
 
     def drop_deliveries_after(self, subscription: str, position: int) -> None:
-        self._session.run(_DROP_AFTER, subscription=subscription, after=position)
+        self._executor.run(_DROP_AFTER, subscription=subscription, after=position)
 
     def _number(self, query: Query, **parameters: object) -> int | None:
-        row = self._session.row(query, **parameters)
+        row = self._executor.row(query, **parameters)
         return None if row is None or row[0] is None else int(row[0])
 
 

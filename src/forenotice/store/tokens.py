@@ -7,8 +7,8 @@ from datetime import datetime
 from sqlalchemy import bindparam, func, select, update
 
 from forenotice.store import moments, schema
-from forenotice.store.listing import Listing
-from forenotice.store.session import Query, Row, Session, Upsert
+from forenotice.store.pages import Listing
+from forenotice.store.queries import Executor, Query, Row, Upsert
 
 _T = schema.tokens.c
 
@@ -55,21 +55,21 @@ _TOUCH = Query(
 )
 
 
-def by_digest(session: Session, digest: str) -> Token | None:
-    row = session.row(_BY_DIGEST, wanted=digest)
+def by_digest(executor: Executor, digest: str) -> Token | None:
+    row = executor.row(_BY_DIGEST, wanted=digest)
     return None if row is None else _token(row)
 
 
-def by_id(session: Session, token_id: str) -> Token | None:
-    row = session.row(_BY_ID, wanted=token_id)
+def by_id(executor: Executor, token_id: str) -> Token | None:
+    row = executor.row(_BY_ID, wanted=token_id)
     return None if row is None else _token(row)
 
 
-def page(session: Session, after: str | None, limit: int, descending: bool) -> list[Token]:
-    return [_token(row) for row in _LISTING.page(session, after=after, limit=limit, descending=descending)]
+def page(executor: Executor, after: str | None, limit: int, descending: bool) -> list[Token]:
+    return [_token(row) for row in _LISTING.page(executor, after=after, limit=limit, descending=descending)]
 
 
-def put(session: Session, token: Token) -> None:
+def put(executor: Executor, token: Token) -> None:
     row = (
         token.id,
         token.name,
@@ -85,15 +85,15 @@ def put(session: Session, token: Token) -> None:
         moments.to_number(token.previous_until),
         moments.to_number(token.renewed_at),
     )
-    session.upsert(_PUT, [row])
+    executor.upsert(_PUT, [row])
 
 
-def revoke(session: Session, token_id: str, now: datetime) -> bool:
-    return session.run(_REVOKE, token=token_id, now=moments.to_number(now)) == 1
+def revoke(executor: Executor, token_id: str, now: datetime) -> bool:
+    return executor.run(_REVOKE, token=token_id, now=moments.to_number(now)) == 1
 
 
-def touch(session: Session, used: Mapping[str, datetime]) -> None:
-    session.run_each(_TOUCH, [{"token": key, "used": moments.to_number(moment)} for key, moment in used.items()])
+def touch(executor: Executor, used: Mapping[str, datetime]) -> None:
+    executor.run_each(_TOUCH, [{"token": key, "used": moments.to_number(moment)} for key, moment in used.items()])
 
 
 def _token(row: Row) -> Token:

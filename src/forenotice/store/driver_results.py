@@ -9,13 +9,13 @@ from sqlalchemy import bindparam, delete, select
 
 from forenotice.core.driving import Finished
 from forenotice.store import moments, schema
-from forenotice.store.session import Among, Query, Row, Session, Upsert
+from forenotice.store.queries import Among, Executor, Query, Row, Upsert
 
 _A, _O = schema.driver_answers.c, schema.operations.c
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class DriverResult:
     operation: str
     attempt: int
     outcome: Finished
@@ -33,23 +33,23 @@ _outcome = msgspec.json.Decoder(Finished)
 _encode = msgspec.json.Encoder().encode
 
 
-class Answers:
-    """What is read is of the session's moment; what writes is for transactions alone."""
+class DriverResults:
+    """What is read is of one moment; what writes is for transactions alone."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
 
-    def of(self, operations: Collection[str]) -> list[Answer]:
-        return [_answer(row) for row in self._session.rows(_OF, names=list(operations))]
+    def of(self, operations: Collection[str]) -> list[DriverResult]:
+        return [_answer(row) for row in self._executor.rows(_OF, names=list(operations))]
 
-    def put(self, answer: Answer) -> None:
+    def put(self, answer: DriverResult) -> None:
         outcome = _encode({"done": answer.outcome.done, "failures": answer.outcome.failures}).decode()
-        self._session.upsert(_PUT, [(answer.operation, answer.attempt, outcome, moments.to_number(answer.at))])
+        self._executor.upsert(_PUT, [(answer.operation, answer.attempt, outcome, moments.to_number(answer.at))])
 
     def forget_before(self, moment: datetime) -> None:
         """Of operations that have ended."""
-        self._session.run(_FORGET, moment=moments.to_number(moment))
+        self._executor.run(_FORGET, moment=moments.to_number(moment))
 
 
-def _answer(row: Row) -> Answer:
-    return Answer(operation=row[0], attempt=row[1], outcome=_outcome.decode(row[2]), at=moments.required(row[3]))
+def _answer(row: Row) -> DriverResult:
+    return DriverResult(operation=row[0], attempt=row[1], outcome=_outcome.decode(row[2]), at=moments.required(row[3]))

@@ -14,7 +14,7 @@ from sqlalchemy import URL, Connection, make_url, text
 from forenotice.core import errors
 from forenotice.store import mark as marks
 from forenotice.store import postgresql, revisions, sqlite
-from forenotice.store.contract import Store
+from forenotice.store.database import Store
 from forenotice.store.errors import brief, translate
 from forenotice.store.revisions import Revisions
 from forenotice.store.watchdog import Watchdog

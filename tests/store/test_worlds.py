@@ -13,7 +13,7 @@ from forenotice.core.draft import World
 from forenotice.core.fleet import Policy, ScopeKind, Vm
 from forenotice.core.operations import EventType, Kind, Status
 from forenotice.core.rollouts import Options, Rollout, RolloutStatus, Stop, StopStatus
-from forenotice.store.contract import Store
+from forenotice.store.database import Store
 
 # a: web-0, db; b: web-1, pool_0; c: pool_1 and cordoned; d: empty
 FLEET: tuple[Thing, ...] = (

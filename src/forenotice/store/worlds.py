@@ -12,8 +12,8 @@ from forenotice.core.draft import World
 from forenotice.core.fleet import GROUP_PREFIX, Scope, ScopeKind, Vm, amount, taken_by
 from forenotice.core.operations import Event
 from forenotice.store import events, fleet, former, moments, operations, rollouts, schema
+from forenotice.store.queries import Among, Executor, Query, Row, chunks
 from forenotice.store.rollouts import Rollouts
-from forenotice.store.session import Among, Query, Row, Session, chunks
 
 _PAGE = 2_000
 """Scopes that `views` holds at once."""
@@ -50,8 +50,8 @@ class Wanted:
     to_explain: bool = False
 
 
-def load(session: Session, wanted: Wanted) -> World:
-    loading = _Loading(session)
+def load(executor: Executor, wanted: Wanted) -> World:
+    loading = _Loading(executor)
     world = loading.world
     loading.find_addresses(wanted.addresses)
     named = loading.add_vms(fleet.VMS_NAMED, wanted.vms)
@@ -84,8 +84,8 @@ def load(session: Session, wanted: Wanted) -> World:
     return world
 
 
-def load_to_schedule(session: Session, names: Collection[str], targets: bool, asked_by: bool) -> World:
-    loading = _Loading(session)
+def load_to_schedule(executor: Executor, names: Collection[str], targets: bool, asked_by: bool) -> World:
+    loading = _Loading(executor)
     world = loading.world
     named = loading.add_vms(fleet.VMS_NAMED, names)
     scopes = {vm.scope for vm in named}
@@ -102,12 +102,12 @@ def load_to_schedule(session: Session, names: Collection[str], targets: bool, as
         loading.add_domains([key for key, scope in world.scopes.items() if _is_group(scope)])
         loading.add_targets()
     if asked_by:
-        world.asked_by.update(dict(session.rows(operations.ASKED_BY)))
+        world.asked_by.update(dict(executor.rows(operations.ASKED_BY)))
     return world
 
 
-def load_to_explain(session: Session, named: Collection[str], told: Collection[str]) -> World:
-    loading = _Loading(session)
+def load_to_explain(executor: Executor, named: Collection[str], told: Collection[str]) -> World:
+    loading = _Loading(executor)
     world = loading.world
     told_of = loading.operations_of([event.upper() for event in told])
     loading.add_operations(operations.NAMED, {*named, *told_of})
@@ -124,8 +124,8 @@ def load_to_explain(session: Session, named: Collection[str], told: Collection[s
     return world
 
 
-def load_hosts(session: Session, names: Collection[str], vms: Collection[str]) -> World:
-    loading = _Loading(session)
+def load_hosts(executor: Executor, names: Collection[str], vms: Collection[str]) -> World:
+    loading = _Loading(executor)
     loading.add_hosts(names)
     loading.add_vms(fleet.VMS_ON, names)
     loading.add_vms(fleet.VMS_NAMED, vms)
@@ -133,27 +133,27 @@ def load_hosts(session: Session, names: Collection[str], vms: Collection[str]) -
     return loading.world
 
 
-def load_targets(session: Session, scopes: Collection[str]) -> World:
-    loading = _Loading(session)
+def load_targets(executor: Executor, scopes: Collection[str]) -> World:
+    loading = _Loading(executor)
     loading.add_vms(fleet.VMS_IN, [key for key in scopes if key.startswith(GROUP_PREFIX)])
     loading.add_targets()
     return loading.world
 
 
-def used(session: Session, hosts: Collection[str]) -> dict[str, float]:
+def used(executor: Executor, hosts: Collection[str]) -> dict[str, float]:
     taken = Counter(dict.fromkeys(hosts, 0))
-    coming = {name: host for name, host in operations.moves(session).items() if host in taken}
-    for host, size in session.rows(fleet.USED_ON, names=list(hosts)) if hosts else ():
+    coming = {name: host for name, host in operations.moves(executor).items() if host in taken}
+    for host, size in executor.rows(fleet.USED_ON, names=list(hosts)) if hosts else ():
         taken[host] += taken_by(size)
-    for name, size in session.rows(fleet.VM_SIZES, names=list(coming)) if coming else ():
+    for name, size in executor.rows(fleet.VM_SIZES, names=list(coming)) if coming else ():
         taken[coming[name]] += taken_by(size)
     return {host: amount(thousandths) for host, thousandths in taken.items()}
 
 
 def load_to_approve(
-    session: Session, scopes: Collection[str], vms: Collection[str], ended_since: datetime | None
+    executor: Executor, scopes: Collection[str], vms: Collection[str], ended_since: datetime | None
 ) -> World:
-    loading = _Loading(session)
+    loading = _Loading(executor)
     loading.add_vms(fleet.VMS_NAMED, vms)
     loading.add_events(events.LIVE_IN, scopes)
     if ended_since is not None:
@@ -162,27 +162,27 @@ def load_to_approve(
     return loading.world
 
 
-def load_fleet(session: Session) -> World:
+def load_fleet(executor: Executor) -> World:
     world = World()
-    world.hosts.update((row[0], fleet.host(row)) for row in session.rows(fleet.HOSTS))
-    world.scopes.update((row[0], fleet.scope(row)) for row in session.rows(fleet.SCOPES))
-    world.vms.update((row[0], fleet.vm(row)) for row in session.rows(fleet.VMS))
-    world.operations.update((row[0], operations.operation(row)) for row in session.rows(operations.LIVE))
-    world.events.update((row[0], events.event(row)) for row in session.rows(events.OF_LIVE_OPERATIONS))
-    world.addresses.update(session.rows(fleet.ADDRESSES))
-    world.rollouts.update(Rollouts(session).live())
+    world.hosts.update((row[0], fleet.host(row)) for row in executor.rows(fleet.HOSTS))
+    world.scopes.update((row[0], fleet.scope(row)) for row in executor.rows(fleet.SCOPES))
+    world.vms.update((row[0], fleet.vm(row)) for row in executor.rows(fleet.VMS))
+    world.operations.update((row[0], operations.operation(row)) for row in executor.rows(operations.LIVE))
+    world.events.update((row[0], events.event(row)) for row in executor.rows(events.OF_LIVE_OPERATIONS))
+    world.addresses.update(executor.rows(fleet.ADDRESSES))
+    world.rollouts.update(Rollouts(executor).live())
     return world
 
 
-def views(session: Session, keys: Sequence[str] | None) -> Iterator[tuple[Scope, tuple[Vm, ...], tuple[Event, ...]]]:
-    for scopes in _scope_pages(session, keys):
+def views(executor: Executor, keys: Sequence[str] | None) -> Iterator[tuple[Scope, tuple[Vm, ...], tuple[Event, ...]]]:
+    for scopes in _scope_pages(executor, keys):
         page = [scope.key for scope in scopes]
         vms: dict[str, list[Vm]] = {key: [] for key in page}
-        for row in session.rows(fleet.VMS_IN, names=page):
+        for row in executor.rows(fleet.VMS_IN, names=page):
             vm = fleet.vm(row)
             vms[vm.scope].append(vm)
         live: dict[str, list[Event]] = {}
-        for row in session.rows(events.LIVE_IN, names=page):
+        for row in executor.rows(events.LIVE_IN, names=page):
             event = events.event(row)
             live.setdefault(event.scope, []).append(event)
         for scope in scopes:
@@ -191,13 +191,13 @@ def views(session: Session, keys: Sequence[str] | None) -> Iterator[tuple[Scope,
                 yield scope, tuple(members), tuple(documents.in_order(live.get(scope.key, ())))
 
 
-def _scope_pages(session: Session, keys: Sequence[str] | None) -> Iterator[list[Scope]]:
+def _scope_pages(executor: Executor, keys: Sequence[str] | None) -> Iterator[list[Scope]]:
     if keys is not None:
         for some in chunks(sorted(set(keys)), _PAGE):
-            yield [fleet.scope(row) for row in session.rows(fleet.SCOPES_NAMED, names=some)]
+            yield [fleet.scope(row) for row in executor.rows(fleet.SCOPES_NAMED, names=some)]
         return
     after = ""
-    while scopes := [fleet.scope(row) for row in session.rows(fleet.SCOPES_AFTER, after=after, limit=_PAGE)]:
+    while scopes := [fleet.scope(row) for row in executor.rows(fleet.SCOPES_AFTER, after=after, limit=_PAGE)]:
         yield scopes
         after = scopes[-1].key
 
@@ -209,8 +209,8 @@ def _is_group(scope: Scope) -> bool:
 class _Loading:
     """A world in the making. A step that nothing is named for asks nothing."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
         self.world = World()
 
     def find_addresses(self, addresses: Collection[str]) -> None:
@@ -246,7 +246,7 @@ class _Loading:
 
     def add_rollouts(self, named: Collection[str]) -> None:
         parts_of = {each.rollout for each in self.world.operations.values() if each.rollout is not None}
-        self.world.rollouts.update(Rollouts(self._session).named({*named, *parts_of}))
+        self.world.rollouts.update(Rollouts(self._executor).named({*named, *parts_of}))
 
     def add_sizes(self) -> None:
         budgeted = [key for key, scope in self.world.scopes.items() if budgets.has_budget(scope.policy)]
@@ -270,12 +270,12 @@ class _Loading:
     def add_former(self) -> None:
         # Live events never belong to an earlier scope.
         ended = {event.scope for event in self.world.events.values() if not event.status.live}
-        self.world.former.update(former.named(self._session, ended))
+        self.world.former.update(former.named(self._executor, ended))
 
     def add_targets(self) -> None:
         world = self.world
-        world.occupancy.update(self._session.rows(fleet.TARGETS))
-        world.awaiting.update(row[0] for row in self._session.rows(rollouts.AWAITING))
+        world.occupancy.update(self._executor.rows(fleet.TARGETS))
+        world.awaiting.update(row[0] for row in self._executor.rows(rollouts.AWAITING))
         self.add_hosts(world.occupancy.keys() - world.hosts.keys())
         limited = [name for name in world.occupancy if world.hosts[name].capacity is not None]
         world.used.update(dict.fromkeys(limited, 0))
@@ -287,7 +287,7 @@ class _Loading:
         limited = {name for name, host in self.world.hosts.items() if host.capacity is not None}
         if not limited:
             return
-        coming = {name: host for name, host in operations.moves(self._session).items() if host in limited}
+        coming = {name: host for name, host in operations.moves(self._executor).items() if host in limited}
         for name, size in self._rows(fleet.VM_SIZES, coming):
             self.world.incoming[name] = (coming[name], fleet.amount(size))
 
@@ -307,4 +307,4 @@ class _Loading:
         return {event.operation for event in self.world.events.values()} - self.world.operations.keys()
 
     def _rows(self, query: Query, names: Collection[str], **parameters: object) -> Iterable[Row]:
-        return self._session.rows(query, names=list(names), **parameters) if names else ()
+        return self._executor.rows(query, names=list(names), **parameters) if names else ()

@@ -9,8 +9,9 @@ from tests.store.samples import NOW, event, host, keep, operation, scope, vm
 
 from forenotice.core import errors, selecting
 from forenotice.core.operations import EventType, Status
-from forenotice.store.contract import Reader, Store
+from forenotice.store.database import Store
 from forenotice.store.tokens import Token
+from forenotice.store.transaction import Reader
 
 Page = Callable[[str | None, bool], list[str]]
 NAMES = ["a", "a-1", "a-10", "a_2", "b"]

@@ -205,7 +205,7 @@ class Upsert:
         return str(upsert.compile(dialect=_DIALECTS[flavour]))
 
 
-class Session:
+class Executor:
     """One transaction on one connection."""
 
     def __init__(

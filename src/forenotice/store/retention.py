@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from sqlalchemy import ColumnElement, FromClause, bindparam, delete, exists, func, select, tuple_
 
 from forenotice.store import journal, moments, schema
-from forenotice.store.session import Among, Query, Session
+from forenotice.store.queries import Among, Executor, Query
 
 ENTRIES, OPERATIONS, ROLLOUTS = 5_000, 200, 1
 """Looked at in one transaction. An operation may name many VMs, and a rollout many hosts."""
@@ -100,11 +100,11 @@ _REMOVE_ROLLOUTS = Query(delete(schema.rollouts).where(Among(_R.id, "names"), _r
 _REMOVE_STOPS = Query(delete(schema.stops).where(Among(_S.rollout, "names")))
 
 
-class Pruning:
+class Retention:
     """Of what is older than a moment, each kind step by step from a place (None: the beginning) to the next."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
 
     def count(self, before: datetime) -> Counter[str]:
         """What all steps together would remove now."""
@@ -119,28 +119,28 @@ class Pruning:
 
     def older(self, before: datetime) -> int:
         """Entries that are older."""
-        return self._number(_OLDER, bound=journal.first_since(self._session, before))
+        return self._number(_OLDER, bound=journal.first_since(self._executor, before))
 
     def entries(self, before: datetime, place: Place | None) -> Step:
         [after], bound = place or (0,), self._bound(before)
-        some = [row[0] for row in self._session.rows(_SOME_ENTRIES, after=after, bound=bound, limit=ENTRIES)]
+        some = [row[0] for row in self._executor.rows(_SOME_ENTRIES, after=after, bound=bound, limit=ENTRIES)]
         if not some:
             return Counter(), None
-        removed = self._session.run(_REMOVE_ENTRIES, after=after, upto=some[-1], bound=bound)
+        removed = self._executor.run(_REMOVE_ENTRIES, after=after, upto=some[-1], bound=bound)
         return Counter(entries=removed), (some[-1],) if len(some) == ENTRIES else None
 
     def operations(self, before: datetime, place: Place | None) -> Step:
         some, gone = self._some(_SOME_OPERATIONS, _REMOVE_OPERATIONS, before, place, OPERATIONS)
         removed = Counter(operations=len(gone))
         if gone:
-            removed["events"] = self._session.run(_REMOVE_EVENTS, names=gone)
-            self._session.run(_REMOVE_NAMES, names=gone)
+            removed["events"] = self._executor.run(_REMOVE_EVENTS, names=gone)
+            self._executor.run(_REMOVE_NAMES, names=gone)
         return removed, some
 
     def rollouts(self, before: datetime, place: Place | None) -> Step:
         some, gone = self._some(_SOME_ROLLOUTS, _REMOVE_ROLLOUTS, before, place, ROLLOUTS)
         if gone:
-            self._session.run(_REMOVE_STOPS, names=gone)
+            self._executor.run(_REMOVE_STOPS, names=gone)
         return Counter(rollouts=len(gone)), some
 
     def _some(
@@ -148,25 +148,25 @@ class Pruning:
     ) -> tuple[Place | None, list[str]]:
         since, after = place or (0, "")
         number = moments.to_number(before)
-        found = list(self._session.rows(some, since=since, after=after, before=number, limit=limit))
+        found = list(self._executor.rows(some, since=since, after=after, before=number, limit=limit))
         names = [row[1] for row in found]
-        gone = self._session.rows(remove, names=names, before=number, bound=self._bound(before)) if names else ()
+        gone = self._executor.rows(remove, names=names, before=number, bound=self._bound(before)) if names else ()
         return tuple(found[-1]) if len(found) == limit else None, [row[0] for row in gone]
 
     def _bound(self, before: datetime) -> int:
         """The position from which on entries stay."""
-        newest, told = self._session.row(_NEWEST), self._session.row(_TOLD)
-        bounds = [journal.first_since(self._session, before)]
+        newest, told = self._executor.row(_NEWEST), self._executor.row(_TOLD)
+        bounds = [journal.first_since(self._executor, before)]
         bounds += [row[0] + add for row, add in ((newest, 0), (told, 1)) if row is not None and row[0] is not None]
         return min(bounds)
 
     def _number(self, query: Query, **parameters: Any) -> int:
-        row = self._session.row(query, **parameters)
+        row = self._executor.row(query, **parameters)
         assert row is not None
         number: int = row[0]
         return number
 
 
-Stage: TypeAlias = Callable[[Pruning, datetime, Place | None], Step]
-STAGES: tuple[Stage, ...] = (Pruning.entries, Pruning.operations, Pruning.rollouts)
+Stage: TypeAlias = Callable[[Retention, datetime, Place | None], Step]
+STAGES: tuple[Stage, ...] = (Retention.entries, Retention.operations, Retention.rollouts)
 """In this order: nothing goes before the entries that tell of it."""

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 from sqlalchemy import func, insert, select
-from tests.store.samples import MINUTE, NOW, entry, event, keep, operation, session_of
+from tests.store.samples import MINUTE, NOW, entry, event, executor_of, keep, operation
 
 from forenotice.core.operations import Status
-from forenotice.store import pruning, schema
-from forenotice.store.contract import Store
-from forenotice.store.session import Query
+from forenotice.store import retention, schema
+from forenotice.store.database import Store
+from forenotice.store.queries import Query
 
 DAY = timedelta(days=1)
 BEFORE = NOW + DAY
@@ -20,13 +20,13 @@ BEFORE = NOW + DAY
 def prune(store: Store, before: datetime = BEFORE) -> Counter[str]:
     """All of it; gives what it has removed, which is what was foretold."""
     with store.read() as reader:
-        foretold = +reader.pruning.count(before)
+        foretold = +reader.retention.count(before)
     removed: Counter[str] = Counter()
-    for stage in pruning.STAGES:
-        place: pruning.Place | None = None
+    for stage in retention.STAGES:
+        place: retention.Place | None = None
         while True:
             with store.write() as transaction:
-                found, place = stage(transaction.pruning, before, place)
+                found, place = stage(transaction.retention, before, place)
             removed += found
             if place is None:
                 break
@@ -41,7 +41,7 @@ def actions(store: Store) -> list[str]:
 
 def rows(store: Store, table: str) -> int:
     with store.read() as reader:
-        row = session_of(reader).row(Query(select(func.count()).select_from(schema.metadata.tables[table])))
+        row = executor_of(reader).row(Query(select(func.count()).select_from(schema.metadata.tables[table])))
     assert row is not None
     return int(row[0])
 
@@ -54,7 +54,7 @@ def put(store: Store, table: str, **values: Any) -> None:
         if not column.nullable and column.server_default is None
     }
     with store.write() as transaction:
-        session_of(transaction).run(Query(insert(schema.metadata.tables[table]).values(filled | values)))
+        executor_of(transaction).run(Query(insert(schema.metadata.tables[table]).values(filled | values)))
 
 
 def told(of: str, at: datetime = NOW, **fields: Any) -> tuple[Any, ...]:
@@ -92,7 +92,7 @@ def test_what_is_live_stays_whole(store: Store) -> None:
     assert prune(store) == {"entries": 2, "operations": 1, "events": 1}
     assert actions(store) == ["live.operation", "live.event", "new"]
     with store.read() as reader:
-        assert reader.pruning.older(BEFORE) == 2
+        assert reader.retention.older(BEFORE) == 2
 
 
 def test_what_began_long_ago_and_ended_lately_stays_without_its_oldest_entries(store: Store) -> None:
@@ -140,8 +140,8 @@ def test_the_newest_entry_stays_and_no_position_is_given_twice(store: Store) -> 
 
 
 def test_in_steps(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pruning, "ENTRIES", 3)
-    monkeypatch.setattr(pruning, "OPERATIONS", 2)
+    monkeypatch.setattr(retention, "ENTRIES", 3)
+    monkeypatch.setattr(retention, "OPERATIONS", 2)
     for name in "abcde":
         keep(store, *made(name, Status.STARTED if name == "b" else Status.COMPLETED), *told(name))
     keep(store, entry("new", at=BEFORE))

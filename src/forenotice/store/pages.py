@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Select, Table, and_, bindparam, select, tu
 
 from forenotice.core import errors
 from forenotice.core.selecting import Selector
-from forenotice.store.session import Matching, Query, Row, Session, patterns
+from forenotice.store.queries import Executor, Matching, Query, Row, patterns
 
 Filter = Callable[[Any], ColumnElement[bool]]
 """Of the columns of the table, or of another view of it."""
@@ -29,7 +29,7 @@ class Listing:
         self.place = cache(lambda seen: Query(self._place(seen)))
 
     def page(
-        self, session: Session, *, after: str | None, limit: int, descending: bool = False, **given: object
+        self, executor: Executor, *, after: str | None, limit: int, descending: bool = False, **given: object
     ) -> Iterable[Row]:
         """A filter that is None does not filter. The row that one goes on behind must be there, and be seen."""
         there = {name: value for name, value in given.items() if value is not None}
@@ -37,11 +37,11 @@ class Listing:
         values: dict[str, object] = {}
         for name, value in there.items():
             values |= _parameters(name, value)
-        rows = session.rows(query, after=after, limit=limit, **values)
+        rows = executor.rows(query, after=after, limit=limit, **values)
         if after is None or len(self._by) == 1:
             return rows
         found = list(rows)
-        if not found and session.row(self.place("seen" in there), after=after, **values) is None:
+        if not found and executor.row(self.place("seen" in there), after=after, **values) is None:
             raise errors.RefusedError(f"the list has no {after!r} to go on behind: begin it anew")
         return found
 

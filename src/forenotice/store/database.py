@@ -1,0 +1,165 @@
+"""What a store promises, and what the two databases share: pooled connections, one writer, and translated errors."""
+
+import sqlite3
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+import psycopg
+from sqlalchemy import Engine, Pool
+
+from forenotice.core import errors
+from forenotice.store.errors import translated
+from forenotice.store.mark import Mark
+from forenotice.store.queries import Connection, Executor, Flavour
+from forenotice.store.transaction import Reader, Transaction
+
+STATEMENT_SECONDS = 10.0
+"""For one statement of a reader."""
+
+_PATIENCE_SECONDS = 30.0
+
+
+class Store(Protocol):
+    """May be used by any number of threads at once."""
+
+    def read(self) -> AbstractContextManager[Reader]:
+        """Never waits for a writer. A statement that takes too long is ended: OverdueError."""
+
+    def write(self, check: Callable[[], None] = lambda: None) -> AbstractContextManager[Transaction]:
+        """The one writer over all threads and processes, so that what was read is still true when it commits.
+
+        Durable when the `with` ends; rolled back when it raises. Not to be nested. Its connection is none of those that
+        readers share. `check` is called before and during statements and before the commit: what it raises is raised.
+        """
+
+    def backup(self, path: Path) -> None:
+        """A complete copy of one moment into a new file. RefusedError where the database has a way of its own."""
+
+    def mark(self) -> Mark | None:
+        """The mark beside the database from when it was last settled; None: there is none, or it is not a file."""
+
+    def settle(self) -> None:
+        """Checkpoint the write-ahead log into the file, and write the mark beside it.
+
+        UnsoundError when the file has gone.
+        """
+
+    def changes(self, stop: threading.Event) -> Iterator[int]:
+        """Journal positions as commits of any process arrive, until `stop`; -1: some may have been missed, reload all;
+        0, now and then: it still listens.
+
+        The first is the newest position at the moment of listening, so that nothing falls between loading and
+        listening. Reconnects by itself. On SQLite, where no other process serves, it ends at once.
+        """
+
+    def close(self) -> None: ...
+
+
+class UnreachedStore:
+    """The store of a service that has not reached its database yet."""
+
+    @contextmanager
+    def read(self) -> Iterator[Reader]:
+        raise _unreached()
+        yield
+
+    @contextmanager
+    def write(self, check: Callable[[], None] = lambda: None) -> Iterator[Transaction]:  # noqa: ARG002
+        raise _unreached()
+        yield
+
+    def backup(self, path: Path) -> None:  # noqa: ARG002
+        raise _unreached()
+
+    def mark(self) -> Mark | None:
+        return None
+
+    def settle(self) -> None: ...
+
+    def changes(self, stop: threading.Event) -> Iterator[int]:  # noqa: ARG002
+        return iter(())
+
+    def close(self) -> None: ...
+
+
+def _unreached() -> errors.UnavailableError:
+    return errors.UnavailableError("the database has not been reached since the start; try again")
+
+
+class PooledStore(ABC):
+    flavour: Flavour
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._writer = threading.Lock()
+        # The one writer has its own pool, so it never waits for a reader's connection.
+        self._writers = engine.pool.recreate()
+
+    @contextmanager
+    def read(self) -> Iterator[Reader]:
+        with translated(), self._connection(self._engine.pool) as connection:
+            executor = Executor(connection, self.flavour, statement_seconds=STATEMENT_SECONDS)
+            with self._watched(connection, executor):
+                self._begin_reading(connection)
+                yield Reader(executor)
+
+    @contextmanager
+    def write(self, check: Callable[[], None] = lambda: None) -> Iterator[Transaction]:
+        # Threads queue here, and only the first of them at the database, which need not be fair.
+        if not self._writer.acquire(timeout=_PATIENCE_SECONDS):
+            raise errors.UnavailableError("another command has been writing for too long; try again")
+        try:
+            with translated(), self._connection(self._writers) as connection:
+                executor = Executor(connection, self.flavour, check=check)
+                database_time = self._begin_writing(connection)
+                with self._watched(connection, executor):
+                    try:
+                        yield Transaction(executor, database_time)
+                    except (sqlite3.Error, psycopg.Error):
+                        # What ended the statement.
+                        check()
+                        raise
+                    check()
+                self._commit(connection)
+        finally:
+            self._writer.release()
+
+    def close(self) -> None:
+        self._writers.dispose()
+        self._engine.dispose()
+
+    @contextmanager
+    def _connection(self, pool: Pool) -> Iterator[Connection]:
+        """A pooled connection; whatever is not committed is rolled back when it returns to the pool."""
+        pooled = pool.connect()
+        connection = pooled.driver_connection
+        assert connection is not None
+        try:
+            yield connection
+        finally:
+            if self._is_lost(connection):
+                pooled.invalidate()
+            pooled.close()
+
+    def _watched(self, connection: Connection, executor: Executor) -> AbstractContextManager[None]:  # noqa: ARG002
+        """Stops a statement that takes too long."""
+        return nullcontext()
+
+    @abstractmethod
+    def _is_lost(self, connection: Connection) -> bool:
+        """Whether it is of no more use."""
+
+    @abstractmethod
+    def _begin_reading(self, connection: Connection) -> None: ...
+
+    @abstractmethod
+    def _begin_writing(self, connection: Connection) -> datetime | None:
+        """Gives the database server's time, if the database is not a file on this machine."""
+
+    @abstractmethod
+    def _commit(self, connection: Connection) -> None: ...

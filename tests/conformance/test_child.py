@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.acceptance.running import until
 
-from forenotice.conformance.child import LAST_WORDS, MARK, Child
+from forenotice.conformance.command import LAST_WORDS, MARK, Child
 from forenotice.core import errors
 
 STUBBORN = """

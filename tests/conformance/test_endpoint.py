@@ -15,8 +15,8 @@ from tests.conformance.test_wrong_server import having, silent
 from tests.conformance.wrong_server import POLLS
 
 from forenotice.client.finding import parse
-from forenotice.conformance.endpoint import judging
-from forenotice.conformance.endpoint.asking import Pace
+from forenotice.conformance.endpoint import run
+from forenotice.conformance.endpoint.http import Pace
 from forenotice.conformance.report import Report, Verdict
 from forenotice.core.operations import Kind
 from forenotice.emulator.announcing import Announcement
@@ -86,7 +86,7 @@ def test_so_does_our_emulator_strictly_and_not() -> None:
     def judged(strict: bool) -> Report:
         emulator = Emulator(as_vm="web-0", speed=float(SPEED))
         at = parse(f"http://{emulator.start()}", "the test")
-        options = judging.Options(
+        options = run.Options(
             versions=[versions.ALL[0], versions.NEWEST],
             provoke=lambda: Restart(emulator),
             speed=float(SPEED),
@@ -94,7 +94,7 @@ def test_so_does_our_emulator_strictly_and_not() -> None:
             pace=Pace(settles=0.05, shown=0.1),
         )
         try:
-            return judging.judge(at, options, silent)
+            return run.judge(at, options, silent)
         finally:
             emulator.stop()
 

@@ -14,12 +14,12 @@ from tests.conformance.wrong_server import Event, Mistake, WrongServer, serving
 from tests.metadata.running import running
 
 from forenotice.client.finding import parse
-from forenotice.conformance.endpoint import gates, judging, provoking
-from forenotice.conformance.endpoint.asking import Asker, Heard, Pace
+from forenotice.conformance.command import ProvokingCommand, by_command
+from forenotice.conformance.endpoint import checks, run
 from forenotice.conformance.endpoint.documents import Documents
-from forenotice.conformance.endpoint.judging import Options
-from forenotice.conformance.endpoint.questions import PATH, get
-from forenotice.conformance.endpoint.sheet import Sheet
+from forenotice.conformance.endpoint.findings import Findings
+from forenotice.conformance.endpoint.http import PATH, Pace, Requester, Response, get
+from forenotice.conformance.endpoint.run import Options
 from forenotice.conformance.report import Finding, Verdict
 from forenotice.core import errors
 from forenotice.metadata.options import Options as MetadataOptions
@@ -28,15 +28,15 @@ from forenotice.wire import versions
 NEWEST = versions.NEWEST
 
 
-def asker(url: str, pace: Pace = PACE) -> tuple[Asker, list[Heard]]:
-    at, heard = parse(url, "the test"), list[Heard]()
-    return Asker(at.host, at.port, pace, heard.append), heard
+def requester(url: str, pace: Pace = PACE) -> tuple[Requester, list[Response]]:
+    at, response = parse(url, "the test"), list[Response]()
+    return Requester(at.host, at.port, pace, response.append), response
 
 
 def rate(url: str) -> Finding:
-    sheet = Sheet([NEWEST], strict=True)
-    gates.judge_rate(asker(url, Pace())[0], sheet, NEWEST)
-    return next(finding for finding in sheet.report("").findings if finding.clause == "error.rate")
+    findings = Findings([NEWEST], strict=True)
+    checks.judge_rate(requester(url, Pace())[0], findings, NEWEST)
+    return next(finding for finding in findings.report("").findings if finding.clause == "error.rate")
 
 
 def test_our_limit_of_requests_says_when_to_come_back() -> None:
@@ -54,12 +54,12 @@ def test_a_limit_that_does_not_say_when_to_come_back() -> None:
 def test_who_refuses_for_the_rate_is_asked_again_and_more_slowly() -> None:
     with serving(WrongServer()) as wrong:
         wrong.refuses_first = 1
-        ask, heard = asker(wrong.url)
-        assert ask.ask(get(NEWEST.name)).status == 200
-        assert [each.status for each in heard] == [429, 200]
+        ask, response = requester(wrong.url)
+        assert ask.send(get(NEWEST.name)).status == 200
+        assert [each.status for each in response] == [429, 200]
         begun = monotonic()
         for _ in range(3):
-            ask.ask(get(NEWEST.name))
+            ask.send(get(NEWEST.name))
         assert monotonic() - begun > 0.4
 
 
@@ -77,13 +77,13 @@ def test_an_endpoint_without_a_document_is_judged_as_far_as_it_goes_and_still_pr
 
 
 def test_a_document_that_was_there_does_not_become_empty() -> None:
-    sheet = Sheet([NEWEST], strict=False)
-    documents = Documents(asker("http://127.0.0.1:1")[0], sheet, NEWEST)
+    findings = Findings([NEWEST], strict=False)
+    documents = Documents(requester("http://127.0.0.1:1")[0], findings, NEWEST)
     headers = {"content-type": "application/json; charset=utf-8"}
     for body in (b"", b'{"DocumentIncarnation":1,"Events":[]}', b""):
-        heard = Heard(question=get(NEWEST.name), status=200, headers=headers, body=body, asked=0, at=0)
-        documents.read(NEWEST, heard)
-    (failed,) = (finding for finding in sheet.report("").findings if finding.verdict is Verdict.FAILED)
+        response = Response(request=get(NEWEST.name), status=200, headers=headers, body=body, asked=0, at=0)
+        documents.read(NEWEST, response)
+    (failed,) = (finding for finding in findings.report("").findings if finding.verdict is Verdict.FAILED)
     assert (failed.clause, failed.seen) == ("document.compact", "no body")
 
 
@@ -275,7 +275,7 @@ def closed_port() -> Iterator[str]:
 
 def test_nobody_there() -> None:
     with closed_port() as url, pytest.raises(errors.UnavailableError, match="cannot be judged: connection refused"):
-        judging.judge(parse(url, "the test"), Options(), silent)
+        run.judge(parse(url, "the test"), Options(), silent)
 
 
 def test_who_stops_answering_is_not_asked_for_ever() -> None:
@@ -286,7 +286,7 @@ def test_who_stops_answering_is_not_asked_for_ever() -> None:
             wrong.silent |= "what is no approval" in said
 
         options = Options(versions=[NEWEST], pace=replace(PACE, answer=0.1))
-        report = judging.judge(parse(wrong.url, "the test"), options, progress)
+        report = run.judge(parse(wrong.url, "the test"), options, progress)
     told = {finding.clause: finding.told for finding in report.findings if finding.verdict is not Verdict.PASSED}
     assert told["endpoint.get"] == "expected 200, saw no answer (timed out)"
     assert told["instance.document"] == told["wait.held"] == told["life.gone"] == "it stopped answering"
@@ -297,7 +297,7 @@ def test_who_leaves_only_some_questions_without_an_answer_is_asked_on() -> None:
     with serving(WrongServer()) as wrong:
         wrong.silent_on = frozenset({"HEAD", "DELETE", "PATCH", "OPTIONS"})
         options = Options(versions=[NEWEST], pace=replace(PACE, answer=0.1, wait=0.2))
-        report = judging.judge(parse(wrong.url, "the test"), options, silent)
+        report = run.judge(parse(wrong.url, "the test"), options, silent)
     assert having(report, Verdict.FAILED) == {"endpoint.method"}
 
 
@@ -306,20 +306,20 @@ def test_who_always_refuses_for_the_rate_is_not_asked_for_ever() -> None:
         wrong.refuses_first, wrong.retry_after = 1000, "3600"
         said: list[str] = []
         options = Options(versions=[NEWEST], pace=replace(PACE, patience=30))
-        report = judging.judge(parse(wrong.url, "the test"), options, said.append)
+        report = run.judge(parse(wrong.url, "the test"), options, said.append)
         assert having(report, Verdict.FAILED) == {"endpoint.get"}
         wrong.retry_after = "1"
         options = Options(versions=[NEWEST], pace=replace(PACE, patience=1.5))
-        judging.judge(parse(wrong.url, "the test"), options, said.append)
+        run.judge(parse(wrong.url, "the test"), options, said.append)
     assert "refused for the rate: waiting 1 s" in said
 
 
 def test_a_command_that_fails_says_why_and_what_was_found_is_told() -> None:
     code = "import sys; sys.exit('no such VM')"
-    failing = provoking.by_command([sys.executable, "-c", code])
+    failing = by_command([sys.executable, "-c", code])
     with serving(WrongServer()) as wrong:
         options = Options(versions=[NEWEST], provoke=failing, pace=Pace(burst=1, wait=0.4, appears=30))
-        report = judging.judge(parse(wrong.url, "the test"), options, silent)
+        report = run.judge(parse(wrong.url, "the test"), options, silent)
     told = {finding.clause: finding.told for finding in report.findings}
     assert having(report, Verdict.FAILED) == {"life.appears"}
     assert told["life.appears"] == "expected an event, saw none: the command ended with code 1: no such VM"
@@ -329,13 +329,13 @@ def test_a_command_that_fails_says_why_and_what_was_found_is_told() -> None:
 
 def test_a_command_that_cannot_be_run() -> None:
     with pytest.raises(errors.RefusedError, match="there is no program '/no/such'"):
-        provoking.by_command(["/no/such"])
+        by_command(["/no/such"])
     with pytest.raises(errors.RefusedError, match="--provoke: '/' cannot be run: Permission denied"):
-        provoking.Command(["/"])
+        ProvokingCommand(["/"])
 
 
 def test_a_command_that_goes_on_and_talks_for_ever_is_ended() -> None:
-    command = provoking.Command(["yes"], grace=0.1)
+    command = ProvokingCommand(["yes"], grace=0.1)
     begun = monotonic()
     assert command.failure() == ""
     command.close()
@@ -354,20 +354,25 @@ def test_a_command_that_goes_on_and_talks_for_ever_is_ended() -> None:
     ],
 )
 def test_documents_that_are_none(body: bytes, told: str) -> None:
-    sheet = Sheet([NEWEST], strict=True)
-    documents = Documents(asker("http://127.0.0.1:1")[0], sheet, NEWEST)
+    findings = Findings([NEWEST], strict=True)
+    documents = Documents(requester("http://127.0.0.1:1")[0], findings, NEWEST)
     headers = {"content-type": "application/json; charset=utf-8", "etag": '"1"'}
-    heard = Heard(question=get(NEWEST.name), status=200, headers=headers, body=body, asked=0, at=0)
-    documents.read(NEWEST, heard)
-    assert having(sheet.report(""), Verdict.FAILED) == {told}
+    response = Response(request=get(NEWEST.name), status=200, headers=headers, body=body, asked=0, at=0)
+    documents.read(NEWEST, response)
+    assert having(findings.report(""), Verdict.FAILED) == {told}
 
 
 def test_events_that_are_none() -> None:
-    sheet = Sheet([NEWEST], strict=True)
-    documents = Documents(asker("http://127.0.0.1:1")[0], sheet, NEWEST)
+    findings = Findings([NEWEST], strict=True)
+    documents = Documents(requester("http://127.0.0.1:1")[0], findings, NEWEST)
     values = ("null", "[]", "{}", "1", '""')
     for number, value in enumerate(values, 1):
         pairs = ",".join(f'"{key}":{value}' for key in NEWEST.keys)
         body = f'{{"DocumentIncarnation":{number},"Events":[{{{pairs}}}]}}'.encode()
-        documents.read(NEWEST, Heard(question=get(NEWEST.name), status=200, body=body, asked=0, at=0))
-    assert having(sheet.report(""), Verdict.FAILED) >= {"event.id", "event.status", "event.resources", "version.types"}
+        documents.read(NEWEST, Response(request=get(NEWEST.name), status=200, body=body, asked=0, at=0))
+    assert having(findings.report(""), Verdict.FAILED) >= {
+        "event.id",
+        "event.status",
+        "event.resources",
+        "version.types",
+    }

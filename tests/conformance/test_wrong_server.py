@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from tests.conformance.wrong_server import LASTS, Mistake, WrongServer, serving
 
 from forenotice.client.finding import parse
-from forenotice.conformance.endpoint import clauses, judging
-from forenotice.conformance.endpoint.asking import Pace
-from forenotice.conformance.endpoint.judging import Options
+from forenotice.conformance.endpoint import clauses, run
+from forenotice.conformance.endpoint.http import Pace
+from forenotice.conformance.endpoint.run import Options
 from forenotice.conformance.report import Report, Verdict
 from forenotice.wire import versions
 
@@ -196,7 +196,7 @@ def judged(
     strict: bool = True,
     pace: Pace = PACE,
     speed: float = 1,
-    progress: judging.Progress = silent,
+    progress: run.Progress = silent,
 ) -> Report:
     known = [version for version in versions.ALL if version.name in case.versions]
     with serving(wrong):
@@ -204,7 +204,7 @@ def judged(
         options = Options(
             versions=known, provoke=provoke, strict=strict, speed=speed, pace=replace(pace, shown=case.lasts * 0.9)
         )
-        return judging.judge(parse(wrong.url, "the test"), options, progress)
+        return run.judge(parse(wrong.url, "the test"), options, progress)
 
 
 def having(report: Report, verdict: Verdict) -> set[str]:

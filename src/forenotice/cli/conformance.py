@@ -160,24 +160,25 @@ def _ending_as_told() -> Iterator[None]:
 def _judge(
     endpoint: Candidate, argv: list[str], speed: float, judged: list[Version], strict: bool, yes: bool
 ) -> "Report":
-    from forenotice.conformance.endpoint import asking, judging, life, provoking
+    from forenotice.conformance import command
+    from forenotice.conformance.endpoint import http, lifecycle, run
 
-    provoke = provoking.by_command(argv) if argv else None
+    provoke = command.by_command(argv) if argv else None
     consent.to_listen(endpoint.host, yes=yes)
     if argv:
         sys.stderr.write(
-            f"The command will be run {life.EVENTS} times, and once more if a wrong approval is accepted.\n"
+            f"The command will be run {lifecycle.EVENTS} times, and once more if a wrong approval is accepted.\n"
         )
-    per_second = None if consent.is_loopback(endpoint.host) else asking.POLITE
-    found = judging.Options(
+    per_second = None if consent.is_loopback(endpoint.host) else http.POLITE
+    found = run.Options(
         versions=judged,
         provoke=provoke,
         speed=speed,
         strict=strict,
-        pace=asking.Pace(per_second=per_second),
+        pace=http.Pace(per_second=per_second),
     )
     try:
-        return judging.judge(endpoint, found, _progress)
+        return run.judge(endpoint, found, _progress)
     finally:
         _progress("")
 
@@ -194,22 +195,22 @@ def _judge_client(
     junit: Path | None,
 ) -> int:
     with offline.server_packages():
-        from forenotice.conformance.handlers import judging, running, scoreboard, situations
-        from forenotice.conformance.handlers.living import Handler
+        from forenotice.conformance.handlers import clauses, run, situations, verdicts
+        from forenotice.conformance.handlers.trial import Handler
 
     found = situations.find(name, within, only)
     handler = Handler(argv=argv, me=name, within=within, in_namespace=namespace)
-    judged_by = judging.Options(within=within, must_approve=must_approve)
+    judged_by = verdicts.Options(within=within, must_approve=must_approve)
     try:
-        report = running.run(handler, found, judged_by, jobs=jobs, progress=_progress)
+        report = run.run(handler, found, judged_by, jobs=jobs, progress=_progress)
     finally:
         _progress("")
     if not out.json:
-        for row in scoreboard.rows(report):
+        for row in clauses.rows(report):
             out.line(_encodable(row))
         out.line()
-    lines = report.lines(scoreboard.MOST_NAMES, scoreboard.CHANGING)
-    return _show(report, lines, scoreboard.summary(report), out, junit)
+    lines = report.lines(clauses.MOST_NAMES, clauses.CHANGING)
+    return _show(report, lines, clauses.summary(report), out, junit)
 
 
 def _show(report: "Report", lines: "Iterable[Line]", summary: str, out: Output, junit: Path | None) -> int:

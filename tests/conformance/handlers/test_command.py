@@ -15,9 +15,9 @@ import pytest
 from tests.acceptance.running import PROGRAMS, until
 
 from forenotice.cli.main import main
-from forenotice.conformance.handlers import running, situations
-from forenotice.conformance.handlers.judging import Options
-from forenotice.conformance.handlers.living import Handler
+from forenotice.conformance.handlers import run, situations
+from forenotice.conformance.handlers.trial import Handler
+from forenotice.conformance.handlers.verdicts import Options
 
 WITHIN = timedelta(seconds=2)
 USAGE = [
@@ -108,7 +108,7 @@ def test_one_that_goes_wrong_ends_them_all() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        running.run(handler, found, Options(within=WITHIN), jobs=2, progress=interrupted)
+        run.run(handler, found, Options(within=WITHIN), jobs=2, progress=interrupted)
     assert time.monotonic() - began < 15
 
 
@@ -137,7 +137,7 @@ def test_a_namespace_that_is_not_permitted_is_refused_in_a_sentence() -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can become somebody who may not")
     nobody = ["setpriv", "--reuid", "65534", "--clear-groups", "--inh-caps=-all"]
-    probe = "from forenotice.conformance.handlers import namespace; namespace.enter()"
+    probe = "from forenotice.conformance.handlers import trial; trial.enter_namespace()"
     done = subprocess.run([*nobody, sys.executable, "-c", probe], capture_output=True, text=True, check=False)
     assert "not permitted here (operation not permitted): run this as root" in done.stderr
 
@@ -171,9 +171,9 @@ def test_who_is_interrupted_while_situations_are_being_given_out_ends_those_that
                 raise KeyboardInterrupt
             return super().submit(fn, *args, **kwargs)
 
-    monkeypatch.setattr(running, "ThreadPoolExecutor", Interrupted)
+    monkeypatch.setattr(run, "ThreadPoolExecutor", Interrupted)
     handler = Handler(argv=["sleep", "60"], me="web-0", within=WITHIN)
     found = situations.find("web-0", WITHIN, ["reboot", "redeploy"])
     with pytest.raises(KeyboardInterrupt):
-        running.run(handler, found, Options(within=WITHIN), jobs=2, progress=lambda _: None)
+        run.run(handler, found, Options(within=WITHIN), jobs=2, progress=lambda _: None)
     assert handler.stopping.is_set()

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from tests.acceptance.running import PROGRAMS, environment
 
-from forenotice.conformance.handlers import running, situations
-from forenotice.conformance.handlers.judging import Options
-from forenotice.conformance.handlers.living import Handler
+from forenotice.conformance.handlers import run, situations
+from forenotice.conformance.handlers.trial import Handler
+from forenotice.conformance.handlers.verdicts import Options
 from forenotice.conformance.report import Report, Verdict
 
 HERE = Path(__file__).parent
@@ -93,7 +93,7 @@ def test_our_agent_has_a_clean_sheet_and_each_mistake_of_others_is_caught(tmp_pa
         )
         found = situations.find(ME, WITHIN, only)
         options = Options(within=WITHIN, must_approve=must_approve)
-        return running.run(handler, found, options, jobs=len(found), progress=lambda _: None)
+        return run.run(handler, found, options, jobs=len(found), progress=lambda _: None)
 
     with ThreadPoolExecutor(1 + len(MISTAKES)) as pool:
         agent = pool.submit(judged, AGENT, must_approve=True)

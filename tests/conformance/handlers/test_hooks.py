@@ -3,8 +3,8 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
-from forenotice.conformance.handlers import hooks
-from forenotice.conformance.handlers.hooks import HookFile, Preparation, Witness
+from forenotice.conformance.handlers import evidence
+from forenotice.conformance.handlers.evidence import HookFile, Preparation, RequestLog
 from forenotice.emulator.requests import Requested
 
 ID = "C7061BAC-AFDC-4513-B24B-AA5F13A16123"
@@ -14,17 +14,17 @@ def test_lines_count_when_they_are_complete(tmp_path: Path) -> None:
     file = HookFile(tmp_path / "prepared")
     assert file.lines() == []
     file.path.write_text(f"drained for {ID.lower()}\nfailed {ID}")
-    assert hooks.preparation(file.lines(), ID) is Preparation.DONE
+    assert evidence.preparation(file.lines(), ID) is Preparation.DONE
     file.path.write_bytes(b"\xff\n\n" + f"  Failed {ID}\n".encode())
-    assert hooks.preparation(file.lines(), ID) is Preparation.FAILED
-    assert hooks.preparation(file.lines(), "X") is Preparation.NONE
+    assert evidence.preparation(file.lines(), ID) is Preparation.FAILED
+    assert evidence.preparation(file.lines(), "X") is Preparation.NONE
     file.path.unlink()
     assert file.lines() == []
 
 
 def test_an_approval_is_kept_with_what_was_prepared_by_then(tmp_path: Path) -> None:
     file = HookFile(tmp_path / "prepared")
-    requests = Witness(file)
+    requests = RequestLog(file)
     asked = Requested(
         at=datetime(2026, 1, 1, tzinfo=UTC),
         monotonic=1,
@@ -41,5 +41,5 @@ def test_an_approval_is_kept_with_what_was_prepared_by_then(tmp_path: Path) -> N
     requests.record(asked)
     file.path.write_text(f"{ID}\n")
     requests.record(asked)
-    assert list(requests.witnessed) == [(asked, []), (asked, [ID])]
+    assert list(requests.approvals_with_hooks) == [(asked, []), (asked, [ID])]
     assert len(requests) == 2

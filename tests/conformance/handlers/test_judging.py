@@ -6,10 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from forenotice.conformance.handlers import clauses, judging, situations
-from forenotice.conformance.handlers.evidence import Evidence, Life
-from forenotice.conformance.handlers.hooks import Lines
-from forenotice.conformance.handlers.judging import Habits, Options
+from forenotice.conformance.handlers import clauses, situations, verdicts
+from forenotice.conformance.handlers.evidence import Evidence, Life, Lines
+from forenotice.conformance.handlers.verdicts import Habits, Options
 from forenotice.conformance.report import Verdict
 from forenotice.core.operations import Event, EventType, Source, Status
 from forenotice.emulator.requests import Requested
@@ -89,7 +88,7 @@ SEEN = Evidence(
     approvals=[approval(ID, prepared=[ID])],
     prepared=[ID],
     recovered=[f"{ID} is over"],
-    hasty=frozenset(),
+    recovered_early=frozenset(),
     goes_on=True,
     exit_code=None,
     said="",
@@ -97,12 +96,12 @@ SEEN = Evidence(
 
 
 def judged(evidence: Evidence, clause: clauses.Clause, options: Options = OPTIONS) -> tuple[Verdict, str]:
-    (finding,) = (each for each in judging.judge(evidence, options) if each.clause == clause.id)
+    (finding,) = (each for each in verdicts.judge(evidence, options) if each.clause == clause.id)
     return finding.verdict, finding.told
 
 
 def test_what_is_right_is_found_right() -> None:
-    found = {finding.clause: finding.verdict for finding in judging.judge(SEEN, STRICT)}
+    found = {finding.clause: finding.verdict for finding in verdicts.judge(SEEN, STRICT)}
     assert found.pop(clauses.OWN.id) is NOT_APPLICABLE
     assert found.pop(clauses.NOT_FAILED.id) is NOT_APPLICABLE
     assert set(found.values()) == {PASSED}
@@ -119,7 +118,7 @@ def test_a_process_that_ended_is_told_once() -> None:
     before = replace(dead, lives=[])
     assert judged(before, clauses.APPROVES) == (NOT_APPLICABLE, "its process had ended")
     at_once = replace(dead, requests=[], prepared=[])
-    assert [finding.clause for finding in judging.judge(at_once, OPTIONS) if finding.verdict is FAILED] == [
+    assert [finding.clause for finding in verdicts.judge(at_once, OPTIONS) if finding.verdict is FAILED] == [
         clauses.RUNS.id
     ]
 
@@ -148,7 +147,7 @@ def test_whoever_never_saw_a_document_is_judged_by_that_alone(requests: Sequence
     assert verdict is FAILED
     assert told.endswith(f"saw {seen}")
     others = {
-        f.verdict for f in judging.judge(unheard, STRICT) if f.clause not in (clauses.ANSWERED.id, clauses.RUNS.id)
+        f.verdict for f in verdicts.judge(unheard, STRICT) if f.clause not in (clauses.ANSWERED.id, clauses.RUNS.id)
     }
     assert others == {NOT_APPLICABLE}
 
@@ -255,10 +254,10 @@ def test_who_is_refused_has_not_abstained(attempt: Requested, seen: str) -> None
 
 def test_what_a_handler_does_in_reboot_it_does_under_faults() -> None:
     idle = replace(SEEN, approvals=[], prepared=[])
-    assert judging.habits([SEEN]) == HABITUAL.habits
-    assert judging.habits([idle]) == Habits()
+    assert verdicts.habits([SEEN]) == HABITUAL.habits
+    assert verdicts.habits([idle]) == Habits()
     under = replace(idle, situation=SITUATIONS["iso-dates"])
-    assert judging.habits([replace(SEEN, situation=under.situation)]) == SPEAKS
+    assert verdicts.habits([replace(SEEN, situation=under.situation)]) == SPEAKS
     expected = "expected an approval of the event, as in reboot, saw none"
     assert judged(under, clauses.APPROVES, HABITUAL) == (FAILED, expected)
     assert judged(under, clauses.PREPARES, HABITUAL) == (FAILED, "expected a preparation, as in reboot, saw none")
@@ -301,7 +300,7 @@ def test_not_approved_after_failure() -> None:
 def test_recovered_once() -> None:
     assert judged(replace(SEEN, recovered=[]), clauses.ONCE)[1] == "expected a recovery after the event, saw none"
     assert judged(replace(SEEN, recovered=[ID, "x", ID]), clauses.ONCE)[1] == "expected one recovery, saw 2"
-    assert judged(replace(SEEN, hasty=frozenset({ID})), clauses.ONCE)[0] is FAILED
+    assert judged(replace(SEEN, recovered_early=frozenset({ID})), clauses.ONCE)[0] is FAILED
     unprepared = replace(SEEN, prepared=[], recovered=[])
     assert judged(unprepared, clauses.ONCE)[0] is NOT_APPLICABLE
     assert judged(replace(unprepared, recovered=[ID, ID]), clauses.ONCE)[0] is FAILED

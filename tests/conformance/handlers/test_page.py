@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from forenotice.conformance.handlers import clauses, living
+from forenotice.conformance.handlers import clauses, trial
 
 HERE = Path(__file__)
 PAGE = (HERE.parents[3] / "docs" / "conformance.md").read_text().partition("# Judging a handler")[2]
@@ -16,7 +16,7 @@ def test_every_clause_is_in_the_table() -> None:
 
 def test_every_variable_is_in_the_table() -> None:
     (table,) = re.findall(r"\| variable \|.*?\n\n", PAGE, re.DOTALL)
-    given = re.findall(r'"(FORENOTICE_\w+)"', Path(living.__file__).read_text())
+    given = re.findall(r'"(FORENOTICE_\w+)"', Path(trial.__file__).read_text())
     assert sorted(re.findall(r"FORENOTICE_\w+", table)) == sorted(given)
 
 

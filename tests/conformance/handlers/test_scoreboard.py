@@ -1,6 +1,6 @@
 """What people read: one line for each reason, also where it is told with ids and the like."""
 
-from forenotice.conformance.handlers import clauses, scoreboard
+from forenotice.conformance.handlers import clauses
 from forenotice.conformance.report import Finding, Report, Verdict
 
 
@@ -11,7 +11,7 @@ def finding(where: str, seen: str) -> Finding:
 
 def lines(*seen: str) -> list[str]:
     report = Report(subject="x", findings=[finding(f"s{number}", each) for number, each in enumerate(seen)])
-    return [line.text for line in report.lines(scoreboard.MOST_NAMES, scoreboard.CHANGING)]
+    return [line.text for line in report.lines(clauses.MOST_NAMES, clauses.CHANGING)]
 
 
 def test_the_same_reason_is_told_once() -> None:

@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 from uuid import uuid4
 
 from forenotice.conformance.endpoint import clauses
-from forenotice.conformance.endpoint.asking import Asker, Heard
-from forenotice.conformance.endpoint.gates import FAULTS
-from forenotice.conformance.endpoint.questions import Framing, Question, post
-from forenotice.conformance.endpoint.sheet import Sheet
+from forenotice.conformance.endpoint.checks import FAULTS
+from forenotice.conformance.endpoint.findings import Findings
+from forenotice.conformance.endpoint.http import Framing, Request, Requester, Response, post
 from forenotice.wire.approvals import MAX_BODY
 from forenotice.wire.versions import Version
 
@@ -26,7 +25,7 @@ MALFORMED: Mapping[str, bytes] = {
 MIXED = "approval.all-or-nothing"
 ON_POST = "etag.on-post"
 
-Form = Callable[[Question, str], Question]
+Form = Callable[[Request, str], Request]
 """Makes the request, of a plain approval and the id of the event."""
 
 
@@ -37,7 +36,7 @@ class Approval:
     form: Form
     names_it: bool = True
 
-    def question(self, event_id: str) -> Question:
+    def request(self, event_id: str) -> Request:
         return self.form(post(self.version.name, body([event_id])), event_id)
 
 
@@ -73,7 +72,7 @@ def _framed(framing: Framing) -> Form:
     return lambda plain, _: replace(plain, framing=framing)
 
 
-def _plain(plain: Question, _: str) -> Question:
+def _plain(plain: Request, _: str) -> Request:
     return plain
 
 
@@ -109,11 +108,13 @@ LENIENT: Sequence[tuple[str, Form]] = (
 """They name the event, and only forenotice promises to refuse them."""
 
 
-def bad(versions: Sequence[Version], sheet: Sheet) -> Iterator[Approval]:
+def bad(versions: Sequence[Version], findings: Findings) -> Iterator[Approval]:
     """What an endpoint is likely to accept comes late, for the event may start by it."""
     yield from each(NAMELESS, versions[-1:], names_it=False)
     gated = list(each(GATED, versions))
-    let_in = [found for found in gated if sheet.judged(ON_GET.get(found.clause, found.clause), found.version) is False]
+    let_in = [
+        found for found in gated if findings.judged(ON_GET.get(found.clause, found.clause), found.version) is False
+    ]
     yield from (found for found in gated if found not in let_in)
     yield from each([(MIXED, BAD_FIRST)], versions)
     yield from let_in
@@ -149,17 +150,17 @@ def each(
             yield Approval(clause=clause, version=version, form=form, names_it=names_it)
 
 
-def judge_accepted(sheet: Sheet, clause: str, version: Version, heard: Heard) -> bool:
-    accepted = sheet.judge(clause, version, heard.status == 200, f"200 in {version.name}", heard)
+def judge_accepted(findings: Findings, clause: str, version: Version, response: Response) -> bool:
+    accepted = findings.judge(clause, version, response.status == 200, f"200 in {version.name}", response)
     if accepted:
-        sheet.judge("approval.empty", version, not heard.body, "no body", f"{len(heard.body)} bytes", heard)
+        findings.judge("approval.empty", version, not response.body, "no body", f"{len(response.body)} bytes", response)
     return accepted
 
 
 # While nothing is announced
 
 
-def judge(asker: Asker, sheet: Sheet, version: Version, hindrance: Callable[[], str]) -> None:
+def judge(http: Requester, findings: Findings, version: Version, skip_reason: Callable[[], str]) -> None:
     """An event may be announced meanwhile: it is looked before each of these."""
     unknown = post(version.name, body([unknown_id()]))
     large = replace(unknown, body=_padded(unknown.body, MAX_BODY + 1))
@@ -169,14 +170,14 @@ def judge(asker: Asker, sheet: Sheet, version: Version, hindrance: Callable[[], 
         ("approval.too-large", {"400": large}),
         ("approval.unknown-id", {"400": unknown}),
     ):
-        if why := hindrance():
-            sheet.skip(clause, version, why)
+        if why := skip_reason():
+            findings.skip(clause, version, why)
             continue
-        for expected, question in sent.items():
-            heard = asker.ask(question)
-            sheet.judge(clause, version, heard.status == 400, expected, heard)
-    if why := hindrance():
-        sheet.skip(ON_POST, version, why)
+        for expected, request in sent.items():
+            response = http.send(request)
+            findings.judge(clause, version, response.status == 400, expected, response)
+    if why := skip_reason():
+        findings.skip(ON_POST, version, why)
     else:
-        plain, conditional = asker.ask(unknown), asker.ask(unknown.having(If_None_Match="*"))
-        sheet.judge(ON_POST, version, conditional.status == plain.status, f"{plain}, as without it", conditional)
+        plain, conditional = http.send(unknown), http.send(unknown.having(If_None_Match="*"))
+        findings.judge(ON_POST, version, conditional.status == plain.status, f"{plain}, as without it", conditional)

@@ -1,12 +1,77 @@
-"""What was seen of a handler in one situation. Moments are by the monotonic clock, in seconds."""
+"""What a handler's hooks write down: a line for each preparation and each recovery, with the EventId in it."""
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
 
-from forenotice.conformance.handlers.hooks import Lines
 from forenotice.conformance.handlers.situations import Situation
 from forenotice.core.operations import Event, EventType
-from forenotice.emulator.requests import Requested
+from forenotice.emulator.requests import Requested, Requests
+
+LARGEST = 1024 * 1024
+FAILED = "failed"
+"""The first word of a line about a preparation that failed."""
+MOST_APPROVALS = 10_000
+
+Lines = Sequence[str]
+
+
+class Preparation(StrEnum):
+    NONE = "none"
+    DONE = "done"
+    FAILED = "failed"
+
+
+class HookFile:
+    """One that hooks append to."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.touch()
+
+    def lines(self) -> list[str]:
+        """Those that are complete."""
+        try:
+            with self.path.open("rb") as file:
+                text = file.read(LARGEST).decode(errors="replace")
+        except OSError:
+            # A hook may as well write it anew.
+            return []
+        return text.split("\n")[:-1]
+
+
+def about(lines: Lines, event_id: str) -> list[str]:
+    return [line for line in lines if event_id in line.upper()]
+
+
+def preparation(lines: Lines, event_id: str) -> Preparation:
+    """How the last one for this event went."""
+    told = about(lines, event_id)
+    if not told:
+        return Preparation.NONE
+    return Preparation.FAILED if has_failed(told[-1]) else Preparation.DONE
+
+
+def has_failed(line: str) -> bool:
+    return line.split()[0].lower() == FAILED
+
+
+class RequestLog(Requests):
+    """Requests, and with each approval what had been prepared when it came. It looks before the approval is answered:
+    what a handler does only after that is not there yet."""
+
+    def __init__(self, prepared: HookFile) -> None:
+        super().__init__()
+        self.approvals_with_hooks: deque[tuple[Requested, Lines]] = deque(maxlen=MOST_APPROVALS)
+        self._prepared = prepared
+
+    def record(self, request: Requested) -> None:
+        if request.is_approval:
+            self.approvals_with_hooks.append((request, self._prepared.lines()))
+        super().record(request)
+
 
 ANSWERED = (200, 304)
 WRITES = ("POST", "PUT", "PATCH")
@@ -44,7 +109,7 @@ class Evidence:
     """With what had been prepared when each came."""
     prepared: Lines
     recovered: Lines
-    hasty: frozenset[str]
+    recovered_early: frozenset[str]
     """Events whose recovery was seen while they were not over."""
     goes_on: bool
     """It polled after all was over."""

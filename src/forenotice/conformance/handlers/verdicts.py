@@ -4,10 +4,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 
-from forenotice.conformance.handlers import clauses, hooks, situations
+from forenotice.conformance.handlers import clauses, situations
+from forenotice.conformance.handlers import evidence as hooks
 from forenotice.conformance.handlers.clauses import Clause
-from forenotice.conformance.handlers.evidence import ANSWERED, Evidence, Life
-from forenotice.conformance.handlers.hooks import Preparation
+from forenotice.conformance.handlers.evidence import ANSWERED, Evidence, Life, Preparation
 from forenotice.conformance.report import Finding, Verdict
 from forenotice.emulator.faults import table
 from forenotice.emulator.requests import Requested
@@ -75,7 +75,7 @@ def skipped(situation: str, why: str) -> list[Finding]:
 
 
 def _judged(evidence: Evidence, options: Options) -> Iterator[tuple[str, Judgement]]:
-    heard = is_heard(evidence)
+    heard = saw_document(evidence)
     for clause, judge_it in JUDGES.items():
         # Whoever never saw a document could do nothing else, and a process that ended at once could not even ask.
         can_judge = heard or clause == clauses.RUNS.id or (clause == clauses.ANSWERED.id and evidence.exit_code is None)
@@ -108,7 +108,7 @@ def _runs(evidence: Evidence, _: Options) -> Judgement:
 
 
 def _is_answered(evidence: Evidence, _: Options) -> Judgement:
-    if is_heard(evidence):
+    if saw_document(evidence):
         return PASSED
     expected = "a GET of /metadata/scheduledevents that is answered with a document"
     listened = f"in the first {evidence.listened:g} s"
@@ -219,7 +219,7 @@ def _recovers_once(evidence: Evidence, _: Options) -> Judgement:
         prepared = hooks.preparation(evidence.prepared, life.id) is Preparation.DONE
         if times > 1:
             return _failed("one recovery", f"{times}")
-        if life.id in evidence.hasty:
+        if life.id in evidence.recovered_early:
             return _failed("a recovery when the event is over", "one before that")
         if times:
             judgement = PASSED
@@ -251,7 +251,7 @@ def _unless_ended(evidence: Evidence, failed: Judgement) -> Judgement:
     return failed if evidence.exit_code is None else _not_judged(ENDED_EARLY)
 
 
-def is_heard(evidence: Evidence) -> bool:
+def saw_document(evidence: Evidence) -> bool:
     return any(poll.status in ANSWERED for poll in evidence.polls)
 
 

@@ -1,16 +1,103 @@
-"""Asking an endpoint: one connection for each question, at its pace, and every answer heard by who judges it."""
+"""Requests as they go over the wire, also those that no ordinary client would send."""
 
 import select
 import socket
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from time import monotonic
 
 from forenotice.client import refusals
-from forenotice.client.exchange import Answer, Exchange, ProtocolError
-from forenotice.conformance.endpoint.questions import Framing, Question, get
+from forenotice.client.exchange import Answer as ClientResponse
+from forenotice.client.exchange import Exchange, ProtocolError
 from forenotice.wire import versions
+
+PATH = "/metadata/scheduledevents"
+HTTP_1_1 = "HTTP/1.1"
+LONGEST_BODY = 160
+"""Of what a report shows, in characters."""
+
+
+class Framing(StrEnum):
+    """How the end of the body is told, and whether it waits to be asked for."""
+
+    LENGTH = "length"
+    CHUNKED = "chunked"
+    EXPECT = "expect"
+
+
+FRAMED: Mapping[Framing, Mapping[str, str]] = {
+    Framing.LENGTH: {},
+    Framing.CHUNKED: {"Transfer-Encoding": "chunked"},
+    Framing.EXPECT: {"Expect": "100-continue"},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    version: str
+    """Its api-version as far as reports go; what is sent is in the query."""
+    method: str = "GET"
+    path: str = PATH
+    query: str
+    headers: Mapping[str, str] = field(default_factory=lambda: {"Metadata": "true"})
+    body: bytes | None = None
+    framing: Framing = Framing.LENGTH
+    protocol: str = HTTP_1_1
+    absolute: bool = False
+
+    def having(self, **headers: str) -> "Request":
+        """With more headers; an underscore stands for a hyphen."""
+        more = {name.replace("_", "-"): value for name, value in headers.items()}
+        return replace(self, headers={**self.headers, **more})
+
+    def __str__(self) -> str:
+        """For a report: what makes this request what it is, and not more of its body than can be read."""
+        parts = [self.method, self._target("HOST"), *([self.protocol] if self.protocol != HTTP_1_1 else [])]
+        fields = {"Metadata": "", **{name.title(): value for name, value in self._fields().items()}}
+        told = ", ".join(f"{name}: {value}" if value else f"no {name}" for name, value in fields.items())
+        parts.append(f"[{told}]")
+        if self.body is not None:
+            body = self.body.decode(errors="backslashreplace")
+            cut = f"{body[:LONGEST_BODY].rstrip()}... ({len(body)} bytes)"
+            parts.append(cut if len(body) > LONGEST_BODY else body or "(empty body)")
+        return " ".join(parts)
+
+    def head(self, authority: str) -> bytes:
+        fields = {"Host": authority, "Connection": "close", **self._fields()}
+        if not fields["Host"]:
+            del fields["Host"]
+        if self.body is not None and self.framing is not Framing.CHUNKED:
+            fields["Content-Length"] = str(len(self.body))
+        lines = [f"{self.method} {self._target(authority)} {self.protocol}"]
+        lines += [f"{name}: {value}" for name, value in fields.items()]
+        return "\r\n".join([*lines, "", ""]).encode("latin-1")
+
+    def _target(self, authority: str) -> str:
+        origin = f"http://{authority}" if self.absolute else ""
+        return f"{origin}{self.path}{'?' if self.query else ''}{self.query}"
+
+    def _fields(self) -> Mapping[str, str]:
+        return {**self.headers, **FRAMED[self.framing]}
+
+    def tail(self) -> bytes:
+        """The body, in two chunks where it comes in chunks."""
+        body = self.body or b""
+        if self.framing is not Framing.CHUNKED:
+            return body
+        half = len(body) // 2
+        chunks = [part for part in (body[:half], body[half:]) if part]
+        return b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in chunks) + b"0\r\n\r\n"
+
+
+def get(version: str) -> Request:
+    return Request(version=version, query=f"api-version={version}")
+
+
+def post(version: str, body: bytes) -> Request:
+    return replace(get(version), method="POST", body=body)
+
 
 JSON = "application/json;charset=utf-8"
 """A media type, in lower case and without blanks."""
@@ -19,7 +106,7 @@ PIECE = 64 * 1024
 CONTINUED = 1.0
 """Seconds after which a body is sent that nobody has asked for."""
 TRIES = 20
-"""So often a question that is refused with 429 is asked again."""
+"""So often a request that is refused with 429 is asked again."""
 LONGEST_PAUSE = 60.0
 SILENT = 3
 """Questions in a row without an answer, until it is asked whether anybody is there."""
@@ -45,7 +132,7 @@ class Pace:
     """The first answer of all may take two minutes (PROTOCOL, listening)."""
     answer: float = 10
     patience: float = 300
-    """What may be lost in all, to refusals for the rate and to questions without an answer."""
+    """What may be lost in all, to refusals for the rate and to requests without an answer."""
     wait: float = 1
     """What is asked for in `Prefer: wait`."""
     appears: float = 300
@@ -69,8 +156,8 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
-    question: Question
+class Response:
+    request: Request
     status: int = 0
     """0: there was no answer."""
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -99,15 +186,15 @@ class Heard:
         return self.at - self.asked
 
     @property
-    def answer(self) -> Answer:
-        return Answer(status=self.status, reason="", headers=self.headers, body=self.body)
+    def answer(self) -> ClientResponse:
+        return ClientResponse(status=self.status, reason="", headers=self.headers, body=self.body)
 
 
-class Flight:
-    """A question that has been sent, and its answer when somebody wants it."""
+class PendingRequest:
+    """A request that has been sent, and its answer when somebody wants it."""
 
-    def __init__(self, host: str, port: int, question: Question, timeout: float) -> None:
-        self._question = question
+    def __init__(self, host: str, port: int, request: Request, timeout: float) -> None:
+        self._request = request
         self._deadline = monotonic() + timeout
         self._asked = monotonic()
         self._socket: socket.socket | None = None
@@ -115,7 +202,7 @@ class Flight:
         self._is_lost = False
         self._exchange = Exchange(host, port)
         # Only so that it knows to what the answer belongs; what is sent is our own.
-        self._exchange.begin(question.method, "/", {}, None, largest=LARGEST)
+        self._exchange.begin(request.method, "/", {}, None, largest=LARGEST)
         name = f"[{host}]" if ":" in host else host
         try:
             self._socket = socket.create_connection((host, port), timeout)
@@ -130,7 +217,7 @@ class Flight:
     def is_answered(self) -> bool:
         return self._socket is None or bool(select.select([self._socket], [], [], 0)[0])
 
-    def finish(self, within: float | None = None) -> Heard:
+    def finish(self, within: float | None = None) -> Response:
         """What has come by then; the connection is closed."""
         if within is not None:
             self._deadline = monotonic() + within
@@ -141,12 +228,12 @@ class Flight:
         except (OSError, ProtocolError) as error:
             self._fail(error)
         self.close()
-        heard = Heard(
-            question=self._question, problem=self._problem, is_lost=self._is_lost, asked=self._asked, at=monotonic()
+        response = Response(
+            request=self._request, problem=self._problem, is_lost=self._is_lost, asked=self._asked, at=monotonic()
         )
         if answer is None:
-            return heard
-        return replace(heard, status=answer.status, headers=answer.headers, body=answer.body)
+            return response
+        return replace(response, status=answer.status, headers=answer.headers, body=answer.body)
 
     def close(self) -> None:
         if self._socket is not None:
@@ -156,8 +243,8 @@ class Flight:
     def _send(self, authority: str) -> None:
         assert self._socket is not None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        head, tail = self._question.head(authority), self._question.tail()
-        if self._question.framing is not Framing.EXPECT:
+        head, tail = self._request.head(authority), self._request.tail()
+        if self._request.framing is not Framing.EXPECT:
             head, tail = head + tail, b""
         self._socket.sendall(head)
         if tail:
@@ -166,7 +253,7 @@ class Flight:
             if not ready or self._socket.recv(12, socket.MSG_PEEK)[9:10] == b"1":
                 self._socket.sendall(tail)
 
-    def _receive(self) -> Answer | None:
+    def _receive(self) -> ClientResponse | None:
         assert self._socket is not None
         left = self._deadline - monotonic()
         if left <= 0:
@@ -183,18 +270,18 @@ class Flight:
 class Lost(Exception):  # noqa: N818 - it says what became of the endpoint
     """There is no use in asking on."""
 
-    def __init__(self, why: str, heard: Heard) -> None:
+    def __init__(self, why: str, response: Response) -> None:
         super().__init__(why)
-        self.heard = heard
+        self.response = response
 
 
-class Asker:
+class Requester:
     def __init__(
         self,
         host: str,
         port: int,
         pace: Pace,
-        hear: Callable[[Heard], None],
+        hear: Callable[[Response], None],
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._host, self._port = host, port
@@ -208,60 +295,60 @@ class Asker:
         self._silent = 0
         """Questions in a row that found nobody, or no answer in time."""
 
-    def ask(self, question: Question, timeout: float | None = None) -> Heard:
+    def send(self, request: Request, timeout: float | None = None) -> Response:
         for _ in range(TRIES):
-            heard = self.ask_once(question, timeout)
-            self._hear(heard)
-            self._notice(heard)
-            if heard.status != 429:
+            response = self.send_once(request, timeout)
+            self._hear(response)
+            self._notice(response)
+            if response.status != 429:
                 break
             # Whoever refuses for the rate has one that must be kept from here on.
             self._per_second = POLITE
-            seconds = min(LONGEST_PAUSE, max(1.0, refusals.retry_after(heard.answer)))
+            seconds = min(LONGEST_PAUSE, max(1.0, refusals.retry_after(response.answer)))
             why = f"it refused requests for their rate for more than {self.pace.patience:g} s in all"
-            self._lose(seconds, why, heard)
+            self._lose(seconds, why, response)
             self.say(f"refused for the rate: waiting {seconds:g} s")
             pause(seconds)
-        return heard
+        return response
 
-    def ask_once(self, question: Question, timeout: float | None = None) -> Heard:
+    def send_once(self, request: Request, timeout: float | None = None) -> Response:
         """Also a 429 is an answer."""
         self._take_turn()
-        return Flight(self._host, self._port, question, timeout or self.pace.answer).finish()
+        return PendingRequest(self._host, self._port, request, timeout or self.pace.answer).finish()
 
-    def _notice(self, heard: Heard) -> None:
-        """Who does not answer some questions may answer others: a plain one decides."""
-        if not heard.is_lost:
+    def _notice(self, response: Response) -> None:
+        """Who does not answer some requests may answer others: a plain one decides."""
+        if not response.is_lost:
             self._silent = 0
             return
         self._silent += 1
-        why = f"it left questions without an answer for more than {self.pace.patience:g} s in all"
-        self._lose(heard.seconds, why, heard)
+        why = f"it left requests without an answer for more than {self.pace.patience:g} s in all"
+        self._lose(response.seconds, why, response)
         if self._silent == SILENT:
-            if self.ask_once(PLAIN).is_lost:
-                raise Lost("it stopped answering", heard)
+            if self.send_once(PLAIN).is_lost:
+                raise Lost("it stopped answering", response)
             self._silent = 0
 
-    def _lose(self, seconds: float, why: str, heard: Heard) -> None:
+    def _lose(self, seconds: float, why: str, response: Response) -> None:
         self._patience -= seconds
         if self._patience < 0:
-            raise Lost(why, heard)
+            raise Lost(why, response)
 
-    def begin(self, question: Question, timeout: float) -> Flight:
+    def begin(self, request: Request, timeout: float) -> PendingRequest:
         self._take_turn()
-        return Flight(self._host, self._port, question, timeout)
+        return PendingRequest(self._host, self._port, request, timeout)
 
     @property
     def is_paced(self) -> bool:
         return self._per_second is not None
 
-    def burst(self, question: Question, most: int) -> Heard | None:
+    def burst(self, request: Request, most: int) -> Response | None:
         """All at once; the first 429 that comes."""
-        flights = [Flight(self._host, self._port, question, self.pace.answer) for _ in range(most)]
-        answers = [flight.finish() for flight in flights]
-        for heard in answers:
-            self._hear(heard)
-        return next((heard for heard in answers if heard.status == 429), None)
+        pending = [PendingRequest(self._host, self._port, request, self.pace.answer) for _ in range(most)]
+        answers = [pending_request.finish() for pending_request in pending]
+        for response in answers:
+            self._hear(response)
+        return next((response for response in answers if response.status == 429), None)
 
     def _take_turn(self) -> None:
         if self._per_second is None:

@@ -8,17 +8,15 @@ from math import inf
 from time import monotonic
 
 from forenotice.client import refusals
-from forenotice.conformance.endpoint import approvals, events
+from forenotice.conformance.command import Provoke, Provoked
+from forenotice.conformance.endpoint import approvals, documents
 from forenotice.conformance.endpoint.approvals import Approval
-from forenotice.conformance.endpoint.asking import Asker, Flight, Heard, pause
 from forenotice.conformance.endpoint.clauses import Needs
-from forenotice.conformance.endpoint.documents import Document, Documents
-from forenotice.conformance.endpoint.events import Event
-from forenotice.conformance.endpoint.provoking import Provoke, Provoked
-from forenotice.conformance.endpoint.questions import post
-from forenotice.conformance.endpoint.sheet import Sheet
-from forenotice.conformance.endpoint.tags import LONG_WAIT, Tags
-from forenotice.conformance.endpoint.watching import Sighting, Watch
+from forenotice.conformance.endpoint.documents import Document, Documents, Event
+from forenotice.conformance.endpoint.etags import LONG_WAIT, Tags
+from forenotice.conformance.endpoint.findings import Findings
+from forenotice.conformance.endpoint.http import PendingRequest, Requester, Response, pause, post
+from forenotice.conformance.endpoint.watch import Sighting, Watch
 from forenotice.core import errors
 from forenotice.core.operations import EventType
 from forenotice.wire.versions import Version
@@ -51,11 +49,11 @@ NOTICES: Mapping[EventType, timedelta] = {
 """At least (PROTOCOL, notice)."""
 
 
-class Life:
+class Lifecycle:
     def __init__(
         self,
-        asker: Asker,
-        sheet: Sheet,
+        http: Requester,
+        findings: Findings,
         documents: Documents,
         tags: Tags,
         versions: Sequence[Version],
@@ -63,14 +61,14 @@ class Life:
         provoke: Provoke,
         speed: float,
     ) -> None:
-        self._asker = asker
-        self._sheet = sheet
+        self._http = http
+        self._findings = findings
         self._documents = documents
         self._tags = tags
         self._versions = versions
         self._provoke = provoke
         self._speed = speed
-        self._bad = list(approvals.bad(versions, sheet))
+        self._bad = list(approvals.bad(versions, findings))
         self._pending = list(approvals.each(approvals.REPEATED, versions))
         self._ended: list[str] = []
         self._is_spoiled = False
@@ -87,27 +85,27 @@ class Life:
             unsent, self._bad = self._bad, []
             self._live(newest)
             self._send_late(unsent)
-        pause(self._asker.pace.settles)
-        documents = [found for version in self._versions if (found := self._documents.ask(version)) is not None]
+        pause(self._http.pace.settles)
+        documents = [found for version in self._versions if (found := self._documents.fetch(version)) is not None]
         for event_id in self._ended:
-            back = [document.heard for document in documents if document.event(event_id)]
-            self._sheet.judge("life.forwards", None, not back, "gone for good", "listed again", *back[:1])
+            back = [document.response for document in documents if document.event(event_id)]
+            self._findings.judge("life.forwards", None, not back, "gone for good", "listed again", *back[:1])
         if self._ended:
             for repeat in self._pending:
-                self._sheet.skip(repeat.clause, repeat.version, "the events were over before it could be sent")
+                self._findings.skip(repeat.clause, repeat.version, "the events were over before it could be sent")
 
     def _live(self, version: Version) -> bool:
         """One event from its announcement to its end; whether it came to that."""
-        before = self._documents.ask(self._documents.newest)
+        before = self._documents.fetch(self._documents.newest)
         if before is None or before.events:
             if before is None:
                 return self._fail("no document")
-            return self._fail("others that are announced already", before.heard)
+            return self._fail("others that are announced already", before.response)
         with ExitStack() as stack:
-            flights = {} if self._ended else self._waits()
-            for flight in flights.values():
-                stack.callback(flight.close)
-            self._asker.say("waiting for the event to appear")
+            pending = {} if self._ended else self._waits()
+            for pending_request in pending.values():
+                stack.callback(pending_request.close)
+            self._http.say("waiting for the event to appear")
             try:
                 provoked = self._provoke()
             except errors.RefusedError as error:
@@ -117,85 +115,85 @@ class Life:
             if sighting is None:
                 return False
             self.seen.append(sighting)
-            self._judge_waits(flights)
+            self._judge_waits(pending)
             self._judge_announced(sighting)
             self._is_spoiled = False
-            watch = Watch(self._asker, self._sheet, self._documents, self._versions, self._pending, sighting)
+            watch = Watch(self._http, self._findings, self._documents, self._versions, self._pending, sighting)
             why = self._send_bad(watch, sighting.document) if sighting.is_scheduled else BORN_STARTED
             if self._ended or why:
                 for left in self._bad:
-                    self._sheet.skip(left.clause, left.version, why or "the notice was over before it could be sent")
+                    self._findings.skip(left.clause, left.version, why or "the notice was over before it could be sent")
             return self._carry_on(watch, version, why)
 
     # Announced
 
-    def _waits(self) -> dict[Version, Flight]:
+    def _waits(self) -> dict[Version, PendingRequest]:
         found = {}
         for version in self._tags.waiting:
-            document = self._documents.ask(version)
+            document = self._documents.fetch(version)
             if document is not None:
                 found[version] = self._tags.wait(version, document.tag, LONG_WAIT)
         return found
 
     def _appear(self, provoked: Provoked, before: Document) -> Sighting | None:
-        seconds = self._asker.pace.appears
+        seconds = self._http.pace.appears
         deadline = monotonic() + seconds
         while monotonic() < deadline:
-            document = self._documents.ask(self._documents.newest)
+            document = self._documents.fetch(self._documents.newest)
             if document is not None and document.events:
                 event = document.events[0]
-                if not self._can_be_followed(event, document.heard):
+                if not self._can_be_followed(event, document.response):
                     return None
-                self._sheet.judge("life.appears", None, True)
+                self._findings.judge("life.appears", None, True)
                 return Sighting(event=event, before=before, document=document)
             before = document or before
             failure = provoked.failure()
             if failure:
-                self._fail(f"none: the command {failure}", before.heard)
+                self._fail(f"none: the command {failure}", before.response)
                 return None
-            pause(self._asker.pace.between)
-        self._fail(f"none within {seconds:g} s", before.heard)
+            pause(self._http.pace.between)
+        self._fail(f"none within {seconds:g} s", before.response)
         return None
 
-    def _can_be_followed(self, event: Event, heard: Heard) -> bool:
+    def _can_be_followed(self, event: Event, response: Response) -> bool:
         event_id = event.get("EventId")
         if not isinstance(event_id, str):
-            return self._fail("one without an EventId", heard)
+            return self._fail("one without an EventId", response)
         if event_id in self._ended:
-            return self._sheet.judge("life.forwards", None, False, "a new EventId", f"{event_id} again", heard)
+            return self._findings.judge("life.forwards", None, False, "a new EventId", f"{event_id} again", response)
         return True
 
-    def _fail(self, seen: str, heard: Heard | None = None) -> bool:
-        self._sheet.judge("life.appears", None, False, "an event", seen, heard)
+    def _fail(self, seen: str, response: Response | None = None) -> bool:
+        self._findings.judge("life.appears", None, False, "an event", seen, response)
         why = f"there was no event to follow: {seen}"
-        self._sheet.unseen |= {Needs.EVENT: why, Needs.PROVOKED: why}
+        self._findings.unseen |= {Needs.EVENT: why, Needs.PROVOKED: why}
         return False
 
-    def _judge_waits(self, flights: Mapping[Version, Flight]) -> None:
-        for version, flight in flights.items():
-            heard = flight.finish(self._asker.pace.prompt)
-            if heard.status == 304:
-                self._sheet.skip("wait.answered", version, "the event came only after the wait was over")
+    def _judge_waits(self, pending: Mapping[Version, PendingRequest]) -> None:
+        for version, pending_request in pending.items():
+            response = pending_request.finish(self._http.pace.prompt)
+            if response.status == 304:
+                self._findings.skip("wait.answered", version, "the event came only after the wait was over")
             else:
-                self._sheet.judge("wait.answered", version, heard.status == 200, "200", heard)
+                self._findings.judge("wait.answered", version, response.status == 200, "200", response)
 
     def _judge_announced(self, sighting: Sighting) -> None:
-        kind = events.known_type(sighting.event)
+        kind = documents.known_type(sighting.event)
         for version in self._versions:
-            document = self._documents.ask(version)
+            document = self._documents.fetch(version)
             event = document.event(str(sighting.event.get("EventId"))) if document else None
             if not sighting.is_scheduled:
-                self._sheet.skip("life.notice", version, BORN_STARTED)
+                self._findings.skip("life.notice", version, BORN_STARTED)
                 continue
-            moment = events.not_before(event) if event else None
+            moment = documents.not_before(event) if event else None
             if document is None or kind is None or moment is None:
-                self._sheet.skip("life.notice", version, "no NotBefore could be read of it")
+                self._findings.skip("life.notice", version, "no NotBefore could be read of it")
                 continue
             notice = NOTICES[kind] / self._speed
             ahead = moment - sighting.before.date
             expected = f"{notice.total_seconds():g} s for {kind}"
             seen = f"{ahead.total_seconds():g} s"
-            self._sheet.judge("life.notice", version, ahead >= notice, expected, seen, document.heard)
+            self._findings.judge("life.notice", version, ahead >= notice, expected, seen, document.response)
 
     # Scheduled
 
@@ -205,7 +203,7 @@ class Life:
             return TOO_EARLY
         left = (watch.not_before - shown.date).total_seconds() if watch.not_before else inf
         check: Callable[[], str] = str
-        while self._bad and monotonic() < shown.heard.at + left - RESERVED:
+        while self._bad and monotonic() < shown.response.at + left - RESERVED:
             if self._bad[0].names_it and not self._ended:
                 # The first event is for those that do not name it, so that its own approval can be judged.
                 break
@@ -213,50 +211,54 @@ class Life:
             check = partial(self._effect, bad, self._send(bad, watch), watch)
             if why := check():
                 return why
-        pause(self._asker.pace.settles)
+        pause(self._http.pace.settles)
         return check()
 
-    def _send(self, bad: Approval, watch: Watch) -> Heard:
-        heard = self._asker.ask(bad.question(watch.event_id))
-        self._sheet.judge(bad.clause, bad.version, heard.status == 400, "400 while the event is Scheduled", heard)
-        if not heard.is_success:
-            return heard
+    def _send(self, bad: Approval, watch: Watch) -> Response:
+        response = self._http.send(bad.request(watch.event_id))
+        self._findings.judge(
+            bad.clause, bad.version, response.status == 400, "400 while the event is Scheduled", response
+        )
+        if not response.is_success:
+            return response
         if bad.names_it and not self._is_idle:
             self._is_idle = not self._starts(watch, tentatively=True)
         else:
-            pause(self._asker.pace.settles)
+            pause(self._http.pace.settles)
         if bad.form is approvals.BAD_FIRST:
             expected = "Started by the second of two ids"
-            self._sheet.judge(MANY, None, watch.has_started, expected, f"{heard}; {watch.told}", heard)
+            self._findings.judge(MANY, None, watch.has_started, expected, f"{response}; {watch.told}", response)
         if not bad.names_it:
-            why = f"a 200 proves nothing: an approval of no event was answered {heard} ({bad.clause})"
-            self._sheet.make_moot(("approval.ended", *(repeat.clause for repeat in self._pending)), why)
+            why = f"a 200 proves nothing: an approval of no event was answered {response} ({bad.clause})"
+            self._findings.make_moot(("approval.ended", *(repeat.clause for repeat in self._pending)), why)
             self._pending.clear()
             for version in self._versions:
-                self._sheet.skip("approval.empty", version, why)
-        return heard
+                self._findings.skip("approval.empty", version, why)
+        return response
 
     def _send_late(self, unsent: Sequence[Approval]) -> None:
         """Accepted for an event that is over, it is accepted always; a refusal may be for that, and says nothing."""
         for bad in unsent:
-            heard = self._asker.ask(bad.question(self._ended[-1]))
-            if heard.is_success:
-                self._sheet.judge(bad.clause, bad.version, False, "400", heard)
+            response = self._http.send(bad.request(self._ended[-1]))
+            if response.is_success:
+                self._findings.judge(bad.clause, bad.version, False, "400", response)
 
-    def _effect(self, bad: Approval, heard: Heard, watch: Watch) -> str:
+    def _effect(self, bad: Approval, response: Response, watch: Watch) -> str:
         """Of what should have none; but what names the event and is accepted may start it."""
         stays = watch.look() and not watch.has_started
         if watch.not_before is not None and watch.date >= watch.not_before:
-            self._sheet.skip("approval.no-effect", None, f"{LATE} when it was looked at")
+            self._findings.skip("approval.no-effect", None, f"{LATE} when it was looked at")
             return LATE
-        if not (bad.names_it and heard.is_success):
-            self._sheet.judge("approval.no-effect", None, stays, "it stays Scheduled", f"{heard}; {watch.told}", heard)
+        if not (bad.names_it and response.is_success):
+            self._findings.judge(
+                "approval.no-effect", None, stays, "it stays Scheduled", f"{response}; {watch.told}", response
+            )
         if stays:
             return ""
         self._is_spoiled = True
         if not bad.names_it:
             self._bad = [other for other in self._bad if other.names_it]
-            self._sheet.make_moot(APPROVED, "an approval of no event starts an event, too (approval.no-effect)")
+            self._findings.make_moot(APPROVED, "an approval of no event starts an event, too (approval.no-effect)")
         return f"a wrong approval had started the event ({bad.clause})"
 
     # Approved
@@ -265,7 +267,7 @@ class Life:
         """Whether it came to its end."""
         if watch.has_started or watch.is_gone:
             for clause in APPROVED:
-                self._sheet.skip(clause, None, why)
+                self._findings.skip(clause, None, why)
         elif not self._approve(watch, version):
             return False
         if not watch.until_gone():
@@ -278,38 +280,38 @@ class Life:
     def _approve(self, watch: Watch, version: Version) -> bool:
         """Whether it has started: by an approval in a form that is yet to be judged, else by a plain one."""
         clause, event_ids = self._unjudged_form(watch, version)
-        special = self._asker.ask(post(version.name, approvals.body(event_ids))) if clause else None
+        special = self._http.send(post(version.name, approvals.body(event_ids))) if clause else None
         if special is not None and special.is_success and self._starts(watch, tentatively=True):
-            self._sheet.judge(clause, None, True)
-            self._sheet.judge(STARTS, None, True)
-            approvals.judge_accepted(self._sheet, ACCEPTED, version, special)
+            self._findings.judge(clause, None, True)
+            self._findings.judge(STARTS, None, True)
+            approvals.judge_accepted(self._findings, ACCEPTED, version, special)
             return True
-        heard = self._asker.ask(post(version.name, approvals.body([watch.event_id])))
-        approvals.judge_accepted(self._sheet, ACCEPTED, version, heard)
+        response = self._http.send(post(version.name, approvals.body([watch.event_id])))
+        approvals.judge_accepted(self._findings, ACCEPTED, version, response)
         if self._starts(watch):
-            self._sheet.judge(STARTS, None, True)
+            self._findings.judge(STARTS, None, True)
             if special is not None:
                 expected, seen = "200, and the event Started", f"{special}; it stayed Scheduled"
-                self._sheet.judge(clause, None, False, expected, seen, special)
+                self._findings.judge(clause, None, False, expected, seen, special)
             return True
-        accepted = special if special is not None and special.is_success else heard
+        accepted = special if special is not None and special.is_success else response
         date = refusals.date(accepted.answer)
         in_time = date is None or watch.not_before is None or date < watch.not_before
         if in_time and accepted.is_success:
-            expected = f"Started within {self._asker.pace.starts:g} s, before its NotBefore"
-            self._sheet.judge(STARTS, None, False, expected, f"{accepted}; {watch.told}", accepted)
+            expected = f"Started within {self._http.pace.starts:g} s, before its NotBefore"
+            self._findings.judge(STARTS, None, False, expected, f"{accepted}; {watch.told}", accepted)
         why = "no approval started the event"
         if not accepted.is_success:
             why = f"the approval was refused ({ACCEPTED})"
         elif watch.has_started:
             why = f"{LATE} when it was approved"
         for clause in APPROVED:
-            self._sheet.skip(clause, None, why)
+            self._findings.skip(clause, None, why)
         return watch.has_started
 
     def _starts(self, watch: Watch, *, tentatively: bool = False) -> bool:
         """Where the start is known to take a second, an approval without effect is not waited for as if it might."""
-        pace, begun = self._asker.pace, monotonic()
+        pace, begun = self._http.pace, monotonic()
         known = tentatively and self._takes is not None
         within = min(pace.starts, max(pace.starts_again, SLOWER * (self._takes or 0))) if known else pace.starts
         started = watch.until_started(within, tentatively=tentatively)
@@ -318,11 +320,11 @@ class Life:
         return started
 
     def _unjudged_form(self, watch: Watch, version: Version) -> tuple[str, Sequence[str]]:
-        if self._ended and self._sheet.judged(MANY) is None:
-            if self._asker.ask(post(version.name, approvals.body(self._ended))).is_success:
+        if self._ended and self._findings.judged(MANY) is None:
+            if self._http.send(post(version.name, approvals.body(self._ended))).is_success:
                 return MANY, [*self._ended, watch.event_id]
-            self._sheet.skip(MANY, None, "an approval that names another event beside a live one is refused here")
-        if self._sheet.judged(ID_CASE) is None:
+            self._findings.skip(MANY, None, "an approval that names another event beside a live one is refused here")
+        if self._findings.judged(ID_CASE) is None:
             return ID_CASE, [watch.event_id.swapcase()]
         return "", []
 
@@ -332,6 +334,6 @@ class Life:
         """Whether it may be approved in every version."""
         accepted = True
         for version in self._versions:
-            heard = self._asker.ask(post(version.name, approvals.body([event_id])))
-            accepted &= approvals.judge_accepted(self._sheet, "approval.ended", version, heard)
+            response = self._http.send(post(version.name, approvals.body([event_id])))
+            accepted &= approvals.judge_accepted(self._findings, "approval.ended", version, response)
         return accepted

@@ -1,6 +1,9 @@
-"""A handler lives through one situation: with an emulator, a folder and a process of its own."""
+"""A network of a handler's own, in which the endpoint is where it is on the real platform. Linux only."""
 
+import ctypes
 import os
+import shutil
+import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,10 +13,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from time import monotonic
 
-from forenotice.conformance.child import Child
-from forenotice.conformance.handlers import hooks, namespace, situations
-from forenotice.conformance.handlers.evidence import ANSWERED, Evidence, Life
-from forenotice.conformance.handlers.hooks import HookFile, Preparation, Witness
+from forenotice.conformance.command import Child
+from forenotice.conformance.handlers import evidence, situations
+from forenotice.conformance.handlers.evidence import ANSWERED, Evidence, HookFile, Life, Preparation, RequestLog
 from forenotice.conformance.handlers.situations import Situation
 from forenotice.core import errors
 from forenotice.core.operations import Event, Kind, Status
@@ -21,6 +23,38 @@ from forenotice.emulator.announcing import Announcement
 from forenotice.emulator.emulator import ANY_PORT, Emulator
 from forenotice.settings import Address
 from forenotice.wire import versions
+
+ENDPOINT = Address(host="169.254.169.254", port=80)
+NEW_NETWORK = 0x40000000
+"""CLONE_NEWNET."""
+
+
+def enter_namespace() -> None:
+    """For this thread, and for all threads and processes that it starts; the rest of this process stays where it is."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "unshare"):
+        raise errors.RefusedError("--namespace needs Linux: leave it out, and let the handler read FORENOTICE_ENDPOINT")
+    if libc.unshare(NEW_NETWORK):
+        reason = os.strerror(ctypes.get_errno()).lower()
+        raise errors.RefusedError(
+            f"--namespace needs a network namespace, which is not permitted here ({reason}):"
+            " run this as root, or with `unshare --map-root-user` before it"
+        )
+    if _ip("-o", "route"):
+        raise errors.RefusedError("--namespace: the network that was made leads somewhere, and nothing is set up there")
+    _ip("link", "set", "lo", "up")
+    _ip("address", "add", f"{ENDPOINT.host}/32", "dev", "lo")
+
+
+def _ip(*arguments: str) -> str:
+    program = shutil.which("ip", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+    if program is None:
+        raise errors.RefusedError("--namespace needs the program `ip`: install iproute2")
+    done = subprocess.run([program, *arguments], check=False, capture_output=True, text=True)  # noqa: S603
+    if done.returncode:
+        raise errors.RefusedError(f"--namespace: `ip {' '.join(arguments)}` failed: {done.stderr.strip()}")
+    return done.stdout
+
 
 LOOK = 0.05
 CROWDED = 3.0
@@ -52,11 +86,11 @@ class Handler:
     """Somebody wants no more of this."""
 
 
-def live_through(situation: Situation, handler: Handler) -> Evidence:
+def play(situation: Situation, handler: Handler) -> Evidence:
     at = ANY_PORT
     if handler.in_namespace:
-        namespace.enter()
-        at = namespace.ENDPOINT
+        enter_namespace()
+        at = ENDPOINT
     with tempfile.TemporaryDirectory(prefix="forenotice-conformance-") as folder:
         trial = Trial(situation, handler, Path(folder))
         with trial.emulating(at), trial.handling():
@@ -70,9 +104,9 @@ class Trial:
         self._folder = folder
         self._prepared = HookFile(folder / "prepared")
         self._recovered = HookFile(folder / "recovered")
-        self._witness = Witness(self._prepared)
-        self._emulator = Emulator(as_vm=handler.me, speed=situation.speed, requests=self._witness)
-        self._hasty: set[str] = set()
+        self._log = RequestLog(self._prepared)
+        self._emulator = Emulator(as_vm=handler.me, speed=situation.speed, requests=self._log)
+        self._recovered_early: set[str] = set()
         self._unapproved: list[Event] = []
         """Events that are only about others, who would have approved them by now."""
         self._child: Child | None = None
@@ -97,7 +131,7 @@ class Trial:
             argv = [word.replace(PLACEHOLDER, folder) for word in self._handler.argv]
             self._child = Child("--client", argv, self._environment())
             try:
-                self._until(self._is_heard, CROWDED)
+                self._until(self._saw_document, CROWDED)
             except BaseException:
                 self._child.end()
                 raise
@@ -122,7 +156,7 @@ class Trial:
         situation = self._situation
         to_notice = self._to_notice
         goes_on = False
-        if self._until(self._is_heard, self._to_ask):
+        if self._until(self._saw_document, self._to_ask):
             if not situation.begins_first:
                 self._emulator.play(situation.scenario)
             self._until(self._is_over, 2 * situation.longest.total_seconds() + SPARE)
@@ -159,7 +193,7 @@ class Trial:
         """While nothing changes."""
         live = self._emulator.stage.live
         recovered = self._recovered.lines()
-        self._hasty.update(event.id for event in live if hooks.about(recovered, event.id))
+        self._recovered_early.update(event.id for event in live if evidence.about(recovered, event.id))
         # Not at once, lest a handler that would approve them find nothing to approve.
         patience = self._handler.within
         now = self._emulator.clock.now()
@@ -172,8 +206,8 @@ class Trial:
             and now - event.created_at > patience
         ]
 
-    def _is_heard(self) -> bool:
-        return any(poll.status in ANSWERED for poll in self._witness.polls)
+    def _saw_document(self) -> bool:
+        return any(poll.status in ANSWERED for poll in self._log.polls)
 
     def _is_over(self) -> bool:
         player = self._emulator.player
@@ -181,14 +215,14 @@ class Trial:
 
     def _has_asked_since(self, moment: float, times: int = 1) -> bool:
         # Whoever is held until there is news is polling.
-        return self._emulator.waiting > 0 or sum(poll.monotonic > moment for poll in self._witness.polls) >= times
+        return self._emulator.waiting > 0 or sum(poll.monotonic > moment for poll in self._log.polls) >= times
 
     def _has_recovered(self) -> bool:
         prepared, recovered = self._prepared.lines(), self._recovered.lines()
         return all(
-            hooks.about(recovered, life.id)
+            evidence.about(recovered, life.id)
             for life in self._lives()
-            if hooks.preparation(prepared, life.id) is Preparation.DONE and life.is_survived
+            if evidence.preparation(prepared, life.id) is Preparation.DONE and life.is_survived
         )
 
     @property
@@ -209,7 +243,7 @@ class Trial:
     def _environment(self) -> dict[str, str]:
         given = self._handler.environment
         endpoint = f"http://{self._emulator.address}"
-        if self._emulator.address.port == namespace.ENDPOINT.port:
+        if self._emulator.address.port == ENDPOINT.port:
             endpoint = f"http://{self._emulator.address.host}"
         direct = ",".join(filter(None, (given.get("NO_PROXY") or given.get("no_proxy"), self._emulator.address.host)))
         return {
@@ -252,12 +286,12 @@ class Trial:
             situation=self._situation,
             me=self._handler.me,
             lives=self._emulator.look(self._lives),
-            requests=self._witness.all,
+            requests=self._log.all,
             listened=self._to_ask,
-            approvals=tuple(self._witness.witnessed),
+            approvals=tuple(self._log.approvals_with_hooks),
             prepared=self._prepared.lines(),
             recovered=self._recovered.lines(),
-            hasty=frozenset(self._hasty),
+            recovered_early=frozenset(self._recovered_early),
             goes_on=goes_on,
             exit_code=self._running.exit_code,
             said=self._running.said,

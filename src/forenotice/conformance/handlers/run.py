@@ -5,11 +5,11 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 
-from forenotice.conformance.handlers import clauses, judging, living
+from forenotice.conformance.handlers import clauses, trial, verdicts
 from forenotice.conformance.handlers.evidence import Evidence
-from forenotice.conformance.handlers.judging import Options
-from forenotice.conformance.handlers.living import Handler
 from forenotice.conformance.handlers.situations import Situation
+from forenotice.conformance.handlers.trial import Handler
+from forenotice.conformance.handlers.verdicts import Options
 from forenotice.conformance.report import Finding, Report
 
 ENOUGH = 2
@@ -31,7 +31,7 @@ def run(
     longest_first = sorted(situations, key=lambda situation: situation.longest, reverse=True)
     with ThreadPoolExecutor(jobs, thread_name_prefix="situation") as pool:
         try:
-            futures = {situation.name: pool.submit(run.live_through, situation) for situation in longest_first}
+            futures = {situation.name: pool.submit(run.play, situation) for situation in longest_first}
             _sleep(until=futures.values())
             found = _results(futures)
         except BaseException:
@@ -39,11 +39,11 @@ def run(
             pool.shutdown(cancel_futures=True)
             raise
     played = [evidence for evidence in found.values() if isinstance(evidence, Evidence)]
-    measure = replace(options, habits=judging.habits(played))
+    measure = replace(options, habits=verdicts.habits(played))
     findings: list[Finding] = []
     for situation in situations:
         seen = found[situation.name]
-        findings += judging.skipped(situation.name, seen) if isinstance(seen, str) else judging.judge(seen, measure)
+        findings += verdicts.skipped(situation.name, seen) if isinstance(seen, str) else verdicts.judge(seen, measure)
     order = [clause.id for clause in clauses.ALL]
     return Report(
         subject=shlex.join(handler.argv), findings=sorted(findings, key=lambda finding: order.index(finding.clause))
@@ -80,13 +80,13 @@ class Run:
         self._unheard: list[str] = []
         """Situations in which the handler asked nothing that could be answered."""
 
-    def live_through(self, situation: Situation) -> Seen:
+    def play(self, situation: Situation) -> Seen:
         seen: Seen
         if not self._heard and len(self._unheard) >= ENOUGH:
             seen = f"it saw no document in {' and '.join(self._unheard[:ENOUGH])}"
         else:
-            seen = living.live_through(situation, self._handler)
-            if judging.is_heard(seen):
+            seen = trial.play(situation, self._handler)
+            if verdicts.saw_document(seen):
                 self._heard += 1
             else:
                 self._unheard.append(situation.name)

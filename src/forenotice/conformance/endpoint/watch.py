@@ -8,12 +8,11 @@ from itertools import cycle
 from math import inf
 from time import monotonic
 
-from forenotice.conformance.endpoint import approvals, events
+from forenotice.conformance.endpoint import approvals
 from forenotice.conformance.endpoint.approvals import ON_POST, Approval
-from forenotice.conformance.endpoint.asking import Asker, pause
-from forenotice.conformance.endpoint.documents import Document, Documents
-from forenotice.conformance.endpoint.events import Event
-from forenotice.conformance.endpoint.sheet import Sheet
+from forenotice.conformance.endpoint.documents import Document, Documents, Event, is_known, not_before, status
+from forenotice.conformance.endpoint.findings import Findings
+from forenotice.conformance.endpoint.http import Requester, pause
 from forenotice.wire.versions import Version
 
 REPEATS = 3
@@ -30,21 +29,21 @@ class Sighting:
 
     @property
     def is_scheduled(self) -> bool:
-        return events.status(self.event) != "Started"
+        return status(self.event) != "Started"
 
 
 class Watch:
     def __init__(
         self,
-        asker: Asker,
-        sheet: Sheet,
+        http: Requester,
+        findings: Findings,
         documents: Documents,
         versions: Sequence[Version],
         pending: list[Approval],
         sighting: Sighting,
     ) -> None:
-        self._asker = asker
-        self._sheet = sheet
+        self._http = http
+        self._findings = findings
         self._documents = documents
         self._versions = versions
         self._pending = pending
@@ -54,13 +53,13 @@ class Watch:
         """More than one, if it does not keep the first."""
         self._beside: set[str] = set()
         """Ids of others that were listed together with it."""
-        self.not_before = events.not_before(event)
+        self.not_before = not_before(event)
         self._others = cycle(versions)
-        self._waiting_since = (sighting.document if sighting.is_scheduled else sighting.before).heard.asked
+        self._waiting_since = (sighting.document if sighting.is_scheduled else sighting.before).response.asked
         self.has_started = not sighting.is_scheduled
         self.is_gone = False
         self._in_time = False
-        self._unshown = [version for version in versions if events.is_known(event, version)]
+        self._unshown = [version for version in versions if is_known(event, version)]
         """Versions in which it has not been seen Started."""
         self._hidden: list[Version] = []
         self.told = ""
@@ -78,8 +77,8 @@ class Watch:
     def until_started(self, within: float, *, tentatively: bool = False) -> bool:
         """Whether an approval brought it on, rather than its time; half of that is left for the next approval."""
         left = (self.not_before - self.date).total_seconds() if tentatively and self.not_before else inf
-        seconds = min(within, max(self._asker.pace.settles, left / 2))
-        self._asker.say(f"approved: waiting for the event to start, at most {seconds:.0f} s")
+        seconds = min(within, max(self._http.pace.settles, left / 2))
+        self._http.say(f"approved: waiting for the event to start, at most {seconds:.0f} s")
         deadline = monotonic() + seconds
         while not self.has_started and monotonic() < deadline:
             if not self.look():
@@ -89,15 +88,15 @@ class Watch:
         return self._in_time
 
     def until_gone(self) -> bool:
-        pace, begun = self._asker.pace, monotonic()
+        pace, begun = self._http.pace, monotonic()
         deadline = begun + pace.ends
-        self._asker.say(f"waiting for the event to end, at most {pace.ends:.0f} s")
+        self._http.say(f"waiting for the event to end, at most {pace.ends:.0f} s")
         while self.look():
-            if events.status(self._event) not in ("Scheduled", "Started"):
+            if status(self._event) not in ("Scheduled", "Started"):
                 deadline = min(deadline, monotonic() + pace.lingers)
             if monotonic() >= deadline:
                 seen, at = f"{self.told} after {monotonic() - begun:.0f} s", self._document
-                return self._sheet.judge("life.gone", at.version, False, "no longer listed", seen, at.heard)
+                return self._findings.judge("life.gone", at.version, False, "no longer listed", seen, at.response)
             self._go_on()
         self._judge_end()
         return True
@@ -108,39 +107,41 @@ class Watch:
         """Whether it is still listed; in a version that has not shown it as Started, if there is one."""
         newest = self._documents.newest
         version = self._unshown[0] if self.has_started and self._unshown else newest
-        document = self._documents.ask(version)
+        document = self._documents.fetch(version)
         if document is not None and version is not newest and document.event(self.event_id) is None:
             # Perhaps it is over, perhaps this version hides it.
             self._unshown.remove(version)
             self._hidden.append(version)
-            document = self._documents.ask(newest)
+            document = self._documents.fetch(newest)
         if document is None:
             return True
         self._document = document
         event = self._follow(document)
         self.is_gone = event is None
         if event is None:
-            self._gone_at = document.heard.at
+            self._gone_at = document.response.at
             self.told = "it is gone"
             return False
-        status = events.status(event)
-        self.told = f"it is {status}"
-        if status == "Started":
+        event_status = status(event)
+        self.told = f"it is {event_status}"
+        if event_status == "Started":
             self._in_time |= not self.has_started and (self.not_before is None or document.date < self.not_before)
             self.has_started = True
             if document.version in self._unshown:
                 self._unshown.remove(document.version)
-        elif status == "Scheduled":
+        elif event_status == "Scheduled":
             forwards = not self.has_started
-            self._sheet.judge("life.forwards", None, forwards, "Started or gone", "Scheduled again", document.heard)
-            self._waiting_since = document.heard.asked
+            self._findings.judge(
+                "life.forwards", None, forwards, "Started or gone", "Scheduled again", document.response
+            )
+            self._waiting_since = document.response.asked
         return True
 
     def _go_on(self) -> None:
         """Approve it again in a few ways, once it has been seen Started in all versions."""
         if self.has_started and self._unshown:
             return
-        fitting = self._fitting(events.status(self._event))[:REPEATS]
+        fitting = self._fitting(status(self._event))[:REPEATS]
         for repeat in fitting:
             if not self._repeat(repeat, even_if_gone=False):
                 break
@@ -157,21 +158,21 @@ class Watch:
 
     def _repeat(self, repeat: Approval, *, even_if_gone: bool) -> bool:
         """Whether it was judged: what is refused when the event has just ended says nothing."""
-        question = repeat.question(self.event_id)
-        if repeat.clause == ON_POST and (document := self._documents.ask(repeat.version)) is not None:
-            question = question.having(If_None_Match=document.tag or "*")
-        heard = self._asker.ask(question)
-        if heard.status != 200 and not even_if_gone:
-            shown = self._documents.ask(self._documents.newest)
+        request = repeat.request(self.event_id)
+        if repeat.clause == ON_POST and (document := self._documents.fetch(repeat.version)) is not None:
+            request = request.having(If_None_Match=document.tag or "*")
+        response = self._http.send(request)
+        if response.status != 200 and not even_if_gone:
+            shown = self._documents.fetch(self._documents.newest)
             if shown is None or shown.event(self.event_id) is None:
                 return False
         self._pending.remove(repeat)
-        approvals.judge_accepted(self._sheet, repeat.clause, repeat.version, heard)
+        approvals.judge_accepted(self._findings, repeat.clause, repeat.version, response)
         return True
 
     def _look_around(self) -> None:
-        pause(self._asker.pace.between)
-        self._documents.ask(next(self._others))
+        pause(self._http.pace.between)
+        self._documents.fetch(next(self._others))
 
     def _follow(self, document: Document) -> Event | None:
         found = document.event(self.event_id)
@@ -181,7 +182,7 @@ class Watch:
         elif ids - self._beside:
             # Nothing else was announced: this must be it.
             found = next(event for event in document.events if str(event.get("EventId")) not in self._beside)
-            self._sheet.judge("life.same-id", None, False, self.event_id, found.get("EventId"), document.heard)
+            self._findings.judge("life.same-id", None, False, self.event_id, found.get("EventId"), document.response)
         if found is not None:
             self._event = found
             self._ids.add(self.event_id)
@@ -190,20 +191,20 @@ class Watch:
     # The end
 
     def _judge_end(self) -> None:
-        judge = partial(self._sheet.judge, heard=self._document.heard)
+        judge = partial(self._findings.judge, response=self._document.response)
         judge("life.same-id", None, True)
         if not self._ids & self._documents.started:
             judge("life.started", self._documents.newest, False, "Started", "gone without it")
         listed = self._gone_at - self._waiting_since
-        shown = self._asker.pace.shown
+        shown = self._http.pace.shown
         judge("life.shown", None, listed >= shown, f"at least {shown:g} s", f"at most {listed:.1f} s")
         for version in self._versions:
-            document = self._documents.ask(version)
+            document = self._documents.fetch(version)
             if document is not None:
                 gone = document.event(self.event_id) is None
-                self._sheet.judge("life.gone", version, gone, "no longer listed", "still listed", document.heard)
+                self._findings.judge("life.gone", version, gone, "no longer listed", "still listed", document.response)
             if version in self._unshown or version in self._hidden:
-                self._sheet.skip("life.started", version, "it was not listed when it was looked at")
-            elif not events.is_known(self._event, version):
+                self._findings.skip("life.started", version, "it was not listed when it was looked at")
+            elif not is_known(self._event, version):
                 kind = self._event.get("EventType")
-                self._sheet.skip("life.started", version, f"this version does not list {kind}")
+                self._findings.skip("life.started", version, f"this version does not list {kind}")

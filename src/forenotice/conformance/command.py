@@ -1,13 +1,15 @@
-"""A user's command as our child process: started, listened to, and ended with all that it started."""
+"""A user's command as a child process: started, its output kept, and ended with all that it started."""
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from forenotice.core import errors
 from forenotice.programs.group import Group
@@ -87,3 +89,40 @@ def _kill_all_with(mark: bytes) -> None:
                     signal.pidfd_send_signal(process, signal.SIGKILL)
             finally:
                 os.close(process)
+
+
+class Provoked(Protocol):
+    def failure(self) -> str:
+        """Why no event is to be hoped for; empty: it may still come."""
+
+    def close(self, *, at_once: bool = False) -> None: ...
+
+
+Provoke = Callable[[], Provoked]
+
+
+class ProvokingCommand:
+    """A command under way; it may well take as long as its event does."""
+
+    def __init__(self, argv: Sequence[str], grace: float = GRACE) -> None:
+        self._child = Child("--provoke", argv)
+        self._grace = grace
+
+    def failure(self) -> str:
+        if not self._child.exit_code:
+            return ""
+        self._child.end(self._grace)
+        return f"ended with code {self._child.exit_code}: {self._child.said}"
+
+    def close(self, *, at_once: bool = False) -> None:
+        """With all that it started."""
+        if not at_once:
+            self._child.wait(self._grace)
+        self._child.end(self._grace)
+
+
+def by_command(argv: Sequence[str]) -> Provoke:
+    """Found before anything is asked: hours may pass until it is run."""
+    if shutil.which(argv[0]) is None:
+        raise errors.RefusedError(f"--provoke: there is no program {argv[0]!r}")
+    return lambda: ProvokingCommand(argv)

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from forenotice.conformance.endpoint import clauses
-from forenotice.conformance.endpoint.asking import Heard
 from forenotice.conformance.endpoint.clauses import Basis, Clause, Needs
+from forenotice.conformance.endpoint.http import Response
 from forenotice.conformance.report import Finding, Report, Verdict
 from forenotice.wire.versions import Version
 
@@ -19,7 +19,7 @@ UNSEEN = {
 }
 
 
-class Sheet:
+class Findings:
     def __init__(self, versions: Sequence[Version], *, strict: bool) -> None:
         self._versions = versions
         self._strict = strict
@@ -36,7 +36,7 @@ class Sheet:
         ok: bool,
         expected: str = "",
         seen: object = "",
-        heard: Heard | None = None,
+        response: Response | None = None,
     ) -> bool:
         """The first failure stays. A clause that does not concern the version is left alone."""
         clause = clauses.BY_ID[clause_id]
@@ -45,8 +45,8 @@ class Sheet:
             return ok
         known = self._findings.get((clause_id, where))
         if known is None or (known.verdict is Verdict.PASSED and not ok):
-            about = heard or (seen if isinstance(seen, Heard) else None)
-            request = str(about.question) if about else ""
+            about = response or (seen if isinstance(seen, Response) else None)
+            request = str(about.request) if about else ""
             self._findings[clause_id, where] = self._finding(clause, where, ok, expected, str(seen)[:LONGEST], request)
         return ok
 

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from bench import fleets, guests, machine, report, servers
 from bench.effort import Effort
 from bench.servers import Server
-from forenotice.core.reconciling import FleetSpec
+from forenotice.core.reconciliation import FleetSpec
 
 AT_ONCE = 64
 EXTRA_MIB = 150

@@ -8,7 +8,7 @@ from forenotice.clock import SystemClock
 from forenotice.core.documents import Document
 from forenotice.core.fleet import Listening, Policy, ScopeKind
 from forenotice.core.membership import VmSpec
-from forenotice.core.reconciling import FleetSpec, GroupSpec, HostSpec
+from forenotice.core.reconciliation import FleetSpec, GroupSpec, HostSpec
 from forenotice.core.timing import Timing
 from forenotice.service import fleet
 from forenotice.service.calls import SYSTEM

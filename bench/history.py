@@ -16,7 +16,7 @@ from bench import report
 from bench.effort import Effort
 from forenotice.core.draft import Draft, World
 from forenotice.core.operations import Event, EventType, Kind, Operation, Source, Status
-from forenotice.core.selecting import of_scopes
+from forenotice.core.selectors import of_scopes
 from forenotice.core.timing import Timing
 from forenotice.service.context import new_id
 from forenotice.store.database import Store

@@ -17,7 +17,7 @@ from bench import fleets, report
 from bench.effort import Effort
 from forenotice.core.fleet import Policy, ScopeKind
 from forenotice.core.membership import VmSpec
-from forenotice.core.reconciling import FleetSpec, GroupSpec, HostSpec
+from forenotice.core.reconciliation import FleetSpec, GroupSpec, HostSpec
 from forenotice.core.roles import EVERYTHING
 from forenotice.core.rollouts import KINDS, Options, Request
 from forenotice.service import queries, rollouts

@@ -13,7 +13,7 @@ from bench import fleets, report
 from bench.effort import Effort
 from forenotice.core import roles
 from forenotice.core.operations import Kind
-from forenotice.core.reconciling import FleetSpec
+from forenotice.core.reconciliation import FleetSpec
 from forenotice.service import maintenance
 from forenotice.service.calls import SYSTEM, Call
 

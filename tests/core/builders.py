@@ -10,13 +10,13 @@ from typing import Any
 from tests.core.invariants import Watch
 from tests.core.invariants_of_rollouts import RolloutWatch
 
-from forenotice.core import approving, budgets, driving, ending, explaining, listening, membership, scheduling, starting
-from forenotice.core.approving import Approval
+from forenotice.core import announcements, budgets, driver_calls, explanations, lifecycle, membership
 from forenotice.core.draft import Changes, Draft, World
-from forenotice.core.driving import Finished, Outcome, Task
-from forenotice.core.explaining import Explanation
+from forenotice.core.driver_calls import Finished, Outcome, Task
+from forenotice.core.explanations import Explanation
 from forenotice.core.fleet import Host, Listening, Policy, Scope, ScopeKind, Vm, group_key, standalone_key
 from forenotice.core.journal import Entry
+from forenotice.core.lifecycle import Approval
 from forenotice.core.membership import VmSpec
 from forenotice.core.operations import NO_LIMITS, Event, Kind, Operation, Source, Status
 from forenotice.core.rollouts import Stop, StopStatus
@@ -283,8 +283,8 @@ class Site:
             scopes = {self.state.vms[name].scope for name in names if name in self.state.vms}
             wanted["hosts"] = {vm.host for vm in self.state.vms.values() if vm.scope in scopes}
         with self.transaction(by=by, allowance=allowance, **wanted) as draft:
-            requests = [scheduling.Request(kind=kind, name=name, notice=notice) for name in names]
-            made = [scheduling.schedule(draft, request) for request in requests]
+            requests = [announcements.Request(kind=kind, name=name, notice=notice) for name in names]
+            made = [announcements.schedule(draft, request) for request in requests]
         return self.state.operations[made[0].id]
 
     def approve(self, scope: str, *event_ids: str, by: str | None = None) -> Changes:
@@ -292,12 +292,12 @@ class Site:
         by = by or next((vm.name for vm in self.state.vms.values() if vm.scope == scope), "nobody")
         world = self.load_to_approve([scope], [by], ended_since=self.now - HOUR)
         draft = Draft(world, now=self.now, timing=self.timing, new_id=self.new_id)
-        approving.approve_as_guest(draft, Approval(vm=by, scope=scope, event_ids=tuple(event_ids)))
+        lifecycle.approve_as_guest(draft, Approval(vm=by, scope=scope, event_ids=tuple(event_ids)))
         return self.keep(draft)
 
     def approve_as_operator(self, event_id: str, by: str = "operator") -> Changes:
         draft = self.look(events=[event_id])
-        approving.approve_as_operator(draft, draft.event(event_id), by)
+        lifecycle.approve_as_operator(draft, draft.event(event_id), by)
         return self.keep(draft)
 
     def approve_all(self, operation: Operation) -> None:
@@ -306,12 +306,12 @@ class Site:
 
     def hear(self, key: str) -> Changes:
         draft = self.look(scopes=[key])
-        listening.hear(draft, key, self.now)
+        lifecycle.record_poll(draft, key, self.now)
         return self.keep(draft)
 
     def cancel(self, operation_id: str) -> None:
         with self.transaction(operations=[operation_id]) as draft:
-            ending.cancel(draft, draft.operation(operation_id))
+            lifecycle.cancel(draft, draft.operation(operation_id))
 
     # Time
 
@@ -343,27 +343,27 @@ class Site:
         reports = reports or {}
         turns = self.due() + [key for key in reports if key not in self.due()]
         arriving = self.moving_to([self.operation(key).host for key in turns])
-        waits = any(driving.waits_for_a_host(self.operation(key)) for key in turns)
+        waits = any(driver_calls.waits_for_a_host(self.operation(key)) for key in turns)
         announced = [o.host for o in self.live() if waits and o.kind.traits.keeps_others_away]
         with self.transaction(operations=[*turns, *arriving], hosts=announced, targets=True) as draft:
             for key, outcome in reports.items():
-                driving.report(draft, draft.operation(key), process, draft.operation(key).attempt + 1, outcome)
+                driver_calls.report(draft, draft.operation(key), process, draft.operation(key).attempt + 1, outcome)
             return [task for key in turns if (task := self._step(draft, key, process))]
 
     def _step(self, draft: Draft, key: str, process: str) -> Task | None:
         if _is_due(draft.operation(key), self.now) and draft.operation(key).status is Status.PLANNED:
-            scheduling.announce_in_time(draft, draft.operation(key))
+            announcements.announce_in_time(draft, draft.operation(key))
             return None
         if _is_due(draft.operation(key), self.now) and draft.operation(key).status is Status.SCHEDULED:
-            starting.start_or_hold(draft, draft.operation(key), self.expiry_from)
+            lifecycle.start_or_hold(draft, draft.operation(key), self.expiry_from)
         if _is_due(draft.operation(key), self.now) and draft.operation(key).status is Status.STARTED:
-            return driving.advance(draft, draft.operation(key), process, self.now + CLAIM)
+            return driver_calls.advance(draft, draft.operation(key), process, self.now + CLAIM)
         return None
 
     def report(self, operation_id: str, outcome: Outcome, *, process: str = "p", attempt: int | None = None) -> Changes:
         draft = self.look(operations=[operation_id], targets=True)
         operation = draft.operation(operation_id)
-        driving.report(draft, operation, process, operation.attempt + 1 if attempt is None else attempt, outcome)
+        driver_calls.report(draft, operation, process, operation.attempt + 1 if attempt is None else attempt, outcome)
         return self.keep(draft)
 
     def succeed(self, task: Task, *, process: str = "p") -> Changes:
@@ -416,7 +416,7 @@ class Site:
 
     def explain(self, event: Event) -> Explanation:
         draft = self.look(events=[event.id], targets=True)
-        return explaining.explain_event(draft, draft.event(event.id), self.expiry_from)
+        return explanations.explain_event(draft, draft.event(event.id), self.expiry_from)
 
     def actions(self, **about: str) -> list[str]:
         """What the journal tells of something."""

@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 from tests.core.builders import ALWAYS
-from tests.core.rolling_site import RollingSite
+from tests.core.rollout_site import RollingSite
 
 from forenotice.core.fleet import Policy
 from forenotice.core.windows import Window, parse_all

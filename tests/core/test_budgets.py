@@ -7,7 +7,7 @@ from tests.core.builders import row
 from tests.core.invariants_of_rollouts import most_out
 
 from forenotice.core import budgets, errors
-from forenotice.core.budgets import Rule, Standing
+from forenotice.core.budgets import Outage, Rule
 from forenotice.core.fleet import Policy
 from forenotice.core.operations import Kind
 
@@ -66,11 +66,11 @@ def test_a_part_of_a_vm_is_none(most: str | None, least: int | None, members: in
 def test_two_more_vms_of_update_domain_1(
     planned: dict[int, int], others: int, allowed: int | None, rule: Rule | None
 ) -> None:
-    assert budgets.hindrance(Standing(planned=planned, others=others), 1, 2, allowed) is rule
+    assert budgets.blocker(Outage(planned=planned, others=others), 1, 2, allowed) is rule
 
 
 def test_what_is_back_is_no_longer_out() -> None:
-    standing = Standing(others=1)
+    standing = Outage(others=1)
     standing.add(0, 2)
     standing.add(1, 1)
     standing.add(0, -2)

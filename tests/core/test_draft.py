@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 from tests.core.builders import Site, row
 
-from forenotice.core import draft as drafts
-from forenotice.core import errors
+from forenotice.core import errors, fleet
 from forenotice.core.draft import Draft
 from forenotice.core.operations import Kind, Status
 
@@ -96,4 +95,4 @@ def test_journal_entries_say_who_and_when() -> None:
 
 @pytest.mark.parametrize(("things", "said"), [(["a"], "a"), (["a", "b"], "a and b"), (["a", "b", "c"], "a, b and c")])
 def test_names_in_a_sentence(things: list[str], said: str) -> None:
-    assert drafts.names(things) == said
+    assert fleet.names(things) == said

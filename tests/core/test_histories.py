@@ -13,11 +13,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.core.builders import CLAIM, DAY, HOUR, SECOND, Site, failure, is_nothing, success
 from tests.core.invariants import MOVING, USERS
 
-from forenotice.core import errors, explaining, placement
-from forenotice.core.driving import Finished, NotYet, Outcome, Task
+from forenotice.core import errors, explanations, placement
+from forenotice.core.blockers import BlockerKind, start_blockers
+from forenotice.core.driver_calls import Finished, NotYet, Outcome, Task
 from forenotice.core.fleet import Listening, Policy, Scope, ScopeKind
-from forenotice.core.listening import is_listening
-from forenotice.core.obstacles import ObstacleKind, obstacles
+from forenotice.core.lifecycle import is_listening
 from forenotice.core.operations import Kind, Operation, Status, UserLimits
 from forenotice.core.timing import ENDED_APPROVABLE
 
@@ -39,7 +39,7 @@ DURATIONS = st.one_of(
 KINDS = [kind for kind in Kind for _ in range(1 if kind is Kind.HARDWARE_FAILURE else 3)]
 CAPACITIES = st.sampled_from([None, 0, 0.3, 2, 3.5, 5, 8])
 SIZES = st.sampled_from([None, 0, 0.1, 0.5, 2, 4])
-STUCK = {ObstacleKind.TARGET_HOST, ObstacleKind.UPDATE_DOMAIN, ObstacleKind.VM_BUSY}
+STUCK = {BlockerKind.TARGET_HOST, BlockerKind.UPDATE_DOMAIN, BlockerKind.VM_BUSY}
 
 
 class Histories(RuleBasedStateMachine):
@@ -330,7 +330,7 @@ class Histories(RuleBasedStateMachine):
         live = [event for event in self.site.state.events.values() if event.status.live]
         draft = self.site.look(events=[event.id for event in live], targets=True)
         for event in live:
-            said = explaining.explain_event(draft, event, self.site.expiry_from)
+            said = explanations.explain_event(draft, event, self.site.expiry_from)
             assert (said.noun, said.id) == ("event", event.id)
             assert said.since is not None
             assert said.sentence.endswith(".")
@@ -345,7 +345,7 @@ class Histories(RuleBasedStateMachine):
         for operation in [each for each in self.site.live() if each.status is Status.PLANNED]:
             arriving = self.site.moving_to([operation.host])
             draft = self.site.look(operations=[operation.id, *arriving])
-            said = explaining.explain_operation(draft, operation, self.site.expiry_from)
+            said = explanations.explain_operation(draft, operation, self.site.expiry_from)
             assert said.sentence.endswith(".")
             assert said.waiting_for or operation.due_at == self.site.now or self.site.due()
             assert said.until is None or said.until >= self.site.now
@@ -364,7 +364,7 @@ class Histories(RuleBasedStateMachine):
         for operation in site.live():
             assert lacking, "something waits for nothing"
             if operation.status is Status.SCHEDULED:
-                assert {obstacle.kind for obstacle in obstacles(draft, operation, site.expiry_from)} <= STUCK
+                assert {blocker.kind for blocker in start_blockers(draft, operation, site.expiry_from)} <= STUCK
             else:
                 assert operation in lacking
         for name in site.state.vms:

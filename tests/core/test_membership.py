@@ -8,7 +8,7 @@ import pytest
 from tests.core.builders import MINUTE, NOW, SECOND, Site, is_nothing, row
 
 from forenotice.core import errors, membership
-from forenotice.core.driving import NotYet
+from forenotice.core.driver_calls import NotYet
 from forenotice.core.fleet import Facts, Host, Listening, Policy, ScopeKind
 from forenotice.core.operations import Kind, Status
 from forenotice.core.windows import parse_all

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.core.builders import Site, row
 
 from forenotice.core import errors, placement
-from forenotice.core.driving import Finished
+from forenotice.core.driver_calls import Finished
 from forenotice.core.fleet import Policy
 from forenotice.core.operations import Kind, Status
 

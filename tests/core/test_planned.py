@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 import pytest
 from tests.core.builders import DAY, HOUR, MINUTE, NOW, SECOND, Site, row
 
-from forenotice.core import calendar, delay, errors, explaining
-from forenotice.core.explaining import Explanation
+from forenotice.core import errors, explanations, lifecycle, windows
+from forenotice.core.explanations import Explanation
 from forenotice.core.fleet import Listening
 from forenotice.core.operations import Kind, Operation, Status
 from forenotice.core.windows import parse_all
@@ -32,7 +32,7 @@ def look_at(site: Site, moment: datetime) -> None:
 
 def explain(site: Site, operation: Operation) -> Explanation:
     draft = site.look(operations=[operation.id, *site.moving_to([operation.host])], targets=True)
-    return explaining.explain_operation(draft, site.operation(operation), site.expiry_from)
+    return explanations.explain_operation(draft, site.operation(operation), site.expiry_from)
 
 
 def test_guests_are_told_when_the_opening_minus_the_notice_is_reached() -> None:
@@ -143,7 +143,7 @@ def test_the_earliest_start_is_the_first_opening_after_guests_are_told() -> None
     operation = site.schedule(Kind.HOST_UPDATE, "a", notice=3 * DAY)
     assert operation.due_at == TOLD + 15 * MINUTE
     draft = site.look(operations=[operation.id])
-    assert explaining.start_at_the_earliest(draft, operation, NOW) == OPENS
+    assert explanations.start_at_the_earliest(draft, operation, NOW) == OPENS
     assert operation.not_before == OPENS + 3 * DAY
 
 
@@ -355,13 +355,13 @@ def test_a_late_commit_puts_off_what_it_announced() -> None:
     look_at(site, TOLD)
     site.wait(90 * SECOND)
     with site.transaction(operations=[operation.id]) as draft:
-        delay.make_up(draft, draft.operation(operation.id), TOLD)
+        lifecycle.restore_notice(draft, draft.operation(operation.id), TOLD)
     assert site.event(operation).not_before == OPENS + 90 * SECOND
 
 
 def test_a_slot_needs_windows_that_meet() -> None:
     draft = row().look()
-    assert calendar.slot(draft, [NIGHT, NOON], HOUR) is None
-    slot = calendar.slot(draft, [NIGHT], HOUR)
+    assert windows.slot(draft, [NIGHT, NOON], HOUR) is None
+    slot = windows.slot(draft, [NIGHT], HOUR)
     assert slot is not None
-    assert (slot.told_at, slot.not_before) == (OPENS - HOUR - MINUTE, OPENS)
+    assert (slot.announce_at, slot.not_before) == (OPENS - HOUR - MINUTE, OPENS)

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, run_state_machine_as_test
 from tests.core.builders import HOUR, MINUTE, Site
 from tests.core.random_fleets import WINDOWS, policies, sites
-from tests.core.rolling_site import RollingSite
+from tests.core.rollout_site import RollingSite
 from tests.core.test_histories import POLICIES, SETTINGS, Histories
 
+from forenotice.core.blockers import Blocker, BlockerKind, announcement_blockers, start_blockers
 from forenotice.core.fleet import Policy
-from forenotice.core.obstacles import Obstacle, ObstacleKind, before_announcement, obstacles
 from forenotice.core.operations import Status
 from forenotice.core.rollouts import KINDS, Options, RolloutStatus
 
@@ -127,19 +127,19 @@ class RolloutHistories(Histories):
         assert not site.live()
         assert not any(rollout.status.live for rollout in site.state.rollouts.values())
 
-    def impossible(self) -> list[Obstacle]:
+    def impossible(self) -> list[Blocker]:
         """Budgets that can never be met, and windows that are never open together: somebody has changed them."""
         live = [operation.id for operation in self.site.live() if operation.status is Status.SCHEDULED]
         draft = self.site.look(operations=live, targets=True)
-        found = [obstacle for key in live for obstacle in obstacles(draft, draft.operation(key), self.site.now)]
+        found = [blocker for key in live for blocker in start_blockers(draft, draft.operation(key), self.site.now)]
         planned = [operation for operation in self.site.live() if operation.status is Status.PLANNED]
         draft = self.site.look(operations=[operation.id for operation in planned])
-        found += [obstacle for operation in planned for obstacle in before_announcement(draft, operation)]
+        found += [blocker for operation in planned for blocker in announcement_blockers(draft, operation)]
         return [
-            obstacle
-            for obstacle in found
-            if (obstacle.kind is ObstacleKind.BUDGET and obstacle.event is None)
-            or (obstacle.kind is ObstacleKind.WINDOW and obstacle.until is None)
+            blocker
+            for blocker in found
+            if (blocker.kind is BlockerKind.BUDGET and blocker.event is None)
+            or (blocker.kind is BlockerKind.WINDOW and blocker.until is None)
         ]
 
     def relax(self) -> None:

@@ -2,27 +2,26 @@
 
 import pytest
 
-from forenotice.core.operations import Status
-from forenotice.core.states import State, furthest, state
+from forenotice.core.operations import Status, VmState, furthest, vm_state
 
 
 @pytest.mark.parametrize(
     ("status", "listening", "shown"),
     [
-        (Status.STARTED, True, State.STARTED),
-        (Status.STARTED, False, State.STARTED),
-        (Status.SCHEDULED, True, State.SCHEDULED),
-        (Status.SCHEDULED, False, State.SCHEDULED),
-        (None, True, State.FINE),
-        (None, False, State.NOT_LISTENING),
-        (Status.COMPLETED, True, State.FINE),
-        (Status.FAILED, False, State.NOT_LISTENING),
+        (Status.STARTED, True, VmState.STARTED),
+        (Status.STARTED, False, VmState.STARTED),
+        (Status.SCHEDULED, True, VmState.SCHEDULED),
+        (Status.SCHEDULED, False, VmState.SCHEDULED),
+        (None, True, VmState.FINE),
+        (None, False, VmState.NOT_LISTENING),
+        (Status.COMPLETED, True, VmState.FINE),
+        (Status.FAILED, False, VmState.NOT_LISTENING),
     ],
 )
 def test_what_happens_to_it_comes_before_whether_it_listens(
-    status: Status | None, listening: bool, shown: State
+    status: Status | None, listening: bool, shown: VmState
 ) -> None:
-    assert state(status, listening=listening) is shown
+    assert vm_state(status, listening=listening) is shown
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from forenotice.core import selecting, tenancy
-from forenotice.core.tenancy import Former
+from forenotice.core import roles, selectors
+from forenotice.core.roles import Former
 
 START = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
 
@@ -41,12 +41,12 @@ def test_a_name_means_its_bearer_of_that_time_or_the_next(
 
 
 def test_names_are_bound_and_patterns_are_not() -> None:
-    selector = selecting.of_scopes("vm:db,vm:d*,web,!vm:db-1")
+    selector = selectors.of_scopes("vm:db,vm:d*,web,!vm:db-1")
     former = {"vm:db": SUCCEEDED, "vm:db-1": SUCCEEDED, "vm:other": SUCCEEDED}
-    bound = tenancy.bound(selector, at(15), former)
+    bound = roles.bound(selector, at(15), former)
     assert bound.wanted == ("vm:d*", "group:web")
     assert (bound.unwanted, bound.text) == (selector.unwanted, selector.text)
     assert "vm:db" in bound
-    assert tenancy.bound(selector, at(25), former) is selector
-    nothing = tenancy.bound(selecting.of_scopes("vm:db"), at(15), former)
+    assert roles.bound(selector, at(25), former) is selector
+    nothing = roles.bound(selectors.of_scopes("vm:db"), at(15), former)
     assert "vm:db" not in nothing

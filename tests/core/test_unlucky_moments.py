@@ -6,9 +6,9 @@ import pytest
 from tests.core.builders import DAY, MINUTE, SECOND, Site, failure, is_nothing, row, success
 
 from forenotice.core import errors
-from forenotice.core.driving import UNSAID, Finished, NotYet
+from forenotice.core.driver_calls import UNSAID, Finished, NotYet
 from forenotice.core.fleet import Listening, Policy
-from forenotice.core.listening import would_wake
+from forenotice.core.lifecycle import would_wake
 from forenotice.core.operations import Kind, Status
 from forenotice.core.timing import Retries
 from forenotice.core.windows import parse_all

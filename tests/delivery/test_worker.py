@@ -18,7 +18,7 @@ from tests.delivery.receiving import receiving
 from tests.delivery.telling import SHORT, Teller
 
 from forenotice.core import errors
-from forenotice.core.subscriptions import State
+from forenotice.core.journal import SubscriptionState
 from forenotice.delivery import cycle, subscriptions
 from forenotice.delivery.worker import Worker
 from forenotice.outgoing import EVERYWHERE, Outgoing, Reply
@@ -224,7 +224,7 @@ def test_who_was_served_least_recently_goes_first_and_the_spare_room_is_bounded(
             types=(),
             groups="",
             statuses=(),
-            status=State.ACTIVE,
+            status=SubscriptionState.ACTIVE,
             why="",
             position=0,
             created_at=now,

@@ -17,7 +17,7 @@ from tests.acceptance.running import until
 from tests.docs.test_snippets import ROOT, blocks
 
 from forenotice.clock import SystemClock
-from forenotice.core.driving import Finished, Task
+from forenotice.core.driver_calls import Finished, Task
 from forenotice.core.operations import Kind
 from forenotice.drivers import file, webhook
 from forenotice.drivers.letterbox import Letterbox

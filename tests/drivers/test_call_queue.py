@@ -9,7 +9,7 @@ import structlog
 from tests.acceptance.running import until
 
 from forenotice.clock import SystemClock
-from forenotice.core.driving import Finished, NotYet, Outcome, Task
+from forenotice.core.driver_calls import Finished, NotYet, Outcome, Task
 from forenotice.core.operations import Kind
 from forenotice.drivers.call_queue import Line
 from forenotice.drivers.terms import Terms

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from tests.acceptance.running import until
 
-from forenotice.core.driving import Finished, NotYet, Outcome, Task
+from forenotice.core.driver_calls import Finished, NotYet, Outcome, Task
 from forenotice.core.operations import Kind
 from forenotice.drivers import file
 from forenotice.drivers.command import CommandDriver

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from forenotice.core.driving import Finished, NotYet, Task
+from forenotice.core.driver_calls import Finished, NotYet, Task
 from forenotice.core.operations import Kind
 from forenotice.core.timing import Timing
 from forenotice.drivers.simulated import SimulatedDriver

@@ -13,7 +13,7 @@ from tests.drivers import receiver
 from tests.drivers.receiver import SECRET, Asked, Said, receiving
 
 from forenotice.clock import SystemClock
-from forenotice.core.driving import Finished, NotYet, Outcome, Task
+from forenotice.core.driver_calls import Finished, NotYet, Outcome, Task
 from forenotice.core.operations import Kind
 from forenotice.drivers.letterbox import Letterbox
 from forenotice.drivers.webhook import Receiver as At

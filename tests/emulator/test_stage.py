@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from forenotice.core import errors
-from forenotice.core.approving import Approval
 from forenotice.core.documents import Document
 from forenotice.core.fleet import Listening
+from forenotice.core.lifecycle import Approval
 from forenotice.core.operations import Event, Kind, Operation, Source, Status
 from forenotice.core.timing import Timing
 from forenotice.emulator.announcing import Announcement

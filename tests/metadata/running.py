@@ -15,9 +15,9 @@ from typing import TypeVar
 from forenotice import eventloop
 from forenotice.clock import SystemClock
 from forenotice.core import errors
-from forenotice.core.approving import Approval
 from forenotice.core.documents import Document
 from forenotice.core.fleet import Listening, Policy, Scope, ScopeKind, Vm
+from forenotice.core.lifecycle import Approval
 from forenotice.core.operations import HOST_MAINTENANCE, Event, EventType, Source, Status
 from forenotice.core.timing import Timing
 from forenotice.heartbeats import Heartbeats

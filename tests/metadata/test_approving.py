@@ -21,7 +21,7 @@ from tests.metadata.running import (
 )
 
 from forenotice.core import errors
-from forenotice.core.approving import Approval
+from forenotice.core.lifecycle import Approval
 from forenotice.heartbeats import WITHIN_SECONDS
 from forenotice.metadata.options import Limits, Options
 from forenotice.service.publishing import Members

@@ -3,7 +3,7 @@
 from forenotice.core.fleet import Listening, Policy, ScopeKind
 from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind
-from forenotice.core.reconciling import FleetSpec, GroupSpec, HostSpec
+from forenotice.core.reconciliation import FleetSpec, GroupSpec, HostSpec
 from forenotice.service import calls, fleet, maintenance
 from forenotice.service.context import Service
 

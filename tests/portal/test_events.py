@@ -10,8 +10,8 @@ import pytest
 from tests.portal.running import Answer, Portal, Visitor, running
 from tests.service.rig import ManualClock
 
-from forenotice.core.approving import Approval
-from forenotice.core.driving import Finished
+from forenotice.core.driver_calls import Finished
+from forenotice.core.lifecycle import Approval
 from forenotice.core.operations import Kind
 from forenotice.core.roles import Role, access
 from forenotice.core.timing import Retries, Timing

@@ -9,8 +9,8 @@ import pytest
 from tests.delivery.receiving import receiving
 from tests.portal.running import Portal
 
+from forenotice.core.journal import SubscriptionState
 from forenotice.core.roles import EVERYTHING
-from forenotice.core.subscriptions import State
 from forenotice.delivery import subscriptions
 from forenotice.outgoing import EVERYWHERE, Outgoing
 from forenotice.service import history
@@ -35,7 +35,7 @@ def wait(portal: Portal, *positions: int, parked: bool = False) -> None:
         found = transaction.subscriptions.named("pager")
         assert found is not None
         if parked:
-            transaction.subscriptions.put(replace(found, status=State.PARKED, why="it was gone for 24 h"))
+            transaction.subscriptions.put(replace(found, status=SubscriptionState.PARKED, why="it was gone for 24 h"))
         transaction.subscriptions.put_deliveries(
             Delivery(
                 subscription=found.id,

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from forenotice.core.approving import Approval
 from forenotice.core.documents import Document
-from forenotice.core.driving import Task
+from forenotice.core.driver_calls import Task
+from forenotice.core.lifecycle import Approval
 from forenotice.core.operations import Kind
 from forenotice.core.timing import Timing
 from forenotice.drivers.interface import Driver

@@ -7,9 +7,9 @@ from typing import Any
 from tests.acceptance.checker import check
 from tests.service.rig import OPERATOR, Rig
 
-from forenotice.core.driving import Finished, Outcome, Task
+from forenotice.core.driver_calls import Finished, Outcome, Task
 from forenotice.core.roles import EVERYTHING
-from forenotice.core.rolling import Ask
+from forenotice.core.rollout_progress import GateCheck
 from forenotice.core.rollouts import KINDS, Options, Request
 from forenotice.drivers.simulated import SimulatedDriver
 from forenotice.service import fleet, fleetfile, history, rollouts, tick, upkeep
@@ -51,7 +51,7 @@ class Rolling(Rig):
             if not answers and not self.is_due:
                 return
 
-    def answer(self, asked: Ask) -> rollouts.Answer:
+    def answer(self, asked: GateCheck) -> rollouts.Answer:
         verdict = self.service.gates.check(asked.gate, {"rollout": asked.rollout})
         return rollouts.Answer(asked=asked, green=verdict.green, said=verdict.said, line=verdict.line)
 

@@ -7,7 +7,7 @@ import pytest
 from tests.metadata.running import running
 from tests.service.rig import OPERATOR, Rig
 
-from forenotice.core import errors, selecting
+from forenotice.core import errors, selectors
 from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind
 from forenotice.metadata.options import Options
@@ -61,7 +61,7 @@ def test_what_cannot_be_shown_says_why(rig: Rig) -> None:
 
 
 def test_another_scopes_document_is_as_if_there_were_no_such_vm(rig: Rig) -> None:
-    seen = selecting.of_scopes("web")
+    seen = selectors.of_scopes("web")
     assert documents.document(rig.service, "web-1", seen=seen)
     with pytest.raises(errors.NotFoundError, match="no VM 'db'"):
         documents.document(rig.service, "db", seen=seen)

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 from tests.service.rig import OPERATOR, Rig
 
-from forenotice.core import errors, selecting
+from forenotice.core import errors, selectors
 from forenotice.core.fleet import ScopeKind, natural_key
 from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind
 from forenotice.service import finding, fleet, fleet_map, maintenance, queries
 from forenotice.service.calls import View
 
-WEB = selecting.of_scopes("web,vm:db")
+WEB = selectors.of_scopes("web,vm:db")
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def test_beyond_the_last_column_domains_share_it(rig: Rig) -> None:
 
 
 def test_an_empty_fleet_has_no_rows(rig: Rig) -> None:
-    assert fleet_map.by_group(rig.service, seen=selecting.of_scopes("nobody"))["rows"] == []
+    assert fleet_map.by_group(rig.service, seen=selectors.of_scopes("nobody"))["rows"] == []
 
 
 def test_vms_of_a_list_have_their_states(busy: Rig) -> None:

@@ -6,7 +6,7 @@ import pytest
 from tests.service.rig import OPERATOR, START, Rig
 
 from forenotice.core import errors
-from forenotice.core.driving import Finished, NotYet, Outcome, Task
+from forenotice.core.driver_calls import Finished, NotYet, Outcome, Task
 from forenotice.core.operations import Kind, Status
 from forenotice.service import fleet, history, maintenance, queries
 from forenotice.store.database import Store

@@ -6,7 +6,7 @@ import pytest
 from tests.service.rig import OPERATOR, Rig
 
 from forenotice.core import errors
-from forenotice.core.driving import Finished, Task
+from forenotice.core.driver_calls import Finished, Task
 from forenotice.core.operations import Kind
 from forenotice.service import queries, results, tick, upkeep
 from forenotice.service.calls import Call

@@ -8,12 +8,12 @@ import pytest
 from tests.service.rig import OPERATOR, Rig
 from tests.service.test_visibility import everything
 
-from forenotice.core import errors, selecting
+from forenotice.core import errors, selectors
 from forenotice.core.fleet import ScopeKind
 from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind, UserLimits
 from forenotice.core.roles import Access, Role
-from forenotice.core.selecting import Selector
+from forenotice.core.selectors import Selector
 from forenotice.service import fleet, fleetfile, history, lives, maintenance, overview, preview, queries, tokens
 from forenotice.service.calls import Call
 
@@ -145,7 +145,7 @@ def test_groups_and_whole_fleets(rig: Rig) -> None:
 
 
 def tenant(name: str, key: str | None = None) -> Call:
-    access = Access(role=Role.TENANT, scopes=selecting.of_scopes("pool,vm:db"))
+    access = Access(role=Role.TENANT, scopes=selectors.of_scopes("pool,vm:db"))
     return Call(actor=f"tenant:{name}", token_id=name, access=access, key=key, digest=key or "")
 
 

@@ -13,7 +13,7 @@ from tests.service.rig import OPERATOR, Rig
 
 from forenotice.clock import SystemClock
 from forenotice.core import errors
-from forenotice.core.driving import Finished, NotYet, Outcome, Task
+from forenotice.core.driver_calls import Finished, NotYet, Outcome, Task
 from forenotice.core.operations import Kind
 from forenotice.core.timing import Timing
 from forenotice.drivers.letterbox import Letterbox

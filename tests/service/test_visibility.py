@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from tests.service.rig import OPERATOR, START, Rig
 
-from forenotice.core import errors, roles, selecting
+from forenotice.core import errors, roles, selectors
+from forenotice.core.blockers import BlockerKind
 from forenotice.core.draft import Draft
-from forenotice.core.driving import Finished, Outcome, Task
-from forenotice.core.explaining import Explanation
+from forenotice.core.driver_calls import Finished, Outcome, Task
+from forenotice.core.explanations import Explanation
 from forenotice.core.fleet import Listening
-from forenotice.core.obstacles import ObstacleKind
 from forenotice.core.operations import Kind
-from forenotice.core.selecting import Selector
+from forenotice.core.selectors import Selector
 from forenotice.service import fleet, history, maintenance, queries, visibility
 from forenotice.service.calls import Call, View
 from forenotice.store.database import Store
@@ -208,7 +208,7 @@ def test_whose_reasons_are_whose(rig: Rig) -> None:
         assert visibility.explanation(draft, found, None) is found
     waiting = [{"kind": "approval", "scope": scope} for scope in ("group:web", "vm:db", "group:pool", "vm:batch")]
     found = Explanation(noun="event", id=own, sentences=(), since=None, until=None, waiting_for=tuple(waiting))
-    shown = visibility.explanation(draft, found, selecting.of_scopes("web,vm:batch"))
+    shown = visibility.explanation(draft, found, selectors.of_scopes("web,vm:batch"))
     assert shown.sentences == (
         "It waits for your approval (web).",
         "It waits for somebody else's approval.",
@@ -219,4 +219,4 @@ def test_whose_reasons_are_whose(rig: Rig) -> None:
     both = replace(found, waiting_for=(ends, {"kind": "budget", "scope": "group:pool"}))
     shown = visibility.explanation(draft, both, TENANT.scopes)
     assert shown.sentences[0] == "It waits for somebody else's group to have enough VMs left."
-    assert set(ObstacleKind) - set(visibility.PHRASES) == {ObstacleKind.HOST_BUSY, ObstacleKind.ROLLOUT}
+    assert set(BlockerKind) - set(visibility.PHRASES) == {BlockerKind.HOST_BUSY, BlockerKind.ROLLOUT}

@@ -2,7 +2,7 @@
 
 from tests.store.samples import MINUTE, NOW
 
-from forenotice.core.driving import Finished
+from forenotice.core.driver_calls import Finished
 from forenotice.store.database import Store
 from forenotice.store.driver_results import DriverResult
 

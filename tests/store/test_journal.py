@@ -13,7 +13,7 @@ from sqlalchemy import delete, select
 from tests.store.samples import MINUTE, NOW, changes, entry, event, executor_of, keep, operation
 
 from forenotice.core import errors
-from forenotice.core.selecting import of_scopes
+from forenotice.core.selectors import of_scopes
 from forenotice.store import journal, schema
 from forenotice.store.database import Store
 from forenotice.store.opener import open_store

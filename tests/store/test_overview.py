@@ -7,7 +7,7 @@ import pytest
 from tests.store.samples import MINUTE, NOW, Thing, event, keep, operation
 
 from forenotice.core.operations import Kind, Status
-from forenotice.core.selecting import Selector, of_scopes
+from forenotice.core.selectors import Selector, of_scopes
 from forenotice.store.database import Store
 
 KEYS = ("group:web", "group:web-1", "group:db", "vm:web")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.store.samples import NOW, event, host, keep, operation, scope, vm
 
-from forenotice.core import errors, selecting
+from forenotice.core import errors, selectors
 from forenotice.core.operations import EventType, Status
 from forenotice.store.database import Store
 from forenotice.store.tokens import Token
@@ -81,9 +81,9 @@ PATTERNS = {
 @pytest.mark.parametrize(("text", "wanted"), PATTERNS.items())
 def test_by_name(full: Store, text: str, wanted: list[str]) -> None:
     with full.read() as reader:
-        assert [found.name for found, _ in reader.list_hosts(None, 9, name=selecting.of_hosts(text))] == wanted
-        assert [found.name for found in reader.list_vms(None, 9, name=selecting.of_names(text))] == wanted
-        assert [found.name for found, _ in reader.list_groups(None, 9, name=selecting.of_scopes(text))] == wanted
+        assert [found.name for found, _ in reader.list_hosts(None, 9, name=selectors.of_hosts(text))] == wanted
+        assert [found.name for found in reader.list_vms(None, 9, name=selectors.of_names(text))] == wanted
+        assert [found.name for found, _ in reader.list_groups(None, 9, name=selectors.of_scopes(text))] == wanted
 
 
 LABELS = {
@@ -107,7 +107,7 @@ def test_by_label(full: Store, text: str, wanted: list[str]) -> None:
         host("a-1", labels={"rack": "r1", "disk": "old"}),
         host("a-10", labels={"rack": "r2", "a.b/c": "x_y"}),
     )
-    selector = selecting.of_hosts(text)
+    selector = selectors.of_hosts(text)
     with full.read() as reader:
         found = [found for found, _ in reader.list_hosts(None, 9, name=selector)]
         assert [found.name for found in found] == wanted
@@ -116,9 +116,9 @@ def test_by_label(full: Store, text: str, wanted: list[str]) -> None:
 
 
 def test_by_name_among_what_is_seen(full: Store) -> None:
-    seen = selecting.of_scopes("a,a-*")
+    seen = selectors.of_scopes("a,a-*")
     with full.read() as reader:
-        found = reader.list_vms(None, 9, name=selecting.of_hosts("a*,!a-1"), seen=seen, descending=True)
+        found = reader.list_vms(None, 9, name=selectors.of_hosts("a*,!a-1"), seen=seen, descending=True)
     assert [vm.name for vm in found] == ["a-10", "a"]
 
 

@@ -3,7 +3,7 @@
 import pytest
 from tests.store.samples import MINUTE, NOW, event, host, keep, operation, scope, vm
 
-from forenotice.core import selecting
+from forenotice.core import selectors
 from forenotice.core.operations import Status
 from forenotice.store.database import Store
 
@@ -57,7 +57,7 @@ def test_standalone_vms_come_page_by_page(
     full: Store, after: str, limit: int, seen: str | None, names: list[str]
 ) -> None:
     with full.read() as reader:
-        found = reader.places.standalone(after, limit, selecting.of_scopes(seen) if seen else None)
+        found = reader.places.standalone(after, limit, selectors.of_scopes(seen) if seen else None)
         assert [place.vm for place in found] == names
 
 

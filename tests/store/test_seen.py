@@ -4,7 +4,7 @@ import pytest
 from tests.store.samples import NOW, Thing, entry, event, keep, operation, scope, vm
 
 from forenotice.core import errors
-from forenotice.core.selecting import Selector, of_scopes
+from forenotice.core.selectors import Selector, of_scopes
 from forenotice.store.database import Store
 
 NAMES = ("web", "web-1", "web-10", "web_1", "Web-1", "w.b", "db", "a-1", "a-2")

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from forenotice.core.subscriptions import State
+from forenotice.core.journal import SubscriptionState
 from forenotice.store.database import Store
 from forenotice.store.subscriptions import Delivery, Subscription
 
@@ -16,7 +16,7 @@ PAGER = Subscription(
     types=("forenotice.event.*",),
     groups="web-*",
     statuses=("Failed",),
-    status=State.ACTIVE,
+    status=SubscriptionState.ACTIVE,
     why="",
     position=7,
     created_at=NOW,
@@ -50,7 +50,7 @@ def test_a_subscription_comes_back_as_it_was_put(store: Store) -> None:
     with store.write() as transaction:
         transaction.subscriptions.release_claims()
         assert transaction.subscriptions.named("pager") == PAGER
-    parked = replace(PAGER, status=State.PARKED, why="it is gone", position=8, url="https://other.example/")
+    parked = replace(PAGER, status=SubscriptionState.PARKED, why="it is gone", position=8, url="https://other.example/")
     with store.write() as transaction:
         transaction.subscriptions.put(parked)
     with store.read() as reader:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from forenotice.cli import times
 from forenotice.cli.api import View
 from forenotice.cli.output import cell
-from forenotice.core.draft import by_reason
+from forenotice.core.operations import by_reason
 
 COLUMNS = ("at", "action", "about", "details", "by", "from", "why")
 

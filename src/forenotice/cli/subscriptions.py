@@ -10,7 +10,7 @@ from forenotice.cli.api import View
 from forenotice.cli.output import complain
 from forenotice.cli.session import Session, Yes, command
 from forenotice.cli.usage import UsageError
-from forenotice.core import errors, selecting
+from forenotice.core import errors, selectors
 
 app = typer.Typer(help="Subscriptions: push what happens to webhooks.", no_args_is_help=True)
 
@@ -171,7 +171,7 @@ def _wanted(
 
 def _warn_of_strangers(session: Session, groups: str | None) -> None:
     """They may come later, or be misspelt."""
-    for key in selecting.of_scopes(groups).wanted[:MOST_LOOKED_UP] if groups else ():
+    for key in selectors.of_scopes(groups).wanted[:MOST_LOOKED_UP] if groups else ():
         noun, _, name = key.partition(":")
         if not any(session.api.items(f"{noun}s", limit=1, name=name)):
             complain(f"there is no {noun} {name} yet: nothing of it is told until there is one")

@@ -11,7 +11,7 @@ from fastapi import Depends, Header, Request
 
 from forenotice.control import models
 from forenotice.core import errors
-from forenotice.core.selecting import Selector
+from forenotice.core.selectors import Selector
 from forenotice.service import tokens
 from forenotice.service.calls import Call
 from forenotice.service.context import Service

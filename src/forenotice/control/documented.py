@@ -7,9 +7,9 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from forenotice.control.models import EventStatus
 from forenotice.core.fleet import Listening, ScopeKind
+from forenotice.core.journal import SubscriptionState
 from forenotice.core.operations import EventType, Kind, Source, Status
 from forenotice.core.roles import Role
-from forenotice.core.subscriptions import State
 
 T = TypeVar("T")
 
@@ -263,7 +263,7 @@ class Subscription(Shown):
     types: list[str]
     groups: str
     statuses: list[EventStatus]
-    status: State
+    status: SubscriptionState
     why: str
     """It is parked; or what was not taken last, while that is tried again."""
     position: int

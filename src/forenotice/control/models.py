@@ -16,7 +16,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from forenotice.core import fleet, rollouts, selecting, windows
+from forenotice.core import fleet, rollouts, selectors, windows
 from forenotice.core.fleet import (
     MAX_ADDRESSES,
     MAX_AMOUNT,
@@ -29,9 +29,8 @@ from forenotice.core.fleet import (
     ScopeKind,
 )
 from forenotice.core.membership import VmSpec
-from forenotice.core.networks import MOST as MOST_NETWORKS
 from forenotice.core.operations import Kind
-from forenotice.core.roles import Role
+from forenotice.core.roles import MOST_NETWORKS, Role
 from forenotice.settings.spans import Span, lasting
 
 EventStatus = Literal["Scheduled", "Started", "Completed", "Canceled", "Failed"]
@@ -56,7 +55,7 @@ def _selected(name: str) -> str:
     """A VM, or a host or several: one part of a selector."""
     if not re.search(r"[!*?:]", name) or "," in name:
         return fleet.require_name("VM or host", name)
-    return selecting.of_hosts(name).text
+    return selectors.of_hosts(name).text
 
 
 def _max_unavailable(value: object) -> object:

@@ -14,7 +14,7 @@ import structlog
 from forenotice.control import answers
 from forenotice.core import errors
 from forenotice.core.journal import Entry
-from forenotice.core.selecting import Selector
+from forenotice.core.selectors import Selector
 from forenotice.service import views, visibility
 from forenotice.service.context import Service
 

@@ -16,7 +16,7 @@ class Rule(StrEnum):
 
 
 @dataclass(slots=True)
-class Standing:
+class Outage:
     """What is out of a scope, or announced to be: how many VMs, by update domain, and for other reasons."""
 
     planned: dict[int, int] = field(default_factory=dict)
@@ -34,10 +34,10 @@ class Standing:
             self.planned.pop(update_domain, None)
 
 
-NOTHING_OUT = Standing()
+NOTHING_OUT = Outage()
 
 
-def hindrance(standing: Standing, update_domain: int, vms: int, allowed: int | None) -> Rule | None:
+def blocker(standing: Outage, update_domain: int, vms: int, allowed: int | None) -> Rule | None:
     """Why these VMs may not be taken as well."""
     if any(other != update_domain for other in standing.planned):
         return Rule.UPDATE_DOMAIN
@@ -46,7 +46,7 @@ def hindrance(standing: Standing, update_domain: int, vms: int, allowed: int | N
     return None
 
 
-def takes_turn(operation: Operation) -> bool:
+def excludes_others(operation: Operation) -> bool:
     """Whether rollouts leave other update domains alone for it: what is out, or announced for soon."""
     if operation.status is Status.PLANNED:
         return False

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from forenotice.core.fleet import Scope, ScopeKind, natural_key
 from forenotice.core.operations import Event, Status
@@ -42,3 +43,27 @@ def _shown(event: Event) -> tuple[object, ...]:
         return ()
     not_before = None if event.status is Status.STARTED else event.not_before
     return (event.status, event.resources, not_before)
+
+
+BEGAN = datetime(2024, 1, 1, tzinfo=UTC)
+STEP = 1 << 16
+"""More changes than a scope has between two restores within a second."""
+
+
+def next_epoch(now: datetime, *known: int) -> int:
+    """The next epoch: seconds since 2024, so that it grows even if nobody remembers the last one.
+
+    Incarnations go on from it. A document that changes less than once a second stays behind the clock, so none was ever
+    higher, and the number fits into 31 bits until 2092.
+    """
+    return max(int((now - BEGAN).total_seconds()), max(known, default=0) + STEP)
+
+
+def epoch_suffix(epoch: int) -> str:
+    """Of scopes' tags."""
+    return f".{epoch:x}"
+
+
+def is_behind(epoch: int, position: int, *, was: tuple[int, int]) -> bool:
+    """Whether a database is older than its mark, by epoch and journal position."""
+    return (epoch, position) < was

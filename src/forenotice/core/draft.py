@@ -1,7 +1,7 @@
 """What is known for a decision, and the changes decided so far."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -9,13 +9,10 @@ from forenotice.core import documents, errors
 from forenotice.core.fleet import Host, Scope, Vm
 from forenotice.core.journal import Entry
 from forenotice.core.operations import LIVE, NO_LIMITS, Event, EventType, Operation, Source, Status, UserLimits
+from forenotice.core.placement import Targets
+from forenotice.core.roles import Former
 from forenotice.core.rollouts import Rollout, Stop
-from forenotice.core.targets import Targets
-from forenotice.core.tenancy import Former
 from forenotice.core.timing import Timing
-
-MOST_NAMES = 6
-"""In a list that stays short."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -420,24 +417,3 @@ def _keep(index: dict[str, dict[str, None]], key: str, thing: str, wanted: bool)
         index.setdefault(key, {})[thing] = None
     elif key in index:
         index[key].pop(thing, None)
-
-
-def names(things: Iterable[str]) -> str:
-    """A list for a sentence: `a, b and c`."""
-    *most, last = list(things)
-    return f"{', '.join(most)} and {last}" if most else last
-
-
-def several(things: Iterable[str]) -> str:
-    """A list that stays short, for a sentence: `web-0, web-1 and 40 more`."""
-    known = list(things)
-    more = len(known) - MOST_NAMES
-    return names(known if more <= 1 else [*known[:MOST_NAMES], f"{more} more"])
-
-
-def by_reason(failures: Mapping[str, str]) -> dict[str, list[str]]:
-    """VMs that failed for the same reason stand together, so that it is told once."""
-    found: dict[str, list[str]] = {}
-    for vm, why in failures.items():
-        found.setdefault(why, []).append(vm)
-    return found

@@ -33,6 +33,8 @@ MAX_AMOUNT = 10**15
 """Of a host's capacity and of a VM's size."""
 THOUSANDTHS = 1000
 """Amounts are added up and compared in thousandths: sums of fractions would not be exact."""
+MOST_NAMES = 6
+"""In a list that stays short."""
 STANDALONE_PREFIX = "vm:"
 GROUP_PREFIX = "group:"
 
@@ -173,6 +175,19 @@ def natural_key(name: str) -> tuple[tuple[tuple[str, int, str], ...], str]:
 
 def names_of(vms: Iterable[Vm]) -> tuple[str, ...]:
     return tuple(sorted((vm.name for vm in vms), key=natural_key))
+
+
+def names(things: Iterable[str]) -> str:
+    """A list for a sentence: `a, b and c`."""
+    *most, last = list(things)
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def several(things: Iterable[str]) -> str:
+    """A list that stays short, for a sentence: `web-0, web-1 and 40 more`."""
+    known = list(things)
+    more = len(known) - MOST_NAMES
+    return names(known if more <= 1 else [*known[:MOST_NAMES], f"{more} more"])
 
 
 def taken_by(size: float | None) -> int:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import StrEnum
 
 SYSTEM = "system"
 """Who does what nobody asked for."""
@@ -77,3 +78,9 @@ class Repeats:
         self._noted[by, asked] = now
         self._of[by] += 1
         return True
+
+
+class SubscriptionState(StrEnum):
+    ACTIVE = "active"
+    PARKED = "parked"
+    """Nothing is sent until somebody resumes it."""

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from forenotice.core import ending, errors, fleet, placement
+from forenotice.core import errors, fleet, lifecycle, placement
 from forenotice.core.draft import Draft
 from forenotice.core.fleet import NO_FACTS, Facts, Host, Policy, Scope, ScopeKind, Vm
-from forenotice.core.listening import is_listening, withdraw_silence
+from forenotice.core.lifecycle import is_listening, withdraw_silence
 from forenotice.core.operations import Status
 
 
@@ -180,7 +180,7 @@ def put_new_vm(draft: Draft, spec: VmSpec) -> Vm:
     _require_quiet(draft, vm)
     _enter_scope(draft, vm)
     draft.put_vm(vm)
-    ending.judge_planned_anew(draft, vm.host)
+    lifecycle.recheck_planned(draft, vm.host)
     draft.note("vm.added", scope=vm.scope, vm=vm.name, host=vm.host)
     return vm
 
@@ -215,8 +215,8 @@ def change_vm(draft: Draft, name: str, changes: Mapping[str, Any]) -> Vm:
     _enter_scope(draft, vm)
     draft.put_vm(vm)
     if (before.host, before.scope) != (vm.host, vm.scope):
-        ending.judge_planned_anew(draft, before.host)
-        ending.judge_planned_anew(draft, vm.host)
+        lifecycle.recheck_planned(draft, before.host)
+        lifecycle.recheck_planned(draft, vm.host)
     differing = sorted(field for field in SETTABLE if getattr(vm, field) != getattr(before, field))
     draft.note("vm.changed", scope=vm.scope, vm=name, host=vm.host, fields=differing)
     if before.scope != vm.scope:
@@ -242,7 +242,7 @@ def remove_vm(draft: Draft, name: str) -> None:
     """Forget a VM, which is not to delete it."""
     vm = draft.vm(name)
     _require_unnamed(draft, vm, "forgotten")
-    ending.remove(draft, name)
+    lifecycle.remove_vm(draft, name)
 
 
 def spec_of(vm: Vm) -> VmSpec:

@@ -1,6 +1,6 @@
 """Operations, and the events by which scopes are told of them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -234,3 +234,42 @@ class Event:
     @property
     def approved(self) -> bool:
         return self.approved_at is not None
+
+
+class VmState(StrEnum):
+    STARTED = "started"
+    """Something is being done to it."""
+    SCHEDULED = "scheduled"
+    """Something will be."""
+    NOT_LISTENING = "not listening"
+    """Nothing is planned, but nobody there would be told of it either."""
+    FINE = "fine"
+
+
+def vm_state(status: Status | None, *, listening: bool) -> VmState:
+    """By the status of whatever names it, None when nothing live does, and whether its scope listens."""
+    match status:
+        case Status.STARTED:
+            return VmState.STARTED
+        case Status.SCHEDULED:
+            return VmState.SCHEDULED
+    return VmState.FINE if listening else VmState.NOT_LISTENING
+
+
+def furthest(events: Iterable[tuple[Status, Iterable[str]]]) -> dict[str, Status]:
+    """By VM, the status of the live event that is furthest on; events as their status and the VMs they name."""
+    found: dict[str, Status] = {}
+    for status, names in events:
+        if status.live:
+            for name in names:
+                if found.get(name) is not Status.STARTED:
+                    found[name] = status
+    return found
+
+
+def by_reason(failures: Mapping[str, str]) -> dict[str, list[str]]:
+    """VMs that failed for the same reason stand together, so that it is told once."""
+    found: dict[str, list[str]] = {}
+    for vm, why in failures.items():
+        found.setdefault(why, []).append(vm)
+    return found

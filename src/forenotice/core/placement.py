@@ -1,20 +1,23 @@
 """Where VMs may be: domains of a group never share a host, and nobody is sent to a host without room for it."""
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from forenotice.core import ending, errors
-from forenotice.core.draft import Draft, names
-from forenotice.core.fleet import Vm, amount
+from forenotice.core import errors
+from forenotice.core.fleet import GROUP_PREFIX, Vm, amount, names, taken_by
 from forenotice.core.operations import Operation, Status
+
+if TYPE_CHECKING:
+    from forenotice.core.draft import Draft, World
+
 
 MORE_ROUNDS = 3
 """How often those that found no host choose anew, before others."""
 
 
-def require_sound(draft: Draft, scope: str) -> None:
+def require_sound(draft: "Draft", scope: str) -> None:
     """Refuse a placement in which domains of one group share a host, or will when those under way arrive."""
     seen: dict[str, Vm] = {}
     for vm, host in _places(draft.vms_in(scope), _under_way(draft, scope)):
@@ -33,13 +36,13 @@ def require_sound(draft: Draft, scope: str) -> None:
                 )
 
 
-def taken(draft: Draft, host: str) -> int:
+def taken(draft: "Draft", host: str) -> int:
     """Of a host's capacity, in thousandths, by its VMs and those on their way to it; all of them are loaded."""
     coming = [name for _, vms in arriving_at(draft, host) for name in vms]
     return sum(vm.takes for vm in (*draft.vms_on(host), *map(draft.vm, coming)))
 
 
-def require_room(draft: Draft, newcomers: Iterable[Vm]) -> None:
+def require_room(draft: "Draft", newcomers: Iterable[Vm]) -> None:
     """Refuse to place VMs where they do not fit. A host that is too full without any takes nobody, and that is all."""
     for vm in {vm.host: vm for vm in newcomers}.values():
         host = draft.host(vm.host)
@@ -54,7 +57,7 @@ def require_room(draft: Draft, newcomers: Iterable[Vm]) -> None:
             )
 
 
-def size_in_the_way(draft: Draft, name: str) -> float | None:
+def size_in_the_way(draft: "Draft", name: str) -> float | None:
     """Of a VM that no host can take: its size, if a host could that has not enough room; else None."""
     vm = draft.vm(name)
     lacks_room = any(
@@ -78,7 +81,7 @@ def without_target(vms: Mapping[str, float | None]) -> str:
     return "; ".join(said)
 
 
-def choose(draft: Draft, operation: Operation, vms: Iterable[str]) -> Mapping[str, str]:
+def choose(draft: "Draft", operation: Operation, vms: Iterable[str]) -> Mapping[str, str]:
     """A target for each VM that has one: the emptiest host that has room for it and keeps the domains apart.
 
     One that is being emptied, has maintenance planned or waits for its turn in a rollout comes last: who goes there is
@@ -99,7 +102,7 @@ def choose(draft: Draft, operation: Operation, vms: Iterable[str]) -> Mapping[st
     return {**operation.targets, **chosen}
 
 
-def _spread(draft: Draft, operation: Operation, wanted: Sequence[Vm]) -> dict[str, str]:
+def _spread(draft: "Draft", operation: Operation, wanted: Sequence[Vm]) -> dict[str, str]:
     """For one VM after the other the emptiest host: each choice makes a host fuller for the next."""
     taking: Counter[str] = Counter()
     targets = draft.targets.fitting(wanted[0]) if len(wanted) == 1 else list(draft.targets.all())
@@ -116,13 +119,13 @@ def _spread(draft: Draft, operation: Operation, wanted: Sequence[Vm]) -> dict[st
     return chosen
 
 
-def _may_take(draft: Draft, operation: Operation, vm: Vm, host: str, besides: int) -> bool:
+def _may_take(draft: "Draft", operation: Operation, vm: Vm, host: str, besides: int) -> bool:
     targets = draft.targets
     return host != operation.host and targets.has_room(vm, host, besides) and targets.fits(vm, host)
 
 
 def _with_last_resorts(
-    draft: Draft, operation: Operation, wanted: Sequence[Vm], chosen: Mapping[str, str]
+    draft: "Draft", operation: Operation, wanted: Sequence[Vm], chosen: Mapping[str, str]
 ) -> dict[str, str]:
     """Nobody has chosen one of these yet: they are not among the targets."""
     found, taking, reluctant = dict(chosen), Counter[str](), _last_resorts(draft)
@@ -134,21 +137,13 @@ def _with_last_resorts(
     return found
 
 
-def make_way(draft: Draft, operation: Operation, hosts: Iterable[str]) -> None:
-    """Cancel what is announced of hosts that have to take an operation's VMs: it may itself wait for its end."""
-    for host in sorted(set(hosts)):
-        for other in maintenance_of(draft, host):
-            why = f"host {host} has to take VMs of operation {operation.id}, which no other host can"
-            ending.end(draft, replace(other, failures=dict.fromkeys(other.vms, why)), Status.CANCELED)
-
-
-def maintenance_of(draft: Draft, host: str) -> list[Operation]:
+def maintenance_of(draft: "Draft", host: str) -> list[Operation]:
     """Maintenance of the host itself, announced or under way: who came there now would be hit and was not told."""
     told = (each for each in draft.live_operations_on(host) if each.status is not Status.PLANNED)
     return [each for each in told if each.kind.traits.keeps_others_away]
 
 
-def _last_resorts(draft: Draft) -> list[str]:
+def _last_resorts(draft: "Draft") -> list[str]:
     """Of the loaded hosts that take nobody, those whose own maintenance is over since or only announced, in turn."""
     found = []
     for host in draft.world.hosts.values():
@@ -159,7 +154,7 @@ def _last_resorts(draft: Draft) -> list[str]:
     return [name for *_, name in sorted(found)]
 
 
-def arriving_at(draft: Draft, host: str) -> list[tuple[Operation, list[str]]]:
+def arriving_at(draft: "Draft", host: str) -> list[tuple[Operation, list[str]]]:
     """What is moving VMs to a host, and which."""
     found = []
     for operation in draft.world.operations.values():
@@ -169,7 +164,7 @@ def arriving_at(draft: Draft, host: str) -> list[tuple[Operation, list[str]]]:
     return found
 
 
-def _under_way(draft: Draft, scope: str) -> dict[str, str]:
+def _under_way(draft: "Draft", scope: str) -> dict[str, str]:
     """Where VMs that the scope was told of are being moved."""
     operations = [draft.operation(event.operation) for event in draft.started_events_in(scope)]
     return {name: host for each in operations for name, host in each.targets.items() if name not in each.done}
@@ -181,3 +176,137 @@ def _places(vms: Iterable[Vm], under_way: Mapping[str, str]) -> Iterator[tuple[V
         yield vm, vm.host
         if vm.name in under_way:
             yield vm, under_way[vm.name]
+
+
+Target = tuple[bool, int, str]
+"""Whether it awaits maintenance, how many VMs it has, its name: in order of preference."""
+Domains = tuple[int, int]
+
+
+class Targets:
+    """An index of one world; the draft reports every change to it."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self._headed: dict[str, list[str]] = {}
+        self._more: Counter[str] = Counter()
+        """VMs that each host has, or has coming, besides those of the world's occupancy."""
+        self._used: Counter[str] = Counter({host: taken_by(used) for host, used in world.used.items()})
+        """Of each host's capacity, by VMs that it has or has coming, in thousandths."""
+        self._coming: dict[tuple[str, str], int] = {}
+        """What each VM on its way takes of the host it goes to, as counted there."""
+        self._domains: dict[tuple[str, str], dict[Domains, int]] = {key: {**of} for key, of in world.domains.items()}
+        self.forget()
+        counted = {scope for scope, _ in world.domains}
+        for vm in world.vms.values():
+            if vm.scope not in counted:
+                self._place(vm, 1)
+            if vm.host not in world.used:
+                self._used[vm.host] += vm.takes
+        for operation in world.operations.values():
+            self.head(None, operation)
+        for name, (host, size) in world.incoming.items():
+            if name not in self._headed:
+                self._used[host] += taken_by(size)
+
+    def forget(self) -> None:
+        """Drop the sorted lists, because hosts have changed."""
+        self._occupancy = self._world.occupancy
+        self._ordered: list[Target] | None = None
+        self._fitting: dict[tuple[str, Domains], list[Target]] = {}
+
+    def all(self) -> list[Target]:
+        if self._occupancy is not self._world.occupancy:
+            self.forget()
+        if self._ordered is None:
+            self._ordered = sorted(
+                (host in self._world.awaiting, count + self._more[host], host)
+                for host, count in self._occupancy.items()
+                if not self._world.hosts[host].cordoned
+            )
+        return self._ordered
+
+    def fitting(self, vm: Vm) -> list[Target]:
+        """Those that keep the domains of its group apart; the list may be stale, so check each with `fits`."""
+        everything = self.all()
+        if vm.group is None:
+            return everything
+        key = (vm.scope, _domains(vm))
+        if key not in self._fitting:
+            scope, domains = key
+            there = [(self._domains.get((scope, target[2])), target) for target in everything]
+            self._fitting[key] = [target for found, target in there if not found or found.keys() == {domains}]
+        return self._fitting[key]
+
+    def has_room(self, vm: Vm, host: str, besides: int = 0) -> bool:
+        """Whether its capacity allows for one more, and for what else is about to come."""
+        holds = self._world.hosts[host].holds
+        return holds is None or self._used[host] + besides + vm.takes <= holds
+
+    def fits(self, vm: Vm, host: str) -> bool:
+        """Whether all VMs of its group that are on the host, or moving there, have the same domains."""
+        there = self._domains.get((vm.scope, host))
+        return not there or there.keys() == {_domains(vm)}
+
+    def move(self, before: Vm | None, after: Vm | None) -> None:
+        """A VM is now as it is `after`."""
+        for vm, by in ((before, -1), (after, 1)):
+            if vm is not None:
+                self._place(vm, by)
+                self._fill(vm.host, by)
+                self._used[vm.host] += by * vm.takes
+                for host in self._headed.get(vm.name, ()):
+                    self._come(vm.name, host, vm.takes if by > 0 else 0)
+
+    def head(self, before: Operation | None, after: Operation) -> None:
+        """Account for the targets that an operation has chosen or no longer has."""
+        was, now = {} if before is None else _headed(before), _headed(after)
+        for name, host in was.items() - now.items():
+            self._headed[name].remove(host)
+            self._fill(host, -1)
+            self._count(self._world.vms.get(name), host, -1)
+            self._come(name, host, 0)
+        for name, host in now.items() - was.items():
+            self._headed.setdefault(name, []).append(host)
+            self._fill(host, 1)
+            vm = self._world.vms.get(name)
+            self._count(vm, host, 1)
+            self._come(name, host, vm.takes if vm else taken_by(self._world.incoming.get(name, ("", 0))[1]))
+
+    def _come(self, name: str, host: str, takes: int) -> None:
+        self._used[host] += takes - self._coming.pop((name, host), 0)
+        self._coming[name, host] = takes
+
+    def _fill(self, host: str, by: int) -> None:
+        """The next choice sees the host as full as it will be."""
+        awaiting, count = host in self._world.awaiting, self._occupancy.get(host, 0) + self._more[host]
+        self._more[host] += by
+        for order in (self._ordered or [], *self._fitting.values()):
+            place = bisect_left(order, (awaiting, count, host))
+            if place < len(order) and order[place][2] == host:
+                del order[place]
+                insort(order, (awaiting, count + by, host))
+
+    def _place(self, vm: Vm, by: int) -> None:
+        for host in (vm.host, *self._headed.get(vm.name, ())):
+            self._count(vm, host, by)
+
+    def _count(self, vm: Vm | None, host: str, by: int) -> None:
+        if vm is None or not vm.scope.startswith(GROUP_PREFIX):
+            return
+        there, domains = self._domains.setdefault((vm.scope, host), {}), _domains(vm)
+        there[domains] = there.get(domains, 0) + by
+        if not there[domains]:
+            del there[domains]
+            self._fitting.clear()
+
+
+def _domains(vm: Vm) -> Domains:
+    return vm.update_domain, vm.fault_domain
+
+
+def _headed(operation: Operation) -> dict[str, str]:
+    """Where VMs are on their way to."""
+    if operation.status is not Status.STARTED or not operation.targets:
+        return {}
+    return {name: host for name, host in operation.targets.items() if name not in operation.done}

@@ -1,12 +1,15 @@
 """Roles: what somebody may do, and about whose scopes."""
 
+import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from enum import StrEnum
 
-from forenotice.core import errors, selecting
+from forenotice.core import errors, selectors
+from forenotice.core.fleet import canonical_address
 from forenotice.core.operations import Event, Kind, Operation
-from forenotice.core.selecting import Selector
+from forenotice.core.selectors import Selector
 
 
 class Role(StrEnum):
@@ -127,7 +130,7 @@ def access(role: str, scopes: str | None) -> Access:
 
 
 def _selector(scopes: str) -> Selector:
-    selector = selecting.of_scopes(scopes)
+    selector = selectors.of_scopes(scopes)
     if all(part.strip().startswith("!") for part in scopes.split(",") if part.strip()):
         raise errors.RefusedError(f"{scopes[:80]!r} says only whom it is not for: begin with whom, such as *,vm:*")
     return selector
@@ -135,3 +138,62 @@ def _selector(scopes: str) -> Selector:
 
 def _described(role: Role, need: Need) -> str:
     return f"{role} of all scopes" if role is Role.VIEWER and need not in OF_SCOPES else role
+
+
+MOST_NETWORKS = 32
+LOCAL = "127.0.0.1"
+"""The address of requests over the unix socket."""
+
+
+def parse_networks(texts: Sequence[str]) -> tuple[str, ...]:
+    """In canonical form, without duplicates."""
+    if len(texts) > MOST_NETWORKS:
+        raise errors.RefusedError(f"{len(texts)} networks are too many: give at most {MOST_NETWORKS}")
+    return tuple(dict.fromkeys(str(_network(text)) for text in texts))
+
+
+def in_networks(networks: Iterable[str], origin: str) -> bool:
+    """Whether an address is in one of them; an empty one means the unix socket."""
+    address = ipaddress.ip_address(canonical_address(origin or LOCAL))
+    return any(address in ipaddress.ip_network(network) for network in networks)
+
+
+def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    try:
+        return ipaddress.ip_network(text.strip())
+    except ValueError:
+        raise errors.RefusedError(
+            f"{text[:80]!r} is not a network: give one such as 10.0.0.0/8, 2001:db8::/48 or 192.0.2.7",
+            network=text[:80],
+        ) from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Former:
+    """When scopes with a certain key were removed."""
+
+    ended_at: datetime
+    """When it was last removed."""
+    before: datetime | None = None
+    """When it was removed the time before."""
+    is_borne: bool
+    """Whether a scope with this key exists now."""
+
+    @property
+    def hidden_until(self) -> datetime | None:
+        """Only those who see all scopes see what happened up to then. A removed scope stays visible until its key is
+        reused."""
+        return self.ended_at if self.is_borne else self.before
+
+    def hides(self, moment: datetime) -> bool:
+        return self.hidden_until is not None and moment <= self.hidden_until
+
+    def is_meant(self, named_at: datetime) -> bool:
+        """Whether a name in a token made at that time means the latest scope with this key."""
+        return not self.hides(named_at) and (self.is_borne or named_at <= self.ended_at)
+
+
+def bound(selector: Selector, named_at: datetime, former: Mapping[str, Former]) -> Selector:
+    """Without the names that meant an earlier scope when the token was made; patterns match by name alone."""
+    gone = {key for key in selector.named if key in former and not former[key].is_meant(named_at)}
+    return replace(selector, wanted=tuple(key for key in selector.wanted if key not in gone)) if gone else selector

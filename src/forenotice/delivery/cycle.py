@@ -6,8 +6,7 @@ from datetime import datetime, timedelta
 from itertools import groupby
 
 from forenotice.core.draft import World
-from forenotice.core.journal import Entry
-from forenotice.core.subscriptions import State
+from forenotice.core.journal import Entry, SubscriptionState
 from forenotice.delivery.filters import Wanted, lane
 from forenotice.delivery.pauses import Pauses
 from forenotice.service.calls import SYSTEM
@@ -246,7 +245,7 @@ def _reason_to_park(outcomes: Sequence[Outcome], failed: Sequence[Delivery], now
 
 
 def _park(unit: UnitOfWork, subscription: Subscription, why: str) -> None:
-    parked = replace(subscription, status=State.PARKED, why=why, claimed_by=None, claimed_until=None)
+    parked = replace(subscription, status=SubscriptionState.PARKED, why=why, claimed_by=None, claimed_until=None)
     unit.transaction.subscriptions.put(parked)
     draft = unit.draft(World(), SYSTEM)
     draft.note("subscription.parked", id=parked.id, name=parked.name, why=why)

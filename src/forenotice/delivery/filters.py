@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
-from forenotice.core import errors, selecting
+from forenotice.core import errors, selectors
 from forenotice.core.journal import ACTIONS, OF_TOKENS, Entry
 from forenotice.core.operations import OF_EVENTS, Status
 from forenotice.store.subscriptions import Subscription
@@ -57,7 +57,7 @@ class Wanted:
 
     def __init__(self, subscription: Subscription) -> None:
         self._types = subscription.types
-        self._scopes = selecting.of_scopes(subscription.groups) if subscription.groups else None
+        self._scopes = selectors.of_scopes(subscription.groups) if subscription.groups else None
         self._statuses = subscription.statuses
 
     def __contains__(self, entry: object) -> bool:

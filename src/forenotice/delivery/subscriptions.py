@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from forenotice.core import errors, fleet, selecting
+from forenotice.core import errors, fleet, selectors
 from forenotice.core.draft import World
+from forenotice.core.journal import SubscriptionState
 from forenotice.core.operations import Status
 from forenotice.core.roles import EVERYTHING, Access, Need
-from forenotice.core.subscriptions import State
 from forenotice.delivery import filters, messages
 from forenotice.outgoing import OutgoingError, place, status_told
 from forenotice.service import views
@@ -59,7 +59,7 @@ def create(
             id=new_id(),
             name=name,
             secret=kept,
-            status=State.ACTIVE,
+            status=SubscriptionState.ACTIVE,
             why="",
             position=newest if after is None else _position(after, newest),
             created_at=unit.now,
@@ -102,7 +102,7 @@ def resume(service: Service, call: Call, wanted: str) -> View:
     """A parked one goes on where it was; one that pauses after failures tries at once."""
 
     def work(unit: UnitOfWork) -> View:
-        found = _free(replace(_named(unit.transaction, wanted), status=State.ACTIVE, why=""))
+        found = _free(replace(_named(unit.transaction, wanted), status=SubscriptionState.ACTIVE, why=""))
         known = unit.transaction.subscriptions
         known.put(found)
         for pending in _all_pending(unit.transaction, found.id):
@@ -161,7 +161,7 @@ def list_all(
     name: str | None = None,
     access: Access,
 ) -> View:
-    wanted = None if name is None else selecting.of_names(name)
+    wanted = None if name is None else selectors.of_names(name)
     with service.store.read() as reader:
         page = reader.subscriptions.page(after, limit, descending=descending, name=wanted)
         found = [_view(reader, each, access) for each in page]
@@ -235,7 +235,7 @@ def _checked(service: Service, fields: Mapping[str, Any]) -> dict[str, Any]:
     if "types" in given:
         given["types"] = filters.types(given["types"])
     if given.get("groups"):
-        given["groups"] = selecting.of_scopes(given["groups"]).text
+        given["groups"] = selectors.of_scopes(given["groups"]).text
     if "statuses" in given:
         given["statuses"] = tuple(dict.fromkeys(Status(each).value for each in given["statuses"]))
     return given

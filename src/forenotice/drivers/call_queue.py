@@ -9,7 +9,7 @@ from datetime import datetime
 import structlog
 
 from forenotice.clock import Clock
-from forenotice.core.driving import Finished, NotYet, Outcome, Standing, Task
+from forenotice.core.driver_calls import Finished, NotYet, Outcome, PendingCalls, Task
 from forenotice.drivers.interface import Driver
 from forenotice.drivers.terms import Terms
 
@@ -66,7 +66,7 @@ class Line:
             self._waiting |= {_Call(order, part): None for part in parts}
             self._call_next()
 
-    def standing(self, operation: str) -> Standing | None:
+    def standing(self, operation: str) -> PendingCalls | None:
         """None: it is not here."""
         terms = self._terms
         with self._changed:
@@ -74,7 +74,7 @@ class Line:
             if order is None:
                 return None
             waiting = sum(call.order is order for call in self._waiting)
-            return Standing(
+            return PendingCalls(
                 waiting=waiting,
                 under_way=self._under_way.total(),
                 at_once=terms.at_once,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from forenotice.core import errors
-from forenotice.core.driving import Finished, NotYet, Outcome, Task
+from forenotice.core.driver_calls import Finished, NotYet, Outcome, Task
 from forenotice.core.operations import Kind
 from forenotice.drivers import file
 from forenotice.programs import process, words

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Protocol
 
-from forenotice.core.driving import Outcome, Task
+from forenotice.core.driver_calls import Outcome, Task
 
 
 class Driver(Protocol):

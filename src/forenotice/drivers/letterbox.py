@@ -5,7 +5,7 @@ import hmac
 import threading
 from collections.abc import Mapping
 
-from forenotice.core.driving import Finished
+from forenotice.core.driver_calls import Finished
 
 Letter = tuple[str, int]
 """Of which operation, and of which attempt."""

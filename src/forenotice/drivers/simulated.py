@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 
-from forenotice.core.driving import Finished, NotYet, Outcome, Task
+from forenotice.core.driver_calls import Finished, NotYet, Outcome, Task
 from forenotice.core.operations import EventType, Kind
 from forenotice.core.timing import Timing
 

@@ -12,7 +12,7 @@ import msgspec
 
 from forenotice import outgoing, signing
 from forenotice.core import errors
-from forenotice.core.driving import Finished, NotYet, Outcome, Task
+from forenotice.core.driver_calls import Finished, NotYet, Outcome, Task
 from forenotice.drivers import letterbox
 from forenotice.drivers.letterbox import Letterbox
 from forenotice.outgoing import Outgoing, Reply

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from typing import TypeVar
 
 from forenotice.core import errors
-from forenotice.core.approving import Approval
 from forenotice.core.fleet import Listening, ScopeKind
+from forenotice.core.lifecycle import Approval
 from forenotice.core.operations import Event
 from forenotice.core.timing import Timing, whole_second_up
 from forenotice.emulator.announcing import Announcement

@@ -7,25 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from forenotice.core import (
-    approving,
-    documents,
-    driving,
-    ending,
-    errors,
-    explaining,
-    fleet,
-    listening,
-    membership,
-    scheduling,
-    starting,
-)
-from forenotice.core.approving import Approval
+from forenotice.core import announcements, documents, driver_calls, errors, explanations, fleet, lifecycle, membership
 from forenotice.core.draft import Changes, Draft, World
-from forenotice.core.driving import Finished, NotYet, Outcome, Task
-from forenotice.core.explaining import Explanation
+from forenotice.core.driver_calls import Finished, NotYet, Outcome, Task
+from forenotice.core.explanations import Explanation
 from forenotice.core.fleet import Host, Listening, Policy, Scope, ScopeKind, Vm
 from forenotice.core.journal import Entry
+from forenotice.core.lifecycle import Approval
 from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Event, Kind, Operation, Status
 from forenotice.core.timing import ENDED_APPROVABLE, Timing, whole_second_up
@@ -137,11 +125,11 @@ class Stage:
         """Why it waits, in the words of the service."""
         event = self.event(event_id)
         if not event.status.live:
-            return explaining.of_ended("event", event)
+            return explanations.of_ended("event", event)
         self._draft.now = now
         operation = self._draft.operation(event.operation)
         self._prepare(operation)
-        found = explaining.explain_event(self._draft, event, NOBODY_WAITS)
+        found = explanations.explain_event(self._draft, event, NOBODY_WAITS)
         if operation.started_at is None:
             return found
         return replace(found, until=operation.started_at + self._takes[operation.id])
@@ -208,7 +196,7 @@ class Stage:
         )
         self._takes[operation.id] = self.timing.shortened(announcement.lasts)
         self._prepare(operation)
-        scheduling.announce(self._draft, operation)
+        announcements.announce(self._draft, operation)
         (event,) = self._draft.events_of(operation.id)
         self._draft.put_event(announcement.word(event))
         self._keep()
@@ -218,13 +206,13 @@ class Stage:
     def approve(self, event_id: str, by: str, now: datetime) -> None:
         """As an operator would."""
         self._draft.now = now
-        approving.approve_as_operator(self._draft, self.event(event_id), by)
+        lifecycle.approve_as_operator(self._draft, self.event(event_id), by)
         self._keep()
         self.tick(now)
 
     def cancel(self, event_id: str, now: datetime) -> None:
         self._draft.now = now
-        ending.cancel(self._draft, self._draft.operation(self.event(event_id).operation))
+        lifecycle.cancel(self._draft, self._draft.operation(self.event(event_id).operation))
         self._keep()
         self.tick(now)
 
@@ -235,7 +223,7 @@ class Stage:
         for approval in approvals:
             self._draft.by = f"vm:{approval.vm}"
             try:
-                approving.approve_as_guest(self._draft, approval)
+                lifecycle.approve_as_guest(self._draft, approval)
                 answers.append(None)
             except errors.ForenoticeError as refusal:
                 answers.append(refusal)
@@ -246,7 +234,7 @@ class Stage:
 
     def hear(self, at: datetime, now: datetime) -> None:
         self._draft.now = now
-        listening.hear(self._draft, KEY, at)
+        lifecycle.record_poll(self._draft, KEY, at)
         self._keep()
         self.tick(now)
 
@@ -291,13 +279,13 @@ class Stage:
         operation = draft.operation(operation_id)
         self._prepare(operation)
         if operation.status is Status.SCHEDULED:
-            starting.start_or_hold(draft, operation, NOBODY_WAITS)
+            lifecycle.start_or_hold(draft, operation, NOBODY_WAITS)
             operation = draft.operation(operation_id)
         while operation.status is Status.STARTED and operation.due_at is not None and operation.due_at <= draft.now:
             acted_on = [draft.vm(name) for name in operation.vms]
-            task = driving.advance(draft, operation, PROCESS, draft.now + CLAIM)
+            task = driver_calls.advance(draft, operation, PROCESS, draft.now + CLAIM)
             if task is not None:
-                driving.report(draft, draft.operation(operation_id), PROCESS, task.attempt, self._carry_out(task))
+                driver_calls.report(draft, draft.operation(operation_id), PROCESS, task.attempt, self._carry_out(task))
             for vm in acted_on:
                 # An evicted or deleted VM comes back at once: whoever tests wants to ask on.
                 if vm.name not in draft.world.vms:

@@ -4,7 +4,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from forenotice.core import errors
-from forenotice.core.approving import Approval
+from forenotice.core.lifecycle import Approval
 from forenotice.metadata import answers, gates, identity
 from forenotice.metadata.answers import Answer
 from forenotice.metadata.board import Guest

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Protocol
 
 from forenotice.core import errors
-from forenotice.core.approving import Approval
+from forenotice.core.lifecycle import Approval
 from forenotice.failures import Failures
 from forenotice.heartbeats import Heartbeats
 from forenotice.logs import log

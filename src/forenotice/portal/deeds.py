@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import timedelta
 
-from forenotice.core import scheduling
+from forenotice.core import announcements
 from forenotice.core.operations import Kind
 
 
@@ -26,11 +26,11 @@ class Deed:
     @property
     def notice(self) -> timedelta | None:
         """Where none is given; None: each group says it."""
-        return scheduling.usual_notice(self.kind)
+        return announcements.usual_notice(self.kind)
 
     @property
     def notice_can_be_chosen(self) -> bool:
-        return self.kind not in scheduling.NOTICE_SETTLED
+        return self.kind not in announcements.NOTICE_SETTLED
 
 
 DEEDS = {

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from forenotice.core.draft import names
-from forenotice.core.obstacles import ObstacleKind
+from forenotice.core.announcements import BY_POLICY, BY_SILENCE
+from forenotice.core.blockers import BlockerKind
+from forenotice.core.fleet import names
 from forenotice.core.operations import EventType, Kind
-from forenotice.core.scheduling import BY_POLICY, BY_SILENCE
 from forenotice.portal import rendering, words
 
 View = dict[str, Any]
@@ -99,7 +99,7 @@ def _start(operation: View, at: str) -> str:
         return f"At {rendering.utc(latest)}, {ahead} from now, and not earlier."
     said = f"At {rendering.utc(latest)} at the latest, {ahead} from now. Earlier"
     awaited = _awaited(operation)
-    if any(each["kind"] == ObstacleKind.NOTICE for each in operation["waiting_for"]):
+    if any(each["kind"] == BlockerKind.NOTICE for each in operation["waiting_for"]):
         return f"{said}, as soon as somebody approves it{later}."
     if not awaited:
         return f"{said}, if what is in the way ends earlier{later}."

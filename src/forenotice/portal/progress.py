@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from forenotice.core import draft
+from forenotice.core import fleet
 
 MOST_TURNS = 20
 """Told one by one; those that are over are one line then, and those that come later another."""
@@ -81,7 +81,7 @@ def title_of(turn: Turn, *, same: bool) -> tuple[str, str]:
 def domains_told(domains: Sequence[int]) -> str:
     if not domains:
         return ""
-    return f"update domain{'' if len(domains) == 1 else 's'} {draft.names(_runs(domains))}"
+    return f"update domain{'' if len(domains) == 1 else 's'} {fleet.names(_runs(domains))}"
 
 
 def _line(turns: Sequence[Turn], *, same: bool) -> Line:

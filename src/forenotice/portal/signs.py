@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 
-from forenotice.core.states import State
+from forenotice.core.operations import VmState
 
-SIGNS: Mapping[str, str] = {State.FINE: "✓", State.SCHEDULED: "◷", State.STARTED: "►", State.NOT_LISTENING: "⊘"}
+SIGNS: Mapping[str, str] = {VmState.FINE: "✓", VmState.SCHEDULED: "◷", VmState.STARTED: "►", VmState.NOT_LISTENING: "⊘"}
 """So that colours are not alone to say it."""
 MEANINGS: Mapping[str, str] = {
-    State.FINE: "nothing is planned",
-    State.SCHEDULED: "something will be done to it",
-    State.STARTED: "something is being done to it",
-    State.NOT_LISTENING: "nothing is planned, and nobody there asks for events",
+    VmState.FINE: "nothing is planned",
+    VmState.SCHEDULED: "something will be done to it",
+    VmState.STARTED: "something is being done to it",
+    VmState.NOT_LISTENING: "nothing is planned, and nobody there asks for events",
 }

@@ -16,7 +16,7 @@ from forenotice.control.shares import Shares
 from forenotice.control.turns import Turns
 from forenotice.core import errors
 from forenotice.core.roles import Access, Need
-from forenotice.core.selecting import Selector
+from forenotice.core.selectors import Selector
 from forenotice.portal import cookies, forms
 from forenotice.portal.rendering import Rendering
 from forenotice.service.calls import Call

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from forenotice.core import draft, rolling
+from forenotice.core import fleet, rollout_progress
 from forenotice.portal import rendering, words
 
 Entry = Mapping[str, Any]
@@ -78,7 +78,7 @@ def _named(entry: Entry) -> str:
 
 def _changed_fields(entry: Entry) -> str:
     fields = [str(field).replace("_", " ") for field in entry["data"].get("fields") or ()]
-    return f": {draft.names(fields)}" if fields else ""
+    return f": {fleet.names(fields)}" if fields else ""
 
 
 def _plain(text: str) -> Sentence:
@@ -161,8 +161,8 @@ def _operation_started(entry: Entry) -> str:
 
 
 def _waits(entry: Entry) -> str:
-    because = [words.OBSTACLES.get(str(kind), str(kind)) for kind in entry["data"].get("because") or ()]
-    return f"The operation could not start yet: it waits for {draft.names(dict.fromkeys(because) or ['something'])}."
+    because = [words.BLOCKERS.get(str(kind), str(kind)) for kind in entry["data"].get("because") or ()]
+    return f"The operation could not start yet: it waits for {fleet.names(dict.fromkeys(because) or ['something'])}."
 
 
 def _rollout_started(entry: Entry) -> str:
@@ -176,7 +176,7 @@ def _rollout_started(entry: Entry) -> str:
 def _rollout_paused(entry: Entry) -> str:
     """Who did it, and their reason, stand beside it."""
     why = _data(entry, "why")
-    return f"The rollout was paused{f': {why}' if why and not why.startswith(rolling.PAUSED_BY) else ''}."
+    return f"The rollout was paused{f': {why}' if why and not why.startswith(rollout_progress.PAUSED_BY) else ''}."
 
 
 def _gate(color: str) -> Sentence:

@@ -1,11 +1,11 @@
-"""How things are called in sentences: scopes, kinds, obstacles, who approved, several names."""
+"""How things are called in sentences: scopes, kinds, blockers, who approved, several names."""
 
 from collections.abc import Iterable, Mapping
 
-from forenotice.core import draft
-from forenotice.core.scheduling import BY_POLICY, BY_SILENCE
+from forenotice.core import fleet, operations
+from forenotice.core.announcements import BY_POLICY, BY_SILENCE
 
-OBSTACLES: Mapping[str, str] = {
+BLOCKERS: Mapping[str, str] = {
     "approval": "an approval",
     "notice": "its full notice",
     "start-up": "guests to see it after the service started",
@@ -43,13 +43,13 @@ POLICY: Mapping[str, str] = {
 
 def several(things: Iterable[str]) -> str:
     known = list(things)
-    return draft.several(known) if known else "no VM"
+    return fleet.several(known) if known else "no VM"
 
 
 def failed(results: Mapping[str, str]) -> str:
     """`web-0 and web-1 (no route to host)`: those that are not done, and why."""
     failures = {vm: why for vm, why in results.items() if why != "done"}
-    return several(f"{several(vms)} ({why})" for why, vms in draft.by_reason(failures).items())
+    return several(f"{several(vms)} ({why})" for why, vms in operations.by_reason(failures).items())
 
 
 def kind_of(operation: object) -> str:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from forenotice.core import delay, errors, explaining
-from forenotice.core.explaining import Explanation
+from forenotice.core import errors, explanations, lifecycle
+from forenotice.core.explanations import Explanation
 from forenotice.service import views
 from forenotice.store.transaction import Transaction
 
@@ -98,7 +98,7 @@ def _is_known(unit: "UnitOfWork", by: timedelta) -> bool:
 def told(service: "Service", explanation: Explanation) -> Explanation:
     """Adds a sentence if the clock is behind."""
     behind = service.clock.behind
-    return explanation if behind < WORTH_TELLING else explaining.with_clock_behind(explanation, behind)
+    return explanation if behind < WORTH_TELLING else explanations.with_clock_behind(explanation, behind)
 
 
 def accept(service: "Service", call: "Call") -> "View":
@@ -128,7 +128,7 @@ def accept(service: "Service", call: "Call") -> "View":
         draft = unit.draft(transaction.load_fleet(), call)
         live = list(draft.world.operations.values())
         for operation in live:
-            delay.set_right(draft, operation, journal)
+            lifecycle.correct_clock(draft, operation, journal)
         draft.note("clock.accepted", journal=journal, operations=len(live))
         unit.keep(draft)
     return {"now": views.moment(now), "journal": views.moment(journal), "operations": len(live)}

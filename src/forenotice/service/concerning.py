@@ -1,6 +1,6 @@
 """What is live about one VM, host or group: each event with why it waits, and what whoever asks may do."""
 
-from forenotice.core import documents, explaining
+from forenotice.core import documents, explanations
 from forenotice.core.draft import Draft
 from forenotice.core.fleet import group_key
 from forenotice.core.operations import Event, Status
@@ -45,7 +45,7 @@ def planned(service: Service, access: Access, *, host: str | None = None) -> Vie
     items = [
         {
             **views.operation(each, []),
-            "why": views.explanation(explaining.explain_operation(draft, each, service.expiry_from)),
+            "why": views.explanation(explanations.explain_operation(draft, each, service.expiry_from)),
         }
         for each in known[:MOST]
     ]

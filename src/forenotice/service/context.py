@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, TypeVar
 import structlog
 
 from forenotice.clock import CheckedClock
-from forenotice.core import delay, errors
+from forenotice.core import errors, lifecycle
 from forenotice.core.draft import Changes, Draft, World
-from forenotice.core.driving import Standing
+from forenotice.core.driver_calls import PendingCalls
 from forenotice.core.journal import SYSTEM, Repeats
 from forenotice.core.operations import NO_LIMITS, Status, UserLimits
 from forenotice.core.timing import Timing
@@ -135,7 +135,7 @@ class Service:
         self.give_grace()
         self.nudge = threading.Event()
         """Set when there may be something for tick to do."""
-        self.standing: Callable[[str], Standing | None] = lambda _: None
+        self.standing: Callable[[str], PendingCalls | None] = lambda _: None
         """Which calls to the driver wait for their turn, as far as this process makes them."""
         self.awaits_results = False
         """Whether the driver's outside may tell by itself what became of a call."""
@@ -224,7 +224,7 @@ class Service:
         for made, promised_at in self._late:
             draft = unit.draft(unit.transaction.load(operations=made))
             for key in sorted(made & draft.world.operations.keys()):
-                delay.make_up(draft, draft.operation(key), promised_at)
+                lifecycle.restore_notice(draft, draft.operation(key), promised_at)
             unit.keep(draft)
 
     def _attempt(self, work: Callable[[UnitOfWork], T], allowance: timedelta, budget: Budget) -> tuple[UnitOfWork, T]:

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from forenotice.core.fleet import Listening, Policy, ScopeKind
 from forenotice.core.membership import VmSpec
-from forenotice.core.reconciling import FleetSpec, GroupSpec, HostSpec
+from forenotice.core.reconciliation import FleetSpec, GroupSpec, HostSpec
 from forenotice.service import fleet
 from forenotice.service.calls import SYSTEM
 from forenotice.service.context import Service

@@ -2,7 +2,7 @@
 
 from forenotice.core import documents, errors
 from forenotice.core.draft import Draft
-from forenotice.core.selecting import Selector
+from forenotice.core.selectors import Selector
 from forenotice.service import visibility
 from forenotice.service.context import Service, new_id
 from forenotice.wire import document as wire_document

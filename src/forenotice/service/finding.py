@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from forenotice.core import selecting
-from forenotice.core.selecting import Selector
+from forenotice.core import selectors
+from forenotice.core.selectors import Selector
 from forenotice.service import fleet_map, queries
 from forenotice.service.calls import View
 from forenotice.service.context import Service
@@ -24,7 +24,7 @@ def find(service: Service, text: str, *, hosts: bool, seen: Selector | None = No
     """
     text = text.strip()
     # Said of what was written, not of what is made of it.
-    selector = selecting.of_hosts(text)
+    selector = selectors.of_hosts(text)
     if selector.wanted_labels or selector.unwanted_labels:
         by_label = _found(text, lambda name: queries.hosts(service, name=name, limit=MOST + 1)) if hosts else None
         return {"vms": NOTHING, "groups": NOTHING, "hosts": by_label}

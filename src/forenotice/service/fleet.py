@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from forenotice.core import errors, fleet, membership, reconciling
+from forenotice.core import errors, fleet, membership, reconciliation
 from forenotice.core.draft import Draft
 from forenotice.core.fleet import Facts, Host, Policy, Scope, ScopeKind
 from forenotice.core.membership import VmSpec
-from forenotice.core.reconciling import Difference, FleetSpec
+from forenotice.core.reconciliation import Difference, FleetSpec
 from forenotice.service import views
 from forenotice.service.calls import Call, View, command
 from forenotice.service.context import Service, UnitOfWork
@@ -173,7 +173,7 @@ def apply_spec(
 ) -> View:
     def work(unit: UnitOfWork) -> View:
         draft = unit.draft(unit.transaction.load_fleet(), call)
-        differences = reconciling.reconcile(draft, spec, prune=prune, move=move)
+        differences = reconciliation.reconcile(draft, spec, prune=prune, move=move)
         if not dry_run:
             unit.keep(draft)
         return {
@@ -190,7 +190,7 @@ def diff(service: Service, document: FleetFile) -> View:
     """What applying a file would change with `prune` and `move`, if nothing stood in the way."""
     with service.store.read() as reader:
         world = reader.load_fleet()
-    return {"differences": [_difference(each) for each in reconciling.compare(world, document.spec())]}
+    return {"differences": [_difference(each) for each in reconciliation.compare(world, document.spec())]}
 
 
 def _difference(each: Difference) -> View:

@@ -5,11 +5,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from forenotice.core import states
+from forenotice.core import operations
 from forenotice.core.fleet import GROUP_PREFIX, STANDALONE_PREFIX, natural_key
-from forenotice.core.listening import is_listening
-from forenotice.core.selecting import Selector
-from forenotice.core.states import State
+from forenotice.core.lifecycle import is_listening
+from forenotice.core.operations import VmState
+from forenotice.core.selectors import Selector
 from forenotice.service.calls import View
 from forenotice.service.context import Service
 from forenotice.store.places import Place
@@ -28,7 +28,7 @@ MOST_SHOWN = 12
 MOST_DOMAINS = 20
 """Columns; what lies beyond is in the last."""
 
-URGENCY = {state: place for place, state in enumerate(State)}
+URGENCY = {state: place for place, state in enumerate(VmState)}
 
 
 @dataclass(slots=True)
@@ -39,14 +39,14 @@ class _Row:
     members: int = 0
     """All its VMs, also where more than a page can hold."""
     most_shown: int = MOST_SHOWN
-    cells: dict[int, list[tuple[str, State]]] = field(default_factory=dict)
+    cells: dict[int, list[tuple[str, VmState]]] = field(default_factory=dict)
     """Names and states by update domain."""
 
-    def put(self, place: Place, state: State) -> None:
+    def put(self, place: Place, state: VmState) -> None:
         self.cells.setdefault(place.update_domain, []).append((place.vm, state))
 
     def view(self, domains: Sequence[int]) -> View:
-        columns: dict[int, list[tuple[str, State]]] = {domain: [] for domain in domains}
+        columns: dict[int, list[tuple[str, VmState]]] = {domain: [] for domain in domains}
         for domain, vms in sorted(self.cells.items()):
             columns[min(domain, domains[-1])] += vms
         placed = sum(map(len, columns.values()))
@@ -122,16 +122,16 @@ def names(service: Service, *, host: str | None = None, scope: str | None = None
 def with_states(service: Service, vms: Collection[View]) -> list[View]:
     """VMs as operators see them, each with its state."""
     with service.store.read() as reader:
-        named = states.furthest(reader.places.naming({vm["scope"] for vm in vms}))
-    return [{**vm, "state": str(states.state(named.get(vm["name"]), listening=vm["listening"]))} for vm in vms]
+        named = operations.furthest(reader.places.naming({vm["scope"] for vm in vms}))
+    return [{**vm, "state": str(operations.vm_state(named.get(vm["name"]), listening=vm["listening"]))} for vm in vms]
 
 
-def _states(service: Service, reader: Reader, places: Collection[Place]) -> Mapping[str, State]:
+def _states(service: Service, reader: Reader, places: Collection[Place]) -> Mapping[str, VmState]:
     keys = {place.scope for place in places}
-    named = states.furthest(reader.places.naming(keys))
+    named = operations.furthest(reader.places.naming(keys))
     now = service.clock.now()
     listening = {key: is_listening(scope, now, service.timing) for key, scope in reader.scopes(keys).items()}
-    return {place.vm: states.state(named.get(place.vm), listening=listening[place.scope]) for place in places}
+    return {place.vm: operations.vm_state(named.get(place.vm), listening=listening[place.scope]) for place in places}
 
 
 def _page(found: list[tuple[T, int]], rows: int) -> tuple[list[tuple[T, int]], bool]:
@@ -154,12 +154,12 @@ def _grid(rows: Sequence[_Row], further: str | None) -> View:
         "domains": domains,
         "folded": len(found) > len(domains),
         "rows": [row.view(domains) for row in rows],
-        "states": {str(state): counts[state] for state in State},
+        "states": {str(state): counts[state] for state in VmState},
         "next": further,
     }
 
 
-def _cell(vms: list[tuple[str, State]], most: int) -> View:
+def _cell(vms: list[tuple[str, VmState]], most: int) -> View:
     """The most urgent where not all are shown; by name all the same, so that they keep their places."""
     by_name = sorted(vms, key=lambda vm: natural_key(vm[0]))
     shown = set(by_name if len(vms) <= most else sorted(by_name, key=lambda vm: URGENCY[vm[1]])[:most])

@@ -20,7 +20,7 @@ from forenotice.core.fleet import (
     ScopeKind,
 )
 from forenotice.core.membership import VmSpec
-from forenotice.core.reconciling import FleetSpec, GroupSpec, HostSpec
+from forenotice.core.reconciliation import FleetSpec, GroupSpec, HostSpec
 from forenotice.service import views
 from forenotice.service.context import Service
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from forenotice.core import approving, errors, listening
-from forenotice.core.approving import Approval
+from forenotice.core import errors, lifecycle
+from forenotice.core.lifecycle import Approval
 from forenotice.core.timing import ENDED_APPROVABLE
 from forenotice.service.context import Service, UnitOfWork
 from forenotice.service.writer import GUESTS
@@ -31,7 +31,7 @@ class Guests:
             for approval in approvals:
                 draft.by = f"vm:{approval.vm}"
                 try:
-                    approving.approve_as_guest(draft, approval)
+                    lifecycle.approve_as_guest(draft, approval)
                     answers.append(None)
                 except errors.ForenoticeError as refusal:
                     answers.append(refusal)
@@ -45,12 +45,12 @@ class Guests:
 
         def work(unit: UnitOfWork) -> None:
             scopes = unit.transaction.scopes(heard.keys()).values()
-            waking = [scope.key for scope in scopes if listening.would_wake(scope, unit.now, self._service.timing)]
+            waking = [scope.key for scope in scopes if lifecycle.would_wake(scope, unit.now, self._service.timing)]
             unit.transaction.set_heard({key: at for key, at in heard.items() if key not in waking})
             if waking:
                 draft = unit.draft(unit.transaction.load(scopes=waking))
                 for key in waking:
-                    listening.hear(draft, key, heard[key])
+                    lifecycle.record_poll(draft, key, heard[key])
                 unit.keep(draft)
 
         self._service.transact(work, GUESTS)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from forenotice.core import errors
-from forenotice.core.selecting import Selector
+from forenotice.core.selectors import Selector
 from forenotice.service import views, visibility
 from forenotice.service.calls import View
 from forenotice.service.context import Service

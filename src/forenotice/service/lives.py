@@ -10,7 +10,7 @@ from forenotice.core.draft import Draft
 from forenotice.core.journal import Entry
 from forenotice.core.operations import Event, Status
 from forenotice.core.roles import Access, Need
-from forenotice.core.selecting import Selector
+from forenotice.core.selectors import Selector
 from forenotice.service import views, visibility
 from forenotice.service.calls import View
 from forenotice.service.context import Service, new_id

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 
-from forenotice.core import approving, ending, errors, fleet, roles, scheduling, selecting
+from forenotice.core import announcements, errors, fleet, lifecycle, roles, selectors
 from forenotice.core.draft import Draft, World
 from forenotice.core.operations import Kind, Operation, UserLimits
 from forenotice.service import views, visibility
@@ -52,7 +52,7 @@ def selected(reader: Reader, call: Call, kind: Kind, names: Sequence[str]) -> Se
     """The names as they are, unless they are parts of a selector of hosts: then the hosts, without empty ones."""
     if not kind.traits.of_host or all(map(fleet.NAME.fullmatch, names)):
         return names
-    selector = selecting.of_hosts(",".join(names))
+    selector = selectors.of_hosts(",".join(names))
     named = reader.load_hosts(selector.named, ()).hosts
     if missing := [name for name in selector.named if name not in named]:
         raise errors.NotFoundError(f"there is no host {missing[0]!r}", host=missing[0])
@@ -80,7 +80,7 @@ def decide(draft: Draft, call: Call, *, kind: Kind, names: Sequence[str], notice
         for name in names:
             shown.vm(name)
     return [
-        scheduling.schedule(draft, scheduling.Request(kind=kind, name=name, notice=notice, reason=call.reason))
+        announcements.schedule(draft, announcements.Request(kind=kind, name=name, notice=notice, reason=call.reason))
         for name in names
     ]
 
@@ -89,7 +89,7 @@ def approve(service: Service, call: Call, event_id: str) -> View:
     def work(unit: UnitOfWork) -> View:
         draft = unit.draft(unit.transaction.load(events=[event_id]), call)
         event = draft.event(seen_by(draft, call).event(event_id).id)
-        approving.approve_as_operator(draft, event, call.actor)
+        lifecycle.approve_as_operator(draft, event, call.actor)
         unit.keep(draft)
         shown = seen_by(draft, call)
         return views.event_of(shown.operation(event.operation), shown.event(event_id))
@@ -118,7 +118,7 @@ def cancel_operation(service: Service, call: Call, operation_id: str) -> View:
 def _cancel(unit: UnitOfWork, draft: Draft, call: Call, operation_id: str) -> View:
     operation = draft.operation(operation_id)
     call.access.require_cancel(operation, draft.events_of(operation_id))
-    ending.cancel(draft, operation)
+    lifecycle.cancel(draft, operation)
     unit.keep(draft)
     return _view(seen_by(draft, call), operation_id)
 

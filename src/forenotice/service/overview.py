@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import datetime
 
-from forenotice.core import approving, ending, planning
+from forenotice.core import lifecycle, rollout_plan
 from forenotice.core.draft import Draft
 from forenotice.core.operations import Status
 from forenotice.core.roles import Access, Need
@@ -58,7 +58,7 @@ def _bar(service: Service, life: Life, now: datetime) -> View:
     started_at = None if life.status is Status.CANCELED else life.started_at
     expected_end = None
     if life.ended_at is None:
-        expected_end = planning.expected_end(
+        expected_end = rollout_plan.expected_end(
             life.kind, not_before=life.not_before, started_at=started_at, now=now, timing=service.timing
         )
     return {
@@ -91,6 +91,7 @@ def _item(service: Service, draft: Draft, shown: Draft, event_id: str, access: A
         **views.event_of(told, seen),
         "started_at": views.moment(told.started_at),
         "why": queries.explained(service, draft, event, access.scopes),
-        "may_approve": approving.is_open(event) and access.may(Need.OPERATE),
-        "may_cancel": ending.may_be_canceled(operation) and access.may_cancel(operation, draft.events_of(operation.id)),
+        "may_approve": lifecycle.awaits_approval(event) and access.may(Need.OPERATE),
+        "may_cancel": lifecycle.may_be_canceled(operation)
+        and access.may_cancel(operation, draft.events_of(operation.id)),
     }

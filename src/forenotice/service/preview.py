@@ -6,13 +6,13 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from forenotice.core import explaining, placement
+from forenotice.core import explanations, placement
+from forenotice.core.blockers import BlockerKind
 from forenotice.core.documents import Document
 from forenotice.core.draft import Changes, Draft
-from forenotice.core.explaining import Explanation
-from forenotice.core.obstacles import ObstacleKind
+from forenotice.core.explanations import Explanation
 from forenotice.core.operations import Kind, Operation, Status
-from forenotice.core.selecting import Selector
+from forenotice.core.selectors import Selector
 from forenotice.service import maintenance, views, visibility
 from forenotice.service.calls import Call, View
 from forenotice.service.context import Service, allowance_for, new_id
@@ -87,8 +87,8 @@ def _operation(outcome: Outcome, key: str) -> View:
     draft, shown = outcome.draft, outcome.shown
     operation = draft.operation(key)
     view = views.operation(shown.operation(key), shown.events_of(key))
-    earliest = explaining.start_at_the_earliest(draft, operation, outcome.expiry_from)
-    found = explaining.explain_operation(draft, operation, outcome.expiry_from)
+    earliest = explanations.start_at_the_earliest(draft, operation, outcome.expiry_from)
+    found = explanations.explain_operation(draft, operation, outcome.expiry_from)
     if operation.status is Status.STARTED:
         found = _of_started(draft, operation, found)
     explained = views.explanation(visibility.explanation(draft, found, outcome.seen))
@@ -108,7 +108,7 @@ def _operation(outcome: Outcome, key: str) -> View:
 
 def _of_started(draft: Draft, operation: Operation, found: Explanation) -> Explanation:
     """It is in the driver's hands then, but for those who have nowhere to go."""
-    waiting = tuple(facts for facts in found.waiting_for if facts["kind"] == ObstacleKind.TARGET_HOST)
+    waiting = tuple(facts for facts in found.waiting_for if facts["kind"] == BlockerKind.TARGET_HOST)
     said = ["It starts at once: nobody is waited for."]
     if waiting:
         sizes = {str(facts["vm"]): placement.size_in_the_way(draft, str(facts["vm"])) for facts in waiting}

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from forenotice.core import documents, explaining, fleet, selecting
+from forenotice.core import documents, explanations, fleet, selectors
 from forenotice.core.draft import Draft, World
 from forenotice.core.operations import Event, Status
-from forenotice.core.selecting import Selector
+from forenotice.core.selectors import Selector
 from forenotice.service import clocks, views, visibility
 from forenotice.service.calls import View
 from forenotice.service.context import Service, new_id
@@ -21,7 +21,7 @@ def hosts(
     name: str | None = None,
     cordoned: bool | None = None,
 ) -> View:
-    wanted = None if name is None else selecting.of_hosts(name)
+    wanted = None if name is None else selectors.of_hosts(name)
     with service.store.read() as reader:
         found = reader.list_hosts(after, limit, descending=descending, name=wanted, cordoned=cordoned)
         used = reader.used([host.name for host, _ in found])
@@ -47,7 +47,7 @@ def vms(
     seen: Selector | None = None,
 ) -> View:
     scope = None if group is None else fleet.group_key(group)
-    wanted = None if name is None else selecting.of_names(name)
+    wanted = None if name is None else selectors.of_names(name)
     with service.store.read() as reader:
         found = reader.list_vms(
             after, limit, descending=descending, name=wanted, host=host, scope=scope, spot=spot, seen=seen
@@ -73,7 +73,7 @@ def groups(
     name: str | None = None,
     seen: Selector | None = None,
 ) -> View:
-    wanted = None if name is None else selecting.of_scopes(name)
+    wanted = None if name is None else selectors.of_scopes(name)
     with service.store.read() as reader:
         found = reader.list_groups(after, limit, seen, descending=descending, name=wanted)
     now = service.clock.now()
@@ -148,7 +148,7 @@ def explain_event(service: Service, event_id: str, seen: Selector | None = None)
 
 def explained(service: Service, draft: Draft, event: Event, seen: Selector | None) -> View:
     """Why an event waits, on a draft of what explains its operation."""
-    found = explaining.explain_event(draft, event, service.expiry_from)
+    found = explanations.explain_event(draft, event, service.expiry_from)
     return views.explanation(
         clocks.told(service, visibility.explanation(draft, _standing(service, found, event.operation), seen))
     )
@@ -161,15 +161,15 @@ def explain_operation(service: Service, operation_id: str, seen: Selector | None
         if operation.status is Status.PLANNED:
             world = reader.load_to_explain(operations=[operation_id, *reader.moving_to(operation.host)])
         draft = with_targets(service, reader, [operation_id], world)
-    found = explaining.explain_operation(draft, draft.operation(operation_id), service.expiry_from)
+    found = explanations.explain_operation(draft, draft.operation(operation_id), service.expiry_from)
     return views.explanation(
         clocks.told(service, visibility.explanation(draft, _standing(service, found, operation_id), seen))
     )
 
 
-def _standing(service: Service, found: explaining.Explanation, operation_id: str) -> explaining.Explanation:
+def _standing(service: Service, found: explanations.Explanation, operation_id: str) -> explanations.Explanation:
     standing = service.standing(operation_id)
-    return found if standing is None else explaining.with_standing(found, standing)
+    return found if standing is None else explanations.with_standing(found, standing)
 
 
 def _page(items: list[View], limit: int, key: str) -> View:

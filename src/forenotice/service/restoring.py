@@ -2,7 +2,7 @@
 
 import structlog
 
-from forenotice.core import epochs
+from forenotice.core import documents
 from forenotice.service.calls import Call
 from forenotice.service.context import Service, UnitOfWork
 
@@ -29,7 +29,7 @@ def notice(service: Service) -> None:
     def work(unit: UnitOfWork) -> int | None:
         last = unit.transaction.last_entry()
         position = last[0] if last else 0
-        if not epochs.fell(unit.transaction.epoch(), position, was=(mark.epoch, mark.position)):
+        if not documents.is_behind(unit.transaction.epoch(), position, was=(mark.epoch, mark.position)):
             return None
         return _begin(unit, None)
 
@@ -40,7 +40,7 @@ def notice(service: Service) -> None:
 
 def _begin(unit: UnitOfWork, call: Call | None) -> int:
     mark = unit.service.store.mark()
-    epoch = epochs.following(unit.now, unit.transaction.epoch(), mark.epoch if mark else 0)
+    epoch = documents.next_epoch(unit.now, unit.transaction.epoch(), mark.epoch if mark else 0)
     unit.transaction.raise_epoch(epoch)
     draft = unit.draft(unit.transaction.load(), call)
     draft.note("database.restored", epoch=epoch)

@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
-from forenotice.core import driving, errors
-from forenotice.core.driving import Finished
+from forenotice.core import driver_calls, errors
+from forenotice.core.driver_calls import Finished
 from forenotice.core.operations import Operation, Status
 from forenotice.core.roles import Access, Role
 from forenotice.drivers import letterbox
@@ -61,7 +61,7 @@ def answer(
         if known is None or (set(known.done), known.failures) != (set(outcome.done), outcome.failures):
             _require_asked(service, operation, attempt, unit.now)
             _require_all(operation, outcome)
-            if known is not None and driving.concerns(operation, attempt, known):
+            if known is not None and driver_calls.concerns(operation, attempt, known):
                 raise errors.ConflictError(
                     f"attempt {attempt} at operation {operation_id} was already answered, and otherwise: "
                     f"the first answer counts",
@@ -109,7 +109,7 @@ def _require_asked(service: Service, operation: Operation, attempt: int, now: da
 
 
 def _require_all(operation: Operation, outcome: Finished) -> None:
-    asked = driving.asked_for(operation)
+    asked = driver_calls.asked_for(operation)
     said = Counter([*outcome.done, *outcome.failures])
     for name in said - Counter(asked):
         why = "nobody asked for it" if name not in asked else "it is either done or has failed, and is named once"

@@ -7,7 +7,7 @@ from datetime import timedelta
 import structlog
 
 from forenotice.core import errors
-from forenotice.core.rolling import Ask
+from forenotice.core.rollout_progress import GateCheck
 from forenotice.core.rollouts import RolloutStatus
 from forenotice.service import rollouts
 from forenotice.service.context import Service
@@ -26,7 +26,7 @@ class Roller:
         self._service = service
         self._grown = service.follow_growth()
         self._answers: deque[rollouts.Answer] = deque()
-        self._asking: set[Ask] = set()
+        self._asking: set[GateCheck] = set()
         """Until the answer is heard, so that no gate is asked twice for one turn at once."""
         self._pool = ThreadPoolExecutor(gates_at_once, thread_name_prefix="gate")
         self._loop = Loop("roll", self._once, self._grown, service.heartbeats, breath=BREATH)
@@ -53,7 +53,7 @@ class Roller:
                 self._pool.submit(self._check, ask)
         return time_until(rollouts.next_due(self._service), self._service.clock.now())
 
-    def _check(self, ask: Ask) -> None:
+    def _check(self, ask: GateCheck) -> None:
         try:
             if not self._is_wanted(ask):
                 self._asking.discard(ask)
@@ -70,7 +70,7 @@ class Roller:
         self._answers.append(answer)
         self._grown.set()
 
-    def _is_wanted(self, ask: Ask) -> bool:
+    def _is_wanted(self, ask: GateCheck) -> bool:
         """Still: while it stood in line, the rollout may have been paused or cancelled, or gone on."""
         with self._service.store.read() as reader:
             rollout = reader.load(rollouts=[ask.rollout]).rollouts.get(ask.rollout)

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 
 from forenotice.core.operations import Kind
-from forenotice.core.planning import Plan, PlannedGroup, PlannedStop, expected
-from forenotice.core.rollouts import KINDS, Request, Rollout, Stop, StopStatus, Tally, Verdict
+from forenotice.core.rollout_plan import Plan, PlannedGroup, PlannedStop, expected
+from forenotice.core.rollouts import KINDS, GateResult, Request, Rollout, Stop, StopStatus, Tally
 from forenotice.service.views import View, moment
 
 NAMES = {kind: name for name, kind in KINDS.items()}
@@ -36,7 +36,7 @@ def listed(rollout: Rollout, tally: Sequence[Tally]) -> View:
     }
 
 
-def _verdict(verdict: Verdict) -> View:
+def _verdict(verdict: GateResult) -> View:
     return {"green": verdict.green, "said": verdict.said, "line": verdict.line, "at": moment(verdict.at)}
 
 

@@ -6,11 +6,11 @@ from datetime import datetime
 from functools import partial
 
 from forenotice import garbage
-from forenotice.core import errors, explaining_rollouts, planning, rolling, turns
+from forenotice.core import errors, explanations, rollout_plan, rollout_progress, rollouts
 from forenotice.core.draft import Draft, World
 from forenotice.core.roles import Access, Need
-from forenotice.core.rolling import Ask, Go
-from forenotice.core.rollouts import Request, Rollout, RolloutStatus, StopStatus, Verdict
+from forenotice.core.rollout_progress import GateCheck, Go
+from forenotice.core.rollouts import GateResult, Request, Rollout, RolloutStatus, StopStatus
 from forenotice.service import clocks
 from forenotice.service import rollout_views as views
 from forenotice.service.calls import Call, View, command, recalled
@@ -34,7 +34,7 @@ SAMPLE = 10
 class Answer:
     """What a gate said when it was asked."""
 
-    asked: Ask
+    asked: GateCheck
     green: bool
     said: str
     line: str = ""
@@ -45,8 +45,8 @@ def plan(service: Service, request: Request) -> View:
     _require_gate(service, request)
     fleet = _fleet(service)
     with service.store.read() as reader:
-        _require_alone(reader, request, turns.chosen_hosts(request, fleet.world.hosts))
-    return views.plan(planning.plan(fleet, request), request)
+        _require_alone(reader, request, rollouts.chosen_hosts(request, fleet.world.hosts))
+    return views.plan(rollout_plan.plan(fleet, request), request)
 
 
 def start(service: Service, call: Call, request: Request) -> View:
@@ -61,7 +61,7 @@ def start(service: Service, call: Call, request: Request) -> View:
     def work(unit: UnitOfWork) -> View:
         _require_alone(unit.transaction, request, order)
         draft = unit.draft(World(), call)
-        rollout = rolling.begin(draft, request, order, domains)
+        rollout = rollout_progress.begin(draft, request, order, domains)
         unit.keep(draft)
         return _view(unit.transaction, rollout)
 
@@ -70,9 +70,11 @@ def start(service: Service, call: Call, request: Request) -> View:
 
 def _order(draft: Draft, request: Request) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:
     """Whose turn is when, and which update domains each host has."""
-    hosts = turns.chosen_hosts(request, draft.world.hosts)
-    turns.require_possible(draft, request, hosts)
-    return turns.assign(draft, hosts), {host: turns.update_domains(turns.parts(draft, host)) for host in hosts}
+    hosts = rollouts.chosen_hosts(request, draft.world.hosts)
+    rollouts.require_possible(draft, request, hosts)
+    return rollouts.assign_waves(draft, hosts), {
+        host: rollouts.update_domains(rollouts.parts(draft, host)) for host in hosts
+    }
 
 
 def page(
@@ -118,22 +120,22 @@ def explain(service: Service, rollout_id: str) -> View:
         hosts = [stop.host for stop in waiting]
         world = reader.load(operations=live, hosts=hosts, rollouts=[rollout_id], to_explain=True)
         draft = with_targets(service, reader, live, world)
-    found = explaining_rollouts.explain(
+    found = explanations.explain_rollout(
         draft, rollout, live, waiting, service.expiry_from, more=len(all_live) - len(live)
     )
     return explanation(clocks.told(service, found))
 
 
 def pause(service: Service, call: Call, rollout_id: str) -> View:
-    why = f"{rolling.PAUSED_BY}{call.actor}" + (f": {call.reason}" if call.reason else "")
-    return _change(service, call, rollout_id, lambda draft, rollout: rolling.pause(draft, rollout, why))
+    why = f"{rollout_progress.PAUSED_BY}{call.actor}" + (f": {call.reason}" if call.reason else "")
+    return _change(service, call, rollout_id, lambda draft, rollout: rollout_progress.pause(draft, rollout, why))
 
 
 def resume(service: Service, call: Call, rollout_id: str, *, retry: bool = False) -> View:
     """With `retry`, hosts that failed have another try."""
 
     def work(unit: UnitOfWork, draft: Draft) -> None:
-        rolling.resume(draft, draft.rollout(rollout_id))
+        rollout_progress.resume(draft, draft.rollout(rollout_id))
         if retry:
             unit.transaction.rollouts.change_stops(rollout_id, StopStatus.FAILED, StopStatus.WAITING, "")
 
@@ -142,7 +144,7 @@ def resume(service: Service, call: Call, rollout_id: str, *, retry: bool = False
 
 def cancel(service: Service, call: Call, rollout_id: str) -> View:
     def work(unit: UnitOfWork, draft: Draft) -> None:
-        rolling.cancel(draft, draft.rollout(rollout_id))
+        rollout_progress.cancel(draft, draft.rollout(rollout_id))
         unit.transaction.rollouts.change_stops(
             rollout_id, StopStatus.WAITING, StopStatus.SKIPPED, "the rollout was cancelled"
         )
@@ -166,7 +168,7 @@ def _change_with(service: Service, call: Call, rollout_id: str, decide: Callable
     return command(service, call, work)
 
 
-def roll(service: Service, answers: list[Answer]) -> list[Ask]:
+def roll(service: Service, answers: list[Answer]) -> list[GateCheck]:
     """Take the next step of every rollout that is due; gives the gates that must be asked."""
     for answer in answers:
         _hear(service, answer)
@@ -183,14 +185,14 @@ def next_due(service: Service) -> datetime | None:
 def _hear(service: Service, answer: Answer) -> None:
     def work(unit: UnitOfWork) -> None:
         draft = unit.draft(unit.transaction.load(rollouts=[answer.asked.rollout]))
-        verdict = Verdict(green=answer.green, said=answer.said, line=answer.line, at=unit.now)
-        rolling.hear_gate(draft, answer.asked.rollout, answer.asked.turn, verdict)
+        verdict = GateResult(green=answer.green, said=answer.said, line=answer.line, at=unit.now)
+        rollout_progress.record_gate(draft, answer.asked.rollout, answer.asked.turn, verdict)
         unit.keep(draft)
 
     service.transact(work)
 
 
-def _step(service: Service, rollout_id: str) -> Ask | None:
+def _step(service: Service, rollout_id: str) -> GateCheck | None:
     def work(unit: UnitOfWork) -> Go | None:
         known = unit.transaction.rollouts
         if rollout_id not in known.due(unit.now, AT_ONCE):
@@ -198,21 +200,21 @@ def _step(service: Service, rollout_id: str) -> Ask | None:
         draft = unit.draft(unit.transaction.load(rollouts=[rollout_id]))
         ended = known.ended(rollout_id)
         under_way = known.under_way(rollout_id) - len(ended)
-        rolling.settle(draft, rollout_id, ended)
-        step = rolling.next_step(draft, rollout_id, under_way, known.next_turn(rollout_id))
+        rollout_progress.settle(draft, rollout_id, ended)
+        step = rollout_progress.next_step(draft, rollout_id, under_way, known.next_turn(rollout_id))
         unit.keep(draft)
         return step
 
     step = service.transact(work)
     if step is None:
         return None
-    after: str | Ask | None = ""
+    after: str | GateCheck | None = ""
     while isinstance(after, str):
         after = service.transact(partial(_take_some, rollout_id, step.turn, after))
     return after
 
 
-def _take_some(rollout_id: str, turn: int, after: str, unit: UnitOfWork) -> str | Ask | None:
+def _take_some(rollout_id: str, turn: int, after: str, unit: UnitOfWork) -> str | GateCheck | None:
     """Announce some of the turn's hosts; gives the host to continue after, or the gate to ask first; None: done."""
     known = unit.transaction.rollouts
     rollout = known.named([rollout_id])[rollout_id]
@@ -229,9 +231,9 @@ def _take_some(rollout_id: str, turn: int, after: str, unit: UnitOfWork) -> str 
     arriving = {each for host in hosts for each in unit.transaction.moving_to(host)}
     world = unit.transaction.load(rollouts=[rollout_id], hosts=hosts, operations=arriving)
     draft = unit.draft(world, Call(actor=f"rollout:{rollout_id}"))
-    taken = rolling.take(draft, rollout_id, stops, free)
+    taken = rollout_progress.take(draft, rollout_id, stops, free)
     unit.keep(draft)
-    return taken if isinstance(taken, Ask) else stops[-1].host
+    return taken if isinstance(taken, GateCheck) else stops[-1].host
 
 
 def _fleet(service: Service) -> Draft:

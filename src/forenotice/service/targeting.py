@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from forenotice.core import driving, placement
+from forenotice.core import driver_calls, placement
 from forenotice.core.draft import Draft, World
 from forenotice.core.operations import Operation, Status
 from forenotice.service.context import Service, new_id
@@ -29,7 +29,7 @@ def with_targets(service: Service, reader: Reader, operations: Collection[str], 
 
 
 def _wants_a_host(operation: Operation) -> bool:
-    return operation.status is Status.SCHEDULED or driving.waits_for_a_host(operation)
+    return operation.status is Status.SCHEDULED or driver_calls.waits_for_a_host(operation)
 
 
 def _add_a_few(reader: Reader, world: World) -> None:

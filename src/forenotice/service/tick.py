@@ -4,9 +4,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from forenotice.core import driving, scheduling, starting
+from forenotice.core import announcements, driver_calls, lifecycle
 from forenotice.core.draft import Draft, World
-from forenotice.core.driving import Outcome, Task
+from forenotice.core.driver_calls import Outcome, Task
 from forenotice.core.operations import Operation, Status
 from forenotice.service.context import Service, UnitOfWork
 from forenotice.store.transaction import Reader
@@ -43,12 +43,12 @@ def tick(service: Service, reports: Sequence[Report] = (), under_way: Collection
         draft = unit.draft(_load(unit.transaction, {*due, *(report.operation for report in reports)}))
         for report in reports:
             if operation := draft.world.operations.get(report.operation):
-                driving.report(draft, operation, service.process, report.attempt, report.outcome)
+                driver_calls.report(draft, operation, service.process, report.attempt, report.outcome)
         for told in unit.transaction.driver_results.of(due):
             # Whoever asked has died meanwhile.
             operation = draft.operation(told.operation)
-            if driving.concerns(operation, told.attempt, told.outcome):
-                driving.answer(draft, operation, told.attempt, told.outcome)
+            if driver_calls.concerns(operation, told.attempt, told.outcome):
+                driver_calls.record_result(draft, operation, told.attempt, told.outcome)
         mine = {*due, *(report.operation for report in reports)}
         turns = sorted((draft.world.operations[key] for key in mine if key in draft.world.operations), key=_turn)
         tasks = [task for operation in turns if (task := _step(service, draft, operation.id))]
@@ -90,7 +90,7 @@ def _load(reader: Reader, operations: Collection[str]) -> World:
     moving = [each for key in operations if (each := world.operations.get(key)) and each.kind.traits.moves]
     if not moving:
         return world
-    last_resort = reader.announced_hosts() if any(map(driving.waits_for_a_host, moving)) else ()
+    last_resort = reader.announced_hosts() if any(map(driver_calls.waits_for_a_host, moving)) else ()
     return reader.load(operations=operations, hosts=last_resort, targets=True)
 
 
@@ -104,11 +104,11 @@ def _step(service: Service, draft: Draft, operation_id: str) -> Task | None:
         operation = draft.operation(operation_id)
         service.telemetry.tick_lag((draft.now - (operation.due_at or draft.now)).total_seconds())
         if operation.status is Status.PLANNED:
-            scheduling.announce_in_time(draft, operation)
+            announcements.announce_in_time(draft, operation)
         elif operation.status is Status.SCHEDULED:
-            starting.start_or_hold(draft, operation, service.expiry_from)
+            lifecycle.start_or_hold(draft, operation, service.expiry_from)
     if _is_due(draft, operation_id) and draft.operation(operation_id).status is Status.STARTED:
-        return driving.advance(draft, draft.operation(operation_id), service.process, draft.now + CLAIM)
+        return driver_calls.advance(draft, draft.operation(operation_id), service.process, draft.now + CLAIM)
     return None
 
 

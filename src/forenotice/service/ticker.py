@@ -8,7 +8,7 @@ from time import monotonic
 import structlog
 
 from forenotice.core import errors
-from forenotice.core.driving import Finished, Outcome, Task
+from forenotice.core.driver_calls import Finished, Outcome, Task
 from forenotice.drivers.call_queue import Line
 from forenotice.drivers.interface import Driver
 from forenotice.drivers.terms import Terms

@@ -12,8 +12,8 @@ from pathlib import Path
 import structlog
 
 from forenotice import datadirectory
-from forenotice.core import errors, fleet, roles, tenancy
-from forenotice.core import networks as network
+from forenotice.core import errors, fleet, roles
+from forenotice.core import roles as network
 from forenotice.core.roles import Access, Role
 from forenotice.service import views
 from forenotice.service.calls import SYSTEM, Call, View, command
@@ -65,7 +65,7 @@ def create(
     roles.access(role, scopes)
     lasts = LIFETIME if expires_in is None else expires_in
     _require_lasting(lasts)
-    found = network.parsed(networks)
+    found = network.parse_networks(networks)
 
     def work(unit: UnitOfWork) -> View:
         _require_new(unit, name)
@@ -212,7 +212,7 @@ def admit(service: Service, token: Token, origin: str) -> Caller:
         raise _refused(
             token, f"this token expired at {token.expires_at:%Y-%m-%d %H:%M} UTC: ask an administrator for a new one"
         )
-    if token.networks and not network.include(token.networks, origin):
+    if token.networks and not network.in_networks(token.networks, origin):
         error = errors.ForbiddenError(f"this token may not be used from {origin or network.LOCAL}")
         error.token = token.id
         raise error
@@ -222,7 +222,7 @@ def admit(service: Service, token: Token, origin: str) -> Caller:
         return found
     with service.store.read() as reader:
         former = reader.former(scopes.named)
-    scopes = tenancy.bound(scopes, token.created_at, former)
+    scopes = roles.bound(scopes, token.created_at, former)
     return replace(found, access=replace(found.access, scopes=scopes))
 
 

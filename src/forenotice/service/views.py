@@ -7,10 +7,10 @@ from typing import Any
 
 from forenotice.core import membership, placement
 from forenotice.core.draft import Draft
-from forenotice.core.explaining import Explanation
+from forenotice.core.explanations import Explanation
 from forenotice.core.fleet import Facts, Host, Scope, Vm, amount
 from forenotice.core.journal import Entry
-from forenotice.core.listening import is_listening
+from forenotice.core.lifecycle import is_listening
 from forenotice.core.operations import Event, Operation, Status
 from forenotice.core.timing import Timing
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 from datetime import datetime
 
 from forenotice.core.draft import Draft, World
-from forenotice.core.explaining import Explanation
+from forenotice.core.explanations import Explanation
 from forenotice.core.journal import Entry
 from forenotice.core.operations import Event, Operation
 from forenotice.core.roles import TENANT
-from forenotice.core.selecting import Selector
+from forenotice.core.selectors import Selector
 
 FAILED = "the platform could not do it"
 """In place of what a driver said, which may be anything, or of why maintenance made way for somebody else."""

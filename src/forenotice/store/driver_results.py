@@ -7,7 +7,7 @@ from datetime import datetime
 import msgspec
 from sqlalchemy import bindparam, delete, select
 
-from forenotice.core.driving import Finished
+from forenotice.core.driver_calls import Finished
 from forenotice.store import moments, schema
 from forenotice.store.queries import Among, Executor, Query, Row, Upsert
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import BigInteger, bindparam, case, delete, exists, func, or_, select, update
 
-from forenotice.core import epochs
+from forenotice.core import documents
 from forenotice.core.fleet import GROUP_PREFIX, NO_FACTS, Facts, Host, Listening, Policy, Scope, ScopeKind, Vm
 from forenotice.core.operations import Kind, Status
 from forenotice.core.windows import parse_all
@@ -247,7 +247,7 @@ def shift_heard(executor: Executor, by: timedelta) -> None:
 
 
 def raise_epoch(executor: Executor, epoch: int) -> None:
-    executor.run(_RAISE_EPOCH, epoch=epoch, suffix=epochs.suffix(epoch), more=epochs.STEP)
+    executor.run(_RAISE_EPOCH, epoch=epoch, suffix=documents.epoch_suffix(epoch), more=documents.STEP)
 
 
 def list_hosts(executor: Executor, after: str | None, limit: int, **how: Any) -> list[tuple[Host, int]]:

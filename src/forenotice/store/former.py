@@ -5,7 +5,7 @@ from datetime import datetime
 
 from sqlalchemy import ColumnElement, case, exists, func, select, update
 
-from forenotice.core.tenancy import Former
+from forenotice.core.roles import Former
 from forenotice.store import moments, schema
 from forenotice.store.queries import Among, Executor, Query, Upsert
 

@@ -22,7 +22,7 @@ from sqlalchemy import (
 )
 
 from forenotice.core.journal import SYSTEM, Entry
-from forenotice.core.selecting import Selector
+from forenotice.core.selectors import Selector
 from forenotice.store import former, moments, schema
 from forenotice.store.pages import WILD
 from forenotice.store.queries import Executor, Matching, Query, Row, Upsert, patterns

@@ -9,7 +9,7 @@ import msgspec
 from sqlalchemy import ColumnElement, Select, bindparam, case, func, select
 
 from forenotice.core.operations import EventType, Kind, Status
-from forenotice.core.selecting import Selector
+from forenotice.core.selectors import Selector
 from forenotice.store import former, moments, schema
 from forenotice.store.queries import Among, Executor, Matching, Query, Row, patterns
 

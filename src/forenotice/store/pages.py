@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, Table, and_, bindparam, select, tuple_
 
 from forenotice.core import errors
-from forenotice.core.selecting import Selector
+from forenotice.core.selectors import Selector
 from forenotice.store.queries import Executor, Matching, Query, Row, patterns
 
 Filter = Callable[[Any], ColumnElement[bool]]

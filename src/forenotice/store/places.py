@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, select
 
 from forenotice.core.fleet import STANDALONE_PREFIX
 from forenotice.core.operations import Status
-from forenotice.core.selecting import Selector
+from forenotice.core.selectors import Selector
 from forenotice.store import schema
 from forenotice.store.operations import STATUSES
 from forenotice.store.pages import LAST_CHARACTER

@@ -19,7 +19,7 @@ from sqlalchemy.sql import ClauseElement
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import BindParameter, ColumnElement
 
-from forenotice.core.selecting import Selector
+from forenotice.core.selectors import Selector
 
 T = TypeVar("T")
 Row = tuple[Any, ...]

@@ -8,7 +8,7 @@ import msgspec
 from sqlalchemy import bindparam, func, or_, select, union, update
 
 from forenotice.core.operations import Kind, Operation, Status
-from forenotice.core.rollouts import Options, Rollout, RolloutStatus, Stop, StopStatus, Tally, Verdict
+from forenotice.core.rollouts import GateResult, Options, Rollout, RolloutStatus, Stop, StopStatus, Tally
 from forenotice.core.windows import parse_all
 from forenotice.store import moments, schema
 from forenotice.store.operations import operation
@@ -119,7 +119,7 @@ class _Options(msgspec.Struct, frozen=True, omit_defaults=True):
 _STOP_COLUMNS = len(schema.stops.c)
 _encode = msgspec.json.Encoder().encode
 _options = msgspec.json.Decoder(_Options)
-_verdict = msgspec.json.Decoder(Verdict)
+_verdict = msgspec.json.Decoder(GateResult)
 
 
 class Rollouts:

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 import msgspec
 from sqlalchemy import and_, bindparam, delete, exists, func, null, or_, select, update
 
-from forenotice.core.selecting import Selector
-from forenotice.core.subscriptions import State
+from forenotice.core.journal import SubscriptionState
+from forenotice.core.selectors import Selector
 from forenotice.store import moments, schema
 from forenotice.store.pages import Listing, equal, named
 from forenotice.store.queries import Executor, Query, Row, Upsert
@@ -26,7 +26,7 @@ class Subscription:
     groups: str
     """A selector of scopes; empty: all, and what is of none."""
     statuses: tuple[str, ...]
-    status: State
+    status: SubscriptionState
     why: str
     """It is parked."""
     position: int
@@ -58,7 +58,9 @@ _LISTING = Listing(
     by=("name",),
     filters={"status": equal("status", "status"), "name": named("name")},
 )
-_ACTIVE = Query(select(schema.subscriptions).where(_S.status == State.ACTIVE.value).order_by(_S.created_at, _S.id))
+_ACTIVE = Query(
+    select(schema.subscriptions).where(_S.status == SubscriptionState.ACTIVE.value).order_by(_S.created_at, _S.id)
+)
 _NAMED = Query(
     select(schema.subscriptions)
     .where(or_(_S.id == bindparam("wanted", type_=schema.NAME), _S.name == bindparam("wanted", type_=schema.NAME)))
@@ -119,7 +121,7 @@ class Subscriptions:
         *,
         descending: bool = False,
         name: Selector | None = None,
-        status: State | None = None,
+        status: SubscriptionState | None = None,
     ) -> list[Subscription]:
         """By name, beyond the name `after`, or `descending` before it."""
         rows = _LISTING.page(self._executor, after=after, limit=limit, descending=descending, name=name, status=status)
@@ -199,7 +201,7 @@ def _subscription(row: Row) -> Subscription:
         types=_names.decode(row[4]),
         groups=row[5],
         statuses=_names.decode(row[6]),
-        status=State(row[7]),
+        status=SubscriptionState(row[7]),
         why=row[8],
         position=row[9],
         created_at=moments.required(row[10]),

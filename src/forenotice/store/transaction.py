@@ -13,8 +13,8 @@ from forenotice.core.draft import Changes, World
 from forenotice.core.fleet import Host, Scope, Vm
 from forenotice.core.journal import Entry
 from forenotice.core.operations import Event, EventType, Kind, Operation, Status
-from forenotice.core.selecting import Selector
-from forenotice.core.tenancy import Former
+from forenotice.core.roles import Former
+from forenotice.core.selectors import Selector
 from forenotice.store import (
     clock,
     events,

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 import pytest
 from tests.agent.rules.builders import ME, T0, after, event
 
-from forenotice.agent.rules.approval import NOT_TOLD, Policy, obstacle
+from forenotice.agent.rules.approval import NOT_TOLD, Policy, blocker
 from forenotice.agent.rules.handling import Match
 
 PEERS = Policy(peer_timeout=timedelta(seconds=30))
@@ -37,29 +37,29 @@ PEERS = Policy(peer_timeout=timedelta(seconds=30))
 def test_obstacles(
     policy: Policy, resources: tuple[str, ...], peers: dict[str, datetime], now: datetime, said: str
 ) -> None:
-    assert obstacle(policy, event(resources=resources), (ME,), T0, peers, {}, now) == said
+    assert blocker(policy, event(resources=resources), (ME,), T0, peers, {}, now) == said
 
 
 def test_what_nobody_knows_is_not_approved() -> None:
-    said = obstacle(Policy(), event(type="Vanish"), (ME,), T0, {}, {}, T0)
+    said = blocker(Policy(), event(type="Vanish"), (ME,), T0, {}, {}, T0)
     assert said == "not approved, as nobody here knows what 'Vanish' means"
 
 
 def test_a_clock_that_was_ahead_makes_nobody_wait() -> None:
-    assert obstacle(PEERS, event(resources=("web-0", "b")), (ME,), after(7200), {"b": after(7200)}, {}, T0) == ""
+    assert blocker(PEERS, event(resources=("web-0", "b")), (ME,), after(7200), {"b": after(7200)}, {}, T0) == ""
 
 
 def test_it_says_who_could_not_be_told_and_why() -> None:
     shared = event(resources=("b", "web-0", "c"))
     untold = {"b": "unreachable: Connection refused", "c": NOT_TOLD}
-    said = obstacle(PEERS, shared, (ME,), T0, {}, untold, T0)
+    said = blocker(PEERS, shared, (ME,), T0, {}, untold, T0)
     assert said == "ready; waits until b (unreachable: Connection refused), c are ready too"
-    said = obstacle(PEERS, shared, (ME,), T0, {"b": T0, "c": T0}, untold, T0)
+    said = blocker(PEERS, shared, (ME,), T0, {"b": T0, "c": T0}, untold, T0)
     assert said == "all are ready; b (unreachable: Connection refused) approves first"
 
 
 def test_one_who_acts_for_all_of_them_needs_no_peer() -> None:
-    assert obstacle(Policy(), event(resources=("b", "web-0")), (ME, "B"), T0, {}, {}, T0) == ""
+    assert blocker(Policy(), event(resources=("b", "web-0")), (ME, "B"), T0, {}, {}, T0) == ""
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from tests.emulator.faulty import MovingClock
 from tests.portal.running import Portal, running
 from tests.service.rolling import request
 
-from forenotice.core.driving import Finished
+from forenotice.core.driver_calls import Finished
 from forenotice.core.operations import Kind
 from forenotice.delivery import subscriptions
 from forenotice.service import maintenance, queries, rollouts, tokens

@@ -271,7 +271,7 @@ class _Turn:
     def _approve(self) -> None:
         saga, view = self.saga, self.view
         ready_at = saga.ready_at or view.now
-        why = approval.obstacle(view.policy, saga.event, view.names, ready_at, view.peers, view.untold, view.now)
+        why = approval.blocker(view.policy, saga.event, view.names, ready_at, view.peers, view.untold, view.now)
         if why:
             self._say(why)
             return

@@ -25,7 +25,7 @@ class Policy:
         return any(match.fits(event) for match in self.at_once)
 
 
-def obstacle(
+def blocker(
     policy: Policy,
     event: Event,
     names: Sequence[str],

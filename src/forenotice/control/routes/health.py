@@ -14,7 +14,7 @@ from forenotice.control import answers
 from forenotice.control.answers import Answer
 from forenotice.control.asking import ServiceOf
 from forenotice.control.metrics import CONTENT_TYPE, Metrics
-from forenotice.core import errors, explaining
+from forenotice.core import errors, explanations
 from forenotice.service import clocks, upkeep
 from forenotice.service.context import Service
 
@@ -70,7 +70,7 @@ def _readiness(service: Service) -> dict[str, str] | errors.UnavailableError:
         return _unready(service, error.message, errors.UnavailableError())
     service.unready.over()
     behind = service.clock.behind
-    clock = {"clock": explaining.clock_behind(behind)} if behind > clocks.WORTH_TELLING else {}
+    clock = {"clock": explanations.clock_behind(behind)} if behind > clocks.WORTH_TELLING else {}
     return {"status": "ready", **clock}
 
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from forenotice.core.explaining import Explanation
+from forenotice.core.explanations import Explanation
 from forenotice.core.operations import Event
 from forenotice.emulator.announcing import Announcement
 from forenotice.emulator.control import models

@@ -13,9 +13,9 @@ from forenotice.client import events as client_events
 from forenotice.client import moments, skew
 from forenotice.clock import SystemClock
 from forenotice.core import errors, fleet
-from forenotice.core.approving import Approval
 from forenotice.core.documents import Document
 from forenotice.core.fleet import Listening, Policy, Scope, ScopeKind, Vm
+from forenotice.core.lifecycle import Approval
 from forenotice.core.operations import Event, EventType, Source, Status
 from forenotice.core.timing import ENDED_APPROVABLE, STARTED_SHOWN, Timing, whole_second_up
 from forenotice.emulator.command.foreground import Happening

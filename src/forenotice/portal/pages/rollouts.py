@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from starlette.responses import Response
 
 from forenotice.control import models
-from forenotice.core import errors, rolling
+from forenotice.core import errors, rollout_progress
 from forenotice.core.roles import Need
 from forenotice.core.rollouts import RolloutStatus, StopStatus
 from forenotice.portal import progress
@@ -25,7 +25,7 @@ HOSTS_SHOWN = 50
 OPERATIONS_SHOWN = 10
 KINDS = {"update": "Update", "migrate": "Live migration", "reboot": "Reboot"}
 
-ACTOR = re.compile(rf"\b({rolling.PAUSED_BY})\w+:")
+ACTOR = re.compile(rf"\b({rollout_progress.PAUSED_BY})\w+:")
 """Whoever paused a rollout, with what kind of actor that is."""
 
 pages = Pages()
@@ -57,7 +57,7 @@ VERBS: Mapping[str, Verb] = {
         button="Pause the rollout",
         refuse="Let it go on",
         said="The rollout is paused: nothing of it starts until it is resumed.",
-        is_possible=rolling.can_be_paused,
+        is_possible=rollout_progress.can_be_paused,
     ),
     "resume": Verb(
         do=_resume,
@@ -66,7 +66,7 @@ VERBS: Mapping[str, Verb] = {
         button="Resume the rollout",
         refuse="Leave it paused",
         said="The rollout goes on.",
-        is_possible=rolling.can_be_resumed,
+        is_possible=rollout_progress.can_be_resumed,
     ),
     "cancel": Verb(
         do=lambda visit, rollout_id: rollouts.cancel(visit.service, visit.call(), rollout_id),
@@ -76,7 +76,7 @@ VERBS: Mapping[str, Verb] = {
         button="Cancel the rollout",
         refuse="Keep it",
         said="The rollout is cancelled: what has started goes on to its end.",
-        is_possible=rolling.can_be_cancelled,
+        is_possible=rollout_progress.can_be_cancelled,
     ),
 }
 

@@ -8,9 +8,9 @@ from starlette.responses import Response
 from forenotice.control import models
 from forenotice.control.answers import status_of
 from forenotice.core import errors
+from forenotice.core.journal import SubscriptionState
 from forenotice.core.operations import OF_EVENTS
 from forenotice.core.roles import Need
-from forenotice.core.subscriptions import State
 from forenotice.delivery import subscriptions
 from forenotice.portal import wording
 from forenotice.portal.paths import Pages
@@ -153,7 +153,7 @@ def _shown(
 
 
 def _told(found: View) -> View:
-    failing = found["why"] and found["status"] == State.ACTIVE
+    failing = found["why"] and found["status"] == SubscriptionState.ACTIVE
     return {**found, "state": "failing" if failing else found["status"]}
 
 

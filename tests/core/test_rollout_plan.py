@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from tests.core.builders import DAY, HOUR, MINUTE, NOW, SECOND
 from tests.core.invariants_of_rollouts import most_out
 from tests.core.random_fleets import WINDOWS, sites
-from tests.core.rolling_site import NOTICE, UPDATE, RollingSite, rolling_row
+from tests.core.rollout_site import NOTICE, UPDATE, RollingSite, rolling_row
 
 from forenotice.core import errors, windows
 from forenotice.core.draft import Draft, World
 from forenotice.core.fleet import Host, Policy, Scope, ScopeKind, Vm
 from forenotice.core.operations import Kind
-from forenotice.core.planning import Plan, PlannedGroup, expected, plan
+from forenotice.core.rollout_plan import Plan, PlannedGroup, expected, plan
 from forenotice.core.rollouts import Options, Request, RolloutStatus, StopStatus
 from forenotice.core.timing import Timing
 

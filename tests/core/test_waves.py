@@ -3,9 +3,9 @@
 import pytest
 from hypothesis import given, settings
 from tests.core.random_fleets import sites
-from tests.core.rolling_site import RollingSite, rolling_row
+from tests.core.rollout_site import RollingSite, rolling_row
 
-from forenotice.core import errors, rollouts, turns
+from forenotice.core import errors, rollouts
 from forenotice.core.fleet import Host
 from forenotice.core.operations import Kind
 from forenotice.core.rollouts import Options, Request
@@ -16,20 +16,20 @@ HOSTS = {"a": Host(name="a", labels={"rack": "r1"}), "b": Host(name="b")}
 
 def test_hosts_go_by_update_domain() -> None:
     site = rolling_row()
-    assert turns.assign(site.look(everything=True), "abcd") == {"a": 0, "b": 1, "c": 2, "d": 0}
+    assert rollouts.assign_waves(site.look(everything=True), "abcd") == {"a": 0, "b": 1, "c": 2, "d": 0}
 
 
 def test_hosts_of_one_update_domain_go_together() -> None:
     site = rolling_row()
     site.add_vm("web-3", "d", group="web", update_domain=1, fault_domain=1)
-    assert turns.assign(site.look(everything=True), "abcd") == {"a": 0, "b": 1, "c": 2, "d": 1}
+    assert rollouts.assign_waves(site.look(everything=True), "abcd") == {"a": 0, "b": 1, "c": 2, "d": 1}
 
 
 @settings(deadline=None, derandomize=True, max_examples=40)
 @given(sites())
 def test_no_scope_has_two_update_domains_in_one_turn(site: RollingSite) -> None:
     hosts = list(site.state.hosts)
-    order = turns.assign(site.look(everything=True), hosts)
+    order = rollouts.assign_waves(site.look(everything=True), hosts)
     assert set(order) == set(hosts)
     assert set(order.values()) == set(range(max(order.values()) + 1)), "no turn is empty"
     domains: dict[tuple[str, int], set[int]] = {}
@@ -49,18 +49,18 @@ def test_no_scope_has_two_update_domains_in_one_turn(site: RollingSite) -> None:
     ],
 )
 def test_update_domains_of_a_host(found: dict[str, int], domains: tuple[int, ...]) -> None:
-    parts = [turns.Part(scope=scope, update_domain=domain, vms=1) for scope, domain in found.items()]
-    assert turns.update_domains(parts) == domains
+    parts = [rollouts.Part(scope=scope, update_domain=domain, vms=1) for scope, domain in found.items()]
+    assert rollouts.update_domains(parts) == domains
 
 
 def test_a_selector_that_finds_nobody() -> None:
     with pytest.raises(errors.NotFoundError, match="no host is selected by 'rack-"):
-        turns.chosen_hosts(Request(kind=Kind.HOST_UPDATE, hosts="rack-*"), HOSTS)
+        rollouts.chosen_hosts(Request(kind=Kind.HOST_UPDATE, hosts="rack-*"), HOSTS)
 
 
 def test_a_name_that_no_host_has() -> None:
     with pytest.raises(errors.NotFoundError, match="there is no host 'c'"):
-        turns.chosen_hosts(Request(kind=Kind.HOST_UPDATE, hosts="a,c"), HOSTS)
+        rollouts.chosen_hosts(Request(kind=Kind.HOST_UPDATE, hosts="a,c"), HOSTS)
 
 
 @pytest.mark.parametrize(("text", "chosen"), [("label:rack=r1", ["a"]), ("!label:rack=r1", ["b"]), ("b,label:*", None)])
@@ -68,9 +68,9 @@ def test_hosts_by_their_labels(text: str, chosen: list[str] | None) -> None:
     request = Request(kind=Kind.HOST_UPDATE, hosts=text)
     if chosen is None:
         with pytest.raises(errors.RefusedError, match="'label:\\*' is not a label: give one such as label:rack=r1"):
-            turns.chosen_hosts(request, HOSTS)
+            rollouts.chosen_hosts(request, HOSTS)
     else:
-        assert turns.chosen_hosts(request, HOSTS) == chosen
+        assert rollouts.chosen_hosts(request, HOSTS) == chosen
 
 
 def test_vms_that_have_nowhere_to_go_are_not_moved() -> None:
@@ -116,7 +116,7 @@ def test_vms_that_no_other_host_has_the_capacity_for_are_not_moved() -> None:
 def test_too_many_hosts() -> None:
     hosts = {name: Host(name=name) for name in map(str, range(rollouts.MOST_HOSTS + 1))}
     with pytest.raises(errors.RefusedError, match="100001 hosts are too many for one rollout: at most 100000"):
-        turns.chosen_hosts(Request(kind=Kind.HOST_UPDATE, hosts="*"), hosts)
+        rollouts.chosen_hosts(Request(kind=Kind.HOST_UPDATE, hosts="*"), hosts)
 
 
 def test_a_budget_that_can_never_be_met_is_refused_with_the_group_that_is_in_the_way() -> None:

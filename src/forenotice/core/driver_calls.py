@@ -1,13 +1,13 @@
 """From Started to the end: what the driver is asked to do, and what its answer changes."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from forenotice.core import ending, placement
+from forenotice.core import lifecycle, placement
 from forenotice.core.draft import Draft
+from forenotice.core.lifecycle import RECHECK
 from forenotice.core.operations import Kind, Operation, Status
-from forenotice.core.starting import RECHECK
 from forenotice.core.timing import STARTED_SHOWN
 
 UNSAID = "the driver did not say what became of it"
@@ -51,7 +51,7 @@ Outcome = NotYet | Finished
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class PendingCalls:
     """An operation's calls to the driver, as the process knows them that makes them."""
 
     waiting: int
@@ -75,12 +75,12 @@ def advance(draft: Draft, operation: Operation, process: str, claim_until: datet
         if draft.now < shown_until:
             draft.put_operation(replace(operation, due_at=shown_until))
         else:
-            ending.end(draft, operation, Status.FAILED if remaining else Status.COMPLETED)
+            lifecycle.end(draft, operation, Status.FAILED if remaining else Status.COMPLETED)
         return None
     placed_before = asked_for(operation)
-    if found := homeless(operation):
+    if found := unplaced(operation):
         operation = replace(operation, targets=placement.choose(draft, operation, found))
-        placement.make_way(draft, operation, (operation.targets[name] for name in found if name in operation.targets))
+        _make_way(draft, operation, (operation.targets[name] for name in found if name in operation.targets))
     ready = asked_for(operation)
     if not ready or (tried_enough and ready == placed_before):
         draft.put_operation(replace(operation, due_at=draft.now + RECHECK, held=True))
@@ -105,10 +105,10 @@ def advance(draft: Draft, operation: Operation, process: str, claim_until: datet
 def report(draft: Draft, operation: Operation, process: str, attempt: int, outcome: Outcome) -> None:
     """What the driver answered to a try. Too late an answer (ended, claimed anew or tried again) changes nothing."""
     if operation.claimed_by == process:
-        answer(draft, operation, attempt, outcome)
+        record_result(draft, operation, attempt, outcome)
 
 
-def answer(draft: Draft, operation: Operation, attempt: int, outcome: Outcome) -> None:
+def record_result(draft: Draft, operation: Operation, attempt: int, outcome: Outcome) -> None:
     """What is known of a try, whoever has asked for it; of another try than the present one, nothing is learnt."""
     if operation.status is not Status.STARTED or operation.attempt + 1 != attempt:
         return
@@ -136,7 +136,7 @@ def asked_for(operation: Operation) -> tuple[str, ...]:
     return tuple(name for name in _remaining(operation) if not moves or name in operation.targets)
 
 
-def homeless(operation: Operation) -> tuple[str, ...]:
+def unplaced(operation: Operation) -> tuple[str, ...]:
     """Those of the remaining VMs that must move and have no target."""
     ready = asked_for(operation)
     return tuple(name for name in _remaining(operation) if name not in ready)
@@ -144,7 +144,15 @@ def homeless(operation: Operation) -> tuple[str, ...]:
 
 def waits_for_a_host(operation: Operation) -> bool:
     """It has started and cannot go on; maintenance that is announced makes way for it."""
-    return operation.status is Status.STARTED and bool(homeless(operation))
+    return operation.status is Status.STARTED and bool(unplaced(operation))
+
+
+def _make_way(draft: Draft, operation: Operation, hosts: Iterable[str]) -> None:
+    """Cancel what is announced of hosts that have to take an operation's VMs: it may itself wait for its end."""
+    for host in sorted(set(hosts)):
+        for other in placement.maintenance_of(draft, host):
+            why = f"host {host} has to take VMs of operation {operation.id}, which no other host can"
+            lifecycle.end(draft, replace(other, failures=dict.fromkeys(other.vms, why)), Status.CANCELED)
 
 
 def _remaining(operation: Operation) -> tuple[str, ...]:
@@ -171,4 +179,4 @@ def _record(draft: Draft, operation: Operation, outcome: Finished) -> None:
         )
     if operation.kind.traits.moves:
         for name in outcome.done:
-            ending.move(draft, name, operation)
+            lifecycle.move_vm(draft, name, operation)

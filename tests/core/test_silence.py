@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from tests.core.builders import DAY, HOUR, MINUTE, NOW, SECOND, Site, row
 
-from forenotice.core import listening
+from forenotice.core import lifecycle
 from forenotice.core.fleet import Listening, Policy, Scope, ScopeKind
 from forenotice.core.operations import Event, Kind, Operation, Status
 from forenotice.core.timing import Timing
@@ -33,7 +33,7 @@ def test_who_listens(policy: Listening, heard: timedelta | None, speed: float, l
         policy=Policy(listening=policy),
         last_heard=None if heard is None else NOW - heard,
     )
-    assert listening.is_listening(scope, NOW, Timing(speed=speed)) is listens
+    assert lifecycle.is_listening(scope, NOW, Timing(speed=speed)) is listens
 
 
 def test_a_first_poll_starts_listening_and_takes_silence_back() -> None:
@@ -70,7 +70,7 @@ def test_being_heard_twice_at_once_or_out_of_order_is_being_heard_once() -> None
     site.hear("group:web")
     assert not site.hear("group:web").scopes
     draft = site.look(scopes=["group:web"])
-    listening.hear(draft, "group:web", site.now - MINUTE)
+    lifecycle.record_poll(draft, "group:web", site.now - MINUTE)
     assert not draft.changes().scopes
 
 

@@ -2,7 +2,7 @@
 
 from tests.core.builders import DAY, MINUTE, SECOND, Site, row
 
-from forenotice.core import starting
+from forenotice.core import lifecycle
 from forenotice.core.fleet import Listening
 from forenotice.core.operations import Kind, Status
 
@@ -42,7 +42,7 @@ def test_what_is_held_is_looked_at_every_minute_and_noted_once() -> None:
     operation = site.schedule(Kind.LIVE_MIGRATION, "a")
     site.wait(15 * MINUTE)
     site.tick()
-    assert (site.operation(operation).due_at, site.operation(operation).held) == (site.now + starting.RECHECK, True)
+    assert (site.operation(operation).due_at, site.operation(operation).held) == (site.now + lifecycle.RECHECK, True)
     site.run(10 * MINUTE)
     assert site.actions(operation=operation.id).count("operation.held") == 1
 
@@ -52,8 +52,8 @@ def test_what_is_held_is_looked_at_sooner_when_something_is_known_to_change() ->
     operation = site.schedule(Kind.LIVE_MIGRATION, "a")
     site.wait(15 * MINUTE - 10 * SECOND)
     with site.transaction(operations=[operation.id], targets=True) as draft:
-        found = starting.start_or_hold(draft, draft.operation(operation.id), site.expiry_from)
-    assert [obstacle.kind for obstacle in found] == ["approval", "target-host"]
+        found = lifecycle.start_or_hold(draft, draft.operation(operation.id), site.expiry_from)
+    assert [blocker.kind for blocker in found] == ["approval", "target-host"]
     assert site.operation(operation).due_at == operation.not_before
 
 
@@ -64,7 +64,7 @@ def test_what_was_held_and_starts_is_held_no_longer() -> None:
     site.tick()
     site.add_host("d")
     with site.transaction(operations=[operation.id], targets=True) as draft:
-        assert starting.start_or_hold(draft, draft.operation(operation.id), site.expiry_from) == []
+        assert lifecycle.start_or_hold(draft, draft.operation(operation.id), site.expiry_from) == []
     started = site.operation(operation)
     assert (started.status, started.held, started.due_at) == (Status.STARTED, False, site.now)
 
@@ -73,7 +73,7 @@ def test_what_was_held_and_now_only_waits_is_noted() -> None:
     site = row(hosts="abc")
     operation = site.schedule(Kind.LIVE_MIGRATION, "a", notice=DAY)
     with site.transaction(operations=[operation.id], targets=True) as draft:
-        starting.start_or_hold(draft, draft.operation(operation.id), site.expiry_from)
+        lifecycle.start_or_hold(draft, draft.operation(operation.id), site.expiry_from)
     site.add_host("d")
     assert site.operation(operation).due_at == site.now
     site.tick()

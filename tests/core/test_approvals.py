@@ -5,9 +5,9 @@ from datetime import timedelta
 import pytest
 from tests.core.builders import HOUR, MINUTE, SECOND, Site, is_nothing, row
 
-from forenotice.core import approving, errors
-from forenotice.core.approving import Approval
+from forenotice.core import errors, lifecycle
 from forenotice.core.fleet import Listening
+from forenotice.core.lifecycle import Approval
 from forenotice.core.operations import Kind, Status
 
 
@@ -78,7 +78,7 @@ def test_what_else_was_loaded_does_not_help_a_guest() -> None:
     draft = site.look(scopes=["vm:db", "vm:www"], events=[over.id])
     for stranger in (other, over):
         with pytest.raises(errors.RefusedError):
-            approving.approve_as_guest(draft, Approval(vm="db", scope="vm:db", event_ids=(stranger.id,)))
+            lifecycle.approve_as_guest(draft, Approval(vm="db", scope="vm:db", event_ids=(stranger.id,)))
     assert is_nothing(draft.changes())
 
 

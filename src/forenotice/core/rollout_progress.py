@@ -4,13 +4,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from forenotice.core import budgets, calendar, ending, errors, placement, scheduling, turns
-from forenotice.core.budgets import Rule, Standing
-from forenotice.core.draft import Draft, by_reason, several
-from forenotice.core.obstacles import Obstacle, ObstacleKind, of_openings
-from forenotice.core.operations import Event, Operation, Status
-from forenotice.core.rollouts import BEFORE_THE_FIRST, Request, Rollout, RolloutStatus, Stop, StopStatus, Verdict
-from forenotice.core.starting import RECHECK
+from forenotice.core import announcements, budgets, errors, lifecycle, placement, rollouts, windows
+from forenotice.core.blockers import Blocker, BlockerKind, window_blockers
+from forenotice.core.budgets import Outage, Rule
+from forenotice.core.draft import Draft
+from forenotice.core.fleet import several
+from forenotice.core.lifecycle import RECHECK
+from forenotice.core.operations import Event, Operation, Status, by_reason
+from forenotice.core.rollouts import BEFORE_THE_FIRST, GateResult, Request, Rollout, RolloutStatus, Stop, StopStatus
 
 GATE_LEASE = timedelta(seconds=60)
 """How long a gate may take to answer before it is asked again, and how long a green answer is valid."""
@@ -34,11 +35,11 @@ MOST_REASONS = 3
 NO_VMS = "it has no VMs: there is nobody to tell"
 PAUSED_BY = "paused by "
 """So begins why a rollout is paused that somebody has paused."""
-RULES = {Rule.UPDATE_DOMAIN: ObstacleKind.UPDATE_DOMAIN, Rule.BUDGET: ObstacleKind.BUDGET}
+RULES = {Rule.UPDATE_DOMAIN: BlockerKind.UPDATE_DOMAIN, Rule.BUDGET: BlockerKind.BUDGET}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class GateCheck:
     """The gate must be asked before the turn begins."""
 
     rollout: str
@@ -146,7 +147,7 @@ def _open(draft: Draft, rollout: Rollout) -> None:
     draft.note("rollout.turn_began", rollout=rollout.id, turn=rollout.turn + 1)
 
 
-def _pass_gate(draft: Draft, rollout: Rollout) -> Ask | None:
+def _pass_gate(draft: Draft, rollout: Rollout) -> GateCheck | None:
     """Open the turn if its gate was green recently; otherwise ask the gate."""
     verdict, gate = rollout.verdict, rollout.options.gate
     assert gate is not None
@@ -155,10 +156,10 @@ def _pass_gate(draft: Draft, rollout: Rollout) -> Ask | None:
         return None
     verdict = None if verdict and verdict.green else verdict
     draft.put_rollout(replace(rollout, verdict=verdict, due_at=draft.now + GATE_LEASE))
-    return Ask(rollout=rollout.id, turn=rollout.turn, gate=gate)
+    return GateCheck(rollout=rollout.id, turn=rollout.turn, gate=gate)
 
 
-def hear_gate(draft: Draft, rollout_id: str, turn: int, verdict: Verdict) -> None:
+def record_gate(draft: Draft, rollout_id: str, turn: int, verdict: GateResult) -> None:
     """What a gate said of a turn; of another turn, or when it is no longer asked, that says nothing."""
     rollout = draft.world.rollouts.get(rollout_id)
     if rollout is None or rollout.turn != turn or rollout.opened_at is not None or not rollout.status.live:
@@ -178,7 +179,7 @@ def hear_gate(draft: Draft, rollout_id: str, turn: int, verdict: Verdict) -> Non
     draft.put_rollout(replace(rollout, verdict=verdict, due_at=due_at if running else rollout.due_at))
 
 
-def take(draft: Draft, rollout_id: str, stops: Sequence[Stop], most: int) -> int | Ask:
+def take(draft: Draft, rollout_id: str, stops: Sequence[Stop], most: int) -> int | GateCheck:
     """Announce maintenance of up to `most` hosts that nothing hinders; gives how many.
 
     The gate of a turn is asked at its first host that does not wait for a window."""
@@ -190,13 +191,13 @@ def take(draft: Draft, rollout_id: str, stops: Sequence[Stop], most: int) -> int
         if why := _idle(draft, stop.host):
             _skip(draft, stop, why)
             continue
-        found = list(hindrances(draft, rollout, stop.host))
-        if later := [each.until for each in found if each.kind is ObstacleKind.ANNOUNCEMENT and each.until]:
+        found = list(host_blockers(draft, rollout, stop.host))
+        if later := [each.until for each in found if each.kind is BlockerKind.ANNOUNCEMENT and each.until]:
             draft.put_rollout(replace(rollout, due_at=min(later[0], rollout.due_at or later[0])))
             continue
         if rollout.opened_at is None and (ask := _pass_gate(draft, rollout)):
             return ask
-        if all(obstacle.operation is None for obstacle in found):
+        if all(blocker.operation is None for blocker in found):
             taken += _announce(draft, draft.rollout(rollout_id), stop)
     return taken
 
@@ -207,7 +208,7 @@ def _skip(draft: Draft, stop: Stop, why: str) -> None:
 
 
 def _announce(draft: Draft, rollout: Rollout, stop: Stop) -> int:
-    request = scheduling.Request(
+    request = announcements.Request(
         kind=rollout.kind,
         name=stop.host,
         notice=rollout.options.notice,
@@ -215,7 +216,7 @@ def _announce(draft: Draft, rollout: Rollout, stop: Stop) -> int:
         rollout=rollout.id,
     )
     try:
-        operation = scheduling.schedule(draft, request)
+        operation = announcements.schedule(draft, request)
     except errors.ConflictError as error:
         # It was possible when the rollout began: a policy has changed since.
         pause(draft, rollout, error.message)
@@ -224,30 +225,30 @@ def _announce(draft: Draft, rollout: Rollout, stop: Stop) -> int:
     return 1
 
 
-def hindrances(draft: Draft, rollout: Rollout, host: str) -> Iterator[Obstacle]:
+def host_blockers(draft: Draft, rollout: Rollout, host: str) -> Iterator[Blocker]:
     """Why maintenance of a host is not announced now: it is not yet its turn in some scope, or a window is closed."""
     for operation in draft.live_operations_on(host):
-        if budgets.takes_turn(operation) or operation.kind is rollout.kind:
-            yield Obstacle(kind=ObstacleKind.HOST_BUSY, operation=operation.id)
+        if budgets.excludes_others(operation) or operation.kind is rollout.kind:
+            yield Blocker(kind=BlockerKind.HOST_BUSY, operation=operation.id)
     for operation, _ in placement.arriving_at(draft, host):
-        yield Obstacle(kind=ObstacleKind.HOST_BUSY, operation=operation.id)
-    for part in turns.parts(draft, host):
+        yield Blocker(kind=BlockerKind.HOST_BUSY, operation=operation.id)
+    for part in rollouts.parts(draft, host):
         policy = draft.scope(part.scope).policy
         allowed = budgets.allowed(policy, draft.size_of(part.scope)) if budgets.has_budget(policy) else None
         if allowed is not None and part.vms > allowed:
             # No end of anything helps: a policy or the group has changed since the rollout began.
-            yield Obstacle(kind=ObstacleKind.BUDGET, scope=part.scope)
+            yield Blocker(kind=BlockerKind.BUDGET, scope=part.scope)
             continue
-        rule = budgets.hindrance(standing(draft, part.scope), part.update_domain, part.vms, allowed)
+        rule = budgets.blocker(standing(draft, part.scope), part.update_domain, part.vms, allowed)
         if rule is not None:
             holding = _holding(draft, part, rule)
-            yield Obstacle(kind=RULES[rule], scope=part.scope, event=holding.id, operation=holding.operation)
-    yield from of_openings(draft, sorted(vm.name for vm in draft.vms_on(host)), rollout.id, notice(rollout))
+            yield Blocker(kind=RULES[rule], scope=part.scope, event=holding.id, operation=holding.operation)
+    yield from window_blockers(draft, sorted(vm.name for vm in draft.vms_on(host)), rollout.id, notice(rollout))
 
 
 def is_put_off(draft: Draft, rollout: Rollout, host: str) -> bool:
     """Whether its guests are told later because of a window."""
-    return any(each.kind is ObstacleKind.ANNOUNCEMENT for each in hindrances(draft, rollout, host))
+    return any(each.kind is BlockerKind.ANNOUNCEMENT for each in host_blockers(draft, rollout, host))
 
 
 def notice(rollout: Rollout) -> timedelta:
@@ -256,26 +257,26 @@ def notice(rollout: Rollout) -> timedelta:
 
 def told_at(draft: Draft, rollout: Rollout) -> datetime:
     """The earliest time to tell guests of the next hosts, by the rollout's own windows."""
-    found = calendar.slot(draft, [rollout.options.windows], notice(rollout))
-    return draft.now if found is None else found.told_at
+    found = windows.slot(draft, [rollout.options.windows], notice(rollout))
+    return draft.now if found is None else found.announce_at
 
 
-def standing(draft: Draft, scope: str) -> Standing:
+def standing(draft: Draft, scope: str) -> Outage:
     """What is out of a scope, or announced to be."""
-    found = Standing()
+    found = Outage()
     for event in draft.live_events_in(scope):
-        if budgets.takes_turn(draft.operation(event.operation)):
+        if budgets.excludes_others(draft.operation(event.operation)):
             found.add(event.update_domain, len(event.resources))
         elif event.status is Status.STARTED:
             found.others += len(event.resources)
     return found
 
 
-def _holding(draft: Draft, part: turns.Part, rule: Rule) -> Event:
+def _holding(draft: Draft, part: rollouts.Part, rule: Rule) -> Event:
     """The oldest of the events of a scope that are in the way."""
 
     def is_in_the_way(event: Event) -> bool:
-        takes_turn = budgets.takes_turn(draft.operation(event.operation))
+        takes_turn = budgets.excludes_others(draft.operation(event.operation))
         if rule is Rule.UPDATE_DOMAIN:
             return takes_turn and event.update_domain != part.update_domain
         return takes_turn or event.status is Status.STARTED
@@ -330,8 +331,8 @@ def cancel(draft: Draft, rollout: Rollout) -> None:
     draft.note("rollout.canceling", rollout=rollout.id)
     draft.put_rollout(replace(rollout, status=RolloutStatus.CANCELING, since=draft.now, why="", due_at=draft.now))
     for operation in _live_operations(draft, rollout):
-        if ending.may_be_canceled(operation):
-            ending.cancel(draft, operation)
+        if lifecycle.may_be_canceled(operation):
+            lifecycle.cancel(draft, operation)
 
 
 def _live_operations(draft: Draft, rollout: Rollout) -> list[Operation]:

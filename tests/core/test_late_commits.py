@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from tests.core.builders import DAY, HOUR, MINUTE, NOW, Site, row
 
-from forenotice.core import delay
+from forenotice.core import lifecycle
 from forenotice.core.operations import Kind, Operation, Status
 from forenotice.core.windows import parse_all
 
@@ -17,7 +17,7 @@ def make_up(site: Site, operation: Operation) -> Operation:
     promised_at = site.now
     site.wait(LATE)
     with site.transaction(operations=[operation.id]) as draft:
-        delay.make_up(draft, draft.operation(operation.id), promised_at)
+        lifecycle.restore_notice(draft, draft.operation(operation.id), promised_at)
     return site.state.operations[operation.id]
 
 
@@ -70,7 +70,7 @@ def set_right(site: Site, operation: Operation, *, behind: timedelta) -> Operati
     wrongly = site.now
     site.wait(-behind)
     draft = site.look(operations=[operation.id])
-    delay.set_right(draft, draft.operation(operation.id), wrongly)
+    lifecycle.correct_clock(draft, draft.operation(operation.id), wrongly)
     return draft.operation(operation.id)
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forenotice.core import errors, selecting
+from forenotice.core import errors, selectors
 from forenotice.core.fleet import Host
-from forenotice.core.selecting import Selector
+from forenotice.core.selectors import Selector
 
 HOSTS = ("rack1-01", "rack1-07", "rack2-01", "Rack1-09", "spare")
 
@@ -28,7 +28,7 @@ HOSTS = ("rack1-01", "rack1-07", "rack2-01", "Rack1-09", "spare")
     ],
 )
 def test_hosts(text: str, meant: tuple[str, ...]) -> None:
-    selector = selecting.of_hosts(text)
+    selector = selectors.of_hosts(text)
     assert selector.text == text
     assert sorted(name for name in HOSTS if name in selector) == sorted(meant)
 
@@ -63,7 +63,7 @@ LABELLED = (
     ],
 )
 def test_hosts_by_label(text: str, meant: str) -> None:
-    selector = selecting.of_hosts(text)
+    selector = selectors.of_hosts(text)
     assert [host.name for host in LABELLED if selector.selects(host)] == meant.split()
 
 
@@ -83,10 +83,10 @@ def test_hosts_by_label(text: str, meant: str) -> None:
 )
 def test_what_is_no_label_is_refused(part: str) -> None:
     with pytest.raises(errors.RefusedError, match="is not a label: give one such as label:rack=r1, label:rack=r"):
-        selecting.of_hosts(f"ok,{part}")
+        selectors.of_hosts(f"ok,{part}")
 
 
-@pytest.mark.parametrize("read", [selecting.of_names, selecting.of_scopes])
+@pytest.mark.parametrize("read", [selectors.of_names, selectors.of_scopes])
 def test_only_hosts_have_labels(read: Callable[[str], Selector]) -> None:
     with pytest.raises(errors.RefusedError, match="'label:rack=r1' is a label, which only hosts have: give a name"):
         read("label:rack=r1")
@@ -94,7 +94,7 @@ def test_only_hosts_have_labels(read: Callable[[str], Selector]) -> None:
 
 def test_wildcards_of_labels_are_bounded_like_those_of_names() -> None:
     with pytest.raises(errors.RefusedError, match="101 patterns with"):
-        selecting.of_hosts(",".join(f"label:rack=r{number}*" for number in range(101)))
+        selectors.of_hosts(",".join(f"label:rack=r{number}*" for number in range(101)))
 
 
 SCOPES = ("group:web-1", "group:web-2", "group:db", "vm:web-1", "vm:db")
@@ -113,48 +113,48 @@ SCOPES = ("group:web-1", "group:web-2", "group:db", "vm:web-1", "vm:db")
     ],
 )
 def test_scopes(text: str, meant: tuple[str, ...]) -> None:
-    selector = selecting.of_scopes(text)
+    selector = selectors.of_scopes(text)
     assert sorted(key for key in SCOPES if key in selector) == sorted(meant)
 
 
 def test_names_without_wildcards_are_known() -> None:
-    assert selecting.of_hosts("b,rack1-*,!c,a,r?").named == ("b", "a")
-    assert selecting.of_hosts("!a").named == ()
+    assert selectors.of_hosts("b,rack1-*,!c,a,r?").named == ("b", "a")
+    assert selectors.of_hosts("!a").named == ()
 
 
 def test_only_a_name_can_be_meant() -> None:
-    assert None not in selecting.of_hosts("*")
-    assert 1 not in selecting.of_hosts("*")
+    assert None not in selectors.of_hosts("*")
+    assert 1 not in selectors.of_hosts("*")
 
 
 @pytest.mark.parametrize("text", ["", " ", ",", ", ,", ",".join("a" * 1001)])
 def test_somebody_must_be_named_but_not_endlessly_many(text: str) -> None:
     with pytest.raises(errors.RefusedError, match=r"name from 1 to 1000 with commas between them; \* stands for all"):
-        selecting.of_hosts(text)
+        selectors.of_hosts(text)
 
 
 def test_wildcards_are_bounded() -> None:
     names = ",".join(f"a{number}" for number in range(900))
     most = ",".join(f"b{number}-*?*?*?*?" for number in range(100))
-    assert "b99-xyz-and-so-on" in selecting.of_hosts(f"{names},{most}")
+    assert "b99-xyz-and-so-on" in selectors.of_hosts(f"{names},{most}")
     for text, said in (
         (f"{most},!c*", "101 patterns with \\* or \\? are too many: give at most 100, and names for the others"),
         ("a,!*?*?*?*?*", "'!\\*\\?\\*.* has too many of \\* and \\?: give at most 8 in one pattern"),
     ):
         with pytest.raises(errors.RefusedError, match=said):
-            selecting.of_hosts(text)
+            selectors.of_hosts(text)
 
 
 @pytest.mark.parametrize("part", ["a b", "!", "!!a", "[ab]", "ä", "a/b", "x" * 65, "host:a", "vm:", "a\n*"])
 def test_what_is_no_name_is_refused(part: str) -> None:
-    for read in (selecting.of_hosts, selecting.of_scopes):
+    for read in (selectors.of_hosts, selectors.of_scopes):
         with pytest.raises(errors.RefusedError, match="is not a name or pattern: give one such as a-1, a-"):
             read(f"ok,{part}")
 
 
 def test_hosts_have_no_scopes() -> None:
     with pytest.raises(errors.RefusedError, match="'vm:a' is not a name or pattern"):
-        selecting.of_hosts("vm:a")
+        selectors.of_hosts("vm:a")
 
 
 NAMES = st.text("ab-1", min_size=1, max_size=4)
@@ -167,5 +167,5 @@ def test_exceptions_come_last_whatever_their_place(parts: list[tuple[bool, str]]
     wanted = [pattern for unwanted, pattern in parts if not unwanted] or ["*"]
     excepted = any(fnmatchcase(name, pattern) for unwanted, pattern in parts if unwanted)
     meant = any(fnmatchcase(name, pattern) for pattern in wanted) and not excepted
-    assert (name in selecting.of_hosts(text)) is meant
-    assert (f"group:{name}" in selecting.of_scopes(text)) is meant
+    assert (name in selectors.of_hosts(text)) is meant
+    assert (f"group:{name}" in selectors.of_scopes(text)) is meant

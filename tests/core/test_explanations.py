@@ -5,8 +5,8 @@ from datetime import timedelta
 
 from tests.core.builders import DAY, HOUR, MINUTE, NOW, SECOND, Site, row
 
-from forenotice.core import explaining
-from forenotice.core.driving import Standing
+from forenotice.core import explanations
+from forenotice.core.driver_calls import PendingCalls
 from forenotice.core.fleet import Listening, ScopeKind
 from forenotice.core.operations import Kind, Status
 
@@ -66,7 +66,7 @@ def test_the_earliest_start() -> None:
     """Approvals may come at once, also of what nobody there listens to, and what is in the way may end."""
     site = row()
     restart = site.schedule(Kind.RESTART, "web-0")
-    earliest = explaining.start_at_the_earliest
+    earliest = explanations.start_at_the_earliest
     assert earliest(site.look(operations=[restart.id]), restart, NOW) == NOW
     started = replace(restart, status=Status.STARTED, started_at=NOW + MINUTE)
     assert earliest(site.look(operations=[restart.id]), started, NOW) == NOW + MINUTE
@@ -99,7 +99,7 @@ def test_a_clock_that_jumped_ahead() -> None:
         "It waits for approval by web (web-0), until 2026-03-01 13:15:00 UTC at the latest.",
     )
     assert said.until == NOW + HOUR + 15 * MINUTE
-    behind = explaining.with_clock_behind(said, 2 * MINUTE)
+    behind = explanations.with_clock_behind(said, 2 * MINUTE)
     assert behind.sentences[:-1] == said.sentences
     assert behind.sentences[-1].startswith("The clock is 120 s behind the journal; the service goes on")
 
@@ -309,12 +309,12 @@ def test_calls_to_the_driver_that_wait_for_their_turn() -> None:
     site.add_vm("db", "a")
     operation = site.schedule(Kind.HARDWARE_FAILURE, "a")
     site.tick()
-    standing = Standing(waiting=2, under_way=7, at_once=8, at_once_per_host=None)
+    standing = PendingCalls(waiting=2, under_way=7, at_once=8, at_once_per_host=None)
     homeless = site.explain(site.event(operation))
-    assert explaining.with_standing(homeless, standing) == homeless
+    assert explanations.with_standing(homeless, standing) == homeless
     site.add_host("c")
     site.tick()
-    found = explaining.with_standing(site.explain(site.event(operation)), standing)
+    found = explanations.with_standing(site.explain(site.event(operation)), standing)
     assert found.sentence.endswith("2 calls to the driver must wait: 7 of at most 8 are under way.")
     (waiting,) = found.waiting_for
     assert (waiting["kind"], waiting["calls_waiting"], waiting["calls_under_way"], waiting["at_once"]) == (
@@ -324,7 +324,7 @@ def test_calls_to_the_driver_that_wait_for_their_turn() -> None:
         8,
     )
     one = replace(standing, waiting=1, at_once_per_host=2)
-    assert explaining.with_standing(site.explain(site.event(operation)), one).sentence.endswith(
+    assert explanations.with_standing(site.explain(site.event(operation)), one).sentence.endswith(
         "1 call to the driver must wait: 7 of at most 8 are under way, and at most 2 for each host."
     )
 
@@ -338,11 +338,11 @@ def test_when_a_try_of_the_driver_is_over_at_the_latest() -> None:
     site.tick()
     under_way = site.explain(site.event(operation))
     until = NOW + timedelta(minutes=5)
-    standing = Standing(waiting=0, under_way=1, at_once=8, at_once_per_host=None)
-    assert explaining.with_standing(under_way, standing) == under_way
-    found = explaining.with_standing(under_way, replace(standing, until=until))
+    standing = PendingCalls(waiting=0, under_way=1, at_once=8, at_once_per_host=None)
+    assert explanations.with_standing(under_way, standing) == under_way
+    found = explanations.with_standing(under_way, replace(standing, until=until))
     assert found.sentence.endswith(" This try is over by 2026-03-01 12:05:00 UTC at the latest.")
     assert (found.until, found.waiting_for[0]["until"]) == (until, until)
     # Nobody knows when there is a host for another VM of the same operation.
     homeless = replace(under_way, waiting_for=({"kind": "target-host", "vm": "web"}, *under_way.waiting_for))
-    assert explaining.with_standing(homeless, replace(standing, until=until)).until is None
+    assert explanations.with_standing(homeless, replace(standing, until=until)).until is None

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from tests.core.builders import ALWAYS, DAY, MINUTE, NOW, SECOND, Site, row
 
-from forenotice.core import errors, scheduling
+from forenotice.core import announcements, errors
 from forenotice.core.draft import Draft, World
-from forenotice.core.driving import NotYet
+from forenotice.core.driver_calls import NotYet
 from forenotice.core.fleet import Host, Listening, Policy, Scope, ScopeKind, Vm, natural_key
 from forenotice.core.operations import Kind, Status, UserLimits
 from forenotice.core.timing import Timing
@@ -81,7 +81,7 @@ def test_a_users_operation_names_one_vm(kind: Kind) -> None:
 def test_an_operation_remembers_who_asked_and_why() -> None:
     site = crowd()
     with site.transaction(by="ann", vms=["db"]) as draft:
-        made = scheduling.schedule(draft, scheduling.Request(kind=Kind.RESTART, name="db", reason="kernel"))
+        made = announcements.schedule(draft, announcements.Request(kind=Kind.RESTART, name="db", reason="kernel"))
     assert (made.by, made.reason) == ("ann", "kernel")
     assert site.actions(operation=made.id) == ["operation.scheduled", "event.scheduled"]
 
@@ -509,7 +509,7 @@ def effort(kind: Kind, vms: int, policy: Policy) -> int:
     sys.setprofile(count)
     try:
         for name in list(draft.world.vms):
-            scheduling.schedule(draft, scheduling.Request(kind=kind, name=name))
+            announcements.schedule(draft, announcements.Request(kind=kind, name=name))
     finally:
         sys.setprofile(None)
     return calls

@@ -10,7 +10,7 @@ from forenotice.core import errors, membership
 from forenotice.core.fleet import Listening, Policy, ScopeKind
 from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind
-from forenotice.core.reconciling import Difference, FleetSpec, GroupSpec, HostSpec, compare, reconcile
+from forenotice.core.reconciliation import Difference, FleetSpec, GroupSpec, HostSpec, compare, reconcile
 
 WEB = GroupSpec(kind=ScopeKind.AVAILABILITY_SET)
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.builders import CLAIM, MINUTE, SECOND, Site, failure, is_nothing, row, success
 
-from forenotice.core import driving
-from forenotice.core.driving import Finished, NotYet, Task
+from forenotice.core import driver_calls
+from forenotice.core.driver_calls import Finished, NotYet, Task
 from forenotice.core.fleet import Policy
 from forenotice.core.operations import Kind, Operation, Status
 from forenotice.core.timing import LONGEST_PAUSE, Retries, Timing
@@ -121,7 +121,7 @@ def test_two_seconds_count_from_the_commit() -> None:
     site.succeed(task)
     site.wait(2 * SECOND)
     with site.transaction(operations=[operation.id], allowance=SECOND) as draft:
-        driving.advance(draft, draft.operation(operation.id), "p", site.now)
+        driver_calls.advance(draft, draft.operation(operation.id), "p", site.now)
     assert site.operation(operation).status is Status.STARTED
     assert site.operation(operation).due_at == site.now + SECOND
 
@@ -298,7 +298,7 @@ def test_what_became_of_a_try_counts_also_when_nobody_claims_it_any_more() -> No
     (task,) = site.tick()
     for attempt, counts in ((2, False), (1, True), (1, False)):
         draft = site.look(operations=[operation.id], targets=True)
-        driving.answer(draft, draft.operation(operation.id), attempt, failure(task))
+        driver_calls.record_result(draft, draft.operation(operation.id), attempt, failure(task))
         assert is_nothing(site.keep(draft)) is not counts
     assert (site.operation(operation).attempt, site.operation(operation).claimed_by) == (1, None)
 
@@ -315,10 +315,10 @@ def test_only_what_says_all_of_the_present_try_is_about_it() -> None:
     site = alone()
     operation = site.schedule(Kind.HOST_REBOOT, "a")
     both = Finished(done=("db",), failures={"www": "no"})
-    assert not driving.concerns(site.operation(operation), 1, both)
+    assert not driver_calls.concerns(site.operation(operation), 1, both)
     site.tick()
     started = site.operation(operation)
-    assert driving.concerns(started, 1, both)
-    assert not driving.concerns(started, 2, both)
-    assert not driving.concerns(started, 1, Finished(done=("db",), failures={}))
-    assert not driving.concerns(started, 1, Finished(done=("db", "www", "x"), failures={}))
+    assert driver_calls.concerns(started, 1, both)
+    assert not driver_calls.concerns(started, 2, both)
+    assert not driver_calls.concerns(started, 1, Finished(done=("db",), failures={}))
+    assert not driver_calls.concerns(started, 1, Finished(done=("db", "www", "x"), failures={}))

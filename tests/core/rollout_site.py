@@ -7,19 +7,19 @@ from typing import Any
 
 from tests.core.builders import MINUTE, Site, success
 
-from forenotice.core import explaining, explaining_rollouts, planning, rolling, turns
-from forenotice.core.driving import NotYet, Outcome, Task
-from forenotice.core.explaining import Explanation
-from forenotice.core.obstacles import ObstacleKind
+from forenotice.core import explanations, rollout_plan, rollout_progress, rollouts
+from forenotice.core.blockers import BlockerKind
+from forenotice.core.driver_calls import NotYet, Outcome, Task
+from forenotice.core.explanations import Explanation
 from forenotice.core.operations import Kind, Operation
-from forenotice.core.planning import Plan
-from forenotice.core.rolling import Ask, Go
-from forenotice.core.rollouts import Options, Request, Rollout, RolloutStatus, Stop, StopStatus, Verdict
+from forenotice.core.rollout_plan import Plan
+from forenotice.core.rollout_progress import GateCheck, Go
+from forenotice.core.rollouts import GateResult, Options, Request, Rollout, RolloutStatus, Stop, StopStatus
 
-Gate = Callable[[Ask], bool]
+Gate = Callable[[GateCheck], bool]
 
 
-def always_green(_: Ask) -> bool:
+def always_green(_: GateCheck) -> bool:
     return True
 
 
@@ -29,33 +29,33 @@ CANDIDATES = 2
 
 class RollingSite(Site):
     def plan(self, kind: Kind = Kind.HOST_UPDATE, hosts: str = "*", options: Options = Options()) -> Plan:  # noqa: B008
-        return planning.plan(self.look(everything=True), Request(kind=kind, hosts=hosts, options=options))
+        return rollout_plan.plan(self.look(everything=True), Request(kind=kind, hosts=hosts, options=options))
 
     def begin(self, kind: Kind = Kind.HOST_UPDATE, hosts: str = "*", options: Options = Options()) -> Rollout:  # noqa: B008
         request = Request(kind=kind, hosts=hosts, options=options)
         fleet = self.look(everything=True)
-        planning.plan(fleet, request)
-        order = turns.assign(fleet, turns.chosen_hosts(request, fleet.world.hosts))
+        rollout_plan.plan(fleet, request)
+        order = rollouts.assign_waves(fleet, rollouts.chosen_hosts(request, fleet.world.hosts))
         with self.transaction(by="op") as draft:
-            domains = {host: turns.update_domains(turns.parts(fleet, host)) for host in order}
-            return rolling.begin(draft, request, order, domains)
+            domains = {host: rollouts.update_domains(rollouts.parts(fleet, host)) for host in order}
+            return rollout_progress.begin(draft, request, order, domains)
 
     def pause(self, rollout: Rollout | str, why: str = "paused by op") -> None:
         key = self.rollout(rollout).id
         with self.transaction(rollouts=[key], operations=self.live_of(key)) as draft:
-            rolling.pause(draft, draft.rollout(key), why)
+            rollout_progress.pause(draft, draft.rollout(key), why)
 
     def resume(self, rollout: Rollout | str, *, retry: bool = False) -> None:
         key = self.rollout(rollout).id
         with self.transaction(rollouts=[key], operations=self.live_of(key)) as draft:
-            rolling.resume(draft, draft.rollout(key))
+            rollout_progress.resume(draft, draft.rollout(key))
         self._change_stops(key, StopStatus.FAILED if retry else None, StopStatus.WAITING)
         self.watch_rollouts.forget_answers(key)
 
     def cancel_rollout(self, rollout: Rollout | str) -> None:
         key = self.rollout(rollout).id
         with self.transaction(rollouts=[key], operations=self.live_of(key)) as draft:
-            rolling.cancel(draft, draft.rollout(key))
+            rollout_progress.cancel(draft, draft.rollout(key))
         self._change_stops(key, StopStatus.WAITING, StopStatus.SKIPPED)
 
     def _change_stops(self, rollout: str, before: StopStatus | None, after: StopStatus) -> None:
@@ -63,29 +63,29 @@ class RollingSite(Site):
             if stop.status is before:
                 self.stops[stop.rollout, stop.host] = replace(stop, status=after, operation=None)
 
-    def roll(self) -> list[Ask]:
+    def roll(self) -> list[GateCheck]:
         """The next step of every rollout that is due; gives the gates that must be asked."""
         return [asked for key in self.due_rollouts() if (asked := self.step_of(key))]
 
-    def step_of(self, rollout: str) -> Ask | None:
+    def step_of(self, rollout: str) -> GateCheck | None:
         known = self.stops_of(rollout)
         under_way = [stop for stop in known if stop.status is StopStatus.UNDER_WAY]
         ended = [(stop, self.operation(stop.operation or "")) for stop in under_way]
         ended = sorted((each for each in ended if not each[1].status.live), key=lambda each: str(each[1].ended_at))
         with self.transaction(rollouts=[rollout]) as draft:
-            rolling.settle(draft, rollout, ended)
+            rollout_progress.settle(draft, rollout, ended)
             next_turn = min((stop.turn for stop in known if stop.status is StopStatus.WAITING), default=None)
-            step = rolling.next_step(draft, rollout, len(under_way) - len(ended), next_turn)
+            step = rollout_progress.next_step(draft, rollout, len(under_way) - len(ended), next_turn)
         return self._take(rollout, step) if step else None
 
-    def _take(self, rollout: str, step: Go) -> Ask | None:
+    def _take(self, rollout: str, step: Go) -> GateCheck | None:
         most, taken, after = min(step.hosts, CANDIDATES), 0, ""
         while taken < most and (stops := self.waiting(rollout, step.turn, after)[:CANDIDATES]):
             after = stops[-1].host
             hosts = [stop.host for stop in stops]
             with self.transaction(rollouts=[rollout], hosts=hosts, operations=self.moving_to(hosts)) as draft:
-                found = rolling.take(draft, rollout, stops, most - taken)
-            if isinstance(found, Ask):
+                found = rollout_progress.take(draft, rollout, stops, most - taken)
+            if isinstance(found, GateCheck):
                 return found
             taken += found
             if self.rollout(rollout).status is not RolloutStatus.RUNNING:
@@ -96,9 +96,9 @@ class RollingSite(Site):
             self.state.rollouts[rollout] = replace(self.rollout(rollout), due_at=self.now)
         return None
 
-    def hear_gate(self, ask: Ask, green: bool = True, said: str = "ok") -> None:
+    def hear_gate(self, ask: GateCheck, green: bool = True, said: str = "ok") -> None:
         with self.transaction(rollouts=[ask.rollout]) as draft:
-            rolling.hear_gate(draft, ask.rollout, ask.turn, Verdict(green=green, said=said, at=self.now))
+            rollout_progress.record_gate(draft, ask.rollout, ask.turn, GateResult(green=green, said=said, at=self.now))
         self.watch_rollouts.answers[ask.rollout, ask.turn] = green
 
     def carry_on(
@@ -151,8 +151,8 @@ class RollingSite(Site):
         """When guests of its next hosts are told, where windows put that off."""
         waiting = [stop.host for stop in self.waiting(rollout.id, rollout.turn)]
         draft = self.look(rollouts=[rollout.id], hosts=waiting)
-        found = [each for host in waiting for each in rolling.hindrances(draft, rollout, host)]
-        return [each.until for each in found if each.kind is ObstacleKind.ANNOUNCEMENT and each.until is not None]
+        found = [each for host in waiting for each in rollout_progress.host_blockers(draft, rollout, host)]
+        return [each.until for each in found if each.kind is BlockerKind.ANNOUNCEMENT and each.until is not None]
 
     # What is
 
@@ -190,11 +190,11 @@ class RollingSite(Site):
         live, waiting = self.live_of(known.id), self.waiting(known.id, known.turn)
         hosts = [stop.host for stop in waiting]
         draft = self.look(rollouts=[known.id], operations=live, hosts=hosts, targets=True)
-        return explaining_rollouts.explain(draft, known, live, waiting, self.expiry_from)
+        return explanations.explain_rollout(draft, known, live, waiting, self.expiry_from)
 
     def explain_operation(self, operation: Operation | str) -> Explanation:
         draft = self.look(operations=[self.operation(operation).id], targets=True)
-        return explaining.explain_operation(draft, self.operation(operation), self.expiry_from)
+        return explanations.explain_operation(draft, self.operation(operation), self.expiry_from)
 
 
 def rolling_row(hosts: str = "abcd", **policy: Any) -> RollingSite:

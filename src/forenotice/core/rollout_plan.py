@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cache
 
-from forenotice.core import budgets, calendar, errors, turns, windows
-from forenotice.core.budgets import Rule, Standing
+from forenotice.core import budgets, errors, rollouts, windows
+from forenotice.core.budgets import Outage, Rule
 from forenotice.core.draft import Draft
 from forenotice.core.fleet import names_of
 from forenotice.core.operations import Kind
-from forenotice.core.rollouts import Request
+from forenotice.core.rollouts import Part, Request
 from forenotice.core.timing import STARTED_SHOWN, Timing, whole_second_up
-from forenotice.core.turns import Part
 from forenotice.core.windows import Window
 
 EXPECTED = {Kind.HOST_REBOOT: timedelta(minutes=5)}
@@ -62,9 +61,9 @@ class Plan:
 
 def plan(draft: Draft, request: Request) -> Plan:
     """What happens if nobody approves early, every gate is green and nothing fails."""
-    hosts = turns.chosen_hosts(request, draft.world.hosts)
-    turns.require_possible(draft, request, hosts)
-    order = turns.assign(draft, hosts)
+    hosts = rollouts.chosen_hosts(request, draft.world.hosts)
+    rollouts.require_possible(draft, request, hosts)
+    order = rollouts.assign_waves(draft, hosts)
     by_turn: dict[int, list[str]] = {}
     empty = [host for host in hosts if not draft.vms_on(host)]
     for host in hosts:
@@ -128,7 +127,7 @@ class _Prediction:
         self._draft = draft
         self._request = request
         self._notice = draft.timing.shortened(request.options.notice or request.kind.traits.notice)
-        self._standings: dict[str, Standing] = {}
+        self._standings: dict[str, Outage] = {}
         self._busy: Counter[str] = Counter()
         """Hosts that others have maintenance on."""
         self._crowds: dict[str, _Crowd] = {}
@@ -143,7 +142,7 @@ class _Prediction:
 
     def run(self, turn: int, hosts: Sequence[str]) -> None:
         """One turn, to the end of its last operation. Hosts go by name, as they do while it runs."""
-        loads = {host: turns.parts(self._draft, host) for host in hosts}
+        loads = {host: rollouts.parts(self._draft, host) for host in hosts}
         wanted = {host: self._windows(host) for host in hosts}
         own = tuple(filter(None, [self._request.options.windows]))
         queue: list[_Candidate] = [(host, "", 0) for host in sorted(hosts)]
@@ -192,7 +191,7 @@ class _Prediction:
         for part in parts:
             crowd = self._crowd(part.scope)
             standing = self._standings.get(part.scope, budgets.NOTHING_OUT)
-            rule = budgets.hindrance(standing, part.update_domain, part.vms, crowd.allowed)
+            rule = budgets.blocker(standing, part.update_domain, part.vms, crowd.allowed)
             if rule is Rule.BUDGET:
                 crowd.delayed.add(host)
             if rule is not None:
@@ -200,13 +199,13 @@ class _Prediction:
         return (found[0].scope, found[0].vms) if found else ("", 0)
 
     def _windows(self, host: str) -> tuple[tuple[Window, ...], ...]:
-        return tuple(dict.fromkeys(turns.demands(self._draft, self._request, host).values()))
+        return tuple(dict.fromkeys(rollouts.demands(self._draft, self._request, host).values()))
 
     def _earliest(self) -> datetime:
         return whole_second_up(self.now + self._draft.allowance + self._notice)
 
     def _told_at(self, wanted: tuple[tuple[Window, ...], ...]) -> datetime:
-        return calendar.told_at(self._opening(wanted, self._earliest()), self._notice, self.now)
+        return windows.announce_at(self._opening(wanted, self._earliest()), self._notice, self.now)
 
     def _announce(self, turn: int, host: str, parts: tuple[Part, ...], wanted: tuple[tuple[Window, ...], ...]) -> None:
         # As when it is announced and when it ends: both are promised from the commit on.
@@ -217,7 +216,7 @@ class _Prediction:
             PlannedStop(
                 host=host,
                 turn=turn,
-                update_domains=turns.update_domains(parts),
+                update_domains=rollouts.update_domains(parts),
                 vms=names,
                 announced_at=self.now,
                 not_before=not_before,
@@ -232,7 +231,7 @@ class _Prediction:
         """What others have announced or started; it is taken to end as it should."""
         for operation in self._draft.world.operations.values():
             of_kind = operation.kind is self._request.kind
-            if operation.status.live and (budgets.takes_turn(operation) or of_kind):
+            if operation.status.live and (budgets.excludes_others(operation) or of_kind):
                 begins_at = operation.started_at or max(operation.not_before, self.now)
                 parts = tuple(
                     Part(scope=event.scope, update_domain=event.update_domain, vms=len(event.resources))
@@ -245,7 +244,7 @@ class _Prediction:
         heapq.heappush(self._ends, end)
         self._busy[end.host] += 1
         for part in end.parts:
-            self._standings.setdefault(part.scope, Standing()).add(part.update_domain, part.vms)
+            self._standings.setdefault(part.scope, Outage()).add(part.update_domain, part.vms)
 
     def _release_ended(self, queue: list[_Candidate]) -> int:
         """Let those go on that waited for what is over by now; gives how many hosts of the rollout that was."""

@@ -5,12 +5,12 @@ from datetime import timedelta
 from typing import Any
 
 from tests.core.builders import DAY, HOUR, MINUTE, NOW, SECOND
-from tests.core.rolling_site import NOTICE, UPDATE, RollingSite, rolling_row
+from tests.core.rollout_site import NOTICE, UPDATE, RollingSite, rolling_row
 
-from forenotice.core import explaining_rollouts
-from forenotice.core.explaining import Explanation
+from forenotice.core import explanations
+from forenotice.core.explanations import Explanation
 from forenotice.core.operations import Kind
-from forenotice.core.rolling import GATE_AGAIN
+from forenotice.core.rollout_progress import GATE_AGAIN
 from forenotice.core.rollouts import Options, Rollout, StopStatus
 from forenotice.core.windows import parse_all
 
@@ -78,7 +78,7 @@ def test_of_many_hosts_some_are_told_in_words() -> None:
     assert said.until == NOW + NOTICE
     live = site.live_of(rollout.id)[:4]
     draft = site.look(rollouts=[rollout.id], operations=live, targets=True)
-    some = explaining_rollouts.explain(draft, site.rollout(rollout), live, [], NOW, more=1)
+    some = explanations.explain_rollout(draft, site.rollout(rollout), live, [], NOW, more=1)
     assert some.sentence == said.sentence
     assert some.until is None
 

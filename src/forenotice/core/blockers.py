@@ -1,4 +1,4 @@
-"""What stands between an operation and its start. Without obstacles it may start; with them, they say why it waits."""
+"""What stands between an operation and its start. Without blockers it may start; with them, they say why it waits."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from forenotice.core import budgets, calendar, placement, windows
+from forenotice.core import budgets, placement, windows
 from forenotice.core.draft import Draft
 from forenotice.core.operations import Event, Kind, Operation, Status
 from forenotice.core.rollouts import RolloutStatus
 
 
-class ObstacleKind(StrEnum):
+class BlockerKind(StrEnum):
     APPROVAL = "approval"
     """A listening scope has not approved, and NotBefore is ahead."""
     NOTICE = "notice"
@@ -42,8 +42,8 @@ class ObstacleKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Obstacle:
-    kind: ObstacleKind
+class Blocker:
+    kind: BlockerKind
     until: datetime | None = None
     """When it is out of the way at the latest; None: nobody knows."""
     scope: str | None = None
@@ -57,7 +57,7 @@ class Obstacle:
     """For an announcement: when its window opens."""
 
 
-def obstacles(draft: Draft, operation: Operation, expiry_from: datetime) -> list[Obstacle]:
+def start_blockers(draft: Draft, operation: Operation, expiry_from: datetime) -> list[Blocker]:
     """Everything in the way of a Scheduled operation. Nothing starts by expiry alone before `expiry_from`."""
     events = draft.live_events_of(operation.id)
     return [
@@ -72,72 +72,72 @@ def obstacles(draft: Draft, operation: Operation, expiry_from: datetime) -> list
     ]
 
 
-def before_announcement(draft: Draft, operation: Operation) -> list[Obstacle]:
+def announcement_blockers(draft: Draft, operation: Operation) -> list[Blocker]:
     """Everything in the way of telling guests of a Planned operation."""
     return [
         *_of_arrivals(draft, operation.host),
         *_of_impossible_budgets(draft, operation),
-        *of_openings(draft, operation.vms, operation.rollout, operation.notice),
+        *window_blockers(draft, operation.vms, operation.rollout, operation.notice),
     ]
 
 
-def of_openings(draft: Draft, vms: Iterable[str], rollout: str | None, notice: timedelta) -> Iterator[Obstacle]:
+def window_blockers(draft: Draft, vms: Iterable[str], rollout: str | None, notice: timedelta) -> Iterator[Blocker]:
     """The windows that delay an announcement that would be made now."""
-    demands = calendar.demands(draft, vms, rollout)
-    slot = calendar.slot(draft, demands.values(), notice)
-    if slot is not None and slot.told_at <= draft.now:
+    demands = windows.all_demands(draft, vms, rollout)
+    slot = windows.slot(draft, demands.values(), notice)
+    if slot is not None and slot.announce_at <= draft.now:
         return
     for who in demands:
         scope, mine = (None, rollout) if who == rollout else (who, None)
         if slot is None:
-            yield Obstacle(kind=ObstacleKind.WINDOW, scope=scope, rollout=mine)
+            yield Blocker(kind=BlockerKind.WINDOW, scope=scope, rollout=mine)
         else:
-            yield Obstacle(
-                kind=ObstacleKind.ANNOUNCEMENT,
-                until=slot.told_at,
+            yield Blocker(
+                kind=BlockerKind.ANNOUNCEMENT,
+                until=slot.announce_at,
                 opens_at=slot.not_before,
                 scope=scope,
                 rollout=mine,
             )
 
 
-def _of_arrivals(draft: Draft, host: str) -> Iterator[Obstacle]:
+def _of_arrivals(draft: Draft, host: str) -> Iterator[Blocker]:
     for operation, _ in placement.arriving_at(draft, host):
-        yield Obstacle(kind=ObstacleKind.HOST_BUSY, operation=operation.id)
+        yield Blocker(kind=BlockerKind.HOST_BUSY, operation=operation.id)
 
 
-def _of_impossible_budgets(draft: Draft, operation: Operation) -> Iterator[Obstacle]:
+def _of_impossible_budgets(draft: Draft, operation: Operation) -> Iterator[Blocker]:
     """Budgets that can never be met, because a policy, the group or its placement has changed since."""
     named = Counter(draft.vm(name).scope for name in operation.vms)
     for scope, vms in named.items():
         most = budgets.allowed(draft.scope(scope).policy, draft.size_of(scope))
         if most is not None and vms > most:
-            yield Obstacle(kind=ObstacleKind.BUDGET, scope=scope)
+            yield Blocker(kind=BlockerKind.BUDGET, scope=scope)
 
 
-def _of_consent(draft: Draft, operation: Operation, events: list[Event], expiry_from: datetime) -> Iterator[Obstacle]:
+def _of_consent(draft: Draft, operation: Operation, events: list[Event], expiry_from: datetime) -> Iterator[Blocker]:
     ahead = draft.now < operation.expires_at
     unapproved = [event for event in events if not event.approved]
     if ahead:
         for event in unapproved:
-            yield Obstacle(kind=ObstacleKind.APPROVAL, until=operation.expires_at, scope=event.scope, event=event.id)
+            yield Blocker(kind=BlockerKind.APPROVAL, until=operation.expires_at, scope=event.scope, event=event.id)
         if unapproved and operation.clock_jumped:
-            yield Obstacle(kind=ObstacleKind.CLOCK, until=operation.expires_at)
+            yield Blocker(kind=BlockerKind.CLOCK, until=operation.expires_at)
         if operation.kind is Kind.DEGRADED_HARDWARE and events and all(event.implied for event in events):
-            yield Obstacle(kind=ObstacleKind.NOTICE, until=operation.expires_at)
+            yield Blocker(kind=BlockerKind.NOTICE, until=operation.expires_at)
     elif unapproved and draft.now < expiry_from:
-        yield Obstacle(kind=ObstacleKind.START_UP, until=expiry_from)
+        yield Blocker(kind=BlockerKind.START_UP, until=expiry_from)
 
 
-def _of_earlier_deletions(draft: Draft, operation: Operation, events: list[Event]) -> Iterator[Obstacle]:
+def _of_earlier_deletions(draft: Draft, operation: Operation, events: list[Event]) -> Iterator[Blocker]:
     if operation.kind is not Kind.DELETION:
         return
     for mine in events:
         for other in draft.awaited_deletions_in(mine.scope):
             deletion = draft.operation(other.operation)
             if deletion.id != operation.id and draft.now < deletion.expires_at and other.not_before <= mine.not_before:
-                yield Obstacle(
-                    kind=ObstacleKind.EARLIER_DELETION,
+                yield Blocker(
+                    kind=BlockerKind.EARLIER_DELETION,
                     until=deletion.expires_at,
                     scope=other.scope,
                     event=other.id,
@@ -145,7 +145,7 @@ def _of_earlier_deletions(draft: Draft, operation: Operation, events: list[Event
                 )
 
 
-def _of_update_domains(draft: Draft, operation: Operation, events: list[Event]) -> Iterator[Obstacle]:
+def _of_update_domains(draft: Draft, operation: Operation, events: list[Event]) -> Iterator[Blocker]:
     if not operation.kind.traits.planned:
         return
     for mine in events:
@@ -154,31 +154,31 @@ def _of_update_domains(draft: Draft, operation: Operation, events: list[Event]) 
                 continue
             kind = draft.operation(other.operation).kind
             if kind.traits.planned or kind is Kind.HARDWARE_FAILURE:
-                yield Obstacle(
-                    kind=ObstacleKind.UPDATE_DOMAIN,
+                yield Blocker(
+                    kind=BlockerKind.UPDATE_DOMAIN,
                     scope=other.scope,
                     event=other.id,
                     operation=other.operation,
                 )
 
 
-def _of_rollout(draft: Draft, operation: Operation) -> Iterator[Obstacle]:
+def _of_rollout(draft: Draft, operation: Operation) -> Iterator[Blocker]:
     if operation.rollout is not None and draft.rollout(operation.rollout).status is RolloutStatus.PAUSED:
-        yield Obstacle(kind=ObstacleKind.ROLLOUT, rollout=operation.rollout)
+        yield Blocker(kind=BlockerKind.ROLLOUT, rollout=operation.rollout)
 
 
-def _of_windows(draft: Draft, operation: Operation) -> Iterator[Obstacle]:
+def _of_windows(draft: Draft, operation: Operation) -> Iterator[Blocker]:
     if not operation.kind.traits.planned:
         return
-    demands = calendar.demands(draft, operation.vms, operation.rollout)
+    demands = windows.all_demands(draft, operation.vms, operation.rollout)
     together = windows.next_open(demands.values(), draft.now)
     for who, wanted in demands.items():
         if not windows.is_open(wanted, draft.now):
             scope, rollout = (None, operation.rollout) if who == operation.rollout else (who, None)
-            yield Obstacle(kind=ObstacleKind.WINDOW, until=together, scope=scope, rollout=rollout)
+            yield Blocker(kind=BlockerKind.WINDOW, until=together, scope=scope, rollout=rollout)
 
 
-def _of_budgets(draft: Draft, operation: Operation, events: list[Event]) -> Iterator[Obstacle]:
+def _of_budgets(draft: Draft, operation: Operation, events: list[Event]) -> Iterator[Blocker]:
     if not operation.kind.traits.planned:
         return
     for mine in events:
@@ -192,26 +192,26 @@ def _of_budgets(draft: Draft, operation: Operation, events: list[Event]) -> Iter
             # None: no end of anything helps.
             oldest = min(started, key=lambda other: (other.created_at, other.id), default=None)
             holding = oldest if len(mine.resources) <= most else None
-            yield Obstacle(
-                kind=ObstacleKind.BUDGET,
+            yield Blocker(
+                kind=BlockerKind.BUDGET,
                 scope=mine.scope,
                 event=holding.id if holding else None,
                 operation=holding.operation if holding else None,
             )
 
 
-def _of_busy_vms(draft: Draft, operation: Operation) -> Iterator[Obstacle]:
+def _of_busy_vms(draft: Draft, operation: Operation) -> Iterator[Blocker]:
     for name in operation.vms:
         for other in draft.live_operations_naming(name):
             if other.id != operation.id and other.status is Status.STARTED:
-                yield Obstacle(kind=ObstacleKind.VM_BUSY, operation=other.id, vm=name)
+                yield Blocker(kind=BlockerKind.VM_BUSY, operation=other.id, vm=name)
 
 
-def _of_targets(draft: Draft, operation: Operation) -> Iterator[Obstacle]:
+def _of_targets(draft: Draft, operation: Operation) -> Iterator[Blocker]:
     if not operation.kind.traits.moves:
         return
     targets = placement.choose(draft, operation, operation.vms)
     for name in operation.vms:
         if name not in targets:
             size = placement.size_in_the_way(draft, name)
-            yield Obstacle(kind=ObstacleKind.TARGET_HOST, vm=name, size=size)
+            yield Blocker(kind=BlockerKind.TARGET_HOST, vm=name, size=size)

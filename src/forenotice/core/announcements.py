@@ -3,14 +3,13 @@
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from forenotice.core import budgets, calendar, ending, errors, placement, starting
-from forenotice.core.draft import Draft, names
-from forenotice.core.fleet import Policy, Scope, Vm, names_of, natural_key
-from forenotice.core.listening import is_listening
-from forenotice.core.obstacles import before_announcement
+from forenotice.core import budgets, errors, lifecycle, placement, windows
+from forenotice.core.blockers import announcement_blockers
+from forenotice.core.draft import Draft
+from forenotice.core.fleet import Policy, Scope, Vm, names, names_of, natural_key
+from forenotice.core.lifecycle import RECHECK, is_listening
 from forenotice.core.operations import DEGRADED_NOTICE, Event, Kind, Operation, Source, Status
 from forenotice.core.roles import TENANT
-from forenotice.core.starting import RECHECK
 
 MINUTE = timedelta(minutes=1)
 BY_SILENCE = "silence"
@@ -88,19 +87,19 @@ def announce_in_time(draft: Draft, operation: Operation) -> None:
     """Check a Planned operation with the current VMs and windows, and announce it if it is time."""
     operation = replace(operation, vms=names_of(draft.vms_on(operation.host)))
     if not operation.vms:
-        ending.end(draft, operation, Status.CANCELED)
+        lifecycle.end(draft, operation, Status.CANCELED)
         return
-    found = before_announcement(draft, operation)
+    found = announcement_blockers(draft, operation)
     if not found:
-        earliest = calendar.earliest(draft, operation.notice)
-        not_before = calendar.first_start(draft, operation.vms, operation.rollout, earliest)
+        earliest = windows.earliest(draft, operation.notice)
+        not_before = windows.first_start(draft, operation.vms, operation.rollout, earliest)
         told = replace(operation, status=Status.SCHEDULED, not_before=not_before, due_at=not_before, held=False)
         announce(draft, told)
         return
-    known = [obstacle.until for obstacle in found if obstacle.until is not None]
+    known = [blocker.until for blocker in found if blocker.until is not None]
     held = len(known) < len(found)
     planned = replace(operation, due_at=min([*known, draft.now + RECHECK]) if held else known[0], held=held)
-    opens_at = next((obstacle.opens_at for obstacle in found if obstacle.opens_at is not None), operation.not_before)
+    opens_at = next((blocker.opens_at for blocker in found if blocker.opens_at is not None), operation.not_before)
     if opens_at == operation.not_before:
         draft.put_operation(planned)
     else:
@@ -145,7 +144,7 @@ def announce(draft: Draft, operation: Operation) -> None:
 def _vms_of_host(draft: Draft, request: Request) -> tuple[str, list[Vm]]:
     host = draft.host(request.name)
     for other in draft.live_operations_on(host.name):
-        if other.kind is request.kind and (ending.may_be_canceled(other) or request.kind is Kind.HARDWARE_FAILURE):
+        if other.kind is request.kind and (lifecycle.may_be_canceled(other) or request.kind is Kind.HARDWARE_FAILURE):
             raise _already(request, other)
     vms = draft.vms_on(host.name)
     arriving = placement.arriving_at(draft, host.name)
@@ -234,13 +233,13 @@ def _clear_the_way(draft: Draft, host: str) -> None:
         )
     # What has not started first: the end of a removal would cancel some of them as well.
     for operation in sorted(draft.live_operations_on(host), key=lambda each: each.status is Status.STARTED):
-        if ending.may_be_canceled(operation):
+        if lifecycle.may_be_canceled(operation):
             failed = dict.fromkeys(operation.vms, f"host {host} has failed")
-            ending.end(draft, replace(operation, failures=failed), Status.CANCELED)
+            lifecycle.end(draft, replace(operation, failures=failed), Status.CANCELED)
         elif set(operation.vms) == set(operation.done):
-            ending.end(draft, operation, Status.COMPLETED)
+            lifecycle.end(draft, operation, Status.COMPLETED)
         else:
-            ending.end(draft, operation, Status.FAILED)
+            lifecycle.end(draft, operation, Status.FAILED)
 
 
 def _notice(draft: Draft, request: Request, vms: list[Vm]) -> timedelta:
@@ -261,11 +260,11 @@ def _notice(draft: Draft, request: Request, vms: list[Vm]) -> timedelta:
 
 def _when(draft: Draft, request: Request, vms: list[Vm], notice: timedelta) -> tuple[datetime, datetime]:
     """When guests are told, and NotBefore."""
-    earliest = calendar.earliest(draft, notice)
+    earliest = windows.earliest(draft, notice)
     if not request.kind.traits.planned:
         return draft.now, earliest
-    not_before = calendar.first_start(draft, [vm.name for vm in vms], request.rollout, earliest)
-    return calendar.told_at(not_before, draft.timing.shortened(notice), draft.now), not_before
+    not_before = windows.first_start(draft, [vm.name for vm in vms], request.rollout, earliest)
+    return windows.announce_at(not_before, draft.timing.shortened(notice), draft.now), not_before
 
 
 def _require_budgets(draft: Draft, host: str, vms: list[Vm]) -> None:
@@ -337,8 +336,8 @@ def _settle_first_look(draft: Draft, operation: Operation) -> None:
     """Start what is born Started; for the rest, say when tick looks at it first."""
     approved = all(event.approved for event in draft.live_events_of(operation.id))
     if operation.kind is Kind.HARDWARE_FAILURE:
-        starting.start(draft, operation)
+        lifecycle.start(draft, operation)
     elif approved and operation.kind.traits.source is Source.USER:
-        starting.start_or_hold(draft, operation, expiry_from=draft.now)
+        lifecycle.start_or_hold(draft, operation, expiry_from=draft.now)
     elif approved:
         draft.put_operation(replace(operation, due_at=draft.now))

@@ -6,18 +6,18 @@ from datetime import timedelta
 import pytest
 from tests.core.builders import DAY, HOUR, MINUTE, SECOND, Site, row
 
+from forenotice.core.blockers import Blocker, BlockerKind, start_blockers
 from forenotice.core.fleet import Listening, Policy, ScopeKind
-from forenotice.core.obstacles import Obstacle, ObstacleKind, obstacles
 from forenotice.core.operations import Kind, Operation, Status
 
 
-def in_the_way(site: Site, operation: Operation) -> list[Obstacle]:
+def in_the_way(site: Site, operation: Operation) -> list[Blocker]:
     draft = site.look(operations=[operation.id], targets=True)
-    return obstacles(draft, draft.operation(operation.id), site.expiry_from)
+    return start_blockers(draft, draft.operation(operation.id), site.expiry_from)
 
 
-def kinds(site: Site, operation: Operation) -> list[ObstacleKind]:
-    return [obstacle.kind for obstacle in in_the_way(site, operation)]
+def kinds(site: Site, operation: Operation) -> list[BlockerKind]:
+    return [blocker.kind for blocker in in_the_way(site, operation)]
 
 
 def start(site: Site, kind: Kind, name: str) -> Operation:
@@ -45,13 +45,13 @@ def test_each_scope_that_has_not_approved_is_waited_for_until_not_before() -> No
     site.add_vm("db", "a")
     operation = site.schedule(Kind.HOST_UPDATE, "a")
     assert in_the_way(site, operation) == [
-        Obstacle(kind=ObstacleKind.APPROVAL, until=operation.not_before, scope=event.scope, event=event.id)
+        Blocker(kind=BlockerKind.APPROVAL, until=operation.not_before, scope=event.scope, event=event.id)
         for event in site.events(operation)
     ]
     assert len(site.events(operation)) == 2
     mine, other = site.events(operation)
     site.approve_as_operator(mine.id)
-    assert [obstacle.event for obstacle in in_the_way(site, operation)] == [other.id]
+    assert [blocker.event for blocker in in_the_way(site, operation)] == [other.id]
     site.approve_as_operator(other.id)
     assert in_the_way(site, operation) == []
 
@@ -69,7 +69,7 @@ def test_nothing_starts_by_expiry_alone_just_after_start_up() -> None:
     operation = site.schedule(Kind.HOST_UPDATE, "a")
     site.wait(15 * MINUTE)
     site.expiry_from = site.now + 30 * SECOND
-    assert in_the_way(site, operation) == [Obstacle(kind=ObstacleKind.START_UP, until=site.expiry_from)]
+    assert in_the_way(site, operation) == [Blocker(kind=BlockerKind.START_UP, until=site.expiry_from)]
     site.approve_all(operation)
     assert in_the_way(site, operation) == []
 
@@ -80,8 +80,8 @@ def test_a_jump_of_the_clock_is_no_notice(jump: timedelta) -> None:
     operation = site.schedule(Kind.HOST_UPDATE, "a")
     site.state.operations[operation.id] = jumped = replace(operation, clock_jumped=jump)
     site.wait(jump + 15 * MINUTE - timedelta(microseconds=1))
-    kinds = [obstacle.kind for obstacle in in_the_way(site, jumped)]
-    assert kinds == [ObstacleKind.APPROVAL, ObstacleKind.CLOCK]
+    kinds = [blocker.kind for blocker in in_the_way(site, jumped)]
+    assert kinds == [BlockerKind.APPROVAL, BlockerKind.CLOCK]
     site.tick()
     assert site.operation(operation).due_at == jumped.expires_at
     site.wait(timedelta(microseconds=1))
@@ -102,7 +102,7 @@ def test_what_was_not_approved_starts_when_the_start_up_is_over() -> None:
 def test_silence_alone_leaves_degraded_hardware_its_notice() -> None:
     site = row(listening=Listening.NEVER)
     operation = site.schedule(Kind.DEGRADED_HARDWARE, "a")
-    assert in_the_way(site, operation) == [Obstacle(kind=ObstacleKind.NOTICE, until=operation.not_before)]
+    assert in_the_way(site, operation) == [Blocker(kind=BlockerKind.NOTICE, until=operation.not_before)]
     assert in_the_way(site, site.schedule(Kind.HOST_UPDATE, "a")) == []
     site.wait(7 * DAY)
     assert in_the_way(site, operation) == []
@@ -118,8 +118,8 @@ def test_an_approved_deletion_waits_for_unapproved_ones_of_its_group_that_come_n
     mine, twin = site.schedule(Kind.DELETION, "pool_1"), site.schedule(Kind.DELETION, "pool_2")
     site.approve_all(mine)
     assert in_the_way(site, mine) == [
-        Obstacle(
-            kind=ObstacleKind.EARLIER_DELETION,
+        Blocker(
+            kind=BlockerKind.EARLIER_DELETION,
             until=other.not_before,
             scope="group:pool",
             event=site.event(other).id,
@@ -177,7 +177,7 @@ def test_other_operations_neither_wait_for_deletions_nor_make_them_wait() -> Non
     site = pool()
     restart = site.schedule(Kind.RESTART, "pool_0")
     deletion = site.schedule(Kind.DELETION, "pool_1")
-    assert kinds(site, restart) == [ObstacleKind.APPROVAL]
+    assert kinds(site, restart) == [BlockerKind.APPROVAL]
     site.approve_all(deletion)
     assert in_the_way(site, deletion) == []
     site.approve_all(restart)
@@ -205,7 +205,7 @@ def test_planned_maintenance_takes_one_update_domain_at_a_time(out: Kind, mine: 
     operation = site.schedule(mine, "b")
     site.approve_all(operation)
     assert in_the_way(site, operation) == [
-        Obstacle(kind=ObstacleKind.UPDATE_DOMAIN, scope="group:web", event=site.event(other).id, operation=other.id)
+        Blocker(kind=BlockerKind.UPDATE_DOMAIN, scope="group:web", event=site.event(other).id, operation=other.id)
     ]
     site.run(MINUTE)
     assert site.operation(other).status is Status.COMPLETED
@@ -217,9 +217,9 @@ def test_a_hardware_failure_holds_other_update_domains_back_and_is_not_held_back
     site.schedule(Kind.HARDWARE_FAILURE, "a")
     operation = site.schedule(Kind.HOST_UPDATE, "b")
     site.approve_all(operation)
-    assert kinds(site, operation) == [ObstacleKind.UPDATE_DOMAIN]
+    assert kinds(site, operation) == [BlockerKind.UPDATE_DOMAIN]
     assert site.schedule(Kind.HARDWARE_FAILURE, "c").status is Status.STARTED
-    assert kinds(site, operation) == [ObstacleKind.UPDATE_DOMAIN] * 2
+    assert kinds(site, operation) == [BlockerKind.UPDATE_DOMAIN] * 2
 
 
 def test_the_same_update_domain_elsewhere_is_not_in_the_way() -> None:
@@ -246,7 +246,7 @@ def test_users_own_actions_neither_wait_for_update_domains_nor_hold_them_back() 
     start(site, Kind.RESTART, "web-2")
     operation = site.schedule(Kind.HOST_UPDATE, "c")
     site.approve_all(operation)
-    assert kinds(site, operation) == [ObstacleKind.UPDATE_DOMAIN, ObstacleKind.VM_BUSY]
+    assert kinds(site, operation) == [BlockerKind.UPDATE_DOMAIN, BlockerKind.VM_BUSY]
 
 
 # Busy VMs
@@ -258,7 +258,7 @@ def test_one_operation_at_a_time_acts_on_a_vm() -> None:
     first = start(site, Kind.RESTART, "web-0")
     second = site.schedule(Kind.HOST_UPDATE, "a")
     site.approve_all(second)
-    assert in_the_way(site, second) == [Obstacle(kind=ObstacleKind.VM_BUSY, operation=first.id, vm="web-0")]
+    assert in_the_way(site, second) == [Blocker(kind=BlockerKind.VM_BUSY, operation=first.id, vm="web-0")]
     other = site.schedule(Kind.RESTART, "db")
     site.approve_all(other)
     assert in_the_way(site, other) == []
@@ -273,7 +273,7 @@ def test_a_vm_that_has_just_been_moved_here_is_still_busy() -> None:
     assert site.vm("web-0").host == "d"
     restart = site.schedule(Kind.RESTART, "web-0")
     site.approve_all(restart)
-    assert in_the_way(site, restart) == [Obstacle(kind=ObstacleKind.VM_BUSY, operation=migration.id, vm="web-0")]
+    assert in_the_way(site, restart) == [Blocker(kind=BlockerKind.VM_BUSY, operation=migration.id, vm="web-0")]
 
 
 # Targets
@@ -283,9 +283,9 @@ def test_a_move_without_a_target_waits_past_its_time() -> None:
     site = row(hosts="abc")
     operation = site.schedule(Kind.LIVE_MIGRATION, "a")
     site.wait(15 * MINUTE)
-    assert in_the_way(site, operation) == [Obstacle(kind=ObstacleKind.TARGET_HOST, vm="web-0")]
+    assert in_the_way(site, operation) == [Blocker(kind=BlockerKind.TARGET_HOST, vm="web-0")]
     site.add_host("d", cordoned=True)
-    assert kinds(site, operation) == [ObstacleKind.TARGET_HOST]
+    assert kinds(site, operation) == [BlockerKind.TARGET_HOST]
     site.cordon("d", cordoned=False)
     assert in_the_way(site, operation) == []
 
@@ -302,7 +302,7 @@ def test_it_moves_whole_or_not_at_all() -> None:
     site.add_vm("db", "a")
     operation = site.schedule(Kind.LIVE_MIGRATION, "a")
     site.wait(15 * MINUTE)
-    assert in_the_way(site, operation) == [Obstacle(kind=ObstacleKind.TARGET_HOST, vm="web-0")]
+    assert in_the_way(site, operation) == [Blocker(kind=BlockerKind.TARGET_HOST, vm="web-0")]
     site.tick()
     assert site.operation(operation).status is Status.SCHEDULED
     assert site.operation(operation).targets == {}
@@ -318,7 +318,7 @@ def test_a_budget_that_nothing_can_meet_waits_for_no_event() -> None:
     start(site, Kind.RESTART, "web-2")
     site.set_policy("group:web", max_unavailable="1")
     site.approve_all(operation)
-    assert in_the_way(site, operation) == [Obstacle(kind=ObstacleKind.BUDGET, scope="group:web")]
+    assert in_the_way(site, operation) == [Blocker(kind=BlockerKind.BUDGET, scope="group:web")]
 
 
 def test_a_budget_counts_each_vm_that_is_out_once() -> None:
@@ -327,9 +327,9 @@ def test_a_budget_counts_each_vm_that_is_out_once() -> None:
     restart = start(site, Kind.RESTART, "web-0")
     operation = site.schedule(Kind.HOST_UPDATE, "a")
     site.approve_all(operation)
-    assert kinds(site, operation) == [ObstacleKind.VM_BUSY]
+    assert kinds(site, operation) == [BlockerKind.VM_BUSY]
     other = site.schedule(Kind.HOST_UPDATE, "b")
     site.approve_all(other)
     assert in_the_way(site, other) == [
-        Obstacle(kind=ObstacleKind.BUDGET, scope="group:web", event=site.event(restart).id, operation=restart.id)
+        Blocker(kind=BlockerKind.BUDGET, scope="group:web", event=site.event(restart).id, operation=restart.id)
     ]

@@ -3,8 +3,8 @@
 import pytest
 from tests.core.builders import ALWAYS, HOUR, MINUTE, SECOND, Site, row, success
 
-from forenotice.core import ending, errors
-from forenotice.core.driving import Finished
+from forenotice.core import errors, lifecycle
+from forenotice.core.driver_calls import Finished
 from forenotice.core.fleet import Policy, ScopeKind
 from forenotice.core.operations import Kind, Operation, Status
 
@@ -90,7 +90,7 @@ def test_what_was_deleted_without_an_event_wakes_what_waited_for_the_vm() -> Non
         site.wait(5 * SECOND)
     assert site.operation(restart).held
     draft = site.look(operations=[deletion.id])
-    ending.end(draft, draft.operation(deletion.id), Status.FAILED)
+    lifecycle.end(draft, draft.operation(deletion.id), Status.FAILED)
     assert draft.changes().woken == ("vm:db",)
 
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 from tests.core.builders import DAY, HOUR, MINUTE, NOW, SECOND
-from tests.core.rolling_site import NOTICE, UPDATE, RollingSite, rolling_row
+from tests.core.rollout_site import NOTICE, UPDATE, RollingSite, rolling_row
 
-from forenotice.core import errors, rolling
-from forenotice.core.driving import Finished
+from forenotice.core import errors, rollout_progress
+from forenotice.core.driver_calls import Finished
 from forenotice.core.fleet import Listening, Policy
 from forenotice.core.operations import Kind, Status
-from forenotice.core.rolling import GATE_AGAIN, GATE_LEASE, Ask
-from forenotice.core.rollouts import BEFORE_THE_FIRST, Options, Rollout, RolloutStatus, Stop, StopStatus, Verdict
+from forenotice.core.rollout_progress import GATE_AGAIN, GATE_LEASE, GateCheck
+from forenotice.core.rollouts import BEFORE_THE_FIRST, GateResult, Options, Rollout, RolloutStatus, Stop, StopStatus
 from forenotice.core.windows import parse_all
 
 
@@ -284,7 +284,7 @@ def test_a_pause_between_turns() -> None:
 def test_a_gate_is_asked_until_it_is_green() -> None:
     site, rollout = pair(gate="probe")
     (ask,) = site.roll()
-    assert ask == Ask(rollout=rollout.id, turn=0, gate="probe")
+    assert ask == GateCheck(rollout=rollout.id, turn=0, gate="probe")
     assert site.rollout(rollout).due_at == NOW + GATE_LEASE
     assert not site.roll()
     site.wait(GATE_LEASE)
@@ -308,7 +308,7 @@ def test_a_gate_is_asked_until_it_is_green() -> None:
 def test_a_gate_is_asked_before_each_turn_and_not_within() -> None:
     asked: list[int] = []
 
-    def gate(ask: Ask) -> bool:
+    def gate(ask: GateCheck) -> bool:
         asked.append(ask.turn)
         return True
 
@@ -323,14 +323,14 @@ def test_a_gate_is_asked_before_each_turn_and_not_within() -> None:
 def test_what_a_gate_says_too_late_says_nothing() -> None:
     site, rollout = pair(gate="probe")
     (ask,) = site.roll()
-    site.hear_gate(Ask(rollout=rollout.id, turn=1, gate="probe"))
+    site.hear_gate(GateCheck(rollout=rollout.id, turn=1, gate="probe"))
     assert site.rollout(rollout).verdict is None
     site.hear_gate(ask)
     site.roll()
     opened = site.rollout(rollout)
     site.hear_gate(ask, green=False)
     assert site.rollout(rollout) == opened
-    site.hear_gate(Ask(rollout="pruned", turn=0, gate="probe"))
+    site.hear_gate(GateCheck(rollout="pruned", turn=0, gate="probe"))
 
 
 def test_a_gate_heard_during_a_pause_is_asked_again_after_it() -> None:
@@ -500,9 +500,13 @@ def test_a_gate_that_answers_a_cancelled_rollout() -> None:
 )
 def test_commands_fit_the_status(status: RolloutStatus, pause: bool, resume: bool, cancel: bool) -> None:
     for command, allowed, said in (
-        (lambda draft, known: rolling.pause(draft, known, "why"), pause, "only a running rollout can be paused"),
-        (rolling.resume, resume, "only a paused rollout can be resumed"),
-        (rolling.cancel, cancel, "only one that is running or paused can be cancelled"),
+        (
+            lambda draft, known: rollout_progress.pause(draft, known, "why"),
+            pause,
+            "only a running rollout can be paused",
+        ),
+        (rollout_progress.resume, resume, "only a paused rollout can be resumed"),
+        (rollout_progress.cancel, cancel, "only one that is running or paused can be cancelled"),
     ):
         site, rollout = pair()
         draft = site.look(rollouts=[rollout.id])
@@ -651,7 +655,7 @@ def test_a_verdict_says_when() -> None:
     (ask,) = site.roll()
     site.wait(SECOND)
     site.hear_gate(ask, green=False, said="no")
-    assert site.rollout(rollout).verdict == Verdict(green=False, said="no", at=NOW + SECOND)
+    assert site.rollout(rollout).verdict == GateResult(green=False, said="no", at=NOW + SECOND)
 
 
 def test_the_pause_is_shortened_by_speed() -> None:

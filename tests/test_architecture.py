@@ -44,7 +44,7 @@ WORLDLY = frozenset({"io", "os", "pathlib", "queue", "random", "socket", "sqlite
 
 # What runs inside a guest keeps to what every system has, but for the modules that are named for it.
 POSIX_ROOMS = frozenset({"agent", "client"})
-POSIX_PLACE = "agent/posix/"
+POSIX_PLACE = "agent/posix.py"
 POSIX_MODULES = frozenset({"fcntl", "grp", "posix", "pwd", "resource", "syslog", "termios"})
 POSIX_NAMES = frozenset(
     {
@@ -216,9 +216,9 @@ BAD = [
     ("client/a.py", "from forenotice import service\n", "1: client may not import forenotice.service"),
     ("agent/a.py", "import typer\n", "1: agent may not import the third party typer"),
     ("agent/a.py", "from forenotice import service\n", "1: agent may not import forenotice.service"),
-    ("agent/a.py", "import fcntl\n", "1: only agent/posix/ may use fcntl"),
-    ("agent/a.py", "import os\nos.killpg(1, 2)\n", "2: only agent/posix/ may use os.killpg"),
-    ("client/a.py", "from socket import AF_UNIX\nx = AF_UNIX\n", "2: only agent/posix/ may use socket.AF_UNIX"),
+    ("agent/a.py", "import fcntl\n", "1: only agent/posix.py may use fcntl"),
+    ("agent/a.py", "import os\nos.killpg(1, 2)\n", "2: only agent/posix.py may use os.killpg"),
+    ("client/a.py", "from socket import AF_UNIX\nx = AF_UNIX\n", "2: only agent/posix.py may use socket.AF_UNIX"),
     ("agent/rules/a.py", "import time\n", "1: the agent's rules may not import time"),
     (
         "agent/rules/a.py",
@@ -284,7 +284,7 @@ def test_the_checker_shows_what_is_broken_and_where(tmp_path: Path, place: str, 
         ("metadata/a.py", "import httptools, uvloop\nfrom forenotice import service, wire\n"),
         ("client/a.py", "import urllib.request\nimport msgspec\nfrom forenotice import __version__\n"),
         ("cli/a.py", "from forenotice import control, metadata, service, store\n"),
-        ("agent/posix/a.py", "import fcntl, os\nos.killpg(1, 2)\n"),
+        ("agent/posix.py", "import fcntl, os\nos.killpg(1, 2)\n"),
         ("agent/rules/a.py", "import dataclasses\nfrom forenotice.agent.rules import saga\n"),
         ("clock.py", "import time\nfrom datetime import UTC, datetime\nx = datetime.now(UTC), time.time()\n"),
         ("cli/a.py", "import time\nx = time.monotonic()\ny = event.time.sleep\n" + "z = 1\n" * 397),

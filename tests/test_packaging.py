@@ -15,9 +15,10 @@ from packaging.requirements import Requirement
 from tests.agent.handlers.work import work
 from tests.wheel import Installed, clone
 
-from forenotice.agent.config import file, handlers
-from forenotice.agent.handlers import kubernetes, making
-from forenotice.agent.rules.handling import Phase
+from forenotice.agent import config as configs
+from forenotice.agent import workers
+from forenotice.agent.handlers import kubernetes, tables
+from forenotice.agent.rules.policy import Phase
 
 ROOT = Path(__file__).parents[1]
 PACKAGING = ROOT / "packaging"
@@ -34,7 +35,7 @@ WITH_PYTHON = {"pip", "setuptools"}
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 def test_an_example_can_be_used_as_it_is(example: Path) -> None:
-    config = file.load(example)
+    config = configs.load(example)
     assert config.handlers
     assert all(Phase.PREPARE in handler.phases for handler in config.handlers)
     assert [line for line in example.read_text().splitlines() if len(line) > 120] == []
@@ -91,10 +92,10 @@ def test_the_leader_hands_over_or_is_not_approved(
 ) -> None:
     answers = patroni.RequestHandlerClass
     answers.leader, answers.switchover = leader, switchover  # type: ignore[attr-defined]
-    (example,) = file.load(PACKAGING / "agent" / "patroni.toml").handlers
-    assert isinstance(example, handlers.Command)
+    (example,) = configs.load(PACKAGING / "agent" / "patroni.toml").handlers
+    assert isinstance(example, tables.Command)
     place = {**example.environment, "PATRONI": f"http://127.0.0.1:{patroni.server_port}"}
-    outcome = making.make(msgspec.structs.replace(example, environment=place)).run(work())
+    outcome = workers.make(msgspec.structs.replace(example, environment=place)).run(work())
     assert outcome.ok is ok, outcome
     assert said in outcome.said
     assert answers.asked == asked  # type: ignore[attr-defined]

@@ -6,9 +6,9 @@ import sys
 def main() -> int:
     if sys.argv[1:3] == ["agent", "run"]:
         # The agent stays small: it loads nothing of what the other commands need.
-        from forenotice.agent import entry
+        from forenotice.agent import daemon
 
-        return entry.main(sys.argv[3:])
+        return daemon.main(sys.argv[3:])
     if sys.argv[1:2] == ["emulate"]:
         # And the emulator starts quickly.
         from forenotice.emulator.command import entry as emulator

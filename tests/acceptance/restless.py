@@ -4,7 +4,7 @@ import os
 import sys
 
 from forenotice import settings
-from forenotice.agent.running import Agent
+from forenotice.agent.daemon import Agent
 from forenotice.client import Pace
 
 RESTLESS = Pace(interval=0, pauses=(0,), longest_retry_after=0, timeout=5, first_timeout=5, at_once=0)

@@ -10,8 +10,7 @@ from tests.client.both import QUICK
 from tests.client.older import OLDEST, knowing, refusal, version_of
 from tests.client.scripted import Asked, answer, scripted
 
-from forenotice.agent.approving import Approver
-from forenotice.agent.messages import Answered
+from forenotice.agent.endpoint import Answered, Approver
 from forenotice.client import Client, Pace
 
 PACE = Pace(first_timeout=0.2)

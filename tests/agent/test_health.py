@@ -5,13 +5,12 @@ import json
 import pytest
 from tests.acceptance.running import ask
 
-from forenotice.agent import health
-from forenotice.agent.health import Standing
 from forenotice.agent.listener import Listener, Request
+from forenotice.agent.status import Health, routes
 
-FINE = Standing(polling_ok=True, polling_why="polled 1 s ago", ready=True, ready_why="nothing is going on")
-PREPARING = Standing(polling_ok=True, polling_why="polled 1 s ago", ready=False, ready_why="preparing for a Reboot")
-DEAF = Standing(polling_ok=False, polling_why="connection refused", ready=True, ready_why="nothing is going on")
+FINE = Health(polling_ok=True, polling_why="polled 1 s ago", ready=True, ready_why="nothing is going on")
+PREPARING = Health(polling_ok=True, polling_why="polled 1 s ago", ready=False, ready_why="preparing for a Reboot")
+DEAF = Health(polling_ok=False, polling_why="connection refused", ready=True, ready_why="nothing is going on")
 
 
 @pytest.mark.parametrize(
@@ -25,15 +24,15 @@ DEAF = Standing(polling_ok=False, polling_why="connection refused", ready=True, 
         (DEAF, "/readyz", 200, "nothing is going on"),
     ],
 )
-def test_each_question_has_its_own_answer_with_a_reason(standing: Standing, path: str, status: int, why: str) -> None:
-    reply = health.routes(lambda: standing)["GET", path](Request(method="GET", path=path))
+def test_each_question_has_its_own_answer_with_a_reason(standing: Health, path: str, status: int, why: str) -> None:
+    reply = routes(lambda: standing)["GET", path](Request(method="GET", path=path))
     assert reply.status == status
     assert json.loads(reply.body) == {"ok": status == 200, "why": why}
 
 
 def test_a_load_balancer_sees_it_change() -> None:
     now = [FINE]
-    listener = Listener("127.0.0.1", 0, health.routes(lambda: now[0]))
+    listener = Listener("127.0.0.1", 0, routes(lambda: now[0]))
     listener.start()
     place = "{}:{}".format(*listener.address)
     try:

@@ -14,8 +14,8 @@ import pytest
 from tests.agent.rules.builders import T0, Story, after, event
 
 from forenotice.agent.journal import FILE, KEPT, Copy, Journal, JournalError
-from forenotice.agent.rules import advancing
-from forenotice.agent.rules.handling import Phase
+from forenotice.agent.rules import transitions
+from forenotice.agent.rules.policy import Phase
 from forenotice.agent.rules.saga import Pause, Saga, State
 from forenotice.core import errors
 
@@ -30,7 +30,7 @@ def a_rich_saga() -> Saga:
 
 
 def done(number: int) -> Saga:
-    return replace(advancing.appeared(event(id=f"E{number}"), T0), state=State.DONE)
+    return replace(transitions.appeared(event(id=f"E{number}"), T0), state=State.DONE)
 
 
 def test_a_saga_comes_back_as_it_was(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_only_so_many_are_kept_and_no_live_one_is_lost(tmp_path: Path) -> None:
 def test_anew_forgets_the_handlers_of_the_time_before(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     journal.write(done(1), {"drain": "{}"})
-    journal.write(advancing.appeared(event(), T0), {}, anew=True)
+    journal.write(transitions.appeared(event(), T0), {}, anew=True)
     assert journal.configs("E1") == {}
 
 
@@ -75,9 +75,9 @@ def test_a_new_journal_says_so_once(tmp_path: Path) -> None:
     journal.close()
     journal = Journal(tmp_path)
     assert journal.is_new()
-    journal.mark_old(advancing.after_loss(T0))
+    journal.mark_old(transitions.after_loss(T0))
     assert not journal.is_new()
-    assert [saga.id for saga in journal.sagas()] == [advancing.LOST]
+    assert [saga.id for saga in journal.sagas()] == [transitions.LOST]
 
 
 def test_what_peers_told_comes_back(tmp_path: Path) -> None:
@@ -200,14 +200,14 @@ def test_one_saga_that_cannot_be_read_is_all_that_is_lost(tmp_path: Path, conten
 
 def test_when_no_live_saga_could_be_read_it_is_as_after_a_loss(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
-    journal.mark_old(advancing.after_loss(T0))
-    journal.write(replace(advancing.after_loss(T0), state=State.DONE), {})
+    journal.mark_old(transitions.after_loss(T0))
+    journal.write(replace(transitions.after_loss(T0), state=State.DONE), {})
     journal.write(a_rich_saga(), {})
     journal.close()
     damage(tmp_path, "UPDATE sagas SET content = '{' WHERE id = 'E1'")
     journal = Journal(tmp_path)
     assert journal.is_new()
-    journal.mark_old(advancing.after_loss(T0))
+    journal.mark_old(transitions.after_loss(T0))
     assert [saga.live for saga in journal.sagas()] == [True]
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.agent.rules.builders import event
 
-from forenotice.agent.listing import Listing
+from forenotice.agent.endpoint import EventList
 from forenotice.client import Document, EndpointError, News
 
 LISTED = Document(incarnation=7, events=(event(id="e1"),))
@@ -49,7 +49,7 @@ def failed(document: Document) -> News:
     ],
 )
 def test_an_event_is_gone_when_two_polls_in_a_row_did_not_show_it(polls: list[Document | News], knows: bool) -> None:
-    listing = Listing()
+    listing = EventList()
     for poll in polls:
         listing.heard(poll if isinstance(poll, News) else news(poll))
     assert listing.knows("E1") == knows
@@ -57,7 +57,7 @@ def test_an_event_is_gone_when_two_polls_in_a_row_did_not_show_it(polls: list[Do
 
 
 def test_it_says_whether_there_is_anything_new() -> None:
-    listing = Listing()
+    listing = EventList()
     polls = [
         news(None),
         news(LISTED),

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from forenotice.agent.journal import JournalError
-from forenotice.agent.locking import Lock, is_running
+from forenotice.agent.journal import JournalError, Lock, is_running
 from forenotice.core import errors
 
 
@@ -32,7 +31,7 @@ def test_one_agent_at_a_time(tmp_path: Path) -> None:
 
 def test_the_lock_goes_with_its_process(tmp_path: Path) -> None:
     program = (
-        "import os, sys; from pathlib import Path; from forenotice.agent.locking import Lock;"
+        "import os, sys; from pathlib import Path; from forenotice.agent.journal import Lock;"
         " lock = Lock(Path(sys.argv[1])); os._exit(9)"
     )
     assert subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False).returncode == 9
@@ -101,8 +100,8 @@ def test_a_lock_that_can_only_be_read_is_none(tmp_path: Path) -> None:
     unshare = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
     script = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && shift && exec "$@"'
     program = (
-        "import sys; from pathlib import Path; from forenotice.agent import journal, locking;"
-        " print(locking.is_running(Path(sys.argv[1]))); locking.Lock(Path(sys.argv[1]))"
+        "import sys; from pathlib import Path; from forenotice.agent import journal;"
+        " print(journal.is_running(Path(sys.argv[1]))); journal.Lock(Path(sys.argv[1]))"
     )
     ran = [sys.executable, "-c", program, str(tmp_path)]
     told = subprocess.run(

@@ -19,29 +19,26 @@ import pytest
 from tests.agent.rules.builders import ME, event
 from tests.client.scripted import Asked, answer, scripted
 
-from forenotice.agent.approving import Approver
-from forenotice.agent.config import values
-from forenotice.agent.config.file import Config
-from forenotice.agent.front import Front, Sources
-from forenotice.agent.handlers.interface import Handler, Outcome, Work
-from forenotice.agent.health import Standing
+from forenotice.agent.config import Config
+from forenotice.agent.endpoint import Approver, Named, Polled, Poller
+from forenotice.agent.freeze import Sampler
+from forenotice.agent.handlers import Handler, Outcome, Work, tables
 from forenotice.agent.journal import Journal
 from forenotice.agent.log import Log
-from forenotice.agent.loop import Loop, Surroundings
-from forenotice.agent.memory import Memory
-from forenotice.agent.messages import Heard, Message, Named, Polled, Quit, Reload
+from forenotice.agent.loop import Heard, Loop, Message, Parts, Quit, Reload
 from forenotice.agent.metrics import Metrics
-from forenotice.agent.polling import Polling
+from forenotice.agent.network import Network, Sources
 from forenotice.agent.rules.saga import ProcessGroup, Progress, State
-from forenotice.agent.sampling import Sampler
-from forenotice.agent.working import Job, Workers
+from forenotice.agent.sagas import Sagas
+from forenotice.agent.status import Health
+from forenotice.agent.workers import Job, Workers
 from forenotice.client import Client, Document, Event, News
 from forenotice.clock import MachineClock, boot_id
-from forenotice.programs import group
+from forenotice.programs import process
 from forenotice.settings import LogFormat, LogLevel
 
 NOBODY = "http://127.0.0.1:1"
-FINE = Standing(polling_ok=True, polling_why="", ready=True, ready_why="")
+FINE = Health(polling_ok=True, polling_why="", ready=True, ready_why="")
 
 
 class Doing:
@@ -60,7 +57,7 @@ def config(**commands: str) -> Config:
         {"type": "command", "name": name, "prepare": [command], "recover": [command], "stage": stage}
         for stage, (name, command) in enumerate(commands.items())
     ]
-    return msgspec.convert({"name": ME, "handler": handlers}, Config, dec_hook=values.read)
+    return msgspec.convert({"name": ME, "handler": handlers}, Config, dec_hook=tables.read)
 
 
 class Bench:
@@ -79,15 +76,15 @@ class Bench:
         self.written = io.StringIO()
         log = Log(MachineClock(), LogLevel.INFO, LogFormat.JSON, self.written)
         metrics = Metrics()
-        self.memory = Memory(directory, log, metrics, observe=observe, boot=boot)
-        polling = Polling(Client(NOBODY), self.inbox.put, log, metrics)
+        self.memory = Sagas(directory, log, metrics, observe=observe, boot=boot)
+        polling = Poller(Client(NOBODY), self.inbox.put, log, metrics)
         sources = Sources(standing=lambda: FINE, heard=lambda _event, _name, _at: None, now=MachineClock().now)
-        around = Surroundings(
+        around = Parts(
             memory=self.memory,
             polling=polling,
             approver=Approver(Client(endpoint), self.inbox.put),
             workers=Workers(self.inbox.put, observe=observe),
-            front=Front(sources, log, metrics),
+            front=Network(sources, log, metrics),
             sampler=Sampler(),
             clock=MachineClock(),
             log=log,
@@ -95,7 +92,7 @@ class Bench:
             boot=boot,
         )
         self.loop = Loop(self.inbox, config(drain="true"), around, observe=observe)
-        self.loop._crew._made["drain"] = Doing(what)
+        self.loop._handlers._made["drain"] = Doing(what)
 
     def see(self, *events: Event, polls: int = 2) -> None:
         """In so many polls."""
@@ -413,7 +410,7 @@ def test_peers_are_told_of_an_event_as_long_as_it_lives(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("sixteen or more bytes")
     peers_config = {"secret_file": str(tmp_path / "secret"), "addresses": {"web-9": "127.0.0.1:1"}}
     given = {"name": ME, "listen": "127.0.0.1:0", "peers": peers_config}
-    shared_config = msgspec.convert(given, Config, dec_hook=values.read)
+    shared_config = msgspec.convert(given, Config, dec_hook=tables.read)
     bench = Bench(tmp_path)
     bench.loop.configure(shared_config)
     front = bench.loop._around.front
@@ -579,7 +576,7 @@ def test_a_handler_that_could_not_run_is_said_by_one_that_observes(tmp_path: Pat
             return Outcome(ok=False, said="no such program")
 
     bench = Bench(tmp_path, observe=True)
-    bench.loop._crew._made["drain"] = Broken(never)
+    bench.loop._handlers._made["drain"] = Broken(never)
     bench.see(coming())
     bench.run_until(lambda: logged(bench, "step.observed"))
     (line,) = logged(bench, "step.observed")
@@ -593,7 +590,7 @@ def test_the_journal_has_the_process_group_before_a_program_does_anything(tmp_pa
         "name": "drain",
         "prepare": ["cp", "-r", str(tmp_path / "state"), str(tmp_path / "copy")],
     }
-    bench.loop.configure(msgspec.convert({"name": ME, "handler": [copy]}, Config, dec_hook=values.read))
+    bench.loop.configure(msgspec.convert({"name": ME, "handler": [copy]}, Config, dec_hook=tables.read))
     bench.see(coming())
     bench.run_until(lambda: bench.memory.sagas["E1"].state is State.PREPARED)
     with contextlib.closing(Journal(tmp_path / "copy")) as then:
@@ -617,7 +614,7 @@ def test_a_program_that_an_agent_left_behind_is_ended_before_its_phase_runs_agai
         return Outcome(ok=True)
 
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as left:
-        started = group.started(left.pid)
+        started = process.started(left.pid)
         assert started is not None
         saga = first.memory.sagas["E1"]
         (step,) = saga.steps
@@ -657,7 +654,7 @@ def test_one_that_observes_ends_no_program_that_an_agent_left_behind(tmp_path: P
     first.see(coming())
     first.run_until(lambda: first.memory.sagas["E1"].state is State.PREPARED)
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as left:
-        started_at = group.started(left.pid)
+        started_at = process.started(left.pid)
         assert started_at is not None
         saga = first.memory.sagas["E1"]
         running = ProcessGroup(number=left.pid, started=started_at, boot=boot)

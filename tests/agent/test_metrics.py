@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from forenotice import __version__
 from forenotice.agent.listener import Request
 from forenotice.agent.metrics import FAMILIES, PREFIX, Approval, Exchange, Metrics, Poll
-from forenotice.agent.rules.handling import Phase
+from forenotice.agent.rules.policy import Phase
 from forenotice.agent.rules.saga import State
 
 NOTHING: Mapping[str, str] = {}

@@ -18,13 +18,13 @@ import pytest
 from tests.acceptance.running import Said, ask, until
 
 from forenotice.agent import peers
-from forenotice.agent.config import file
-from forenotice.agent.config.file import READY_PATH
+from forenotice.agent.config import READY_PATH, ConfigError
+from forenotice.agent.config import Peers as PeersConfig
 from forenotice.agent.listener import Listener, Reply, Request
 from forenotice.agent.log import Log
 from forenotice.agent.metrics import Exchange
 from forenotice.agent.peers import Order, Pace, Peers
-from forenotice.agent.seal import HEADER, WINDOW, Message, Readiness, Seal
+from forenotice.agent.signature import HEADER, WINDOW, Message, Readiness, Signer
 from forenotice.clock import MachineClock
 from forenotice.settings import LogFormat, LogLevel
 
@@ -48,7 +48,7 @@ class Vm:
     written: io.StringIO = field(default_factory=io.StringIO)
     known: list[tuple[str, str, datetime | None]] = field(default_factory=list)
     counts: list[Exchange] = field(default_factory=list)
-    config: file.Peers = field(init=False)
+    config: PeersConfig = field(init=False)
     peers: Peers = field(init=False)
     listener: Listener = field(init=False)
 
@@ -59,7 +59,7 @@ class Vm:
         return self
 
     def meet(self, **addresses: str) -> None:
-        self.config = file.Peers(secret_file=str(self.secret), secret_files=self.secrets, addresses=addresses)
+        self.config = PeersConfig(secret_file=str(self.secret), secret_files=self.secrets, addresses=addresses)
         self.peers = Peers(
             self.config,
             (self.name, *self.acts_for),
@@ -253,7 +253,7 @@ def test_names_are_compared_as_azure_does_and_passed_on_as_the_event_spells_them
 
 def test_without_an_address_the_name_is_a_host_name(fleet: Fleet, secret: Path) -> None:
     alice, bob = fleet("alice", "localhost")
-    config = file.Peers(secret_file=str(secret), port=bob.listener.address[1])
+    config = PeersConfig(secret_file=str(secret), port=bob.listener.address[1])
     log = Log(MachineClock(), LogLevel.INFO, LogFormat.JSON, alice.written)
     alice.peers = Peers(config, ("alice",), lambda *_: None, now=lambda: NOON, log=log, pace=QUICK)
     alice.peers.tell({EVENT: (("alice", "_localhost"), NOON)})
@@ -366,7 +366,7 @@ def later(seconds: float) -> datetime:
 
 def say(vm: Vm, told: Message, *, secret: bytes = SECRET, body: bytes | None = None, mark: str | None = None) -> Said:
     sent = msgspec.json.encode(told) if body is None else body
-    return ask(vm.place, "POST", READY_PATH, sent, {HEADER: mark or Seal(secret).sign(told, sent)})
+    return ask(vm.place, "POST", READY_PATH, sent, {HEADER: mark or Signer(secret).sign(told, sent)})
 
 
 def tell(vm: Vm, told: Message, **how: Any) -> int:
@@ -395,11 +395,11 @@ def test_a_message_is_good_for_a_minute_on_both_sides(bob: Vm, seconds: int, sta
         (None, "v2="),
         (None, "nonsense"),
         (None, "v2=" + "0" * 64),
-        (None, Seal(SECRET).sign(message(), msgspec.json.encode(message(ready_at=None)))),
-        (None, Seal(SECRET).sign(message(sender="carol"), msgspec.json.encode(message()))),
-        (None, Seal(SECRET).sign(message(receiver="carol"), msgspec.json.encode(message()))),
-        (None, Seal(SECRET).sign(message(), msgspec.json.encode(message())).upper()),
-        (None, Seal(SECRET).sign(message(), msgspec.json.encode(message())).replace("v2", "v1")),
+        (None, Signer(SECRET).sign(message(), msgspec.json.encode(message(ready_at=None)))),
+        (None, Signer(SECRET).sign(message(sender="carol"), msgspec.json.encode(message()))),
+        (None, Signer(SECRET).sign(message(receiver="carol"), msgspec.json.encode(message()))),
+        (None, Signer(SECRET).sign(message(), msgspec.json.encode(message())).upper()),
+        (None, Signer(SECRET).sign(message(), msgspec.json.encode(message())).replace("v2", "v1")),
         (b"", None),
         (b"[]", None),
         (b"\xff", None),
@@ -680,17 +680,17 @@ def test_a_secret_that_is_too_short_is_refused_without_being_shown(
     path.touch(0o600)
     path.write_bytes(content)
     for config in (
-        file.Peers(secret_file=str(path)),
-        file.Peers(secret_file=str(secret), secret_files={"bob": str(path)}),
+        PeersConfig(secret_file=str(path)),
+        PeersConfig(secret_file=str(secret), secret_files={"bob": str(path)}),
     ):
-        with pytest.raises(file.ConfigError, match="too short") as refused:
-            Seal.read(config)
+        with pytest.raises(ConfigError, match="too short") as refused:
+            Signer.read(config)
         assert "fifteen" not in refused.value.message
 
 
 def test_a_secret_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(file.ConfigError, match="cannot be read: no such file"):
-        Seal.read(file.Peers(secret_file=str(tmp_path / "nothing")))
+    with pytest.raises(ConfigError, match="cannot be read: no such file"):
+        Signer.read(PeersConfig(secret_file=str(tmp_path / "nothing")))
 
 
 def test_the_secret_never_leaves(secret: Path) -> None:

@@ -6,14 +6,14 @@ from pathlib import Path
 
 from tests.agent.rules.builders import T0, Story, event
 
+from forenotice.agent.endpoint import Poller
 from forenotice.agent.log import Log
-from forenotice.agent.memory import Memory
 from forenotice.agent.metrics import Metrics
-from forenotice.agent.polling import Polling
-from forenotice.agent.posix.notify import SILENT
-from forenotice.agent.reporting import HANGS, Reporter
-from forenotice.agent.rules import advancing
-from forenotice.agent.rules.handling import Phase
+from forenotice.agent.posix import SILENT
+from forenotice.agent.rules import transitions
+from forenotice.agent.rules.policy import Phase
+from forenotice.agent.sagas import Sagas
+from forenotice.agent.status import HANGS, Reporter
 from forenotice.client import Client
 from forenotice.clock import MachineClock
 from forenotice.settings import LogFormat, LogLevel
@@ -21,16 +21,16 @@ from forenotice.settings import LogFormat, LogLevel
 
 def test_what_a_handler_said_is_for_the_status_and_not_for_the_world(tmp_path: Path) -> None:
     log, metrics = Log(MachineClock(), LogLevel.INFO, LogFormat.JSON, io.StringIO()), Metrics()
-    memory = Memory(tmp_path, log, metrics)
+    memory = Sagas(tmp_path, log, metrics)
     memory.try_to_open()
-    polling = Polling(Client("http://127.33.0.1:1"), lambda _: None, log, metrics)
+    polling = Poller(Client("http://127.33.0.1:1"), lambda _: None, log, metrics)
     story = Story()
     story.turn()
     for _ in range(3):
         story.end(Phase.PREPARE, ok=False, said="password=hunter2")
         story.wait(60)
         story.turn()
-    memory.begin(advancing.appeared(event(), T0))
+    memory.begin(transitions.appeared(event(), T0))
     memory.keep(story.saga, {}, forward=False)
     reporter = Reporter(tmp_path, memory, polling, MachineClock(), log, metrics, SILENT)
     reporter.report("web-0")
@@ -41,8 +41,8 @@ def test_what_a_handler_said_is_for_the_status_and_not_for_the_world(tmp_path: P
 
 def test_a_vm_is_not_ready_while_nobody_knows_what_was_prepared(tmp_path: Path) -> None:
     log, metrics = Log(MachineClock(), LogLevel.INFO, LogFormat.JSON, io.StringIO()), Metrics()
-    memory = Memory(tmp_path, log, metrics)
-    polling = Polling(Client("http://127.33.0.1:1"), lambda _: None, log, metrics)
+    memory = Sagas(tmp_path, log, metrics)
+    polling = Poller(Client("http://127.33.0.1:1"), lambda _: None, log, metrics)
     (tmp_path / "journal.db").mkdir()
     memory.try_to_open()
     reporter = Reporter(tmp_path, memory, polling, MachineClock(), log, metrics, SILENT)
@@ -55,8 +55,8 @@ def test_a_vm_is_not_ready_while_nobody_knows_what_was_prepared(tmp_path: Path) 
 
 def test_a_loop_that_makes_no_turns_is_not_healthy(tmp_path: Path) -> None:
     log, metrics = Log(MachineClock(), LogLevel.INFO, LogFormat.JSON, io.StringIO()), Metrics()
-    polling = Polling(Client("http://127.33.0.1:1"), lambda _: None, log, metrics)
-    reporter = Reporter(tmp_path, Memory(tmp_path, log, metrics), polling, MachineClock(), log, metrics, SILENT)
+    polling = Poller(Client("http://127.33.0.1:1"), lambda _: None, log, metrics)
+    reporter = Reporter(tmp_path, Sagas(tmp_path, log, metrics), polling, MachineClock(), log, metrics, SILENT)
     reporter._turned_at -= HANGS
     assert (reporter.standing.polling_ok, reporter.standing.polling_why) == (False, "the agent hangs")
     reporter.report("web-0")
@@ -65,14 +65,14 @@ def test_a_loop_that_makes_no_turns_is_not_healthy(tmp_path: Path) -> None:
 
 def test_one_that_only_observes_says_so_and_is_as_ready_as_it_was(tmp_path: Path) -> None:
     log, metrics = Log(MachineClock(), LogLevel.INFO, LogFormat.JSON, io.StringIO()), Metrics()
-    memory = Memory(tmp_path, log, metrics, observe=True)
+    memory = Sagas(tmp_path, log, metrics, observe=True)
     memory.try_to_open()
     story = Story()
     story.turn(observes=True)
-    memory.begin(advancing.appeared(event(), T0))
+    memory.begin(transitions.appeared(event(), T0))
     memory.keep(story.saga, {}, forward=True)
     assert story.saga.out
-    polling = Polling(Client("http://127.33.0.1:1"), lambda _: None, log, metrics)
+    polling = Poller(Client("http://127.33.0.1:1"), lambda _: None, log, metrics)
     reporter = Reporter(tmp_path, memory, polling, MachineClock(), log, metrics, SILENT)
     reporter.report("web-0", observe=True)
     assert reporter.standing.ready
@@ -82,11 +82,11 @@ def test_one_that_only_observes_says_so_and_is_as_ready_as_it_was(tmp_path: Path
 
 def test_it_says_who_among_the_peers_is_ready_and_who_has_not_answered(tmp_path: Path) -> None:
     log, metrics = Log(MachineClock(), LogLevel.INFO, LogFormat.JSON, io.StringIO()), Metrics()
-    memory = Memory(tmp_path, log, metrics)
+    memory = Sagas(tmp_path, log, metrics)
     memory.try_to_open()
-    memory.begin(advancing.appeared(event(resources=("web-0", "Web-1", "web-2")), T0, ("web-0",)))
+    memory.begin(transitions.appeared(event(resources=("web-0", "Web-1", "web-2")), T0, ("web-0",)))
     memory.heard("E1", "web-1", T0)
-    polling = Polling(Client("http://127.33.0.1:1"), lambda _: None, log, metrics)
+    polling = Poller(Client("http://127.33.0.1:1"), lambda _: None, log, metrics)
     reporter = Reporter(tmp_path, memory, polling, MachineClock(), log, metrics, SILENT)
     why = {"web-2": "not told yet"}
 

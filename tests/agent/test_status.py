@@ -12,8 +12,8 @@ from tests.agent.rules.builders import T0, Story, event
 from tests.agent.test_journal import a_rich_saga
 
 from forenotice.agent import status
-from forenotice.agent.locking import Lock
-from forenotice.agent.rules.handling import Phase
+from forenotice.agent.journal import Lock
+from forenotice.agent.rules.policy import Phase
 from forenotice.agent.rules.saga import State
 from forenotice.agent.status import Status
 from forenotice.clock import MachineClock

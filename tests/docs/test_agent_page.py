@@ -9,23 +9,21 @@ import msgspec
 import pytest
 from tests.agent.handlers.work import work
 
-from forenotice.agent import metrics
-from forenotice.agent.config import complaints, file
-from forenotice.agent.config.handlers import Common
-from forenotice.agent.config.values import When
+from forenotice.agent import config, metrics
 from forenotice.agent.handlers import facts
+from forenotice.agent.handlers.tables import Common, When
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "agent.md").read_text()
 KEY = re.compile(r"^\| `(\w+)` \| (.+?) \| .*\|$", re.MULTILINE)
 
 TABLES: dict[str, type[msgspec.Struct]] = {
-    "The file": file.Config,
-    "`[approve]`": file.Approve,
-    "`[[approve.at_once]]`": file.AtOnce,
-    "`[peers]`": file.Peers,
+    "The file": config.Config,
+    "`[approve]`": config.Approve,
+    "`[[approve.at_once]]`": config.AtOnce,
+    "`[peers]`": config.Peers,
     "Every `[[handler]]`": Common,
-    **{f"`{name}`": kind for name, kind in complaints.KINDS.items()},
+    **{f"`{name}`": kind for name, kind in config.KINDS.items()},
 }
 
 
@@ -87,4 +85,4 @@ def test_its_configurations_can_be_used(page: str, tmp_path: Path) -> None:
     assert blocks
     for text in blocks:
         (tmp_path / "agent.toml").write_text(text)
-        file.load(tmp_path / "agent.toml")
+        config.load(tmp_path / "agent.toml")

@@ -14,8 +14,8 @@ import pytest
 from tests.acceptance.running import until
 from tests.agent.handlers.work import work
 
-from forenotice.agent.handlers.interface import Outcome, Work
-from forenotice.programs import gate, group, process
+from forenotice.agent.handlers import Outcome, Work
+from forenotice.programs import launcher, process
 
 QUICK = 0.3
 
@@ -277,7 +277,7 @@ def test_a_program_does_nothing_before_its_number_is_kept(tmp_path: Path) -> Non
     kept: list[int] = []
 
     def born(pid: int) -> None:
-        until(lambda: b"gate.py" in Path(f"/proc/{pid}/cmdline").read_bytes())
+        until(lambda: b"launcher.py" in Path(f"/proc/{pid}/cmdline").read_bytes())
         assert not mark.exists()
         assert os.getpgid(pid) == pid
         kept.append(pid)
@@ -340,7 +340,7 @@ def test_nothing_begins_when_whoever_started_it_has_died() -> None:
     wait, go = os.pipe()
     os.close(go)
     with pytest.raises(SystemExit, match="the agent has ended"):
-        gate.main(str(wait), "", "true")
+        launcher.main(str(wait), "", "true")
 
 
 MARKS = {"FORENOTICE_HANDLER": "drain", "FORENOTICE_ATTEMPT": "1"}
@@ -350,7 +350,7 @@ MARKS = {"FORENOTICE_HANDLER": "drain", "FORENOTICE_ATTEMPT": "1"}
 def left_behind(text: str, pids: Path, count: int) -> Iterator[tuple[int, int]]:
     """The number of its group, and when that started."""
     leader = subprocess.Popen(["sh", "-c", text, "sh", str(pids)], env={**os.environ, **MARKS}, start_new_session=True)
-    started = group.started(leader.pid)
+    started = process.started(leader.pid)
     assert started is not None
     reaper = threading.Thread(target=leader.wait)
     reaper.start()
@@ -375,7 +375,7 @@ def test_all_that_was_left_behind_is_ended_with_or_without_its_leader(tmp_path: 
     with left_behind(FAMILY + last, tmp_path / "pids", 3) as (number, started):
         pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
         if last == "exit":
-            until(lambda: group.started(number) is None)
+            until(lambda: process.started(number) is None)
         assert process.end_group(number, started, MARKS, grace=QUICK)
         assert not any(map(alive, pids))
         assert process.end_group(number, started, MARKS, grace=QUICK)
@@ -390,6 +390,31 @@ def test_a_number_that_is_now_anothers_is_left_alone(
     with left_behind(FAMILY + last, tmp_path / "pids", 3) as (number, started):
         child = int((tmp_path / "pids").read_text().split()[0])
         if last == "exit":
-            until(lambda: group.started(number) is None)
+            until(lambda: process.started(number) is None)
         assert process.end_group(number, started + later, marks, grace=QUICK)
         assert alive(child)
+
+
+@pytest.mark.parametrize(
+    ("text", "beginning", "end"),
+    [
+        ("no such domain on host-7", "no such …", "… on host-7"),
+        ("no such one", "no such one", "no such one"),
+        ("!" * 20, "!" * 10 + " …", "… " + "!" * 10),
+    ],
+)
+def test_what_is_too_long_is_cut_between_words(text: str, beginning: str, end: str) -> None:
+    assert (process.first_words(text, 12), process.last_words(text, 12)) == (beginning, end)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (FileNotFoundError(2, "No such file or directory", "/secret"), "no such file or directory"),
+        (OSError("its reply has no end"), "its reply has no end"),
+        (TimeoutError(), "timeouterror"),
+        (OSError(5, "A\x1b[2J\n" + "x" * 1000), "a [2j " + "x" * 94),
+    ],
+)
+def test_a_fault_is_told_in_a_few_plain_words(error: Exception, said: str) -> None:
+    assert process.of_error(error) == said

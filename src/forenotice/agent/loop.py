@@ -5,34 +5,28 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 
-from forenotice.agent import freezing
-from forenotice.agent.approving import Approver
-from forenotice.agent.config.file import Config
-from forenotice.agent.crew import Crew
-from forenotice.agent.front import Front
-from forenotice.agent.handlers import facts
-from forenotice.agent.handlers.interface import GRACE, Work
-from forenotice.agent.listing import Listing
+from forenotice.agent import freeze
+from forenotice.agent.config import Config
+from forenotice.agent.endpoint import Answered, Approver, EventList, Named, Polled, Poller
+from forenotice.agent.freeze import Sampler
+from forenotice.agent.handlers import GRACE, Work, facts
 from forenotice.agent.log import Log
-from forenotice.agent.memory import Memory
-from forenotice.agent.messages import Answered, Heard, Message, Named, Note, Polled, Quit, Reload
 from forenotice.agent.metrics import Approval, Metrics
-from forenotice.agent.polling import Polling
-from forenotice.agent.rules import advancing
-from forenotice.agent.rules.advancing import Approve, Begin, Displace, Effect, Stop, View
-from forenotice.agent.rules.handling import Phase
-from forenotice.agent.rules.others import Others
-from forenotice.agent.rules.saga import ProcessGroup, Saga, State, memo
-from forenotice.agent.sampling import Sampler
-from forenotice.agent.working import Ended, Job, Workers
+from forenotice.agent.network import Network
+from forenotice.agent.rules import transitions
+from forenotice.agent.rules.policy import Phase
+from forenotice.agent.rules.saga import ProcessGroup, Saga, SagaIndex, State, memo
+from forenotice.agent.rules.transitions import Approve, Begin, Displace, Effect, Stop, View
+from forenotice.agent.sagas import Sagas
+from forenotice.agent.workers import Ended, HandlerSet, Job, Workers
 from forenotice.client.events import Document, Event
 from forenotice.clock import MachineClock
-from forenotice.programs import group as groups
 from forenotice.programs import process
+from forenotice.programs import process as groups
 
 BUSY_TURN, IDLE_TURN = 0.25, 2.0
 LEAST_REST = 60
@@ -42,15 +36,50 @@ WRITTEN_WITHIN = 10.0
 """Seconds in which a handler's memo must have been written."""
 
 
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A peer is ready, or is not."""
+
+    event: str
+    name: str
+    ready_at: datetime | None
+
+
+@dataclass(slots=True)
+class Note:
+    """A change of its saga for which a handler waits until it is written."""
+
+    job: Job
+    change: Callable[[Saga], Saga | None]
+    """None: it is no longer wanted."""
+    forward: bool
+    """It is not to be done if it cannot be written."""
+    written: bool = False
+    answered: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass(frozen=True, slots=True)
+class Reload:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Quit:
+    pass
+
+
+Message = Polled | Named | Answered | Heard | Note | Ended | Reload | Quit
+
+
 @dataclass(slots=True, kw_only=True)
-class Surroundings:
+class Parts:
     """What the loop works with."""
 
-    memory: Memory
-    polling: Polling
+    memory: Sagas
+    polling: Poller
     approver: Approver
     workers: Workers
-    front: Front
+    front: Network
     sampler: Sampler
     clock: MachineClock
     log: Log
@@ -61,7 +90,7 @@ class Surroundings:
 
 class Loop:
     def __init__(
-        self, inbox: "queue.SimpleQueue[Message]", config: Config, around: Surroundings, *, observe: bool = False
+        self, inbox: "queue.SimpleQueue[Message]", config: Config, around: Parts, *, observe: bool = False
     ) -> None:
         self._inbox = inbox
         self._observe = observe
@@ -69,7 +98,7 @@ class Loop:
         self._memory = around.memory
         self._log = around.log
         self._metrics = around.metrics
-        self._listing = Listing()
+        self._listing = EventList()
         self._me = config.name
         self._quitting = False
         self._stirred = False
@@ -92,7 +121,7 @@ class Loop:
 
     def configure(self, config: Config) -> None:
         self._config = config
-        self._crew = Crew(config.handlers)
+        self._handlers = HandlerSet(config.handlers)
 
     def run(self, *, reload: Callable[[], None], after_turn: Callable[[], None]) -> None:
         """Until told to quit."""
@@ -160,12 +189,12 @@ class Loop:
             self._metrics.approved(Approval.REFUSED if answer.refused else Approval.ERROR)
             self._log.trouble("An approval did not succeed", action="approval.failed", reason=answer.error)
             if answer.refused and answer.first:
-                self._keep(advancing.refused(saga))
+                self._keep(transitions.refused(saga))
             return
         self._metrics.approved(Approval.ACCEPTED)
         self._log.over("Approvals succeed again", action="approval.failed")
         self._log.info("An event is approved", action="approval.done", event_id=saga.id, type=saga.event.type)
-        self._keep(advancing.approved(saga, self._now()))
+        self._keep(transitions.approved(saga, self._now()))
 
     def _ended(self, ended: Ended) -> None:
         job, outcome = ended.job, ended.outcome
@@ -176,12 +205,12 @@ class Loop:
         if step is None or (self._quitting and not outcome.ok):
             # Ended by us: it stands as running in the journal, and is done again.
             return
-        rule = next((rule for rule in self._crew_of(saga).rules if rule.name == job.handler), None)
+        rule = next((rule for rule in self._handlers_of(saga).rules if rule.name == job.handler), None)
         interrupted = ended.interrupted or (job in self._displaced and not outcome.ok)
         if interrupted:
-            after = advancing.interrupted(saga, step)
+            after = transitions.interrupted(saga, step)
         else:
-            after = advancing.ended(
+            after = transitions.ended(
                 saga, step, rule, ok=outcome.ok, said=outcome.said, now=self._now(), observed=self._observe
             )
         self._displaced.discard(job)
@@ -215,11 +244,11 @@ class Loop:
         document = self._listing.document
         if document is not None and self.names and self._settle_loss(document):
             self._welcome(document)
-        self._others = Others(self._memory.sagas.values())
+        self._others = SagaIndex(self._memory.sagas.values())
         for saga in sorted(self._memory.live, key=_urgency):
             if saga.state.returning or self._listing.knows(saga.id):
                 self._guard(partial(self._look_at, saga))
-        near = freezing.watch(self._memory.live, self._around.sampler, self._listing.asked_at)
+        near = freeze.watch(self._memory.live, self._around.sampler, self._listing.asked_at)
         self._around.polling.hurry(near)
         self._tell_peers()
 
@@ -238,19 +267,21 @@ class Loop:
         if not self._memory.is_new():
             return True
         first = None
-        if any(rule.always_recover for rule in self._crew.rules):
+        if any(rule.always_recover for rule in self._handlers.rules):
             started = [event for event in document.events if event.started and self._is_mine(event)]
             now = self._now()
-            first = advancing.appeared(started[0], now, self.names, lost=True) if started else advancing.after_loss(now)
+            first = (
+                transitions.appeared(started[0], now, self.names, lost=True) if started else transitions.after_loss(now)
+            )
         return self._memory.mark_old(first)
 
     def _welcome(self, document: Document) -> None:
         for event in document.events:
             known = self._memory.sagas.get(event.id.upper())
-            if not self._is_mine(event) or (known and not advancing.reopened(known)):
+            if not self._is_mine(event) or (known and not transitions.reopened(known)):
                 continue
             now = self._now()
-            saga = advancing.again(known, event, now) if known else advancing.appeared(event, now, self.names)
+            saga = transitions.again(known, event, now) if known else transitions.appeared(event, now, self.names)
             if self._memory.begin(saga):
                 self._metrics.saw(event.type)
                 self._log.info(
@@ -263,12 +294,12 @@ class Loop:
                 )
 
     def _look_at(self, saga: Saga) -> None:
-        crew, others = self._crew_of(saga), self._others
+        handlers, others = self._handlers_of(saga), self._others
         view = View(
             now=self._now(),
             names=self.names or saga.names,
             listed=self._listed(saga),
-            rules=crew.rules,
+            rules=handlers.rules,
             policy=self._config.policy,
             peers=self._memory.peers.get(saga.id, {}),
             untold=self._around.front.untold(saga.id),
@@ -281,8 +312,8 @@ class Loop:
             observes=self._observe,
         )
         if view.listed is None:
-            saga = freezing.measured(saga, self._around.sampler, self._log, self._metrics)
-        after, effects = advancing.advance(saga, view)
+            saga = freeze.measured(saga, self._around.sampler, self._log, self._metrics)
+        after, effects = transitions.advance(saga, view)
         if after is self._memory.sagas[saga.id] and not effects:
             return
         preparing = [
@@ -291,11 +322,11 @@ class Loop:
             if isinstance(effect, Begin) and effect.step.phase is Phase.PREPARE
         ]
         forward = bool(preparing) or any(isinstance(effect, Approve) for effect in effects)
-        if self._keep(after, crew.written(preparing), forward=forward):
+        if self._keep(after, handlers.written(preparing), forward=forward):
             if after.steps is not saga.steps or after.state is not saga.state:
                 others.update(after)
             for effect in effects:
-                self._guard(partial(self._do, effect, after, crew))
+                self._guard(partial(self._do, effect, after, handlers))
 
     def _keep(self, saga: Saga, configs: Mapping[str, str] = NONE, *, forward: bool = False) -> bool:
         """Whether what comes next may be done."""
@@ -321,7 +352,7 @@ class Loop:
             self._log.info("An event waits", action="saga.waits", event_id=saga.id, state=saga.state, why=saga.why)
         return True
 
-    def _do(self, effect: Effect, saga: Saga, crew: Crew) -> None:
+    def _do(self, effect: Effect, saga: Saga, handlers: HandlerSet) -> None:
         match effect:
             case Begin(step=step, deadline=deadline):
                 job = Job(saga.id, step.phase, step.handler, step.attempt)
@@ -346,12 +377,12 @@ class Loop:
                     event_id=saga.id,
                     handler=step.handler,
                     phase=step.phase,
-                    stage=crew.stage(step.handler),
+                    stage=handlers.stage(step.handler),
                     attempt=step.attempt,
                     seconds_left=round(work.seconds_left, 3),
                 )
                 try:
-                    self._around.workers.begin(job, crew.handler(step.handler), work)
+                    self._around.workers.begin(job, handlers.handler(step.handler), work)
                 except Exception as error:
                     # No thread to be had, for one: it counts as a failure, and is tried again.
                     self._inbox.put(self._around.workers.unbegun(job, error))
@@ -381,7 +412,7 @@ class Loop:
     def _born(self, job: Job, pid: int) -> None:
         started = groups.started(pid)
         group = None if started is None else ProcessGroup(number=pid, started=started, boot=self._around.boot)
-        note = partial(advancing.born, phase=job.phase, handler=job.handler, attempt=job.attempt, group=group)
+        note = partial(transitions.born, phase=job.phase, handler=job.handler, attempt=job.attempt, group=group)
         self._note(job, note, forward=job.phase is Phase.PREPARE)
 
     def _note(self, job: Job, change: Callable[[Saga], Saga | None], *, forward: bool) -> None:
@@ -413,8 +444,8 @@ class Loop:
         self._around.sampler.end()
         self._memory.close()
 
-    def _crew_of(self, saga: Saga) -> Crew:
-        return self._crew.joined_by(self._memory.configs.get(saga.id, {}))
+    def _handlers_of(self, saga: Saga) -> HandlerSet:
+        return self._handlers.joined_by(self._memory.configs.get(saga.id, {}))
 
     def _listed(self, saga: Saga) -> Event | None:
         """By the names that it began under too: what this VM is called may only be guessed just now."""

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from forenotice import __version__
 from forenotice.agent.listener import Reply, Request, Routes
-from forenotice.agent.rules.handling import EVENT_TYPES, Phase
+from forenotice.agent.rules.policy import EVENT_TYPES, Phase
 from forenotice.agent.rules.saga import State
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -13,12 +13,12 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from forenotice import __version__
-from forenotice.agent.config import file
+from forenotice.agent import config
 from forenotice.agent.listener import Reply, Request
 from forenotice.agent.log import Log
 from forenotice.agent.metrics import Exchange
-from forenotice.agent.rules.approval import NOT_TOLD
-from forenotice.agent.seal import HEADER, WINDOW, Addresses, Message, Readiness, Seal
+from forenotice.agent.rules.policy import NOT_TOLD
+from forenotice.agent.signature import HEADER, WINDOW, Addresses, Message, Readiness, Signer
 from forenotice.client.connection import Answer, Connection, ProtocolError
 from forenotice.client.events import same_name
 
@@ -74,9 +74,9 @@ class Order:
 class Link:
     """Sends messages to peers, and says what came of each."""
 
-    def __init__(self, config: file.Peers, me: str, listen: str, timeout: float) -> None:
+    def __init__(self, config: config.Peers, me: str, listen: str, timeout: float) -> None:
         """ConfigError: a secret is not usable."""
-        self.seal = Seal.read(config)
+        self.seal = Signer.read(config)
         self.addresses = Addresses(config)
         self._source = self.addresses.source(me, listen)
         self._timeout = timeout
@@ -99,7 +99,7 @@ class Link:
             "Connection": "close",
         }
         try:
-            answer = line.ask("POST", file.READY_PATH, headers, body, timeout=self._timeout, largest=LARGEST_ANSWER)
+            answer = line.ask("POST", config.READY_PATH, headers, body, timeout=self._timeout, largest=LARGEST_ANSWER)
         except TimeoutError as error:
             said = error.strerror or f"no answer within {self._timeout:g} s"
             return f"slow: {said}" if line.reached else f"unreachable: {said}"
@@ -130,7 +130,7 @@ def _error(answer: Answer) -> str:
         return str(answer.status)
 
 
-def attempt(config: file.Peers, me: str, name: str, now: datetime, listen: str = "") -> str:
+def attempt(config: config.Peers, me: str, name: str, now: datetime, listen: str = "") -> str:
     """Try whether a peer hears this VM; why not, or empty. Changes nothing there. ConfigError, as for `Link`."""
     link = Link(config, me, listen, USUAL.timeout)
     with contextlib.closing(link.connection(name)) as line:
@@ -161,7 +161,7 @@ Said = Mapping[str, tuple[Sequence[str], datetime | None]]
 class Peers:
     def __init__(
         self,
-        config: file.Peers,
+        config: config.Peers,
         names: Sequence[str],
         heard: Heard,
         *,

@@ -14,14 +14,13 @@ import msgspec
 import typer
 
 from forenotice import secretfiles, settings
+from forenotice.agent import daemon, status, workers
 from forenotice.agent import peers as peering
-from forenotice.agent import running, status
-from forenotice.agent.config.file import Config, ConfigError
-from forenotice.agent.config.file import Peers as PeersConfig
-from forenotice.agent.config.handlers import Common
-from forenotice.agent.handlers import making
-from forenotice.agent.handlers.interface import Outcome
-from forenotice.agent.seal import Addresses, Seal
+from forenotice.agent.config import Config, ConfigError
+from forenotice.agent.config import Peers as PeersConfig
+from forenotice.agent.handlers import Outcome
+from forenotice.agent.handlers.tables import Common
+from forenotice.agent.signature import Addresses, Signer
 from forenotice.agent.status import SagaStatus, Status
 from forenotice.cli import options, times
 from forenotice.cli.output import Output
@@ -55,12 +54,12 @@ class Agent:
 
     @property
     def directory(self) -> Path:
-        return self.settings.state or Path(running.read(self.settings).state)
+        return self.settings.state or Path(daemon.read(self.settings).state)
 
 
 def run(agent: Agent) -> None:
     """Run the agent of this VM until SIGTERM."""
-    running.Agent(agent.settings).run()
+    daemon.Agent(agent.settings).run()
 
 
 def check(
@@ -68,7 +67,7 @@ def check(
     peers: Annotated[bool, typer.Option("--peers", help="Also try whether each peer hears this VM.")] = False,
 ) -> int:
     """Check agent.toml and rehearse the handlers, changing nothing."""
-    config = running.read(agent.settings)
+    config = daemon.read(agent.settings)
     found = [(handler, _rehearsed(handler)) for handler in config.handlers]
     problems = list(_problems(config))
     tried: Sequence[Tried] = ()
@@ -153,7 +152,7 @@ def _attempt(config: PeersConfig, listen: str, me: str, now: datetime, name: str
 
 def _rehearsed(handler: Any) -> Outcome:
     try:
-        return making.make(handler).rehearse()
+        return workers.make(handler).rehearse()
     except Exception as error:
         return Outcome(ok=False, said=f"{type(error).__name__}: {error}")
 
@@ -180,7 +179,7 @@ def _problems(config: Config) -> Iterator[str]:
             pass
     if config.peers is not None:
         try:
-            Seal.read(config.peers)
+            Signer.read(config.peers)
         except ConfigError as error:
             yield error.message
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from forenotice.core import errors
-from forenotice.programs.group import Group
+from forenotice.programs.process import Group
 
 KEPT = 4096
 """Bytes of what it said last."""

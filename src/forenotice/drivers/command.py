@@ -9,7 +9,7 @@ from forenotice.core import errors
 from forenotice.core.driver_calls import Finished, NotYet, Outcome, Task
 from forenotice.core.operations import Kind
 from forenotice.drivers import file
-from forenotice.programs import process, words
+from forenotice.programs import process
 
 LONGEST_REASON = 300
 """Characters of what a failed command printed that are told as its reason; the journal has more."""
@@ -45,7 +45,7 @@ class CommandDriver:
         }
         if ended.ok:
             return Finished(done=task.vms, failures={}, calls=(call,))
-        last_words = f": {words.end(ended.output, LONGEST_REASON)}" if ended.output else ""
+        last_words = f": {process.last_words(ended.output, LONGEST_REASON)}" if ended.output else ""
         return Finished(failures=dict.fromkeys(task.vms, ended.how + last_words), calls=(call,))
 
     def _program(self, task: Task) -> process.Program:

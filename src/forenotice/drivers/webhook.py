@@ -16,7 +16,7 @@ from forenotice.core.driver_calls import Finished, NotYet, Outcome, Task
 from forenotice.drivers import letterbox
 from forenotice.drivers.letterbox import Letterbox
 from forenotice.outgoing import Outgoing, Reply
-from forenotice.programs import words
+from forenotice.programs import process
 
 LONGEST_REASON = 300
 KEPT = 2048
@@ -71,7 +71,7 @@ class WebhookDriver:
         except errors.ForenoticeError as error:
             if self._letterbox.closed.is_set():
                 return NotYet(again_at=now)
-            why = words.beginning(error.message, LONGEST_REASON)
+            why = process.first_words(error.message, LONGEST_REASON)
             return Finished(failures=dict.fromkeys(task.vms, why), calls=(call.told,))
         return NotYet(again_at=now) if result is None else _finished(task, result, call.told)
 
@@ -150,7 +150,7 @@ class _Call:
 
     def answered(self, reply: Reply) -> str:
         said = f"{outgoing.place(self._receiver.url)} answered {reply.status}"
-        last_words = words.end(_plain(reply.body), LONGEST_REASON // 2)
+        last_words = process.last_words(_plain(reply.body), LONGEST_REASON // 2)
         return f"{said}: {last_words}" if last_words else said
 
     def _signature(self, body: bytes) -> dict[str, str]:
@@ -182,7 +182,7 @@ def document(task: Task, token: str) -> dict[str, object]:
 
 def _finished(task: Task, result: Result, told: Mapping[str, object]) -> Finished:
     plain = {name: _plain(why) for name, why in result.failures.items() if name in task.vms}
-    failures = {name: words.beginning(why, LONGEST_REASON) for name, why in plain.items()}
+    failures = {name: process.first_words(why, LONGEST_REASON) for name, why in plain.items()}
     done = tuple(name for name in task.vms if name in set(result.done) and name not in failures)
     return Finished(done=done, failures=failures, calls=(told,))
 
@@ -195,4 +195,4 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
 def _plain(text: bytes | str) -> str:
     if isinstance(text, bytes):
         text = text[-KEPT:].decode(errors="replace")
-    return words.plain(text).strip()
+    return process.plain(text).strip()

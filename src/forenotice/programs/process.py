@@ -4,17 +4,17 @@ import contextlib
 import errno
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Protocol
 
 from forenotice.core import errors
-from forenotice.programs import words
 
 KEPT = 2048
 """Bytes of output that are kept: the last ones."""
@@ -32,7 +32,7 @@ _LAST_WORDS = 0.5
 """Seconds for output that is still in the pipe when a child has ended."""
 _REAPED = 1.0
 """Seconds that a killed child may take to be gone."""
-_GATE = (sys.executable, "-I", "-S", str(Path(__file__).with_name("gate.py")))
+_LAUNCHER = (sys.executable, "-I", "-S", str(Path(__file__).with_name("launcher.py")))
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 
@@ -119,7 +119,7 @@ class Ended:
     @property
     def lines(self) -> list[str]:
         """Those that say something."""
-        lines = (words.plain(line).strip() for line in _COLOURS.sub("", self.printed).splitlines())
+        lines = (plain(line).strip() for line in _COLOURS.sub("", self.printed).splitlines())
         return [line for line in lines if line]
 
 
@@ -139,7 +139,7 @@ def execute(
     `born` is told the number of its process group before the program does anything; if it raises OSError, nothing runs.
     """
     begun = time.monotonic()
-    process = _start(program) if born is None or os.name != "posix" else _start_gated(program, born)
+    process = _start(program) if born is None or os.name != "posix" else _start_held(program, born)
     heard = _Tail(program.kept)
     listener = _aside(heard.follow, process.stdout)
     if program.stdin:
@@ -165,15 +165,15 @@ def locate(program: Program) -> str:
     """Where it is, without running it. ProgramError: it could not be run."""
     name, directory = program.argv[0], program.directory
     if not os.path.isdir(directory):
-        raise ProgramError(f"there is no directory {words.plain(directory)}")
+        raise ProgramError(f"there is no directory {plain(directory)}")
     places = [""] if os.path.dirname(name) else os.get_exec_path(_environment(program))
     there = [path for place in places if os.path.isfile(path := os.path.join(directory, place, name))]
     if not there:
-        raise ProgramError(f"there is no program {words.plain(name)}")
+        raise ProgramError(f"there is no program {plain(name)}")
     for path in there:
         if os.access(path, os.X_OK):
             return path
-    raise ProgramError(f"{words.plain(there[0])} is not executable: chmod +x it")
+    raise ProgramError(f"{plain(there[0])} is not executable: chmod +x it")
 
 
 def _environment(program: Program) -> dict[str, str]:
@@ -185,7 +185,6 @@ def _environment(program: Program) -> dict[str, str]:
 def _families() -> Families:
     if os.name != "posix":
         return Alone
-    from forenotice.programs.group import Group
 
     return Group
 
@@ -195,29 +194,28 @@ def end_group(number: int, started: int, variables: Mapping[str, str], *, grace:
 
     `started` is what `group.started` said of its leader, `variables` are some that only its environment has.
     """
-    from forenotice.programs import group
 
-    if not group.is_same(number, started, variables):
+    if not is_same(number, started, variables):
         return True
-    family = group.Group(number)
+    family = Group(number)
     _end(family, grace)
     # Those that were killed are gone in a moment, unless they wait for a dead disk.
     return not _end(family, _REAPED)
 
 
-def _start_gated(program: Program, born: Callable[[int], None]) -> subprocess.Popen[bytes]:
+def _start_held(program: Program, born: Callable[[int], None]) -> subprocess.Popen[bytes]:
     locate(program)
     wait, go = os.pipe()
     try:
         locale = _environment(program).get("LC_CTYPE", "")
-        process = _start(program, (*_GATE, str(wait), locale, *program.argv), (wait,))
+        process = _start(program, (*_LAUNCHER, str(wait), locale, *program.argv), (wait,))
         try:
             born(process.pid)
         except OSError as error:
             os.close(go)
             go = -1
             process.communicate()
-            raise ProgramError(f"{words.plain(program.argv[0])} was not run: {words.of_error(error)}") from None
+            raise ProgramError(f"{plain(program.argv[0])} was not run: {of_error(error)}") from None
         os.write(go, b"\n")
         return process
     finally:
@@ -243,16 +241,16 @@ def _start(
     except OSError as error:
         raise ProgramError(_reason(program, error)) from None
     except ValueError as error:
-        raise ProgramError(f"{words.plain(program.argv[0])} cannot be run: {error}") from None
+        raise ProgramError(f"{plain(program.argv[0])} cannot be run: {error}") from None
 
 
 def _reason(program: Program, error: OSError) -> str:
-    name = words.plain(program.argv[0])
+    name = plain(program.argv[0])
     if error.filename == program.directory and error.filename != program.argv[0]:
-        return f"the directory {words.plain(program.directory)} cannot be used: {words.of_error(error)}"
+        return f"the directory {plain(program.directory)} cannot be used: {of_error(error)}"
     if error.errno == errno.ENOENT:
         return f"there is no program {name}"
-    return f"{name} cannot be run: {words.of_error(error)}"
+    return f"{name} cannot be run: {of_error(error)}"
 
 
 def _ended(process: subprocess.Popen[bytes], until: float, stop: threading.Event) -> bool:
@@ -317,3 +315,115 @@ def _aside(task: Callable[..., None], *arguments: object) -> threading.Thread:
     thread = threading.Thread(target=task, args=arguments, name=f"child{task.__name__}", daemon=True)
     thread.start()
     return thread
+
+
+class Group:
+    """Of a leader of a session of its own. Once it is reaped, the number stays taken while others live in it."""
+
+    def __init__(self, leader: subprocess.Popen[bytes] | int) -> None:
+        """A child of ours, or else the leader's number."""
+        self._child = None if isinstance(leader, int) else leader
+        self._number = leader if isinstance(leader, int) else leader.pid
+
+    @property
+    def alive(self) -> bool:
+        running = self._child is not None and self._child.poll() is None
+        return running or (self._signal(0) and self._has_living())
+
+    def ask_to_end(self) -> None:
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: int) -> bool:
+        try:
+            os.killpg(self._number, number)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            pass  # They are there, but became somebody else, as with sudo.
+        return True
+
+    def _has_living(self) -> bool:
+        """The dead are signalled without error until somebody reaps them, and in many a container that takes long."""
+        members = list(_members(self._number))
+        return not members or any(member.state not in "ZX" for member in members)
+
+
+def started(pid: int) -> int | None:
+    """When a process started, in ticks since the boot: with its number, that names it for ever. None: unknown."""
+    found = _member(pid)
+    return found.started if found else None
+
+
+def is_same(number: int, leader_started: int, variables: Mapping[str, str]) -> bool:
+    """Whether this is still the group of the leader that started then, with these variables in its environment."""
+    leader = _member(number)
+    if leader is not None:
+        return leader.group == number and leader.started == leader_started
+    # While the group lives its number is not given to another process. But it may have ended, and another one too.
+    expected = {f"{name}={value}".encode(errors="surrogateescape") for name, value in variables.items()}
+    return any(expected <= _variables(member.pid) for member in _members(number))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Member:
+    pid: int
+    state: str
+    group: int
+    started: int
+
+
+def _members(group: int) -> Iterator[_Member]:
+    """The processes in it, as Linux tells it; nothing elsewhere."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir("/proc"):
+            if name.isdecimal() and (member := _member(int(name))) and member.group == group:
+                yield member
+
+
+def _member(pid: int) -> _Member | None:
+    """None: it has ended, or this is not Linux."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        return _Member(pid=pid, state=fields[0].decode(), group=int(fields[2]), started=int(fields[19]))
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _variables(pid: int) -> frozenset[bytes]:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return frozenset(file.read().split(b"\0"))
+    except OSError:
+        return frozenset()
+
+
+LONGEST = 100
+
+
+def plain(text: str) -> str:
+    """Text from outside without what could end a variable, break a line or steer a terminal."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def first_words(text: str, most: int) -> str:
+    """As many words as there is room for."""
+    if len(text) <= most:
+        return text
+    cut = text[: most - 2]
+    whole = cut.rpartition(" ")[0]
+    return f"{whole if len(whole) > most // 2 else cut} …"
+
+
+def last_words(text: str, most: int) -> str:
+    """The last words: there a program says why it failed."""
+    return first_words(text[::-1], most)[::-1]
+
+
+def of_error(error: Exception) -> str:
+    """What the system says when something does not work."""
+    said = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return plain(said)[:LONGEST].lower()

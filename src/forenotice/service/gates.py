@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from forenotice.core import errors
 from forenotice.outgoing import Outgoing, status_told
-from forenotice.programs import process, words
+from forenotice.programs import process
 
 SECONDS = 30.0
 """For one look at a gate."""
@@ -88,7 +88,7 @@ class Gates:
     def _get(self, url: str, facts: Mapping[str, str]) -> Verdict:
         reply = self._outgoing.get(url, {f"Forenotice-{name.title()}": value for name, value in facts.items()})
         first = reply.body[:KEPT].decode(errors="replace").strip().partition("\n")[0]
-        line = words.plain(first).strip()
+        line = process.plain(first).strip()
         return Verdict(green=reply.status // 100 == 2, said=status_told(reply.status), line=line)
 
 

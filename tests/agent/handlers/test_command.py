@@ -8,15 +8,13 @@ from typing import Any
 import pytest
 from tests.agent.handlers.work import work
 
-from forenotice.agent.config import handlers
-from forenotice.agent.handlers import facts
+from forenotice.agent.handlers import Outcome, facts, tables
 from forenotice.agent.handlers.command import Command
-from forenotice.agent.handlers.interface import Outcome
-from forenotice.agent.rules.handling import Phase
+from forenotice.agent.rules.policy import Phase
 
 
 def command(**keys: Any) -> Command:
-    return Command(handlers.Command(name="drain", **keys), grace=0.3)
+    return Command(tables.Command(name="drain", **keys), grace=0.3)
 
 
 def test_each_phase_has_a_program_of_its_own() -> None:

@@ -6,7 +6,7 @@ import pytest
 from tests.agent.handlers.work import EVENT, STARTED, work
 
 from forenotice.agent.handlers import facts
-from forenotice.agent.rules.handling import Phase
+from forenotice.agent.rules.policy import Phase
 from forenotice.client.events import Event
 
 

@@ -8,15 +8,13 @@ from pathlib import Path
 import pytest
 from tests.agent.handlers.work import work
 
-from forenotice.agent.config import handlers
-from forenotice.agent.handlers import facts
+from forenotice.agent.handlers import Outcome, facts, tables
 from forenotice.agent.handlers.file import File
-from forenotice.agent.handlers.interface import Outcome
-from forenotice.agent.rules.handling import Phase
+from forenotice.agent.rules.policy import Phase
 
 
 def flag(path: Path) -> File:
-    return File(handlers.File(name="flag", path=str(path)))
+    return File(tables.File(name="flag", path=str(path)))
 
 
 @pytest.mark.parametrize("back", [Phase.RECOVER, Phase.UNDO])
@@ -143,9 +141,9 @@ def test_a_rehearsal_looks_whether_it_may_write() -> None:
     if subprocess.run([*unshare, "true"], check=False, capture_output=True).returncode and not os.environ.get("CI"):
         pytest.skip("no mount namespaces here")
     program = """
-from forenotice.agent.config import handlers
+from forenotice.agent.handlers import tables
 from forenotice.agent.handlers.file import File
-print(File(handlers.File(name="flag", path="/mnt/flag")).rehearse())
+print(File(tables.File(name="flag", path="/mnt/flag")).rehearse())
 """
     # Read-only also for root.
     mount = ["sh", "-c", 'mount -t tmpfs -o ro tmpfs /mnt && exec "$@"', "sh"]

@@ -13,10 +13,9 @@ import pytest
 from tests.acceptance.running import HOST, until
 from tests.agent.handlers.work import work
 
-from forenotice.agent.config import handlers
+from forenotice.agent.handlers import Outcome, tables
 from forenotice.agent.handlers.haproxy import Haproxy
-from forenotice.agent.handlers.interface import Outcome
-from forenotice.agent.rules.handling import Phase
+from forenotice.agent.rules.policy import Phase
 
 CONFIG = """
 global
@@ -84,7 +83,7 @@ class Proxy:
             yield connected
 
     def handler(self, *servers: str, wait: bool = True, place: str = "") -> Haproxy:
-        config = handlers.Haproxy(
+        config = tables.Haproxy(
             name="lb", socket=place or str(self.directory / "admin"), servers=servers or ("web/one",), wait=wait
         )
         return Haproxy(config)
@@ -304,7 +303,7 @@ def test_whatever_else_listens_there_does_no_harm(reply: bytes | None, said: str
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         place = f"127.0.0.1:{server.server_address[1]}"
-        drain = Haproxy(handlers.Haproxy(name="lb", socket=place, servers=("web/one",)))
+        drain = Haproxy(tables.Haproxy(name="lb", socket=place, servers=("web/one",)))
         outcome = drain.run(work(seconds_left=0.3 if reply is None else 5))
         assert outcome == Outcome(ok=False, said=said.format(place))
         server.shutdown()

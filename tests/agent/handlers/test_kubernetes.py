@@ -13,13 +13,11 @@ from tests.agent.handlers.apiserver import ApiServer, serving
 from tests.agent.handlers.cluster import Budget, Cluster, Fault, Pod
 from tests.agent.handlers.work import EVENT, work
 
-from forenotice.agent.config.handlers import Kubernetes
-from forenotice.agent.handlers import facts, kubernetes
-from forenotice.agent.handlers.extra import ARGV, Extra
-from forenotice.agent.handlers.interface import Outcome
-from forenotice.agent.handlers.kubernetes.cordon import MARK
-from forenotice.agent.handlers.kubernetes.patience import Patience
-from forenotice.agent.rules.handling import Phase
+from forenotice.agent.handlers import Outcome, facts, kubernetes
+from forenotice.agent.handlers.child import ARGV, ChildHandler
+from forenotice.agent.handlers.kubernetes import MARK, Retrier
+from forenotice.agent.handlers.tables import Kubernetes
+from forenotice.agent.rules.policy import Phase
 from forenotice.settings.spans import Span
 
 WEB = {"app": "web"}
@@ -43,8 +41,8 @@ class Rig:
 
     def do(self, phase: Phase = Phase.PREPARE, seconds: float = 5.0, **more: Any) -> Outcome:
         told = facts.document(work(phase=phase, me="Node-1"))
-        patience = Patience(time.monotonic() + seconds, pause=0.02, longest=0.1)
-        return kubernetes.carry_out(self.config(**more), told, patience)
+        retrier = Retrier(time.monotonic() + seconds, pause=0.02, longest=0.1)
+        return kubernetes.carry_out(self.config(**more), told, retrier)
 
 
 @pytest.fixture
@@ -427,7 +425,7 @@ def test_credentials_that_are_not_usable_are_told_without_quoting_them(rig: Rig,
 def test_a_drain_that_is_stopped_ends_at_once_and_a_second_attempt_completes_it(rig: Rig) -> None:
     protected(rig)
     stop = threading.Event()
-    handler = Extra(rig.config())
+    handler = ChildHandler(rig.config())
     ends: list[Outcome] = []
     running = threading.Thread(target=lambda: ends.append(handler.run(work(me="node-1", stop=stop))))
     running.start()
@@ -446,7 +444,7 @@ def test_a_drain_that_is_stopped_ends_at_once_and_a_second_attempt_completes_it(
 
 def test_a_drain_that_is_killed_is_completed_by_a_second_attempt_and_undone(rig: Rig) -> None:
     pod = rig.cluster.add(Pod("web", takes=60, grace=60))
-    order = Extra(rig.config())._order(work=facts.document(work()), rehearse=False)
+    order = ChildHandler(rig.config())._order(work=facts.document(work()), rehearse=False)
     with subprocess.Popen(ARGV, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as child:
         assert child.stdin is not None
         child.stdin.write(order)
@@ -461,5 +459,5 @@ def test_a_drain_that_is_killed_is_completed_by_a_second_attempt_and_undone(rig:
 def test_a_process_of_its_own_recovers(rig: Rig) -> None:
     rig.node.unschedulable = True
     rig.node.annotations[MARK] = "lost"
-    outcome = Extra(rig.config()).run(work(phase=Phase.RECOVER))
+    outcome = ChildHandler(rig.config()).run(work(phase=Phase.RECOVER))
     assert outcome == Outcome(ok=True, said="node-1 is uncordoned")

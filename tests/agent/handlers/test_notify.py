@@ -11,10 +11,9 @@ from tests.acceptance.running import HOST
 from tests.agent.handlers.sink import Sink, sink
 from tests.agent.handlers.work import work
 
-from forenotice.agent.config.handlers import Notify
-from forenotice.agent.handlers import facts, notify
-from forenotice.agent.handlers.extra import Extra
-from forenotice.agent.handlers.interface import Outcome
+from forenotice.agent.handlers import Outcome, facts, notify
+from forenotice.agent.handlers.child import ChildHandler
+from forenotice.agent.handlers.tables import Notify
 
 # Its plugins import what Python is about to remove.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -59,7 +58,7 @@ def test_a_sink_that_is_down_holds_nothing_up_by_default() -> None:
 
 def test_a_process_of_its_own_sends_the_templates_filled_in(server: Sink) -> None:
     title, body = "$EVENT_TYPE in $$ of $FORENOTICE_NAME", "$EVENT_DESCRIPTION ${FORENOTICE_PHASE}"
-    handler = Extra(config(url(server, "hook"), title=title, body=body))
+    handler = ChildHandler(config(url(server, "hook"), title=title, body=body))
     assert handler.run(work()) == Outcome(ok=True, said="1 of 1 sinks took it")
     (heard,) = server.heard
     assert heard.target == "/hook"
@@ -74,7 +73,7 @@ def test_a_process_of_its_own_never_prints_a_secret(server: Sink, tmp_path: Path
     listed.touch(0o600)
     listed.write_text(f"# {SECRET}\n\n  slack://{SECRET}\nnosuch://{SECRET}\n{SECRET}\n")
     server.status = 500
-    outcome = Extra(config(NOBODY, url(server), urls_file=str(listed))).run(work())
+    outcome = ChildHandler(config(NOBODY, url(server), urls_file=str(listed))).run(work())
     titles = "number 1 (json), number 2 (json), number 3 (slack), number 4 (nosuch), number 5 (no URL)"
     assert outcome == Outcome(ok=False, said=f"0 of 5 sinks took it; not {titles}")
 

@@ -5,12 +5,11 @@ from typing import Any
 import pytest
 from tests.agent.handlers.work import EVENT, work
 
-from forenotice.agent.config import file
-from forenotice.agent.config.handlers import Python
-from forenotice.agent.handlers import facts, python
-from forenotice.agent.handlers.extra import Extra
-from forenotice.agent.handlers.interface import Outcome
-from forenotice.agent.rules.handling import Phase
+from forenotice.agent import config
+from forenotice.agent.handlers import Outcome, child, facts
+from forenotice.agent.handlers.child import ChildHandler
+from forenotice.agent.handlers.tables import Python
+from forenotice.agent.rules.policy import Phase
 
 SOURCE = """
 import sys
@@ -43,19 +42,19 @@ def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     told = tmp_path / "taps-1.0.dist-info"
     told.mkdir()
     (told / "METADATA").write_text("Metadata-Version: 2.1\nName: taps\nVersion: 1.0\n")
-    (told / "entry_points.txt").write_text(f"[{python.GROUP}]\ntap = their_taps:Tap.close\nlost = no_such_module:f\n")
+    (told / "entry_points.txt").write_text(f"[{child.GROUP}]\ntap = their_taps:Tap.close\nlost = no_such_module:f\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     return tmp_path
 
 
 def do(entry_point: str, **options: Any) -> Outcome:
-    return python.run(Python(name="tap", entry_point=entry_point, options=options), facts.document(work()))
+    return child.run_python(Python(name="tap", entry_point=entry_point, options=options), facts.document(work()))
 
 
 @pytest.mark.usefixtures("theirs")
 def test_a_function_is_told_phase_facts_and_options_in_a_process_of_its_own() -> None:
-    handler = Extra(Python(name="tap", entry_point="their_taps:tell", options={"colour": "blue"}))
+    handler = ChildHandler(Python(name="tap", entry_point="their_taps:tell", options={"colour": "blue"}))
     outcome = handler.run(work(phase=Phase.RECOVER))
     assert outcome == Outcome(ok=True, said=f"on my way / recover {EVENT.id} blue")
 
@@ -64,14 +63,14 @@ def test_options_may_be_whatever_toml_knows(tmp_path: Path) -> None:
     path = tmp_path / "agent.toml"
     table = '[[handler]]\nname = "tap"\ntype = "python"\nentry_point = "a:b"\n'
     path.write_text(table + "options = { deep = { list = [1, 2.5, true] }, text = 'x' }\n")
-    (config,) = file.load(path).handlers
-    assert isinstance(config, Python)
-    assert config.options == {"deep": {"list": [1, 2.5, True]}, "text": "x"}
+    (found,) = config.load(path).handlers
+    assert isinstance(found, Python)
+    assert found.options == {"deep": {"list": [1, 2.5, True]}, "text": "x"}
 
 
 @pytest.mark.usefixtures("theirs")
 def test_a_function_that_leaves_takes_its_process_with_it() -> None:
-    outcome = Extra(Python(name="tap", entry_point="their_taps:leave")).run(work())
+    outcome = ChildHandler(Python(name="tap", entry_point="their_taps:leave")).run(work())
     assert outcome == Outcome(ok=False, said="gone")
 
 
@@ -115,7 +114,7 @@ def test_an_exception_is_told_by_the_last_line_of_its_traceback(entry_point: str
 @pytest.mark.usefixtures("theirs")
 def test_a_rehearsal_imports_and_calls_nothing() -> None:
     def look(entry_point: str) -> Outcome:
-        return python.rehearse(Python(name="tap", entry_point=entry_point))
+        return child.rehearse_python(Python(name="tap", entry_point=entry_point))
 
     assert look("their_taps:fail") == Outcome(ok=True, said="would call their_taps:fail")
     assert look("tap") == Outcome(ok=True, said="would call tap")

@@ -11,10 +11,9 @@ from tests.agent.handlers.bus import Systemd as FakeSystemd
 from tests.agent.handlers.bus import fake_systemd
 from tests.agent.handlers.work import work
 
-from forenotice.agent.config import handlers
-from forenotice.agent.handlers.interface import Outcome
+from forenotice.agent.handlers import Outcome, tables
 from forenotice.agent.handlers.systemd import Systemd
-from forenotice.agent.rules.handling import Phase
+from forenotice.agent.rules.policy import Phase
 
 UNITS = ("nginx.service", "db.service", "batch.timer")
 
@@ -27,7 +26,7 @@ def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSys
 
 
 def handler(*units: str) -> Systemd:
-    return Systemd(handlers.Systemd(name="units", units=units or UNITS), grace=0.3)
+    return Systemd(tables.Systemd(name="units", units=units or UNITS), grace=0.3)
 
 
 def test_what_was_active_is_remembered_first_then_stopped_then_started_again(systemd: FakeSystemd) -> None:

@@ -12,11 +12,9 @@ import pytest
 from tests.agent.handlers.sink import Sink, certificate, sink
 from tests.agent.handlers.work import work
 
-from forenotice.agent.config import handlers
-from forenotice.agent.handlers import facts
-from forenotice.agent.handlers.interface import Outcome
+from forenotice.agent.handlers import Outcome, facts, tables
 from forenotice.agent.handlers.webhook import Webhook
-from forenotice.agent.rules.handling import Phase
+from forenotice.agent.rules.policy import Phase
 from forenotice.client.events import Event
 
 SECRET = "hunter2"
@@ -29,7 +27,7 @@ def server() -> Iterator[Sink]:
 
 
 def webhook(url: str, **keys: Any) -> Webhook:
-    return Webhook(handlers.Webhook(name="hook", url=url, **keys))
+    return Webhook(tables.Webhook(name="hook", url=url, **keys))
 
 
 def test_without_a_template_all_facts_are_sent_as_json(server: Sink) -> None:
@@ -205,9 +203,9 @@ def test_a_rehearsal_tells_that_a_host_has_no_address() -> None:
 def test_tls_is_loaded_only_by_those_who_need_it() -> None:
     program = """
 import sys
-from forenotice.agent.config import handlers
-from forenotice.agent.handlers import making
-making.make(handlers.Webhook(name="hook", url="http://localhost:1/")).rehearse()
+from forenotice.agent.handlers import tables
+from forenotice.agent import workers
+workers.make(tables.Webhook(name="hook", url="http://localhost:1/")).rehearse()
 heavy = {"ssl", "http.client", "http.server", "urllib.request", "asyncio", "email", "shutil", "typer", "rich"}
 print(sorted(heavy & sys.modules.keys()))
 """

@@ -5,8 +5,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from forenotice.agent.handlers.interface import Work
-from forenotice.agent.rules.handling import Phase
+from forenotice.agent.handlers import Work
+from forenotice.agent.rules.policy import Phase
 from forenotice.client.events import Event
 
 EVENT = Event(

@@ -3,11 +3,10 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from forenotice.agent.rules import advancing
-from forenotice.agent.rules.advancing import Effect, View
-from forenotice.agent.rules.approval import Policy
-from forenotice.agent.rules.handling import Phase, Rule
+from forenotice.agent.rules import transitions
+from forenotice.agent.rules.policy import Phase, Policy, Rule
 from forenotice.agent.rules.saga import Saga, State
+from forenotice.agent.rules.transitions import Effect, View
 from forenotice.client.events import Event
 from forenotice.wire import dates
 
@@ -49,7 +48,7 @@ class Story:
         self.policy = policy or Policy()
         self.now = T0
         self.boot = ""
-        self.saga: Saga = advancing.appeared(at or event(), T0, (ME,), lost=lost)
+        self.saga: Saga = transitions.appeared(at or event(), T0, (ME,), lost=lost)
         self.listed: Event | None = self.saga.event
         self.more: dict[str, Any] = {}
 
@@ -66,24 +65,24 @@ class Story:
             boot=self.boot,
             **{"names": (ME,), **self.more, **more},
         )
-        self.saga, effects = advancing.advance(self.saga, view)
+        self.saga, effects = transitions.advance(self.saga, view)
         return list(effects)
 
     def begun(self, **more: Any) -> list[str]:
         """What this turn begins, as `phase handler`."""
-        return [f"{e.step.phase} {e.step.handler}" for e in self.turn(**more) if isinstance(e, advancing.Begin)]
+        return [f"{e.step.phase} {e.step.handler}" for e in self.turn(**more) if isinstance(e, transitions.Begin)]
 
     def end(self, phase: Phase, name: str = "drain", *, ok: bool = True, said: str = "") -> None:
         step = self.saga.step(phase, name)
         assert step is not None
         known = next((rule for rule in self.rules if rule.name == name), None)
-        self.saga = advancing.ended(self.saga, step, known, ok=ok, said=said, now=self.now)
+        self.saga = transitions.ended(self.saga, step, known, ok=ok, said=said, now=self.now)
 
     def wait(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
 
     def approve(self) -> None:
-        self.saga = advancing.approved(self.saga, self.now)
+        self.saga = transitions.approved(self.saga, self.now)
 
     def die(self) -> None:
-        self.saga = advancing.resumed(self.saga, "")
+        self.saga = transitions.resumed(self.saga, "")

@@ -12,12 +12,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.agent.rules.builders import ME, T0, after, event
 from tests.agent.rules.builders import rule as handler
 
-from forenotice.agent.rules import advancing
-from forenotice.agent.rules.advancing import Approve, Begin, Displace, Stop, View
-from forenotice.agent.rules.approval import Policy
-from forenotice.agent.rules.handling import Phase
-from forenotice.agent.rules.others import Others
-from forenotice.agent.rules.saga import Progress, Saga, State
+from forenotice.agent.rules import transitions
+from forenotice.agent.rules.policy import Phase, Policy
+from forenotice.agent.rules.saga import Progress, Saga, SagaIndex, State
+from forenotice.agent.rules.transitions import Approve, Begin, Displace, Stop, View
 from forenotice.client.events import Event
 
 RULES = (
@@ -57,7 +55,7 @@ class Lives(RuleBasedStateMachine):
             else {"not_before": after(900 - 850 * len(self.sagas))}
         )
         self.document[name] = event(id=name, **changes)
-        self.sagas[name] = advancing.appeared(self.document[name], self.now)
+        self.sagas[name] = transitions.appeared(self.document[name], self.now)
         self.turn()
 
     @rule(name=ids)
@@ -96,7 +94,7 @@ class Lives(RuleBasedStateMachine):
     @rule(name=ids)
     def the_approval_arrives(self, name: str) -> None:
         if name in self.approvals:
-            self.sagas[name] = advancing.approved(self.sagas[name], self.now)
+            self.sagas[name] = transitions.approved(self.sagas[name], self.now)
             self.turn()
 
     @rule()
@@ -106,7 +104,7 @@ class Lives(RuleBasedStateMachine):
         self.running.clear()
         self.stopping.clear()
         self.displaced.clear()
-        self.sagas = {name: advancing.resumed(saga, "") for name, saga in self.sagas.items()}
+        self.sagas = {name: transitions.resumed(saga, "") for name, saga in self.sagas.items()}
         self.turn()
 
     def finish(self, key: tuple[str, Phase, str], *, ok: bool) -> None:
@@ -118,17 +116,17 @@ class Lives(RuleBasedStateMachine):
             self.displaced.discard(key)
             step = self.sagas[name].step(phase, who)
             assert step is not None
-            self.sagas[name] = advancing.interrupted(self.sagas[name], step)
+            self.sagas[name] = transitions.interrupted(self.sagas[name], step)
             return
         step = self.sagas[name].step(phase, who)
         assert step is not None
         known = next(rule for rule in RULES if rule.name == who)
-        self.sagas[name] = advancing.ended(self.sagas[name], step, known, ok=ok, said="", now=self.now)
+        self.sagas[name] = transitions.ended(self.sagas[name], step, known, ok=ok, said="", now=self.now)
 
     def turn(self) -> None:
-        others = Others(self.sagas.values())
+        others = SagaIndex(self.sagas.values())
         for name, saga in self.sagas.items():
-            assert vars(others) == vars(Others(self.sagas.values())), "kept up to date"
+            assert vars(others) == vars(SagaIndex(self.sagas.values())), "kept up to date"
             view = View(
                 now=self.now,
                 names=(ME,),
@@ -140,8 +138,8 @@ class Lives(RuleBasedStateMachine):
                 less_urgent=others.less_urgent(saga),
                 owed=others.owed(saga),
             )
-            after, effects = advancing.advance(saga, view)
-            assert advancing.advance(after, replace(view, may_approve=False))[0] == after, (
+            after, effects = transitions.advance(saga, view)
+            assert transitions.advance(after, replace(view, may_approve=False))[0] == after, (
                 "a turn is done when it is done"
             )
             self.sagas[name] = after
@@ -149,7 +147,7 @@ class Lives(RuleBasedStateMachine):
             for effect in effects:
                 self.do(name, effect)
 
-    def do(self, name: str, effect: advancing.Effect) -> None:
+    def do(self, name: str, effect: transitions.Effect) -> None:
         saga = self.sagas[name]
         match effect:
             case Begin(step=step, deadline=deadline):

@@ -2,9 +2,7 @@
 
 import threading
 
-from forenotice.agent.config import handlers
-from forenotice.agent.handlers import facts
-from forenotice.agent.handlers.interface import GRACE, Outcome, Work
+from forenotice.agent.handlers import GRACE, Outcome, Work, facts, tables
 from forenotice.programs import process
 
 SHELL = "/bin/sh"
@@ -12,7 +10,7 @@ _PARSING = 5.0
 
 
 class Command:
-    def __init__(self, config: handlers.Command, *, grace: float = GRACE) -> None:
+    def __init__(self, config: tables.Command, *, grace: float = GRACE) -> None:
         self._config = config
         self._grace = grace
 
@@ -44,7 +42,7 @@ class Command:
                 said.append(f"{phase} would fail: {error.message}")
         return Outcome(ok=ok, said="; ".join(said))
 
-    def _found(self, argv: handlers.Argv) -> str:
+    def _found(self, argv: tables.Argv) -> str:
         place = process.locate(self._program(self._argv(argv)))
         if self._config.shell:
             # Read, not run: -n.
@@ -55,7 +53,7 @@ class Command:
                 raise process.ProgramError(f"{SHELL} does not understand it: {parsed.said}")
         return facts.plain(place)
 
-    def _argv(self, given: handlers.Argv) -> tuple[str, ...]:
+    def _argv(self, given: tables.Argv) -> tuple[str, ...]:
         return (SHELL, "-c", *given) if self._config.shell else given
 
     def _program(self, argv: tuple[str, ...]) -> process.Program:

@@ -1,18 +1,21 @@
 """The facts about an event, as handlers are told them: as variables, and as one JSON object."""
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from string import Template
+from urllib.parse import quote_plus
 
 import msgspec
 
-from forenotice.agent.handlers.interface import Work
+from forenotice.agent.handlers import Work, facts
 from forenotice.agent.rules.saga import Step
 from forenotice.client.events import Event
-from forenotice.programs import words
+from forenotice.programs import process
 from forenotice.wire import dates
 
-plain = words.plain
+plain = process.plain
 LONGEST = 16 * 1024
 """Bytes of one variable; a kernel refuses to start a program with more than 128 KiB in one."""
 
@@ -105,3 +108,36 @@ _VARIABLES: Mapping[str, Callable[[Work], str]] = {
 }
 NAMES = tuple(_VARIABLES)
 """Of all variables: what templates may use."""
+
+
+Escape = Callable[[str], str]
+
+
+def fill(text: str, variables: Mapping[str, str], escape: Escape = str) -> str:
+    """What is not known stays as it is: a message that looks odd is better than none."""
+    return Template(text).safe_substitute({name: escape(value) for name, value in variables.items()})
+
+
+def flaw(text: str) -> str:
+    """What is wrong with a template, for its author; empty when nothing is."""
+    template = Template(text)
+    if not template.is_valid():
+        return "a $ stands alone: write $$ for a dollar sign"
+    unknown = sorted(set(template.get_identifiers()) - set(facts.NAMES))
+    if unknown:
+        return f"${unknown[0]} is not known: the names are {', '.join(facts.NAMES)}, and $$ is a dollar sign"
+    return ""
+
+
+def escape_for(content_type: str) -> Escape:
+    """So that a value cannot end the string that it stands in."""
+    kind = content_type.partition(";")[0].strip().lower()
+    if re.fullmatch(r"application/(.+\+)?json|text/json", kind):
+        return _within_json
+    if kind == "application/x-www-form-urlencoded":
+        return quote_plus
+    return str
+
+
+def _within_json(value: str) -> str:
+    return msgspec.json.encode(value).decode()[1:-1]

@@ -3,33 +3,32 @@
 import contextlib
 import os
 
-from forenotice.agent.config import handlers
-from forenotice.agent.handlers import facts, memos
-from forenotice.agent.handlers.interface import Outcome, Work
-from forenotice.agent.rules.handling import Phase
-from forenotice.programs import words
+from forenotice.agent import handlers
+from forenotice.agent.handlers import Outcome, Work, facts, tables
+from forenotice.agent.rules.policy import Phase
+from forenotice.programs import process
 
 MODE = 0o644
 """Whoever looks for the flag need not be who runs the agent."""
 
 
 class File:
-    def __init__(self, config: handlers.File) -> None:
+    def __init__(self, config: tables.File) -> None:
         self._path = config.path
 
     def run(self, work: Work) -> Outcome:
         back = work.phase in (Phase.RECOVER, Phase.UNDO)
-        ours = memos.read(work.memo)
+        ours = handlers.read_memo(work.memo)
         if not back:
             # Somebody else's flag is neither ours to write nor to remove.
             ours = [self._path] if ours or not self._is_there() else []
-            work.remember(memos.write(ours))
+            work.remember(handlers.write_memo(ours))
         if ours is not None and not ours:
             return Outcome(ok=True, said=facts.plain(f"{self._path} was there before, and is left as it is"))
         try:
             said = self._remove() if back else self._write(facts.encoded(work))
         except OSError as error:
-            return Outcome(ok=False, said=facts.plain(f"{self._path}: {words.of_error(error)}"))
+            return Outcome(ok=False, said=facts.plain(f"{self._path}: {process.of_error(error)}"))
         return Outcome(ok=True, said=facts.plain(said))
 
     def rehearse(self) -> Outcome:

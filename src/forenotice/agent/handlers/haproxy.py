@@ -5,12 +5,11 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
-from forenotice.agent.config import handlers
-from forenotice.agent.handlers import facts, memos, waiting
-from forenotice.agent.handlers.interface import Outcome, Work
-from forenotice.agent.rules.handling import Phase
+from forenotice.agent import handlers
+from forenotice.agent.handlers import Outcome, Work, facts, tables
+from forenotice.agent.rules.policy import Phase
 from forenotice.core import errors
-from forenotice.programs import words
+from forenotice.programs import process
 
 FORCED_MAINTENANCE = 0x01
 FORCED_DRAIN = 0x08
@@ -35,7 +34,7 @@ class AwayError(HaproxyError):
 
 
 class Haproxy:
-    def __init__(self, config: handlers.Haproxy) -> None:
+    def __init__(self, config: tables.Haproxy) -> None:
         self._config = config
 
     def run(self, work: Work) -> Outcome:
@@ -43,9 +42,9 @@ class Haproxy:
         try:
             if work.phase is Phase.PREPARE:
                 return self._drain(work, api)
-            ours = memos.read(work.memo)
+            ours = handlers.read_memo(work.memo)
             return self._make_ready(self._config.servers if ours is None else ours, api)
-        except (HaproxyError, waiting.StoppedError) as error:
+        except (HaproxyError, handlers.StoppedError) as error:
             return Outcome(ok=False, said=error.message)
 
     def rehearse(self) -> Outcome:
@@ -60,12 +59,12 @@ class Haproxy:
         return Outcome(ok=True, said=f"would drain {', '.join(states)} through {api.place}")
 
     def _drain(self, work: Work, api: "Api") -> Outcome:
-        ours = memos.read(work.memo)
+        ours = handlers.read_memo(work.memo)
         if ours is None:
             states = api.states(self._config.servers)
             # What an administrator took out already is not ours to bring back.
             ours = tuple(name for name, state in states.items() if not state & (FORCED_DRAIN | FORCED_MAINTENANCE))
-        work.remember(memos.write(ours))
+        work.remember(handlers.write_memo(ours))
         for server in ours:
             api.set_state(server, "drain")
         said = f"drained {', '.join(ours)}" if ours else "all servers were out already"
@@ -108,11 +107,11 @@ class Api:
     def ask(self, command: str) -> str:
         limit = min(self._until, time.monotonic() + REPLY_TIMEOUT)
         try:
-            return waiting.within(
+            return handlers.within(
                 lambda: self._exchange(command, limit), until=limit, stop=self._stop, interrupt=lambda: None
             )
         except OSError as error:
-            raise AwayError(f"HAProxy at {self.place}: {words.of_error(error)}") from None
+            raise AwayError(f"HAProxy at {self.place}: {process.of_error(error)}") from None
 
     def states(self, servers: Sequence[str]) -> Mapping[str, int]:
         """The administrative state of each."""
@@ -153,7 +152,7 @@ class Api:
         if time.monotonic() + LOOK >= self._until:
             return False
         if self._stop.wait(LOOK):
-            raise waiting.StoppedError
+            raise handlers.StoppedError
         return True
 
     def lacks(self, servers: Sequence[str]) -> str:
@@ -180,9 +179,9 @@ class Api:
 
     def _connect(self, timeout: float) -> socket.socket:
         if "/" in self._place:
-            from forenotice.agent.posix import sockets
+            from forenotice.agent import posix
 
-            return sockets.connect(self._place, timeout)
+            return posix.connect(self._place, timeout)
         host, _, port = self._place.rpartition(":")
         return socket.create_connection((host.strip("[]"), int(port)), timeout)
 

@@ -15,9 +15,8 @@ from pathlib import Path
 import apprise
 
 from forenotice import secretfiles
-from forenotice.agent.config.handlers import Notify
-from forenotice.agent.handlers import facts, templates
-from forenotice.agent.handlers.interface import Outcome
+from forenotice.agent.handlers import Outcome, facts
+from forenotice.agent.handlers.tables import Notify
 from forenotice.core import errors
 
 TRIES = 2
@@ -65,7 +64,7 @@ class Sink:
 
 def run(config: Notify, until: float) -> Outcome:
     known = {name: os.environ[name] for name in facts.NAMES if name in os.environ}
-    title, body = (templates.fill(text, known) for text in (config.title, config.body))
+    title, body = (facts.fill(text, known) for text in (config.title, config.body))
     try:
         sinks = _sinks(config)
     except SinksError as error:

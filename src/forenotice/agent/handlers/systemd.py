@@ -4,10 +4,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from forenotice.agent.config import handlers
-from forenotice.agent.handlers import facts, memos
-from forenotice.agent.handlers.interface import GRACE, Outcome, Work
-from forenotice.agent.rules.handling import Phase
+from forenotice.agent import handlers
+from forenotice.agent.handlers import GRACE, Outcome, Work, facts, tables
+from forenotice.agent.rules.policy import Phase
 from forenotice.core import errors
 from forenotice.programs import process
 
@@ -25,20 +24,20 @@ class SystemdError(errors.UnavailableError):
 
 
 class Systemd:
-    def __init__(self, config: handlers.Systemd, *, grace: float = GRACE) -> None:
+    def __init__(self, config: tables.Systemd, *, grace: float = GRACE) -> None:
         self._units = config.units
         self._grace = grace
 
     def run(self, work: Work) -> Outcome:
         until = time.monotonic() + work.seconds_left
         systemctl = Systemctl(until=until, stop=work.stop, grace=self._grace, born=work.born)
-        ran = memos.read(work.memo)
+        ran = handlers.read_memo(work.memo)
         try:
             if work.phase is not Phase.PREPARE:
                 return systemctl.tell("start", self._units if ran is None else ran, done="started")
             if ran is None:
                 ran = [unit["Id"] for unit in systemctl.show(self._units) if unit.get("ActiveState") in RUNNING]
-            work.remember(memos.write(ran))
+            work.remember(handlers.write_memo(ran))
             return systemctl.tell("stop", ran, done="stopped")
         except (process.ProgramError, SystemdError) as error:
             return Outcome(ok=False, said=error.message)

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from forenotice import __version__, secretfiles
-from forenotice.agent.config import handlers
-from forenotice.agent.handlers import facts, templates, waiting
-from forenotice.agent.handlers.interface import Outcome, Work
+from forenotice.agent import handlers
+from forenotice.agent.handlers import Outcome, Work, facts, tables
 from forenotice.client.connection import Answer, Connection, ProtocolError
 from forenotice.core import errors
-from forenotice.programs import words
+from forenotice.programs import process
 
 if TYPE_CHECKING:
     import ssl
@@ -36,7 +35,7 @@ class UnusableError(errors.RefusedError):
 
 
 class Webhook:
-    def __init__(self, config: handlers.Webhook) -> None:
+    def __init__(self, config: tables.Webhook) -> None:
         self._config = config
         self._url = urlsplit(config.url)
         self._port = self._url.port or (443 if self._url.scheme == "https" else 80)
@@ -48,7 +47,7 @@ class Webhook:
         try:
             headers, body = self._headers(), self._body(work)
             with contextlib.closing(Connection(self._host, self._port, tls=self._tls())) as connection:
-                answer = waiting.within(
+                answer = handlers.within(
                     lambda: connection.ask(
                         self._config.method,
                         _target(self._url),
@@ -61,10 +60,10 @@ class Webhook:
                     stop=work.stop,
                     interrupt=connection.close,
                 )
-        except (UnusableError, waiting.StoppedError) as error:
+        except (UnusableError, handlers.StoppedError) as error:
             return Outcome(ok=False, said=error.message)
         except (OSError, ProtocolError) as error:
-            return Outcome(ok=False, said=f"no answer from {self._at}: {words.of_error(error)}")
+            return Outcome(ok=False, said=f"no answer from {self._at}: {process.of_error(error)}")
         return self._judge(answer)
 
     def rehearse(self) -> Outcome:
@@ -74,7 +73,7 @@ class Webhook:
         except UnusableError as error:
             return Outcome(ok=False, said=error.message)
         except (OSError, UnicodeError) as error:
-            return Outcome(ok=False, said=f"cannot connect to {self._at}: {words.of_error(error)}")
+            return Outcome(ok=False, said=f"cannot connect to {self._at}: {process.of_error(error)}")
         return Outcome(ok=True, said=f"would send {self._config.method} to {self._at}, which can be reached")
 
     @property
@@ -99,8 +98,8 @@ class Webhook:
 
     def _body(self, work: Work) -> bytes | None:
         if self._config.body:
-            escape = templates.escape_for(self._content_type)
-            return templates.fill(self._config.body, facts.environment(work), escape).encode()
+            escape = facts.escape_for(self._content_type)
+            return facts.fill(self._config.body, facts.environment(work), escape).encode()
         return None if self._config.method == "GET" else facts.encoded(work)
 
     def _tls(self) -> "ssl.SSLContext | None":
@@ -112,7 +111,7 @@ class Webhook:
         try:
             return ssl.create_default_context(cafile=self._config.ca_file or None)
         except OSError as error:
-            raise UnusableError(f"ca_file {self._config.ca_file} cannot be used: {words.of_error(error)}") from None
+            raise UnusableError(f"ca_file {self._config.ca_file} cannot be used: {process.of_error(error)}") from None
 
     def _look(self) -> None:
         """As far as a request would go, without sending one."""
@@ -122,7 +121,7 @@ class Webhook:
                 tls.wrap_socket(connected, server_hostname=self._host).close()
 
     def _judge(self, answer: Answer) -> Outcome:
-        reason = facts.plain(answer.reason)[: words.LONGEST].strip()
+        reason = facts.plain(answer.reason)[: process.LONGEST].strip()
         said = f"{self._at} answered {answer.status} {reason}".rstrip()
         if 300 <= answer.status < 400:
             said += "; redirects are not followed, so give the URL it leads to"

@@ -1,0 +1,229 @@
+"""The whole of agent.toml."""
+
+import re
+import tomllib
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from forenotice import secretfiles
+from forenotice.agent.handlers import tables
+from forenotice.agent.handlers.tables import SOURCES, Handler
+from forenotice.agent.rules.policy import EVENT_TYPES, Match, Phase, Policy
+from forenotice.core import errors
+from forenotice.settings.spans import Span
+
+STATE = "/var/lib/forenotice-agent"
+WHEN = ("prepared", "always", "never")
+READY_PATH = "/peers/ready"
+"""Where an agent is told that a peer is ready."""
+
+
+class ConfigError(errors.RefusedError):
+    """The agent's configuration is not usable."""
+
+    code = "config"
+
+
+class AtOnce(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Events that need no preparation here."""
+
+    types: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    shorter_than: Span | None = None
+
+    def __post_init__(self) -> None:
+        tables.all_of("types", self.types, EVENT_TYPES)
+        tables.all_of("sources", self.sources, SOURCES)
+        if not (self.types or self.sources or self.shorter_than):
+            raise ValueError("say which events need no preparation: types, sources or shorter_than")
+
+    @property
+    def match(self) -> Match:
+        return Match(
+            types=frozenset(self.types),
+            sources=frozenset(self.sources),
+            shorter_than=None if self.shorter_than is None else self.shorter_than.total_seconds(),
+        )
+
+
+class Approve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    when: str = "prepared"
+    """`prepared`; `always`: also what no handler prepares for; `never`."""
+    at_once: tuple[AtOnce, ...] = ()
+
+    def __post_init__(self) -> None:
+        tables.one_of("when", self.when, WHEN)
+
+
+class Peers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The agents of VMs that one event may name together with this one."""
+
+    secret_file: str
+    secret_files: dict[str, str] = {}
+    """By VM name: of a secret that is shared with that one only."""
+    addresses: dict[str, str] = {}
+    """By VM name, HOST:PORT."""
+    port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 8256
+    """Of those whose address is not given: their name is then a host name."""
+    timeout: Span = Span(seconds=30)
+    """How long the next one in Resources waits for the one before it to approve."""
+
+    def __post_init__(self) -> None:
+        tables.absolute("secret_file", self.secret_file, "/etc/forenotice/peers.secret")
+        for path in self.secret_files.values():
+            tables.absolute("secret_files", path, "/etc/forenotice/web-1.secret")
+        for address in self.addresses.values():
+            tables.peer(address)
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: str = ""
+    endpoint: str = ""
+    state: str = STATE
+    listen: str = ""
+    """HOST:PORT of /healthz, /readyz, /metrics and of what peers tell; without it, nothing listens."""
+    act_for: tuple[str, ...] = ()
+    """Other VMs whose events are handled here as if they were this one's."""
+    approve: Approve = Approve()
+    peers: Peers | None = None
+    handlers: tuple[Handler, ...] = msgspec.field(name="handler", default=())
+
+    @property
+    def policy(self) -> Policy:
+        return Policy(
+            approves=self.approve.when != "never",
+            unprepared=self.approve.when == "always",
+            at_once=tuple(rule.match for rule in self.approve.at_once),
+            peer_timeout=self.peers.timeout if self.peers else None,
+        )
+
+    @property
+    def unapproved(self) -> tuple[str, ...]:
+        """Types of events that no handler prepares for, so the agent does not approve them."""
+        if self.approve.when != "prepared":
+            return ()
+        matches = [rule.match for rule in self.approve.at_once]
+        matches += [handler.rule.match for handler in self.handlers if Phase.PREPARE in handler.phases]
+        return tuple(
+            kind for kind in EVENT_TYPES if not any(kind in match.types or not match.types for match in matches)
+        )
+
+    def __post_init__(self) -> None:
+        names = [handler.name for handler in self.handlers]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"two handlers are called {name!r}")
+        tables.absolute("state", self.state, STATE)
+        if self.endpoint:
+            tables.endpoint(self.endpoint)
+        if self.listen:
+            tables.listen(self.listen)
+        if self.peers is not None and not self.listen:
+            raise ValueError('peers need a place to tell things to: give listen, such as "0.0.0.0:8256"')
+
+
+def load(path: Path) -> Config:
+    try:
+        content = tomllib.loads(secretfiles.read(path, "the configuration", secret=False).decode())
+    except errors.RefusedError as error:
+        raise ConfigError(error.message) from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from None
+    if isinstance(content.get("approve"), str):
+        content["approve"] = {"when": content["approve"]}
+    try:
+        return msgspec.convert(content, Config, dec_hook=tables.read)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{path}: {reworded(str(error), content)}") from None
+
+
+Tables = Mapping[str, type[msgspec.Struct]]
+"""By path, all but the handlers: `""`, `peers`, `approve.at_once`."""
+TABLES: Tables = {"": Config, "approve": Approve, "approve.at_once": AtOnce, "peers": Peers}
+KINDS: Tables = {str(kind.__struct_config__.tag): kind for kind in typing.get_args(tables.Handler)}
+
+_PLACED = re.compile(r"(?P<said>.*) - at `\$(?P<path>.*)`", re.DOTALL)
+_STEP = re.compile(r"\.([^.\[]+)(?:\[(\d+|\.\.\.)\])?")
+_REPEATED = ("handler", "approve.at_once")
+_WORDS = {
+    "str": 'a text in quotes, such as "a"',
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "array": 'a list, such as ["a", "b"]',
+    "object": "a table",
+}
+_GENERAL: Sequence[tuple[str, Callable[[re.Match[str]], str]]] = (
+    (r"Object missing required field `type`", lambda _: f"the key 'type' is missing: give one of {', '.join(KINDS)}"),
+    (r"Object missing required field `(.*)`", lambda found: f"the key {found[1]!r} is missing"),
+    (r"Invalid value (.*)", lambda found: f"{found[1]} is not a type of handler: give one of {', '.join(KINDS)}"),
+    (r"Invalid enum value (.*)", lambda found: f"{found[1]} is not a phase: give some of {', '.join(Phase)}"),
+    (r"Expected `(\w+)( \| null)?`, got .*", lambda found: f"this must be {_WORDS.get(found[1], found[1])}"),
+    (r"Expected `str` matching regex .*", lambda _: "this must be 1 to 64 letters, digits, '.', '_' or '-'"),
+    (r"Expected `int` >= (.*)", lambda found: f"this must be at least {found[1]}"),
+    (r"Expected `int` <= (.*)", lambda found: f"this must be at most {found[1]}"),
+    (r"Expected `array` of length >= 1", lambda _: "this list must not be empty"),
+)
+
+
+def reworded(error: str, content: Mapping[str, object]) -> str:
+    """`handler "drain": there is no key 'tiemout'; did you mean 'timeout'?`"""
+    placed = _PLACED.fullmatch(error)
+    said, path = (placed["said"], placed["path"]) if placed else (error, "")
+    steps = _STEP.findall(path)
+    table = ".".join(key for key, _ in steps)
+    if found := re.fullmatch(r"Object contains unknown field `(.*)`", said, re.DOTALL):
+        message = _unknown(found[1], _keys(table, _handler(steps, content)))
+    elif table in _REPEATED and said.startswith("Expected `array`"):
+        message = f"begin it with [[{table}]], in two brackets"
+    elif table == "approve" and said.startswith("Expected `object`"):
+        message = 'this must be a text or a table, such as approve = "always"'
+    else:
+        message = _general(said)
+    return ": ".join([*_place(steps, content), message])
+
+
+def _general(said: str) -> str:
+    for pattern, reword in _GENERAL:
+        if found := re.fullmatch(pattern, said, re.DOTALL):
+            return reword(found)
+    return said
+
+
+def _unknown(key: str, known: Sequence[str]) -> str:
+    # Only for those who erred: it is not needed otherwise.
+    from difflib import get_close_matches
+
+    near = get_close_matches(key, known, 1)
+    remedy = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+    return f"there is no key {key!r}; {remedy}"
+
+
+def _keys(table: str, handler: Mapping[str, object]) -> Sequence[str]:
+    if table == "handler":
+        kind = KINDS.get(str(handler.get("type")), tables.Common)
+        return ("type", *kind.__struct_encode_fields__)
+    return TABLES[table].__struct_encode_fields__
+
+
+def _handler(steps: Sequence[tuple[str, str]], content: Mapping[str, object]) -> Mapping[str, object]:
+    """That the complaint is about, if it is about one."""
+    given = content.get("handler")
+    if steps and steps[0][0] == "handler" and steps[0][1] and isinstance(given, list):
+        found = given[int(steps[0][1])]
+        return found if isinstance(found, dict) else {}
+    return {}
+
+
+def _place(steps: Sequence[tuple[str, str]], content: Mapping[str, object]) -> Iterable[str]:
+    keys = [key if not index.isdecimal() or key != "at_once" else f"{key} {int(index) + 1}" for key, index in steps]
+    if steps and steps[0] != ("handler", "") and steps[0][0] == "handler":
+        name = _handler(steps, content).get("name")
+        yield f'handler "{name}"' if isinstance(name, str) else f"handler {int(steps[0][1]) + 1}"
+        keys = keys[1:]
+    if keys:
+        yield ".".join(keys)

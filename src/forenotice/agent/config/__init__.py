@@ -1,1 +1,0 @@
-"""agent.toml: what it may say, read and checked."""

@@ -1,0 +1,319 @@
+"""Pauses of a simulated guest, whose clocks stop or run on while it stands still."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forenotice.agent.rules import pause
+from forenotice.agent.rules.pause import TICK, Lapse, Reading, measure
+from forenotice.agent.rules.saga import Pause
+
+ROUNDING = 1e-6
+UNHURRIED = settings(deadline=None)
+
+
+@dataclass(frozen=True)
+class Guest:
+    """By a time that no clock of its own shows, in seconds; it stands still once, for `pause` from `at` on."""
+
+    at: float = 20.0
+    pause: float = 0.0
+    monotonic_counts: float = 0.0
+    """How much of the pause its clocks count: 0, they stop; 1, they run on."""
+    boot_counts: float = 0.0
+    rate: float = 1.0
+    until: float = 45.0
+
+    def awake(self, moment: float) -> float:
+        """That moment, or when it wakes up."""
+        return self.at + self.pause if self.at < moment < self.at + self.pause else moment
+
+    def _clock(self, moment: float, counts: float) -> float:
+        return 1000 + self.rate * (moment if moment <= self.at else moment - self.pause * (1 - counts))
+
+    def monotonic(self, moment: float) -> float:
+        return self._clock(moment, self.monotonic_counts)
+
+    def boot(self, moment: float) -> float:
+        return self._clock(moment, self.boot_counts)
+
+    def lapses(self, jitter: float) -> Iterator[Lapse]:
+        now = self.at - 3.0
+        while now < self.at + self.pause + 3:
+            wanted = self.monotonic(now) + TICK
+            wakes = now + TICK / self.rate
+            if now <= self.at < wakes:
+                left = wanted - self.monotonic(self.at) - self.rate * self.pause * self.monotonic_counts
+                wakes = self.at + self.pause + max(0.0, left) / self.rate
+            wakes = self.awake(wakes + jitter)
+            yield Lapse(self.monotonic(wakes) - self.monotonic(now), self.boot(wakes) - self.boot(now))
+            now = wakes
+
+    def readings(self, *, every: float, way: float, back: float, ahead: float) -> Iterator[Reading]:
+        """A clock elsewhere, which runs on: asked, then read after `way`, told after `back`."""
+        now = 0.0
+        while now < self.until:
+            asked = self.awake(now)
+            told = self.awake(asked + way + back)
+            yield Reading(math.floor(asked + way + ahead), self.monotonic(asked), self.monotonic(told))
+            now = told + every
+
+
+PAUSES = st.floats(0.0, 40.0)
+MOMENTS = st.floats(15.0, 25.0)
+RATES = st.floats(1 - 0.0004, 1 + 0.0004)
+JITTERS = st.floats(0.0, 0.02)
+POLLS = st.fixed_dictionaries(
+    {
+        "every": st.floats(0.3, 1.3),
+        "way": st.floats(0.0, 0.2),
+        "back": st.floats(0.0, 0.2),
+        "ahead": st.floats(-1e6, 1e6),
+    }
+)
+HARDWARE = st.fixed_dictionaries(
+    {
+        "every": st.floats(0.4, 0.6),
+        "way": st.floats(0.0, 0.001),
+        "back": st.floats(0.0, 0.001),
+        "ahead": st.floats(-1e6, 1e6),
+    }
+)
+
+
+def close(pause: Pause, seconds: float) -> bool:
+    return abs(pause.seconds - seconds) <= pause.resolution + ROUNDING
+
+
+@UNHURRIED
+@given(pause=PAUSES, at=MOMENTS, rate=RATES, jitter=JITTERS, polls=POLLS)
+def test_a_guest_whose_clocks_stop_learns_it_from_the_endpoint(
+    pause: float, at: float, rate: float, jitter: float, polls: dict[str, float]
+) -> None:
+    guest = Guest(at=at, pause=pause, rate=rate, until=45 + pause)
+    found = measure(lapses=guest.lapses(jitter), dates=list(guest.readings(**polls)), hardware=())
+    if found is None:
+        assert pause < 3.2, "two readings of a second each, and their ways, hide no more"
+    else:
+        assert found.by == "endpoint"
+        assert close(found, pause)
+        assert found.resolution < 1.7
+
+
+@UNHURRIED
+@given(pause=PAUSES, at=MOMENTS, rate=RATES, jitter=JITTERS, clock=HARDWARE)
+def test_a_guest_whose_clocks_stop_learns_it_from_the_hardware_clock(
+    pause: float, at: float, rate: float, jitter: float, clock: dict[str, float]
+) -> None:
+    guest = Guest(at=at, pause=pause, rate=rate, until=45 + pause)
+    found = measure(lapses=guest.lapses(jitter), dates=(), hardware=list(guest.readings(**clock)))
+    if found is None:
+        assert pause < 2.3
+    else:
+        assert found.by == "hardware clock"
+        assert close(found, pause)
+
+
+@UNHURRIED
+@given(pause=PAUSES, at=MOMENTS, rate=RATES, jitter=JITTERS, polls=POLLS, clock=HARDWARE)
+def test_a_guest_whose_clocks_run_on_sees_a_tick_come_late(
+    pause: float, at: float, rate: float, jitter: float, polls: dict[str, float], clock: dict[str, float]
+) -> None:
+    guest = Guest(at=at, pause=pause, monotonic_counts=1, boot_counts=1, rate=rate, until=45 + pause)
+    found = measure(
+        lapses=guest.lapses(jitter), dates=list(guest.readings(**polls)), hardware=list(guest.readings(**clock))
+    )
+    if found is None:
+        assert pause < 0.3
+    else:
+        assert pause > 0.1
+        assert found.by == "own clock"
+        assert close(found, pause)
+        assert found.resolution < 2 * TICK
+
+
+@UNHURRIED
+@given(pause=PAUSES, at=MOMENTS, rate=RATES, jitter=JITTERS, polls=POLLS)
+def test_a_guest_that_was_suspended_sees_it_on_the_clock_that_counts_that(
+    pause: float, at: float, rate: float, jitter: float, polls: dict[str, float]
+) -> None:
+    guest = Guest(at=at, pause=pause, boot_counts=1, rate=rate, until=45 + pause)
+    found = measure(lapses=guest.lapses(jitter), dates=list(guest.readings(**polls)), hardware=())
+    if found is None:
+        assert pause < 0.3
+    else:
+        assert found.by == "own clock" or pause < 0.3, "only what no tick shows is left to the endpoint"
+        assert close(found, pause)
+
+
+@UNHURRIED
+@given(
+    counted=st.floats(0.5, 20.0),
+    uncounted=st.floats(4.0, 20.0),
+    at=MOMENTS,
+    jitter=JITTERS,
+    polls=POLLS,
+    clock=HARDWARE,
+)
+def test_what_the_own_clocks_counted_and_what_they_did_not_add_up(
+    counted: float, uncounted: float, at: float, jitter: float, polls: dict[str, float], clock: dict[str, float]
+) -> None:
+    pause = counted + uncounted
+    part = counted / pause
+    guest = Guest(at=at, pause=pause, monotonic_counts=part, boot_counts=part, until=45 + pause)
+    for dates, hardware in ((list(guest.readings(**polls)), []), ([], list(guest.readings(**clock)))):
+        found = measure(lapses=guest.lapses(jitter), dates=dates, hardware=hardware)
+        assert found is not None
+        assert close(found, pause)
+
+
+@UNHURRIED
+@given(rate=RATES, jitter=JITTERS, polls=POLLS, clock=HARDWARE)
+def test_without_a_pause_there_is_none(
+    rate: float, jitter: float, polls: dict[str, float], clock: dict[str, float]
+) -> None:
+    """However the clock drifts, or NTP turns it."""
+    guest = Guest(rate=rate, until=90)
+    dates, hardware = list(guest.readings(**polls)), list(guest.readings(**clock))
+    assert measure(lapses=guest.lapses(jitter), dates=dates, hardware=hardware) is None
+
+
+@UNHURRIED
+@given(first=st.floats(3.5, 20.0), second=st.floats(3.5, 20.0), polls=POLLS)
+def test_two_pauses_are_counted_together(first: float, second: float, polls: dict[str, float]) -> None:
+    early = Guest(at=20, pause=first, until=30 + first)
+    late = Guest(at=20, pause=second, until=50 + second)
+    until = early.monotonic(30 + first) - late.monotonic(0)
+    dates = [
+        *early.readings(**polls),
+        *(
+            Reading(reading.seconds + 30 + first, reading.after + until, reading.before + until)
+            for reading in late.readings(**polls)
+        ),
+    ]
+    found = measure(lapses=(), dates=dates, hardware=())
+    assert found is not None
+    assert close(found, first + second)
+
+
+def asked(guest: Guest) -> list[Reading]:
+    return list(guest.readings(every=0.93, way=0.004, back=0.003, ahead=12.3))
+
+
+def looked(guest: Guest) -> list[Reading]:
+    return list(guest.readings(every=0.5, way=0.0005, back=0.0005, ahead=4.56))
+
+
+def test_many_polls_sharpen_it_below_a_second() -> None:
+    guest = Guest(pause=3.4)
+    found = measure(lapses=(), dates=asked(guest), hardware=())
+    assert found is not None
+    assert found.resolution < 0.25
+    assert found.seconds == pytest.approx(3.4, abs=0.2)
+
+
+def test_a_pause_below_a_second_shows_when_there_are_many_polls() -> None:
+    found = measure(lapses=(), dates=asked(Guest(pause=0.8)), hardware=())
+    assert found is not None
+    assert close(found, 0.8)
+
+
+def test_two_polls_are_enough_for_a_long_pause_and_one_is_not() -> None:
+    dates = [Reading(100, 5.0, 5.01), Reading(110, 6.0, 6.01)]
+    found = measure(lapses=(), dates=dates, hardware=())
+    assert found is not None
+    assert close(found, 9.0)
+    assert found.resolution == pytest.approx(1.05 + pause.SLACK, abs=0.1)
+    assert measure(lapses=(), dates=dates[:1], hardware=dates[:1]) is None
+
+
+def test_a_poll_that_was_answered_in_the_midst_of_the_pause_does_not_blur_it() -> None:
+    guest = Guest(pause=6)
+    asked_at, told_at = guest.monotonic(guest.at - 0.01), guest.monotonic(guest.at + 6)
+    midst = Reading(math.floor(guest.at + 3 + 12.3), asked_at, told_at)
+    found = measure(lapses=(), dates=[*asked(guest), midst], hardware=())
+    assert found is not None
+    assert close(found, 6)
+    assert found.resolution < 0.3
+
+
+@pytest.mark.parametrize("rate", [1 - 0.0004, 1 + 0.0004])
+def test_a_clock_that_goes_wrong_for_a_quarter_of_an_hour_did_not_pause(rate: float) -> None:
+    guest = Guest(rate=rate, until=900)
+    assert measure(lapses=(), dates=asked(guest), hardware=looked(guest)) is None
+
+
+def test_one_odd_date_is_not_a_pause() -> None:
+    dates = asked(Guest())
+    dates[20] = Reading(dates[20].seconds + 30, dates[20].after, dates[20].before)
+    assert measure(lapses=(), dates=dates, hardware=()) is None
+
+
+def test_a_date_that_fell_is_not_a_pause() -> None:
+    found = asked(Guest())
+    dates = [*found[:20], *(Reading(date.seconds - 5, date.after, date.before) for date in found[20:])]
+    assert measure(lapses=(), dates=dates, hardware=()) is None
+
+
+def test_a_hardware_clock_that_was_set_is_not_a_pause_when_the_endpoint_saw_none() -> None:
+    found = looked(Guest())
+    set_ahead = [*found[:30], *(Reading(each.seconds + 8, each.after, each.before) for each in found[30:])]
+    assert measure(lapses=(), dates=asked(Guest()), hardware=set_ahead) is None
+    alone = measure(lapses=(), dates=(), hardware=set_ahead)
+    assert alone is not None
+    assert alone.by == "hardware clock"
+
+
+def test_a_hardware_clock_that_stood_still_too_does_not_hide_what_the_endpoint_saw() -> None:
+    stood = Guest(pause=4)
+    also = [Reading(each.seconds, each.after, each.before) for each in looked(Guest())]
+    found = measure(lapses=(), dates=asked(stood), hardware=also)
+    assert found is not None
+    assert found.by == "endpoint"
+    assert close(found, 4)
+
+
+def test_the_clock_that_shows_it_best_is_believed() -> None:
+    guest = Guest(pause=2.5)
+    rough = list(guest.readings(every=1.0, way=0.0, back=0.0, ahead=0.5))
+    for dates, hardware, by in (
+        (rough, looked(guest), "hardware clock"),
+        (asked(guest), rough, "endpoint"),
+        (rough[18:22], looked(guest), "hardware clock"),
+    ):
+        found = measure(lapses=(), dates=dates, hardware=hardware)
+        assert found is not None
+        assert found.by == by
+        assert close(found, 2.5)
+
+
+@pytest.mark.parametrize(("gap", "seconds"), [(0.05, None), (0.15, None), (0.24, None), (0.26, 0.235), (5.05, 5.025)])
+def test_a_late_tick_counts_from_a_fifth_of_a_second_on(gap: float, seconds: float | None) -> None:
+    found = measure(lapses=[Lapse(0.05, 0.05), Lapse(gap, gap)], dates=(), hardware=())
+    assert (found and pytest.approx(found.seconds)) == seconds
+
+
+def test_a_tick_that_was_late_before_the_start_does_not_count() -> None:
+    lapses = [Lapse(0.6, 0.6, 10.0), Lapse(0.7, 0.7, 12.0), Lapse(2.0, 2.0, 20.0)]
+    found = measure(lapses=lapses, dates=(), hardware=(), since=12.0)
+    assert found is not None
+    assert found.seconds == pytest.approx(1.975)
+    assert measure(lapses=lapses, dates=(), hardware=(), since=20.0) is None
+
+
+def test_what_was_suspended_before_the_start_is_no_pause_on_other_clocks_either() -> None:
+    dates = [Reading(100 + second + (5 if second > 9 else 0), second, second + 0.01) for second in range(20)]
+    suspended = Lapse(0.1, 5.1, 9.5)
+    assert measure(lapses=[], dates=dates, hardware=()) is not None
+    assert measure(lapses=[suspended], dates=dates, hardware=(), since=11.0) is None
+
+
+def test_several_late_ticks_add_up() -> None:
+    found = measure(lapses=[Lapse(1.0, 1.0), Lapse(0.06, 0.06), Lapse(2.0, 2.0)], dates=(), hardware=())
+    assert found is not None
+    assert found.seconds == pytest.approx(2.95)
+    assert found.resolution == pytest.approx(2 * TICK, abs=0.01)

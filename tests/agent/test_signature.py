@@ -1,0 +1,106 @@
+"""Signatures between peers, and the addresses that they may speak from."""
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forenotice.agent import config
+from forenotice.agent.config import READY_PATH
+from forenotice.agent.listener import Reply, Request
+from forenotice.agent.signature import HEADER, Addresses, Message, Signer
+from forenotice.client.connection import Answer
+
+NAMES = st.text(min_size=1, max_size=8)
+
+
+def message(sender: str, receiver: str) -> Message:
+    return Message(sender=sender, receiver=receiver, said_at=datetime(2026, 1, 1, tzinfo=UTC), readiness=None)
+
+
+def request(mark: str, body: bytes, *, method: str = "POST", path: str = READY_PATH) -> Request:
+    return Request(method=method, path=path, headers={HEADER.lower(): mark}, body=body)
+
+
+def answer(reply: Reply) -> Answer:
+    headers = {name.lower(): value for name, value in reply.headers.items()}
+    return Answer(status=reply.status, reason="", headers=headers, body=reply.body)
+
+
+@given(sender=NAMES, receiver=NAMES, other=NAMES, body=st.binary(max_size=99), secret=st.binary(min_size=16))
+def test_a_signature_holds_for_what_it_was_made_for_and_for_nothing_else(
+    sender: str, receiver: str, other: str, body: bytes, secret: bytes
+) -> None:
+    seal, said = Signer(secret), message(sender, receiver)
+    mark = seal.sign(said, body)
+    assert seal.holds(request(mark, body), said)
+    assert not seal.holds(request(mark, body + b"x"), said)
+    assert not seal.holds(request(mark, body, method="PUT"), said)
+    assert not seal.holds(request(mark, body, path="/peers/other"), said)
+    assert not seal.holds(request("é", body), said)
+    assert not Signer(secret + b"x").holds(request(mark, body), said)
+    if other.removeprefix("_").lower() != sender.removeprefix("_").lower():
+        assert not seal.holds(request(mark, body), message(other, receiver))
+    if other.removeprefix("_").lower() != receiver.removeprefix("_").lower():
+        assert not seal.holds(request(mark, body), message(sender, other))
+
+
+def test_a_reply_holds_for_one_request_and_comes_from_its_receiver() -> None:
+    seal, said = Signer(b"sixteen or more bytes"), message("alice", "bob")
+    mark = seal.sign(said, b"{}")
+    reply = seal.sign_reply(Reply.text("yes"), said, request(mark, b"{}"))
+    assert seal.reply_holds(answer(reply), said, mark)
+    assert not seal.reply_holds(answer(reply), said, seal.sign(said, b"[]"))
+    changed = Reply(status=403, headers=reply.headers, body=reply.body)
+    assert not seal.reply_holds(answer(changed), said, mark)
+    assert not seal.reply_holds(answer(Reply.text("yes")), said, mark)
+    reflected = Reply(status=200, headers={HEADER: mark}, body=b"{}")
+    assert not seal.reply_holds(answer(reflected), said, mark)
+
+
+def test_a_secret_of_one_vm_is_used_with_it_alone() -> None:
+    common, own = b"known to all of them", b"known to two of them"
+    alice, bob, carol = Signer(common, {"bob": own}), Signer(common, {"ALICE": own}), Signer(common)
+    to_bob, to_carol = message("alice", "bob"), message("alice", "carol")
+    mark = alice.sign(to_bob, b"")
+    assert bob.holds(request(mark, b""), to_bob)
+    assert not bob.holds(request(carol.sign(to_bob, b""), b""), to_bob)
+    assert carol.holds(request(alice.sign(to_carol, b""), b""), to_carol)
+    reply = bob.sign_reply(Reply.text("yes"), to_bob, request(mark, b""))
+    assert alice.reply_holds(answer(reply), to_bob, mark)
+    assert not carol.reply_holds(answer(reply), to_bob, mark)
+
+
+@pytest.mark.parametrize(
+    ("address", "source", "believed"),
+    [
+        ("10.0.0.5:8256", "10.0.0.5", True),
+        ("10.0.0.5:8256", "::ffff:10.0.0.5", True),
+        ("10.0.0.5:8256", "10.0.0.6", False),
+        ("[fe80::1]:8256", "fe80::1%eth0", True),
+        ("[fd00::0:1]:8256", "fd00::1", True),
+        ("[fd00::1]:8256", "fd00::2", False),
+        ("localhost:8256", "127.0.0.1", True),
+    ],
+)
+def test_a_vm_speaks_from_its_address(address: str, source: str, believed: bool) -> None:
+    addresses = Addresses(config.Peers(secret_file="/x", addresses={"web-1": address}))
+    assert (addresses.flaw("_WEB-1", source) == "") == believed
+    assert addresses.flaw("web-2", source) == ""
+
+
+@pytest.mark.parametrize(
+    ("listen", "addresses", "source"),
+    [
+        ("10.0.0.5:8256", {}, "10.0.0.5"),
+        ("[fd00::5]:8256", {}, "fd00::5"),
+        ("0.0.0.0:8256", {}, ""),
+        ("[::]:8256", {}, ""),
+        ("web-0.example:8256", {}, ""),
+        ("0.0.0.0:8256", {"WEB-0": "10.0.0.6:8256"}, "10.0.0.6"),
+        ("10.0.0.5:8256", {"web-0": "web-0.example:8256"}, ""),
+    ],
+)
+def test_a_vm_speaks_from_the_address_that_others_know(listen: str, addresses: dict[str, str], source: str) -> None:
+    assert Addresses(config.Peers(secret_file="/x", addresses=addresses)).source("web-0", listen) == source

@@ -1,7 +1,6 @@
 """The process that carries out one phase for a handler that needs an extra or runs code that is not ours."""
 
 import importlib
-import importlib.metadata
 import signal
 import sys
 import threading
@@ -146,7 +145,10 @@ def _find(name: str) -> Function:
         for attribute in path.split("."):
             found = getattr(found, attribute)
     else:
-        points = importlib.metadata.entry_points(group=GROUP, name=name)
+        # Only in the child: it loads more than the rest of the agent.
+        from importlib import metadata
+
+        points = metadata.entry_points(group=GROUP, name=name)
         if not points:
             raise LookupError(f"there is no entry point {name!r} in the group {GROUP}: is its package installed?")
         found = next(iter(points)).load()

@@ -17,6 +17,8 @@ SEALED = {
     "core": (frozenset({"core"}), frozenset[str]()),
     "wire": (frozenset({"wire", "core"}), frozenset({"msgspec"})),
     "clock": (frozenset({"clock"}), frozenset[str]()),
+    "validation": (frozenset({"validation"}), frozenset({"msgspec"})),
+    "views": (frozenset({"views", "core", "validation"}), frozenset({"msgspec"})),
     "programs": (frozenset({"programs", "core"}), frozenset[str]()),
     "secretfiles": (frozenset({"core"}), frozenset[str]()),
     "client": (frozenset({"client", "wire", "core", "clock"}), frozenset({"h11", "msgspec"})),

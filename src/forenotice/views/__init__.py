@@ -1,0 +1,1 @@
+"""What operators are shown and send: one struct each, behind JSON, the API's description, the CLI and the pages."""

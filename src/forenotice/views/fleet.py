@@ -1,0 +1,446 @@
+"""Hosts, VMs, groups and their policies; the fleet as one document, and as a map."""
+
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from forenotice.core import fleet, windows
+from forenotice.core.fleet import MAX_BUDGET, MAX_LABELS, MAX_TAGS, MAX_USER_OPERATIONS, Listening, ScopeKind
+from forenotice.core.operations import VmState
+from forenotice.validation import pattern
+from forenotice.views.base import (
+    ID,
+    NOW,
+    Addresses,
+    Amount,
+    Domain,
+    Label,
+    Minutes,
+    Name,
+    Request,
+    Response,
+    Text,
+    Warned,
+    Windows,
+    example,
+)
+
+T = TypeVar("T")
+
+Count = Annotated[int, Meta(ge=1, le=MAX_USER_OPERATIONS)]
+AtLeast = Annotated[int, Meta(ge=0, le=MAX_BUDGET)]
+PART = pattern("[1-9][0-9]{0,6}%?", "must be a number, or a part such as 25%")
+MaxUnavailable = Annotated[
+    Annotated[int, Meta(ge=1, le=MAX_BUDGET)] | Annotated[str, PART],
+    Meta(examples=["25%"]),
+]
+Labels = Annotated[dict[Label, Label], Meta(max_length=MAX_LABELS)]
+Tags = Annotated[dict[Text, Text], Meta(max_length=MAX_TAGS)]
+
+
+class Host(Response):
+    name: str
+    cordoned: bool
+    labels: dict[str, str]
+    capacity: float | None
+    """What fits on it, in the unit of the VMs' `size`; null: any number of VMs."""
+    used: float
+    """Of the capacity, by its VMs and those on their way to it."""
+    vms: int
+
+
+class NewHost(Request):
+    name: Name
+    cordoned: bool = False
+    labels: Labels = {}
+    capacity: Amount | None = None
+    """What fits on it, in the unit of the VMs' `size`; null: any number of VMs."""
+
+
+class HostChange(Request):
+    """What is left out stays."""
+
+    cordoned: bool | UnsetType = UNSET
+    labels: Annotated[dict[Label, Label | None], Meta(max_length=MAX_LABELS)] | UnsetType = UNSET
+    """Labels that are not given stay; null removes one."""
+    capacity: Amount | UnsetType | None = UNSET
+
+
+class Policy(Response, forbid_unknown_fields=True):
+    """Of a group or a standalone VM."""
+
+    listening: Listening = Listening.AUTO
+    auto_approve_restart: bool = False
+    auto_approve_redeploy: bool = False
+    terminate_notice_minutes: Minutes | None = None
+    max_user_operations: Count | None = None
+    max_unavailable: MaxUnavailable | None = None
+    """VMs that planned maintenance may have out at once: a number, or a part such as `25%`."""
+    min_available: AtLeast | None = None
+    windows: Windows = []
+    """When planned maintenance may start; empty: always."""
+
+    @classmethod
+    def of(cls, policy: fleet.Policy) -> "Policy":
+        notice, most = policy.terminate_notice, policy.max_unavailable
+        return cls(
+            listening=policy.listening,
+            auto_approve_restart=policy.auto_approve_restart,
+            auto_approve_redeploy=policy.auto_approve_redeploy,
+            terminate_notice_minutes=None if notice is None else notice.total_seconds() / 60,
+            max_user_operations=policy.max_user_operations,
+            max_unavailable=int(most) if most and most.isdigit() else most,
+            min_available=policy.min_available,
+            windows=[str(window) for window in policy.windows],
+        )
+
+    def policy(self) -> fleet.Policy:
+        minutes, most = self.terminate_notice_minutes, self.max_unavailable
+        return fleet.Policy(
+            listening=self.listening,
+            auto_approve_restart=self.auto_approve_restart,
+            auto_approve_redeploy=self.auto_approve_redeploy,
+            terminate_notice=None if minutes is None else timedelta(minutes=minutes),
+            max_user_operations=self.max_user_operations,
+            max_unavailable=None if most is None else str(most),
+            min_available=self.min_available,
+            windows=windows.parse_all(self.windows),
+        )
+
+
+class PolicyChange(Request):
+    """What is left out stays."""
+
+    listening: Listening | UnsetType = UNSET
+    auto_approve_restart: bool | UnsetType = UNSET
+    auto_approve_redeploy: bool | UnsetType = UNSET
+    terminate_notice_minutes: Minutes | UnsetType | None = UNSET
+    max_user_operations: Count | UnsetType | None = UNSET
+    max_unavailable: MaxUnavailable | UnsetType | None = UNSET
+    min_available: AtLeast | UnsetType | None = UNSET
+    windows: Windows | UnsetType = UNSET
+
+    def of(self, policy: fleet.Policy) -> fleet.Policy:
+        return msgspec.structs.replace(Policy.of(policy), **self.given()).policy()
+
+
+class Facts(Response, forbid_unknown_fields=True):
+    """What guests see of a VM in `/metadata/instance`."""
+
+    location: Text = ""
+    resource_group: Text = ""
+    subscription: Text = ""
+    size: Text = ""
+    os_type: Text = ""
+    zone: Text = ""
+    eviction_policy: Text = ""
+    az_environment: Text = ""
+    offer: Text = ""
+    sku: Text = ""
+    computer_name: Text = ""
+    tags: Tags = {}
+
+    @classmethod
+    def of(cls, facts: fleet.Facts) -> "Facts":
+        return cls(**{name: getattr(facts, name) for name in cls.__struct_fields__})
+
+    def facts(self) -> fleet.Facts:
+        return fleet.Facts(**msgspec.structs.asdict(self))
+
+
+class FactsChange(Request):
+    """What is left out stays."""
+
+    location: Text | UnsetType = UNSET
+    resource_group: Text | UnsetType = UNSET
+    subscription: Text | UnsetType = UNSET
+    size: Text | UnsetType = UNSET
+    os_type: Text | UnsetType = UNSET
+    zone: Text | UnsetType = UNSET
+    eviction_policy: Text | UnsetType = UNSET
+    az_environment: Text | UnsetType = UNSET
+    offer: Text | UnsetType = UNSET
+    sku: Text | UnsetType = UNSET
+    computer_name: Text | UnsetType = UNSET
+    tags: Tags | UnsetType = UNSET
+
+
+class Vm(Response):
+    name: str
+    vm_id: str
+    host: str
+    group: str | None
+    scope: str
+    update_domain: int
+    fault_domain: int
+    spot: bool
+    addresses: list[str]
+    facts: Facts
+    size: float | None
+    """How much of its host's capacity it takes; null: 1. What guests see as `vmSize` is `facts.size`."""
+    policy: Policy | None
+    incarnation: int
+    listening: bool
+    last_heard: datetime | None
+
+
+class AddedVm(Vm):
+    warnings: list[str]
+
+
+class VmWithState(Vm):
+    state: VmState
+
+
+class NewVm(Request):
+    name: Name
+    host: Name
+    group: Name | None = None
+    update_domain: Domain = 0
+    fault_domain: Domain = 0
+    spot: bool = False
+    addresses: Addresses = []
+    vm_id: Text | None = None
+    facts: Facts = Facts()
+    size: Amount | None = None
+    """How much of its host's capacity it takes; null: 1. What guests see as `vmSize` is `facts.size`."""
+
+
+class VmChange(Request):
+    """What is left out stays; of the facts, too."""
+
+    host: Name | UnsetType = UNSET
+    group: Name | UnsetType | None = UNSET
+    update_domain: Domain | UnsetType = UNSET
+    fault_domain: Domain | UnsetType = UNSET
+    spot: bool | UnsetType = UNSET
+    addresses: Addresses | UnsetType = UNSET
+    vm_id: Text | UnsetType = UNSET
+    facts: FactsChange | UnsetType = UNSET
+    size: Amount | UnsetType | None = UNSET
+
+
+class Group(Response):
+    name: str
+    kind: ScopeKind
+    policy: Policy
+    vms: int
+    incarnation: int
+    listening: bool
+    last_heard: datetime | None
+
+
+class AddedGroup(Group):
+    warnings: list[str]
+
+
+class NewGroup(Request):
+    name: Name
+    kind: ScopeKind
+    policy: PolicyChange = PolicyChange()
+
+
+class GroupChange(Request):
+    policy: PolicyChange
+
+
+class Values(Response):
+    now: Annotated[Any, Meta(description="What the service has.")] = msgspec.field(name="from")
+    to: Annotated[Any, Meta(description="What the document says.")]
+
+
+class Difference(Response):
+    action: Literal["add", "change", "remove", "keep"]
+    noun: Literal["host", "group", "vm", "policy of vm"]
+    name: str
+    fields: Annotated[dict[str, Values], Meta(description="Those that differ, of `change` and `keep`.")]
+
+
+class Applied(Warned):
+    changes: list[Difference]
+    kept: Annotated[
+        list[Difference], Meta(description="VMs that run on another host than the document says, and stay there.")
+    ]
+    applied: bool
+
+
+class Compared(Response):
+    differences: list[Difference]
+
+
+class HostTable(Response, forbid_unknown_fields=True, omit_defaults=True):
+    """A host in a fleet's document. What is left out of an exported host is false, empty or without limit."""
+
+    cordoned: bool | None = None
+    """null: as it is, which of a new host is not cordoned."""
+    labels: Annotated[dict[Text, Text], Meta(max_length=MAX_LABELS)] = {}
+    capacity: float | None = None
+
+
+class GroupTable(Response, forbid_unknown_fields=True):
+    kind: ScopeKind
+    policy: Policy = Policy()
+
+
+class VmTable(Response, forbid_unknown_fields=True):
+    vm_id: Text | None = None
+    host: str
+    group: str | None = None
+    update_domain: int = 0
+    fault_domain: int = 0
+    spot: bool = False
+    addresses: Addresses = []
+    facts: Facts = Facts()
+    size: float | str | None = None
+    policy: Policy | UnsetType | None = UNSET
+    """Of a standalone VM."""
+
+
+class Fleet(Response, forbid_unknown_fields=True):
+    """All of the fleet as one document, which `POST /v1/fleet` takes."""
+
+    hosts: dict[str, HostTable] = {}
+    groups: dict[str, GroupTable] = {}
+    vms: dict[str, VmTable] = {}
+
+
+class MappedVm(Response):
+    name: str
+    state: VmState
+
+
+class Cell(Response):
+    vms: list[MappedVm]
+    more: int
+    """VMs of the cell that are not listed."""
+
+
+class MapRow(Response):
+    noun: Literal["host", "group", "standalone"]
+    name: str
+    cordoned: bool = False
+    labels: dict[str, str] = {}
+    kind: str = ""
+    vms: int
+    left_out: int
+    """VMs that a page cannot hold."""
+    cells: list[Cell]
+    """By update domain."""
+
+
+class FleetMap(Response):
+    """Hosts or groups by update domain."""
+
+    domains: list[int]
+    folded: bool
+    """The last column holds all further update domains."""
+    rows: list[MapRow]
+    states: dict[VmState, int]
+    next: str | None
+
+
+class Matches(Response, Generic[T]):
+    items: list[T] = []
+    more: bool = False
+
+
+class Found(Response):
+    """By a part of a name, a pattern, or a label of hosts."""
+
+    vms: Matches[VmWithState]
+    groups: Matches[Group]
+    hosts: Matches[Host] | None
+    """null: not for this token."""
+
+
+POLICY = example(
+    Policy(terminate_notice_minutes=5, max_unavailable="25%", windows=["mon-fri 22:00-04:00 Europe/Berlin"])
+)
+FACTS = example(
+    Facts(
+        location="west",
+        resource_group="shop",
+        subscription=ID,
+        size="large",
+        os_type="Linux",
+        zone="1",
+        offer="debian-12",
+        sku="12-gen2",
+        tags={"team": "shop"},
+    )
+)
+VM = example(
+    Vm(
+        name="web-0",
+        vm_id=ID,
+        host="rack1-01",
+        group="web",
+        scope="group:web",
+        update_domain=0,
+        fault_domain=0,
+        spot=False,
+        addresses=["10.0.0.4"],
+        facts=FACTS,
+        size=4,
+        policy=None,
+        incarnation=7,
+        listening=True,
+        last_heard=NOW,
+    )
+)
+GROUP = example(
+    Group(
+        name="web",
+        kind=ScopeKind.AVAILABILITY_SET,
+        policy=POLICY,
+        vms=8,
+        incarnation=7,
+        listening=True,
+        last_heard=NOW,
+    )
+)
+MOVED = Difference(action="keep", noun="vm", name="web-0", fields={"host": Values(now="rack2-01", to="rack1-01")})
+FLEET = example(
+    Fleet(
+        hosts={"rack1-01": HostTable(cordoned=False, labels={"rack": "r1"}, capacity=64)},
+        groups={"web": GroupTable(kind=ScopeKind.AVAILABILITY_SET)},
+        vms={"web-0": VmTable(host="rack1-01", group="web", size=4)},
+    )
+)
+FLEET_AS_TOML = """\
+[hosts.rack1-01]
+cordoned = false
+labels = { rack = "r1" }
+capacity = 64
+
+[groups.web]
+kind = "availability-set"
+
+[vms.web-0]
+host = "rack1-01"
+group = "web"
+size = 4
+"""
+
+example(AddedVm(**msgspec.structs.asdict(VM), warnings=[]))
+example(AddedGroup(**msgspec.structs.asdict(GROUP), warnings=[]))
+example(Host(name="rack1-01", cordoned=False, labels={"rack": "r1"}, capacity=64, used=40, vms=12))
+example(NewHost(name="rack1-01", labels={"rack": "r1"}, capacity=64))
+example(HostChange(cordoned=True, labels={"rack": "r2", "spare": None}, capacity=96))
+example(PolicyChange(terminate_notice_minutes=5, max_unavailable="25%"))
+example(NewGroup(name="web", kind=ScopeKind.AVAILABILITY_SET, policy=PolicyChange(max_unavailable="25%")))
+example(GroupChange(policy=PolicyChange(max_unavailable=2)))
+example(NewVm(name="web-0", host="rack1-01", group="web", addresses=["10.0.0.4"], facts=FACTS, size=4))
+example(FactsChange(tags={"team": "shop"}))
+example(VmChange(host="rack1-02", size=8, facts=FactsChange(tags={"team": "shop"})))
+example(
+    Applied(
+        changes=[Difference(action="add", noun="host", name="rack1-01", fields={})],
+        kept=[MOVED],
+        applied=True,
+        warnings=[],
+    )
+)
+example(Compared(differences=[msgspec.structs.replace(MOVED, action="change")]))

@@ -1,0 +1,76 @@
+"""Entries of the journal as history, and its retention."""
+
+from datetime import datetime
+from typing import Any
+
+from forenotice.views.base import EVENT, NOW, OPERATION, Moment, Request, Response, example
+
+
+class Entry(Response):
+    seq: int
+    at: datetime
+    action: str
+    by: str
+    origin: str
+    """The address from which the command came."""
+    reason: str
+    scope: str | None
+    event: str | None
+    operation: str | None
+    host: str | None
+    vm: str | None
+    rollout: str | None
+    data: dict[str, Any]
+
+
+class Prune(Request):
+    before: Moment
+    """At least a day ago."""
+    dry_run: bool = False
+    """Only count."""
+
+
+class Pruned(Response):
+    before: datetime
+    entries: int
+    operations: int
+    events: int
+    rollouts: int
+    kept: int
+    """Entries that are older but stay: of what is live, or not yet delivered to a subscription."""
+    complete: bool
+    """Whether nothing is left that could be removed."""
+    dry_run: bool
+    """Nothing was removed: this is what would be."""
+
+
+example(
+    Entry(
+        seq=1234,
+        at=NOW,
+        action="event.approved",
+        by="operator:admin",
+        origin="10.0.0.99",
+        reason="",
+        scope="group:web",
+        event=EVENT,
+        operation=OPERATION,
+        host=None,
+        vm=None,
+        rollout=None,
+        data={},
+    )
+)
+example(Prune(before=NOW.replace(month=1, day=1, hour=0), dry_run=True))
+example(
+    Pruned(
+        before=NOW.replace(month=1, day=1, hour=0),
+        entries=5000,
+        operations=300,
+        events=320,
+        rollouts=1,
+        kept=12,
+        complete=True,
+        dry_run=True,
+    )
+)

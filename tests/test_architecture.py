@@ -41,7 +41,7 @@ FORBIDDEN = {
 
 # What the agent decides is pure: it sees events, and nothing else of the world.
 RULES = "forenotice/agent/rules/"
-SEEN_BY_RULES = ("forenotice.agent.rules", "forenotice.client.events")
+SEEN_BY_RULES = ("forenotice.agent.rules", "forenotice.client.events", "forenotice.core.backoff")
 WORLDLY = frozenset({"io", "os", "pathlib", "queue", "random", "socket", "sqlite3", "subprocess", "threading", "time"})
 
 # What runs inside a guest keeps to what every system has, but for the modules that are named for it.

@@ -7,7 +7,9 @@ from forenotice import settings
 from forenotice.agent.daemon import Agent
 from forenotice.client import Pace
 
-RESTLESS = Pace(interval=0, pauses=(0,), longest_retry_after=0, timeout=5, first_timeout=5, at_once=0)
+RESTLESS = Pace(
+    interval=0, first_pause=0, longest_pause=0, longest_retry_after=0, timeout=5, first_timeout=5, at_once=0
+)
 
 if __name__ == "__main__":
     _, config, state = sys.argv

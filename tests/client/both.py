@@ -9,7 +9,15 @@ from forenotice.client import AsyncClient, Change, Client, Document, Event, News
 
 T = TypeVar("T")
 
-QUICK = Pace(interval=0.01, pauses=(0.01,), longest_retry_after=0.01, first_timeout=5.0, timeout=5.0, at_once=0.0)
+QUICK = Pace(
+    interval=0.01,
+    first_pause=0.01,
+    longest_pause=0.01,
+    longest_retry_after=0.01,
+    first_timeout=5.0,
+    timeout=5.0,
+    at_once=0.0,
+)
 """A server that answers counts as one that waits."""
 
 

@@ -8,7 +8,9 @@ from pathlib import Path
 from forenotice import AsyncClient, Client, News, Pace
 
 SETTLED = 2_000
-RESTLESS = Pace(interval=0, pauses=(0,), longest_retry_after=0, timeout=5, first_timeout=5, at_once=0)
+RESTLESS = Pace(
+    interval=0, first_pause=0, longest_pause=0, longest_retry_after=0, timeout=5, first_timeout=5, at_once=0
+)
 
 
 def resident() -> int:

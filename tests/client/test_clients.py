@@ -151,7 +151,7 @@ def test_a_slow_first_answer_is_waited_for_and_later_ones_are_not(make: Make) ->
         ended.wait(0.3 if asked.number < 2 else 0)
         return answer(body=document())
 
-    pace = Pace(first_timeout=SOON, timeout=0.1, pauses=(0.01,), interval=0.01)
+    pace = Pace(first_timeout=SOON, timeout=0.1, first_pause=0.01, longest_pause=0.01, interval=0.01)
     with scripted(slow) as server, make(server.url, pace=pace) as client:
         client.document()
         with pytest.raises(EndpointError, match="timed out"):
@@ -279,7 +279,7 @@ def test_closing_in_another_thread_ends_watching_at_once() -> None:
 
 
 def test_closing_in_another_thread_ends_a_pause() -> None:
-    client = Client("http://127.0.0.1:9", pace=Pace(pauses=(60,)))
+    client = Client("http://127.0.0.1:9", pace=Pace(first_pause=60, longest_pause=60))
     failed = threading.Event()
 
     def run() -> None:

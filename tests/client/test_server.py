@@ -16,7 +16,7 @@ from forenotice.metadata.options import Options
 from forenotice.settings import Address, Listener
 
 RUNNING = replace(EVENT, status=Status.STARTED)
-PACE = Pace(interval=0.02, pauses=(0.02,))
+PACE = Pace(interval=0.02, first_pause=0.02, longest_pause=0.02)
 WEB_0 = Listener(at=Address(host="127.0.0.1", port=0), vm="web-0")
 DB = Listener(at=Address(host="127.0.0.1", port=0), vm="db")
 

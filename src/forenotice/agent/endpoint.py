@@ -11,7 +11,7 @@ from forenotice.agent.metrics import Metrics, Poll
 from forenotice.client import Client, News, Pace
 from forenotice.client.events import Document, Event
 from forenotice.client.negotiating import NEWEST
-from forenotice.core import errors
+from forenotice.core import backoff, errors
 
 PACE = Pace(interval=0.93)
 """Not quite a second: the endpoint's Date then falls on every part of one, and shows a pause more exactly."""
@@ -206,7 +206,7 @@ class Approver:
             return
         failures = self._failures.get(answer.saga, 0) + 1
         self._failures[answer.saga] = failures
-        self._again_at[answer.saga] = time.monotonic() + min(LONGEST_PAUSE, 2.0 ** (failures - 1))
+        self._again_at[answer.saga] = time.monotonic() + backoff.pause(failures, 1.0, LONGEST_PAUSE)
 
     def _send(self, saga: str, event: Event, first: bool) -> None:
         try:

@@ -21,6 +21,7 @@ from forenotice.agent.rules.policy import NOT_TOLD
 from forenotice.agent.signature import HEADER, WINDOW, Addresses, Message, Readiness, Signer
 from forenotice.client.connection import Answer, Connection, ProtocolError
 from forenotice.client.events import same_name
+from forenotice.core import backoff
 
 LARGEST_ANSWER = 4 * 1024
 MOST_HEARD = 10_000
@@ -367,7 +368,7 @@ class Peers:
             self._away -= 1
             errand.why = why
             errand.failures = errand.failures + 1 if why else 0
-            pause = min(self._pace.longest, self._pace.first * 2 ** min(errand.failures - 1, 16))
+            pause = backoff.pause(errand.failures, self._pace.first, self._pace.longest)
             errand.due = time.monotonic() + (pause if why else self._pace.again)
             wanted = self._errands.get(errand.said.event_id, {}).get((errand.sender, errand.name)) is errand
             self._changed.notify_all()

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from forenotice.client.errors import EndpointError
+from forenotice.core import backoff
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,19 +24,22 @@ class Pace:
     timeout: float = 10.0
     """Afterwards, beside the time for which a poll may be held; doubles with every timeout."""
     connect_timeout: float = 5.0
-    pauses: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0, 10.0)
-    """After so many failures in a row; the last one again and again. Preempt gives 30 seconds in all."""
+    first_pause: float = 1.0
+    """After a failure; doubles with each that follows."""
+    longest_pause: float = 10.0
+    """Preempt gives 30 seconds in all."""
     longest_retry_after: float = 120.0
     behind: float = 30.0
     """For which nothing but older documents is no news. A server behind a balancer has heard the latest much sooner;
     one whose database was restored unnoticed never will."""
 
     def after(self, failures: int, error: EndpointError) -> float:
-        return max(self.pauses[min(failures, len(self.pauses)) - 1], min(error.retry_after, self.longest_retry_after))
+        pause = backoff.pause(failures, self.first_pause, self.longest_pause)
+        return max(pause, min(error.retry_after, self.longest_retry_after))
 
     def patience(self, timeouts: int) -> float:
         """For an answer, after so many in a row that did not come in time."""
-        return min(self.first_timeout, self.timeout * 2.0 ** min(timeouts, 16))
+        return backoff.pause(timeouts + 1, self.timeout, self.first_timeout)
 
 
 USUAL = Pace()

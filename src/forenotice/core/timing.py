@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from forenotice.core import backoff
+
 STARTED_SHOWN = timedelta(seconds=2)
 """How long Started stays listed at least, whatever the speed (PROTOCOL, life of an event)."""
 
@@ -27,8 +29,7 @@ class Retries:
         """Twice as long after each try as after the one before it; after the last, none."""
         if failed >= self.tries:
             return timedelta(0)
-        doubled: int = 2 ** min(failed - 1, 20)
-        return min(self.first_pause * doubled, LONGEST_PAUSE)
+        return backoff.pause(failed, self.first_pause, LONGEST_PAUSE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

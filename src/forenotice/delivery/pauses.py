@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
 
+from forenotice.core import backoff
+
 JITTER = 0.2
 """By how much of itself a pause differs, so that many do not come back at once."""
-MOST_DOUBLINGS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,8 +23,7 @@ class Pauses:
 
     def after(self, attempt: int, asked: timedelta | None = None) -> timedelta:
         """Behind the attempt of this number; at least what the receiver asked for, as far as that is sensible."""
-        grown = self.first * (1 << min(attempt - 1, MOST_DOUBLINGS))
-        pause = min(grown, self.longest) * self.chance.uniform(1 - JITTER, 1 + JITTER)
+        pause = backoff.pause(attempt, self.first, self.longest) * self.chance.uniform(1 - JITTER, 1 + JITTER)
         return max(pause, min(asked or pause, self.longest))
 
 

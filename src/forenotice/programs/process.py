@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Protocol
 
-from forenotice.core import errors
+from forenotice.core import backoff, errors
 
 KEPT = 2048
 """Bytes of output that are kept: the last ones."""
@@ -255,12 +255,11 @@ def _reason(program: Program, error: OSError) -> str:
 
 def _ended(process: subprocess.Popen[bytes], until: float, stop: threading.Event) -> bool:
     """Whether it ended by itself. Nothing portable waits for a child and for an event, so this looks at both."""
-    pause = _FIRST_LOOK
+    pauses = backoff.pauses(_FIRST_LOOK, _LONGEST_LOOK)
     while process.poll() is None:
         left = until - time.monotonic()
-        if left <= 0 or stop.wait(min(pause, left)):
+        if left <= 0 or stop.wait(min(next(pauses), left)):
             return False
-        pause = min(pause * 2, _LONGEST_LOOK)
     return True
 
 
@@ -271,14 +270,13 @@ def _end(family: Family, grace: float) -> bool:
     family.ask_to_end()
     until = time.monotonic() + grace
     looking = threading.Event()
-    pause = _FIRST_LOOK
+    pauses = backoff.pauses(_FIRST_LOOK, _LONGEST_LOOK_AT_ALL)
     while family.alive:
         left = until - time.monotonic()
         if left <= 0:
             family.kill()
             return True
-        looking.wait(min(pause, left))
-        pause = min(pause * 2, _LONGEST_LOOK_AT_ALL)
+        looking.wait(min(next(pauses), left))
     return False
 
 

@@ -197,7 +197,7 @@ def test_what_never_ends_is_not_run(scheduled_events: ScheduledEvents, tmp_path:
 
 @VIRTUAL
 def test_a_poll_that_failed_is_no_look_unless_all_fail(scheduled_events: ScheduledEvents) -> None:
-    pace = replace(QUICK, pauses=(0.1,))
+    pace = replace(QUICK, first_pause=0.1, longest_pause=0.1)
     performance = scheduled_events.play("reboot")
     scheduled_events.fault("error-500", times=3)
     with approving(pace):

@@ -19,6 +19,7 @@ from forenotice.agent.handlers.kubernetes_api import (
 )
 from forenotice.agent.handlers.tables import Kubernetes
 from forenotice.agent.rules.policy import Phase
+from forenotice.core import backoff
 
 MOST_TOLD = 5
 """Pods that are named."""
@@ -131,7 +132,7 @@ class Drain:
                 return
             self._refused[uid] = error.message
             self._tries[uid] = tries = self._tries.get(uid, 0) + 1
-            pause = min(self._retrier.pause * 2 ** (tries - 1), self._retrier.longest)
+            pause = backoff.pause(tries, self._retrier.pause, self._retrier.longest)
             self._next[uid] = time.monotonic() + max(pause, error.retry_after)
         else:
             self._sent.add(uid)

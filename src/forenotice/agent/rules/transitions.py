@@ -12,9 +12,11 @@ from forenotice.agent.rules import policy
 from forenotice.agent.rules.policy import Phase, Policy, Rule, concerned
 from forenotice.agent.rules.saga import ProcessGroup, Progress, Saga, State, Step
 from forenotice.client.events import Event
+from forenotice.core import backoff
 
 MARGIN = timedelta(seconds=2)
 """What preparation leaves of the notice, for the approval."""
+FIRST_PAUSE = timedelta(seconds=1)
 LONGEST_PAUSE = timedelta(seconds=30)
 PERSISTENCE = timedelta(minutes=15)
 """For how long, at least, what was prepared is tried to be taken back."""
@@ -152,7 +154,7 @@ def ended(
     failures = step.failures + 1
     if rule is None or (failures > rule.retries and not _persists(step, rule, now)):
         return saga.with_step(replace(done, progress=Progress.FAILED, failures=failures))
-    pause = min(timedelta(seconds=2 ** (failures - 1)), LONGEST_PAUSE)
+    pause = backoff.pause(failures, FIRST_PAUSE, LONGEST_PAUSE)
     return saga.with_step(replace(done, progress=Progress.RETRYING, failures=failures, retry_at=now + pause))
 
 

@@ -15,8 +15,8 @@ from forenotice.core.lifecycle import Approval
 from forenotice.core.operations import Kind
 from forenotice.core.roles import Role, access
 from forenotice.core.timing import Retries, Timing
-from forenotice.portal import rendering
-from forenotice.portal.lifeline import Moments
+from forenotice.portal import renderer
+from forenotice.portal.milestones import Moments
 from forenotice.portal.pages import events
 from forenotice.service import calls, lives, maintenance, queries
 from forenotice.service.calls import Call, View
@@ -335,4 +335,4 @@ def test_the_parts_of_what_it_took_add_up() -> None:
         ended=at + timedelta(seconds=3.4),
     )
     took = events._took(moments)
-    assert [rendering.span(took[part]) for part in ("all", "notice", "work")] == ["3 s", "1 s", "2 s"]
+    assert [renderer.span(took[part]) for part in ("all", "notice", "work")] == ["3 s", "1 s", "2 s"]

@@ -11,14 +11,14 @@ from forenotice.core.operations import Kind
 from forenotice.service import concerning, fleet, history, maintenance, queries
 from forenotice.service.tick import tick
 
-DEEDS = {"host-update", "host-reboot", "live-migration", "degraded-hardware", "hardware-failure"}
+ACTIONS = {"host-update", "host-reboot", "live-migration", "degraded-hardware", "hardware-failure"}
 
 
 def test_its_vms_and_what_can_be_done(unchanged: Portal) -> None:
     page = unchanged.visitor().get("/hosts/host-b")
     assert "It takes VMs that must move. It has 4 VMs." in page.text
     assert "VM State Group UD FD db ✓ fine standalone 0 0 pool_2 ✓ fine pool 1 1" in page.text
-    assert set(re.findall(r'href="/act\?kind=([a-z-]+)&amp;name=host-b"', page.html)) == DEEDS
+    assert set(re.findall(r'href="/act\?kind=([a-z-]+)&amp;name=host-b"', page.html)) == ACTIONS
     assert "Nothing is planned for this host." in page.text
     assert 'href="/history?host=host-b"' in page.html
     assert "Host host-b was added." in page.text

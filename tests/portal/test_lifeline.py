@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from forenotice.portal.lifeline import Moments, draw
+from forenotice.portal.milestones import Moments, draw
 
 ZERO = datetime(2026, 1, 1, tzinfo=UTC)
 WAITS = ["Announced", "Approval", "NotBefore", "Start", "Done"]

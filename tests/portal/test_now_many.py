@@ -11,7 +11,7 @@ from tests.portal.running import Answer, Portal, Visitor, running
 from tests.service.rig import ManualClock
 
 from forenotice.core.operations import Kind
-from forenotice.portal.picture import MOST_LANES
+from forenotice.portal.timeline import MOST_LANES
 from forenotice.service import calls, maintenance
 from forenotice.service.overview import PAGE
 

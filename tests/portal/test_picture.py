@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forenotice.portal import picture
-from forenotice.portal.picture import Bar, draw
+from forenotice.portal import timeline
+from forenotice.portal.timeline import Bar, draw
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -30,7 +30,7 @@ def bar(
     )
 
 
-def drawn(*bars: Bar, hours: float = 24, **how: object) -> picture.Picture:
+def drawn(*bars: Bar, hours: float = 24, **how: object) -> timeline.Timeline:
     return draw(bars, begin=NOW - hours * HOUR, end=NOW + hours * HOUR, now=NOW, **how)  # type: ignore[arg-type]
 
 
@@ -48,7 +48,7 @@ def test_what_never_started_is_gone() -> None:
 
 def test_what_takes_a_moment_is_seen() -> None:
     [lane] = drawn(bar(begin=0, start=0.001, end=0.002)).lanes
-    assert all(part.width >= picture.LEAST_WIDTH for part in lane.shapes[0].parts)
+    assert all(part.width >= timeline.LEAST_WIDTH for part in lane.shapes[0].parts)
 
 
 def test_what_is_over_ends_before_now() -> None:
@@ -71,7 +71,7 @@ def test_bars_that_overlap_have_rows_of_their_own() -> None:
 
 
 def test_a_lane_with_too_many_rows_is_folded_until_it_is_unfolded() -> None:
-    bars = [bar(number) for number in range(picture.MOST_ROWS + 1)]
+    bars = [bar(number) for number in range(timeline.MOST_ROWS + 1)]
     [folded] = drawn(*bars).lanes
     assert (folded.folded, folded.count, list(folded.shapes)) == (True, len(bars), [])
     [unfolded] = drawn(*bars, unfolded={"web"}).lanes
@@ -81,18 +81,18 @@ def test_a_lane_with_too_many_rows_is_folded_until_it_is_unfolded() -> None:
 def test_lanes_fold_when_they_are_many_and_what_is_unfolded_stays() -> None:
     bars = [bar(number, lane=f"g{number}") for number in range(500)]
     found = drawn(*bars, unfolded={"g300"})
-    assert len(found.lanes) == picture.MOST_LANES
+    assert len(found.lanes) == timeline.MOST_LANES
     assert found.lanes[0].name == "g300"
     assert found.others is not None
-    assert found.others_count == found.others.count == 500 - picture.MOST_LANES
+    assert found.others_count == found.others.count == 500 - timeline.MOST_LANES
 
 
 def test_how_many_there_are_is_told_by_levels() -> None:
-    lane = picture._folded(
-        picture._Scale(NOW - HOUR, NOW + HOUR), "web", "", [bar(n, begin=-1, end=0) for n in range(9)]
+    lane = timeline._folded(
+        timeline._Scale(NOW - HOUR, NOW + HOUR), "web", "", [bar(n, begin=-1, end=0) for n in range(9)]
     )
     assert {level for _, _, level in lane.strip} == {4}
-    alone = picture._folded(picture._Scale(NOW - HOUR, NOW + HOUR), "web", "", [bar(begin=-1, end=0)])
+    alone = timeline._folded(timeline._Scale(NOW - HOUR, NOW + HOUR), "web", "", [bar(begin=-1, end=0)])
     assert {level for _, _, level in alone.strip} == {1}
 
 
@@ -104,7 +104,7 @@ def test_there_is_a_line_for_now_where_now_is_in_the_picture() -> None:
 def test_marks_are_at_full_hours_and_few() -> None:
     for hours in (0.05, 1, 6, 24, 24 * 7, 24 * 90):
         marks = drawn(hours=hours).marks
-        assert 2 <= len(marks) <= picture.MOST_MARKS + 1
+        assert 2 <= len(marks) <= timeline.MOST_MARKS + 1
         assert all(mark.at.second == 0 for mark in marks)
 
 

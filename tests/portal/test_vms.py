@@ -190,7 +190,7 @@ def test_a_vm_of_a_group_goes_by_the_groups_policy(unchanged: Portal) -> None:
 
 
 @pytest.mark.parametrize(
-    ("role", "scopes", "deeds", "manages"),
+    ("role", "scopes", "actions", "manages"),
     [
         ("admin", None, {"restart", "redeploy", "eviction", "deletion"}, True),
         ("platform", None, {"restart", "redeploy", "eviction", "deletion"}, True),
@@ -199,13 +199,13 @@ def test_a_vm_of_a_group_goes_by_the_groups_policy(unchanged: Portal) -> None:
         ("tenant", "vm:batch", {"restart", "redeploy"}, False),
     ],
 )
-def test_what_the_role_allows(portal: Portal, role: str, scopes: str | None, deeds: set[str], manages: bool) -> None:
+def test_what_the_role_allows(portal: Portal, role: str, scopes: str | None, actions: set[str], manages: bool) -> None:
     event = restart(portal, "batch")
     visitor = portal.visitor() if role == "admin" else portal.visitor_as(role, scopes)
     page = visitor.get("/vms/batch")
-    assert set(re.findall(r'href="/act\?kind=([a-z-]+)&amp;name=batch"', page.html)) == deeds
+    assert set(re.findall(r'href="/act\?kind=([a-z-]+)&amp;name=batch"', page.html)) == actions
     assert ("/vms/batch/policy" in page.html) is manages
-    assert (f"/events/{event}/approve" in page.html) is bool(deeds)
+    assert (f"/events/{event}/approve" in page.html) is bool(actions)
     assert (f"/events/{event}/cancel" in page.html) is manages
     assert ('href="/hosts/host-c"' in page.html) is (scopes is None)
     if not manages:

@@ -13,31 +13,29 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from forenotice.control.routing import PREFIX
 from forenotice.core import errors
 from forenotice.core.roles import Need
-from forenotice.portal.assets import PLACE, Assets
-from forenotice.portal.gate import Gate
+from forenotice.portal.access import Gate
 from forenotice.portal.live import Live
 from forenotice.portal.once import Once
+from forenotice.portal.page import GUESTS_AT, Declared, Portal
 from forenotice.portal.pages import (
-    acting,
+    act,
     events,
     fleet,
     groups,
     history,
     hosts,
     now,
-    rollout_plans,
+    rollout_plan,
     rollouts,
     subscriptions,
     tokens,
     vms,
 )
-from forenotice.portal.pages.signing_in import SigningIn
-from forenotice.portal.paths import Declared
-from forenotice.portal.rendering import Rendering
-from forenotice.portal.visiting import GUESTS_AT, House
+from forenotice.portal.pages.sign_in import SignIn
+from forenotice.portal.renderer import PLACE, Assets, Renderer
 from forenotice.service.context import Service
 
-ROOMS = (acting, events, fleet, groups, history, hosts, now, rollout_plans, rollouts, subscriptions, tokens, vms)
+ROOMS = (act, events, fleet, groups, history, hosts, now, rollout_plan, rollouts, subscriptions, tokens, vms)
 DECLARED: Sequence[Declared] = [declared for room in ROOMS for declared in room.pages.declared]
 
 
@@ -64,8 +62,8 @@ def beside(
     guests_at: str | None = None,
 ) -> ASGIApp:
     """The portal in front of the API; `polled` says when a VM was last heard here."""
-    rendering = Rendering(Assets(), PLACES=PLACES, now=service.clock.now)
-    house = House(
+    rendering = Renderer(Assets(), PLACES=PLACES, now=service.clock.now)
+    portal = Portal(
         service=service,
         rendering=rendering,
         shares=api.state.shares,
@@ -74,9 +72,9 @@ def beside(
         polled=polled,
         guests_at=guests_at or GUESTS_AT,
     )
-    gate = Gate(house)
+    gate = Gate(portal)
     routes: list[BaseRoute] = [_route(gate, declared) for declared in DECLARED]
-    routes += SigningIn(gate, once).routes
+    routes += SignIn(gate, once).routes
     routes.append(Route("/live", Live(gate, api.state.tail), methods=["GET"]))
     routes.append(Route(PLACE + "/{version}/{name}", partial(_file, gate, rendering.assets), methods=["GET"]))
     return Router(routes, redirect_slashes=False, default=_Otherwise(gate, api))

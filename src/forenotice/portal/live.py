@@ -17,7 +17,7 @@ from forenotice.control.tail import PAGE, Tail, happens
 from forenotice.core import errors
 from forenotice.core.journal import OF_TOKENS, Entry
 from forenotice.core.roles import Access, Need
-from forenotice.portal.gate import Gate
+from forenotice.portal.access import Gate
 from forenotice.service.tokens import Caller
 
 APART_SECONDS = 0.25
@@ -40,7 +40,7 @@ class Live:
 
     async def _follow(self, held: ExitStack, request: Request) -> Response:
         caller = await self._gate.caller(request)
-        held.enter_context(self._gate.house.shares.counted(caller.id))
+        held.enter_context(self._gate.portal.shares.counted(caller.id))
         # A browser that comes again says how far it was told.
         after = request.headers.get("last-event-id") or request.query_params.get("after", "")
         if not (after.isascii() and after.isdigit() and len(after) < 19):

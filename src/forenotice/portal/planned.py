@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from forenotice.core.rollouts import KINDS
-from forenotice.portal import picture, progress, rendering, words
+from forenotice.portal import progress, renderer, timeline, words
 from forenotice.service.calls import View
 
 MOST_GROUPS = 20
@@ -30,7 +30,7 @@ def told(plan: View) -> dict[str, Any]:
         "takes": ends_at - begins_at,
         "picture": drawn,
         "folded": drawn is not None and all(lane.folded for lane in drawn.lanes),
-        "by_host": len(stops) <= picture.MOST_LANES,
+        "by_host": len(stops) <= timeline.MOST_LANES,
         "type": KINDS[plan["kind"]].traits.type.value,
         "turns": list(_turns(plan, same=same)),
         "stops": stops[:MOST_HOSTS],
@@ -61,12 +61,12 @@ def _turns(plan: View, *, same: bool) -> Iterator[View]:
         yield {**turn, "title": title, "detail": detail, "names": hosts[turn["turn"]]}
 
 
-def _picture(plan: View, begins_at: datetime, ends_at: datetime) -> picture.Picture:
+def _picture(plan: View, begins_at: datetime, ends_at: datetime) -> timeline.Timeline:
     """A lane for each host; where those would be too many, for each turn."""
     stops: Sequence[View] = plan["stops"]
-    by_host = len(stops) <= picture.MOST_LANES
+    by_host = len(stops) <= timeline.MOST_LANES
     margin = (ends_at - begins_at) * MARGIN
-    return picture.draw(
+    return timeline.draw(
         (_bar(plan, stop, by_host=by_host) for stop in stops),
         begin=begins_at - margin,
         end=ends_at + margin,
@@ -75,14 +75,14 @@ def _picture(plan: View, begins_at: datetime, ends_at: datetime) -> picture.Pict
     )
 
 
-def _bar(plan: View, stop: View, *, by_host: bool) -> picture.Bar:
+def _bar(plan: View, stop: View, *, by_host: bool) -> timeline.Bar:
     not_before = datetime.fromisoformat(stop["not_before"])
-    return picture.Bar(
+    return timeline.Bar(
         id=stop["host"],
         lane=stop["host"] if by_host else f"Turn {stop['turn']}",
         type=KINDS[plan["kind"]].traits.type.value,
-        label=f"{stop['host']} in turn {stop['turn']}: announced at {rendering.utc(stop['announced_at'])}, "
-        f"started at {rendering.utc(not_before)}, over at {rendering.utc(stop['ends_at'])}",
+        label=f"{stop['host']} in turn {stop['turn']}: announced at {renderer.utc(stop['announced_at'])}, "
+        f"started at {renderer.utc(not_before)}, over at {renderer.utc(stop['ends_at'])}",
         begin=datetime.fromisoformat(stop["announced_at"]),
         not_before=not_before,
         start=not_before,

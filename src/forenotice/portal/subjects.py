@@ -9,9 +9,10 @@ from starlette.responses import Response
 
 from forenotice.core import errors, roles
 from forenotice.core.fleet import NAME
-from forenotice.portal import rendering, wording
-from forenotice.portal.deeds import DEEDS, Deed
-from forenotice.portal.visiting import Visit
+from forenotice.core.operations import VmState
+from forenotice.portal import renderer, wording
+from forenotice.portal.actions import ACTIONS, Action
+from forenotice.portal.page import PageRequest
 from forenotice.service import history
 from forenotice.service.calls import View
 
@@ -20,7 +21,7 @@ VMS = 100
 """Of one page."""
 
 
-def name_of(visit: Visit, noun: str) -> str:
+def name_of(visit: PageRequest, noun: str) -> str:
     """The name in the path; what cannot be one is nobody's."""
     name = visit.path["name"]
     if not NAME.fullmatch(name):
@@ -28,13 +29,13 @@ def name_of(visit: Visit, noun: str) -> str:
     return name
 
 
-def after_of(visit: Visit) -> str | None:
+def after_of(visit: PageRequest) -> str | None:
     """The name behind which a page of VMs begins."""
     given = visit.query.get("after", "")
     return given if NAME.fullmatch(given) else None
 
 
-def missing(visit: Visit, noun: str, error: errors.NotFoundError) -> Response:
+def missing(visit: PageRequest, noun: str, error: errors.NotFoundError) -> Response:
     """It may be misspelt, or have been there once."""
     name = visit.path["name"]
     known = bool(NAME.fullmatch(name))
@@ -49,18 +50,18 @@ def missing(visit: Visit, noun: str, error: errors.NotFoundError) -> Response:
     )
 
 
-def deeds(visit: Visit, noun: str) -> list[Deed]:
+def actions(visit: PageRequest, noun: str) -> list[Action]:
     """What whoever looks may do to a VM or a host."""
-    return [deed for deed in DEEDS.values() if deed.noun == noun and visit.may(roles.need_of(deed.kind))]
+    return [action for action in ACTIONS.values() if action.noun == noun and visit.may(roles.need_of(action.kind))]
 
 
-def heard(visit: Visit, names: Iterable[str], last_heard: str | None) -> datetime | None:
+def heard(visit: PageRequest, names: Iterable[str], last_heard: str | None) -> datetime | None:
     """The newest poll of any of these VMs, of which the store hears only now and then."""
-    polls = [at for name in names if (at := visit.house.polled(name))]
-    return max([*polls, *([rendering.read(last_heard)] if last_heard else [])], default=None)
+    polls = [at for name in names if (at := visit.portal.polled(name))]
+    return max([*polls, *([renderer.read(last_heard)] if last_heard else [])], default=None)
 
 
-def lately(visit: Visit, *about: Mapping[str, Any]) -> list[View]:
+def lately(visit: PageRequest, *about: Mapping[str, Any]) -> list[View]:
     """The newest entries about any of these, each with its sentence."""
     found: dict[int, View] = {}
     for filters in about:
@@ -68,3 +69,13 @@ def lately(visit: Visit, *about: Mapping[str, Any]) -> list[View]:
         found |= {entry["seq"]: entry for entry in entries}
     newest = sorted(found.values(), key=lambda entry: -entry["seq"])[:LATELY]
     return [{**entry, "sentence": wording.sentence(entry)} for entry in newest]
+
+
+SIGNS: Mapping[str, str] = {VmState.FINE: "✓", VmState.SCHEDULED: "◷", VmState.STARTED: "►", VmState.NOT_LISTENING: "⊘"}
+"""So that colours are not alone to say it."""
+MEANINGS: Mapping[str, str] = {
+    VmState.FINE: "nothing is planned",
+    VmState.SCHEDULED: "something will be done to it",
+    VmState.STARTED: "something is being done to it",
+    VmState.NOT_LISTENING: "nothing is planned, and nobody there asks for events",
+}

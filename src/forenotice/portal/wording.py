@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from forenotice.core import fleet, rollout_progress
-from forenotice.portal import rendering, words
+from forenotice.portal import renderer, words
 
 Entry = Mapping[str, Any]
 """As the service shows it."""
@@ -57,7 +57,7 @@ def _data(entry: Entry, name: str, otherwise: str = "") -> str:
 
 def _time(entry: Entry, name: str) -> str:
     value = entry["data"].get(name)
-    return rendering.utc(value) if value else "a moment that is not told"
+    return renderer.utc(value) if value else "a moment that is not told"
 
 
 def _failures(entry: Entry, name: str) -> str:

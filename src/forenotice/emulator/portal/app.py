@@ -23,11 +23,10 @@ from forenotice.emulator.portal.acting import FORMS
 from forenotice.emulator.portal.deeds import Deeds
 from forenotice.emulator.portal.page import Choice
 from forenotice.logs import log
-from forenotice.portal import cookies, forgery, forms
-from forenotice.portal.assets import PLACE, Assets
+from forenotice.portal import csrf, forms, responses
 from forenotice.portal.forms import Fields
-from forenotice.portal.heading import HEADERS
-from forenotice.portal.rendering import Rendering, form_key
+from forenotice.portal.renderer import PLACE, Assets, Renderer, form_key
+from forenotice.portal.responses import HEADERS
 
 HOME = "/"
 CHOSEN = {"scenario": 200, "resources": 2000, "vm": 100, "api-version": 20}
@@ -54,7 +53,7 @@ class Pages:
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
-        self._rendering = Rendering(Assets(), "forenotice.emulator.portal", now=driver.emulator.clock.now)
+        self._rendering = Renderer(Assets(), "forenotice.emulator.portal", now=driver.emulator.clock.now)
         self._form_token = secrets.token_hex(16)
         self._deeds = Deeds()
         self.live = live.Live(driver.emulator)
@@ -103,8 +102,8 @@ class Pages:
 
     async def _show(self, request: Request) -> Response:
         answer = await run_in_threadpool(self._page, request)
-        if cookies.said(request):
-            cookies.forget(answer, cookies.name("said", request))
+        if responses.said(request):
+            responses.forget(answer, responses.name("said", request))
         return answer
 
     async def _act(self, request: Request) -> Response:
@@ -113,7 +112,7 @@ class Pages:
             # Somebody has asked again for the page that refused a form.
             return RedirectResponse(f"{HOME}{query}", 303)
         body, form = await forms.read(request)
-        forgery.require_own(request.headers, form.get("form_token", ""), self._form_token)
+        csrf.require_own(request.headers, form.get("form_token", ""), self._form_token)
         try:
             do = partial(FORMS[request.url.path], self._driver, form)
             key = form.get("form_key") and f"{request.url.path} {hashlib.sha256(body).hexdigest()}"
@@ -121,7 +120,7 @@ class Pages:
         except (errors.RefusedError, errors.NotFoundError, errors.ConflictError) as error:
             return await run_in_threadpool(self._page, request, form, error)
         answer = RedirectResponse(f"{HOME}{query}{acting.pressed(request.url.path, form)}", 303)
-        cookies.say(answer, cookies.name("said", request), said)
+        responses.say(answer, responses.name("said", request), said)
         return answer
 
     async def _file(self, request: Request) -> Response:
@@ -153,7 +152,7 @@ class Pages:
             at=HOME,
             form_token=self._form_token,
             form_key=form_key(),
-            said=cookies.said(request),
+            said=responses.said(request),
             query=_query(request),
         )
         context = page.shown(self._driver, choice)

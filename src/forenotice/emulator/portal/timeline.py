@@ -11,8 +11,8 @@ from forenotice.emulator.emulator import Emulator
 from forenotice.emulator.scenarios import rehearsing
 from forenotice.emulator.scenarios.format import Scenario
 from forenotice.emulator.scenarios.rehearsing import Life, Rehearsal, Trouble
-from forenotice.portal import picture
-from forenotice.portal.picture import Bar, Picture
+from forenotice.portal import timeline
+from forenotice.portal.timeline import Bar, Timeline
 
 FAULT = "other"
 """The colour of what is no event."""
@@ -28,9 +28,9 @@ rehearsed = functools.lru_cache(maxsize=32)(rehearsing.rehearse)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawn:
-    so_far: Picture | None
+    so_far: Timeline | None
     """Events as they are and will be if nobody approves; None: there were none."""
-    written: Picture | None
+    written: Timeline | None
     """The scenario, if nobody approves; None: none is played."""
 
 
@@ -45,16 +45,16 @@ def draw(emulator: Emulator, now: datetime) -> Drawn:
     length = max((bar.end - bar.begin for bar in plan if bar.end), default=timedelta(0))
     begin, end = _frame([*plan, *real], now - max(timing.shortened(BACK), length * 2), timing, now)
     return Drawn(
-        so_far=picture.draw(real, begin=begin, end=end, now=now) if real else None,
-        written=picture.draw(plan, begin=begin, end=end, now=now) if plan else None,
+        so_far=timeline.draw(real, begin=begin, end=end, now=now) if real else None,
+        written=timeline.draw(plan, begin=begin, end=end, now=now) if plan else None,
     )
 
 
-def preview(scenario: Scenario, timing: Timing, now: datetime) -> Picture:
+def preview(scenario: Scenario, timing: Timing, now: datetime) -> Timeline:
     """As if it began now."""
     plan = list(_plan(rehearsed(scenario), now, timing))
     begin, end = _frame(plan, now, timing, now)
-    return picture.draw(plan, begin=begin, end=end)
+    return timeline.draw(plan, begin=begin, end=end)
 
 
 def _frame(bars: list[Bar], earliest: datetime, timing: Timing, now: datetime) -> tuple[datetime, datetime]:

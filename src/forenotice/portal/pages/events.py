@@ -10,10 +10,9 @@ from starlette.responses import Response
 from forenotice.core import errors
 from forenotice.core.operations import Kind
 from forenotice.core.roles import Need
-from forenotice.portal import lifeline, rendering, wording, words
-from forenotice.portal.lifeline import Moments
-from forenotice.portal.paths import Pages
-from forenotice.portal.visiting import GUESTS_AT, Visit, local
+from forenotice.portal import milestones, renderer, wording, words
+from forenotice.portal.milestones import Moments
+from forenotice.portal.page import GUESTS_AT, PageRequest, Pages, local
 from forenotice.service import lives, maintenance, queries
 from forenotice.service.calls import View
 from forenotice.wire import versions
@@ -24,12 +23,12 @@ pages = Pages()
 
 
 @pages.get("/events/{id}", needs=Need.SEE)
-def show(visit: Visit) -> Response:
+def show(visit: PageRequest) -> Response:
     return _page(visit)
 
 
 @pages.post("/events/{id}/approve", needs=Need.OPERATE)
-def approve(visit: Visit) -> Response:
+def approve(visit: PageRequest) -> Response:
     try:
         event = maintenance.approve(visit.service, visit.call(), _id(visit))
     except errors.NotFoundError as error:
@@ -40,7 +39,7 @@ def approve(visit: Visit) -> Response:
 
 
 @pages.get("/events/{id}/cancel", needs=Need.OPERATE)
-def ask_to_cancel(visit: Visit) -> Response:
+def ask_to_cancel(visit: PageRequest) -> Response:
     try:
         found = lives.life(visit.service, _id(visit), visit.access)
     except errors.NotFoundError as error:
@@ -50,7 +49,7 @@ def ask_to_cancel(visit: Visit) -> Response:
 
 
 @pages.post("/events/{id}/cancel", needs=Need.OPERATE)
-def cancel(visit: Visit) -> Response:
+def cancel(visit: PageRequest) -> Response:
     try:
         operation = maintenance.cancel_event(visit.service, visit.call(), _id(visit))
     except errors.NotFoundError as error:
@@ -61,13 +60,13 @@ def cancel(visit: Visit) -> Response:
 
 
 @pages.get("/events/{id}/approve", needs=Need.SEE)
-def to_event(visit: Visit) -> Response:
+def to_event(visit: PageRequest) -> Response:
     """The address of an approval that was refused, asked for again."""
     return visit.go(f"/events/{_id(visit).upper()}")
 
 
 @pages.post("/operations/{id}/cancel", needs=Need.MANAGE)
-def cancel_operation(visit: Visit) -> Response:
+def cancel_operation(visit: PageRequest) -> Response:
     try:
         operation = maintenance.cancel_operation(visit.service, visit.call(), _id(visit))
     except errors.NotFoundError as error:
@@ -76,7 +75,7 @@ def cancel_operation(visit: Visit) -> Response:
 
 
 @pages.get("/operations/{id}", needs=Need.SEE)
-def show_operation(visit: Visit) -> Response:
+def show_operation(visit: PageRequest) -> Response:
     """Most have one event, and that says it all."""
     try:
         operation = queries.operation(visit.service, _id(visit), visit.seen)
@@ -106,18 +105,18 @@ def title(event: View) -> str:
     return f"{event['type']} of {words.several(event['resources'])}"
 
 
-def _id(visit: Visit) -> str:
+def _id(visit: PageRequest) -> str:
     wanted = visit.path["id"]
     if not ID.fullmatch(wanted):
         raise errors.NotFoundError("this is not an id")
     return wanted.lower()
 
 
-def _back(visit: Visit) -> str:
+def _back(visit: PageRequest) -> str:
     return local(visit.form.get("from", ""), f"/events/{visit.path['id']}")
 
 
-def _page(visit: Visit, status: int = 200, error: str = "") -> Response:
+def _page(visit: PageRequest, status: int = 200, error: str = "") -> Response:
     try:
         found = lives.life(visit.service, _id(visit), visit.access)
         why = queries.explain_event(visit.service, _id(visit), visit.seen)
@@ -129,7 +128,7 @@ def _page(visit: Visit, status: int = 200, error: str = "") -> Response:
         status=status,
         error=error,
         why=why,
-        life=lifeline.draw(moments, visit.now),
+        life=milestones.draw(moments, visit.now),
         took=_took(moments),
         approvals=[_approval(each) for each in found["operation"]["events"]],
         curl=_curl(visit, found["event"]),
@@ -148,17 +147,17 @@ def _shared(found: View) -> dict[str, Any]:
     }
 
 
-def _gone(visit: Visit, error: errors.NotFoundError) -> Response:
+def _gone(visit: PageRequest, error: errors.NotFoundError) -> Response:
     noun = visit.at.split("/")[1].removesuffix("s")
     return visit.page("event_gone.html", status=404, noun=noun, wanted=visit.path["id"][:64], message=error.message)
 
 
-def _curl(visit: Visit, event: View) -> str:
+def _curl(visit: PageRequest, event: View) -> str:
     """How a guest approves; on a laptop, every VM has an address of its own to speak from."""
-    url = f"{visit.house.guests_at}/metadata/scheduledevents?api-version={versions.NEWEST.name}"
+    url = f"{visit.portal.guests_at}/metadata/scheduledevents?api-version={versions.NEWEST.name}"
     body = json.dumps({"StartRequests": [{"EventId": event["id"]}]}, separators=(",", ":"))
     speaking = ""
-    if visit.house.guests_at != GUESTS_AT and event["status"] == "Scheduled":
+    if visit.portal.guests_at != GUESTS_AT and event["status"] == "Scheduled":
         addresses = queries.vm(visit.service, event["resources"][0], visit.seen)["addresses"]
         speaking = f"--interface {addresses[0]} " if addresses else ""
     return f"curl {speaking}-H Metadata:true -d '{body}' '{url}'"
@@ -179,8 +178,8 @@ def _moments(found: View) -> Moments:
     ended = _read(event["ended_at"])
     return Moments(
         status=event["status"],
-        announced=rendering.read(event["created_at"]),
-        not_before=rendering.read(event["not_before"]),
+        announced=renderer.read(event["created_at"]),
+        not_before=renderer.read(event["not_before"]),
         approved=_read(event["approved_at"]),
         # An event may have ended alone, before the rest of its operation started.
         started=started if started and (ended is None or started <= ended) else None,
@@ -189,7 +188,7 @@ def _moments(found: View) -> Moments:
 
 
 def _read(moment: str | None) -> datetime | None:
-    return None if moment is None else rendering.read(moment)
+    return None if moment is None else renderer.read(moment)
 
 
 def _took(moments: Moments) -> dict[str, timedelta]:

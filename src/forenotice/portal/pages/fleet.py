@@ -8,9 +8,8 @@ from starlette.responses import Response
 from forenotice.core import errors
 from forenotice.core.fleet import NAME
 from forenotice.core.roles import Need
-from forenotice.portal.paths import Pages
-from forenotice.portal.signs import MEANINGS, SIGNS
-from forenotice.portal.visiting import Visit
+from forenotice.portal.page import PageRequest, Pages
+from forenotice.portal.subjects import MEANINGS, SIGNS
 from forenotice.service import finding, fleet_map
 from forenotice.service.calls import View
 
@@ -23,7 +22,7 @@ pages = Pages()
 
 
 @pages.get("/fleet", needs=Need.SEE)
-def show(visit: Visit) -> Response:
+def show(visit: PageRequest) -> Response:
     wanted = visit.query.get("q", "").strip()
     if len(wanted) > LONGEST:
         return _page(visit, status=400, wanted=wanted[:LONGEST], error="this is too long: a part of a name is enough")
@@ -41,7 +40,7 @@ def show(visit: Visit) -> Response:
     return _page(visit, grid=found, by=by, first=after is None, next_url=next_url)
 
 
-def _found(visit: Visit, wanted: str) -> Response:
+def _found(visit: PageRequest, wanted: str) -> Response:
     try:
         found = finding.find(visit.service, wanted, hosts=visit.may(Need.OVERSEE), seen=visit.seen)
     except errors.RefusedError as error:
@@ -50,7 +49,7 @@ def _found(visit: Visit, wanted: str) -> Response:
 
 
 def _page(
-    visit: Visit,
+    visit: PageRequest,
     *,
     status: int = 200,
     wanted: str = "",

@@ -8,23 +8,22 @@ from forenotice.control.answers import status_of
 from forenotice.core import errors
 from forenotice.core.fleet import group_key
 from forenotice.core.roles import Need
-from forenotice.portal import policies, subjects
-from forenotice.portal.paths import Pages
-from forenotice.portal.policies import Fields
-from forenotice.portal.signs import SIGNS
-from forenotice.portal.visiting import Visit
+from forenotice.portal import policy_form, subjects
+from forenotice.portal.page import PageRequest, Pages
+from forenotice.portal.policy_form import Fields
+from forenotice.portal.subjects import SIGNS
 from forenotice.service import concerning, fleet, fleet_map, queries
 
 pages = Pages()
 
 
 @pages.get("/groups/{name}", needs=Need.SEE)
-def show(visit: Visit) -> Response:
+def show(visit: PageRequest) -> Response:
     return _page(visit)
 
 
 @pages.get("/groups/{name}/policy", needs=Need.SEE)
-def show_policy(visit: Visit) -> Response:
+def show_policy(visit: PageRequest) -> Response:
     try:
         return visit.go(f"/groups/{subjects.name_of(visit, 'group')}#policy")
     except errors.NotFoundError as error:
@@ -32,11 +31,11 @@ def show_policy(visit: Visit) -> Response:
 
 
 @pages.post("/groups/{name}/policy", needs=Need.MANAGE)
-def change_policy(visit: Visit) -> Response:
-    sent = policies.given(visit)
+def change_policy(visit: PageRequest) -> Response:
+    sent = policy_form.given(visit)
     try:
         name = subjects.name_of(visit, "group")
-        fleet.set_policy(visit.service, visit.call(), group_key(name), policies.asked(visit, sent, grouped=True))
+        fleet.set_policy(visit.service, visit.call(), group_key(name), policy_form.asked(visit, sent, grouped=True))
     except errors.NotFoundError as error:
         return subjects.missing(visit, "group", error)
     except (errors.RefusedError, errors.ConflictError) as error:
@@ -44,7 +43,7 @@ def change_policy(visit: Visit) -> Response:
     return visit.go(f"/groups/{name}", said=f"The policy of group {name} is changed.")
 
 
-def _page(visit: Visit, sent: Fields | None = None, error: errors.ForenoticeError | None = None) -> Response:
+def _page(visit: PageRequest, sent: Fields | None = None, error: errors.ForenoticeError | None = None) -> Response:
     after = subjects.after_of(visit)
     try:
         name = subjects.name_of(visit, "group")
@@ -63,6 +62,6 @@ def _page(visit: Visit, sent: Fields | None = None, error: errors.ForenoticeErro
         next_url=f"/groups/{name}?{urlencode({'after': vms['next']})}#vms" if vms["next"] else None,
         events=events,
         entries=subjects.lately(visit, {"scope": group_key(name)}),
-        **policies.form(group["policy"], sent, error),
+        **policy_form.form(group["policy"], sent, error),
         signs=SIGNS,
     )

@@ -14,8 +14,7 @@ from forenotice.core.fleet import NAME
 from forenotice.core.journal import OF_TOKENS
 from forenotice.core.roles import Need
 from forenotice.portal import wording
-from forenotice.portal.paths import Pages
-from forenotice.portal.visiting import Visit
+from forenotice.portal.page import PageRequest, Pages
 from forenotice.service import history
 
 SHOWN = 50
@@ -42,7 +41,7 @@ class Export(Wanted):
 
 
 @pages.get("/history", needs=Need.SEE)
-def show(visit: Visit) -> Response:
+def show(visit: PageRequest) -> Response:
     given = _given(visit)
     context: dict[str, Any] = {
         "given": {name: visit.query.get(name, "") for name in NAMES},
@@ -69,24 +68,24 @@ def show(visit: Visit) -> Response:
 
 
 @pages.get("/history/export", needs=Need.SEE)
-def export(visit: Visit) -> Response:
+def export(visit: PageRequest) -> Response:
     asked = visit.asked(Export, {**_in_utc(_meant(visit, _given(visit))), **_kept(visit, "format")})
     filters = asked.filters(visit.access)
     found = history.everything(visit.service, seen=visit.seen, **filters)
     return exporting.streamed(asked.format, found, visit.is_allowed)
 
 
-def _given(visit: Visit) -> dict[str, str]:
+def _given(visit: PageRequest) -> dict[str, str]:
     """What is filled in; an empty field asks for nothing."""
     return {name: visit.query[name].strip() for name in NAMES if visit.query.get(name, "").strip()}
 
 
-def _meant(visit: Visit, given: Mapping[str, str]) -> dict[str, str]:
+def _meant(visit: PageRequest, given: Mapping[str, str]) -> dict[str, str]:
     """Scopes and actors by their bare names, too: the first kind of those of which there is something."""
     return {name: _qualified(visit, name, value) for name, value in given.items()}
 
 
-def _qualified(visit: Visit, name: str, value: str) -> str:
+def _qualified(visit: PageRequest, name: str, value: str) -> str:
     if name not in BARE or not NAME.fullmatch(value):
         return value
     for noun in BARE[name]:
@@ -97,7 +96,7 @@ def _qualified(visit: Visit, name: str, value: str) -> str:
     return value
 
 
-def _kept(visit: Visit, name: str) -> dict[str, str]:
+def _kept(visit: PageRequest, name: str) -> dict[str, str]:
     return {name: visit.query[name]} if visit.query.get(name) else {}
 
 
@@ -106,7 +105,7 @@ def _in_utc(given: Mapping[str, str]) -> dict[str, str]:
     return {name: f"{value}Z" if name in TIMES and LOCAL.fullmatch(value) else value for name, value in given.items()}
 
 
-def _kinds(visit: Visit) -> dict[str, dict[str, str]]:
+def _kinds(visit: PageRequest) -> dict[str, dict[str, str]]:
     """What can be in the history of whoever looks."""
     found = wording.kinds()
     if visit.seen is not None:

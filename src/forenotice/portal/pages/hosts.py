@@ -7,16 +7,15 @@ from starlette.responses import Response
 from forenotice.core import errors
 from forenotice.core.roles import Need
 from forenotice.portal import subjects
-from forenotice.portal.paths import Pages
-from forenotice.portal.signs import SIGNS
-from forenotice.portal.visiting import Visit
+from forenotice.portal.page import PageRequest, Pages
+from forenotice.portal.subjects import SIGNS
 from forenotice.service import concerning, fleet, fleet_map, queries
 
 pages = Pages()
 
 
 @pages.get("/hosts/{name}", needs=Need.OVERSEE)
-def show(visit: Visit) -> Response:
+def show(visit: PageRequest) -> Response:
     after = subjects.after_of(visit)
     try:
         name = subjects.name_of(visit, "host")
@@ -34,22 +33,22 @@ def show(visit: Visit) -> Response:
         events=concerning.host(visit.service, name, visit.access),
         planned=concerning.planned(visit.service, visit.access, host=name),
         entries=subjects.lately(visit, {"host": name}),
-        deeds=subjects.deeds(visit, "host"),
+        actions=subjects.actions(visit, "host"),
         signs=SIGNS,
     )
 
 
 @pages.post("/hosts/{name}/cordon", needs=Need.MANAGE)
-def cordon(visit: Visit) -> Response:
+def cordon(visit: PageRequest) -> Response:
     return _set(visit, cordoned=True, said="is cordoned: it takes no further VMs")
 
 
 @pages.post("/hosts/{name}/uncordon", needs=Need.MANAGE)
-def uncordon(visit: Visit) -> Response:
+def uncordon(visit: PageRequest) -> Response:
     return _set(visit, cordoned=False, said="takes VMs again")
 
 
-def _set(visit: Visit, *, cordoned: bool, said: str) -> Response:
+def _set(visit: PageRequest, *, cordoned: bool, said: str) -> Response:
     try:
         name = subjects.name_of(visit, "host")
         fleet.set_host(visit.service, visit.call(), name, cordoned=cordoned)

@@ -12,10 +12,9 @@ from forenotice.core import errors
 from forenotice.core.operations import Status
 from forenotice.core.roles import Need
 from forenotice.portal import words
-from forenotice.portal.paths import Pages
-from forenotice.portal.picture import MOST_LANES, Bar, draw
-from forenotice.portal.rendering import utc
-from forenotice.portal.visiting import Visit
+from forenotice.portal.page import PageRequest, Pages
+from forenotice.portal.renderer import utc
+from forenotice.portal.timeline import MOST_LANES, Bar, draw
 from forenotice.service import concerning, overview, queries
 
 SPANS: Final[Mapping[str, tuple[str, timedelta]]] = {
@@ -35,7 +34,7 @@ pages = Pages()
 
 
 @pages.get("/", needs=Need.SEE)
-def show(visit: Visit) -> Response:
+def show(visit: PageRequest) -> Response:
     chosen = _Chosen(visit)
     _, length = SPANS[chosen.span]
     since = visit.now - length
@@ -68,7 +67,7 @@ def show(visit: Visit) -> Response:
 class _Chosen:
     """What the address asks for, and addresses that ask for almost the same."""
 
-    def __init__(self, visit: Visit) -> None:
+    def __init__(self, visit: PageRequest) -> None:
         self._given = {name: visit.query.get(name, "") for name in ("span", "scope", "page", "many")}
         self.span = self._given["span"] or USUAL
         if self.span not in SPANS:

@@ -12,8 +12,7 @@ from forenotice.core import errors, rollout_progress
 from forenotice.core.roles import Need
 from forenotice.core.rollouts import RolloutStatus, StopStatus
 from forenotice.portal import progress
-from forenotice.portal.paths import Pages
-from forenotice.portal.visiting import Visit
+from forenotice.portal.page import PageRequest, Pages
 from forenotice.service import queries, rollouts
 from forenotice.service.calls import View
 
@@ -34,7 +33,7 @@ pages = Pages()
 class Verb(NamedTuple):
     """What can be done with a rollout."""
 
-    do: Callable[[Visit, str], View]
+    do: Callable[[PageRequest, str], View]
     title: str
     means: str
     button: str
@@ -43,7 +42,7 @@ class Verb(NamedTuple):
     is_possible: Callable[[RolloutStatus], bool]
 
 
-def _resume(visit: Visit, rollout_id: str) -> View:
+def _resume(visit: PageRequest, rollout_id: str) -> View:
     retry = visit.asked(models.Resumption, {"retry": "retry" in visit.form}).retry
     return rollouts.resume(visit.service, visit.call(), rollout_id, retry=retry)
 
@@ -82,7 +81,7 @@ VERBS: Mapping[str, Verb] = {
 
 
 @pages.get("/rollouts", needs=Need.OVERSEE)
-def show_all(visit: Visit) -> Response:
+def show_all(visit: PageRequest) -> Response:
     after = visit.query.get("after")
     live = [] if after else rollouts.page(visit.service, live=True, limit=MOST_LIVE, access=visit.access)["items"]
     ended = rollouts.page(visit.service, live=False, after=after, limit=SHOWN, access=visit.access)
@@ -99,12 +98,12 @@ def show_all(visit: Visit) -> Response:
 
 
 @pages.get("/rollouts/{rollout_id}", needs=Need.OVERSEE)
-def show(visit: Visit) -> Response:
+def show(visit: PageRequest) -> Response:
     return _shown(visit)
 
 
 @pages.get("/rollouts/{rollout_id}/{verb}", needs=Need.MANAGE)
-def ask(visit: Visit) -> Response:
+def ask(visit: PageRequest) -> Response:
     verb = _verb(visit)
     rollout = rollouts.show(visit.service, visit.path["rollout_id"], visit.access)
     return visit.page(
@@ -117,7 +116,7 @@ def ask(visit: Visit) -> Response:
 
 
 @pages.post("/rollouts/{rollout_id}/{verb}", needs=Need.MANAGE)
-def do(visit: Visit) -> Response:
+def do(visit: PageRequest) -> Response:
     verb = _verb(visit)
     try:
         rollout = verb.do(visit, visit.path["rollout_id"])
@@ -126,7 +125,7 @@ def do(visit: Visit) -> Response:
     return visit.go(f"/rollouts/{rollout['id']}", said=verb.said)
 
 
-def _shown(visit: Visit, error: errors.ForenoticeError | None = None) -> Response:
+def _shown(visit: PageRequest, error: errors.ForenoticeError | None = None) -> Response:
     rollout = rollouts.show(visit.service, visit.path["rollout_id"], visit.access)
     status, after = _status(visit), visit.query.get("host")
     hosts = rollouts.hosts(visit.service, rollout["id"], after=after, limit=HOSTS_SHOWN, status=status)
@@ -160,11 +159,11 @@ def _told(rollout: View) -> View:
     }
 
 
-def _why(visit: Visit, rollout_id: str) -> str:
+def _why(visit: PageRequest, rollout_id: str) -> str:
     return ACTOR.sub(r"\1", rollouts.explain(visit.service, rollout_id)["sentence"])
 
 
-def _status(visit: Visit) -> StopStatus | None:
+def _status(visit: PageRequest) -> StopStatus | None:
     given = visit.query.get("status")
     if not given:
         return None
@@ -174,7 +173,7 @@ def _status(visit: Visit) -> StopStatus | None:
         raise errors.RefusedError(f"no host can be {given[:40]!r}: give {', '.join(StopStatus)}") from None
 
 
-def _verb(visit: Visit) -> Verb:
+def _verb(visit: PageRequest) -> Verb:
     name = visit.path["verb"]
     if name not in VERBS:
         raise errors.NotFoundError(f"there is no page /rollouts/{visit.path['rollout_id']}/{name}")

@@ -13,8 +13,7 @@ from forenotice.core.operations import OF_EVENTS
 from forenotice.core.roles import Need
 from forenotice.delivery import subscriptions
 from forenotice.portal import wording
-from forenotice.portal.paths import Pages
-from forenotice.portal.visiting import Visit
+from forenotice.portal.page import PageRequest, Pages
 from forenotice.service.calls import View
 
 SHOWN = 50
@@ -31,12 +30,12 @@ pages = Pages()
 
 
 @pages.get("/subscriptions", needs=Need.OVERSEE)
-def list_all(visit: Visit) -> Response:
+def list_all(visit: PageRequest) -> Response:
     return _listed(visit, BLANK)
 
 
 @pages.post("/subscriptions", needs=Need.MANAGE)
-def create(visit: Visit) -> Response:
+def create(visit: PageRequest) -> Response:
     given = _given(visit)
     try:
         asked = visit.asked(models.NewSubscription, {"name": given["name"], **_wanted(visit, given)})
@@ -51,12 +50,12 @@ def create(visit: Visit) -> Response:
 
 
 @pages.get("/subscriptions/{name}", needs=Need.OVERSEE)
-def show(visit: Visit) -> Response:
+def show(visit: PageRequest) -> Response:
     return _shown(visit)
 
 
 @pages.post("/subscriptions/{name}", needs=Need.MANAGE)
-def change(visit: Visit) -> Response:
+def change(visit: PageRequest) -> Response:
     given = _given(visit)
     try:
         asked = visit.asked(models.SubscriptionChange, _wanted(visit, given))
@@ -67,13 +66,13 @@ def change(visit: Visit) -> Response:
 
 
 @pages.post("/subscriptions/{name}/resume", needs=Need.MANAGE)
-def resume(visit: Visit) -> Response:
+def resume(visit: PageRequest) -> Response:
     resumed = subscriptions.resume(visit.service, visit.call(), visit.path["name"])
     return visit.go(_place(resumed["name"]), said="What waits is sent again now.")
 
 
 @pages.post("/subscriptions/{name}/replay", needs=Need.MANAGE)
-def replay(visit: Visit) -> Response:
+def replay(visit: PageRequest) -> Response:
     try:
         asked = visit.asked(models.Replay, {"after": _number(visit.form.get("after", ""))})
         replayed = subscriptions.replay(visit.service, visit.call(), visit.path["name"], asked.after)
@@ -84,7 +83,7 @@ def replay(visit: Visit) -> Response:
 
 
 @pages.post("/subscriptions/{name}/test", needs=Need.MANAGE)
-def test(visit: Visit) -> Response:
+def test(visit: PageRequest) -> Response:
     name = visit.path["name"]
     tried = subscriptions.test(visit.service, visit.call(), name)
     if not tried["taken"]:
@@ -94,24 +93,24 @@ def test(visit: Visit) -> Response:
 
 @pages.get("/subscriptions/{name}/replay", needs=Need.OVERSEE)
 @pages.get("/subscriptions/{name}/test", needs=Need.OVERSEE)
-def back(visit: Visit) -> Response:
+def back(visit: PageRequest) -> Response:
     """The addresses of pages that tell what became of a form, when they are asked for again."""
     return visit.go(_place(visit.path["name"]))
 
 
 @pages.get("/subscriptions/{name}/remove", needs=Need.MANAGE)
-def confirm(visit: Visit) -> Response:
+def confirm(visit: PageRequest) -> Response:
     found = subscriptions.show(visit.service, visit.path["name"], visit.access)
     return visit.page("subscription_remove.html", subscription=_told(found))
 
 
 @pages.post("/subscriptions/{name}/remove", needs=Need.MANAGE)
-def remove(visit: Visit) -> Response:
+def remove(visit: PageRequest) -> Response:
     removed = subscriptions.remove(visit.service, visit.call(), visit.path["name"])
     return visit.go("/subscriptions", said=f"The subscription {removed['removed']} is removed.")
 
 
-def _listed(visit: Visit, given: Mapping[str, Any], error: errors.ForenoticeError | None = None) -> Response:
+def _listed(visit: PageRequest, given: Mapping[str, Any], error: errors.ForenoticeError | None = None) -> Response:
     found = subscriptions.list_all(visit.service, limit=subscriptions.MOST, access=visit.access)
     return visit.page(
         "subscriptions.html",
@@ -124,7 +123,7 @@ def _listed(visit: Visit, given: Mapping[str, Any], error: errors.ForenoticeErro
 
 
 def _shown(
-    visit: Visit,
+    visit: PageRequest,
     *,
     given: Mapping[str, Any] | None = None,
     error: errors.ForenoticeError | None = None,
@@ -167,7 +166,7 @@ def _in_order(waiting: Sequence[View]) -> list[View]:
     return found
 
 
-def _given(visit: Visit) -> dict[str, Any]:
+def _given(visit: PageRequest) -> dict[str, Any]:
     """As it was typed, to be shown again; but for a secret."""
     typed = {field: visit.form.get(field, "").strip() for field in BLANK}
     return {**typed, "statuses": visit.chosen("statuses")}
@@ -177,7 +176,7 @@ def _as_given(found: View) -> dict[str, Any]:
     return {**found, "types": ", ".join(found["types"]), "reason": ""}
 
 
-def _wanted(visit: Visit, given: Mapping[str, Any]) -> dict[str, Any]:
+def _wanted(visit: PageRequest, given: Mapping[str, Any]) -> dict[str, Any]:
     """In the API's words; a secret that is left empty is not given."""
     secret = visit.form.get("secret", "").strip()
     return {

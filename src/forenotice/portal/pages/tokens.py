@@ -10,8 +10,7 @@ from forenotice.control import models
 from forenotice.control.answers import status_of
 from forenotice.core import errors
 from forenotice.core.roles import Need, Role
-from forenotice.portal.paths import Pages
-from forenotice.portal.visiting import Visit
+from forenotice.portal.page import PageRequest, Pages
 from forenotice.service import tokens
 from forenotice.service.calls import View
 
@@ -37,12 +36,12 @@ pages = Pages()
 
 
 @pages.get("/tokens", needs=Need.ADMINISTER)
-def show(visit: Visit) -> Response:
+def show(visit: PageRequest) -> Response:
     return _listed(visit, BLANK)
 
 
 @pages.post("/tokens", needs=Need.ADMINISTER)
-def create(visit: Visit) -> Response:
+def create(visit: PageRequest) -> Response:
     given = {field: visit.form.get(field, "").strip() for field in BLANK}
     try:
         asked = visit.asked(
@@ -63,31 +62,31 @@ def create(visit: Visit) -> Response:
 
 
 @pages.get("/tokens/{token_id}/revoke", needs=Need.ADMINISTER)
-def confirm(visit: Visit) -> Response:
+def confirm(visit: PageRequest) -> Response:
     token = tokens.show(visit.service, visit.path["token_id"])
     return visit.page("token_revoke.html", token=token, state=_state(token, visit.now))
 
 
 @pages.post("/tokens/{token_id}/revoke", needs=Need.ADMINISTER)
-def revoke(visit: Visit) -> Response:
+def revoke(visit: PageRequest) -> Response:
     revoked = tokens.revoke(visit.service, visit.call(), visit.path["token_id"])
     return visit.go("/tokens", said=f"The token {revoked['name']} is revoked.")
 
 
 @pages.get("/tokens/{token_id}/rotate", needs=Need.ADMINISTER)
-def offer_rotation(visit: Visit) -> Response:
+def offer_rotation(visit: PageRequest) -> Response:
     token = tokens.show(visit.service, visit.path["token_id"])
     return visit.page("token_rotate.html", token=token, state=_state(token, visit.now), overlaps=OVERLAPS)
 
 
 @pages.post("/tokens/{token_id}/rotate", needs=Need.ADMINISTER)
-def rotate(visit: Visit) -> Response:
+def rotate(visit: PageRequest) -> Response:
     asked = visit.asked(models.TokenRotation, {"overlap": visit.form.get("overlap", "")})
     made = tokens.rotate(visit.service, visit.call(), visit.path["token_id"], **asked.given())
     return visit.page("token_made.html", token=made, secret=made["token"])
 
 
-def _listed(visit: Visit, given: Mapping[str, str], error: errors.ForenoticeError | None = None) -> Response:
+def _listed(visit: PageRequest, given: Mapping[str, str], error: errors.ForenoticeError | None = None) -> Response:
     found = tokens.page(visit.service, after=visit.query.get("after"), limit=SHOWN, descending=True)
     return visit.page(
         "tokens.html",

@@ -7,23 +7,22 @@ from forenotice.control.answers import status_of
 from forenotice.core import errors
 from forenotice.core.operations import Kind
 from forenotice.core.roles import Need
-from forenotice.portal import policies, subjects
-from forenotice.portal.paths import Pages
-from forenotice.portal.policies import Fields
-from forenotice.portal.signs import MEANINGS, SIGNS
-from forenotice.portal.visiting import Visit
+from forenotice.portal import policy_form, subjects
+from forenotice.portal.page import PageRequest, Pages
+from forenotice.portal.policy_form import Fields
+from forenotice.portal.subjects import MEANINGS, SIGNS
 from forenotice.service import concerning, documents, fleet, fleet_map, queries
 
 pages = Pages()
 
 
 @pages.get("/vms/{name}", needs=Need.SEE)
-def show(visit: Visit) -> Response:
+def show(visit: PageRequest) -> Response:
     return _page(visit)
 
 
 @pages.get("/vms/{name}/document", needs=Need.SEE)
-def show_document(visit: Visit) -> Response:
+def show_document(visit: PageRequest) -> Response:
     """The bytes as the guest has them."""
     try:
         found = documents.document(visit.service, subjects.name_of(visit, "VM"), _version(visit), visit.seen)
@@ -33,7 +32,7 @@ def show_document(visit: Visit) -> Response:
 
 
 @pages.get("/vms/{name}/policy", needs=Need.SEE)
-def show_policy(visit: Visit) -> Response:
+def show_policy(visit: PageRequest) -> Response:
     try:
         return visit.go(f"/vms/{subjects.name_of(visit, 'VM')}#policy")
     except errors.NotFoundError as error:
@@ -41,11 +40,11 @@ def show_policy(visit: Visit) -> Response:
 
 
 @pages.post("/vms/{name}/policy", needs=Need.MANAGE)
-def change_policy(visit: Visit) -> Response:
-    sent = policies.given(visit)
+def change_policy(visit: PageRequest) -> Response:
+    sent = policy_form.given(visit)
     try:
         name = subjects.name_of(visit, "VM")
-        fleet.set_vm_policy(visit.service, visit.call(), name, policies.asked(visit, sent, grouped=False))
+        fleet.set_vm_policy(visit.service, visit.call(), name, policy_form.asked(visit, sent, grouped=False))
     except errors.NotFoundError as error:
         return subjects.missing(visit, "VM", error)
     except (errors.RefusedError, errors.ConflictError) as error:
@@ -53,11 +52,11 @@ def change_policy(visit: Visit) -> Response:
     return visit.go(f"/vms/{name}", said=f"The policy of VM {name} is changed.")
 
 
-def _version(visit: Visit) -> str:
+def _version(visit: PageRequest) -> str:
     return visit.query.get("api-version") or documents.VERSIONS[0]
 
 
-def _page(visit: Visit, sent: Fields | None = None, error: errors.ForenoticeError | None = None) -> Response:
+def _page(visit: PageRequest, sent: Fields | None = None, error: errors.ForenoticeError | None = None) -> Response:
     version = _version(visit)
     try:
         name = subjects.name_of(visit, "VM")
@@ -70,16 +69,16 @@ def _page(visit: Visit, sent: Fields | None = None, error: errors.ForenoticeErro
         "vm.html",
         status=status_of(error) if error else 200,
         vm=vm,
-        polled=visit.house.polled(name),
+        polled=visit.portal.polled(name),
         heard=subjects.heard(visit, fleet_map.names(visit.service, scope=vm["scope"]), vm["last_heard"]),
         events=events,
         planned=concerning.planned(visit.service, visit.access, host=vm["host"]),
         entries=subjects.lately(visit, {"vm": name}, *([] if vm["group"] else [{"scope": vm["scope"]}])),
-        deeds=[deed for deed in subjects.deeds(visit, "VM") if vm["spot"] or deed.kind is not Kind.EVICTION],
+        actions=[action for action in subjects.actions(visit, "VM") if vm["spot"] or action.kind is not Kind.EVICTION],
         document=msgspec.json.format(document, indent=2).decode(),
         version=version,
         versions=documents.VERSIONS,
-        **policies.form(vm["policy"], sent, error),
+        **policy_form.form(vm["policy"], sent, error),
         signs=SIGNS,
         meanings=MEANINGS,
     )

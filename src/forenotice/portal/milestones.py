@@ -21,7 +21,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lifeline:
+class Milestones:
     points: Sequence[Point]
     now: float | None
     """Where it stands; None: it is over."""
@@ -37,7 +37,7 @@ class Moments:
     ended: datetime | None = None
 
 
-def draw(moments: Moments, now: datetime) -> Lifeline:
+def draw(moments: Moments, now: datetime) -> Milestones:
     """At equal distances, whatever lies between: seconds are as easy to see as days."""
     past, ahead = _past(moments, now), _ahead(moments, now)
     steps = [*past, *ahead]
@@ -49,7 +49,7 @@ def draw(moments: Moments, now: datetime) -> Lifeline:
         since = at - before if at is not None and before is not None else None
         points.append(Point(name=name, at=at, x=places[number], past=number < len(past), since=since))
         before = at
-    return Lifeline(points=points, now=_standing(points, now) if ahead else None)
+    return Milestones(points=points, now=_standing(points, now) if ahead else None)
 
 
 def _past(moments: Moments, now: datetime) -> list[tuple[str, datetime | None]]:

@@ -10,7 +10,7 @@ from forenotice.core.announcements import BY_POLICY, BY_SILENCE
 from forenotice.core.blockers import BlockerKind
 from forenotice.core.fleet import names
 from forenotice.core.operations import EventType, Kind
-from forenotice.portal import rendering, words
+from forenotice.portal import renderer, words
 
 View = dict[str, Any]
 
@@ -40,7 +40,7 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outlook:
+class OperationPreview:
     """Of one operation. Times stand in the sentences as the service writes them."""
 
     name: str
@@ -54,10 +54,10 @@ class Outlook:
     waits: Sequence[str]
 
 
-def of(operation: View, name: str, at: str, silence: timedelta) -> Outlook:
+def of(operation: View, name: str, at: str, silence: timedelta) -> OperationPreview:
     """`at` is the moment of the preview; whoever has been silent for so long does not listen."""
     events = operation["events"]
-    return Outlook(
+    return OperationPreview(
         name=name,
         told=[_told(event) for event in events[:MOST_EVENTS]],
         more=len(events[MOST_EVENTS:]),
@@ -71,7 +71,7 @@ def _meaning(operation: View) -> str:
     told = Kind(operation["kind"]).traits.type
     means = f"{told} means that {MEANING[told]}."
     if operation["announce_at"]:
-        return f"Guests are not told before {rendering.utc(operation['announce_at'])}. {means}"
+        return f"Guests are not told before {renderer.utc(operation['announce_at'])}. {means}"
     return means if operation["events"] else UNTOLD
 
 
@@ -86,18 +86,18 @@ def _told(event: View) -> Told:
 
 
 def _start(operation: View, at: str) -> str:
-    now = rendering.read(at)
-    earliest = rendering.read(operation["earliest"] or at)
-    later = f", but not before {rendering.utc(earliest)}" if earliest > now else ""
+    now = renderer.read(at)
+    earliest = renderer.read(operation["earliest"] or at)
+    later = f", but not before {renderer.utc(earliest)}" if earliest > now else ""
     if operation["latest"] is None:
         return f"Nobody knows until when it must wait: something is in the way that ends at no known time{later}."
-    latest = rendering.read(operation["latest"])
+    latest = renderer.read(operation["latest"])
     if latest <= now:
         return "At once, when you confirm."
     ahead = _roughly(latest - now)
     if earliest == latest:
-        return f"At {rendering.utc(latest)}, {ahead} from now, and not earlier."
-    said = f"At {rendering.utc(latest)} at the latest, {ahead} from now. Earlier"
+        return f"At {renderer.utc(latest)}, {ahead} from now, and not earlier."
+    said = f"At {renderer.utc(latest)} at the latest, {ahead} from now. Earlier"
     awaited = _awaited(operation)
     if any(each["kind"] == BlockerKind.NOTICE for each in operation["waiting_for"]):
         return f"{said}, as soon as somebody approves it{later}."
@@ -110,7 +110,7 @@ def _start(operation: View, at: str) -> str:
 def _roughly(ahead: timedelta) -> str:
     """A second more or less is of no interest in a quarter of an hour."""
     whole = timedelta(minutes=round(ahead / timedelta(minutes=1)))
-    return rendering.span(whole if ahead > timedelta(minutes=2) else ahead)
+    return renderer.span(whole if ahead > timedelta(minutes=2) else ahead)
 
 
 def _waits(operation: View) -> list[str]:
@@ -139,7 +139,7 @@ def _not_waited_for(operation: View, silence: timedelta) -> list[str]:
     if silent:
         said.append(
             f"Not waited for: {words.several(silent)}. Nobody there listens: no guest has asked for its events within "
-            f"the last {rendering.span(silence)}, or the policy says so."
+            f"the last {renderer.span(silence)}, or the policy says so."
         )
     if settled:
         said.append(f"Not waited for: {words.several(settled)}, by policy: it approves {operation['kind']}s itself.")

@@ -8,7 +8,7 @@ from forenotice.core.operations import Kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deed:
+class Action:
     """One kind of operation, as somebody asks for it."""
 
     kind: Kind
@@ -33,60 +33,60 @@ class Deed:
         return self.kind not in announcements.NOTICE_SETTLED
 
 
-DEEDS = {
-    deed.kind: deed
-    for deed in (
-        Deed(
+ACTIONS = {
+    action.kind: action
+    for action in (
+        Action(
             kind=Kind.RESTART,
             verb="Restart",
             meaning="a VM, where it is",
             then="It restarts on its host.",
         ),
-        Deed(
+        Action(
             kind=Kind.REDEPLOY,
             verb="Redeploy",
             meaning="a VM: it moves to another host and starts anew there",
             then="It is stopped, and starts anew on another host.",
         ),
-        Deed(
+        Action(
             kind=Kind.EVICTION,
             verb="Evict",
             meaning="a spot VM: its capacity is needed elsewhere",
             then="It is removed from its host and from the fleet.",
             warning="An eviction cannot be undone: what is evicted is removed for good.",
         ),
-        Deed(
+        Action(
             kind=Kind.DELETION,
             verb="Delete",
             meaning="a VM for good",
             then="It is removed from its host and from the fleet.",
             warning="A deletion cannot be undone: what is deleted is removed for good.",
         ),
-        Deed(
+        Action(
             kind=Kind.HOST_UPDATE,
             verb="Update",
             meaning="a host: its VMs freeze for some seconds",
             then="The host is updated; its VMs stand still for some seconds.",
         ),
-        Deed(
+        Action(
             kind=Kind.HOST_REBOOT,
             verb="Reboot",
             meaning="a host, and all VMs on it",
             then="The host reboots, and its VMs with it.",
         ),
-        Deed(
+        Action(
             kind=Kind.LIVE_MIGRATION,
             verb="Migrate",
             meaning="all VMs of a host to other hosts, while they run",
             then="Its VMs move to other hosts; each stands still for some seconds.",
         ),
-        Deed(
+        Action(
             kind=Kind.DEGRADED_HARDWARE,
             verb="Degrade",
             meaning="a host whose hardware is expected to fail: its VMs are redeployed in good time",
             then="Its VMs are stopped, and start anew on other hosts.",
         ),
-        Deed(
+        Action(
             kind=Kind.HARDWARE_FAILURE,
             verb="Fail",
             meaning="a host whose hardware has failed: its VMs are redeployed at once",

@@ -8,8 +8,8 @@ from forenotice.control import models
 from forenotice.core import errors
 from forenotice.core.fleet import Listening
 from forenotice.core.timing import SILENCE
-from forenotice.portal import forms, rendering
-from forenotice.portal.visiting import Visit
+from forenotice.portal import forms, renderer
+from forenotice.portal.page import PageRequest
 from forenotice.service.calls import View
 
 AUTO_APPROVED = ("auto_approve_restart", "auto_approve_redeploy")
@@ -30,7 +30,7 @@ Fields = dict[str, str]
 
 
 LISTENING: Mapping[str, str] = {
-    Listening.AUTO: f"while it asks: from a first poll on, until it has been silent for {rendering.span(SILENCE)}",
+    Listening.AUTO: f"while it asks: from a first poll on, until it has been silent for {renderer.span(SILENCE)}",
     Listening.ALWAYS: "always: it is waited for, whether it asks or not",
     Listening.NEVER: "never: nobody there is waited for",
 }
@@ -65,12 +65,12 @@ def _fields(policy: View) -> Fields:
     }
 
 
-def given(visit: Visit) -> Fields:
+def given(visit: PageRequest) -> Fields:
     """As the form was sent, to be shown again."""
     return {name: visit.form.get(name, "").strip() for name in (*OF_ALL, *OF_GROUPS, "reason")}
 
 
-def asked(visit: Visit, sent: Fields, *, grouped: bool) -> dict[str, Any]:
+def asked(visit: PageRequest, sent: Fields, *, grouped: bool) -> dict[str, Any]:
     """The whole policy: what is left empty is not limited."""
     values: dict[str, Any] = {
         "listening": sent["listening"],

@@ -1,19 +1,57 @@
 """Pages from templates: the environment, and how times, spans and sentences are written."""
 
+import hashlib
 import re
 import secrets
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from importlib import resources
 from types import CodeType
-from typing import Any
+from typing import Any, Final
 
 import jinja2
 from jinja2.bccache import Bucket
 from markupsafe import Markup, escape
+from starlette.responses import Response
 
 from forenotice import __version__
 from forenotice.portal import words
-from forenotice.portal.assets import Assets
-from forenotice.portal.picture import MOST_MARKS, Picture
+from forenotice.portal.timeline import MOST_MARKS, Timeline
+
+PLACE = "/static"
+TYPES: Final[Mapping[str, str]] = {
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+FOR_EVER = "public, max-age=31536000, immutable"
+
+
+class Assets:
+    """In memory: a few files of a few KiB."""
+
+    def __init__(self) -> None:
+        found = resources.files("forenotice.portal").joinpath("static").iterdir()
+        self._files = {file.name: file.read_bytes() for file in found if file.name.rpartition(".")[2] in TYPES}
+        digest = hashlib.sha256()
+        for name in sorted(self._files):
+            digest.update(name.encode() + b"\0" + self._files[name])
+        # One for all, so that a module finds the others beside it.
+        self.version = digest.hexdigest()[:12]
+
+    def url(self, name: str) -> str:
+        if name not in self._files:
+            raise LookupError(name)
+        return f"{PLACE}/{self.version}/{name}"
+
+    def answer(self, version: str, name: str) -> Response | None:
+        """None: there is no such file. A page of another version of ours gets what there is, and keeps it not."""
+        content = self._files.get(name)
+        if content is None:
+            return None
+        kept = FOR_EVER if version == self.version else "no-store"
+        return Response(content, headers={"Content-Type": TYPES[name.rpartition(".")[2]], "Cache-Control": kept})
+
 
 MOMENT = re.compile(r"\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2} UTC")
 NAMED = re.compile(
@@ -41,7 +79,7 @@ class _Compiled(jinja2.BytecodeCache):
 _COMPILED = _Compiled()
 
 
-class Rendering:
+class Renderer:
     """Light: it knows nothing of the service, so that every shell can have pages."""
 
     def __init__(self, assets: Assets, *packages: str, **given: Any) -> None:
@@ -120,7 +158,7 @@ def relative(value: str | datetime, now: datetime) -> str:
     return f"in {span(ahead)}" if ahead > timedelta(0) else f"{span(-ahead)} ago"
 
 
-def mark(at: datetime, drawn: Picture) -> str:
+def mark(at: datetime, drawn: Timeline) -> str:
     """On the scale of a picture: a day where marks are days apart, else the time of day."""
     width = drawn.end - drawn.begin
     if width < timedelta(minutes=5):

@@ -17,8 +17,8 @@ from forenotice.control.turns import Turns
 from forenotice.core import errors
 from forenotice.core.roles import Access, Need
 from forenotice.core.selectors import Selector
-from forenotice.portal import cookies, forms
-from forenotice.portal.rendering import Rendering
+from forenotice.portal import forms, responses
+from forenotice.portal.renderer import Renderer
 from forenotice.service.calls import Call
 from forenotice.service.context import Service
 from forenotice.service.tokens import Caller
@@ -29,11 +29,11 @@ GUESTS_AT = "http://169.254.169.254"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class House:
+class Portal:
     """What all pages share."""
 
     service: Service
-    rendering: Rendering
+    rendering: Renderer
     shares: Shares
     """Limits per token, shared with the API."""
     refusals: Refusals
@@ -46,8 +46,8 @@ class House:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Visit:
-    house: House
+class PageRequest:
+    portal: Portal
     caller: Caller
     path: Mapping[str, str]
     """The parts of the path that have names."""
@@ -71,7 +71,7 @@ class Visit:
 
     @property
     def service(self) -> Service:
-        return self.house.service
+        return self.portal.service
 
     @property
     def access(self) -> Access:
@@ -121,17 +121,17 @@ class Visit:
         return forms.asked(model, values)
 
     def page(self, template: str, status: int = 200, **context: Any) -> Response:
-        text = self.house.rendering.page(template, visit=self, **context)
+        text = self.portal.rendering.page(template, visit=self, **context)
         answer = HTMLResponse(text, status)
         if self.said:
-            cookies.forget(answer, self.cookie)
+            responses.forget(answer, self.cookie)
         return answer
 
     def go(self, path: str, said: str = "") -> Response:
         """To another page, which tells once what was done."""
         answer = RedirectResponse(path, 303)
         if said:
-            cookies.say(answer, self.cookie, said)
+            responses.say(answer, self.cookie, said)
         return answer
 
 
@@ -139,3 +139,37 @@ def local(path: str, otherwise: str = "/") -> str:
     """A path of ours, and nothing that leads elsewhere."""
     sound = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable() and len(path) <= 2000
     return path if sound else otherwise
+
+
+Answering = Callable[[PageRequest], Response]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    method: str
+    path: str
+    needs: Need
+    answer: Answering
+    in_turn: bool
+    """Heavy: one at a time, with those of the API."""
+
+
+class Pages:
+    def __init__(self) -> None:
+        self.declared: list[Declared] = []
+
+    def get(self, path: str, *, needs: Need, in_turn: bool = False) -> Callable[[Answering], Answering]:
+        return self._declare("GET", path, needs, in_turn=in_turn)
+
+    def post(self, path: str, *, needs: Need) -> Callable[[Answering], Answering]:
+        """Only with a form that one of our own pages had."""
+        return self._declare("POST", path, needs)
+
+    def _declare(
+        self, method: str, path: str, needs: Need, *, in_turn: bool = False
+    ) -> Callable[[Answering], Answering]:
+        def declare(answer: Answering) -> Answering:
+            self.declared.append(Declared(method=method, path=path, needs=needs, answer=answer, in_turn=in_turn))
+            return answer
+
+        return declare

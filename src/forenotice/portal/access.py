@@ -15,10 +15,9 @@ from starlette.types import Send
 from forenotice.control import answers, guarding, strangers
 from forenotice.core import errors
 from forenotice.logs import log
-from forenotice.portal import cookies, forgery, forms
-from forenotice.portal.heading import HEADERS
-from forenotice.portal.paths import Declared
-from forenotice.portal.visiting import House, Visit, local
+from forenotice.portal import csrf, forms, responses
+from forenotice.portal.page import Declared, PageRequest, Portal, local
+from forenotice.portal.responses import HEADERS
 from forenotice.service import sessions
 from forenotice.service.tokens import Caller
 
@@ -28,8 +27,8 @@ SENT_BEFORE = "this form was sent before, with other values: open its page again
 
 
 class Gate:
-    def __init__(self, house: House) -> None:
-        self.house = house
+    def __init__(self, portal: Portal) -> None:
+        self.portal = portal
 
     async def visited(self, declared: Declared, request: Request, send: Send) -> None:
         await self.sent(request, send, partial(self._visited, declared))
@@ -56,7 +55,7 @@ class Gate:
             found = self.failure(500, "This is a defect: the service's log says more.")
         for name, value in HEADERS.items():
             found.headers.setdefault(name, value)
-        self.house.refusals.note(
+        self.portal.refusals.note(
             found.status_code,
             address=guarding.origin(request.scope),
             token=getattr(request.state, "token", ""),
@@ -66,7 +65,7 @@ class Gate:
         return found
 
     async def caller(self, request: Request, *, used: bool = False) -> Caller:
-        resume = partial(sessions.resume, self.house.service, origin=guarding.origin(request.scope), used=used)
+        resume = partial(sessions.resume, self.portal.service, origin=guarding.origin(request.scope), used=used)
         found = await run_in_threadpool(resume, self.secret(request))
         strangers.recognise(request.scope)
         return found
@@ -74,32 +73,32 @@ class Gate:
     def is_allowed(self, request: Request, caller: Caller) -> bool:
         """Whether that session still stands for somebody who may do the same."""
         try:
-            found = sessions.resume(self.house.service, self.secret(request), origin=guarding.origin(request.scope))
+            found = sessions.resume(self.portal.service, self.secret(request), origin=guarding.origin(request.scope))
             return found.access == caller.access
         except errors.ForenoticeError:
             return False
 
     def secret(self, request: Request) -> str:
-        return request.cookies.get(cookies.name("session", request), "")
+        return request.cookies.get(responses.name("session", request), "")
 
     def failure(self, status: int, message: str) -> Response:
-        text = self.house.rendering.page("error.html", code=status, message=message, visit=None, back="")
+        text = self.portal.rendering.page("error.html", code=status, message=message, visit=None, back="")
         return HTMLResponse(text, status)
 
     async def _visited(self, declared: Declared, held: ExitStack, request: Request) -> Response:
         caller = await self.caller(request, used=LOOK not in request.headers)
         request.state.token = caller.id
-        held.enter_context(self.house.shares.counted(caller.id))
+        held.enter_context(self.portal.shares.counted(caller.id))
         caller.access.require(declared.needs)
-        token = forgery.token_of(self.secret(request))
+        token = csrf.token_of(self.secret(request))
         body, form = b"", forms.NO_FIELDS
         if declared.method == "POST":
             body, form = await forms.read(request)
-            forgery.require_own(request.headers, form.get("form_token", ""), token)
+            csrf.require_own(request.headers, form.get("form_token", ""), token)
         forms.require_sound(request.path_params, request.query_params, form)
         presence = guarding.Presence(request.receive)
-        visit = Visit(
-            house=self.house,
+        visit = PageRequest(
+            portal=self.portal,
             caller=caller,
             path=request.path_params,
             query=request.query_params,
@@ -109,9 +108,9 @@ class Gate:
             digest=hashlib.sha256(b"\0".join((request.url.path.encode(), body))).hexdigest(),
             form_token=token,
             position=await run_in_threadpool(self._position),
-            cookie=cookies.name("said", request),
+            cookie=responses.name("said", request),
             is_allowed=partial(self.is_allowed, request, caller),
-            said=cookies.said(request),
+            said=responses.said(request),
             wanted=presence.waits,
         )
         found = await presence.during(self._answer(declared, held, request, visit))
@@ -119,10 +118,10 @@ class Gate:
             raise errors.GoneError
         return found
 
-    async def _answer(self, declared: Declared, held: ExitStack, request: Request, visit: Visit) -> Response:
-        held.callback((await self.house.shares.turn(visit.caller.id)).end)
+    async def _answer(self, declared: Declared, held: ExitStack, request: Request, visit: PageRequest) -> Response:
+        held.callback((await self.portal.shares.turn(visit.caller.id)).end)
         try:
-            async with self.house.plans.taken() if declared.in_turn else nullcontext():
+            async with self.portal.plans.taken() if declared.in_turn else nullcontext():
                 return await run_in_threadpool(declared.answer, visit)
         except errors.UnauthorizedError:
             raise
@@ -132,7 +131,7 @@ class Gate:
             return visit.page("error.html", code, code=code, message=message, back=_back(request))
 
     def _position(self) -> int:
-        with self.house.service.store.read() as reader:
+        with self.portal.service.store.read() as reader:
             last = reader.last_entry()
         return last[0] if last else 0
 
@@ -160,7 +159,7 @@ class Gate:
     def _to_sign_in(self, request: Request) -> Response:
         if request.headers.get("sec-fetch-site") == "cross-site":
             # A link of another site: the browser keeps a strict cookie back until the next step, which is our own.
-            return HTMLResponse(self.house.rendering.page("onward.html", onward=_target(request)))
+            return HTMLResponse(self.portal.rendering.page("onward.html", onward=_target(request)))
         target = _target(request)
         return RedirectResponse("/sign-in" + (f"?next={quote(target)}" if target != "/" else ""), 303)
 
@@ -168,7 +167,7 @@ class Gate:
 def _back(request: Request) -> str:
     """The page of ours that a refused form was on."""
     referer = request.headers.get("referer", "")
-    if request.method != "POST" or not referer or forgery.netloc(referer) != request.headers.get("host", "").lower():
+    if request.method != "POST" or not referer or csrf.netloc(referer) != request.headers.get("host", "").lower():
         return ""
     came = urlsplit(referer)
     return local(came.path + (f"?{came.query}" if came.query else ""))

@@ -1,5 +1,6 @@
 """Our cookies: their names, and the one by which the next page tells once what was done."""
 
+from collections.abc import Mapping
 from urllib.parse import quote, unquote
 
 from starlette.requests import Request
@@ -34,3 +35,25 @@ def keep(answer: Response, cookie: str, value: str, seconds: int) -> None:
 
 def forget(answer: Response, cookie: str) -> None:
     answer.delete_cookie(cookie, secure=cookie.startswith(SECURED), httponly=True, samesite="strict")
+
+
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}

@@ -11,11 +11,11 @@ from forenotice.control.answers import status_of
 from forenotice.core import errors, roles
 from forenotice.core.roles import Need
 from forenotice.core.timing import SILENCE
-from forenotice.portal import outlook, rendering, words
-from forenotice.portal.deeds import DEEDS, Deed
-from forenotice.portal.paths import Pages
-from forenotice.portal.visiting import Visit
-from forenotice.service import maintenance, preview, queries
+from forenotice.portal import preview, renderer, words
+from forenotice.portal.actions import ACTIONS, Action
+from forenotice.portal.page import PageRequest, Pages
+from forenotice.service import maintenance, queries
+from forenotice.service import preview as previews
 from forenotice.service.calls import View
 
 SUGGESTED = 50
@@ -25,14 +25,14 @@ pages = Pages()
 
 
 @pages.get("/act", needs=Need.OPERATE)
-def show(visit: Visit) -> Response:
+def show(visit: PageRequest) -> Response:
     given = {field: visit.query.get(field, "").strip() for field in FIELDS}
     given["name"] = ", ".join(name.strip() for name in visit.query.getlist("name") if name.strip())
     if not (given["kind"] and given["name"]):
         return _shown(visit, given)
     try:
         asked = _asked(visit, given)
-        found = preview.preview(visit.service, visit.call(), kind=asked.kind, names=asked.names, notice=_notice(asked))
+        found = previews.preview(visit.service, visit.call(), kind=asked.kind, names=asked.names, notice=_notice(asked))
     except (errors.RefusedError, errors.ConflictError, errors.NotFoundError) as error:
         # The page itself is in order: it tells that this would be refused.
         return _shown(visit, given, refused=error.message, already=_already(visit, given, error))
@@ -40,7 +40,7 @@ def show(visit: Visit) -> Response:
 
 
 @pages.post("/act", needs=Need.OPERATE)
-def act(visit: Visit) -> Response:
+def act(visit: PageRequest) -> Response:
     given = {field: visit.form.get(field, "").strip() for field in FIELDS}
     try:
         asked = _asked(visit, given)
@@ -50,7 +50,7 @@ def act(visit: Visit) -> Response:
     except (errors.RefusedError, errors.ConflictError, errors.NotFoundError) as error:
         return _shown(visit, given, refused=error.message, status=status_of(error))
     path = _page_of(made[0]) if len(made) == 1 else "/"
-    return visit.go(path, said=_done(DEEDS[asked.kind], asked.names, made))
+    return visit.go(path, said=_done(ACTIONS[asked.kind], asked.names, made))
 
 
 def _page_of(operation: View) -> str:
@@ -58,7 +58,7 @@ def _page_of(operation: View) -> str:
     return f"/events/{events[0]['id']}" if len(events) == 1 else f"/operations/{operation['id']}"
 
 
-def _already(visit: Visit, given: dict[str, str], error: errors.ForenoticeError) -> View | None:
+def _already(visit: PageRequest, given: dict[str, str], error: errors.ForenoticeError) -> View | None:
     """The same, where it is announced: somebody who confirmed it and went back here has done nothing wrong."""
     known = error.facts.get("operation")
     if known is None:
@@ -71,7 +71,7 @@ def _already(visit: Visit, given: dict[str, str], error: errors.ForenoticeError)
     return {"status": operation["status"], "path": _page_of(operation)} if same else None
 
 
-def _asked(visit: Visit, given: dict[str, str]) -> models.NewOperation:
+def _asked(visit: PageRequest, given: dict[str, str]) -> models.NewOperation:
     names = [name.strip() for name in given["name"].split(",") if name.strip()]
     values: dict[str, Any] = {"kind": given["kind"], "names": names}
     if given["notice"]:
@@ -96,25 +96,25 @@ def _notice(asked: models.NewOperation) -> timedelta | None:
     return None if asked.notice_minutes is None else timedelta(minutes=asked.notice_minutes)
 
 
-def _told(asked: models.NewOperation, preview: View) -> View:
-    operations = preview["operations"]
+def _told(asked: models.NewOperation, found: View) -> View:
+    operations = found["operations"]
     names = [each["host"] if asked.kind.traits.of_host else each["vms"][0] for each in operations]
-    shown = operations[: outlook.MOST_OPERATIONS]
+    shown = operations[: preview.MOST_OPERATIONS]
     return {
-        "at": preview["at"],
+        "at": found["at"],
         "names": names,
-        "outlooks": [
-            outlook.of(operation, name, preview["at"], SILENCE) for name, operation in zip(names, shown, strict=False)
+        "previews": [
+            preview.of(operation, name, found["at"], SILENCE) for name, operation in zip(names, shown, strict=False)
         ],
         "more": len(operations) - len(shown),
-        "besides": outlook.besides(preview),
+        "besides": preview.besides(found),
         "announced": any(operation["events"] for operation in operations),
         "can_be_cancelled": any(operation["status"] != "Started" for operation in operations),
     }
 
 
 def _shown(
-    visit: Visit,
+    visit: PageRequest,
     given: dict[str, str],
     *,
     preview: View | None = None,
@@ -122,19 +122,19 @@ def _shown(
     already: View | None = None,
     status: int = 200,
 ) -> Response:
-    deeds = [deed for deed in DEEDS.values() if visit.may(roles.need_of(deed.kind))]
-    deed = next((deed for deed in deeds if deed.kind == given["kind"]), None)
+    actions = [action for action in ACTIONS.values() if visit.may(roles.need_of(action.kind))]
+    action = next((action for action in actions if action.kind == given["kind"]), None)
     # Whoever confirms does it to the hosts that were shown, not to others that fit a selector by then.
     names = preview["names"] if preview else [name.strip() for name in given["name"].split(",") if name.strip()]
     return visit.page(
         "act.html",
         status=status,
-        deeds=deeds,
-        deed=deed,
+        actions=actions,
+        action=action,
         given=given,
         names=names,
-        what=f"{deed.verb} {words.several(names)}" if deed and names else "",
-        suggestions=_suggestions(visit, deed),
+        what=f"{action.verb} {words.several(names)}" if action and names else "",
+        suggestions=_suggestions(visit, action),
         preview=preview,
         refused=refused,
         already=already,
@@ -143,26 +143,26 @@ def _shown(
     )
 
 
-def _suggestions(visit: Visit, deed: Deed | None) -> list[tuple[str, str]]:
+def _suggestions(visit: PageRequest, action: Action | None) -> list[tuple[str, str]]:
     """Names that can be typed, each with what it is."""
     found: list[tuple[str, str]] = []
-    if deed is None or deed.noun == "VM":
+    if action is None or action.noun == "VM":
         vms = queries.vms(visit.service, limit=SUGGESTED, seen=visit.seen)["items"]
         found += [(vm["name"], f"VM of group {vm['group']}" if vm["group"] else "VM") for vm in vms]
-    if visit.may(Need.MANAGE) and (deed is None or deed.noun == "host"):
-        found = found[: SUGGESTED // 2] if deed is None else found
+    if visit.may(Need.MANAGE) and (action is None or action.noun == "host"):
+        found = found[: SUGGESTED // 2] if action is None else found
         hosts = queries.hosts(visit.service, limit=SUGGESTED - len(found))["items"]
         found += [(host["name"], "host") for host in hosts]
     return found
 
 
-def _done(deed: Deed, names: list[str], made: list[View]) -> str:
-    what = f"{deed.verb} {words.several(names)}"
+def _done(action: Action, names: list[str], made: list[View]) -> str:
+    what = f"{action.verb} {words.several(names)}"
     if len(made) > 1:
         return f"{what}: {len(made)} operations are made."
     (operation,) = made
     if operation["status"] == "Started":
         return f"{what}: it has started. Nobody is waited for."
     if operation["announce_at"]:
-        return f"{what}: it is planned. Guests are told at {rendering.utc(operation['announce_at'])}."
+        return f"{what}: it is planned. Guests are told at {renderer.utc(operation['announce_at'])}."
     return f"{what}: it is announced."

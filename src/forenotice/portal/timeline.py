@@ -84,7 +84,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
+class Timeline:
     begin: datetime
     end: datetime
     now: float | None
@@ -119,7 +119,7 @@ def draw(
     unfolded: Collection[str] = (),
     most_lanes: int = MOST_LANES,
     href: Callable[[str], str] = lambda _: "",
-) -> Picture:
+) -> Timeline:
     """Lanes in the order in which their first bars come; `href` says where a lane's name leads."""
     scale = _Scale(begin, end)
     lanes: dict[str, list[Bar]] = {}
@@ -130,7 +130,7 @@ def draw(
     names = sorted(lanes, key=lambda name: name not in unfolded) if len(lanes) > most_lanes else list(lanes)
     shown, rest = names[:most_lanes], names[most_lanes:]
     others = [bar for name in rest for bar in lanes[name]]
-    return Picture(
+    return Timeline(
         begin=begin,
         end=end,
         now=scale.at(now) if now is not None and begin <= now <= end else None,

@@ -7,16 +7,16 @@ from starlette.routing import Route
 
 from forenotice.control import guarding
 from forenotice.core import errors
-from forenotice.portal import cookies, forgery, forms, once
-from forenotice.portal.gate import Gate
-from forenotice.portal.visiting import local
+from forenotice.portal import csrf, forms, once, responses
+from forenotice.portal.access import Gate
+from forenotice.portal.page import local
 from forenotice.service import sessions, tokens
 
 SPENT = f"This link has been used already, or is older than {once.MINUTES} minutes: sign in with a token."
 WRONG = "This is not a valid token. It begins with fn_ and is copied whole."
 
 
-class SigningIn:
+class SignIn:
     def __init__(self, gate: Gate, link: once.Once | None) -> None:
         """`link` signs in once."""
         self._gate = gate
@@ -53,7 +53,7 @@ class SigningIn:
 
     async def _sign_in(self, request: Request) -> Response:
         _, form = await forms.read(request)
-        forgery.require_same_origin(request.headers)
+        csrf.require_same_origin(request.headers)
         bearer = form.get("token", "").strip()
         try:
             secret = await self._begin(request, bearer)
@@ -64,9 +64,9 @@ class SigningIn:
 
     async def _begin(self, request: Request, bearer: str) -> str:
         """In place of the session that this browser had."""
-        service, address = self._gate.house.service, guarding.origin(request.scope)
+        service, address = self._gate.portal.service, guarding.origin(request.scope)
         caller = await run_in_threadpool(tokens.authenticate, service, bearer, address)
-        with self._gate.house.shares.counted(caller.id):
+        with self._gate.portal.shares.counted(caller.id):
             secret, _ = await run_in_threadpool(sessions.begin, service, bearer, address)
             if before := self._gate.secret(request):
                 await run_in_threadpool(sessions.end, service, before, address)
@@ -75,10 +75,10 @@ class SigningIn:
     async def _sign_out(self, request: Request) -> Response:
         _, form = await forms.read(request)
         secret = self._gate.secret(request)
-        forgery.require_own(request.headers, form.get("form_token", ""), forgery.token_of(secret))
-        await run_in_threadpool(sessions.end, self._gate.house.service, secret, guarding.origin(request.scope))
+        csrf.require_own(request.headers, form.get("form_token", ""), csrf.token_of(secret))
+        await run_in_threadpool(sessions.end, self._gate.portal.service, secret, guarding.origin(request.scope))
         answer = RedirectResponse("/sign-in", 303)
-        cookies.forget(answer, cookies.name("session", request))
+        responses.forget(answer, responses.name("session", request))
         return answer
 
     async def _is_known(self, request: Request) -> bool:
@@ -90,13 +90,13 @@ class SigningIn:
 
     def _page(self, request: Request, error: str = "", status: int = 200) -> Response:
         onward = local(request.query_params.get("next", "/"))
-        text = self._gate.house.rendering.page("sign_in.html", visit=None, error=error, onward=onward)
+        text = self._gate.portal.rendering.page("sign_in.html", visit=None, error=error, onward=onward)
         return HTMLResponse(text, status)
 
     def _onward(self, path: str) -> Response:
         # Not a redirection: after a link of another site the browser would keep the cookie back from it.
-        return HTMLResponse(self._gate.house.rendering.page("onward.html", onward=path))
+        return HTMLResponse(self._gate.portal.rendering.page("onward.html", onward=path))
 
     def _kept(self, answer: Response, request: Request, secret: str) -> Response:
-        cookies.keep(answer, cookies.name("session", request), secret, int(sessions.LASTS.total_seconds()))
+        responses.keep(answer, responses.name("session", request), secret, int(sessions.LASTS.total_seconds()))
         return answer

@@ -13,8 +13,7 @@ from forenotice.core import errors
 from forenotice.core.roles import Need
 from forenotice.core.rollouts import KINDS
 from forenotice.portal import forms, planned
-from forenotice.portal.paths import Pages
-from forenotice.portal.visiting import Visit
+from forenotice.portal.page import PageRequest, Pages
 from forenotice.service import rollouts
 
 BLANK: Mapping[str, str] = {
@@ -38,12 +37,12 @@ pages = Pages()
 
 
 @pages.get("/rollouts/new", needs=Need.OVERSEE)
-def blank(visit: Visit) -> Response:
+def blank(visit: PageRequest) -> Response:
     return _page(visit, _given(visit.query))
 
 
 @pages.get("/rollouts/plan", needs=Need.OVERSEE, in_turn=True)
-def plan(visit: Visit) -> Response:
+def plan(visit: PageRequest) -> Response:
     given = _given(visit.query)
     try:
         asked = _asked(visit, given)
@@ -54,7 +53,7 @@ def plan(visit: Visit) -> Response:
 
 
 @pages.post("/rollouts", needs=Need.MANAGE)
-def start(visit: Visit) -> Response:
+def start(visit: PageRequest) -> Response:
     given = _given(visit.form)
     try:
         call = visit.call()
@@ -68,7 +67,7 @@ def _given(fields: ImmutableMultiDict[str, str]) -> dict[str, str]:
     return {name: fields.get(name, blank).strip() for name, blank in BLANK.items()}
 
 
-def _asked(visit: Visit, given: Mapping[str, str]) -> models.NewRollout:
+def _asked(visit: PageRequest, given: Mapping[str, str]) -> models.NewRollout:
     values: dict[str, Any] = {
         "kind": given["kind"],
         "hosts": given["hosts"],
@@ -86,7 +85,7 @@ def _asked(visit: Visit, given: Mapping[str, str]) -> models.NewRollout:
 
 
 def _page(
-    visit: Visit, given: Mapping[str, str], error: errors.ForenoticeError | None = None, **context: Any
+    visit: PageRequest, given: Mapping[str, str], error: errors.ForenoticeError | None = None, **context: Any
 ) -> Response:
     return visit.page(
         "rollout_new.html",

@@ -12,8 +12,8 @@ from statistics import median
 from bench import guests, report, servers
 from bench.effort import Effort
 from forenotice.core.operations import Kind
-from forenotice.emulator.announcing import Announcement
 from forenotice.emulator.emulator import Emulator
+from forenotice.emulator.simulation import Announcement
 
 START_SECONDS = 0.5
 FIXTURE_SECONDS = 0.05

@@ -11,7 +11,7 @@ def main() -> int:
         return daemon.main(sys.argv[3:])
     if sys.argv[1:2] == ["emulate"]:
         # And the emulator starts quickly.
-        from forenotice.emulator.command import entry as emulator
+        from forenotice.emulator import command as emulator
 
         return emulator.main(sys.argv[2:])
     from forenotice.cli import main as commands

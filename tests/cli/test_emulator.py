@@ -10,7 +10,7 @@ import pytest
 from tests.acceptance.running import ask
 from tests.cli.conftest import Run
 from tests.control.running import Control
-from tests.emulator.driven import Driven, driven
+from tests.emulator.controlled import Driven, driven
 
 from forenotice.cli.main import main
 from forenotice.wire.errors import MISSING_HEADER

@@ -20,8 +20,8 @@ from tests.cli.test_main import on_a_terminal
 
 from forenotice.cli.main import main
 from forenotice.core.operations import Kind
-from forenotice.emulator.announcing import Announcement
 from forenotice.emulator.emulator import Emulator
+from forenotice.emulator.simulation import Announcement
 
 QUICKLY = ("--every", "10ms")
 

@@ -19,9 +19,9 @@ from forenotice.conformance.endpoint import run
 from forenotice.conformance.endpoint.http import Pace
 from forenotice.conformance.report import Report, Verdict
 from forenotice.core.operations import Kind
-from forenotice.emulator.announcing import Announcement
 from forenotice.emulator.emulator import Emulator
-from forenotice.emulator.testing.announced import AnnouncedEvent
+from forenotice.emulator.simulation import Announcement
+from forenotice.emulator.testing.event import AnnouncedEvent
 from forenotice.wire import versions
 
 PAGE = Path(__file__).parents[2] / "docs" / "conformance.md"

@@ -9,8 +9,8 @@ from tests.metadata.running import FLEET, UNLIMITED, Running
 
 from forenotice.clock import SystemClock
 from forenotice.core.timing import Timing
-from forenotice.emulator.connection import FaultInterceptor
-from forenotice.emulator.faults.active import Active, Faults
+from forenotice.emulator.active_faults import Active, Faults
+from forenotice.emulator.interceptor import FaultInterceptor
 from forenotice.emulator.requests import Requests
 from forenotice.metadata.options import Options
 from forenotice.metadata.server import MetadataServer

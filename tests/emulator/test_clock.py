@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from forenotice.clock import SystemClock
-from forenotice.emulator.clock import EmulatedClock
+from forenotice.emulator.emulator import EmulatedClock
 
 
 def test_a_virtual_clock_stands_until_it_is_moved() -> None:

@@ -11,9 +11,9 @@ from tests.acceptance.running import until
 
 from forenotice.core import errors
 from forenotice.core.operations import Event, Kind, Status
-from forenotice.emulator.announcing import Announcement
 from forenotice.emulator.emulator import Emulator
-from forenotice.emulator.scenarios import catalogue, reading
+from forenotice.emulator.scenarios import catalogue, reader
+from forenotice.emulator.simulation import Announcement
 from forenotice.settings import Address
 
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
@@ -263,7 +263,7 @@ wait = "1s"
 
 def test_a_long_advance_lets_others_have_their_turn_and_can_be_ended() -> None:
     with running() as emulator:
-        emulator.play(reading.read(FOREVER, "forever.toml", name="forever"))
+        emulator.play(reader.read(FOREVER, "forever.toml", name="forever"))
         refusals: list[str] = []
 
         def advance() -> None:
@@ -285,7 +285,7 @@ def test_a_long_advance_lets_others_have_their_turn_and_can_be_ended() -> None:
 def test_an_advance_past_too_many_things_stops_and_says_where(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("forenotice.emulator.emulator.MOST_SLICES", 2)
     with running() as emulator:
-        emulator.play(reading.read(FOREVER, "forever.toml", name="forever"))
+        emulator.play(reader.read(FOREVER, "forever.toml", name="forever"))
         with pytest.raises(errors.RefusedError, match="more than 200 things happen until then: it is"):
             emulator.advance(timedelta(days=300))
         assert ask(emulator.address).status_code == 200

@@ -12,7 +12,7 @@ from tests.metadata.running import EVENT, EVENT_ID, NOON
 from forenotice.client import News
 from forenotice.client.errors import EndpointError
 from forenotice.core.operations import Status
-from forenotice.emulator.faults import table
+from forenotice.emulator import faults
 
 STARTED = replace(EVENT, status=Status.STARTED)
 HASTY = replace(QUICK, timeout=0.03, wait=0)
@@ -46,8 +46,8 @@ def statuses(news: News) -> list[str]:
     return [event.status for event in news.document.events]
 
 
-@pytest.mark.parametrize("fault", table.ALL, ids=lambda fault: fault.name)
-def test_a_change_is_noticed_in_the_end(server: Faulty, make: Make, fault: table.Fault) -> None:
+@pytest.mark.parametrize("fault", faults.ALL, ids=lambda fault: fault.name)
+def test_a_change_is_noticed_in_the_end(server: Faulty, make: Make, fault: faults.Fault) -> None:
     with make(server.url) as client:
         news = client.follow()
         assert statuses(first(news, incarnation=2)) == ["Scheduled"]

@@ -7,9 +7,9 @@ import pytest
 from tests.emulator.faulty import SHORT, MovingClock
 
 from forenotice.core import errors
-from forenotice.emulator.faults import table
-from forenotice.emulator.faults.active import NOTHING, Faults
-from forenotice.emulator.faults.table import Fault, On
+from forenotice.emulator import faults
+from forenotice.emulator.active_faults import NOTHING, Faults
+from forenotice.emulator.faults import Fault, On
 
 PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
 MINUTE = timedelta(minutes=1)
@@ -36,7 +36,7 @@ class Switched:
         return [active.fault.name for active in self.faults.active]
 
 
-@pytest.mark.parametrize("fault", table.ALL, ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", faults.ALL, ids=lambda fault: fault.name)
 def test_every_fault_can_be_switched(fault: Fault) -> None:
     switched = Switched()
     switched.on(fault.name)
@@ -146,17 +146,17 @@ def test_limits_follow_the_speed(speed: float) -> None:
 
 @pytest.mark.parametrize(("text", "span"), [("2s", timedelta(seconds=2)), ("-5m", -timedelta(minutes=5))])
 def test_amounts_are_read_with_their_sign(text: str, span: timedelta) -> None:
-    assert table.read_amount(text) == span
+    assert faults.read_amount(text) == span
     with pytest.raises(ValueError, match="is not a duration"):
-        table.read_amount(f"-{text}x")
+        faults.read_amount(f"-{text}x")
 
 
 def test_the_page_is_the_table() -> None:
     rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| `")]
-    assert rows == [f"| `{fault.name}` | {fault.sees} | {fault.seen} |" for fault in table.ALL]
+    assert rows == [f"| `{fault.name}` | {fault.sees} | {fault.seen} |" for fault in faults.ALL]
 
 
 def test_the_page_says_who_meets_what() -> None:
-    for_polls = ", ".join(f"`{fault.name}`" for fault in table.ALL if fault.on is On.POLLS)
+    for_polls = ", ".join(f"`{fault.name}`" for fault in faults.ALL if fault.on is On.POLLS)
     assert f"are on `polls`: {for_polls}. The others are on `all`." in PAGE.read_text()
-    assert not [fault.name for fault in table.ALL if fault.on is On.APPROVALS]
+    assert not [fault.name for fault in faults.ALL if fault.on is On.APPROVALS]

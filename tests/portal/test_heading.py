@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from tests.control import certificates
 from tests.control.running import DEADLINE
-from tests.emulator.driven import driven
+from tests.emulator.controlled import driven
 from tests.portal.running import HIDDEN, Portal, Visitor, running
 
 from forenotice.control import tls

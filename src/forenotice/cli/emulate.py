@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from forenotice.cli import options
-from forenotice.emulator.command import entry
+from forenotice.emulator import command
 from forenotice.settings import table
 
 
@@ -16,15 +16,17 @@ def register(app: typer.Typer) -> None:
 
 def emulate(
     asked: tuple[Mapping[str, object], bool],
-    scenario: Annotated[str | None, typer.Argument(metavar="SCENARIO", help=entry.SCENARIO, show_default=False)] = None,
-    listed: Annotated[bool, typer.Option("--list", help=entry.LIST)] = False,
-    shown: Annotated[str | None, typer.Option("--show", metavar="NAME", help=entry.SHOW)] = None,
+    scenario: Annotated[
+        str | None, typer.Argument(metavar="SCENARIO", help=command.SCENARIO, show_default=False)
+    ] = None,
+    listed: Annotated[bool, typer.Option("--list", help=command.LIST)] = False,
+    shown: Annotated[str | None, typer.Option("--show", metavar="NAME", help=command.SHOW)] = None,
 ) -> int:
     flags, as_json = asked
-    return entry.emulate(flags, scenario=scenario, listed=listed, shown=shown, as_json=as_json)
+    return command.emulate(flags, scenario=scenario, listed=listed, shown=shown, as_json=as_json)
 
 
-emulate.__doc__ = entry.ABOUT
+emulate.__doc__ = command.ABOUT
 
 
 def _asked(flags: Mapping[str, object], common: Mapping[str, Any]) -> tuple[Mapping[str, object], bool]:

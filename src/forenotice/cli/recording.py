@@ -21,11 +21,9 @@ from forenotice.cli.usage import UsageError
 from forenotice.client import finding
 from forenotice.client.negotiating import NEWEST
 from forenotice.core import errors
-from forenotice.emulator.command import foreground
-from forenotice.emulator.command.foreground import Happening
-from forenotice.emulator.record import recorded
-from forenotice.emulator.record.recorded import Heard, Writer
-from forenotice.emulator.record.recording import Recorder
+from forenotice.emulator import foreground, recordings
+from forenotice.emulator.foreground import Happening
+from forenotice.emulator.recordings import Heard, Recorder, Writer
 from forenotice.settings import EmulatorSettings, table
 from forenotice.settings.spans import Span
 
@@ -82,7 +80,7 @@ def record(
 
     def tell(heard: Heard) -> None:
         if watched:
-            out.line(_told(heard.at), recorded.described(heard))
+            out.line(_told(heard.at), recordings.described(heard))
 
     recorder = Recorder(candidate, api_version, every=often.total_seconds(), lasts=lasts, tell=tell)
     with Writer(file, recorder.start, append=append) as writer, foreground.interrupting(recorder.stop):
@@ -120,9 +118,9 @@ def _counted(number: int, noun: str) -> str:
 
 def replay(found: EmulatorSettings, file: File, loop: Loop = False, json: Json = False) -> None:
     """Let the endpoint say once more what was recorded, from now on, until Ctrl-C."""
-    recording = recorded.read(file)
+    recording = recordings.read(file)
     with offline.server_packages():
-        from forenotice.emulator.record.replaying import Replay
+        from forenotice.emulator.replay import Replay
     happenings: SimpleQueue[Happening] = SimpleQueue()
     replaying = Replay(recording, speed=found.speed, as_vm=found.as_vm, loop=loop, tell=happenings.put)
     if recording.torn:

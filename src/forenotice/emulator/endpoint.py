@@ -12,10 +12,10 @@ from forenotice import eventloop
 from forenotice.clock import Clock
 from forenotice.core import errors
 from forenotice.core.timing import Timing
-from forenotice.emulator.connection import FaultInterceptor
-from forenotice.emulator.faults import answering
-from forenotice.emulator.faults.active import Faults
-from forenotice.emulator.faults.table import On
+from forenotice.emulator import active_faults
+from forenotice.emulator.active_faults import Faults
+from forenotice.emulator.faults import On
+from forenotice.emulator.interceptor import FaultInterceptor
 from forenotice.emulator.requests import Requests
 from forenotice.metadata.answers import Answer
 from forenotice.metadata.board import Board, Publications
@@ -95,9 +95,9 @@ class Endpoint:
             raise errors.NotFoundError(f"there is no VM {vm[:80]!r}")
         met = self._faults.foresee(On.POLLS)
         if met.instead is not None:
-            answer, missing = answering.instead(met.instead), 0
+            answer, missing = active_faults.instead(met.instead), 0
         elif met.changing:
-            answer, missing = answering.changed(met, guest.notice.document, version, None)
+            answer, missing = active_faults.changed(met, guest.notice.document, version, None)
         else:
             answer, missing = Answer(200, guest.notice.answer(version)), 0
         if answer is None:

@@ -1,5 +1,6 @@
 """What guests have asked: every request with its answer, for tests to look at."""
 
+import asyncio
 import itertools
 import math
 import threading
@@ -11,7 +12,7 @@ from time import monotonic
 from typing import overload
 from urllib.parse import parse_qsl, urlsplit
 
-from forenotice.emulator import waiting
+from forenotice.core import errors
 
 MOST = 100_000
 MOST_BYTES = 64 * 1024 * 1024
@@ -135,7 +136,7 @@ class Requests(Sequence[Requested]):
     def wait_for(self, condition: Callable[["Requests"], bool], timeout: float) -> bool:
         """Whether this comes to hold within so many seconds; it is looked at after every request."""
         __tracebackhide__ = True
-        waiting.refuse_in_event_loop("requests.wait_for()", "asyncio.to_thread(requests.wait_for, ...)")
+        refuse_in_event_loop("requests.wait_for()", "asyncio.to_thread(requests.wait_for, ...)")
         with self._changed:
             return self._changed.wait_for(lambda: condition(self), timeout)
 
@@ -164,3 +165,19 @@ def api_version(target: str) -> str | None:
     except ValueError:
         return None
     return next((value for name, value in query if name.lower() == "api-version"), None)
+
+
+def in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def refuse_in_event_loop(method: str, awaited: str) -> None:
+    __tracebackhide__ = True
+    if in_event_loop():
+        raise errors.RefusedError(
+            f"`{method}` would block the running event loop, and with it every handler there: use `await {awaited}`"
+        )

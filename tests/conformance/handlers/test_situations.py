@@ -6,8 +6,8 @@ import pytest
 
 from forenotice.conformance.handlers import situations
 from forenotice.conformance.handlers.situations import Situation
-from forenotice.emulator.faults import table
-from forenotice.emulator.scenarios import catalogue, rehearsing
+from forenotice.emulator import faults
+from forenotice.emulator.scenarios import catalogue, preview
 from forenotice.emulator.scenarios.format import Clear, Fault
 from forenotice.settings import SettingError
 
@@ -17,22 +17,22 @@ ALL = situations.find("web-0", TWO)
 
 def test_every_scenario_and_every_fault_is_a_situation_of_its_own_name() -> None:
     own = {"others-event", "failed-preparation"}
-    faults = {fault.name for fault in table.ALL}
-    assert {situation.name for situation in ALL} == {*catalogue.names(), *faults, *own}
-    assert len(ALL) == len(catalogue.names()) + len(faults) + len(own)
-    assert {situation.fault for situation in ALL} - {""} == faults
+    names = {fault.name for fault in faults.ALL}
+    assert {situation.name for situation in ALL} == {*catalogue.names(), *names, *own}
+    assert len(ALL) == len(catalogue.names()) + len(names) + len(own)
+    assert {situation.fault for situation in ALL} - {""} == names
 
 
 @pytest.mark.parametrize("within", [TWO, timedelta(minutes=5)])
 def test_each_is_possible_and_gives_time(within: timedelta) -> None:
     for situation in situations.find("vm_7", within):
-        rehearsing.check(situation.scenario)
+        preview.check(situation.scenario)
         assert situation.scenario.caller == "vm_7"
         assert situation.longest <= 10 * within + timedelta(seconds=10), situation.name
-        for life in rehearsing.rehearse(situation.scenario).lives:
+        for life in preview.rehearse(situation.scenario).lives:
             if "vm_7" not in life.event.resources or life.started == life.announced:
                 continue
-            notice = (life.event.not_before - rehearsing.START - life.announced) / situation.speed
+            notice = (life.event.not_before - preview.START - life.announced) / situation.speed
             # As long as it may take to notice, and as long again or two seconds to prepare.
             assert notice >= max(timedelta(seconds=4), 2 * within) - timedelta(milliseconds=1), situation.name
             assert notice >= situation.allowed(within) + TWO or not situation.hidden, situation.name
@@ -76,7 +76,7 @@ def test_approvals_meet_what_refuses_them(name: str) -> None:
     cleared, again = (step.act for step in found.scenario.steps[-2:])
     assert isinstance(cleared, Clear)
     assert isinstance(again, Fault)
-    assert (again.fault, again.on, again.times) == (name, table.On.APPROVALS, 1)
+    assert (again.fault, again.on, again.times) == (name, faults.On.APPROVALS, 1)
 
 
 def test_a_name_that_no_vm_can_have_is_refused() -> None:

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 import pytest
 from tests.acceptance.running import ask
-from tests.emulator.driven import JSON, Driven, driven
+from tests.emulator.controlled import JSON, Driven, driven
 
 
 @pytest.fixture(scope="module")

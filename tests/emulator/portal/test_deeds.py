@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from forenotice.core import errors
-from forenotice.emulator.portal import deeds
-from forenotice.emulator.portal.deeds import Deeds
+from forenotice.emulator.portal import app
+from forenotice.emulator.portal.app import Deeds
 
 
 def test_the_oldest_are_forgotten() -> None:
@@ -19,9 +19,9 @@ def test_the_oldest_are_forgotten() -> None:
     async def press() -> None:
         found = Deeds()
         assert await asyncio.gather(*(found.once("a", do) for _ in range(3))) == ["done 1"] * 3
-        for number in range(deeds.MOST):
+        for number in range(app.MOST_FORMS):
             await found.once(str(number), do)
-        assert await found.once("a", do) == f"done {deeds.MOST + 2}"
+        assert await found.once("a", do) == f"done {app.MOST_FORMS + 2}"
 
     asyncio.run(press())
 

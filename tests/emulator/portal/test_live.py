@@ -9,13 +9,13 @@ from time import monotonic
 
 import pytest
 from tests.acceptance.running import DEADLINE, until
-from tests.emulator.driven import Driven, driven
+from tests.emulator.controlled import Driven, driven
 
 from forenotice.core.operations import Kind
-from forenotice.emulator.announcing import Announcement
-from forenotice.emulator.control.listening import Control
+from forenotice.emulator.control.listener import Control
 from forenotice.emulator.emulator import Emulator
-from forenotice.emulator.portal import live
+from forenotice.emulator.portal import app
+from forenotice.emulator.simulation import Announcement
 from forenotice.settings import Address
 
 
@@ -73,10 +73,10 @@ def test_a_page_that_is_up_to_date_is_told_nothing_until_something_changes() -> 
     emulator.start()
     control = Control(emulator, Address(host="127.0.0.1", port=0))
     control.start()
-    with following(str(control.address), live.position(emulator)) as answer:
+    with following(str(control.address), app.position(emulator)) as answer:
         assert answer.readline() == b"retry: 1000\n"
         emulator.pause()
-        assert told(answer) == live.position(emulator)
+        assert told(answer) == app.position(emulator)
         # It ends at once though somebody follows.
         began = monotonic()
         ending = threading.Thread(target=control.stop)
@@ -92,11 +92,11 @@ def test_the_line_of_now_moves_on_while_something_is_to_come() -> None:
     emulator.start()
     emulator.pause()
     emulator.announce(Announcement(kind=Kind.RESTART, resources=("web-0",)))
-    before = live.position(emulator)
-    assert live.position(emulator) == before
+    before = app.position(emulator)
+    assert app.position(emulator) == before
     emulator.resume()
-    before = live.position(emulator)
-    until(lambda: live.position(emulator) != before)
+    before = app.position(emulator)
+    until(lambda: app.position(emulator) != before)
     emulator.stop()
 
 
@@ -104,7 +104,7 @@ def test_a_page_that_is_told_nothing_knows_that_we_are_there() -> None:
     emulator = Emulator(as_vm="web-0", virtual=True)
 
     async def listen() -> list[bytes]:
-        told = live.Live(emulator, alive=0).told(live.position(emulator))
+        told = app.Live(emulator, alive=0).told(app.position(emulator))
         found = [await anext(told) for _ in range(3)]
         await told.aclose()
         return found
@@ -113,7 +113,7 @@ def test_a_page_that_is_told_nothing_knows_that_we_are_there() -> None:
 
 
 def test_not_everybody_is_followed_at_a_time(shared: Driven) -> None:
-    opened = [following(shared.control, "x") for _ in range(live.MOST)]
+    opened = [following(shared.control, "x") for _ in range(app.MOST_FOLLOWED)]
     try:
         for each in opened:
             told(each.__enter__())

@@ -12,13 +12,13 @@ from time import process_time
 import pytest
 import structlog
 from tests.acceptance.running import ask
-from tests.emulator.driven import Driven, driven
+from tests.emulator.controlled import Driven, driven
 from tests.portal.running import HIDDEN, Answer, Visitor
 
-from forenotice.emulator.control.listening import Control
+from forenotice.emulator import faults
+from forenotice.emulator.control.listener import Control
 from forenotice.emulator.emulator import Emulator
-from forenotice.emulator.faults import table
-from forenotice.emulator.scenarios import catalogue, rehearsing
+from forenotice.emulator.scenarios import catalogue, preview
 from forenotice.settings import Address
 from forenotice.wire import versions
 
@@ -113,7 +113,7 @@ def test_a_scenario_that_runs_goes_on_by_the_clock(page: Page) -> None:
 @pytest.mark.parametrize("name", catalogue.names())
 def test_what_every_scenario_is_going_to_be(page: Page, name: str) -> None:
     found = page.get(f"?scenario={name}")
-    rehearsal = rehearsing.rehearse(catalogue.load(name))
+    rehearsal = preview.rehearse(catalogue.load(name))
     bars = sum(len(life.event.resources) for life in rehearsal.lives) + len(rehearsal.troubles)
     assert found.html.count('<a id="bar-plan-') == bars
     assert found.html.count("<h1>") == 1
@@ -218,8 +218,8 @@ def test_what_is_not_there_is_refused(page: Page) -> None:
 
 def test_faults_are_switched_on_and_off(page: Page) -> None:
     before = page.get()
-    assert all(fault.sees in unescape(before.html) for fault in table.ALL)
-    assert before.text.count("Switch on") == len(table.ALL)
+    assert all(fault.sees in unescape(before.html) for fault in faults.ALL)
+    assert before.text.count("Switch on") == len(faults.ALL)
     page.send("/fault-on", name="error-503", amount="9s", times="2", lasts="", on="polls")
     page.send("/fault-on", name="latency", amount="1ms", times="", lasts="1h", on="approvals")
     found = page.get()

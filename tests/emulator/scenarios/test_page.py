@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from forenotice.emulator.scenarios import catalogue, drawing, reading, rehearsing
+from forenotice.emulator.scenarios import catalogue, preview, reader
 from forenotice.emulator.scenarios.format import ACTS, NESTING, Act, Heading, Table
 from forenotice.emulator.scenarios.text import ScenarioError
 
@@ -57,12 +57,12 @@ def test_it_has_the_catalogue() -> None:
 
 @pytest.mark.parametrize("text", EXAMPLES, ids=lambda text: text.split('"')[1])
 def test_an_example_can_be_played(text: str) -> None:
-    rehearsing.check(reading.read(text, "my-scenario.toml"))
+    preview.check(reader.read(text, "my-scenario.toml"))
 
 
 def test_the_picture_is_that_of_the_first_example() -> None:
     picture = [line.removeprefix("  ") for line in re.findall(r"^    .*\S", PAGE, re.MULTILINE)[:4]]
-    assert picture == drawing.timeline(reading.read(EXAMPLES[0], "my-scenario.toml"))
+    assert picture == preview.timeline(reader.read(EXAMPLES[0], "my-scenario.toml"))
 
 
 REFUSED = {
@@ -76,5 +76,5 @@ REFUSED = {
 @pytest.mark.parametrize("mistake", REFUSED)
 def test_it_shows_what_is_refused(mistake: str) -> None:
     with pytest.raises(ScenarioError) as refused:
-        rehearsing.check(reading.read(EXAMPLES[0].replace(*REFUSED[mistake], 1), "my-scenario.toml"))
+        preview.check(reader.read(EXAMPLES[0].replace(*REFUSED[mistake], 1), "my-scenario.toml"))
     assert f"\n    {refused.value.message}\n" in PAGE

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from forenotice.emulator.faults import table
+from forenotice.emulator import faults
 from forenotice.emulator.scenarios import catalogue
-from forenotice.emulator.testing import situation
+from forenotice.emulator.testing import scenario_run
 
 pytest_plugins = ("pytester",)
 
@@ -204,7 +204,7 @@ def test_one_test_through_all_scenarios_and_faults(pytester: pytest.Pytester) ->
     done = run(pytester, "def test_one(each_situation): pass\n", "--collect-only", "-q")
     ids = [line.partition("[")[2].rstrip("]") for line in done.outlines if "::" in line]
     scenarios = [f"scenario-{name}" for name in catalogue.names()]
-    assert ids == [*scenarios, *(f"fault-{fault.name}" for fault in table.ALL)] == situation.ids()
+    assert ids == [*scenarios, *(f"fault-{fault.name}" for fault in faults.ALL)] == scenario_run.ids()
     assert {"scenario-reboot", "fault-reset"} <= set(ids)
 
 

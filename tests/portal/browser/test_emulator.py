@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import expect
-from tests.emulator.driven import Driven, driven
+from tests.emulator.controlled import Driven, driven
 from tests.portal.browser.chromium import Browsing
 from tests.portal.browser.test_looks import look
 

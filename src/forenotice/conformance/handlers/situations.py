@@ -10,15 +10,15 @@ import msgspec
 
 from forenotice.core import errors, fleet
 from forenotice.core.fleet import Listening
-from forenotice.emulator.faults import showing, table
-from forenotice.emulator.faults.table import Changes, Fault, Holds, On, Refuses, Resets, Since
-from forenotice.emulator.scenarios import catalogue, reading, rehearsing
+from forenotice.emulator import faults
+from forenotice.emulator.faults import Changes, Fault, Holds, On, Refuses, Resets, Since
+from forenotice.emulator.scenarios import catalogue, preview, reader
 from forenotice.emulator.scenarios.format import Announce, Scenario, Step
 from forenotice.emulator.scenarios.text import nearest
 from forenotice.settings import SettingError
 from forenotice.settings.spans import Span
 
-HIDING = frozenset({showing.emptied, showing.halved, showing.stale})
+HIDING = frozenset({faults.emptied, faults.halved, faults.stale})
 """Changes of the document behind which no event can be seen."""
 BEFORE_THE_EVENT = timedelta(milliseconds=300)
 """A fault is switched on this long before."""
@@ -52,7 +52,7 @@ class Situation:
     @property
     def longest(self) -> timedelta:
         """How long it lasts if nobody approves."""
-        rehearsal = rehearsing.rehearse(self.scenario)
+        rehearsal = preview.rehearse(self.scenario)
         return max(life.ended for life in rehearsal.lives) / self.speed
 
     def allowed(self, within: timedelta) -> timedelta:
@@ -77,7 +77,7 @@ def _all(me: str, within: timedelta) -> Iterator[Situation]:
     notice = max(LEAST_NOTICE, 2 * within)
     for name in catalogue.names():
         yield _of_catalogue(catalogue.load(name), me, notice, within * STARTED)
-    for fault in table.ALL:
+    for fault in faults.ALL:
         yield _under(fault, me, within, notice)
     yield Situation(name="others-event", scenario=_restart("others-event", me, neighbour(me), notice))
     yield Situation(name="failed-preparation", scenario=_restart("failed-preparation", me, me, notice), fails=True)
@@ -117,8 +117,8 @@ def _taking(step: Step, takes: timedelta) -> Step:
 
 def _speed(scenario: Scenario, notice: timedelta) -> float:
     """As fast as it may be: there is notice enough, and the whole is no blink."""
-    lives = rehearsing.rehearse(scenario).lives
-    notices = [life.event.not_before - rehearsing.START - life.announced for life in lives]
+    lives = preview.rehearse(scenario).lives
+    notices = [life.event.not_before - preview.START - life.announced for life in lives]
     whole = max(life.ended for life in lives)
     return min([whole, *filter(None, notices)]) / notice
 
@@ -160,7 +160,7 @@ def _restart(name: str, me: str, whom: str, notice: timedelta, *, before: str = 
     vms = ", ".join(f'"{vm}"' for vm in dict.fromkeys((me, whom)))
     event = _step(announce="restart", notice=_written(notice), takes="2s")
     text = f'title = "{name}"\nresources = ["{whom}"]\nvms = [{vms}]\nas = "{me}"\n{before}{event}{after}'
-    return reading.read(text, f"{name}.toml", name=name)
+    return reader.read(text, f"{name}.toml", name=name)
 
 
 def _step(**keys: str | int) -> str:

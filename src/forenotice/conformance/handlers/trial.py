@@ -19,8 +19,8 @@ from forenotice.conformance.handlers.evidence import ANSWERED, Evidence, HookFil
 from forenotice.conformance.handlers.situations import Situation
 from forenotice.core import errors
 from forenotice.core.operations import Event, Kind, Status
-from forenotice.emulator.announcing import Announcement
 from forenotice.emulator.emulator import ANY_PORT, Emulator
+from forenotice.emulator.simulation import Announcement
 from forenotice.settings import Address
 from forenotice.wire import versions
 

@@ -9,14 +9,14 @@ from forenotice.conformance.handlers import evidence as hooks
 from forenotice.conformance.handlers.clauses import Clause
 from forenotice.conformance.handlers.evidence import ANSWERED, Evidence, Life, Preparation
 from forenotice.conformance.report import Finding, Verdict
-from forenotice.emulator.faults import table
+from forenotice.emulator import faults
 from forenotice.emulator.requests import Requested
 from forenotice.wire import versions
 
 BLINDING = frozenset(
     fault.name
-    for fault in table.ALL
-    if isinstance(fault.effect, table.Changes) and fault.effect.document in situations.HIDING
+    for fault in faults.ALL
+    if isinstance(fault.effect, faults.Changes) and fault.effect.document in situations.HIDING
 )
 TO_PREPARE = situations.TO_PREPARE.total_seconds()
 PLAIN = "reboot"

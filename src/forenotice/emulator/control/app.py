@@ -1,21 +1,331 @@
-"""The application by which the emulator is driven: the gate, the routes, the errors."""
+"""/v1/emulator: the routes, what they do, and the gate before them."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar, cast
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI, Query, Request
+from fastapi import Path as PathParam
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from forenotice import __version__
-from forenotice.control import errors
-from forenotice.control.routing import operation_id
-from forenotice.emulator.control.driver import Driver
-from forenotice.emulator.control.gate import Gate
-from forenotice.emulator.control.routes import PREFIX, routes
+from forenotice.control import answers, guarding
+from forenotice.control.answers import Answer
+from forenotice.control.errors import install
+from forenotice.control.routing import LIMIT, Id, Limit, operation_id, router
+from forenotice.core import errors
+from forenotice.core.explanations import Explanation
+from forenotice.core.operations import Event
+from forenotice.emulator import faults
+from forenotice.emulator.control import views
+from forenotice.emulator.control.views import View
 from forenotice.emulator.emulator import Emulator
-from forenotice.emulator.portal.app import Pages
+from forenotice.emulator.scenarios import catalogue, preview, reader
+from forenotice.emulator.scenarios.format import Scenario
+from forenotice.emulator.simulation import Announcement
+from forenotice.service.views import explanation
+
+BY = "operator"
+"""Who approves in place of the guests."""
+
+
+class Driver:
+    def __init__(self, emulator: Emulator) -> None:
+        self.emulator = emulator
+        self.endpoints: dict[str, str] = {}
+        """That were opened, by the VM that callers are there."""
+        self.own: dict[str, Scenario] = {}
+        """The scenario that was played last of those that are not in the catalogue, by its key."""
+        self.remember()
+
+    def play(self, asked: views.Play, *, paused: bool | None = None) -> Scenario:
+        """With a clock that stands, or goes; None: as it is."""
+        scenario = _scenario(asked)
+        if paused is not None:
+            (self.emulator.pause if paused else self.emulator.resume)()
+        self.emulator.play(scenario)
+        self.remember()
+        return scenario
+
+    def remember(self) -> None:
+        """What is played, should it be wanted again."""
+        player = self.emulator.player
+        if player is not None and (key := key_of(player.scenario)) not in catalogue.names():
+            self.own = {key: player.scenario}
+
+    def announce(self, asked: views.NewEvent) -> Event:
+        return self.emulator.announce(
+            Announcement(
+                kind=asked.kind,
+                resources=asked.resources or (self.emulator.as_vm,),
+                notice=asked.notice,
+                takes=asked.takes,
+                description=asked.description,
+                duration=asked.duration_seconds,
+            )
+        )
+
+    def event(self, event_id: str) -> Event:
+        return self.emulator.change(lambda _: self.emulator.stage.event(event_id))
+
+    def explain(self, event_id: str) -> Explanation:
+        """With what guests were refused since it was announced: that may be why nobody approves it."""
+        found = self.emulator.change(lambda now: self.emulator.stage.explain(event_id, now))
+        refusals = self.emulator.requests.refusals(self.event(event_id).created_at)
+        if not found.waiting_for or not refusals:
+            return found
+        return replace(found, sentences=(*found.sentences, f"{refusals.removeprefix('; ').rstrip('.')}."))
+
+    def events(self, *, live: bool | None) -> list[Event]:
+        """Oldest first."""
+        found = self.emulator.change(lambda _: self.emulator.stage.events)
+        return [event for event in found if live in (None, event.status.live)]
+
+    def approve(self, event_id: str) -> Event:
+        self.emulator.approve(event_id, BY)
+        return self.event(event_id)
+
+    def cancel(self, event_id: str) -> Event:
+        self.emulator.cancel(event_id)
+        return self.event(event_id)
+
+    def endpoint_of(self, vm: str) -> str:
+        """Where every caller is this VM."""
+        if vm not in self.endpoints:
+            self.endpoints[vm] = f"http://{self.emulator.open(vm)}"
+        return self.endpoints[vm]
+
+
+def key_of(scenario: Scenario) -> str:
+    """By which it is picked: its name, but for a file of somebody's own that is called as one of ours."""
+    name = scenario.name
+    if name in catalogue.names() and scenario.text.content != catalogue.load(name).text.content:
+        return f"{name}.toml"
+    return name
+
+
+def _scenario(asked: views.Play) -> Scenario:
+    if set(asked.scenario) & {"=", "\n"}:
+        scenario = reader.read(asked.scenario, asked.source, name=Path(asked.source).stem)
+    else:
+        scenario = catalogue.load(asked.scenario)
+    if asked.resources:
+        scenario = scenario.on(asked.resources)
+    if asked.seed is not None:
+        scenario = replace(scenario, seed=asked.seed)
+    return preview.check(scenario)
+
+
+if TYPE_CHECKING:
+    from forenotice.emulator.portal.app import Pages
+
+T = TypeVar("T")
+
+PREFIX = "/v1/emulator"
+CREATED = 201
+
+Offset = Annotated[int, Query(ge=0, le=2**31, description="What `next` was in the page before.")]
+Name = Annotated[str, PathParam(max_length=200)]
+
+
+async def _driver(request: Request) -> Driver:
+    return cast(Driver, request.app.state.driver)
+
+
+DriverOf = Annotated[Driver, Depends(_driver)]
+
+routes = router("emulator", prefix=PREFIX, token=False)
+
+
+def _page(found: Sequence[T], after: int, limit: int) -> tuple[Sequence[T], int | None]:
+    end = after + limit
+    return found[after:end], end if end < len(found) else None
+
+
+def _state(driver: Driver) -> View:
+    return driver.emulator.change(lambda now: views.state(driver.emulator, now))
+
+
+@routes.get("/state")
+def show_state(driver: DriverOf) -> Answer:
+    """Clock, scenario, VMs, live events and faults that are switched on."""
+    return Answer(_state(driver))
+
+
+@routes.get("/scenarios")
+def list_scenarios() -> Answer:
+    """The catalogue, with a picture of each."""
+    return Answer({"items": [preview.described(catalogue.load(name)) for name in catalogue.names()], "next": None})
+
+
+@routes.get("/scenarios/{name}")
+def show_scenario(name: Name) -> Answer:
+    """One of the catalogue, with its TOML."""
+    found = catalogue.load(name)
+    return Answer({**preview.described(found), "toml": found.text.content})
+
+
+@routes.post("/play")
+def play_scenario(driver: DriverOf, asked: views.Play) -> Answer:
+    """Start afresh with a scenario."""
+    driver.play(asked)
+    return Answer(_state(driver))
+
+
+@routes.get("/events")
+def list_emulated_events(
+    driver: DriverOf,
+    after: Offset = 0,
+    limit: Limit = LIMIT,
+    live: Annotated[bool | None, Query(description="Only those that have not ended, or only those that have.")] = None,
+) -> Answer:
+    """Oldest first."""
+    items, following = _page(driver.events(live=live), after, limit)
+    return Answer({"items": [views.event(each) for each in items], "next": following})
+
+
+@routes.post("/events", status_code=CREATED)
+def announce_event(driver: DriverOf, asked: views.NewEvent) -> Answer:
+    """Announce one now, with any notice; VMs that are not there are added."""
+    return Answer(views.event(driver.announce(asked)), status_code=CREATED)
+
+
+@routes.get("/events/{event_id}")
+def show_emulated_event(driver: DriverOf, event_id: Id) -> Answer:
+    return Answer(views.event(driver.event(event_id)))
+
+
+@routes.get("/events/{event_id}/explanation")
+def explain_emulated_event(driver: DriverOf, event_id: Id) -> Answer:
+    """Why it waits: for whom, for what, until when."""
+    return Answer(explanation(driver.explain(event_id)))
+
+
+@routes.post("/events/{event_id}/approve")
+def approve_emulated_event(driver: DriverOf, event_id: Id) -> Answer:
+    """In place of its guests."""
+    return Answer(views.event(driver.approve(event_id)))
+
+
+@routes.post("/events/{event_id}/cancel")
+def cancel_emulated_event(driver: DriverOf, event_id: Id) -> Answer:
+    """While it is Scheduled."""
+    return Answer(views.event(driver.cancel(event_id)))
+
+
+@routes.post("/advance")
+def advance_clock(driver: DriverOf, asked: views.Advance) -> Answer:
+    """Move the clock on; all that is due meanwhile has happened when this is answered."""
+    driver.emulator.advance(asked.by)
+    return Answer(_state(driver))
+
+
+@routes.post("/step")
+def step_clock(driver: DriverOf) -> Answer:
+    """Move the clock on to the next thing that happens by itself."""
+    driver.emulator.step()
+    return Answer(_state(driver))
+
+
+@routes.post("/pause")
+def pause_clock(driver: DriverOf) -> Answer:
+    """The clock stands still until it is moved on or resumed."""
+    driver.emulator.pause()
+    return Answer(_state(driver))
+
+
+@routes.post("/resume")
+def resume_clock(driver: DriverOf) -> Answer:
+    """The clock goes on from where it stands."""
+    driver.emulator.resume()
+    return Answer(_state(driver))
+
+
+@routes.get("/faults")
+def list_faults(driver: DriverOf) -> Answer:
+    """All that there are, and which of them are switched on."""
+    active = {each.fault.name: each for each in driver.emulator.faults.active}
+    items = [views.fault(fault, active.get(fault.name)) for fault in faults.ALL]
+    return Answer({"items": items, "next": None})
+
+
+@routes.post("/faults")
+def switch_fault_on(driver: DriverOf, asked: views.NewFault) -> Answer:
+    """One that is on already begins anew."""
+    found = driver.emulator.switch_on(
+        asked.name, amount=asked.amount, on=asked.on, times=asked.times, lasts=asked.lasts
+    )
+    return Answer(views.active(found))
+
+
+@routes.delete("/faults")
+def switch_all_faults_off(driver: DriverOf) -> Answer:
+    driver.emulator.switch_off()
+    return Answer(_state(driver))
+
+
+@routes.delete("/faults/{name}")
+def switch_fault_off(driver: DriverOf, name: Name) -> Answer:
+    driver.emulator.switch_off(name)
+    return Answer(_state(driver))
+
+
+@routes.get("/requests")
+def list_requests(driver: DriverOf, after: Offset = 0, limit: Limit = LIMIT) -> Answer:
+    """What guests have asked and were answered, newest last."""
+    items, following = _page(driver.emulator.requests.all, after, limit)
+    return Answer({"items": [views.request(each) for each in items], "next": following})
+
+
+@routes.post("/endpoints")
+def open_endpoint(driver: DriverOf, asked: views.NewEndpoint) -> Answer:
+    """Another port, at which every caller is this VM."""
+    return Answer({"vm": asked.vm, "endpoint": driver.endpoint_of(asked.vm)})
+
+
+@routes.post("/reset")
+def reset_emulator(driver: DriverOf) -> Answer:
+    """No events, no scenario, no faults, no requests; the VMs stay."""
+    driver.emulator.reset()
+    return Answer(_state(driver))
+
+
+LARGEST = 1024 * 1024
+
+
+class Gate:
+    def __init__(self, app: ASGIApp, *, host: str, pages: "Pages") -> None:
+        self._app = app
+        self._pages = pages
+        self._names = {host.lower()}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await guarding.guarded(self._enter, scope, receive, send)
+        except asyncio.CancelledError:
+            # The server stops, and has waited for long enough.
+            ended = errors.UnavailableError("the emulator has ended before this was done: start it anew")
+            await answers.refusal(ended)(scope, receive, send)
+
+    async def _enter(self, scope: Scope, receive: Receive, send: Send) -> None:
+        guarding.require_host(scope["headers"], self._names, "use localhost or an address")
+        if self._pages.take(scope):
+            await self._pages(scope, receive, send)
+            return
+        kind = guarding.header(scope["headers"], b"content-type").partition(b";")[0].strip().lower()
+        if scope["method"] == "POST" and kind != b"application/json":
+            # What a form or a page of another site can send without being asked first.
+            raise errors.RefusedError("send the header Content-Type: application/json")
+        body = await guarding.read(scope["headers"], receive, LARGEST)
+        await self._app(scope, guarding.replay(body, receive), send)
 
 
 def create(emulator: Emulator, host: str) -> tuple[FastAPI, Callable[[], None]]:
     """And what ends requests that never end. `host` is where it was told to listen."""
+    from forenotice.emulator.portal.app import Pages
+
     app = FastAPI(
         title="forenotice emulator",
         summary="Scheduled Events for tests: drive the emulator at run time.",
@@ -29,6 +339,6 @@ def create(emulator: Emulator, host: str) -> tuple[FastAPI, Callable[[], None]]:
     app.state.driver = driver = Driver(emulator)
     pages = Pages(driver)
     app.include_router(routes)
-    errors.install(app, routes.routes)
+    install(app, routes.routes)
     app.add_middleware(Gate, host=host, pages=pages)
     return app, pages.live.end

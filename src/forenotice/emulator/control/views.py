@@ -1,14 +1,21 @@
-"""The emulator's things as whoever drives it sees them: plain values, ready for JSON."""
+"""What those who control the emulator over HTTP send and are shown."""
 
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
 
-from forenotice.core.operations import Event
+from pydantic import BeforeValidator, Field, StrictInt, WithJsonSchema
+
+from forenotice.control.models import LongText, Request, Text, VmName
+from forenotice.core.operations import Event, Kind
+from forenotice.emulator import words
+from forenotice.emulator.active_faults import Active
 from forenotice.emulator.emulator import Emulator
-from forenotice.emulator.faults.active import Active
-from forenotice.emulator.faults.table import Fault
-from forenotice.emulator.playing import Player
+from forenotice.emulator.faults import Fault, On
+from forenotice.emulator.player import Player
 from forenotice.emulator.requests import Requested
+from forenotice.emulator.scenarios.format import MOST_TIMES, Amount
+from forenotice.emulator.scenarios.reader import LARGEST
+from forenotice.settings.spans import Span
 
 View = dict[str, Any]
 
@@ -105,3 +112,53 @@ def request(request: Requested) -> View:
 
 def _seconds(span: timedelta | None) -> float | None:
     return None if span is None else span.total_seconds()
+
+
+MOST_RESOURCES = 1000
+
+
+def _kind(word: object) -> Kind:
+    if not isinstance(word, str):
+        raise ValueError("is a word, such as reboot")
+    return words.kind(word)
+
+
+Duration = Annotated[timedelta, BeforeValidator(Span.read), WithJsonSchema({"type": "string", "example": "15m"})]
+Signed = Annotated[timedelta, BeforeValidator(Amount.read), WithJsonSchema({"type": "string", "example": "-5m"})]
+Word = Annotated[Kind, BeforeValidator(_kind), WithJsonSchema({"type": "string", "enum": list(words.WORDS)})]
+Resources = Annotated[tuple[VmName, ...], Field(max_length=MOST_RESOURCES)]
+
+
+class NewEvent(Request):
+    kind: Word
+    resources: Resources = ()
+    """None: the VM that callers are."""
+    notice: Duration | None = None
+    takes: Duration | None = None
+    description: LongText | None = None
+    duration_seconds: Annotated[StrictInt, Field(ge=-1, le=2**31 - 1)] | None = None
+
+
+class Play(Request):
+    scenario: Annotated[str, Field(min_length=1, max_length=LARGEST)]
+    """One of the catalogue, or the TOML of another."""
+    source: Text = "scenario.toml"
+    """The file that complaints about the TOML speak of."""
+    resources: Resources = ()
+    seed: StrictInt | None = None
+
+
+class Advance(Request):
+    by: Duration
+
+
+class NewFault(Request):
+    name: Text
+    amount: Signed | None = None
+    on: On | None = None
+    times: Annotated[StrictInt, Field(ge=1, le=MOST_TIMES)] | None = None
+    lasts: Duration | None = None
+
+
+class NewEndpoint(Request):
+    vm: VmName

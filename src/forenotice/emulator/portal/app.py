@@ -1,8 +1,9 @@
-"""The page's application: its one page, what its forms do, its files, and an answer whatever goes wrong."""
+"""The page's application: its one page, its forms, its files, and /live."""
 
+import asyncio
 import hashlib
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -11,16 +12,16 @@ from urllib.parse import urlencode
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 from forenotice.control import answers, guarding
 from forenotice.core import errors
-from forenotice.emulator.control.driver import Driver
-from forenotice.emulator.portal import acting, live, page
-from forenotice.emulator.portal.acting import FORMS
-from forenotice.emulator.portal.deeds import Deeds
+from forenotice.emulator.control.app import Driver
+from forenotice.emulator.emulator import Emulator
+from forenotice.emulator.portal import actions, page
+from forenotice.emulator.portal.actions import FORMS
 from forenotice.emulator.portal.page import Choice
 from forenotice.logs import log
 from forenotice.portal import csrf, forms, responses
@@ -56,7 +57,7 @@ class Pages:
         self._rendering = Renderer(Assets(), "forenotice.emulator.portal", now=driver.emulator.clock.now)
         self._form_token = secrets.token_hex(16)
         self._deeds = Deeds()
-        self.live = live.Live(driver.emulator)
+        self.live = Live(driver.emulator)
         self._router = Router(
             [
                 Route(HOME, partial(self._answered, self._show), methods=["GET"]),
@@ -119,7 +120,7 @@ class Pages:
             said = await self._deeds.once(key or "", do)
         except (errors.RefusedError, errors.NotFoundError, errors.ConflictError) as error:
             return await run_in_threadpool(self._page, request, form, error)
-        answer = RedirectResponse(f"{HOME}{query}{acting.pressed(request.url.path, form)}", 303)
+        answer = RedirectResponse(f"{HOME}{query}{actions.pressed(request.url.path, form)}", 303)
         responses.say(answer, responses.name("said", request), said)
         return answer
 
@@ -147,7 +148,7 @@ class Pages:
             version=_chosen(request, "api-version"),
         )
         visit = Visit(
-            position=live.position(emulator),
+            position=position(emulator),
             now=emulator.clock.now() - emulator.clock.ahead,
             at=HOME,
             form_token=self._form_token,
@@ -179,3 +180,117 @@ def _chosen(request: Request, name: str) -> str:
 def _query(request: Request) -> str:
     found = {name: text for name in CHOSEN if (text := _chosen(request, name))}
     return f"?{urlencode(found)}" if found else ""
+
+
+LOOK_SECONDS = 0.25
+ALIVE_SECONDS = 15.0
+LINE_SECONDS = 10.0
+"""Before speed divides them."""
+MOST_FOLLOWED = 32
+"""Pages that are followed at a time."""
+
+
+def position(emulator: Emulator) -> str:
+    """Another one whenever something looks different, but for time that passes."""
+    return emulator.look(lambda: hashlib.sha256(repr(_looks(emulator)).encode()).hexdigest()[:16])
+
+
+def _looks(emulator: Emulator) -> tuple[object, ...]:
+    stage, player, clock = emulator.stage, emulator.player, emulator.clock
+    return (
+        (id(stage), stage.scope.incarnation, len(stage.entries), emulator.as_vm),
+        player and (player.played, player.waiting_for, len(player.notes)),
+        [(each.fault.name, each.times, each.until) for each in emulator.faults.active],
+        len(emulator.requests),
+        clock.now() if clock.stands else round(clock.ahead.total_seconds()),
+        None if clock.stands or emulator.due is None else _tick(emulator),
+    )
+
+
+def _tick(emulator: Emulator) -> int:
+    """While something is to come, the line of now moves on: seen from afar every few seconds are enough."""
+    seconds = max(LINE_SECONDS / emulator.timing.speed, 1.0)
+    return int(emulator.clock.now().timestamp() / seconds)
+
+
+class Live:
+    def __init__(self, emulator: Emulator, alive: float = ALIVE_SECONDS) -> None:
+        """`alive` is for how many seconds a page is told nothing at all."""
+        self._emulator = emulator
+        self._alive = alive
+        self._followed = 0
+        self._ending = asyncio.Event()
+
+    def end(self) -> None:
+        """Whoever follows is let go."""
+        self._ending.set()
+
+    async def answer(self, request: Request) -> Response:
+        if self._followed >= MOST_FOLLOWED:
+            raise errors.UnavailableError(f"{MOST_FOLLOWED} pages are followed already: close some of them")
+        return _Changes(self, request.query_params.get("after", ""))
+
+    async def told(self, before: str) -> AsyncGenerator[bytes, None]:
+        self._followed += 1
+        try:
+            yield b"retry: 1000\n\n"
+            quiet = 0.0
+            while not self._ending.is_set():
+                now = await run_in_threadpool(position, self._emulator)
+                if now != before:
+                    before, quiet = now, 0.0
+                    yield b"id: %b\ndata: changed\n\n" % now.encode()
+                elif quiet >= self._alive:
+                    quiet = 0.0
+                    yield b": alive\n\n"
+                quiet += LOOK_SECONDS
+                await self._pause()
+        finally:
+            self._followed -= 1
+
+    async def _pause(self) -> None:
+        try:
+            async with asyncio.timeout(LOOK_SECONDS):
+                await self._ending.wait()
+        except TimeoutError:
+            pass
+
+
+class _Changes(StreamingResponse):
+    media_type = "text/event-stream"
+
+    def __init__(self, live: Live, after: str) -> None:
+        super().__init__((), headers={"X-Accel-Buffering": "no"})
+        self._live = live
+        self._after = after
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        told = self._live.told(self._after)
+        self.body_iterator = told
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await told.aclose()
+
+
+MOST_FORMS = 1000
+"""Forms that are remembered."""
+
+
+class Deeds:
+    """On one loop."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, asyncio.Task[str]] = {}
+        """By the key of the form, oldest first."""
+
+    async def once(self, key: str, do: Callable[[], str]) -> str:
+        """What was said when it was done, or what was raised; a form without a key is carried out each time."""
+        task = self._known.get(key)
+        if task is None:
+            task = asyncio.create_task(run_in_threadpool(do))
+            if key:
+                self._known[key] = task
+                if len(self._known) > MOST_FORMS:
+                    del self._known[next(iter(self._known))]
+        return await asyncio.shield(task)

@@ -1,8 +1,10 @@
 """All that the page shows, looked at in one moment."""
 
+import functools
 import itertools
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
@@ -11,17 +13,19 @@ from typing import Any
 
 from forenotice.core import errors
 from forenotice.core.journal import Entry
-from forenotice.core.operations import Event
-from forenotice.emulator import words
-from forenotice.emulator.command import telling
-from forenotice.emulator.control.driver import Driver, key_of
+from forenotice.core.operations import Event, Operation, Status
+from forenotice.core.timing import Timing
+from forenotice.emulator import faults, run, words
+from forenotice.emulator.control.app import Driver, key_of
 from forenotice.emulator.emulator import Emulator
 from forenotice.emulator.endpoint import Foreseen
-from forenotice.emulator.faults import table
-from forenotice.emulator.portal import acting, forthcoming, timeline
+from forenotice.emulator.portal import actions
 from forenotice.emulator.requests import Requested
-from forenotice.emulator.scenarios import catalogue
+from forenotice.emulator.scenarios import catalogue, preview
 from forenotice.emulator.scenarios.format import Scenario
+from forenotice.emulator.scenarios.preview import Life, Rehearsal, Trouble
+from forenotice.portal import timeline
+from forenotice.portal.timeline import Bar, Timeline
 from forenotice.wire import versions
 
 REQUESTS = 20
@@ -62,7 +66,7 @@ class Happened:
     @classmethod
     def of(cls, index: int, entry: Entry, event: Event) -> "Happened":
         announced = entry.action == "event.scheduled"
-        told = "is announced" if announced else telling.SENTENCES[entry.action](event)
+        told = "is announced" if announced else run.SENTENCES[entry.action](event)
         return cls(
             key=f"{event.id}-{index}",
             at=entry.at,
@@ -87,7 +91,7 @@ def shown(driver: Driver, choice: Choice) -> dict[str, Any]:
         **_document(driver, choice),
         **_callers(emulator),
         "scenarios": known,
-        "all_faults": table.ALL,
+        "all_faults": faults.ALL,
         "kinds": list(words.WORDS),
         "steps": STEPS,
     }
@@ -108,10 +112,10 @@ def _looked_at(emulator: Emulator, now: datetime) -> dict[str, Any]:
         "player": player,
         "waits_for": TIME.sub(r"\1 UTC", player.waiting_for) if player else "",
         "notes": list(player.notes) if player else [],
-        "next": forthcoming.following(emulator),
+        "next": following(emulator),
         "events": stage.live,
         "happened": _happened(emulator),
-        "drawn": timeline.draw(emulator, now),
+        "drawn": draw(emulator, now),
         "active": {each.fault.name: each for each in emulator.faults.active},
     }
 
@@ -120,7 +124,7 @@ def _happened(emulator: Emulator) -> list[Happened]:
     """Newest first."""
     stage = emulator.stage
     newest_first = ((index, stage.entries[index]) for index in range(len(stage.entries) - 1, -1, -1))
-    told = (each for each in newest_first if each[1].event and each[1].action in telling.SENTENCES)
+    told = (each for each in newest_first if each[1].event and each[1].action in run.SENTENCES)
     return [
         Happened.of(index, entry, stage.event(str(entry.event))) for index, entry in itertools.islice(told, HAPPENINGS)
     ]
@@ -128,9 +132,9 @@ def _happened(emulator: Emulator) -> list[Happened]:
 
 def _chosen(driver: Driver, name: str, resources: str) -> dict[str, Any]:
     emulator, wrong = driver.emulator, ""
-    found = acting.scenario(driver, name, ())
+    found = actions.scenario(driver, name, ())
     try:
-        found = acting.scenario(driver, name, acting.names(resources))
+        found = actions.scenario(driver, name, actions.names(resources))
     except errors.RefusedError as error:
         wrong = error.message
     if not resources and emulator.player and key_of(emulator.player.scenario) == name:
@@ -140,7 +144,7 @@ def _chosen(driver: Driver, name: str, resources: str) -> dict[str, Any]:
         "chosen_key": name,
         "chosen_wrong": wrong,
         "resources": resources or ", ".join(found.resources),
-        "preview": timeline.preview(found, emulator.timing, emulator.clock.now()),
+        "preview": preview_timeline(found, emulator.timing, emulator.clock.now()),
     }
 
 
@@ -182,3 +186,146 @@ def _callers(emulator: Emulator) -> dict[str, Any]:
         "requests": latest[:REQUESTS],
         "request_count": latest[0][0] + 1 if latest else 0,
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Forthcoming:
+    at: datetime
+    said: str
+
+
+def following(emulator: Emulator) -> Forthcoming | None:
+    """To be asked while nothing changes."""
+    return min(_due(emulator), key=lambda each: each.at, default=None)
+
+
+def _due(emulator: Emulator) -> Iterator[Forthcoming]:
+    """What is first of equals comes first."""
+    operation, player = emulator.stage.following, emulator.player
+    if operation is not None and operation.due_at is not None:
+        yield Forthcoming(operation.due_at, _of_operation(emulator, operation))
+    if player is not None and player.due is not None:
+        yield Forthcoming(player.due, "the scenario goes on with its next step")
+    if emulator.faults.due is not None:
+        yield Forthcoming(emulator.faults.due, _of_faults(emulator, emulator.faults.due))
+
+
+def _of_operation(emulator: Emulator, operation: Operation) -> str:
+    event = next(event for event in emulator.stage.live if event.operation == operation.id)
+    ends = "starts: its NotBefore has come" if operation.status is Status.SCHEDULED else "is done and goes"
+    return f"{event.type} of {', '.join(event.resources)} {ends}"
+
+
+def _of_faults(emulator: Emulator, at: datetime) -> str:
+    names = [each.fault.name for each in emulator.faults.active if each.end == at]
+    return f"{', '.join(names)} is over" if names else "a request that a fault holds back is answered"
+
+
+FAULT = "other"
+"""The colour of what is no event."""
+LEAST = timedelta(minutes=5)
+"""That is drawn, before speed divides it."""
+BACK = timedelta(hours=1)
+"""What is over for longer is not drawn, unless the scenario lasts as long; before speed divides it."""
+MARGIN = 0.04
+MOST_EVENTS = 500
+
+rehearsed = functools.lru_cache(maxsize=32)(preview.rehearse)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawn:
+    so_far: Timeline | None
+    """Events as they are and will be if nobody approves; None: there were none."""
+    written: Timeline | None
+    """The scenario, if nobody approves; None: none is played."""
+
+
+def draw(emulator: Emulator, now: datetime) -> Drawn:
+    """Both over the same time. To be asked while nothing changes."""
+    player, timing = emulator.player, emulator.timing
+    plan = list(_plan(rehearsed(player.scenario), player.began, timing)) if player is not None else []
+    events = emulator.stage.recent[-MOST_EVENTS:]
+    real = [bar for event in events for bar in _bars(emulator, event)]
+    if not plan and not real:
+        return Drawn(so_far=None, written=None)
+    length = max((bar.end - bar.begin for bar in plan if bar.end), default=timedelta(0))
+    begin, end = _frame([*plan, *real], now - max(timing.shortened(BACK), length * 2), timing, now)
+    return Drawn(
+        so_far=timeline.draw(real, begin=begin, end=end, now=now) if real else None,
+        written=timeline.draw(plan, begin=begin, end=end, now=now) if plan else None,
+    )
+
+
+def preview_timeline(scenario: Scenario, timing: Timing, now: datetime) -> Timeline:
+    """As if it began now."""
+    plan = list(_plan(rehearsed(scenario), now, timing))
+    begin, end = _frame(plan, now, timing, now)
+    return timeline.draw(plan, begin=begin, end=end)
+
+
+def _frame(bars: list[Bar], earliest: datetime, timing: Timing, now: datetime) -> tuple[datetime, datetime]:
+    begin = max(min(bar.begin for bar in bars), earliest)
+    end = max(begin + timing.shortened(LEAST), now, *(bar.end or bar.begin for bar in bars))
+    return begin, end + (end - begin) * MARGIN
+
+
+def _bars(emulator: Emulator, event: Event) -> Iterator[Bar]:
+    """One in the lane of each VM that it names."""
+    started = emulator.stage.started_at(event)
+    start, end = started, event.ended_at
+    if event.status.live:
+        start = max(event.not_before, emulator.clock.now()) if started is None else started
+        end = start + emulator.stage.takes(event)
+    said = f"{event.type} of {', '.join(event.resources)}: {event.status}, NotBefore {event.not_before:%H:%M:%S} UTC"
+    for name in event.resources:
+        yield Bar(
+            id=f"{event.id}-{name}",
+            lane=name,
+            type=str(event.type),
+            label=said,
+            begin=event.created_at,
+            not_before=event.not_before,
+            start=start,
+            end=end,
+            expected=event.status.live and started is None,
+            status=str(event.status),
+        )
+
+
+def _plan(rehearsal: Rehearsal, began: datetime, timing: Timing) -> Iterator[Bar]:
+    for index, life in enumerate(rehearsal.lives):
+        yield from _planned(life, index, began, timing)
+    for index, trouble in enumerate(rehearsal.troubles):
+        yield _of_trouble(trouble, index, began, timing)
+
+
+def _planned(life: Life, index: int, began: datetime, timing: Timing) -> Iterator[Bar]:
+    def at(since: timedelta) -> datetime:
+        return began + timing.shortened(since)
+
+    after = f"after {_written(life.announced)}" if life.announced else "at once"
+    starts = "cancelled" if life.started is None else f"started after {_written(life.started)}"
+    said = f"{life.event.type} of {', '.join(life.event.resources)}: announced {after}, {starts}"
+    for name in life.event.resources:
+        yield Bar(
+            id=f"plan-{index}-{name}",
+            lane=name,
+            type=str(life.event.type),
+            label=f"{said}, gone after {_written(life.ended)}",
+            begin=at(life.announced),
+            start=None if life.started is None else at(life.started),
+            end=at(life.ended),
+        )
+
+
+def _of_trouble(trouble: Trouble, index: int, began: datetime, timing: Timing) -> Bar:
+    begin = began + timing.shortened(trouble.since)
+    end = None if trouble.until is None else began + timing.shortened(trouble.until)
+    said = f"fault {trouble.name}: switched on after {_written(trouble.since)}"
+    return Bar(id=f"plan-fault-{index}", lane=trouble.name, type=FAULT, label=said, begin=begin, start=begin, end=end)
+
+
+def _written(since: timedelta) -> str:
+    minutes, seconds = divmod(round(since.total_seconds()), 60)
+    return f"{minutes} min" + (f" {seconds} s" if seconds else "")

@@ -11,9 +11,8 @@ import msgspec
 from forenotice.core import errors, fleet
 from forenotice.core.fleet import Listening, ScopeKind
 from forenotice.core.operations import Kind
-from forenotice.emulator.faults import table as faults
-from forenotice.emulator.scenarios.positions import Path
-from forenotice.emulator.scenarios.text import Text
+from forenotice.emulator import faults
+from forenotice.emulator.scenarios.text import Path, Text
 from forenotice.settings.spans import Span
 
 FOREVER = "forever"

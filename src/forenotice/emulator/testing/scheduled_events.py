@@ -10,15 +10,13 @@ from typing import Literal, Self
 
 from forenotice.core import errors, fleet, timing
 from forenotice.core.operations import Kind
-from forenotice.emulator import words
-from forenotice.emulator.announcing import Announcement
+from forenotice.emulator import faults, words
 from forenotice.emulator.emulator import Emulator
-from forenotice.emulator.faults import table
 from forenotice.emulator.requests import Requests
 from forenotice.emulator.scenarios.text import nearest
-from forenotice.emulator.stage import Stage
-from forenotice.emulator.testing.announced import AnnouncedEvent
-from forenotice.emulator.testing.performance import Performance
+from forenotice.emulator.simulation import Announcement, Stage
+from forenotice.emulator.testing.event import AnnouncedEvent
+from forenotice.emulator.testing.scenario_run import Performance
 from forenotice.settings.spans import Span
 from forenotice.settings.values import SPEED_MAX, SPEED_MIN
 from forenotice.wire import versions
@@ -217,7 +215,7 @@ class ScheduledEvents:
         """From now on; used with `with`, until the end of the block."""
         self._running.switch_on(
             name,
-            amount=table.read_amount(amount) if isinstance(amount, str) else amount,
+            amount=faults.read_amount(amount) if isinstance(amount, str) else amount,
             on=on,
             times=times,
             lasts=None if lasts is None else _span(lasts),

@@ -6,7 +6,7 @@ from importlib import resources
 from pathlib import Path
 
 from forenotice.core import errors
-from forenotice.emulator.scenarios import reading, rehearsing
+from forenotice.emulator.scenarios import preview, reader
 from forenotice.emulator.scenarios.format import Scenario
 from forenotice.emulator.scenarios.text import nearest
 
@@ -23,7 +23,7 @@ def load(name: str) -> Scenario:
     if name not in known:
         raise errors.NotFoundError(nearest(name, known, "scenario"))
     file = f"{name}{SUFFIX}"
-    return reading.read((_FOLDER / file).read_text(encoding="utf-8"), file, name=name)
+    return reader.read((_FOLDER / file).read_text(encoding="utf-8"), file, name=name)
 
 
 def load_any(name_or_path: str, resources: Sequence[str] = (), seed: int | None = None) -> Scenario:
@@ -33,7 +33,7 @@ def load_any(name_or_path: str, resources: Sequence[str] = (), seed: int | None 
         scenario = scenario.on(tuple(resources))
     if seed is not None:
         scenario = replace(scenario, seed=seed)
-    return rehearsing.check(scenario)
+    return preview.check(scenario)
 
 
 def _is_path(name: str) -> bool:
@@ -43,7 +43,7 @@ def _is_path(name: str) -> bool:
 def _from_file(path: Path) -> Scenario:
     try:
         with path.open("rb") as file:
-            content = file.read(reading.LARGEST + 1)
+            content = file.read(reader.LARGEST + 1)
     except OSError as error:
         raise errors.RefusedError(f"{path} cannot be read: {error.strerror}") from None
-    return reading.read(reading.decode(content, str(path)), str(path), name=path.stem)
+    return reader.read(reader.decode(content, str(path)), str(path), name=path.stem)

@@ -1,1 +1,0 @@
-"""`forenotice emulate`: its command line, what it prints, and its life as a process."""

@@ -1,0 +1,278 @@
+"""Plays a scenario on a simulation: does what is due. It never waits: callers tell it the time."""
+
+import itertools
+import random
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from forenotice.core import errors
+from forenotice.core.operations import Event, Status
+from forenotice.core.timing import Timing
+from forenotice.emulator.scenarios.format import (
+    FOREVER,
+    FROZEN,
+    Act,
+    Announce,
+    Approve,
+    Cancel,
+    Choose,
+    Clear,
+    Fault,
+    Frozen,
+    Pause,
+    Repeat,
+    Scenario,
+    Step,
+    Until,
+    Wait,
+    WaitFor,
+)
+from forenotice.emulator.simulation import Announcement, Stage
+
+BY = "scenario"
+"""Who approves, where a scenario says so."""
+NOTES = 1000
+AFTER_AN_EMPTY_ROUND = timedelta(seconds=1)
+"""Lest a scenario that takes no time be played for ever in one moment."""
+
+
+class Faults(Protocol):
+    """Those of `faults.active`, or a rehearsal's."""
+
+    def switch_on(
+        self,
+        name: str,
+        *,
+        amount: timedelta | None = None,
+        on: str | None = None,
+        times: int | None = None,
+        lasts: timedelta | None = None,
+        now: datetime,
+    ) -> object: ...
+
+    def switch_off(self, name: str) -> None: ...
+
+
+class Chance(Protocol):
+    """That of `random`, or a rehearsal's."""
+
+    def random(self) -> float: ...
+
+    def sample(self, population: Sequence[Step], k: int) -> list[Step]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What did not go as written: a step that was left out, or was late."""
+
+    at: datetime
+    step: Step
+    said: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    what: str
+    """As in: it waits for ..."""
+    until: datetime | None
+    over: Callable[[], bool] = lambda: False
+
+
+class Player:
+    """To be told the time when it is due, and when anything has changed on the stage.
+
+    What is due on the stage at the same moment comes first: `stage.tick(now)`, then `play(now)`.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        stage: Stage,
+        faults: Faults,
+        timing: Timing,
+        start: datetime,
+        *,
+        rounds: int = 0,
+        chance: Chance | None = None,
+    ) -> None:
+        """`rounds` and `chance`, if given, in place of what the scenario says."""
+        self.scenario = scenario
+        self.began = start
+        self.step = scenario.steps[0]
+        """That was played last, or is the first to be."""
+        self.played = 0
+        """How many."""
+        self.labels: dict[str, str] = {}
+        """To the id of the event that was last announced so."""
+        self.notes: deque[Note] = deque(maxlen=NOTES)
+        if scenario.unrehearsed is not None:
+            self.notes.append(Note(start, scenario.unrehearsed, "only what comes before it was rehearsed"))
+        self._stage = stage
+        self._faults = faults
+        self._timing = timing
+        self._chance: Chance = chance or random.Random(scenario.seed)  # noqa: S311
+        self._now = self._moment = start
+        self._script = self._rounds(rounds)
+        self._waiting: Waiting | None = Waiting("its start", start)
+
+    @property
+    def done(self) -> bool:
+        return self._waiting is None
+
+    @property
+    def due(self) -> datetime | None:
+        """When to play on at the latest; None: when something changes on the stage, or never."""
+        return None if self._waiting is None else self._waiting.until
+
+    @property
+    def waiting_for(self) -> str:
+        """`Freeze of web-0 to be approved, until 10:20:00 at the latest`"""
+        return "nothing: all is played" if self._waiting is None else self._waiting.what
+
+    def play(self, now: datetime) -> None:
+        """All steps that are due by now."""
+        self._now = now
+        while self._waiting is not None and self._is_over(self._waiting):
+            self._waiting = next(self._script, None)
+
+    def _is_over(self, waiting: Waiting) -> bool:
+        # What follows a wait counts from its end, however late we are told.
+        if waiting.over():
+            self._moment = self._now
+        elif waiting.until is not None and waiting.until <= self._now:
+            self._moment = max(self._moment, waiting.until)
+        else:
+            return False
+        return True
+
+    def _rounds(self, rounds: int) -> Iterator[Waiting]:
+        repeat = rounds or self.scenario.repeat
+        start: datetime | None = None
+        for _ in itertools.count() if repeat == FOREVER else range(int(repeat)):
+            if start == self._moment:
+                yield self._until(self._moment + AFTER_AN_EMPTY_ROUND)
+            start = self._moment
+            yield from self._play_all(self.scenario.steps)
+
+    def _play_all(self, steps: Iterable[Step]) -> Iterator[Waiting]:
+        start = self._moment
+        for step in steps:
+            if step.act.at is not None:
+                due = start + self._timing.shortened(step.act.at)
+                if due < self._moment:
+                    self.notes.append(Note(self._now, step, f"its turn came {self._moment - due} later than it says"))
+                yield self._until(due)
+            yield from self._play(step)
+
+    def _play(self, step: Step) -> Iterator[Waiting]:
+        self.step = step
+        self.played += 1
+        match step.act:
+            case Wait(wait=pause):
+                yield self._until(self._moment + self._timing.shortened(self._drawn(pause)))
+            case WaitFor() as act:
+                yield from self._wait_for(step, act)
+            case Repeat(repeat=times):
+                for _ in range(times):
+                    yield from self._play_all(step.steps)
+            case Choose(choose=number):
+                chosen = {each.path for each in self._chance.sample(step.steps, number)}
+                yield from self._play_all([each for each in step.steps if each.path in chosen])
+            case _:
+                self._act(step)
+
+    def _act(self, step: Step) -> None:
+        try:
+            match step.act:
+                case Announce() as announcement:
+                    self._announce(announcement)
+                case Approve(approve=label):
+                    self._stage.approve(self._event(label).id, BY, self._now)
+                case Cancel(cancel=label):
+                    self._stage.cancel(self._event(label).id, self._now)
+                case Fault() as act:
+                    amount, lasts = self._shortened(act.amount), self._shortened(act.lasts)
+                    self._faults.switch_on(
+                        act.fault, amount=amount, on=act.on, times=act.times, lasts=lasts, now=self._now
+                    )
+                case Frozen(frozen=amount):
+                    self._faults.switch_on(FROZEN, amount=self._shortened(amount), now=self._now)
+                case Clear(clear=name):
+                    self._faults.switch_off(name)
+        except errors.ForenoticeError as refusal:
+            self.notes.append(Note(self._now, step, self._worded(step.act, refusal)))
+
+    def _announce(self, act: Announce) -> None:
+        self.labels.pop(act.id, None)
+        event = self._stage.announce(
+            Announcement(
+                kind=act.announce,
+                resources=act.resources or self.scenario.resources,
+                notice=act.notice,
+                takes=act.takes,
+                description=act.description,
+                duration=act.duration,
+            ),
+            self._now,
+        )
+        if act.id:
+            self.labels[act.id] = event.id
+
+    def _event(self, label: str) -> Event:
+        if label not in self.labels:
+            raise errors.NotFoundError(f"{label!r} was not announced")
+        return self._stage.event(self.labels[label])
+
+    def _wait_for(self, step: Step, act: WaitFor) -> Iterator[Waiting]:
+        try:
+            event = self._event(act.wait_for)
+        except errors.NotFoundError as refusal:
+            self.notes.append(Note(self._now, step, refusal.message))
+            return
+        if hopeless := _hopeless(event, act.until):
+            self.notes.append(Note(self._now, step, f"{act.wait_for!r} {hopeless}"))
+            return
+        until = None if act.at_most is None else self._moment + self._timing.shortened(act.at_most)
+        what = f"{event.type} of {', '.join(event.resources)} to be {act.until}"
+        what += f", until {until:%H:%M:%S} at the latest" if until else ""
+        yield Waiting(what, until, lambda: _has_come(self._stage.event(event.id), act.until))
+
+    def _worded(self, act: Act, refusal: errors.ForenoticeError) -> str:
+        match act:
+            case Approve(approve=label) | Cancel(cancel=label) if label in self.labels:
+                status = self._event(label).status
+                if status is not Status.SCHEDULED:
+                    return f"{label!r} is {status} by then: it is too late to {act.verb} it"
+        return refusal.message
+
+    def _shortened(self, span: timedelta | None) -> timedelta | None:
+        return None if span is None else self._timing.shortened(span)
+
+    def _drawn(self, pause: Pause) -> timedelta:
+        return pause.least + (pause.most - pause.least) * self._chance.random()
+
+    def _until(self, moment: datetime) -> Waiting:
+        return Waiting(f"its next step at {moment:%H:%M:%S}", moment)
+
+
+def _has_come(event: Event, until: Until) -> bool:
+    """So far, or further: what has started is no longer waited for to be approved."""
+    match until:
+        case Until.APPROVED:
+            return event.approved or event.status is not Status.SCHEDULED
+        case Until.STARTED:
+            return event.status is not Status.SCHEDULED
+        case Until.GONE:
+            return not event.status.live
+
+
+def _hopeless(event: Event, until: Until) -> str:
+    """Why it can never come to that."""
+    if until is Until.APPROVED and not event.approved and event.status is not Status.SCHEDULED:
+        return f"is {event.status} by then: nobody can approve it any more"
+    if until is Until.STARTED and event.status is Status.CANCELED:
+        return "is cancelled by then: it does not start any more"
+    return ""

@@ -1,0 +1,158 @@
+"""What the forms of the page do, each in one function; what was done is told in a sentence."""
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+
+from forenotice.core import errors
+from forenotice.emulator.control import views
+from forenotice.emulator.control.app import Driver
+from forenotice.emulator.scenarios import catalogue
+from forenotice.emulator.scenarios.format import Scenario
+from forenotice.portal import forms
+from forenotice.portal.forms import Fields
+
+STEP_BY_STEP = "step"
+A_SECOND = timedelta(seconds=1)
+
+
+def play(driver: Driver, form: Fields) -> str:
+    wanted = {"scenario": form.get("scenario", ""), "resources": _names(form)}
+    own = driver.own.get(form.get("scenario", ""))
+    if own is not None:
+        wanted |= {"scenario": own.text.content, "source": own.text.source}
+    paused = form.get("how") == STEP_BY_STEP
+    scenario = driver.play(forms.asked(views.Play, wanted), paused=paused)
+    if paused:
+        return f"{scenario.title} has begun, and the clock stands: press Step for what comes next."
+    return f"{scenario.title} has begun."
+
+
+def step(driver: Driver, _: Fields) -> str:
+    before = driver.emulator.clock.now()
+    passed = driver.emulator.step() - before
+    minutes, seconds = divmod(round(passed.total_seconds()), 60)
+    return f"The clock was moved on by {minutes} min {seconds} s, to what came next."
+
+
+def advance(driver: Driver, form: Fields) -> str:
+    asked = forms.asked(views.Advance, {"by": form.get("by", "")})
+    driver.emulator.advance(asked.by)
+    return f"The clock was moved on by {form['by'].strip()}."
+
+
+def pause(driver: Driver, _: Fields) -> str:
+    driver.emulator.pause()
+    return "The clock stands: only Step and Advance move it."
+
+
+def resume(driver: Driver, _: Fields) -> str:
+    driver.emulator.resume()
+    return "The clock goes on from where it stood."
+
+
+def reset(driver: Driver, _: Fields) -> str:
+    driver.emulator.reset()
+    said = "All is reset: no scenario, no events, no faults, no requests. The VMs stay."
+    if driver.emulator.clock.ahead < A_SECOND:
+        return said
+    return f"{said} The clock stays ahead of this machine's: only a new start of the emulator sets it back."
+
+
+def announce(driver: Driver, form: Fields) -> str:
+    given = _given(form, "kind", "notice", "takes", "description") | {"resources": _names(form)}
+    event = driver.announce(forms.asked(views.NewEvent, given | _number(form, "duration_seconds")))
+    return f"{event.type} of {', '.join(event.resources)} is {event.status}."
+
+
+def approve(driver: Driver, form: Fields) -> str:
+    event = driver.approve(form.get("event", ""))
+    return f"{event.type} of {', '.join(event.resources)} was approved in its guests' place: it is {event.status}."
+
+
+def cancel(driver: Driver, form: Fields) -> str:
+    event = driver.cancel(form.get("event", ""))
+    return f"{event.type} of {', '.join(event.resources)} was cancelled."
+
+
+def switch_on(driver: Driver, form: Fields) -> str:
+    asked = forms.asked(views.NewFault, _given(form, "name", "amount", "on", "lasts") | _number(form, "times"))
+    driver.emulator.switch_on(asked.name, amount=asked.amount, on=asked.on, times=asked.times, lasts=asked.lasts)
+    return f"{asked.name} is switched on."
+
+
+def switch_off(driver: Driver, form: Fields) -> str:
+    name = form.get("name") or None
+    driver.emulator.switch_off(name)
+    return f"{name} is switched off." if name else "All faults are switched off."
+
+
+def open_endpoint(driver: Driver, form: Fields) -> str:
+    asked = forms.asked(views.NewEndpoint, {"vm": form.get("vm", "").strip()})
+    return f"Every caller of {driver.endpoint_of(asked.vm)} is {asked.vm}."
+
+
+FORMS: Mapping[str, Callable[[Driver, Fields], str]] = {
+    "/play": play,
+    "/step": step,
+    "/advance": advance,
+    "/pause": pause,
+    "/resume": resume,
+    "/reset": reset,
+    "/announce": announce,
+    "/approve": approve,
+    "/cancel": cancel,
+    "/fault-on": switch_on,
+    "/fault-off": switch_off,
+    "/endpoint": open_endpoint,
+}
+
+
+PRESSED: Mapping[str, Callable[[Fields], str]] = {
+    "/play": lambda form: "by-step" if form.get("how") == STEP_BY_STEP else "run",
+    "/step": lambda _: "step",
+    "/advance": lambda form: f"advance-{form.get('by', '')}",
+    "/pause": lambda _: "go",
+    "/resume": lambda _: "go",
+    "/reset": lambda _: "reset",
+    "/announce": lambda _: "events",
+    "/approve": lambda _: "events",
+    "/cancel": lambda _: "events",
+    "/fault-on": lambda form: f"switch-{form.get('name', '')}",
+    "/fault-off": lambda form: f"switch-{form.get('name', '')}",
+}
+"""Which button was pressed, by its id, or where it was: whoever uses the keyboard goes on from there."""
+
+
+def pressed(path: str, form: Fields) -> str:
+    """As the end of an address."""
+    found = PRESSED[path](form) if path in PRESSED else ""
+    return f"#{found}" if found and found.replace("-", "").isalnum() and found.isascii() else ""
+
+
+def scenario(driver: Driver, name: str, resources: tuple[str, ...]) -> Scenario:
+    """One to look at before it is played."""
+    found = driver.own.get(name) or catalogue.load(name)
+    return found.on(resources) if resources else found
+
+
+def names(text: str) -> tuple[str, ...]:
+    return tuple(name for part in text.split(",") if (name := part.strip()))
+
+
+def _names(form: Fields) -> tuple[str, ...]:
+    return names(form.get("resources", ""))
+
+
+def _given(form: Fields, *fields: str) -> dict[str, object]:
+    """What was left empty was not given."""
+    return {name: text for name in fields if (text := form.get(name, "").strip())}
+
+
+def _number(form: Fields, field: str) -> dict[str, object]:
+    text = form.get(field, "").strip()
+    if not text:
+        return {}
+    try:
+        return {field: int(text)}
+    except ValueError:
+        raise errors.RefusedError(f"{field.replace('_', ' ')} is a whole number, not {text[:80]!r}") from None

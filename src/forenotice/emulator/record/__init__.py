@@ -1,1 +1,0 @@
-"""Record what an endpoint says, and replay it."""

@@ -1,0 +1,400 @@
+"""A recording as a file of JSON lines, and the recorder that writes it."""
+
+import binascii
+import os
+import threading
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from time import monotonic
+from types import TracebackType
+from typing import Annotated, BinaryIO, Self, TypeAlias
+
+import msgspec
+
+from forenotice.client import documents, moments, refusals
+from forenotice.client.connection import Connection, ProtocolError
+from forenotice.client.endpoint import HEADERS, LONGEST_TAG
+from forenotice.client.events import Document
+from forenotice.client.exchange import LARGEST_BODY
+from forenotice.client.exchange import Answer as HttpAnswer
+from forenotice.client.finding import Candidate
+from forenotice.client.pace import USUAL, Pace
+from forenotice.clock import MachineClock
+from forenotice.core import errors
+
+FORMAT = 1
+MOST = 100_000
+"""Lines of one recording."""
+LARGEST_LINE = 32 * 1024 * 1024
+"""The largest body there can be, with everything in it escaped."""
+
+Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+
+
+class _Line(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="kebab", tag_field="line", tag=str.lower
+):
+    pass
+
+
+class Start(_Line, frozen=True, kw_only=True):
+    """Once more where a recording goes on."""
+
+    format: int
+    url: str
+    api_version: str
+    at: Annotated[datetime, msgspec.Meta(tz=True)]
+    """By the recording machine's clock. The moments of the lines that follow are seconds since then."""
+
+
+class Answer(_Line, frozen=True, kw_only=True):
+    at: Seconds
+    """When it was there."""
+    took: Seconds
+    status: Annotated[int, msgspec.Meta(ge=200, le=599)]
+    etag: str = ""
+    date: str = ""
+    body: str = ""
+    base64: bool = False
+    """The body is written so because it is no UTF-8."""
+
+    @property
+    def content(self) -> bytes:
+        return b64decode(self.body, validate=True) if self.base64 else self.body.encode()
+
+    @property
+    def document(self) -> Document | None:
+        try:
+            return documents.decode(self.content) if self.status == 200 else None
+        except ValueError:
+            return None
+
+
+class Failure(_Line, frozen=True, kw_only=True):
+    """There was no answer."""
+
+    at: Seconds
+    took: Seconds
+    error: str
+
+
+class End(_Line, frozen=True, kw_only=True):
+    """Until here nothing has changed. Missing where the recorder was killed."""
+
+    at: Seconds
+
+
+Heard: TypeAlias = Answer | Failure
+Line: TypeAlias = Start | Answer | Failure | End
+_LINE = msgspec.json.Decoder(Line)
+
+
+def written(content: bytes) -> tuple[str, bool]:
+    """A body as a line has it, and whether that is base64."""
+    try:
+        return content.decode(), False
+    except UnicodeDecodeError:
+        return b64encode(content).decode(), True
+
+
+def described(heard: Heard) -> str:
+    """In one line, for people."""
+    if isinstance(heard, Failure):
+        return f"no answer: {heard.error}"
+    document = heard.document
+    if document is not None:
+        events = (f"{event.type} of {', '.join(event.resources)} {event.status}" for event in document.events)
+        return f"incarnation {document.incarnation}: {'; '.join(events) or 'nothing is announced'}"
+    if heard.status == 200:
+        return "200 without a body" if not heard.content.strip() else "200 with a body that is no document"
+    said = refusals.said(HttpAnswer(status=heard.status, reason="", headers={}, body=heard.content))
+    return f"{heard.status}{said and f': {said}'}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    start: Start
+    heard: tuple[Heard, ...]
+    """At least one. All moments count from the first start."""
+    length: float
+    """Seconds."""
+    torn: bool
+    """Its last line was cut off, and is left out."""
+
+    @property
+    def resources(self) -> Iterator[str]:
+        """The names in its documents, as they come."""
+        for heard in self.heard:
+            document = heard.document if isinstance(heard, Answer) else None
+            for event in document.events if document else ():
+                yield from event.resources
+
+
+def read(file: Path) -> Recording:
+    try:
+        with file.open("rb") as opened:
+            return _read(opened, str(file))
+    except OSError as error:
+        raise errors.RefusedError(f"cannot read {file}: {refusals.reason(error)}") from None
+
+
+def _read(opened: BinaryIO, name: str) -> Recording:
+    start: Start | None = None
+    heard: list[Heard] = []
+    offset = at = 0.0
+    torn = False
+    for number, text in enumerate(_lines(opened, name), 1):
+        try:
+            line = _decode(text)
+        except ValueError as error:
+            if torn := start is not None and not text.endswith(b"\n"):
+                break
+            raise errors.RefusedError(f"{name}, line {number}: {error}") from None
+        if isinstance(line, Start):
+            start = start or line
+            offset = max(at, (line.at - start.at).total_seconds())
+            continue
+        if start is None:
+            raise errors.RefusedError(f"{name}, line {number}: expected the start of a recording, {_EXAMPLE}")
+        if offset + line.at < at:
+            raise errors.RefusedError(f"{name}, line {number}: its moment {line.at:g} is before that of the line above")
+        at = offset + line.at
+        if not isinstance(line, End):
+            heard.append(msgspec.structs.replace(line, at=at))
+    if start is None or not heard:
+        raise errors.RefusedError(f"{name} holds nothing that was recorded: make one with `forenotice record`")
+    return Recording(start=start, heard=tuple(heard), length=at, torn=torn)
+
+
+_EXAMPLE = (
+    '{"line":"start","format":1,"url":"http://169.254.169.254","api-version":"2020-07-01","at":"2026-01-31T12:00:00Z"}'
+)
+
+
+def _lines(opened: BinaryIO, name: str) -> Iterator[bytes]:
+    for number in range(1, MOST + 1):
+        line = opened.readline(LARGEST_LINE)
+        if len(line) == LARGEST_LINE:
+            raise errors.RefusedError(f"{name}, line {number}: it is too long, expected less than {LARGEST_LINE} bytes")
+        if not line:
+            return
+        yield line
+    if opened.readline(1):
+        raise errors.RefusedError(f"{name} is too long: expected at most {MOST} lines, cut it into several")
+
+
+def _decode(text: bytes) -> Line:
+    try:
+        line: Line = _LINE.decode(text)
+        if isinstance(line, Answer) and line.base64:
+            b64decode(line.body, validate=True)
+    except binascii.Error:
+        raise ValueError("its body is not base64, as it says") from None
+    except msgspec.ValidationError as error:
+        raise ValueError(f"it is no line of a recording: {_lowered(error)}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"expected a JSON object, one a line: {_lowered(error)}") from None
+    if isinstance(line, Start):
+        _check(line)
+    return line
+
+
+def _check(start: Start) -> None:
+    if start.format != FORMAT:
+        raise ValueError(f"its format is {start.format}, expected {FORMAT}: a newer forenotice may have written it")
+    if moments.read(start.at.isoformat()) is None:
+        raise ValueError("its moment cannot be meant, expected one such as 2026-01-31T12:00:00Z")
+
+
+def _lowered(error: Exception) -> str:
+    said = str(error)
+    return said if said.startswith("JSON") else said[:1].lower() + said[1:]
+
+
+class Writer:
+    """A line is in the file when `write` returns: whoever kills the recorder loses nothing."""
+
+    def __init__(self, file: Path, start: Start, *, append: bool = False) -> None:
+        self._file = file
+        try:
+            self._opened = _go_on(file, start) if append and file.exists() else file.open("xb")
+        except FileExistsError:
+            raise errors.ConflictError(f"{file} exists: name another file, or give --append to go on with it") from None
+        except OSError as error:
+            raise self._unwritable(error) from None
+        self.write(start)
+
+    def write(self, line: Line) -> None:
+        try:
+            self._opened.write(msgspec.json.encode(line) + b"\n")
+            self._opened.flush()
+        except OSError as error:
+            with suppress(OSError):
+                self._opened.close()
+            raise self._unwritable(error) from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        try:
+            self._opened.close()
+        except OSError as unwritten:
+            raise self._unwritable(unwritten) from None
+
+    def _unwritable(self, error: OSError) -> errors.UnavailableError:
+        return errors.UnavailableError(f"cannot write {self._file}: {refusals.reason(error)}")
+
+
+def _go_on(file: Path, start: Start) -> BinaryIO:
+    before = read(file)
+    if (before.start.url, before.start.api_version) != (start.url, start.api_version):
+        raise errors.ConflictError(
+            f"{file} is a recording of {before.start.url} with api-version {before.start.api_version}:"
+            " name another file for this one"
+        )
+    opened = file.open("r+b")
+    if before.torn:
+        content = file.read_bytes()
+        opened.truncate(content.rfind(b"\n") + 1)
+    opened.seek(0, os.SEEK_END)
+    return opened
+
+
+LONGEST = 200
+"""Characters of a date or an error that are kept."""
+
+
+@dataclass(slots=True)
+class Tally:
+    changes: int = 0
+    failures: int = 0
+    """Among them, whatever was no document."""
+    event_ids: set[str] = field(default_factory=set)
+    seconds: float = 0.0
+
+    def count(self, heard: Heard) -> None:
+        self.changes += 1
+        document = heard.document if isinstance(heard, Answer) else None
+        if document is None:
+            self.failures += 1
+        else:
+            self.event_ids |= {event.id.upper() for event in document.events}
+
+
+class Recorder:
+    """`run` in one thread, `stop` from another."""
+
+    def __init__(
+        self,
+        candidate: Candidate,
+        api_version: str,
+        *,
+        every: float,
+        lasts: float | None = None,
+        tell: Callable[[Heard], None],
+        pace: Pace = USUAL,
+    ) -> None:
+        """Durations in seconds."""
+        self.tally = Tally()
+        self.start = Start(format=FORMAT, url=candidate.url, api_version=api_version, at=MachineClock().now())
+        self._began = monotonic()
+        self._target = f"/metadata/scheduledevents?api-version={api_version}"
+        self._every = every
+        self._lasts = lasts
+        self._tell = tell
+        self._pace = pace
+        self._connection = Connection(candidate.host, candidate.port, connect_timeout=pace.connect_timeout)
+        self._stopping = threading.Event()
+        self._tag = ""
+        self._answered = False
+        self._timeouts = 0
+        self._last: object = None
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._connection.close()
+
+    def run(self, writer: Writer) -> None:
+        timer = threading.Timer(self._lasts or 0, self.stop)
+        if self._lasts is not None:
+            timer.start()
+        try:
+            while not self._stopping.is_set():
+                asked = monotonic()
+                pause = self._look(writer, asked)
+                self._stopping.wait(max(pause, asked + self._every - monotonic()))
+        finally:
+            timer.cancel()
+            self._connection.close()
+        self.tally.seconds = self._since_start()
+        writer.write(End(at=self.tally.seconds))
+
+    def _look(self, writer: Writer, asked: float) -> float:
+        """Gives for how many seconds the endpoint wants to be left alone."""
+        try:
+            answer = self._ask()
+        except (OSError, ProtocolError) as error:
+            # A question that was cut off by `stop` tells nothing.
+            if not self._stopping.is_set():
+                self._fail(writer, error, asked)
+            return 0.0
+        self._answered, self._timeouts = True, 0
+        if answer.status != 304 or not self._tag:
+            self._tag = _tag(answer)
+            self._keep(writer, self._line(answer, asked))
+        return min(refusals.retry_after(answer), self._pace.longest_retry_after)
+
+    def _ask(self) -> HttpAnswer:
+        condition = {"If-None-Match": self._tag} if self._tag else {}
+        patience = self._pace.patience(self._timeouts) if self._answered else self._pace.first_timeout
+        return self._connection.ask(
+            "GET", self._target, {**HEADERS, **condition}, timeout=patience, largest=LARGEST_BODY
+        )
+
+    def _fail(self, writer: Writer, error: Exception, asked: float) -> None:
+        self._tag = ""
+        self._timeouts += isinstance(error, TimeoutError)
+        at, took = self._moment(asked)
+        self._keep(writer, Failure(at=at, took=took, error=refusals.reason(error)[:LONGEST]))
+
+    def _line(self, answer: HttpAnswer, asked: float) -> Heard:
+        at, took = self._moment(asked)
+        if not 200 <= answer.status <= 599:
+            return Failure(at=at, took=took, error=f"answered {answer.status}, which is no status of HTTP")
+        body, is_base64 = written(answer.body)
+        return Answer(
+            at=at,
+            took=took,
+            status=answer.status,
+            etag=answer.headers.get("etag", "")[:LONGEST_TAG],
+            date=answer.headers.get("date", "")[:LONGEST],
+            body=body,
+            base64=is_base64,
+        )
+
+    def _keep(self, writer: Writer, heard: Heard) -> None:
+        look = (heard.status, heard.body) if isinstance(heard, Answer) else heard.error
+        if look != self._last:
+            self._last = look
+            writer.write(heard)
+            self.tally.count(heard)
+            self._tell(heard)
+
+    def _moment(self, asked: float) -> tuple[float, float]:
+        at = self._since_start()
+        return at, round(max(0.0, self._began + at - asked), 3)
+
+    def _since_start(self) -> float:
+        return round(monotonic() - self._began, 3)
+
+
+def _tag(answer: HttpAnswer) -> str:
+    """By which the next answer may say that nothing has changed; none after trouble, so that its end is heard."""
+    tag = answer.headers.get("etag", "")
+    is_document = answer.status == 200 and answer.body.strip()
+    return tag if is_document and len(tag) <= LONGEST_TAG else ""

@@ -1,0 +1,164 @@
+"""What is impossible is found before it starts, and where it is written."""
+
+from datetime import timedelta
+
+import pytest
+
+from forenotice.clock import SystemClock
+from forenotice.core.timing import Timing
+from forenotice.emulator.active_faults import Faults
+from forenotice.emulator.player import Player
+from forenotice.emulator.scenarios import preview, reader
+from forenotice.emulator.scenarios.preview import Trouble
+from forenotice.emulator.scenarios.text import ScenarioError
+from forenotice.emulator.simulation import Stage
+
+HEAD = 'title = "t"\nvms = ["a", { name = "b", update_domain = 1 }]\nresources = ["a"]\n'
+UPDATE = '[[step]]\nannounce = "host-update"\nid = "x"\nnotice = "15m"\ntakes = "10m"\n'
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (
+            f'{UPDATE}[[step]]\nwait = "15m"\n[[step]]\ncancel = "x"\n',
+            "12:1: this is impossible: 'x' is Started by then: it is too late to cancel it",
+        ),
+        (
+            f'{UPDATE}[[step]]\nwait_for = "x"\n[[step]]\napprove = "x"\n',
+            "12:1: this is impossible: 'x' is Completed by then: it is too late to approve it",
+        ),
+        (
+            f'{UPDATE}[[step]]\nwait_for = "x"\nuntil = "started"\n[[step]]\nwait_for = "x"\nuntil = "approved"\n',
+            "13:1: this is impossible: 'x' is Started by then: nobody can approve it any more",
+        ),
+        (
+            f'{UPDATE}[[step]]\ncancel = "x"\n[[step]]\nrepeat = 1\n[[step.step]]\nwait_for = "x"\nuntil = "started"\n',
+            "14:1: this is impossible: 'x' is cancelled by then: it does not start any more",
+        ),
+        (
+            '[[step]]\nannounce = "restart"\nresources = ["a", "b"]\n',
+            "5:1: this is impossible: a and b are in different update domains",
+        ),
+        (
+            '[[step]]\nwait = "5m"\n[[step]]\nat = "3m"\nfault = "reset"\n',
+            "8:1: this is impossible: its turn came 0:02:00 later than it says",
+        ),
+        (f'listening = "never"\n{UPDATE}[[step]]\nwait = "8m"\n[[step]]\ncancel = "x"\n', "13:1: this is impossible"),
+    ],
+)
+def test_what_cannot_be_is_refused(body: str, said: str) -> None:
+    scenario = reader.read(HEAD + body, "my.toml")
+    with pytest.raises(ScenarioError) as refused:
+        preview.check(scenario)
+    assert refused.value.message.startswith(f"my.toml:{said}")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        'repeat = 10000\n[[step]]\nrepeat = 1000\n[[step.step]]\nwait = "1s"\n',
+        f'{UPDATE}[[step]]\nwait = "8m"\n[[step]]\ncancel = "x"\n',
+        f'listening = "auto"\n{UPDATE}[[step]]\nwait = "8m"\n[[step]]\ncancel = "x"\n',
+        f'{UPDATE}[[step]]\nwait_for = "x"\nuntil = "approved"\n',
+        f'{UPDATE}[[step]]\nwait_for = "x"\nuntil = "approved"\nat_most = "5m"\n[[step]]\napprove = "x"\n',
+        f'repeat = "forever"\n{UPDATE}[[step]]\nwait_for = "x"\n',
+        f'repeat = 100\n{UPDATE}[[step]]\nwait_for = "x"\nuntil = "started"\n',
+    ],
+)
+def test_what_can_be_is_not(body: str) -> None:
+    preview.check(reader.read(HEAD + body, "my.toml"))
+
+
+def test_a_pile_of_events_is_rehearsed_only_so_far() -> None:
+    body = '[[step]]\nrepeat = 400\n[[step.step]]\nannounce = "restart"\n'
+    lives = preview.rehearse(reader.read(HEAD + body, "my.toml")).lives
+    assert (len(lives), min(life.ended for life in lives)) == (400, 25 * MINUTE)
+    assert sum(life.started is None for life in lives) > 100
+
+
+def test_what_is_long_gone_is_too_late_to_cancel() -> None:
+    short = '[[step.step]]\nannounce = "restart"\nid = "y"\n[[step.step]]\ncancel = "y"\n'
+    body = f'{UPDATE}[[step]]\nrepeat = 600\n{short}[[step]]\nwait = "2h"\n[[step]]\ncancel = "x"\n'
+    with pytest.raises(ScenarioError, match="'x' is Completed by then: it is too late to cancel it"):
+        preview.check(reader.read(HEAD + body, "my.toml"))
+
+
+def test_how_far_it_was_rehearsed_is_said() -> None:
+    long = 'repeat = 10000\n[[step]]\nrepeat = 1000\n[[step.step]]\nwait = "1s"\n'
+    scenario = preview.check(reader.read(HEAD + long, "my.toml"))
+    assert scenario.unrehearsed == scenario.steps[0].steps[0]
+    stage = Stage(now=preview.START, timing=Timing())
+    player = Player(scenario, stage, Faults(SystemClock()), Timing(), preview.START)
+    assert [(note.step.act.verb, note.said) for note in player.notes] == [
+        ("wait", "only what comes before it was rehearsed")
+    ]
+    assert preview.check(reader.read(HEAD + UPDATE, "my.toml")).unrehearsed is None
+
+
+TOO_LATE = """\
+[[{at}step]]
+repeat = 1
+[[{at}step.step]]
+announce = "restart"
+id = "y"
+[[{at}step.step]]
+wait = "1h"
+[[{at}step.step]]
+cancel = "y"
+"""
+CHOICE = "[[{at}step]]\nchoose = 1\n[[{at}step.step]]\nwait = '1s'\n"
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "body",
+    [
+        # One of two, and one of two in one of two, of which only the last cannot be.
+        CHOICE.format(at="") + TOO_LATE.format(at="step."),
+        CHOICE.format(at="") + CHOICE.format(at="step.") + TOO_LATE.format(at="step.step."),
+        f'{UPDATE}[[step]]\nwait = ["14m", "16m"]\n[[step]]\ncancel = "x"\n',
+        '[[step]]\nwait = ["2m", "9m"]\n[[step]]\nat = "8m"\nwait = "1s"',
+    ],
+)
+def test_what_chance_could_make_impossible_is_refused_with_every_seed(body: str, seed: int) -> None:
+    scenario = reader.read(f"seed = {seed}\n{HEAD}{body}", "my.toml")
+    with pytest.raises(ScenarioError, match=r"this is impossible( at times, as chance has it)?: "):
+        preview.check(scenario)
+
+
+def test_what_chance_cannot_make_impossible_is_not() -> None:
+    body = f'{CHOICE.format(at="")}[[step.step]]\nwait = "2s"\n{UPDATE}[[step]]\nwait = ["1m", "14m"]\n'
+    preview.check(reader.read(f'{HEAD}{body}[[step]]\ncancel = "x"\n', "my.toml"))
+
+
+def test_more_chance_than_can_be_rehearsed_is_rehearsed_only_so_far() -> None:
+    body = "".join(f"[[{at}]]\nwait = '1s'\n" * 30 + f"[[{at}]]\nchoose = 1\n" for at in ("step", "step.step"))
+    body += "[[step.step.step]]\nwait = '1s'\n" * 30
+    assert preview.check(reader.read(HEAD + body, "my.toml")).unrehearsed is not None
+
+
+def test_lives_are_told_from_announcement_to_end() -> None:
+    body = f'{UPDATE}[[step]]\nwait = "8m"\n[[step]]\nannounce = "restart"\nid = "y"\n[[step]]\ncancel = "y"\n'
+    first, second = preview.rehearse(reader.read(HEAD + body, "my.toml")).lives
+    assert (first.announced, first.started, first.ended) == (0 * MINUTE, 15 * MINUTE, 25 * MINUTE)
+    assert (second.announced, second.started, second.ended) == (8 * MINUTE, None, 8 * MINUTE)
+    assert (first.event.type, second.event.type) == ("Freeze", "Reboot")
+
+
+def test_faults_are_told_while_they_last() -> None:
+    steps = ["fault = 'latency'", "wait = '1m'", "fault = 'reset'\ntimes = 2", "frozen = '9s'", "wait = '1m'"]
+    steps += ["clear = 'latency'", "fault = 'stale-document'", "fault = 'slow-first-answer'", "fault = 'error-500'"]
+    steps += ["fault = 'empty-body'\nlasts = '5m'", "wait = '1m'", "fault = 'empty-body'\nlasts = '5m'"]
+    body = "".join(f"[[step]]\n{step}\n" for step in steps)
+    assert preview.rehearse(reader.read(HEAD + body, "my.toml")).troubles == [
+        Trouble(name="latency", since=0 * MINUTE, until=2 * MINUTE),
+        Trouble(name="reset", since=MINUTE, until=MINUTE),
+        Trouble(name="frozen", since=MINUTE, until=1.15 * MINUTE),
+        Trouble(name="stale-document", since=2 * MINUTE, until=2 * MINUTE + timedelta(seconds=50)),
+        Trouble(name="slow-first-answer", since=2 * MINUTE, until=4 * MINUTE),
+        Trouble(name="error-500", since=2 * MINUTE, until=None),
+        Trouble(name="empty-body", since=2 * MINUTE, until=3 * MINUTE),
+        Trouble(name="empty-body", since=3 * MINUTE, until=8 * MINUTE),
+    ]

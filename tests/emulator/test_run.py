@@ -1,0 +1,280 @@
+"""`forenotice emulate` as a process: what it prints and writes, how it is refused, and how it ends."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+from tests.acceptance.running import DEADLINE, PROGRAMS, environment, run, until
+from tests.emulator.controlled import Driven
+
+from forenotice.emulator import command, foreground
+from forenotice.emulator.scenarios import catalogue
+
+PROGRAM = str(PROGRAMS / "forenotice")
+
+
+def spawn(home: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [PROGRAM, "emulate", *arguments],
+        env=environment(home),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@contextmanager
+def emulating(home: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], Driven, dict[str, Any]]]:
+    """One with a ready file, at ports that the system chose."""
+    file = home / "ready.json"
+    with spawn(home, *arguments, "--port", "0", "--ready-file", str(file)) as process:
+        try:
+            until(lambda: file.exists() or process.poll() is not None)
+            assert process.poll() is None, process.communicate()
+            ready = json.loads(file.read_text())
+            yield process, Driven(*(ready[key].removeprefix("http://") for key in ("endpoint", "control"))), ready
+        finally:
+            process.kill()
+
+
+def end(process: subprocess.Popen[str], number: signal.Signals = signal.SIGTERM) -> list[dict[str, Any]]:
+    """In peace; gives what it has printed that nobody has read."""
+    process.send_signal(number)
+    out, err = process.communicate(timeout=DEADLINE)
+    assert (process.returncode, err) == (0, "")
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def lines(output: IO[str] | None) -> Iterator[dict[str, Any]]:
+    assert output is not None
+    return map(json.loads, output)
+
+
+def up_to(told: Iterator[dict[str, Any]], action: str) -> Iterator[dict[str, Any]]:
+    for each in told:
+        yield each
+        if each["action"] == action:
+            return
+
+
+def test_a_scenario_from_its_first_answer_to_its_end(tmp_path: Path) -> None:
+    with emulating(tmp_path, "reboot", "--resources", "app_3", "--speed", "900") as (process, emulator, ready):
+        assert ready["url"] == f"{ready['endpoint']}/metadata/scheduledevents?api-version=2020-07-01"
+        assert ready["pid"] == process.pid
+        assert list(tmp_path.iterdir()) == [tmp_path / "ready.json"]
+        (event,) = emulator.document()["Events"]
+        assert (event["Resources"], event["EventType"]) == (["app_3"], "Reboot")
+        assert emulator.approve(event["EventId"]).status == 200
+        told = lines(process.stdout)
+        assert next(told) == ready
+        actions = [each["action"] for each in up_to(told, "scenario.ended")]
+        assert actions == [
+            *("scenario.started", "event.scheduled", "event.approved", "event.started", "event.completed"),
+            "scenario.ended",
+        ]
+        assert emulator.document()["Events"] == [], "its end does not end the emulator"
+        end(process)
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_no_run_is_taken_for_another(tmp_path: Path) -> None:
+    path = tmp_path / "ready.json"
+    path.write_text("of a run that was killed")
+    with foreground.ReadyFile(path) as file:
+        assert not path.exists()
+        file.write({"pid": 1})
+        assert path.read_text() == '{"pid": 1}\n'
+        path.write_text("of one that began meanwhile")
+    assert path.exists()
+
+
+def test_an_idle_emulator_is_driven_and_tells_what_happens(tmp_path: Path) -> None:
+    with emulating(tmp_path, "--as", "db", "--resources", "web-0,web-1") as (process, emulator, _):
+        assert [vm["name"] for vm in emulator.get("/state")["vms"]] == ["db", "web-0", "web-1"]
+        event = emulator.post("/events", kind="terminate", resources=["web-0"])
+        emulator.post("/faults", name="error-500", times=1)
+        assert emulator.poll().status == 500
+        emulator.post(f"/events/{event['id']}/cancel")
+        told = lines(process.stdout)
+        next(told)
+        said = [each["said"] for each in up_to(told, "event.canceled")]
+        assert said[0].startswith("Terminate of web-0 is announced, not before ")
+        assert "GET of db met error-500, answered 500" in said
+        assert said[-1] == "Terminate of web-0 is cancelled and gone"
+        assert emulator.post("/play", scenario="rolling-update")["as"] == "web-0"
+        (*_, last) = up_to(told, "scenario.waits")
+        assert last["said"] == "the scenario waits for Freeze of web-0 to be gone"
+        emulator.post("/reset")
+        (*_, last) = up_to(told, "emulator.reset")
+        end(process, signal.SIGINT)
+
+
+def test_people_are_told_where_who_what_and_how(tmp_path: Path) -> None:
+    with spawn(tmp_path, "two-events", "--as", "web-1", "--speed", "2", "--port", "0") as process:
+        assert process.stdout is not None
+        read = ""
+        while "is announced" not in read:
+            read += process.stdout.readline()
+        process.terminate()
+        _, err = process.communicate(timeout=DEADLINE)
+    assert (process.returncode, err) == (0, "")
+    assert "You are web-1; beside you there is web-0." in read
+    assert "2 times as fast" in read
+    assert "├" in read
+    assert "curl -H Metadata:true 'http://127.0.0.1:" in read
+    assert re.search(r"in a browser at http://127\.0\.0\.1:\d+/ or with:", read)
+    assert " forenotice emulator event reboot" in read
+    assert "Ctrl-C ends it." in read
+
+
+def test_it_ends_at_once_while_an_answer_is_held_and_nobody_reads(tmp_path: Path) -> None:
+    with emulating(tmp_path) as (process, emulator, _):
+        assert process.stdout is not None
+        process.stdout.close()
+        emulator.post("/faults", name="latency", amount="5m")
+        asking = subprocess.Popen(
+            [
+                "curl",
+                "-s",
+                "-o",
+                "/dev/null",
+                "-w",
+                "%{http_code}",
+                "-H",
+                "Metadata: true",
+                f"http://{emulator.guests}/metadata/versions",
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        until(lambda: emulator.get("/state")["faults"])
+        process.terminate()
+        assert process.wait(DEADLINE) == 0
+        asking.communicate(timeout=DEADLINE)
+
+
+def test_whoever_drives_it_is_answered_before_it_ends(tmp_path: Path) -> None:
+    with emulating(tmp_path) as (process, emulator, _):
+        host, _, port = emulator.control.partition(":")
+        with socket.create_connection((host, int(port)), timeout=DEADLINE) as driving:
+            driving.sendall(b"GET /v1/emulator/state HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            # What answers is only being loaded now.
+            end(process)
+            assert driving.recv(15) == b"HTTP/1.1 200 OK"
+
+
+MISTAKE = """\
+title = "A mistake"
+resources = ["web-0"]
+
+[[step]]
+announce = "restart"
+id = "it"
+
+[[step]]
+approve = "them"
+"""
+
+REFUSED = [
+    (("rebot",), 2, "there is no scenario 'rebot'; did you mean 'reboot'?"),
+    (("mistake.toml",), 2, "mistake.toml:9:1: there is no event 'them'; there are it"),
+    (("missing.toml",), 2, "missing.toml cannot be read: No such file or directory"),
+    (("reboot", "--as", "db"), 2, "there is no VM 'db'; there are WestNO_0"),
+    (("rolling-update", "--resources", "a"), 2, "give 3 names, not 1"),
+    (("--resources", "a b"), 2, "--resources: 'a b' is not a VM name"),
+    (("--port", "70000"), 2, "--port: '70000' is not a port"),
+    (("--port", "0", "--metadata", "127.0.0.1:1"), 2, "--port and --metadata both say"),
+    (("--seed", "x"), 2, "--seed: 'x' is not a seed"),
+    (("--speed", "0"), 2, "--speed: '0' is not a speed"),
+    (("--show", "rebot"), 2, "there is no scenario 'rebot'"),
+    (("--port", "0", "--ready-file", "none/ready.json"), 1, "the ready file none/ready.json cannot be written"),
+    (("--port", "0", "--ready-file", "."), 1, "the ready file . cannot be written: Is a directory"),
+    (("--port", "0", "--control", "0.0.0.0:0"), 1, "asks for no token"),
+    (("--metadata", "192.0.2.1:0"), 1, "Guests cannot be served at 192.0.2.1:0"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "code", "said"), REFUSED, ids=[" ".join(row[0]) for row in REFUSED])
+def test_what_cannot_be_is_refused_before_anything_starts(
+    arguments: tuple[str, ...],
+    code: int,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mistake.toml").write_text(MISTAKE)
+    for name in [name for name in os.environ if name.startswith("FORENOTICE_")]:
+        monkeypatch.delenv(name)
+    found = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    try:
+        assert command.main(arguments) == code
+    finally:
+        for number, handler in zip((signal.SIGINT, signal.SIGTERM), found, strict=True):
+            signal.signal(number, handler)
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith("forenotice: ")
+    assert said in told.err
+    assert told.err.count("\n") == 1
+
+
+def test_two_cannot_have_one_port(tmp_path: Path) -> None:
+    with emulating(tmp_path) as (process, emulator, _):
+        env = environment(tmp_path)
+        second = run(PROGRAM, "emulate", "--metadata", emulator.guests, "--control", "127.0.0.1:0", env=env)
+        assert second.returncode == 1
+        assert f"Guests cannot be served at {emulator.guests}: Address already in use" in second.stderr
+        assert "choose another with --port or --metadata" in second.stderr
+        third = run(PROGRAM, "emulate", "--port", "0", "--control", emulator.control, env=env)
+        assert third.returncode == 1
+        assert f"cannot listen on {emulator.control} (address already in use)" in third.stderr
+        end(process)
+
+
+def test_the_scenarios_are_listed_and_shown(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert command.main(["--list"]) == 0
+    listed = capsys.readouterr().out
+    assert all(f"\n{name} (" in listed for name in catalogue.names())
+    assert command.main(["--list", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["name"] for row in rows] == catalogue.names()
+    assert rows[0]["picture"]
+    assert command.main(["--show", "reboot"]) == 0
+    copy = tmp_path / "copy.toml"
+    copy.write_text(capsys.readouterr().out)
+    assert catalogue.load_any(str(copy)).title == "Restart by a user"
+    assert command.main(["--show", "reboot", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"name": "reboot", "toml": copy.read_text()}
+
+
+def test_little_is_loaded_before_the_first_answer() -> None:
+    code = """
+import sys
+from forenotice.emulator import command, run
+from forenotice.emulator.scenarios import catalogue
+catalogue.load_any("reboot")
+heavy = {"typer", "rich", "fastapi", "pydantic", "starlette", "uvicorn", "structlog", "sqlalchemy", "urllib.request",
+         "http.client", "email", "difflib", "forenotice.emulator.scenarios.drawing", "forenotice.store"}
+print(sorted(heavy & set(sys.modules)))
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=DEADLINE)
+    assert said.stdout == "[]\n"
+
+
+def test_a_port_that_only_root_may_have(tmp_path: Path) -> None:
+    as_others = () if os.geteuid() else ("setpriv", "--bounding-set=-net_bind_service")
+    ran = run(*as_others, PROGRAM, "emulate", "--port", "80", "--control", "127.0.0.1:0", env=environment(tmp_path))
+    assert ran.returncode == 1
+    assert "127.0.0.1:80: Permission denied; ports below 1024 are root's (or CAP_NET_BIND_SERVICE)" in ran.stderr

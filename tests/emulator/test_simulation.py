@@ -1,0 +1,345 @@
+"""A stage: what is announced lives by the rules of core."""
+
+import random
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from forenotice.core import errors
+from forenotice.core.documents import Document
+from forenotice.core.fleet import Listening
+from forenotice.core.lifecycle import Approval
+from forenotice.core.operations import Event, Kind, Operation, Source, Status
+from forenotice.core.timing import Timing
+from forenotice.emulator.simulation import KEY, REMEMBERED, Announcement, Stage
+from forenotice.service.publishing import Members
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
+
+
+class Published:
+    def __init__(self) -> None:
+        self.shown: list[Document] = []
+        self.vms: list[tuple[str, ...]] = []
+
+    def documents(self, documents: Sequence[Document]) -> None:
+        self.shown += documents
+
+    def members(self, members: Sequence[Members]) -> None:
+        self.vms += [tuple(vm.name for vm in each.vms) for each in members]
+
+    def everything(self, members: Sequence[Members]) -> None:
+        raise AssertionError
+
+
+def stage(*, speed: float = 1, listens: Listening = Listening.ALWAYS) -> Stage:
+    return Stage(now=NOW, timing=Timing(speed=speed), listens=listens)
+
+
+def announce(there: Stage, kind: Kind = Kind.RESTART, *names: str, at: datetime = NOW, **said: object) -> Event:
+    return there.announce(Announcement(kind=kind, resources=names or ("web-0",), **said), at)  # type: ignore[arg-type]
+
+
+def approve(there: Stage, event: Event, at: datetime, vm: str = "web-0") -> errors.ForenoticeError | None:
+    (answer,) = there.approve_as_guests([Approval(vm=vm, scope=KEY, event_ids=(event.id,))], at)
+    return answer
+
+
+@pytest.mark.parametrize("kind", [kind for kind in Kind if kind is not Kind.HARDWARE_FAILURE])
+def test_an_event_waits_for_its_time_starts_and_goes(kind: Kind) -> None:
+    there = stage()
+    event = announce(there, kind, notice=7 * MINUTE, takes=3 * MINUTE)
+    assert (event.status, event.not_before) == (Status.SCHEDULED, NOW + 7 * MINUTE)
+    there.tick(NOW + 7 * MINUTE - SECOND)
+    assert there.event(event.id).status is Status.SCHEDULED
+    there.tick(NOW + 7 * MINUTE)
+    assert there.event(event.id).status is Status.STARTED
+    there.tick(NOW + 10 * MINUTE - SECOND)
+    assert there.event(event.id).status is Status.STARTED
+    there.tick(NOW + 10 * MINUTE)
+    assert there.event(event.id).status is Status.COMPLETED
+    assert (there.live, there.due) == ([], None)
+    assert [vm.name for vm in there.vms] == ["web-0"]
+
+
+def test_a_failure_is_born_started() -> None:
+    assert announce(stage(), Kind.HARDWARE_FAILURE).status is Status.STARTED
+
+
+@pytest.mark.parametrize(
+    ("kind", "notice"),
+    [
+        (Kind.RESTART, 15 * MINUTE),
+        (Kind.EVICTION, 30 * SECOND),
+        (Kind.DELETION, 5 * MINUTE),
+        (Kind.DEGRADED_HARDWARE, timedelta(days=7)),
+    ],
+)
+def test_without_a_notice_it_is_the_least_of_its_kind(kind: Kind, notice: timedelta) -> None:
+    assert announce(stage(), kind).not_before == NOW + notice
+
+
+def test_speed_divides_durations_and_leaves_the_clock_true() -> None:
+    there = stage(speed=60)
+    event = announce(there, notice=15 * MINUTE, takes=10 * MINUTE)
+    assert event.not_before == NOW + 15 * SECOND
+    there.tick(NOW + 25 * SECOND)
+    assert there.event(event.id).ended_at == NOW + 25 * SECOND
+
+
+def test_started_is_shown_for_two_seconds_whatever_the_speed() -> None:
+    there = stage(speed=1000)
+    event = announce(there, notice=0 * SECOND, takes=MINUTE)
+    there.tick(NOW + 2 * SECOND - timedelta(microseconds=1))
+    assert there.event(event.id).status is Status.STARTED
+    there.tick(NOW + 2 * SECOND)
+    assert there.event(event.id).status is Status.COMPLETED
+
+
+def test_an_approval_starts_it_at_once() -> None:
+    there = stage()
+    event = announce(there)
+    assert approve(there, event, NOW + MINUTE) is None
+    assert there.event(event.id).status is Status.STARTED
+    assert there.event(event.id).approved_by == "web-0"
+
+
+def test_an_approval_of_something_else_is_refused() -> None:
+    there = stage()
+    event = announce(there)
+    answers = there.approve_as_guests(
+        [
+            Approval(vm="web-0", scope=KEY, event_ids=(event.id, "00000000-0000-4000-8000-000000000000")),
+            Approval(vm="web-0", scope=KEY, event_ids=(event.id.lower(),)),
+        ],
+        NOW,
+    )
+    assert [answer is None for answer in answers] == [False, True]
+
+
+def test_an_operator_may_approve_and_cancel() -> None:
+    there = stage()
+    approved, cancelled = announce(there), announce(there, Kind.REDEPLOY)
+    there.cancel(cancelled.id, NOW)
+    there.approve(approved.id, "operator", NOW)
+    assert there.event(cancelled.id).status is Status.CANCELED
+    assert there.event(approved.id).status is Status.STARTED
+    with pytest.raises(errors.ConflictError, match="only what is Planned or Scheduled can be cancelled"):
+        there.cancel(approved.id, NOW)
+
+
+def test_what_is_said_of_an_event_can_be_chosen() -> None:
+    event = announce(stage(), Kind.HOST_UPDATE, description="A leak.", duration=3)
+    assert (event.description, event.duration, event.source) == ("A leak.", 3, Source.PLATFORM)
+
+
+def test_an_event_names_vms_of_one_update_domain() -> None:
+    there = stage()
+    there.add_vm("web-1", NOW, update_domain=1)
+    there.add_vm("web-0", NOW)
+    with pytest.raises(errors.RefusedError, match="different update domains"):
+        announce(there, Kind.HOST_UPDATE, "web-0", "web-1")
+    with pytest.raises(errors.ConflictError, match="update domain 1, not 0"):
+        there.add_vm("web-1", NOW)
+    with pytest.raises(errors.RefusedError, match="at least one VM"):
+        there.announce(Announcement(kind=Kind.RESTART, resources=()), NOW)
+
+
+def test_a_vm_that_joins_is_placed_beside_those_it_is_named_with() -> None:
+    there = stage()
+    there.add_vm("web-1", NOW, update_domain=1)
+    assert announce(there, Kind.HOST_UPDATE, "new", "web-1").resources == ("new", "web-1")
+    assert {vm.name: vm.update_domain for vm in there.vms} == {"web-1": 1, "new": 1}
+
+
+def test_one_update_domain_is_out_at_a_time() -> None:
+    there = stage()
+    for number in range(3):
+        there.add_vm(f"web-{number}", NOW, update_domain=number)
+    events = [announce(there, Kind.HOST_UPDATE, f"web-{number}", takes=10 * MINUTE) for number in range(3)]
+    for event in events:
+        there.approve(event.id, "operator", NOW)
+    assert sorted(there.event(event.id).status for event in events) == ["Scheduled", "Scheduled", "Started"]
+    there.tick(NOW + 10 * MINUTE)
+    assert sorted(there.event(event.id).status for event in events) == ["Completed", "Scheduled", "Started"]
+    there.tick(NOW + 30 * MINUTE)
+    ended = [there.event(event.id).ended_at for event in events]
+    assert sorted(end for end in ended if end) == [NOW + 10 * MINUTE, NOW + 20 * MINUTE, NOW + 30 * MINUTE]
+
+
+def test_what_is_announced_at_one_moment_has_its_turn_in_that_order() -> None:
+    for _ in range(5):
+        there = stage()
+        events = [announce(there, kind, notice=MINUTE, takes=MINUTE) for kind in (Kind.RESTART, Kind.HOST_UPDATE)]
+        there.tick(NOW + MINUTE)
+        assert [there.event(event.id).status for event in events] == [Status.STARTED, Status.SCHEDULED]
+
+
+def test_moves_never_want_for_a_host() -> None:
+    there = stage()
+    there.add_vm("web-0", NOW)
+    there.add_vm("web-1", NOW, update_domain=1)
+    at = NOW
+    for _ in range(5):
+        for name in ("web-0", "web-1"):
+            event = announce(there, Kind.REDEPLOY, name, at=at, notice=SECOND, takes=SECOND)
+            at += 10 * SECOND
+            there.tick(at)
+            assert there.event(event.id).status is Status.COMPLETED
+
+
+def test_silence_approves_and_the_first_call_takes_that_back() -> None:
+    there = stage(listens=Listening.AUTO)
+    quiet = announce(there, Kind.HOST_UPDATE)
+    assert there.event(quiet.id).status is Status.STARTED
+    there = stage(listens=Listening.AUTO)
+    there.add_vm("web-0", NOW)
+    planned = announce(there, Kind.DEGRADED_HARDWARE, notice=HOUR)
+    assert planned.implied
+    there.hear(NOW + MINUTE, NOW + MINUTE)
+    assert not there.event(planned.id).approved
+    there.tick(NOW + 30 * MINUTE)
+    assert there.event(planned.id).status is Status.SCHEDULED
+
+
+def test_what_happens_between_two_looks_is_shown_once_and_noted_in_full() -> None:
+    published = Published()
+    there = Stage(now=NOW, timing=Timing(), publisher=published)
+    announce(there, notice=MINUTE, takes=MINUTE)
+    before = len(published.shown)
+    there.tick(NOW + HOUR)
+    (document,) = published.shown[before:]
+    assert document.events == ()
+    happened = [(entry.at - NOW, entry.action) for entry in there.entries if entry.action.startswith("event.")]
+    assert happened == [(0 * MINUTE, "event.scheduled"), (MINUTE, "event.started"), (2 * MINUTE, "event.completed")]
+
+
+def test_a_stage_after_another_counts_on() -> None:
+    published = Published()
+    first = Stage(now=NOW, timing=Timing(), publisher=published)
+    announce(first)
+    second = Stage(now=NOW, timing=Timing(), publisher=published, after=first)
+    assert second.scope.incarnation == first.scope.incarnation + 1
+    assert second.scope.tag == first.scope.tag
+    assert published.vms[-1] == ()
+
+
+def test_what_is_long_over_is_remembered_but_cannot_be_approved() -> None:
+    there = stage()
+    at = NOW
+    old = announce(there, notice=0 * SECOND, takes=0 * SECOND)
+    for number in range(REMEMBERED + 1):
+        announce(there, Kind.RESTART, f"vm-{number}", at=at, notice=0 * SECOND, takes=0 * SECOND)
+        at += 2 * SECOND
+        there.tick(at)
+    assert approve(there, old, at) is None
+    at += 2 * HOUR
+    recent = announce(there, at=at, notice=0 * SECOND, takes=0 * SECOND)
+    there.tick(at + 2 * SECOND)
+    assert there.event(old.id).status is Status.COMPLETED
+    assert approve(there, old, at + 2 * SECOND) is not None
+    assert approve(there, recent, at + 2 * SECOND) is None
+
+
+def test_a_pile_of_events_on_one_vm_is_carried_out_one_by_one() -> None:
+    there = stage()
+    events = [announce(there, notice=MINUTE, takes=5 * SECOND) for _ in range(20)]
+    there.tick(NOW + HOUR)
+    ended = [there.event(event.id).ended_at for event in events]
+    assert ended == [NOW + MINUTE + 5 * SECOND * number for number in range(1, 21)]
+
+
+def test_what_is_held_for_two_reasons_does_not_hold_up_the_next() -> None:
+    """A deletion that waits for an earlier one is tried, stays, and lets the restart behind it start."""
+    there = stage()
+    first = announce(there, Kind.DELETION, "web-1", notice=HOUR)
+    busy = announce(there, Kind.HOST_UPDATE, "web-0", notice=MINUTE, takes=10 * MINUTE)
+    later = announce(there, Kind.DELETION, "web-0", notice=2 * HOUR)
+    behind = announce(there, Kind.RESTART, "web-0", notice=3 * HOUR)
+    there.tick(NOW + MINUTE)
+    for event in (later, behind):
+        there.approve(event.id, "operator", NOW + MINUTE)
+    assert there.event(busy.id).status is Status.STARTED
+    there.tick(NOW + 11 * MINUTE)
+    assert [there.event(event.id).status for event in (first, later, behind)] == ["Scheduled", "Scheduled", "Started"]
+    there.approve(first.id, "operator", NOW + 30 * MINUTE)
+    there.tick(NOW + 31 * MINUTE)
+    assert there.event(later.id).status is Status.COMPLETED
+
+
+def test_documents_list_events_in_the_order_in_which_they_were_announced() -> None:
+    there = stage()
+    events = [announce(there, Kind.RESTART, f"web-{number}") for number in range(10)]
+    assert [event.id for event in there.live] == [event.id for event in events]
+
+
+def test_spot_vms_are_evicted_and_others_deleted() -> None:
+    there = stage()
+    for kind, spot in ((Kind.EVICTION, True), (Kind.DELETION, False)):
+        announce(there, kind, notice=0 * SECOND, takes=0 * SECOND)
+        assert [vm.spot for vm in there.vms] == [spot]
+        there.tick(NOW + MINUTE)
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"notice": -SECOND}, "less than no time"),
+        ({"takes": -SECOND}, "less than no time"),
+        ({"duration": -7}, "-1 seconds"),
+        ({"description": 5}, "a description is text, not 5"),
+        ({"notice": timedelta(days=4_000_000)}, "beyond the calendar"),
+    ],
+)
+def test_what_no_document_may_say_is_refused(said: dict[str, object], why: str) -> None:
+    with pytest.raises(errors.RefusedError, match=why):
+        announce(stage(), **said)  # type: ignore[arg-type]
+
+
+def test_a_bad_name_leaves_no_other_vm_behind() -> None:
+    there = stage()
+    with pytest.raises(errors.RefusedError, match="not a VM name"):
+        announce(there, Kind.RESTART, "new", "x y")
+    assert there.vms == []
+
+
+def test_a_stage_after_one_that_showed_nothing_shows_nothing_new() -> None:
+    first = stage()
+    assert Stage(now=NOW, timing=Timing(), after=first).scope.incarnation == first.scope.incarnation == 1
+
+
+class Thorough(Stage):
+    """Looks at everything that is held whenever anything changes, and leaves all of it to core."""
+
+    def _choose(self) -> list[Operation]:
+        assert self._tried is not None
+        return [operation for operation in self._held.values() if operation.id not in self._tried]
+
+
+def life(there: Stage, chance: random.Random) -> list[tuple[datetime, str, int]]:
+    """What became of the events of a busy group, by their number."""
+    for number in range(6):
+        there.add_vm(f"vm-{number}", NOW, update_domain=number % 3)
+    numbers: dict[str | None, int] = {}
+    at = NOW
+    for number in range(25):
+        at += chance.randrange(120) * SECOND
+        there.tick(at)
+        vms = chance.choice((("vm-0",), ("vm-1",), ("vm-0", "vm-3"), ("vm-2", "vm-5"), ("vm-4",)))
+        notice, takes = chance.randrange(600) * SECOND, chance.randrange(300) * SECOND
+        kind = chance.choice(list(Kind))
+        numbers[announce(there, kind, *vms, at=at, notice=notice, takes=takes).id] = number
+        for event in there.live:
+            if event.status is Status.SCHEDULED and chance.random() < 0.3:
+                there.approve(event.id, "operator", at)
+    there.tick(at + 10 * HOUR)
+    assert there.live == []
+    return [(entry.at, entry.action, numbers[entry.event]) for entry in there.entries if entry.event]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_is_not_looked_at_is_nothing_that_core_would_have_started(seed: int) -> None:
+    thorough = life(Thorough(now=NOW, timing=Timing()), random.Random(seed))
+    assert life(stage(), random.Random(seed)) == thorough

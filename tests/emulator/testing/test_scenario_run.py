@@ -1,0 +1,211 @@
+"""Scenarios in the hands of a test: run to their end in virtual time, or watched in real time."""
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+import threading
+import urllib.error
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.client.both import QUICK
+from tests.emulator.handling import OPENER, approving, approving_async, get, polling
+
+from forenotice.core import errors
+from forenotice.emulator import ScheduledEvents
+from forenotice.emulator.testing.scenario_run import TIMES, Situation
+
+NOT_TO_BE_APPROVED = ("hardware-failure", "vanishing-event")
+"""Started at once, or gone too soon."""
+LASTING = (
+    *("slow-first-answer", "frozen", "stale-document"),
+    *("incarnation-restart", "clock-skew", "other-key-order", "iso-dates", "rfc1123-dates"),
+)
+"""A handler can do its work under these, or they end by themselves."""
+VIRTUAL = pytest.mark.scheduled_events(time="virtual")
+
+
+@VIRTUAL
+def test_our_client_gets_through_everything(scheduled_events: ScheduledEvents, each_situation: Situation) -> None:
+    performance = each_situation.play()
+    begin, me = scheduled_events.now, scheduled_events.as_vm
+    with approving():
+        performance.run(pause=0.02)
+    assert performance.done
+    assert performance.events
+    assert scheduled_events.now > begin
+    for event in performance.events:
+        assert not event.status.live
+        if me not in event.resources:
+            event.assert_never_approved()
+        elif each_situation.name not in NOT_TO_BE_APPROVED:
+            event.assert_approved(by=me, before_not_before=True)
+    if each_situation.kind == "fault":
+        met = [asked for asked in scheduled_events.requests if asked.fault == each_situation.name]
+        assert len(met) == TIMES or (met and each_situation.name in LASTING)
+
+
+@VIRTUAL
+def test_a_plain_poller_gets_through_too(scheduled_events: ScheduledEvents) -> None:
+    performance = scheduled_events.play("two-events", resources=["a", "b"])
+    with polling(scheduled_events.url, "a"):
+        performance.run(pause=0.05)
+    mine, other = performance.events
+    mine.assert_approved(by="a", before_not_before=True)
+    other.assert_never_approved()
+    assert (mine.resources, other.resources) == (("a",), ("b",))
+
+
+@VIRTUAL
+def test_who_approves_nothing_is_not_waited_for(scheduled_events: ScheduledEvents) -> None:
+    performance = scheduled_events.play("reboot")
+    with polling(scheduled_events.url):
+        performance.run(polls=1, pause=0)
+    (event,) = performance.events
+    event.assert_never_approved()
+    assert (event.status, performance.labelled) == ("Completed", {})
+
+
+def test_it_runs_in_real_time_as_well(scheduled_events: ScheduledEvents) -> None:
+    performance = scheduled_events.play("reboot")
+    with approving():
+        performance.run(pause=0.02)
+    performance.events[0].assert_approved(by=scheduled_events.as_vm, before_not_before=True)
+
+
+ALONE = """
+import asyncio, time
+from forenotice.emulator import ScheduledEvents
+
+began = time.monotonic()
+with ScheduledEvents(time="virtual") as scheduled_events:
+    performance = scheduled_events.play("reboot")
+    for run in (performance.run, lambda: asyncio.run(performance.run_async())):
+        try:
+            run()
+        except AssertionError as failure:
+            print(failure)
+print(time.monotonic() - began < 30)
+"""
+
+
+def test_without_a_handler_it_fails_at_once() -> None:
+    """In a process of its own: in this one, other tests may have left threads and children."""
+    done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, timeout=120, check=True)
+    alone = "nobody polls: start the handler before `run`, or use `advance` without one"
+    assert done.stdout.splitlines() == [alone, alone, "True"]
+
+
+@VIRTUAL
+def test_without_a_handler_it_runs_if_nobody_need_poll(scheduled_events: ScheduledEvents) -> None:
+    performance = scheduled_events.play("reboot")
+    performance.run(polls=0, pause=0)
+    assert performance.done
+
+
+@contextlib.contextmanager
+def in_a_thread() -> Iterator[None]:
+    over = threading.Event()
+    thread = threading.Thread(target=over.wait)
+    thread.start()
+    yield
+    over.set()
+    thread.join(60)
+
+
+@contextlib.contextmanager
+def in_a_child() -> Iterator[None]:
+    with subprocess.Popen(["sleep", "600"]) as process:
+        yield
+        process.kill()
+
+
+@VIRTUAL
+@pytest.mark.parametrize("handler", [in_a_thread, in_a_child])
+def test_a_handler_that_does_not_poll_is_waited_for(
+    scheduled_events: ScheduledEvents, handler: Callable[[], AbstractContextManager[None]]
+) -> None:
+    performance = scheduled_events.play("reboot")
+    where = scheduled_events.endpoint.removeprefix("http://")
+    silent = f"^nobody has polled within 0.1 s: start the handler before `run`, and let it ask at {where}$"
+    with handler(), pytest.raises(AssertionError, match=silent):
+        performance.run(timeout=0.1)
+    get(scheduled_events.url)
+    with pytest.raises(urllib.error.HTTPError):
+        OPENER.open(scheduled_events.url)
+    refused = r"^there were not 2 polls within 0\.1 s; 1 request was refused: WestNO_0 GET .*: 400, Bad request\. Req"
+    with pytest.raises(AssertionError, match=refused):
+        performance.run(timeout=0.1)
+
+
+@VIRTUAL
+def test_a_handler_in_the_same_event_loop(scheduled_events: ScheduledEvents) -> None:
+    async def test() -> None:
+        performance = scheduled_events.play("reboot")
+        with pytest.raises(errors.RefusedError, match=r"^`run\(\)` would .*: use `await performance.run_async\(\)`$"):
+            performance.run()
+        with pytest.raises(errors.RefusedError, match=r"^`wait_done\(\)` would .*: use `await performance.done\(\)`$"):
+            performance.wait_done(timeout=60)
+        async with approving_async():
+            await performance.run_async(pause=0.02)
+        await performance.done(timeout=0)
+        performance.events[0].assert_approved(before_not_before=True)
+
+    asyncio.run(test())
+
+
+@pytest.mark.scheduled_events(speed=900)
+def test_in_real_time_it_is_waited_for(scheduled_events: ScheduledEvents) -> None:
+    performance = scheduled_events.play("maintenance-cancelled")
+    assert not performance.done
+    with pytest.raises(AssertionError, match=r"^the scenario is not over after 0\.1 s: it waits for its next step at "):
+        performance.wait_done(timeout=0.1)
+    performance.wait_done(timeout=60)
+    assert performance.labelled["maintenance"].status == "Canceled"
+    performance = scheduled_events.play("reboot")
+    with pytest.raises(AssertionError, match=r"^the scenario is not over after 0 s: <Reboot of WestNO_0 .* is left$"):
+        performance.wait_done(timeout=0)
+
+
+@VIRTUAL
+def test_a_file_and_a_seed(scheduled_events: ScheduledEvents, tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    step = '[[step]]\nwait = ["1m", "60m"]\n[[step]]\nannounce = "restart"\nid = "it"\n'
+    file.write_text(f'title = "Mine"\nresources = ["db-0"]\nseed = 1\n{step}')
+
+    def when(seed: int | None) -> float:
+        performance, begin = scheduled_events.play(file, seed=seed), scheduled_events.now
+        with polling(scheduled_events.url):
+            performance.run(polls=1, pause=0)
+        assert get(scheduled_events.url)["Events"] == []
+        return round((performance.labelled["it"].not_before - begin).total_seconds())
+
+    assert when(1) == when(None) != when(2)
+
+
+def test_what_never_ends_is_not_run(scheduled_events: ScheduledEvents, tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    steps = '[[step]]\nannounce = "restart"\n[[step]]\nwait = "1h"\n'
+    file.write_text(f'title = "Mine"\nresources = ["db-0"]\nrepeat = "forever"\n{steps}')
+    with pytest.raises(errors.RefusedError, match="has no end: use `advance`"):
+        scheduled_events.play(file).run()
+
+
+@VIRTUAL
+def test_a_poll_that_failed_is_no_look_unless_all_fail(scheduled_events: ScheduledEvents) -> None:
+    pace = replace(QUICK, first_pause=0.1, longest_pause=0.1)
+    performance = scheduled_events.play("reboot")
+    scheduled_events.fault("error-500", times=3)
+    with approving(pace):
+        performance.run(pause=0)
+    performance.events[0].assert_approved(before_not_before=True)
+    performance = scheduled_events.play("reboot")
+    scheduled_events.fault("error-500")
+    # Only now: it sees nothing of this one.
+    with approving(pace):
+        performance.run(polls=1, pause=0)
+    performance.events[0].assert_never_approved()

@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING, Literal
 
 import structlog
 
-from forenotice import controlsocket, datadirectory, eventloop, garbage, logs, secretfiles, tour
+from forenotice import controlsocket, datadirectory, demo, eventloop, garbage, logs, secretfiles
 from forenotice.clock import SystemClock
 from forenotice.control import tls as control_tls
 from forenotice.core import errors
 from forenotice.core.operations import UserLimits
 from forenotice.core.timing import Timing
 from forenotice.drivers import registry
-from forenotice.drivers.interface import Driver
-from forenotice.drivers.terms import Terms
+from forenotice.drivers.call_queue import CallTerms, Driver
 from forenotice.failures import Failures
 from forenotice.metadata.board import Board, Publications
 from forenotice.metadata.counters import Counters
@@ -32,13 +31,13 @@ from forenotice.metadata.options import Options, Proxy
 from forenotice.metadata.server import MetadataServer
 from forenotice.outgoing import Outgoing, Place
 from forenotice.portal.once import Once
-from forenotice.service import clocks, demo, gates, restoring, results, tokens, upkeep
+from forenotice.service import clocks, gates, results, tokens, upkeep
 from forenotice.service.context import Service
 from forenotice.service.follower import Follower
 from forenotice.service.guests import Guests
 from forenotice.service.loops import watching_for_deaths
-from forenotice.service.rollout_progress import Roller
-from forenotice.service.ticker import Ticker
+from forenotice.service.rollout_progress import RolloutLoop
+from forenotice.service.tick import TickLoop
 from forenotice.settings import Address, DateForm, Settings
 from forenotice.store.database import UnreachedStore
 from forenotice.store.opener import open_store
@@ -84,7 +83,7 @@ def run(settings: Settings) -> int:
 
 
 async def _serve(
-    settings: Settings, options: Options, tls: SSLContext | None, clock: SystemClock, driver: Driver, terms: Terms
+    settings: Settings, options: Options, tls: SSLContext | None, clock: SystemClock, driver: Driver, terms: CallTerms
 ) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -148,9 +147,9 @@ async def _serve(
         from forenotice.delivery.worker import Worker
 
         outgoing = Outgoing(private=settings.allow_private_targets, own=own)
-        threads: tuple[Ticker | Roller | Follower | Worker, ...] = (
-            Ticker(service, driver, terms),
-            Roller(service),
+        threads: tuple[TickLoop | RolloutLoop | Follower | Worker, ...] = (
+            TickLoop(service, driver, terms),
+            RolloutLoop(service),
             Follower(service, position),
             Worker(service, outgoing),
         )
@@ -158,7 +157,7 @@ async def _serve(
             thread.start()
             workers.push_async_callback(asyncio.to_thread, thread.stop)
         if settings.demo:
-            tour.show(metadata.bound[0], operators_at, settings, once.secret if once else None)
+            demo.show(metadata.bound[0], operators_at, settings, once.secret if once else None)
         log.info("Serving", action="serve.started", metadata=guests_at, control=operators_at, speed=settings.speed)
         await told
         log.info("Stopping", action="serve.stopping")
@@ -222,10 +221,10 @@ def _prepare(settings: Settings, service: Service) -> int:
     # SQLite is brought up to date by itself, PostgreSQL only by `forenotice migrate`.
     service.store = open_store(settings.database_url, migrate=alone)
     clocks.require_sane(service)
-    restoring.notice(service)
+    upkeep.notice_restored_backup(service)
     upkeep.resume(service, alone=alone)
     if settings.demo:
-        demo.settle(service)
+        demo.make_fleet(service)
     _look_at_tokens(settings, service)
     _warn_of_strangers(settings, service)
     return service.refresh()

@@ -15,8 +15,8 @@ from tests.control.running import Control
 
 from forenotice.cli import planned
 from forenotice.cli.main import main
-from forenotice.service import rollouts
-from forenotice.service.rollout_progress import Roller
+from forenotice.service import rollout_progress
+from forenotice.service.rollout_progress import RolloutLoop
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def operator(cli: Run, site: Control) -> Iterator[Run]:
     yield cli
     for rollout in cli("rollout", "list", "--json").json:
         cli("rollout", "cancel", rollout["id"])
-    rollouts.roll(site.service, [])
+    rollout_progress.advance(site.service, {})
 
 
 def start(operator: Run, *options: str) -> str:
@@ -72,7 +72,7 @@ def test_a_rollout_from_its_start_to_its_cancelling(operator: Run, site: Control
     assert operator("rollout", "explain", found[1], "--json").json["waiting_for"][0]["kind"] == "paused"
     assert re.search(r"^status +Running$", operator("rollout", "resume", found[1], "--retry").out, re.MULTILINE)
     assert operator("rollout", "cancel", found[1], "--json").json["status"] == "Canceling"
-    rollouts.roll(site.service, [])
+    rollout_progress.advance(site.service, {})
     assert operator("rollout", "list").out.startswith("No rollout is under way; --all shows")
     assert "Canceled" in operator("rollout", "list", "--all").out
     assert "is Canceled: only a running rollout can be paused" in operator("rollout", "pause", found[1]).err
@@ -81,7 +81,7 @@ def test_a_rollout_from_its_start_to_its_cancelling(operator: Run, site: Control
 def test_hosts_of_a_rollout(operator: Run, site: Control) -> None:
     rollout = start(operator)
     assert not re.search(r"^(pause|notice) ", operator("rollout", "show", rollout).out, re.MULTILINE)
-    rollouts.roll(site.service, [])
+    rollout_progress.advance(site.service, {})
     listed = [line.split()[:3] for line in operator("rollout", "hosts", rollout).out.splitlines()]
     assert listed[:2] == [["host", "turn", "status"], ["host-a", "1", "Under"]]
     (stop,) = operator("rollout", "hosts", rollout, "--status", "under-way", "--json").json
@@ -115,7 +115,7 @@ def test_many_names_are_cut() -> None:
 
 
 def test_waiting_for_the_end(operator: Run, site: Control, capsys: pytest.CaptureFixture[str]) -> None:
-    roller = Roller(site.service)
+    roller = RolloutLoop(site.service)
     roller.start()
     try:
         code = main(("rollout", "start", "--hosts", "host-c", "--kind", "update", "--wait"))
@@ -153,7 +153,7 @@ def test_waiting_ends_when_it_goes_no_further(operator: Run, site: Control, verb
         until(lambda: site.get("/v1/rollouts?live=true")["items"] != [])
         (rollout,) = site.get("/v1/rollouts?live=true")["items"]
         site.post(f"/v1/rollouts/{rollout['id']}/{verb}", {"reason": "wait"})
-        rollouts.roll(site.service, [])
+        rollout_progress.advance(site.service, {})
         _, err = process.communicate(timeout=60)
     assert process.returncode == 1
     assert f"Rollout {rollout['id']} is {ended}" in err.splitlines()[-1]

@@ -10,7 +10,7 @@ from tests.control.conftest import settled
 from tests.control.running import Control
 
 from forenotice.control import documented, documented_rollouts, turns
-from forenotice.service import rollouts
+from forenotice.service import rollout_progress, rollouts
 
 NEW = {"kind": "update", "hosts": "host-*"}
 OPTIONS = {
@@ -36,7 +36,7 @@ def started(fleet: Control) -> Iterator[Any]:
     rollout = fleet.post("/v1/rollouts", NEW)
     yield rollout
     fleet.ask("POST", f"/v1/rollouts/{rollout['id']}/cancel")
-    rollouts.roll(fleet.service, [])
+    rollout_progress.advance(fleet.service, {})
 
 
 def test_a_rollout_is_started_and_shown(fleet: Control) -> None:
@@ -63,7 +63,7 @@ def test_lists_page_and_filter(fleet: Control) -> None:
     assert ids < found
     over, live = ids
     fleet.post(f"/v1/rollouts/{over}/cancel")
-    rollouts.roll(fleet.service, [])
+    rollout_progress.advance(fleet.service, {})
     ended = fleet.get("/v1/rollouts?live=false")
     documented.Page[documented_rollouts.ListedRollout].model_validate(ended)
     assert ids & {each["id"] for each in ended["items"]} == {over}
@@ -72,7 +72,7 @@ def test_lists_page_and_filter(fleet: Control) -> None:
 
 
 def test_hosts_of_a_rollout(fleet: Control, started: Any) -> None:
-    rollouts.roll(fleet.service, [])
+    rollout_progress.advance(fleet.service, {})
     at = f"/v1/rollouts/{started['id']}/hosts"
     page = fleet.get(at)
     documented.Page[documented_rollouts.RolloutHost].model_validate(page)
@@ -88,7 +88,7 @@ def test_hosts_of_a_rollout(fleet: Control, started: Any) -> None:
 
 
 def test_why_it_waits(fleet: Control, started: Any) -> None:
-    rollouts.roll(fleet.service, [])
+    rollout_progress.advance(fleet.service, {})
     explanation = fleet.get(f"/v1/rollouts/{started['id']}/explanation")
     documented_rollouts.RolloutExplanation.model_validate(explanation)
     assert explanation["rollout"] == started["id"]

@@ -13,7 +13,7 @@ from forenotice.clock import SystemClock
 from forenotice.core.roles import EVERYTHING
 from forenotice.core.timing import Timing
 from forenotice.delivery import subscriptions
-from forenotice.delivery.pauses import Pauses
+from forenotice.delivery.cycle import Pauses
 from forenotice.delivery.worker import Worker
 from forenotice.outgoing import EVERYWHERE, Network, Outgoing
 from forenotice.service.calls import SYSTEM

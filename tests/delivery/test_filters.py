@@ -9,8 +9,8 @@ from tests.store.test_subscriptions import PAGER
 from forenotice.core import errors
 from forenotice.core.journal import Entry
 from forenotice.core.operations import Status
-from forenotice.delivery import filters
-from forenotice.delivery.filters import Wanted
+from forenotice.delivery import messages
+from forenotice.delivery.messages import Wanted
 
 AT = datetime(2026, 1, 5, tzinfo=UTC)
 EVERYTHING = replace(PAGER, types=(), groups="", statuses=())
@@ -41,7 +41,7 @@ ADDED = entry("host.added", host="a")
     ],
 )
 def test_what_is_wanted(chosen: dict[str, object], wanted: list[Entry]) -> None:
-    given = {name: filters.types(value) if name == "types" else value for name, value in chosen.items()}  # type: ignore[arg-type]
+    given = {name: messages.types(value) if name == "types" else value for name, value in chosen.items()}  # type: ignore[arg-type]
     subscription = replace(EVERYTHING, **given)  # type: ignore[arg-type]
     assert [each for each in (STARTED, APPROVED, HELD, ADDED) if each in Wanted(subscription)] == wanted
 
@@ -59,18 +59,18 @@ def test_what_is_wanted(chosen: dict[str, object], wanted: list[Entry]) -> None:
     ],
 )
 def test_the_status_of_an_event_once_this_had_happened(action: str, status: Status) -> None:
-    assert filters.status(entry(action, event="E")) is status
-    assert filters.status(entry(action)) is None
+    assert messages.status(entry(action, event="E")) is status
+    assert messages.status(entry(action)) is None
 
 
 def test_lanes() -> None:
-    assert [filters.lane(each) for each in (STARTED, HELD, ADDED)] == ["E", "o", ""]
+    assert [messages.lane(each) for each in (STARTED, HELD, ADDED)] == ["E", "o", ""]
 
 
 @pytest.mark.parametrize("pattern", ["", "Event.*", "event.[ab]", "a" * 65, "event started"])
 def test_what_is_no_type_is_refused(pattern: str) -> None:
     with pytest.raises(errors.RefusedError, match="is not a type: give one such as"):
-        filters.types([pattern])
+        messages.types([pattern])
 
 
 @pytest.mark.parametrize(
@@ -83,4 +83,4 @@ def test_what_is_no_type_is_refused(pattern: str) -> None:
 )
 def test_what_nothing_is_ever_of_is_refused(pattern: str, said: str) -> None:
     with pytest.raises(errors.RefusedError, match=said):
-        filters.types([pattern])
+        messages.types([pattern])

@@ -22,7 +22,7 @@ from forenotice.core.journal import SubscriptionState
 from forenotice.delivery import cycle, subscriptions
 from forenotice.delivery.worker import Worker
 from forenotice.outgoing import EVERYWHERE, Outgoing, Reply
-from forenotice.service import restoring
+from forenotice.service import upkeep
 from forenotice.service.calls import SYSTEM
 from forenotice.store.database import Store
 from forenotice.store.opener import open_store
@@ -82,7 +82,7 @@ def test_a_restored_database_repeats_no_id_under_the_same_source(teller: Teller)
         teller.subscribe(receiver)
         teller.approve("before")
         receiver.until(lambda receiver: receiver.taken)
-        epoch = restoring.begin_epoch(teller.service)
+        epoch = upkeep.begin_epoch(teller.service)
         teller.approve("after")
         receiver.until(lambda receiver: receiver.taken[-1].get("subject") == "after")
     before, after = receiver.taken[0]["source"], receiver.taken[-1]["source"]

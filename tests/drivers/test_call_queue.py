@@ -11,8 +11,7 @@ from tests.acceptance.running import until
 from forenotice.clock import SystemClock
 from forenotice.core.driver_calls import Finished, NotYet, Outcome, Task
 from forenotice.core.operations import Kind
-from forenotice.drivers.call_queue import Line
-from forenotice.drivers.terms import Terms
+from forenotice.drivers.call_queue import CallQueue, CallTerms
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 
@@ -51,8 +50,8 @@ class Outside:
     def let_out(self, vm: str) -> None:
         self._doors[vm].set()
 
-    def line(self, **terms: object) -> Line:
-        return Line(self, Terms(**terms), SystemClock(), lambda *answer: self.answers.append(answer))  # type: ignore[arg-type]
+    def line(self, **terms: object) -> CallQueue:
+        return CallQueue(self, CallTerms(**terms), SystemClock(), lambda *answer: self.answers.append(answer))  # type: ignore[arg-type]
 
 
 EACH = frozenset({Kind.HOST_UPDATE})

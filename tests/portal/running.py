@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 from tests.control.running import DEADLINE, serving
 from tests.sqlite import new_sqlite
 
+from forenotice import demo
 from forenotice.cli.offline import Nobody
 from forenotice.clock import CheckedClock, SystemClock
 from forenotice.control import app as api
@@ -23,7 +24,7 @@ from forenotice.control.tail import HEARTBEAT_SECONDS, Tail
 from forenotice.core.timing import Timing
 from forenotice.portal import app
 from forenotice.portal.once import Once
-from forenotice.service import calls, demo, tokens
+from forenotice.service import calls, tokens
 from forenotice.service.context import Service
 from forenotice.store.opener import open_store
 
@@ -162,7 +163,7 @@ def running(
     metrics = Metrics(events=dict, guests=dict)
     token = tokens.create(service, calls.SYSTEM, name="admin")["token"]
     if fleet:
-        demo.settle(service)
+        demo.make_fleet(service)
     tail, once = Tail(service, heartbeat=heartbeat), Once(token)
     behind = api.create(service, metrics, tail, token_rate=token_rate)
     served = app.beside(behind, service, once=once, polled=polled, guests_at=guests_at)

@@ -18,7 +18,7 @@ from forenotice.core.timing import Retries, Timing
 from forenotice.portal import renderer
 from forenotice.portal.milestones import Moments
 from forenotice.portal.pages import events
-from forenotice.service import calls, lives, maintenance, queries
+from forenotice.service import calls, maintenance, overview, queries
 from forenotice.service.calls import Call, View
 from forenotice.service.guests import Guests
 from forenotice.service.tick import Report, tick
@@ -303,11 +303,11 @@ def test_a_form_of_somebody_else_is_refused(portal: Portal) -> None:
 
 
 def test_a_long_life_has_its_beginning_and_its_end(portal: Portal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lives, "MOST", 2)
+    monkeypatch.setattr(overview, "MOST_ENTRIES", 2)
     operation = scheduled(portal, Kind.HOST_UPDATE, "host-b")
     event = operation["events"][1]["id"]
     maintenance.cancel_operation(portal.service, calls.SYSTEM, operation["id"])
-    found = lives.life(portal.service, event, calls.SYSTEM.access)["entries"]
+    found = overview.of_event(portal.service, event, calls.SYSTEM.access)["entries"]
     assert [entry["action"] for entry in found] == [
         "operation.scheduled",
         "event.scheduled",

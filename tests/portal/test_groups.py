@@ -13,7 +13,7 @@ from forenotice.core.fleet import ScopeKind
 from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind
 from forenotice.portal import subjects
-from forenotice.service import concerning, fleet, maintenance, queries
+from forenotice.service import fleet, maintenance, overview, queries
 from forenotice.service.guests import Guests
 
 POLICY = {
@@ -52,7 +52,7 @@ def test_what_is_live_and_what_happened(portal: Portal) -> None:
 
 
 def test_of_many_events_the_others_are_on_the_start_page(portal: Portal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(concerning, "MOST", 2)
+    monkeypatch.setattr(overview, "MOST", 2)
     maintenance.schedule(portal.service, OPERATOR, kind=Kind.RESTART, names=["web-0", "web-1", "web-2"])
     visitor = portal.visitor()
     page = visitor.get("/groups/web")

@@ -8,7 +8,7 @@ from tests.portal.running import Portal
 from tests.service.rig import OPERATOR
 
 from forenotice.core.operations import Kind
-from forenotice.service import concerning, fleet, history, maintenance, queries
+from forenotice.service import fleet, history, maintenance, overview, queries
 from forenotice.service.tick import tick
 
 ACTIONS = {"host-update", "host-reboot", "live-migration", "degraded-hardware", "hardware-failure"}
@@ -79,7 +79,7 @@ def test_what_is_live_there_whoever_it_concerns(portal: Portal) -> None:
 
 
 def test_of_many_events_the_most_urgent_are_shown(portal: Portal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(concerning, "MOST", 2)
+    monkeypatch.setattr(overview, "MOST", 2)
     maintenance.schedule(portal.service, OPERATOR, kind=Kind.HOST_UPDATE, names=["host-b"])
     page = portal.visitor().get("/hosts/host-b")
     assert page.html.count('<li id="event-') == 2

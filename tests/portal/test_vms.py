@@ -11,7 +11,7 @@ from tests.service.rig import OPERATOR
 
 from forenotice.core.operations import Kind
 from forenotice.core.timing import Timing
-from forenotice.service import documents, fleet, history, maintenance, queries
+from forenotice.service import fleet, history, maintenance, queries
 from forenotice.service.guests import Guests
 
 POLICY = {
@@ -68,8 +68,8 @@ def test_what_is_live_and_what_happened(portal: Portal) -> None:
 def test_the_document_in_a_chosen_version(portal: Portal) -> None:
     restart(portal, "web-0")
     visitor = portal.visitor()
-    for version in documents.VERSIONS:
-        told = documents.document(portal.service, "web-0", version)
+    for version in queries.VERSIONS:
+        told = queries.document(portal.service, "web-0", version)
         sent = visitor.get(f"/vms/web-0/document?api-version={version}")
         assert (sent.body, sent.headers["content-type"]) == (told, "application/json")
         page = visitor.get(f"/vms/web-0?api-version={version}")

@@ -5,14 +5,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from forenotice import demo
 from forenotice.core.documents import Document
 from forenotice.core.driver_calls import Task
 from forenotice.core.lifecycle import Approval
 from forenotice.core.operations import Kind
 from forenotice.core.timing import Timing
-from forenotice.drivers.interface import Driver
+from forenotice.drivers.call_queue import Driver
 from forenotice.drivers.simulated import SimulatedDriver
-from forenotice.service import demo, history, maintenance, queries, tick, upkeep
+from forenotice.service import history, maintenance, queries, tick, upkeep
 from forenotice.service.calls import Call
 from forenotice.service.context import Service
 from forenotice.service.guests import Guests
@@ -90,7 +91,7 @@ class Rig:
 
     def settle_demo(self) -> "Rig":
         upkeep.resume(self.service, alone=True)
-        demo.settle(self.service)
+        demo.make_fleet(self.service)
         return self
 
     def schedule(self, kind: Kind, *names: str, call: Call = OPERATOR, **more: Any) -> list[dict[str, Any]]:

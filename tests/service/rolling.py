@@ -12,8 +12,9 @@ from forenotice.core.roles import EVERYTHING
 from forenotice.core.rollout_progress import GateCheck
 from forenotice.core.rollouts import KINDS, Options, Request
 from forenotice.drivers.simulated import SimulatedDriver
-from forenotice.service import fleet, fleetfile, history, rollouts, tick, upkeep
+from forenotice.service import fleet, fleetfile, history, rollout_progress, rollouts, tick, upkeep
 from forenotice.service.calls import SYSTEM, Call
+from forenotice.service.gates import GateStatus
 
 
 class Failing(SimulatedDriver):
@@ -44,20 +45,19 @@ class Rolling(Rig):
 
     def step(self) -> None:
         """All that is due now."""
-        answers: list[rollouts.Answer] = []
+        checked: dict[GateCheck, GateStatus] = {}
         while True:
             self.tick()
-            answers = [self.answer(asked) for asked in rollouts.roll(self.service, answers)]
-            if not answers and not self.is_due:
+            checked = {each: self.check(each) for each in rollout_progress.advance(self.service, checked)}
+            if not checked and not self.is_due:
                 return
 
-    def answer(self, asked: GateCheck) -> rollouts.Answer:
-        verdict = self.service.gates.check(asked.gate, {"rollout": asked.rollout})
-        return rollouts.Answer(asked=asked, green=verdict.green, said=verdict.said, line=verdict.line)
+    def check(self, check: GateCheck) -> GateStatus:
+        return self.service.gates.check(check.gate, {"rollout": check.rollout})
 
     @property
     def next_due(self) -> datetime | None:
-        known = tick.next_due(self.service), rollouts.next_due(self.service)
+        known = tick.next_due(self.service), rollout_progress.next_due(self.service)
         return min((due for due in known if due is not None), default=None)
 
     @property

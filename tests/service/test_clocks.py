@@ -15,14 +15,14 @@ from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind
 from forenotice.service import clocks, fleet, history, maintenance, queries, sessions, tick, tokens, upkeep
 from forenotice.service.calls import Call
-from forenotice.service.telemetry import NoTelemetry
+from forenotice.service.context import Telemetry
 from forenotice.store.database import Store
 from forenotice.store.opener import open_store
 
 ADMIN = Call(actor="offline", reason="the battery was empty")
 
 
-class Jumps(NoTelemetry):
+class Jumps(Telemetry):
     def __init__(self) -> None:
         self.counted = 0
 

@@ -10,7 +10,7 @@ from forenotice.core import roles
 from forenotice.core.fleet import ScopeKind
 from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind
-from forenotice.service import concerning, fleet, maintenance
+from forenotice.service import fleet, maintenance, overview
 from forenotice.service.calls import View
 
 
@@ -23,7 +23,7 @@ def url(tmp_path: Path) -> str:
 @pytest.fixture
 def crowded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Rig:
     """Announced last and started first: what has the longest notice comes first in the lists."""
-    monkeypatch.setattr(concerning, "MOST", 2)
+    monkeypatch.setattr(overview, "MOST", 2)
     fleet.add_group(rig.service, OPERATOR, name="new", kind=ScopeKind.AVAILABILITY_SET, policy={"listening": "always"})
     for number in range(4):
         spec = VmSpec(name=f"new-{number}", host="host-d", group="new")
@@ -39,21 +39,21 @@ def shown(found: View) -> list[str]:
 
 def test_of_a_group_and_of_a_host(crowded: Rig) -> None:
     for found in (
-        concerning.group(crowded.service, "new", roles.EVERYTHING),
-        concerning.host(crowded.service, "host-d", roles.EVERYTHING),
+        overview.of_group(crowded.service, "new", roles.EVERYTHING),
+        overview.of_host(crowded.service, "host-d", roles.EVERYTHING),
     ):
         assert (shown(found), found["more"]) == (["new-3", "new-2"], True)
 
 
 def test_what_has_started_is_first(crowded: Rig) -> None:
-    found = concerning.group(crowded.service, "new", roles.EVERYTHING)
+    found = overview.of_group(crowded.service, "new", roles.EVERYTHING)
     maintenance.approve(crowded.service, OPERATOR, found["items"][1]["id"])
     crowded.tick()
-    assert shown(concerning.group(crowded.service, "new", roles.EVERYTHING)) == ["new-2", "new-3"]
+    assert shown(overview.of_group(crowded.service, "new", roles.EVERYTHING)) == ["new-2", "new-3"]
 
 
 def test_of_a_vm(rig: Rig) -> None:
     rig.schedule(Kind.RESTART, "db", notice=timedelta(minutes=60))
     rig.schedule(Kind.REDEPLOY, "db", notice=timedelta(minutes=30))
-    found = concerning.vm(rig.service, "db", roles.EVERYTHING)
+    found = overview.of_vm(rig.service, "db", roles.EVERYTHING)
     assert ([item["type"] for item in found["items"]], found["more"]) == (["Redeploy", "Reboot"], False)

@@ -11,7 +11,7 @@ from forenotice.core import errors, selectors
 from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind
 from forenotice.metadata.options import Options
-from forenotice.service import documents, fleet, maintenance, queries
+from forenotice.service import fleet, maintenance, queries
 from forenotice.service.context import read_members
 from forenotice.wire import versions
 from forenotice.wire.versions import Version
@@ -40,31 +40,31 @@ def test_it_is_what_the_endpoint_answers_in_every_version(busy: Rig, known: Mapp
     shown = set()
     with running(fleet=members, options=Options(versions=known)) as server:
         for name, address in ADDRESSES.items():
-            for version in documents.VERSIONS:
+            for version in queries.VERSIONS:
                 answer = server.ask(f"/metadata/scheduledevents?api-version={version}", source=address)
                 assert answer.status == 200
-                assert documents.document(busy.service, name, version) == answer.body
+                assert queries.document(busy.service, name, version) == answer.body
                 shown.add(answer.body)
-    assert len(shown) > len(documents.VERSIONS)
+    assert len(shown) > len(queries.VERSIONS)
 
 
 def test_all_versions_can_be_chosen_and_the_newest_comes_first() -> None:
-    assert documents.VERSIONS[0] == versions.NEWEST.name
-    assert set(documents.VERSIONS) == {version.name for version in versions.ALL}
+    assert queries.VERSIONS[0] == versions.NEWEST.name
+    assert set(queries.VERSIONS) == {version.name for version in versions.ALL}
 
 
 def test_what_cannot_be_shown_says_why(rig: Rig) -> None:
     with pytest.raises(errors.RefusedError, match="no api-version '2020-07-02': choose one of 2020-07-01, 2019-08-01"):
-        documents.document(rig.service, "web-0", "2020-07-02")
+        queries.document(rig.service, "web-0", "2020-07-02")
     with pytest.raises(errors.NotFoundError, match="no VM 'web-9'"):
-        documents.document(rig.service, "web-9")
+        queries.document(rig.service, "web-9")
 
 
 def test_another_scopes_document_is_as_if_there_were_no_such_vm(rig: Rig) -> None:
     seen = selectors.of_scopes("web")
-    assert documents.document(rig.service, "web-1", seen=seen)
+    assert queries.document(rig.service, "web-1", seen=seen)
     with pytest.raises(errors.NotFoundError, match="no VM 'db'"):
-        documents.document(rig.service, "db", seen=seen)
+        queries.document(rig.service, "db", seen=seen)
 
 
 def test_events_of_one_command_are_listed_as_the_document_has_them(rig: Rig) -> None:
@@ -73,7 +73,7 @@ def test_events_of_one_command_are_listed_as_the_document_has_them(rig: Rig) -> 
         fleet.add_vm(rig.service, OPERATOR, VmSpec(name=name, host="host-d", group="pool", update_domain=3))
     rig.schedule(Kind.RESTART, *names)
     wanted = ["pool_2", "pool_3", "pool_10", "pool_11", "pool_12"]
-    shown = msgspec.json.decode(documents.document(rig.service, "pool_0"))["Events"]
+    shown = msgspec.json.decode(queries.document(rig.service, "pool_0"))["Events"]
     assert [name for event in shown for name in event["Resources"]] == wanted
     for descending in (False, True):
         listed = queries.events(rig.service, group="pool", descending=descending)["items"]

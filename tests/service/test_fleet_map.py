@@ -10,7 +10,7 @@ from forenotice.core import errors, selectors
 from forenotice.core.fleet import ScopeKind, natural_key
 from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind
-from forenotice.service import finding, fleet, fleet_map, maintenance, queries
+from forenotice.service import fleet, fleet_map, maintenance, queries
 from forenotice.service.calls import View
 
 WEB = selectors.of_scopes("web,vm:db")
@@ -179,22 +179,22 @@ def test_finding_by_a_part_of_a_name(
 ) -> None:
     if vms is None:
         with pytest.raises(errors.RefusedError, match="is not a name or pattern"):
-            finding.find(rig.service, text, hosts=True)
+            queries.search(rig.service, text, see_hosts=True)
         return
-    found = finding.find(rig.service, text, hosts=True)
+    found = queries.search(rig.service, text, see_hosts=True)
     assert [names(found[noun]) for noun in ("vms", "groups", "hosts")] == [vms, groups, hosts]
 
 
 def test_what_is_found_has_its_state_and_is_ones_own(busy: Rig) -> None:
-    found = finding.find(busy.service, "o", hosts=False, seen=WEB)
+    found = queries.search(busy.service, "o", see_hosts=False, seen=WEB)
     assert (names(found["vms"]), names(found["groups"]), found["hosts"]) == ([], [], None)
-    found = finding.find(busy.service, "db", hosts=False, seen=WEB)
+    found = queries.search(busy.service, "db", see_hosts=False, seen=WEB)
     assert found["vms"]["items"][0]["state"] == "not listening"
 
 
 def test_of_many_the_first_are_found_and_that_there_are_more(rig: Rig) -> None:
-    for number in range(finding.MOST + 1):
+    for number in range(queries.MOST + 1):
         fleet.add_host(rig.service, OPERATOR, name=f"rack-{number:02}")
     fleet.add_host(rig.service, OPERATOR, name="a-rack")
-    found = finding.find(rig.service, "rack", hosts=True)["hosts"]
-    assert (len(found["items"]), found["items"][0]["name"], found["more"]) == (finding.MOST, "rack-00", True)
+    found = queries.search(rig.service, "rack", see_hosts=True)["hosts"]
+    assert (len(found["items"]), found["items"][0]["name"], found["more"]) == (queries.MOST, "rack-00", True)

@@ -12,7 +12,7 @@ from forenotice.core import errors
 from forenotice.outgoing import EVERYWHERE, Outgoing
 from forenotice.programs import process
 from forenotice.service import gates
-from forenotice.service.gates import Gates, Verdict
+from forenotice.service.gates import Gates, GateStatus
 
 FACTS = {"rollout": "r-1", "turn": "3"}
 
@@ -27,8 +27,8 @@ def commands(**code: str) -> Gates:
 
 def test_a_command_is_green_when_it_succeeds() -> None:
     known = commands(quiet="pass", chatty="print('all is well')")
-    assert known.check("quiet", FACTS) == Verdict(green=True, said="exit code 0")
-    assert known.check("chatty", FACTS) == Verdict(green=True, said="exit code 0", line="all is well")
+    assert known.check("quiet", FACTS) == GateStatus(green=True, said="exit code 0")
+    assert known.check("chatty", FACTS) == GateStatus(green=True, said="exit code 0", line="all is well")
 
 
 def test_a_command_is_red_with_the_end_of_what_it_said() -> None:
@@ -57,7 +57,7 @@ def test_a_command_has_only_so_much_time() -> None:
 
 
 def test_a_command_ends_with_the_service() -> None:
-    known, said = commands(slow="import time; time.sleep(60)"), list[Verdict]()
+    known, said = commands(slow="import time; time.sleep(60)"), list[GateStatus]()
     asking = threading.Thread(target=lambda: said.append(known.check("slow", FACTS)))
     asking.start()
     known.close()
@@ -67,7 +67,7 @@ def test_a_command_ends_with_the_service() -> None:
 
 
 def test_a_url_is_waited_for_no_longer_than_the_service_runs() -> None:
-    known, said = commands(), list[Verdict]()
+    known, said = commands(), list[GateStatus]()
     with sink() as receiver:
         receiver.answering.clear()
         asking = threading.Thread(target=lambda: said.append(known.check(receiver.at, FACTS)))
@@ -86,7 +86,7 @@ def test_a_command_that_has_gone_is_red(tmp_path: Path) -> None:
     known = Gates({"shop": (str(script),)}, Outgoing())
     assert known.check("shop", {}).green
     script.unlink()
-    assert known.check("shop", {}) == Verdict(green=False, said=f"there is no program {script}")
+    assert known.check("shop", {}) == GateStatus(green=False, said=f"there is no program {script}")
 
 
 def test_a_command_that_is_not_there_is_refused_at_once() -> None:
@@ -114,17 +114,17 @@ def test_only_known_names_and_permitted_urls_will_do() -> None:
 @pytest.mark.parametrize(
     ("status", "body", "verdict"),
     [
-        ("200 OK", b"", Verdict(green=True, said="200")),
-        ("206 Some", b"most\nof it", Verdict(green=True, said="206", line="most")),
+        ("200 OK", b"", GateStatus(green=True, said="200")),
+        ("206 Some", b"most\nof it", GateStatus(green=True, said="206", line="most")),
         (
             "302 Found",
             b"",
-            Verdict(green=False, said="302; redirects are not followed, so give the URL it leads to"),
+            GateStatus(green=False, said="302; redirects are not followed, so give the URL it leads to"),
         ),
-        ("503 Not Now", b"replication lags \xff", Verdict(green=False, said="503", line="replication lags \ufffd")),
+        ("503 Not Now", b"replication lags \xff", GateStatus(green=False, said="503", line="replication lags \ufffd")),
     ],
 )
-def test_a_url_is_green_by_a_2xx(status: str, body: bytes, verdict: Verdict) -> None:
+def test_a_url_is_green_by_a_2xx(status: str, body: bytes, verdict: GateStatus) -> None:
     with stranger(answer(status, body)) as server:
         assert commands().check(server.url, FACTS) == verdict
 

@@ -7,7 +7,7 @@ from tests.service.rig import OPERATOR, START, Rig
 
 from forenotice.core import errors
 from forenotice.core.operations import Kind
-from forenotice.service import history, pruning, queries
+from forenotice.service import history, queries
 from forenotice.service.calls import Call
 
 DAY = timedelta(days=1)
@@ -64,9 +64,9 @@ def test_what_is_old_and_over_is_forgotten_everywhere(rig: Rig) -> None:
     (live,) = rig.schedule(Kind.DEGRADED_HARDWARE, "host-a")
     rig.clock.advance(days=3)
     before = rig.clock.now() - DAY
-    foretold = pruning.prune(rig.service, OPERATOR, before=before, dry_run=True)
+    foretold = history.prune(rig.service, OPERATOR, before=before, dry_run=True)
     assert queries.operation(rig.service, over["id"])["status"] == "Completed"
-    pruned = pruning.prune(rig.service, OPERATOR, before=before)
+    pruned = history.prune(rig.service, OPERATOR, before=before)
     assert pruned == {**foretold, "complete": True, "dry_run": False}
     assert (pruned["operations"], pruned["events"], pruned["rollouts"]) == (1, 1, 0)
     assert pruned["kept"] == len(rig.actions(until=before)) > 0
@@ -78,38 +78,38 @@ def test_what_is_old_and_over_is_forgotten_everywhere(rig: Rig) -> None:
     started, noted = history.page(rig.service, action="history.")["items"]
     assert (started["action"], noted["action"]) == ("history.prune_started", "history.pruned")
     assert noted["by"] == OPERATOR.actor
-    assert noted["data"] == {name: foretold[name] for name in ("before", *pruning.REMOVED)}
+    assert noted["data"] == {name: foretold[name] for name in ("before", *history.REMOVED)}
 
 
 def test_the_last_day_is_never_forgotten(rig: Rig) -> None:
     for moment in (START, START + DAY, START - DAY + timedelta(seconds=1)):
         with pytest.raises(errors.RefusedError, match="the last 24 hours"):
-            pruning.prune(rig.service, OPERATOR, before=moment)
+            history.prune(rig.service, OPERATOR, before=moment)
     with pytest.raises(errors.RefusedError, match="zone"):
-        pruning.prune(rig.service, OPERATOR, before=START.replace(tzinfo=None))
-    assert pruning.prune(rig.service, OPERATOR, before=START - DAY)["entries"] == 0
+        history.prune(rig.service, OPERATOR, before=START.replace(tzinfo=None))
+    assert history.prune(rig.service, OPERATOR, before=START - DAY)["entries"] == 0
 
 
 def test_the_same_key_prunes_once(rig: Rig) -> None:
     rig.clock.advance(days=3)
     call = Call(actor="ada", token_id="t1", key="k", digest="d")
-    first = pruning.prune(rig.service, call, before=START + DAY)
+    first = history.prune(rig.service, call, before=START + DAY)
     assert first["entries"] > 0
-    assert pruning.prune(rig.service, call, before=START + DAY) == first
+    assert history.prune(rig.service, call, before=START + DAY) == first
     with pytest.raises(errors.ConflictError):
-        pruning.prune(rig.service, Call(actor="ada", token_id="t1", key="k", digest="other"), before=START)
+        history.prune(rig.service, Call(actor="ada", token_id="t1", key="k", digest="other"), before=START)
     assert rig.actions(action="history.pruned") == ["history.pruned"]
 
 
 def test_what_takes_too_long_is_gone_on_with(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.clock.advance(days=3)
     monkeypatch.setattr("forenotice.store.retention.ENTRIES", 5)
-    monkeypatch.setattr(pruning, "PATIENCE_SECONDS", 0.0)
-    foretold = pruning.prune(rig.service, OPERATOR, before=START + DAY, dry_run=True)
-    first = pruning.prune(rig.service, OPERATOR, before=START + DAY)
+    monkeypatch.setattr(history, "PATIENCE_SECONDS", 0.0)
+    foretold = history.prune(rig.service, OPERATOR, before=START + DAY, dry_run=True)
+    first = history.prune(rig.service, OPERATOR, before=START + DAY)
     assert (first["entries"], first["complete"]) == (5, False)
     monkeypatch.undo()
-    second = pruning.prune(rig.service, OPERATOR, before=START + DAY)
+    second = history.prune(rig.service, OPERATOR, before=START + DAY)
     assert second["complete"]
     # The newest entry of those days is no longer the newest of all.
     assert first["entries"] + second["entries"] == foretold["entries"] + 1

@@ -10,7 +10,7 @@ from forenotice.core import errors
 from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind
 from forenotice.core.roles import EVERYTHING, access
-from forenotice.service import concerning, fleet, maintenance, preview, queries, upkeep
+from forenotice.service import fleet, maintenance, overview, preview, queries, upkeep
 from forenotice.service.calls import Call
 
 TOLD = datetime(2026, 1, 5, 21, 44, tzinfo=UTC)
@@ -166,11 +166,11 @@ def test_a_preview_tells_it_and_writes_nothing(night: Rig) -> None:
 
 def test_operators_see_it_beside_what_is_live_and_tenants_do_not(night: Rig) -> None:
     (operation,) = night.schedule(Kind.HOST_UPDATE, "host-b")
-    (shown,) = concerning.planned(night.service, EVERYTHING)["items"]
+    (shown,) = overview.planned(night.service, EVERYTHING)["items"]
     assert (shown["id"], shown["why"]["until"]) == (operation["id"], operation["not_before"])
-    assert concerning.planned(night.service, EVERYTHING, host="host-a")["items"] == []
-    assert len(concerning.planned(night.service, EVERYTHING, host="host-b")["items"]) == 1
-    assert concerning.planned(night.service, TENANT)["items"] == []
+    assert overview.planned(night.service, EVERYTHING, host="host-a")["items"] == []
+    assert len(overview.planned(night.service, EVERYTHING, host="host-b")["items"]) == 1
+    assert overview.planned(night.service, TENANT)["items"] == []
     with pytest.raises(errors.NotFoundError):
         queries.operation(night.service, operation["id"], TENANT.scopes)
     tenant = Call(actor="tenant:web", access=TENANT)

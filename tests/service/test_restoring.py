@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.service.rig import Rig
 
 from forenotice.core.operations import Kind
-from forenotice.service import restoring, upkeep
+from forenotice.service import upkeep
 from forenotice.store.database import Store
 from forenotice.store.opener import open_store
 from forenotice.wire import document
@@ -40,11 +40,11 @@ def test_neither_tags_nor_incarnations_repeat_or_fall(sqlite_store: Store, tmp_p
         shutil.copy(backup, tmp_path / "forenotice.db")
         clock = rig.clock
         rig = Rig(open_store(f"sqlite:///{tmp_path / 'forenotice.db'}", migrate=False), clock=clock)
-        restoring.notice(rig.service)
+        upkeep.notice_restored_backup(rig.service)
         known.append(seen(rig))
         assert rig.actions()[-1] == "database.restored"
         before = rig.actions()
-        restoring.notice(rig.service)
+        upkeep.notice_restored_backup(rig.service)
         assert rig.actions() == before
     rig.service.store.close()
     tags, epochs, incarnations = zip(*known, strict=True)
@@ -65,7 +65,7 @@ def test_a_backup_is_noticed_however_young_it_is(sqlite_store: Store, tmp_path: 
     for database in ("forenotice.db", "on another machine.db"):
         shutil.copy(tmp_path / "backup.db", tmp_path / database)
         rig = Rig(open_store(f"sqlite:///{tmp_path / database}", migrate=False))
-        restoring.notice(rig.service)
+        upkeep.notice_restored_backup(rig.service)
         after = seen(rig)
         assert (after[0] != before[0], after[1] != before[1], after[2] > before[2]) == (True, True, True)
         rig.service.store.close()
@@ -79,18 +79,18 @@ def test_what_goes_on_where_it_was_stays_in_its_epoch(sqlite_store: Store, tmp_p
     before = seen(rig)
     sqlite_store.close()
     rig = Rig(open_store(f"sqlite:///{tmp_path / 'forenotice.db'}", migrate=False))
-    restoring.notice(rig.service)
+    upkeep.notice_restored_backup(rig.service)
     assert seen(rig) == before
     rig.service.store.close()
 
 
 def test_a_database_of_any_kind_can_be_told(rig: Rig) -> None:
     before = seen(rig)
-    epoch = restoring.begin_epoch(rig.service)
+    epoch = upkeep.begin_epoch(rig.service)
     after = seen(rig)
     assert after[2] == epoch > before[2]
     assert (after[0] != before[0], after[1] != before[1]) == (True, True)
-    assert restoring.begin_epoch(rig.service) > epoch
+    assert upkeep.begin_epoch(rig.service) > epoch
 
 
 def test_the_file_has_a_change_of_the_fleet_soon(sqlite_store: Store, tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from tests.service.test_tick import Flaky, wait_for
 
 from forenotice.clock import SystemClock
 from forenotice.outgoing import Outgoing
-from forenotice.service import maintenance, queries, rollouts
-from forenotice.service.gates import Gates, Verdict
-from forenotice.service.rollout_progress import Roller
+from forenotice.service import maintenance, queries, rollout_progress, rollouts
+from forenotice.service.gates import Gates, GateStatus
+from forenotice.service.rollout_progress import RolloutLoop
 from forenotice.store.database import Store
 
 
@@ -24,7 +24,7 @@ def rolling(store: Store, gates_at_once: int = 4, **gates: tuple[str, ...]) -> I
     rig = Rolling(store, speed=1000, clock=SystemClock())
     rig.settle_demo()
     rig.service.gates = Gates(gates, rig.service.outgoing)
-    roller = Roller(rig.service, gates_at_once=gates_at_once)
+    roller = RolloutLoop(rig.service, gates_at_once=gates_at_once)
     roller.start()
     try:
         yield rig
@@ -58,7 +58,7 @@ def test_it_asks_gates_until_they_are_green(sqlite_store: Store, tmp_path: Path)
 
 
 class BrokenGates(Gates):
-    def check(self, gate: str, facts: Mapping[str, str]) -> Verdict:
+    def check(self, gate: str, facts: Mapping[str, str]) -> GateStatus:
         raise RuntimeError("no such thing")
 
 
@@ -83,10 +83,10 @@ class SlowGates(Gates):
         self.asked: list[str] = []
         self.answering = threading.Event()
 
-    def check(self, gate: str, facts: Mapping[str, str]) -> Verdict:
+    def check(self, gate: str, facts: Mapping[str, str]) -> GateStatus:
         self.asked.append(facts["rollout"])
         self.answering.wait(60)
-        return Verdict(green=True, said="well")
+        return GateStatus(green=True, said="well")
 
 
 def test_a_gate_stands_in_line_once_and_only_while_it_is_wanted(sqlite_store: Store) -> None:
@@ -108,7 +108,7 @@ def test_a_gate_stands_in_line_once_and_only_while_it_is_wanted(sqlite_store: St
 
 
 def is_at_rest(rig: Rolling) -> bool:
-    due = rollouts.next_due(rig.service)
+    due = rollout_progress.next_due(rig.service)
     return due is None or due > rig.clock.now()
 
 

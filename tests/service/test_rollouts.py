@@ -19,7 +19,7 @@ from forenotice.core.rollouts import Request, StopStatus
 from forenotice.core.timing import Timing
 from forenotice.core.windows import parse
 from forenotice.outgoing import Outgoing
-from forenotice.service import fleet, fleetfile, maintenance, queries, rollouts, upkeep
+from forenotice.service import fleet, fleetfile, maintenance, queries, rollout_progress, rollouts, upkeep
 from forenotice.service.calls import Call
 from forenotice.service.gates import Gates
 from forenotice.store.database import Store
@@ -248,7 +248,7 @@ def test_a_host_that_is_gone_is_skipped(rig: Rolling) -> None:
 
 def many() -> dict[str, Any]:
     """More hosts than are looked at together, each with a VM of its own."""
-    hosts = [f"h{number:02}" for number in range(rollouts.CANDIDATES + 10)]
+    hosts = [f"h{number:02}" for number in range(rollout_progress.CANDIDATES + 10)]
     vms = {f"vm-{host}": {"host": host, "policy": ASKED} for host in hosts}
     return {"hosts": {host: {} for host in hosts}, "groups": {}, "vms": vms}
 
@@ -482,13 +482,13 @@ def test_a_turn_waits_until_its_gate_is_green(slow: Rolling, tmp_path: Path) -> 
 def test_a_gates_url_is_whole_for_those_alone_who_may_choose_it(rig: Rolling) -> None:
     rig.service.gates = Gates({}, Outgoing(private=(ip_network("127.0.0.0/8"),)))
     found = rollouts.start(rig.service, OPERATOR, request(hosts="a", gate="http://127.0.0.1:9?key=secret"))["id"]
-    (asked,) = rollouts.roll(rig.service, [])
+    (asked,) = rollout_progress.advance(rig.service, {})
     assert asked.gate == rig.show(found)["gate"] == "http://127.0.0.1:9?key=secret"
     viewer = roles.access(roles.Role.VIEWER, None)
     seen = rollouts.show(rig.service, found, viewer), rollouts.page(rig.service, access=viewer)["items"][0]
     assert [each["gate"] for each in seen] == ["http://127.0.0.1:9/…"] * 2
     assert rig.waits_for(found, "gate")["gate"] == "http://127.0.0.1:9/…"
-    rollouts.roll(rig.service, [rig.answer(asked)])
+    rollout_progress.advance(rig.service, {asked: rig.check(asked)})
     assert rig.actions(action="rollout.gate_red") == ["rollout.gate_red"]
     assert "secret" not in f"{rig.why(found)} {rig.journal}"
 
@@ -502,12 +502,12 @@ def test_a_red_gate_is_asked_sooner_at_speed_but_not_without_rest(rig: Rolling) 
 def test_a_gate_that_answers_too_late_says_nothing(rig: Rolling) -> None:
     rig.service.gates = Gates({"health": ("true",)}, rig.service.outgoing)
     found = rollouts.start(rig.service, OPERATOR, request(hosts="a", gate="health"))["id"]
-    (asked,) = rollouts.roll(rig.service, [])
+    (asked,) = rollout_progress.advance(rig.service, {})
     assert "said" not in rig.waits_for(found, "gate")
-    assert rollouts.roll(rig.service, []) == []
+    assert rollout_progress.advance(rig.service, {}) == []
     rollouts.cancel(rig.service, OPERATOR, found)
     rig.step()
-    assert rollouts.roll(rig.service, [rig.answer(asked)]) == []
+    assert rollout_progress.advance(rig.service, {asked: rig.check(asked)}) == []
     assert rig.status(found) == "Canceled"
     assert rig.actions(action="rollout.gate_green") == []
 
@@ -638,9 +638,13 @@ def test_a_process_that_dies_while_it_announces_many_leaves_no_gap(store: Store)
     found = rollouts.start(rig.service, OPERATOR, request(batch=1000))["id"]
     rig.service.store = cast(Store, Dying(store, writes=2))
     with pytest.raises(RuntimeError, match="dead"):
-        rollouts.roll(rig.service, [])
+        rollout_progress.advance(rig.service, {})
     rig.service.store = store
-    assert 0 < rig.show(found)["progress"]["under_way"] < rig.show(found)["progress"]["waiting"] + rollouts.CANDIDATES
+    assert (
+        0
+        < rig.show(found)["progress"]["under_way"]
+        < rig.show(found)["progress"]["waiting"] + rollout_progress.CANDIDATES
+    )
     again = Rolling(store, speed=SPEED, clock=rig.clock)
     upkeep.resume(again.service, alone=True)
     again.step()
@@ -650,11 +654,11 @@ def test_a_process_that_dies_while_it_announces_many_leaves_no_gap(store: Store)
 def test_a_gate_whose_answer_is_lost_is_asked_again(slow: Rolling) -> None:
     slow.service.gates = Gates({"health": ("true",)}, slow.service.outgoing)
     rollouts.start(slow.service, OPERATOR, request(hosts="a", gate="health"))
-    (asked,) = rollouts.roll(slow.service, [])
+    (asked,) = rollout_progress.advance(slow.service, {})
     slow.clock.advance(seconds=59)
-    assert rollouts.roll(slow.service, []) == []
+    assert rollout_progress.advance(slow.service, {}) == []
     slow.clock.advance(seconds=2)
-    assert rollouts.roll(slow.service, []) == [asked]
+    assert rollout_progress.advance(slow.service, {}) == [asked]
 
 
 def test_two_processes_on_one_database_announce_no_host_twice(migrated_postgres_url: str) -> None:

@@ -10,7 +10,7 @@ from tests.service.rolling import Rolling
 
 from forenotice.core.operations import Kind
 from forenotice.service import fleet, queries
-from forenotice.service.targeting import FEW
+from forenotice.service.queries import FEW
 from forenotice.store import worlds
 from forenotice.store.database import Store
 

@@ -14,7 +14,7 @@ from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind, UserLimits
 from forenotice.core.roles import Access, Role
 from forenotice.core.selectors import Selector
-from forenotice.service import fleet, fleetfile, history, lives, maintenance, overview, preview, queries, tokens
+from forenotice.service import fleet, fleetfile, history, maintenance, overview, preview, queries, tokens
 from forenotice.service.calls import Call
 
 SECRET = Call(actor="tenant:old", token_id="t9", origin="192.0.2.77", reason="old-secret")
@@ -81,7 +81,7 @@ def test_a_successor_is_shown_nothing_of_whoever_had_the_name(rig: Rig) -> None:
             assert former not in told(rig, mine)
         access = tokens.authenticate(rig.service, secret).access
         with pytest.raises(errors.NotFoundError):
-            lives.life(rig.service, event, access)
+            overview.of_event(rig.service, event, access)
         with pytest.raises(errors.NotFoundError):
             maintenance.approve(rig.service, Call(actor="tenant:new", token_id="t8", access=access), event)
     assert '"name": "db"' not in told(rig, seen(rig, old))

@@ -16,13 +16,13 @@ from forenotice.core import errors
 from forenotice.core.driver_calls import Finished, NotYet, Outcome, Task
 from forenotice.core.operations import Kind
 from forenotice.core.timing import Timing
+from forenotice.drivers.call_queue import CallTerms
 from forenotice.drivers.letterbox import Letterbox
 from forenotice.drivers.simulated import SimulatedDriver
-from forenotice.drivers.terms import Terms
 from forenotice.heartbeats import Heartbeats
 from forenotice.service import history, maintenance, queries, results, tick
 from forenotice.service.loops import Loop
-from forenotice.service.ticker import Ticker
+from forenotice.service.tick import TickLoop
 from forenotice.store.database import Store
 
 PATIENCE = 60
@@ -42,7 +42,7 @@ def is_over(rig: Rig) -> bool:
 
 def test_it_starts_drives_and_ends(store: Store) -> None:
     rig = Rig(store, speed=1000, clock=SystemClock()).settle_demo()
-    ticker = Ticker(rig.service, SimulatedDriver(Timing(speed=1000)))
+    ticker = TickLoop(rig.service, SimulatedDriver(Timing(speed=1000)))
     ticker.start()
     try:
         rig.schedule(Kind.RESTART, "web-0")
@@ -67,7 +67,7 @@ class Broken:
 
 def test_a_driver_that_raises_is_a_try_that_failed(store: Store) -> None:
     rig = Rig(store, clock=SystemClock()).settle_demo()
-    ticker = Ticker(rig.service, Broken())
+    ticker = TickLoop(rig.service, Broken())
     with structlog.testing.capture_logs() as logs:
         ticker.start()
         try:
@@ -98,7 +98,7 @@ def test_it_outlives_every_error(store: Store, kind: Kind) -> None:
     rig = Rig(store, speed=1000, clock=SystemClock()).settle_demo()
     rig.schedule(kind, "host-a")
     rig.service.store = cast(Store, Flaky(store))
-    ticker = Ticker(rig.service, rig.driver)
+    ticker = TickLoop(rig.service, rig.driver)
     with structlog.testing.capture_logs() as logs:
         ticker.start()
         try:
@@ -150,9 +150,9 @@ def accepting(store: Store) -> Iterator[tuple[Rig, Accepting]]:
     """One call at a time."""
     rig = Rig(store, clock=SystemClock()).settle_demo()
     rig.service.awaits_results = True
-    terms = Terms(at_once=1)
+    terms = CallTerms(at_once=1)
     driver = Accepting(terms.letterbox)
-    ticker = Ticker(rig.service, driver, terms, renew_every=timedelta(seconds=0.1))
+    ticker = TickLoop(rig.service, driver, terms, renew_every=timedelta(seconds=0.1))
     ticker.start()
     try:
         yield rig, driver

@@ -67,12 +67,12 @@ def _private() -> Iterator[None]:
 def _service(flags: Mapping[str, object]) -> "Iterator[Service]":
     found = settings.load(flags, os.environ)
     with opened(found, migrate=False) as store:
-        from forenotice.service import clocks, restoring
+        from forenotice.service import clocks, upkeep
 
         service = _on(store)
         service.token_file = found.token_file
         clocks.require_sane(service)
-        restoring.notice(service)
+        upkeep.notice_restored_backup(service)
         yield service
 
 
@@ -127,7 +127,7 @@ def restore(found: Settings, file: Path | None) -> View:
     """Replace the database by a backup, and start a new epoch; on PostgreSQL, after pg_restore, only the latter."""
     with server_packages():
         from forenotice import datadirectory
-        from forenotice.service import calls, restoring
+        from forenotice.service import calls, upkeep
         from forenotice.store import opener
     kept = None
     with _private(), datadirectory.held(found.directory, found.database_file):
@@ -141,7 +141,7 @@ def restore(found: Settings, file: Path | None) -> View:
         else:
             kept = opener.replace(found.database_file, file)
         with opened(found, migrate=found.database_file is not None) as store:
-            epoch = restoring.begin_epoch(_on(store), calls.Call(actor=ACTOR))
+            epoch = upkeep.begin_epoch(_on(store), calls.Call(actor=ACTOR))
             store.settle()
     return {"file": None if file is None else str(file), "kept": None if kept is None else str(kept), "epoch": epoch}
 

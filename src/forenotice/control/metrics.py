@@ -12,6 +12,7 @@ from forenotice import __version__, logs
 from forenotice.control.refusals import TRACED
 from forenotice.core import errors
 from forenotice.core.operations import TOLD, EventType
+from forenotice.service.context import Telemetry
 
 CONTENT_TYPE = prometheus_client.CONTENT_TYPE_LATEST
 
@@ -38,7 +39,7 @@ GUEST_GAUGES = {
 }
 
 
-class Metrics:
+class Metrics(Telemetry):
     """Implements the service's Telemetry."""
 
     def __init__(

@@ -6,7 +6,7 @@ from time import monotonic
 from forenotice.control.bounds import address_of
 from forenotice.logs import log
 from forenotice.rate import Rate
-from forenotice.service.telemetry import Telemetry
+from forenotice.service.context import Telemetry
 
 TRACED = frozenset({401, 403, 429})
 KNOWN = 1000

@@ -1,9 +1,12 @@
 """An entry of the journal as a CloudEvent, signed."""
 
+import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from typing import Any
 
 from cloudevents.core.bindings import http
@@ -11,13 +14,17 @@ from cloudevents.core.formats.json import JSONFormat
 from cloudevents.core.v1.event import CloudEvent
 
 from forenotice import signing
-from forenotice.core.journal import Entry
-from forenotice.delivery import filters
+from forenotice.core import errors, selectors
+from forenotice.core.journal import ACTIONS, OF_TOKENS, Entry
+from forenotice.core.operations import OF_EVENTS, Status
 from forenotice.service import views
 from forenotice.service.context import Service, UnitOfWork
+from forenotice.store.subscriptions import Subscription
 
 INSTALLATION = "installation"
 TEST = "subscription.test"
+PREFIX = "forenotice."
+PATTERN = re.compile(r"[a-z_.*]{1,64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +51,7 @@ def render(source: str, position: int, entry: Entry, event: views.View | None) -
     attributes = {
         "id": str(position),
         "source": source,
-        "type": filters.type_of(entry.action),
+        "type": type_of(entry.action),
         "time": entry.at,
         "datacontenttype": "application/json",
         **_subject(entry),
@@ -57,7 +64,7 @@ def test(source: str, name: str, now: datetime, new_id: str) -> CloudEvent:
     attributes: dict[str, Any] = {
         "id": new_id,
         "source": source,
-        "type": filters.type_of(TEST),
+        "type": type_of(TEST),
         "time": now,
         "datacontenttype": "application/json",
     }
@@ -72,3 +79,60 @@ def signed(event: CloudEvent, secret: str, now: datetime) -> Message:
 def _subject(entry: Entry) -> dict[str, str]:
     about = entry.event or entry.operation or entry.rollout or entry.vm or entry.host or entry.scope
     return {"subject": about} if about else {}
+
+
+# Whatever else is noted of an event happens before it starts.
+_STATUSES: Mapping[str, Status] = {f"event.{status.lower()}": status for status in OF_EVENTS}
+
+
+def type_of(action: str) -> str:
+    """The CloudEvents type of what the journal notes as `action`."""
+    return PREFIX + action
+
+
+def types(patterns: Sequence[str]) -> tuple[str, ...]:
+    """As they are kept: `event.*` stands for `forenotice.event.*`. What nothing can ever be of is refused."""
+    for pattern in patterns:
+        if not PATTERN.fullmatch(pattern):
+            raise errors.RefusedError(
+                f"{pattern[:80]!r} is not a type: give one such as forenotice.event.started or forenotice.event.*"
+            )
+    return tuple(_that_fits(pattern if pattern.startswith((PREFIX, "*")) else PREFIX + pattern) for pattern in patterns)
+
+
+def _that_fits(pattern: str) -> str:
+    known = sorted(map(type_of, ACTIONS))
+    if not any(fnmatchcase(each, pattern) for each in known):
+        nouns = sorted({each.rpartition(".")[0] + ".*" for each in known})
+        near = get_close_matches(pattern, [*known, *nouns], 1)
+        remedy = f"did you mean {near[0]}?" if near else f"there are {', '.join(nouns)}"
+        raise errors.RefusedError(f"nothing is ever of the type {pattern}: {remedy}", type=pattern, known=known)
+    return pattern
+
+
+def lane(entry: Entry) -> str:
+    """What is of one event is told in order; else what is of one operation; else what is of neither."""
+    return entry.event or entry.operation or ""
+
+
+def status(entry: Entry) -> Status | None:
+    """That of its event, once this had happened."""
+    return None if entry.event is None else _STATUSES.get(entry.action, Status.SCHEDULED)
+
+
+class Wanted:
+    """Nothing given means everything."""
+
+    def __init__(self, subscription: Subscription) -> None:
+        self._types = subscription.types
+        self._scopes = selectors.of_scopes(subscription.groups) if subscription.groups else None
+        self._statuses = subscription.statuses
+
+    def __contains__(self, entry: object) -> bool:
+        return (
+            isinstance(entry, Entry)
+            and not entry.action.startswith(OF_TOKENS)
+            and (not self._types or any(fnmatchcase(type_of(entry.action), pattern) for pattern in self._types))
+            and (self._scopes is None or entry.scope in self._scopes)
+            and (not self._statuses or status(entry) in self._statuses)
+        )

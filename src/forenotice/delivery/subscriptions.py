@@ -10,7 +10,7 @@ from forenotice.core.draft import World
 from forenotice.core.journal import SubscriptionState
 from forenotice.core.operations import Status
 from forenotice.core.roles import EVERYTHING, Access, Need
-from forenotice.delivery import filters, messages
+from forenotice.delivery import messages
 from forenotice.outgoing import OutgoingError, place, status_told
 from forenotice.service import views
 from forenotice.service.calls import Call, View, command, recalled
@@ -233,7 +233,7 @@ def _checked(service: Service, fields: Mapping[str, Any]) -> dict[str, Any]:
     if "url" in given:
         service.outgoing.require(given["url"])
     if "types" in given:
-        given["types"] = filters.types(given["types"])
+        given["types"] = messages.types(given["types"])
     if given.get("groups"):
         given["groups"] = selectors.of_scopes(given["groups"]).text
     if "statuses" in given:

@@ -11,9 +11,8 @@ from cloudevents.core.v1.event import CloudEvent
 
 from forenotice.core import errors
 from forenotice.core.journal import Entry
-from forenotice.delivery import cycle, messages, pauses
-from forenotice.delivery.cycle import Attempt, Lane, Outcome
-from forenotice.delivery.pauses import Pauses
+from forenotice.delivery import cycle, messages
+from forenotice.delivery.cycle import Attempt, Lane, Outcome, Pauses
 from forenotice.outgoing import Outgoing, OutgoingError, Reply, status_told
 from forenotice.service import views
 from forenotice.service.context import Service
@@ -113,7 +112,7 @@ class Worker:
 def judge(attempt: Attempt, reply: Reply, now: datetime) -> Outcome:
     if 200 <= reply.status < 300:
         return Outcome(attempt=attempt)
-    asked = pauses.retry_after(reply.headers.get("retry-after", ""), now) if reply.status in ASK_LATER else None
+    asked = cycle.retry_after(reply.headers.get("retry-after", ""), now) if reply.status in ASK_LATER else None
     return Outcome(
         attempt=attempt, error=f"it answered {status_told(reply.status)}", gone=reply.status == GONE, asked=asked
     )

@@ -4,14 +4,16 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Protocol
 
 import structlog
 
 from forenotice.clock import Clock
 from forenotice.core.driver_calls import Finished, NotYet, Outcome, PendingCalls, Task
-from forenotice.drivers.interface import Driver
-from forenotice.drivers.terms import Terms
+from forenotice.core.operations import Kind
+from forenotice.core.timing import Retries
+from forenotice.drivers.letterbox import Letterbox
 
 log = structlog.get_logger()
 
@@ -20,6 +22,32 @@ LONGEST_OUTPUT = 64 * 1024
 
 STOP_SECONDS = 10.0
 """For what is under way when the service ends; whatever takes longer is asked for again after the next start."""
+
+
+class Driver(Protocol):
+    def carry_out(self, task: Task, now: datetime) -> Outcome:
+        """Do what the task says to its VMs, or say when to ask again.
+
+        May block; runs in a thread of its own, in its turn, for one VM or for all of an operation (see CallTerms).
+        After a crash, or when it answered NotYet, it is asked again with the same operation id and attempt, so it
+        looks first whether the thing has happened. A VM that could not be served is a failure with a reason; an
+        exception fails all of them. What failed is asked for again, with a higher attempt, as long as tries are left.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallTerms:
+    at_once: int = 8
+    """Calls under way, over all operations of this process."""
+    at_once_per_host: int | None = None
+    each_vm: frozenset[Kind] = frozenset()
+    """Kinds of which each VM is a call of its own; of the others, each operation."""
+    longest: timedelta | None = None
+    """That one call can take; None: it is not known."""
+    retries: Retries = field(default_factory=Retries)
+    awaits_results: bool = False
+    """Whether the outside may tell by itself what became of a task."""
+    letterbox: Letterbox = field(default_factory=Letterbox)
 
 
 @dataclass(eq=False, slots=True)
@@ -43,8 +71,10 @@ class _Call:
     part: Task
 
 
-class Line:
-    def __init__(self, driver: Driver, terms: Terms, clock: Clock, answered: Callable[[Task, Outcome], None]) -> None:
+class CallQueue:
+    def __init__(
+        self, driver: Driver, terms: CallTerms, clock: Clock, answered: Callable[[Task, Outcome], None]
+    ) -> None:
         self._driver = driver
         self._terms = terms
         self._clock = clock

@@ -9,10 +9,9 @@ from forenotice.clock import Clock
 from forenotice.core import errors
 from forenotice.core.timing import Timing
 from forenotice.drivers import file
+from forenotice.drivers.call_queue import CallTerms, Driver
 from forenotice.drivers.command import CommandDriver
-from forenotice.drivers.interface import Driver
 from forenotice.drivers.simulated import SimulatedDriver
-from forenotice.drivers.terms import Terms
 from forenotice.drivers.webhook import Receiver, WebhookDriver
 from forenotice.outgoing import EVERYWHERE, Outgoing
 from forenotice.programs import process
@@ -20,12 +19,12 @@ from forenotice.programs import process
 SHORTEST_SECRET = 16
 
 
-def open_driver(path: Path | None, speed: float, clock: Clock) -> tuple[Driver, Terms]:
+def open_driver(path: Path | None, speed: float, clock: Clock) -> tuple[Driver, CallTerms]:
     """None: the simulated one."""
     if path is None:
-        return SimulatedDriver(Timing(speed=speed)), Terms()
+        return SimulatedDriver(Timing(speed=speed)), CallTerms()
     config = file.load(path)
-    terms = Terms(
+    terms = CallTerms(
         at_once=config.at_once,
         at_once_per_host=config.at_once_per_host,
         each_vm=config.each_vm,
@@ -46,7 +45,7 @@ def _longest(config: file.Command | file.Webhook) -> timedelta:
     return config.time_limit + config.completion_limit + config.time_limit
 
 
-def _made(config: file.Command | file.Webhook, terms: Terms, clock: Clock) -> Driver:
+def _made(config: file.Command | file.Webhook, terms: CallTerms, clock: Clock) -> Driver:
     if isinstance(config, file.Command):
         return CommandDriver(config, terms.letterbox.closed)
     # Named by whoever runs the service, in a file of theirs: private addresses are what it is for.

@@ -23,7 +23,6 @@ from forenotice.outgoing import Outgoing
 from forenotice.service import clocks
 from forenotice.service.gates import Gates
 from forenotice.service.publishing import Members, Publisher
-from forenotice.service.telemetry import NoTelemetry, Telemetry
 from forenotice.service.writer import OWN, Budget, WriteRequest, WriterQueue
 from forenotice.store.database import Store
 from forenotice.store.transaction import Reader, Transaction
@@ -44,6 +43,28 @@ ALLOWANCE_EACH = timedelta(microseconds=400)
 
 COMMIT_SHARE = 0.5
 """The part of an allowance that is kept for the commit itself."""
+
+
+class Telemetry:
+    """What the service measures of itself; this one drops it."""
+
+    def document_changes(self, count: int) -> None: ...
+
+    def lead_time(self, event_type: str, seconds: float) -> None:
+        """From an event's appearance to its start."""
+
+    def approvals(self, count: int) -> None: ...
+
+    def approval_latency(self, seconds: float) -> None:
+        """From an event's appearance to its approval."""
+
+    def tick_lag(self, seconds: float) -> None:
+        """From when something was due to when it was done."""
+
+    def clock_jump(self) -> None: ...
+
+    def refused(self, status: int) -> None:
+        """An operator's request, with this HTTP status."""
 
 
 class UnitOfWork:
@@ -115,7 +136,7 @@ class Service:
         self.clock = clock
         self.timing = timing
         self.publisher = publisher
-        self.telemetry = telemetry or NoTelemetry()
+        self.telemetry = telemetry or Telemetry()
         self.outgoing = outgoing or Outgoing()
         """For what is sent while a command waits for it."""
         self.gates = gates or Gates({}, self.outgoing)

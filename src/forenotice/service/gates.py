@@ -15,7 +15,7 @@ KEPT = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class GateStatus:
     green: bool
     said: str
     """Its status, or why it could not be asked."""
@@ -53,12 +53,12 @@ class Gates:
         else:
             self._program(gate)
 
-    def check(self, gate: str, facts: Mapping[str, str]) -> Verdict:
+    def check(self, gate: str, facts: Mapping[str, str]) -> GateStatus:
         """Ask once. A gate that cannot be asked is not green."""
         try:
             return self._get(gate, facts) if is_url(gate) else self._run(self._program(gate), facts)
         except errors.ForenoticeError as error:
-            return Verdict(green=False, said=error.message)
+            return GateStatus(green=False, said=error.message)
 
     def close(self) -> None:
         """For good: what is under way is ended."""
@@ -76,20 +76,20 @@ class Gates:
             )
         return found
 
-    def _run(self, program: process.Program, facts: Mapping[str, str]) -> Verdict:
+    def _run(self, program: process.Program, facts: Mapping[str, str]) -> GateStatus:
         told = replace(
             program,
             environment={f"FORENOTICE_{name.upper()}": value for name, value in facts.items()},
             inherited=process.INHERITED,
         )
         ended = process.execute(told, seconds=self._seconds, stop=self._stop, asked_by="the service")
-        return Verdict(green=ended.ok, said=ended.how, line=(ended.lines or [""])[-1])
+        return GateStatus(green=ended.ok, said=ended.how, line=(ended.lines or [""])[-1])
 
-    def _get(self, url: str, facts: Mapping[str, str]) -> Verdict:
+    def _get(self, url: str, facts: Mapping[str, str]) -> GateStatus:
         reply = self._outgoing.get(url, {f"Forenotice-{name.title()}": value for name, value in facts.items()})
         first = reply.body[:KEPT].decode(errors="replace").strip().partition("\n")[0]
         line = process.plain(first).strip()
-        return Verdict(green=reply.status // 100 == 2, said=status_told(reply.status), line=line)
+        return GateStatus(green=reply.status // 100 == 2, said=status_told(reply.status), line=line)
 
 
 def is_url(gate: str) -> bool:

@@ -1,20 +1,31 @@
-"""What is going on now: how much it is, its picture, and what is most urgent with why it waits."""
+"""What is going on now, in the whole fleet or at one VM, host, group or event: each event with why it waits."""
 
 from collections.abc import Mapping
 from datetime import datetime
+from operator import itemgetter
+from typing import Any
 
-from forenotice.core import lifecycle, rollout_plan
+import msgspec
+
+from forenotice.core import documents, explanations, lifecycle, rollout_plan
 from forenotice.core.draft import Draft
-from forenotice.core.operations import Status
+from forenotice.core.fleet import group_key
+from forenotice.core.journal import Entry
+from forenotice.core.operations import Event, Status
 from forenotice.core.roles import Access, Need
+from forenotice.core.selectors import Selector
 from forenotice.service import queries, views, visibility
 from forenotice.service.calls import View
 from forenotice.service.context import Service, new_id
-from forenotice.service.targeting import with_targets
+from forenotice.service.queries import with_targets
 from forenotice.store.overview import Life
 from forenotice.store.transaction import Reader
+from forenotice.wire import document, versions
 
 PAGE = 25
+MOST = 20
+MOST_ENTRIES = 100
+"""Entries from the beginning of an operation's life, and so many from its end."""
 
 
 def now(
@@ -95,3 +106,100 @@ def _item(service: Service, draft: Draft, shown: Draft, event_id: str, access: A
         "may_cancel": lifecycle.may_be_canceled(operation)
         and access.may_cancel(operation, draft.events_of(operation.id)),
     }
+
+
+def of_vm(service: Service, name: str, access: Access) -> View:
+    with service.store.read() as reader:
+        # Of each kind one can wait for a VM, and one be under way: that is never more.
+        found = reader.list_events(None, MOST + 1, live=True, vm=name, seen=access.scopes)
+        return _explained(service, reader, _urgent(found), access)
+
+
+def of_group(service: Service, name: str, access: Access) -> View:
+    with service.store.read() as reader:
+        found = reader.overview.live(MOST + 1, scope=group_key(name), seen=access.scopes)
+        return _explained(service, reader, {life.id: life.operation for life in found}, access)
+
+
+def of_host(service: Service, name: str, access: Access) -> View:
+    """For whoever may see hosts."""
+    with service.store.read() as reader:
+        return _explained(service, reader, reader.places.told_on(name, MOST + 1), access)
+
+
+def planned(service: Service, access: Access, *, host: str | None = None) -> View:
+    """Planned operations with the time when guests are told; none for those with limited scopes."""
+    with service.store.read() as reader:
+        known = reader.list_operations(None, MOST + 1, True, status=Status.PLANNED, host=host, seen=access.scopes)
+        draft = Draft(
+            reader.load_to_explain(operations=[each.id for each in known[:MOST]]),
+            now=service.clock.now(),
+            timing=service.timing,
+            new_id=new_id,
+        )
+    items = [
+        {
+            **views.operation(each, []),
+            "why": views.explanation(explanations.explain_operation(draft, each, service.expiry_from)),
+        }
+        for each in known[:MOST]
+    ]
+    return {"items": items, "more": len(known) > MOST}
+
+
+def _urgent(events: list[Event]) -> dict[str, str]:
+    in_order = documents.in_order(events)
+    ordered = sorted(in_order, key=lambda event: (event.status is not Status.STARTED, event.not_before))
+    return {event.id: event.operation for event in ordered}
+
+
+def _explained(service: Service, reader: Reader, events: dict[str, str], access: Access) -> View:
+    shown = dict(list(events.items())[:MOST])
+    return {"items": with_reasons(service, reader, shown, access), "more": len(events) > MOST}
+
+
+def of_event(service: Service, event_id: str, access: Access) -> View:
+    """`entries` are this event's, its operation's, and what others have approved; the first and last of many."""
+    with service.store.read() as reader:
+        draft = _draft(service, reader, event_id)
+        shown = Draft(visibility.limited(draft.world, access.scopes), now=draft.now, timing=draft.timing, new_id=new_id)
+        event = shown.event(event_id)
+        entries = _entries(reader, event, access.scopes)
+    operation = draft.operation(event.operation)
+    events = draft.events_of(operation.id)
+    scheduled = event.status is Status.SCHEDULED
+    return {
+        "event": views.event_of(shown.operation(operation.id), event),
+        "operation": views.operation(shown.operation(operation.id), shown.events_of(operation.id)),
+        "told": _told(draft, event) if event.status.live else None,
+        "entries": [views.entry(seq, visibility.entry(entry, access.scopes)) for seq, entry in entries],
+        "may_approve": scheduled and (not event.approved or event.implied) and access.may(Need.OPERATE),
+        "may_cancel": scheduled and access.may_cancel(operation, events),
+    }
+
+
+def _draft(service: Service, reader: Reader, event_id: str) -> Draft:
+    return Draft(reader.load(events=[event_id]), now=service.clock.now(), timing=service.timing, new_id=new_id)
+
+
+def _entries(reader: Reader, event: Event, seen: Selector | None) -> list[tuple[int, Entry]]:
+    found: dict[int, Entry] = {}
+    asked: list[dict[str, Any]] = [
+        {"event": event.id},
+        {"operation": event.operation},
+        {"operation": event.operation, "newest_first": True},
+    ]
+    for filters in asked:
+        found |= reader.journal(limit=MOST_ENTRIES, seen=seen, **filters)
+    return [
+        (seq, entry)
+        for seq, entry in sorted(found.items(), key=itemgetter(0))
+        if entry.event in (None, event.id) or entry.action == "event.approved"
+    ]
+
+
+def _told(draft: Draft, event: Event) -> View:
+    """The event as its guests read it in the newest api-version."""
+    scope = draft.scope(event.scope)
+    [told] = msgspec.json.decode(document.render(documents.document(scope, [event]), versions.NEWEST))["Events"]
+    return dict(told)

@@ -1,15 +1,30 @@
-"""What operators look at."""
+"""What operators look at: lists, single things, explanations, documents, and the search by name."""
 
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any
 
-from forenotice.core import documents, explanations, fleet, selectors
+from forenotice.core import documents, driver_calls, errors, explanations, fleet, placement, selectors
 from forenotice.core.draft import Draft, World
-from forenotice.core.operations import Event, Status
+from forenotice.core.operations import Event, Operation, Status
 from forenotice.core.selectors import Selector
-from forenotice.service import clocks, views, visibility
+from forenotice.service import clocks, fleet_map, views, visibility
 from forenotice.service.calls import View
 from forenotice.service.context import Service, new_id
-from forenotice.service.targeting import with_targets
+from forenotice.store.transaction import Reader
+from forenotice.wire import document as wire_document
+from forenotice.wire import versions
+
+VERSIONS = tuple(version.name for version in reversed(versions.ALL))
+"""Newest first."""
+MOST = 20
+"""Of each noun."""
+MEANT = frozenset("*?,!:")
+"""Whoever writes one of these has a pattern in mind."""
+NOTHING: View = {"items": [], "more": False}
+LONGEST_PART = 62
+"""With a wildcard at both ends it is as long as a pattern may be."""
+FEW = 10
 
 
 def hosts(
@@ -178,3 +193,83 @@ def _page(items: list[View], limit: int, key: str) -> View:
 
 def _draft(service: Service, world: World, seen: Selector | None = None) -> Draft:
     return Draft(visibility.limited(world, seen), now=service.clock.now(), timing=service.timing, new_id=new_id)
+
+
+def document(service: Service, vm_name: str, version: str = VERSIONS[0], seen: Selector | None = None) -> bytes:
+    wanted = service.versions.get(version)
+    if wanted is None:
+        raise errors.RefusedError(f"there is no api-version {version[:80]!r}: choose one of {', '.join(VERSIONS)}")
+    with service.store.read() as reader:
+        world = visibility.limited(reader.load(vms=[vm_name]), seen)
+    draft = Draft(world, now=service.clock.now(), timing=service.timing, new_id=new_id)
+    scope = draft.scope(draft.vm(vm_name).scope)
+    return wire_document.render(documents.document(scope, draft.live_events_in(scope.key)), wanted)
+
+
+def search(service: Service, text: str, *, see_hosts: bool, seen: Selector | None = None) -> View:
+    """VMs, groups and hosts with this text in their name, prefixes first; with `*` or `?` the text is a pattern."""
+    text = text.strip()
+    # Refuses what was written, not what is made of it below.
+    selector = selectors.of_hosts(text)
+    found_hosts = _found(text, partial(hosts, service)) if see_hosts else None
+    if selector.wanted_labels or selector.unwanted_labels:
+        return {"vms": NOTHING, "groups": NOTHING, "hosts": found_hosts}
+    found_vms = _found(text, partial(vms, service, seen=seen))
+    return {
+        "vms": {**found_vms, "items": fleet_map.with_states(service, found_vms["items"])},
+        "groups": _found(text, partial(groups, service, seen=seen)),
+        "hosts": found_hosts,
+    }
+
+
+def _found(text: str, ask: Callable[..., View]) -> View:
+    found: dict[str, View] = {}
+    for pattern in _patterns(text):
+        if len(found) <= MOST:
+            found = {each["name"]: each for each in (*found.values(), *ask(name=pattern, limit=MOST + 1)["items"])}
+    return {"items": list(found.values())[:MOST], "more": len(found) > MOST}
+
+
+def _patterns(text: str) -> list[str]:
+    if MEANT & set(text) or len(text) > LONGEST_PART:
+        return [text]
+    # The first alone is found at once, however large the fleet.
+    return [f"{text}*", f"*{text}*"]
+
+
+def with_targets(service: Service, reader: Reader, operations: Collection[str], world: World) -> Draft:
+    """What explains operations: `world`, which was loaded for them, and where they can go."""
+
+    def draft() -> Draft:
+        return Draft(world, now=service.clock.now(), timing=service.timing, new_id=new_id)
+
+    moving = [each for key in operations if (each := world.operations[key]).kind.traits.moves and _wants_a_host(each)]
+    if moving:
+        _add_a_few(reader, world)
+    found = draft()
+    for operation in moving:
+        if not placement.choose(found, operation, operation.vms).keys() >= set(operation.vms):
+            _add(world, reader.load_targets({world.vms[name].scope for each in moving for name in each.vms}))
+            return draft()
+    return found
+
+
+def _wants_a_host(operation: Operation) -> bool:
+    return operation.status is Status.SCHEDULED or driver_calls.waits_for_a_host(operation)
+
+
+def _add_a_few(reader: Reader, world: World) -> None:
+    """Hosts, each with its VMs, and whoever is on the way to any."""
+    few = reader.emptier_hosts(FEW)
+    arriving = {name for operation in world.operations.values() for name in operation.targets}
+    found = reader.load_hosts(few, arriving)
+    found.occupancy.update(dict.fromkeys(few, 0))
+    for vm in found.vms.values():
+        if vm.host in found.occupancy:
+            found.occupancy[vm.host] += 1
+    _add(world, found)
+
+
+def _add(world: World, more: World) -> None:
+    for kind in ("hosts", "vms", "occupancy", "awaiting", "used", "incoming"):
+        getattr(world, kind).update(getattr(more, kind))

@@ -1,16 +1,19 @@
-"""The thread that moves rollouts on: it sleeps until one is due, and asks their gates."""
+"""Moves rollouts on: the steps that are due, one transaction each, and the thread that takes them and asks gates."""
 
-from collections import deque
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
 
 import structlog
 
-from forenotice.core import errors
-from forenotice.core.rollout_progress import GateCheck
-from forenotice.core.rollouts import RolloutStatus
-from forenotice.service import rollouts
-from forenotice.service.context import Service
+from forenotice.core import errors, rollout_progress
+from forenotice.core.rollout_progress import GateCheck, Go
+from forenotice.core.rollouts import GateResult, RolloutStatus
+from forenotice.service.calls import Call
+from forenotice.service.context import Service, UnitOfWork
+from forenotice.service.gates import GateStatus
 from forenotice.service.loops import Loop, time_until
 
 log = structlog.get_logger()
@@ -21,13 +24,90 @@ BREATH = timedelta(milliseconds=100)
 GATES_AT_ONCE = 16
 
 
-class Roller:
+AT_ONCE = 20
+"""Rollouts looked at in one round."""
+
+CANDIDATES = 20
+"""Hosts whose turn it is that are looked at together, in one transaction: guests who approve wait for its end."""
+
+
+def advance(service: Service, checked: Mapping[GateCheck, GateStatus]) -> list[GateCheck]:
+    """Take the next step of every rollout that is due; gives the gates that must be asked."""
+    for check, status in checked.items():
+        _record_gate(service, check, status)
+    with service.store.read() as reader:
+        due = reader.rollouts.due(service.clock.now(), AT_ONCE)
+    return [asked for rollout_id in due if (asked := _step(service, rollout_id))]
+
+
+def next_due(service: Service) -> datetime | None:
+    with service.store.read() as reader:
+        return reader.rollouts.next_due()
+
+
+def _record_gate(service: Service, check: GateCheck, status: GateStatus) -> None:
+    def work(unit: UnitOfWork) -> None:
+        draft = unit.draft(unit.transaction.load(rollouts=[check.rollout]))
+        result = GateResult(green=status.green, said=status.said, line=status.line, at=unit.now)
+        rollout_progress.record_gate(draft, check.rollout, check.turn, result)
+        unit.keep(draft)
+
+    service.transact(work)
+
+
+def _step(service: Service, rollout_id: str) -> GateCheck | None:
+    def work(unit: UnitOfWork) -> Go | None:
+        known = unit.transaction.rollouts
+        if rollout_id not in known.due(unit.now, AT_ONCE):
+            return None  # Another process has taken the step.
+        draft = unit.draft(unit.transaction.load(rollouts=[rollout_id]))
+        ended = known.ended(rollout_id)
+        under_way = known.under_way(rollout_id) - len(ended)
+        rollout_progress.settle(draft, rollout_id, ended)
+        step = rollout_progress.next_step(draft, rollout_id, under_way, known.next_turn(rollout_id))
+        unit.keep(draft)
+        return step
+
+    step = service.transact(work)
+    if step is None:
+        return None
+    after: str | GateCheck | None = ""
+    while isinstance(after, str):
+        after = service.transact(partial(_take_some, rollout_id, step.turn, after))
+    return after
+
+
+def _take_some(rollout_id: str, turn: int, after: str, unit: UnitOfWork) -> str | GateCheck | None:
+    """Announce some of the turn's hosts; gives the host to continue after, or the gate to ask first; None: done."""
+    known = unit.transaction.rollouts
+    rollout = known.named([rollout_id])[rollout_id]
+    free = rollout.options.batch - known.under_way(rollout_id)
+    if rollout.status is not RolloutStatus.RUNNING or rollout.turn != turn or free <= 0:
+        return None
+    stops = known.waiting(rollout_id, turn, after, CANDIDATES)
+    if not stops:
+        if free == rollout.options.batch and known.next_turn(rollout_id) != turn:
+            # All the rest were skipped.
+            known.put([replace(rollout, due_at=unit.now)])
+        return None
+    hosts = [stop.host for stop in stops]
+    arriving = {each for host in hosts for each in unit.transaction.moving_to(host)}
+    world = unit.transaction.load(rollouts=[rollout_id], hosts=hosts, operations=arriving)
+    draft = unit.draft(world, Call(actor=f"rollout:{rollout_id}"))
+    taken = rollout_progress.take(draft, rollout_id, stops, free)
+    unit.keep(draft)
+    return taken if isinstance(taken, GateCheck) else stops[-1].host
+
+
+class RolloutLoop:
+    """The thread that moves rollouts on; gates are asked in threads of their own."""
+
     def __init__(self, service: Service, *, gates_at_once: int = GATES_AT_ONCE) -> None:
         self._service = service
         self._grown = service.follow_growth()
-        self._answers: deque[rollouts.Answer] = deque()
-        self._asking: set[GateCheck] = set()
-        """Until the answer is heard, so that no gate is asked twice for one turn at once."""
+        self._checked: dict[GateCheck, GateStatus] = {}
+        self._checking: set[GateCheck] = set()
+        """Until the result is recorded, so that no gate is asked twice for one turn at once."""
         self._pool = ThreadPoolExecutor(gates_at_once, thread_name_prefix="gate")
         self._loop = Loop("roll", self._once, self._grown, service.heartbeats, breath=BREATH)
 
@@ -35,48 +115,48 @@ class Roller:
         self._loop.start()
 
     def stop(self) -> None:
-        """What gates have not said by now is asked again after the next start."""
+        """Gates that have not answered by now are asked again after the next start."""
         self._service.gates.close()
         self._loop.stop()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _once(self) -> timedelta:
         """Take all steps that are due; gives how long nothing is."""
-        heard = list(self._answers)
-        asked = rollouts.roll(self._service, heard)
-        for answer in heard:
-            self._answers.popleft()
-            self._asking.discard(answer.asked)
-        for ask in asked:
-            if ask not in self._asking:
-                self._asking.add(ask)
-                self._pool.submit(self._check, ask)
-        return time_until(rollouts.next_due(self._service), self._service.clock.now())
+        checked = self._checked.copy()
+        wanted = advance(self._service, checked)
+        for check in checked:
+            del self._checked[check]
+            self._checking.discard(check)
+        for check in wanted:
+            if check not in self._checking:
+                self._checking.add(check)
+                self._pool.submit(self._check, check)
+        return time_until(next_due(self._service), self._service.clock.now())
 
-    def _check(self, ask: GateCheck) -> None:
+    def _check(self, check: GateCheck) -> None:
         try:
-            if not self._is_wanted(ask):
-                self._asking.discard(ask)
+            if not self._is_wanted(check):
+                self._checking.discard(check)
                 return
-            verdict = self._service.gates.check(ask.gate, {"rollout": ask.rollout, "turn": str(ask.turn + 1)})
-            answer = rollouts.Answer(asked=ask, green=verdict.green, said=verdict.said, line=verdict.line)
+            facts = {"rollout": check.rollout, "turn": str(check.turn + 1)}
+            status = self._service.gates.check(check.gate, facts)
         except (errors.UnavailableError, errors.UnsoundError):
-            # Of the store. It is asked again when it should have answered.
-            self._asking.discard(ask)
+            # Of the store. The gate is asked again when it should have answered.
+            self._checking.discard(check)
             return
         except Exception as error:
-            log.exception("A gate could not be asked", action="gate.failed", gate=ask.gate)
-            answer = rollouts.Answer(asked=ask, green=False, said=f"{type(error).__name__}: {error}")
-        self._answers.append(answer)
+            log.exception("A gate could not be asked", action="gate.failed", gate=check.gate)
+            status = GateStatus(green=False, said=f"{type(error).__name__}: {error}")
+        self._checked[check] = status
         self._grown.set()
 
-    def _is_wanted(self, ask: GateCheck) -> bool:
-        """Still: while it stood in line, the rollout may have been paused or cancelled, or gone on."""
+    def _is_wanted(self, check: GateCheck) -> bool:
+        """Whether the rollout still waits for this gate: it may have been paused, cancelled or moved on meanwhile."""
         with self._service.store.read() as reader:
-            rollout = reader.load(rollouts=[ask.rollout]).rollouts.get(ask.rollout)
+            rollout = reader.load(rollouts=[check.rollout]).rollouts.get(check.rollout)
         return (
             rollout is not None
             and rollout.status is RolloutStatus.RUNNING
-            and rollout.turn == ask.turn
+            and rollout.turn == check.turn
             and rollout.opened_at is None
         )

@@ -1,43 +1,24 @@
-"""Rollouts: operators' commands about them, and the steps that tick takes for them."""
+"""Operators' commands about rollouts."""
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
-from datetime import datetime
-from functools import partial
+from dataclasses import replace
 
 from forenotice import garbage
 from forenotice.core import errors, explanations, rollout_plan, rollout_progress, rollouts
 from forenotice.core.draft import Draft, World
 from forenotice.core.roles import Access, Need
-from forenotice.core.rollout_progress import GateCheck, Go
-from forenotice.core.rollouts import GateResult, Request, Rollout, RolloutStatus, StopStatus
+from forenotice.core.rollouts import Request, Rollout, RolloutStatus, StopStatus
 from forenotice.service import clocks
 from forenotice.service import rollout_views as views
 from forenotice.service.calls import Call, View, command, recalled
 from forenotice.service.context import ALLOWANCES, Service, UnitOfWork, new_id
+from forenotice.service.queries import with_targets
 from forenotice.service.rollout_views import NAMES
-from forenotice.service.targeting import with_targets
 from forenotice.service.views import explanation
 from forenotice.store.transaction import Reader, Transaction
 
-AT_ONCE = 20
-"""Rollouts looked at in one round."""
-
-CANDIDATES = 20
-"""Hosts whose turn it is that are looked at together, in one transaction: guests who approve wait for its end."""
-
 SAMPLE = 10
 """Hosts that an explanation looks at, of those under way and of those that wait."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What a gate said when it was asked."""
-
-    asked: GateCheck
-    green: bool
-    said: str
-    line: str = ""
 
 
 def plan(service: Service, request: Request) -> View:
@@ -166,74 +147,6 @@ def _change_with(service: Service, call: Call, rollout_id: str, decide: Callable
         return _view(unit.transaction, draft.rollout(rollout_id))
 
     return command(service, call, work)
-
-
-def roll(service: Service, answers: list[Answer]) -> list[GateCheck]:
-    """Take the next step of every rollout that is due; gives the gates that must be asked."""
-    for answer in answers:
-        _hear(service, answer)
-    with service.store.read() as reader:
-        due = reader.rollouts.due(service.clock.now(), AT_ONCE)
-    return [asked for rollout_id in due if (asked := _step(service, rollout_id))]
-
-
-def next_due(service: Service) -> datetime | None:
-    with service.store.read() as reader:
-        return reader.rollouts.next_due()
-
-
-def _hear(service: Service, answer: Answer) -> None:
-    def work(unit: UnitOfWork) -> None:
-        draft = unit.draft(unit.transaction.load(rollouts=[answer.asked.rollout]))
-        verdict = GateResult(green=answer.green, said=answer.said, line=answer.line, at=unit.now)
-        rollout_progress.record_gate(draft, answer.asked.rollout, answer.asked.turn, verdict)
-        unit.keep(draft)
-
-    service.transact(work)
-
-
-def _step(service: Service, rollout_id: str) -> GateCheck | None:
-    def work(unit: UnitOfWork) -> Go | None:
-        known = unit.transaction.rollouts
-        if rollout_id not in known.due(unit.now, AT_ONCE):
-            return None  # Another process has taken the step.
-        draft = unit.draft(unit.transaction.load(rollouts=[rollout_id]))
-        ended = known.ended(rollout_id)
-        under_way = known.under_way(rollout_id) - len(ended)
-        rollout_progress.settle(draft, rollout_id, ended)
-        step = rollout_progress.next_step(draft, rollout_id, under_way, known.next_turn(rollout_id))
-        unit.keep(draft)
-        return step
-
-    step = service.transact(work)
-    if step is None:
-        return None
-    after: str | GateCheck | None = ""
-    while isinstance(after, str):
-        after = service.transact(partial(_take_some, rollout_id, step.turn, after))
-    return after
-
-
-def _take_some(rollout_id: str, turn: int, after: str, unit: UnitOfWork) -> str | GateCheck | None:
-    """Announce some of the turn's hosts; gives the host to continue after, or the gate to ask first; None: done."""
-    known = unit.transaction.rollouts
-    rollout = known.named([rollout_id])[rollout_id]
-    free = rollout.options.batch - known.under_way(rollout_id)
-    if rollout.status is not RolloutStatus.RUNNING or rollout.turn != turn or free <= 0:
-        return None
-    stops = known.waiting(rollout_id, turn, after, CANDIDATES)
-    if not stops:
-        if free == rollout.options.batch and known.next_turn(rollout_id) != turn:
-            # All the rest were skipped.
-            known.put([replace(rollout, due_at=unit.now)])
-        return None
-    hosts = [stop.host for stop in stops]
-    arriving = {each for host in hosts for each in unit.transaction.moving_to(host)}
-    world = unit.transaction.load(rollouts=[rollout_id], hosts=hosts, operations=arriving)
-    draft = unit.draft(world, Call(actor=f"rollout:{rollout_id}"))
-    taken = rollout_progress.take(draft, rollout_id, stops, free)
-    unit.keep(draft)
-    return taken if isinstance(taken, GateCheck) else stops[-1].host
 
 
 def _fleet(service: Service) -> Draft:

@@ -1,12 +1,12 @@
-"""Small chores: being alive, forgetting old keys, and what our own downtime means for who listens."""
+"""Start-up and regular chores: signs of life, downtime, checkpoints, readiness, and epochs after a restored backup."""
 
 from datetime import datetime, timedelta
 
 import structlog
 
-from forenotice.core import errors
+from forenotice.core import documents, errors
 from forenotice.service import clocks
-from forenotice.service.calls import REMEMBERED
+from forenotice.service.calls import REMEMBERED, Call
 from forenotice.service.context import Service, UnitOfWork
 
 log = structlog.get_logger()
@@ -102,3 +102,42 @@ def resume(service: Service, *, alone: bool) -> None:
 
     service.transact(work)
     service.store.settle()
+
+
+def begin_epoch(service: Service, call: Call | None = None) -> int:
+    """Unconditionally; gives the new epoch."""
+
+    def work(unit: UnitOfWork) -> int:
+        return _begin_epoch(unit, call)
+
+    return service.transact(work)
+
+
+def notice_restored_backup(service: Service) -> None:
+    """Start an epoch if the database is older than the mark beside it: somebody put a backup in its place.
+
+    Opening a copy raises the mark, so that a backup is noticed however young it is, and even if there was no mark."""
+    mark = service.store.mark()
+    if mark is None:
+        return
+
+    def work(unit: UnitOfWork) -> int | None:
+        last = unit.transaction.last_entry()
+        position = last[0] if last else 0
+        if not documents.is_behind(unit.transaction.epoch(), position, was=(mark.epoch, mark.position)):
+            return None
+        return _begin_epoch(unit, None)
+
+    if epoch := service.transact(work):
+        service.store.settle()
+        log.warning("A backup was restored: an epoch begins", action="store.restored", epoch=epoch)
+
+
+def _begin_epoch(unit: UnitOfWork, call: Call | None) -> int:
+    mark = unit.service.store.mark()
+    epoch = documents.next_epoch(unit.now, unit.transaction.epoch(), mark.epoch if mark else 0)
+    unit.transaction.raise_epoch(epoch)
+    draft = unit.draft(unit.transaction.load(), call)
+    draft.note("database.restored", epoch=epoch)
+    unit.keep(draft)
+    return epoch

@@ -12,7 +12,7 @@ from forenotice.control.asking import AskedOf, CallOf, SeenOf, ServiceOf, StillA
 from forenotice.control.historical import Moment, Position, Wanted
 from forenotice.control.routing import LIMIT, Limit, needs, router, says
 from forenotice.core.roles import Need
-from forenotice.service import history, pruning
+from forenotice.service import history
 
 routes = router("history")
 
@@ -69,4 +69,4 @@ def prune_history(service: ServiceOf, call: CallOf, asked: Prune) -> Answer:
 
     It takes at most 20 seconds; unless `complete`, ask again under another key.
     """
-    return Answer(pruning.prune(service, call, before=asked.before, dry_run=asked.dry_run))
+    return Answer(history.prune(service, call, before=asked.before, dry_run=asked.dry_run))

@@ -13,7 +13,7 @@ from forenotice.core.roles import Need
 from forenotice.portal import milestones, renderer, wording, words
 from forenotice.portal.milestones import Moments
 from forenotice.portal.page import GUESTS_AT, PageRequest, Pages, local
-from forenotice.service import lives, maintenance, queries
+from forenotice.service import maintenance, overview, queries
 from forenotice.service.calls import View
 from forenotice.wire import versions
 
@@ -41,7 +41,7 @@ def approve(visit: PageRequest) -> Response:
 @pages.get("/events/{id}/cancel", needs=Need.OPERATE)
 def ask_to_cancel(visit: PageRequest) -> Response:
     try:
-        found = lives.life(visit.service, _id(visit), visit.access)
+        found = overview.of_event(visit.service, _id(visit), visit.access)
     except errors.NotFoundError as error:
         return _gone(visit, error)
     back = local(visit.query.get("from", ""), f"/events/{found['event']['id']}")
@@ -93,7 +93,7 @@ def show_operation(visit: PageRequest) -> Response:
         approvals=[_approval(each) for each in operation["events"]],
         needs_approval=_needs_approval(operation),
         may_cancel=bool(operation["events"])
-        and lives.life(visit.service, operation["events"][0]["id"], visit.access)["may_cancel"],
+        and overview.of_event(visit.service, operation["events"][0]["id"], visit.access)["may_cancel"],
     )
 
 
@@ -118,7 +118,7 @@ def _back(visit: PageRequest) -> str:
 
 def _page(visit: PageRequest, status: int = 200, error: str = "") -> Response:
     try:
-        found = lives.life(visit.service, _id(visit), visit.access)
+        found = overview.of_event(visit.service, _id(visit), visit.access)
         why = queries.explain_event(visit.service, _id(visit), visit.seen)
     except errors.NotFoundError as missing:
         return _gone(visit, missing)

@@ -10,7 +10,7 @@ from forenotice.core.fleet import NAME
 from forenotice.core.roles import Need
 from forenotice.portal.page import PageRequest, Pages
 from forenotice.portal.subjects import MEANINGS, SIGNS
-from forenotice.service import finding, fleet_map
+from forenotice.service import fleet_map, queries
 from forenotice.service.calls import View
 
 AFTER = re.compile(rf"(?:(?:group|vm):)?{NAME.pattern}")
@@ -42,7 +42,7 @@ def show(visit: PageRequest) -> Response:
 
 def _found(visit: PageRequest, wanted: str) -> Response:
     try:
-        found = finding.find(visit.service, wanted, hosts=visit.may(Need.OVERSEE), seen=visit.seen)
+        found = queries.search(visit.service, wanted, see_hosts=visit.may(Need.OVERSEE), seen=visit.seen)
     except errors.RefusedError as error:
         return _page(visit, status=400, wanted=wanted, error=error.message)
     return _page(visit, wanted=wanted, found=found)

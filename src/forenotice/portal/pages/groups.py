@@ -12,7 +12,7 @@ from forenotice.portal import policy_form, subjects
 from forenotice.portal.page import PageRequest, Pages
 from forenotice.portal.policy_form import Fields
 from forenotice.portal.subjects import SIGNS
-from forenotice.service import concerning, fleet, fleet_map, queries
+from forenotice.service import fleet, fleet_map, overview, queries
 
 pages = Pages()
 
@@ -49,7 +49,7 @@ def _page(visit: PageRequest, sent: Fields | None = None, error: errors.Forenoti
         name = subjects.name_of(visit, "group")
         group = queries.group(visit.service, name, visit.seen)
         vms = queries.vms(visit.service, group=name, after=after, limit=subjects.VMS, seen=visit.seen)
-        events = concerning.group(visit.service, name, visit.access)
+        events = overview.of_group(visit.service, name, visit.access)
     except errors.NotFoundError as missing:
         return subjects.missing(visit, "group", missing)
     return visit.page(

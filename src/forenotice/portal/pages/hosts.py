@@ -9,7 +9,7 @@ from forenotice.core.roles import Need
 from forenotice.portal import subjects
 from forenotice.portal.page import PageRequest, Pages
 from forenotice.portal.subjects import SIGNS
-from forenotice.service import concerning, fleet, fleet_map, queries
+from forenotice.service import fleet, fleet_map, overview, queries
 
 pages = Pages()
 
@@ -30,8 +30,8 @@ def show(visit: PageRequest) -> Response:
         vms=fleet_map.with_states(visit.service, vms["items"]),
         first=after is None,
         next_url=f"/hosts/{name}?{urlencode({'after': vms['next']})}#vms" if vms["next"] else None,
-        events=concerning.host(visit.service, name, visit.access),
-        planned=concerning.planned(visit.service, visit.access, host=name),
+        events=overview.of_host(visit.service, name, visit.access),
+        planned=overview.planned(visit.service, visit.access, host=name),
         entries=subjects.lately(visit, {"host": name}),
         actions=subjects.actions(visit, "host"),
         signs=SIGNS,

@@ -15,7 +15,7 @@ from forenotice.portal import words
 from forenotice.portal.page import PageRequest, Pages
 from forenotice.portal.renderer import utc
 from forenotice.portal.timeline import MOST_LANES, Bar, draw
-from forenotice.service import concerning, overview, queries
+from forenotice.service import overview, queries
 
 SPANS: Final[Mapping[str, tuple[str, timedelta]]] = {
     "1h": ("1 h", timedelta(hours=1)),
@@ -51,7 +51,7 @@ def show(visit: PageRequest) -> Response:
     )
     spans = [(key, said, chosen.but(span=key)) for key, (said, _) in SPANS.items()]
     empty = not found["bars"] and not queries.vms(visit.service, limit=1, seen=visit.seen)["items"]
-    planned = {"items": [], "more": False} if chosen.scope else concerning.planned(visit.service, visit.access)
+    planned = {"items": [], "more": False} if chosen.scope else overview.planned(visit.service, visit.access)
     return visit.page(
         "now.html",
         planned=planned,

@@ -11,7 +11,7 @@ from forenotice.portal import policy_form, subjects
 from forenotice.portal.page import PageRequest, Pages
 from forenotice.portal.policy_form import Fields
 from forenotice.portal.subjects import MEANINGS, SIGNS
-from forenotice.service import concerning, documents, fleet, fleet_map, queries
+from forenotice.service import fleet, fleet_map, overview, queries
 
 pages = Pages()
 
@@ -25,7 +25,7 @@ def show(visit: PageRequest) -> Response:
 def show_document(visit: PageRequest) -> Response:
     """The bytes as the guest has them."""
     try:
-        found = documents.document(visit.service, subjects.name_of(visit, "VM"), _version(visit), visit.seen)
+        found = queries.document(visit.service, subjects.name_of(visit, "VM"), _version(visit), visit.seen)
     except errors.NotFoundError as error:
         return subjects.missing(visit, "VM", error)
     return Response(found, media_type="application/json")
@@ -53,7 +53,7 @@ def change_policy(visit: PageRequest) -> Response:
 
 
 def _version(visit: PageRequest) -> str:
-    return visit.query.get("api-version") or documents.VERSIONS[0]
+    return visit.query.get("api-version") or queries.VERSIONS[0]
 
 
 def _page(visit: PageRequest, sent: Fields | None = None, error: errors.ForenoticeError | None = None) -> Response:
@@ -61,8 +61,8 @@ def _page(visit: PageRequest, sent: Fields | None = None, error: errors.Forenoti
     try:
         name = subjects.name_of(visit, "VM")
         [vm] = fleet_map.with_states(visit.service, [queries.vm(visit.service, name, visit.seen)])
-        document = documents.document(visit.service, name, version, visit.seen)
-        events = concerning.vm(visit.service, name, visit.access)
+        document = queries.document(visit.service, name, version, visit.seen)
+        events = overview.of_vm(visit.service, name, visit.access)
     except errors.NotFoundError as missing:
         return subjects.missing(visit, "VM", missing)
     return visit.page(
@@ -72,12 +72,12 @@ def _page(visit: PageRequest, sent: Fields | None = None, error: errors.Forenoti
         polled=visit.portal.polled(name),
         heard=subjects.heard(visit, fleet_map.names(visit.service, scope=vm["scope"]), vm["last_heard"]),
         events=events,
-        planned=concerning.planned(visit.service, visit.access, host=vm["host"]),
+        planned=overview.planned(visit.service, visit.access, host=vm["host"]),
         entries=subjects.lately(visit, {"vm": name}, *([] if vm["group"] else [{"scope": vm["scope"]}])),
         actions=[action for action in subjects.actions(visit, "VM") if vm["spot"] or action.kind is not Kind.EVICTION],
         document=msgspec.json.format(document, indent=2).decode(),
         version=version,
-        versions=documents.VERSIONS,
+        versions=queries.VERSIONS,
         **policy_form.form(vm["policy"], sent, error),
         signs=SIGNS,
         meanings=MEANINGS,

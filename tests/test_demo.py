@@ -5,32 +5,32 @@ import subprocess
 import sys
 from pathlib import Path
 
-from forenotice import settings, tour
+from forenotice import demo, settings
 from forenotice.settings import Address
 
 
 def lines(at: Address | Path, **flags: object) -> tuple[list[str], str]:
     found = settings.load({"demo": True, "data": "/d", **flags}, {})
-    text = tour.text(at, "127.0.0.1:8255", found)
+    text = demo.text(at, "127.0.0.1:8255", found)
     return re.findall(r"^  (.+)$", text, re.MULTILINE), text
 
 
 def test_a_full_disk_does_not_end_the_service() -> None:
     code = """
 import sys
-from forenotice import settings, tour
-tour.show(settings.Address(host="127.0.0.1", port=8254), "127.0.0.1:8255", settings.load({"demo": True}, {}))
+from forenotice import settings, demo
+demo.show(settings.Address(host="127.0.0.1", port=8254), "127.0.0.1:8255", settings.load({"demo": True}, {}))
 sys.stdout.flush()
 """
     with Path("/dev/full").open("w") as full:
         done = subprocess.run((sys.executable, "-c", code), stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "tour.unwritten" in done.stderr
+    assert "demo.unwritten" in done.stderr
 
 
 def test_the_link_that_signs_in_comes_first() -> None:
     found = settings.load({"demo": True, "data": "/d"}, {})
-    text = tour.text(Address(host="127.0.0.1", port=8254), "127.0.0.1:8255", found, "s3cret")
+    text = demo.text(Address(host="127.0.0.1", port=8254), "127.0.0.1:8255", found, "s3cret")
     typed = re.findall(r"^  (.+)$", text, re.MULTILINE)
     assert typed[0] == "http://127.0.0.1:8255/sign-in?once=s3cret"
     assert typed[1].startswith("curl ")
@@ -39,7 +39,7 @@ def test_the_link_that_signs_in_comes_first() -> None:
 
 def test_the_link_where_there_is_a_certificate() -> None:
     found = settings.load({"demo": True, "data": "/d", "control_certificate": "/c", "control_key": "/k"}, {})
-    text = tour.text(Address(host="127.0.0.1", port=8254), "localhost:9000", found, "s3cret")
+    text = demo.text(Address(host="127.0.0.1", port=8254), "localhost:9000", found, "s3cret")
     assert "\n  https://localhost:9000/sign-in?once=s3cret\n" in text
 
 

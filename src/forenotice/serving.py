@@ -311,10 +311,10 @@ async def _start_control(
 ) -> "ControlServer":
     # Late and in a thread, so that guests are answered while FastAPI is loaded.
     await asyncio.to_thread(importlib.import_module, "forenotice.portal.app")
-    from forenotice.control import app, guarding
+    from forenotice.control import app, requests
+    from forenotice.control.limits import Throttle
     from forenotice.control.metrics import Metrics
     from forenotice.control.server import ControlServer
-    from forenotice.control.strangers import Strangers
     from forenotice.control.tail import Tail
     from forenotice.portal import app as portal
 
@@ -334,8 +334,8 @@ async def _start_control(
     api = app.create(service, metrics, tail, token_rate=settings.token_rate)
     served = portal.beside(api, service, once=once, polled=board.polled, guests_at=guests_at)
     if tls is None:
-        served = guarding.KnownHosts(served, {*settings.control_name, at.host.lower()})
-    control = ControlServer(Strangers(served), at.host, at.port, tls=tls, on_stop=tail.close)
+        served = requests.KnownHosts(served, {*settings.control_name, at.host.lower()})
+    control = ControlServer(Throttle(served), at.host, at.port, tls=tls, on_stop=tail.close)
     await control.start(local=_local_socket(settings))
     return control
 

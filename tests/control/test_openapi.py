@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from forenotice.cli.offline import Nobody
 from forenotice.clock import SystemClock
-from forenotice.control import answers, app, documented, documented_rollouts, examples, models
+from forenotice.control import app, documented, documented_rollouts, examples, models, responses
 from forenotice.control.metrics import Metrics
 from forenotice.control.routes import history
 from forenotice.core import errors
@@ -246,8 +246,8 @@ def test_examples_are_what_the_models_take() -> None:
 def test_every_code_is_listed_with_its_status() -> None:
     kinds: list[type[errors.ForenoticeError]] = [errors.ForenoticeError, *errors.ForenoticeError.__subclasses__()]
     raised = [kind for kind in kinds if kind.__module__ == errors.__name__]
-    raised += [errors.OverdueError, answers.TooLargeError, answers.TooSlowError, answers.TooManyError]
-    listed = {kind.code: answers.status_of(kind()) for kind in raised} | {"method_not_allowed": 405}
+    raised += [errors.OverdueError, responses.TooLargeError, responses.TooSlowError, responses.TooManyError]
+    listed = {kind.code: responses.status_of(kind()) for kind in raised} | {"method_not_allowed": 405}
     known = {code: status for code, (status, _) in documented.CODES.items()}
     assert known == listed
     for code in known:

@@ -14,11 +14,11 @@ from starlette.routing import Route
 from tests.control.running import DEADLINE, Control, Said, running, serving
 
 from forenotice.control import routes as package
-from forenotice.control.auth import Gate
+from forenotice.control.authentication import Gate
+from forenotice.control.limits import TokenLimits
 from forenotice.control.refusals import Refusals
 from forenotice.control.routing import need_of
 from forenotice.control.server import ControlServer
-from forenotice.control.shares import Shares
 from forenotice.service import calls, tokens
 
 ROLES = {"viewer": None, "viewer of web": "web", "tenant": "web", "platform": None, "admin": None}
@@ -181,7 +181,7 @@ def test_what_declares_nothing_is_for_nobody(control: Control, told: bool) -> No
         Gate,
         service=control.service,
         routes=list(made.routes) if told else [],
-        shares=Shares(),
+        limits=TokenLimits(),
         refusals=Refusals(control.metrics),
     )
     with serving(ControlServer(made, "127.0.0.1", 0)) as port:

@@ -9,7 +9,7 @@ import pytest
 from tests.control.conftest import settled
 from tests.control.running import Control
 
-from forenotice.control import documented, documented_rollouts, turns
+from forenotice.control import documented, documented_rollouts, limits
 from forenotice.service import rollout_progress, rollouts
 
 NEW = {"kind": "update", "hosts": "host-*"}
@@ -181,7 +181,7 @@ def test_what_is_not_there(unchanged: Control) -> None:
 
 
 def test_plans_are_made_in_turn(fleet: Control, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(limits, "EXPENSIVE_PATIENCE_SECONDS", 0.1)
     busy, go_on = threading.Event(), threading.Event()
 
     def slow(*arguments: Any) -> Any:

@@ -16,8 +16,8 @@ from tests.control.certificates import Certificate
 from tests.control.running import serving
 
 from forenotice.cli.main import main
-from forenotice.control import bounds, tls
-from forenotice.control.answers import Answer
+from forenotice.control import connection_limits, tls
+from forenotice.control.responses import Answer
 from forenotice.control.server import ControlServer
 from forenotice.core import errors
 
@@ -140,8 +140,8 @@ def test_a_stranger_who_says_nothing_does_not_keep_it_from_stopping(certificate:
 def test_strangers_who_never_shake_hands_make_room(
     port: int, certificate: Certificate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bounds, "CONNECTIONS", 4)
-    monkeypatch.setattr(bounds, "HEAD_SECONDS", 120)
+    monkeypatch.setattr(connection_limits, "CONNECTIONS", 4)
+    monkeypatch.setattr(connection_limits, "HEAD_SECONDS", 120)
     trusting = ssl.create_default_context(cafile=certificate.ca)
     with ExitStack() as held:
         silent = [
@@ -155,7 +155,7 @@ def test_strangers_who_never_shake_hands_make_room(
 
 
 def test_who_finds_no_room_leaves_nothing_behind(certificate: Certificate, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "CONNECTIONS_OF_ONE", 2)
+    monkeypatch.setattr(connection_limits, "CONNECTIONS_OF_ONE", 2)
     asked: list[Scope] = []
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -174,7 +174,7 @@ def test_who_finds_no_room_leaves_nothing_behind(certificate: Certificate, monke
             secured = held.enter_context(trusting.wrap_socket(connect(source), server_hostname="localhost"))
             secured.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         until(lambda: len(asked) == 4)
-        monkeypatch.setattr(bounds, "CONNECTIONS", 3)
+        monkeypatch.setattr(connection_limits, "CONNECTIONS", 3)
         assert _end(connect("127.0.0.1"))
         held.close()
         until(lambda: not server._server.server_state.connections)

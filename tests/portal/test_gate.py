@@ -13,7 +13,7 @@ from tests.acceptance.running import until
 from tests.control.running import DEADLINE
 from tests.portal.running import Portal, Visitor, running
 
-from forenotice.control import shares
+from forenotice.control import limits
 from forenotice.core.draft import World
 from forenotice.portal import forms
 from forenotice.portal.app import DECLARED, PLACES
@@ -94,7 +94,7 @@ def test_a_refused_form_leads_back_to_its_page(portal: Portal) -> None:
 
 def test_one_token_has_so_many_pages_at_once(portal: Portal, monkeypatch: pytest.MonkeyPatch) -> None:
     visitor = portal.visitor()
-    monkeypatch.setattr(shares, "MOST_OF_ONE", 0)
+    monkeypatch.setattr(limits, "MOST_OF_ONE", 0)
     assert "requests of this token are under way" in visitor.get("/", 429).text
 
 
@@ -156,7 +156,7 @@ def test_a_form_holds_its_key_to_one_thing(portal: Portal) -> None:
 
 def test_an_export_that_is_not_read_is_under_way(portal: Portal, monkeypatch: pytest.MonkeyPatch) -> None:
     portal.service.transact(_fill)
-    monkeypatch.setattr(shares, "MOST_OF_ONE", 1)
+    monkeypatch.setattr(limits, "MOST_OF_ONE", 1)
     visitor = portal.visitor_as("tenant", "web")
     cookies = "; ".join(f"{name}={value}" for name, value in visitor.cookies.items())
     with socket.socket() as connection:
@@ -179,7 +179,7 @@ def test_nothing_is_done_for_a_browser_that_has_gone_away(portal: Portal) -> Non
     with ExitStack() as open_, line.turn():
         connections = [
             open_.enter_context(socket.create_connection(("127.0.0.1", portal.port), timeout=DEADLINE))
-            for _ in range(shares.AT_WORK + 2)
+            for _ in range(limits.AT_WORK + 2)
         ]
         for number, connection in enumerate(connections):
             fields = {"form_token": token[1], "form_key": f"key-{number}", "kind": "restart", "name": "web-0"}
@@ -187,7 +187,7 @@ def test_nothing_is_done_for_a_browser_that_has_gone_away(portal: Portal) -> Non
             head = f"POST /act HTTP/1.1\r\nHost: 127.0.0.1:{portal.port}\r\nCookie: {cookies}\r\n"
             connection.sendall(head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body)
         # Some wait for the writer, each with a thread, the others for a place among those that are worked on.
-        until(lambda: len(line._waiting) == shares.AT_WORK)
+        until(lambda: len(line._waiting) == limits.AT_WORK)
         for connection in connections:
             connection.close()
         until(lambda: len(line._waiting) == 0)

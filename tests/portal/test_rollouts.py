@@ -13,7 +13,7 @@ import pytest
 from tests.portal.running import Portal, Visitor, running
 from tests.service.rolling import request
 
-from forenotice.control import turns
+from forenotice.control import limits
 from forenotice.core.operations import Kind
 from forenotice.core.roles import EVERYTHING
 from forenotice.portal.pages import rollouts as watching
@@ -170,7 +170,7 @@ def test_many_hosts_are_drawn_turn_by_turn(tmp_path: Path) -> None:
 def test_plans_of_pages_and_of_the_api_are_made_one_at_a_time(
     site: Portal, admin: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(limits, "EXPENSIVE_PATIENCE_SECONDS", 0.1)
     busy, go_on = threading.Event(), threading.Event()
     plan = rollouts.plan
 

@@ -4,8 +4,9 @@ from fastapi import FastAPI
 
 from forenotice import __version__
 from forenotice.control import errors
-from forenotice.control.auth import Gate
+from forenotice.control.authentication import Gate
 from forenotice.control.describing import Described
+from forenotice.control.limits import ConcurrencyLimit, TokenLimits
 from forenotice.control.metrics import Metrics
 from forenotice.control.refusals import Refusals
 from forenotice.control.routes import (
@@ -24,9 +25,7 @@ from forenotice.control.routes import (
     vms,
 )
 from forenotice.control.routing import PREFIX, operation_id
-from forenotice.control.shares import Shares
 from forenotice.control.tail import Tail
-from forenotice.control.turns import Turns
 from forenotice.service.context import Service
 
 FLEET = (hosts, vms, groups, fleet)
@@ -57,10 +56,10 @@ def create(service: Service, metrics: Metrics, tail: Tail | None = None, *, toke
     app.state.service = service
     app.state.metrics = metrics
     app.state.tail = tail or Tail(service)
-    app.state.plans = Turns()
+    app.state.expensive = ConcurrencyLimit()
     app.state.monitoring = health.Shared()
-    app.state.shares = shares = Shares(token_rate)
+    app.state.limits = limits = TokenLimits(token_rate)
     app.state.refusals = refusals = Refusals(service.telemetry)
     errors.install(app, SERVED)
-    app.add_middleware(Gate, service=service, routes=SERVED, shares=shares, refusals=refusals)
+    app.add_middleware(Gate, service=service, routes=SERVED, limits=limits, refusals=refusals)
     return app

@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route
 
-from forenotice.control import answers
+from forenotice.control import responses
 from forenotice.core import errors
 from forenotice.core.fleet import RENAMED_POLICIES
 from forenotice.logs import log
@@ -31,11 +31,11 @@ def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
         match error.status_code:
             case 404:
                 message = f"there is nothing at {request.url.path}: see {app.openapi_url}"
-                return answers.failure(404, "not_found", message)
+                return responses.failure(404, "not_found", message)
             case 405:
                 return _not_allowed(request, routes)
         right = "send JSON in UTF-8, not nested too deeply, without lone surrogates (\\ud800), NaN and Infinity"
-        return answers.failure(400, "refused", f"the body cannot be read: {right}")
+        return responses.failure(400, "refused", f"the body cannot be read: {right}")
 
     app.add_exception_handler(errors.ForenoticeError, cast(Handler, _refused))
     app.add_exception_handler(RequestValidationError, cast(Handler, _invalid))
@@ -47,7 +47,7 @@ async def _refused(request: Request, error: errors.ForenoticeError) -> Response:
 
 
 async def _invalid(_: Request, error: RequestValidationError) -> Response:
-    return answers.failure(400, "refused", sentence(error.errors()))
+    return responses.failure(400, "refused", sentence(error.errors()))
 
 
 def _not_allowed(request: Request, routes: Sequence[BaseRoute]) -> Response:
@@ -55,7 +55,7 @@ def _not_allowed(request: Request, routes: Sequence[BaseRoute]) -> Response:
     fitting = (route for route in routes if route.matches(request.scope)[0] is not Match.NONE)
     methods = {method for route in fitting if isinstance(route, Route) for method in route.methods or ()}
     allowed = ", ".join(sorted(methods or {"GET"}))
-    answer = answers.failure(405, "method_not_allowed", f"{request.method} is not possible here: use {allowed}")
+    answer = responses.failure(405, "method_not_allowed", f"{request.method} is not possible here: use {allowed}")
     answer.headers["Allow"] = allowed
     return answer
 
@@ -69,13 +69,13 @@ def refused(method: str, path: str, error: errors.ForenoticeError) -> Response:
             path=path,
             reason=error.message,
         )
-    return answers.refusal(error)
+    return responses.refusal(error)
 
 
 def unexpected(method: str, path: str, error: Exception) -> Response:
     """A defect of ours: the log has the details, the caller an honest answer."""
     log.error("A request failed", action="control.failed", method=method, path=path, exc_info=error)
-    return answers.failure(500, "error", f"{HTTPStatus(500).phrase}: this is a defect, the service's log says more")
+    return responses.failure(500, "error", f"{HTTPStatus(500).phrase}: this is a defect, the service's log says more")
 
 
 def sentence(found: Sequence[Any]) -> str:

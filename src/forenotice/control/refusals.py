@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from time import monotonic
 
-from forenotice.control.bounds import address_of
+from forenotice.control.connection_limits import address_of
 from forenotice.logs import log
 from forenotice.rate import Rate
 from forenotice.service.context import Telemetry

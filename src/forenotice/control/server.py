@@ -12,7 +12,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from forenotice.accepting import Acceptor
-from forenotice.control.bounds import BoundedProtocol
+from forenotice.control.connection_limits import BoundedProtocol
 from forenotice.core import errors
 
 BACKLOG = 512

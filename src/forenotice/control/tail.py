@@ -11,7 +11,7 @@ from datetime import datetime
 import msgspec
 import structlog
 
-from forenotice.control import answers
+from forenotice.control import responses
 from forenotice.core import errors
 from forenotice.core.journal import Entry
 from forenotice.core.selectors import Selector
@@ -83,7 +83,7 @@ class Tail:
             if self.closed or len(self._followers) >= MOST_FOLLOWERS:
                 raise errors.UnavailableError(f"{MOST_FOLLOWERS} streams are open already: close one, or try again")
             if sum(other == token_id for other, _ in self._followers.values()) >= MOST_OF_ONE:
-                raise answers.TooManyError(f"{MOST_OF_ONE} streams of this token are open already: close one")
+                raise responses.TooManyError(f"{MOST_OF_ONE} streams of this token are open already: close one")
             self._followers[changed] = token_id, asyncio.get_running_loop()
             if self._thread is None:
                 self._known = None

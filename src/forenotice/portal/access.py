@@ -12,7 +12,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import Send
 
-from forenotice.control import answers, guarding, strangers
+from forenotice.control import limits, requests
+from forenotice.control import responses as control_responses
 from forenotice.core import errors
 from forenotice.logs import log
 from forenotice.portal import csrf, forms, responses
@@ -57,7 +58,7 @@ class Gate:
             found.headers.setdefault(name, value)
         self.portal.refusals.note(
             found.status_code,
-            address=guarding.origin(request.scope),
+            address=requests.origin(request.scope),
             token=getattr(request.state, "token", ""),
             method=request.method,
             path=request.url.path,
@@ -65,15 +66,15 @@ class Gate:
         return found
 
     async def caller(self, request: Request, *, used: bool = False) -> Caller:
-        resume = partial(sessions.resume, self.portal.service, origin=guarding.origin(request.scope), used=used)
+        resume = partial(sessions.resume, self.portal.service, origin=requests.origin(request.scope), used=used)
         found = await run_in_threadpool(resume, self.secret(request))
-        strangers.recognise(request.scope)
+        limits.recognise(request.scope)
         return found
 
     def is_allowed(self, request: Request, caller: Caller) -> bool:
         """Whether that session still stands for somebody who may do the same."""
         try:
-            found = sessions.resume(self.portal.service, self.secret(request), origin=guarding.origin(request.scope))
+            found = sessions.resume(self.portal.service, self.secret(request), origin=requests.origin(request.scope))
             return found.access == caller.access
         except errors.ForenoticeError:
             return False
@@ -88,7 +89,7 @@ class Gate:
     async def _visited(self, declared: Declared, held: ExitStack, request: Request) -> Response:
         caller = await self.caller(request, used=LOOK not in request.headers)
         request.state.token = caller.id
-        held.enter_context(self.portal.shares.counted(caller.id))
+        held.enter_context(self.portal.limits.counted(caller.id))
         caller.access.require(declared.needs)
         token = csrf.token_of(self.secret(request))
         body, form = b"", forms.NO_FIELDS
@@ -96,7 +97,7 @@ class Gate:
             body, form = await forms.read(request)
             csrf.require_own(request.headers, form.get("form_token", ""), token)
         forms.require_sound(request.path_params, request.query_params, form)
-        presence = guarding.Presence(request.receive)
+        presence = requests.Presence(request.receive)
         visit = PageRequest(
             portal=self.portal,
             caller=caller,
@@ -104,7 +105,7 @@ class Gate:
             query=request.query_params,
             form=form,
             at=_target(request),
-            origin=guarding.origin(request.scope),
+            origin=requests.origin(request.scope),
             digest=hashlib.sha256(b"\0".join((request.url.path.encode(), body))).hexdigest(),
             form_token=token,
             position=await run_in_threadpool(self._position),
@@ -119,9 +120,9 @@ class Gate:
         return found
 
     async def _answer(self, declared: Declared, held: ExitStack, request: Request, visit: PageRequest) -> Response:
-        held.callback((await self.portal.shares.turn(visit.caller.id)).end)
+        held.callback((await self.portal.limits.slot(visit.caller.id)).end)
         try:
-            async with self.portal.plans.taken() if declared.in_turn else nullcontext():
+            async with self.portal.expensive.slot() if declared.expensive else nullcontext():
                 return await run_in_threadpool(declared.answer, visit)
         except errors.UnauthorizedError:
             raise
@@ -140,12 +141,12 @@ class Gate:
         if isinstance(error, errors.UnauthorizedError) and request.method in ("GET", "HEAD") and by_person:
             return self._to_sign_in(request)
         failure = self.failure(self._logged(request, error), error.message)
-        failure.headers.update(answers.waiting(error))
+        failure.headers.update(control_responses.waiting(error))
         return failure
 
     def _logged(self, request: Request, error: errors.ForenoticeError) -> int:
         """The status that says it."""
-        status = answers.status_of(error)
+        status = control_responses.status_of(error)
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, errors.GoneError):
             log.warning(
                 "A page could not be made",

@@ -66,9 +66,9 @@ def beside(
     portal = Portal(
         service=service,
         rendering=rendering,
-        shares=api.state.shares,
+        limits=api.state.limits,
         refusals=api.state.refusals,
-        plans=api.state.plans,
+        expensive=api.state.expensive,
         polled=polled,
         guests_at=guests_at or GUESTS_AT,
     )

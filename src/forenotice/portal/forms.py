@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.datastructures import ImmutableMultiDict
 from starlette.requests import Request
 
-from forenotice.control import guarding
+from forenotice.control import requests
 from forenotice.control.errors import sentence
 from forenotice.core import errors
 
@@ -25,7 +25,7 @@ NO_FIELDS: Fields = ImmutableMultiDict()
 
 async def read(request: Request) -> tuple[bytes, Fields]:
     """The body, and its fields."""
-    body = await guarding.read(request.scope["headers"], request.receive, LARGEST)
+    body = await requests.read(request.scope["headers"], request.receive, LARGEST)
     try:
         fields = parse_qsl(body.decode(), keep_blank_values=True, strict_parsing=bool(body), max_num_fields=MOST_FIELDS)
     except ValueError:

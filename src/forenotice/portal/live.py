@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from forenotice.control import answers
+from forenotice.control import responses
 from forenotice.control.tail import PAGE, Tail, happens
 from forenotice.core import errors
 from forenotice.core.journal import OF_TOKENS, Entry
@@ -40,7 +40,7 @@ class Live:
 
     async def _follow(self, held: ExitStack, request: Request) -> Response:
         caller = await self._gate.caller(request)
-        held.enter_context(self._gate.portal.shares.counted(caller.id))
+        held.enter_context(self._gate.portal.limits.counted(caller.id))
         # A browser that comes again says how far it was told.
         after = request.headers.get("last-event-id") or request.query_params.get("after", "")
         if not (after.isascii() and after.isdigit() and len(after) < 19):
@@ -56,7 +56,7 @@ class Live:
     @contextmanager
     def _one_of(self, session: str) -> Iterator[None]:
         if self._open[session] >= MOST_OF_ONE:
-            raise answers.TooManyError(f"{MOST_OF_ONE} pages of yours are live already: close one")
+            raise responses.TooManyError(f"{MOST_OF_ONE} pages of yours are live already: close one")
         self._open[session] += 1
         try:
             yield

@@ -10,10 +10,9 @@ from starlette.datastructures import ImmutableMultiDict
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from forenotice.control.asking import KEY
+from forenotice.control.limits import ConcurrencyLimit, TokenLimits
 from forenotice.control.models import require_reason
 from forenotice.control.refusals import Refusals
-from forenotice.control.shares import Shares
-from forenotice.control.turns import Turns
 from forenotice.core import errors
 from forenotice.core.roles import Access, Need
 from forenotice.core.selectors import Selector
@@ -34,10 +33,10 @@ class Portal:
 
     service: Service
     rendering: Renderer
-    shares: Shares
+    limits: TokenLimits
     """Limits per token, shared with the API."""
     refusals: Refusals
-    plans: Turns
+    expensive: ConcurrencyLimit
     """Those who plan a rollout take turns, with those who ask the API for a plan."""
     polled: Callable[[str], datetime | None] = lambda _: None
     """When a VM last polled, as far as this process knows."""
@@ -150,7 +149,7 @@ class Declared:
     path: str
     needs: Need
     answer: Answering
-    in_turn: bool
+    expensive: bool
     """Heavy: one at a time, with those of the API."""
 
 
@@ -158,18 +157,18 @@ class Pages:
     def __init__(self) -> None:
         self.declared: list[Declared] = []
 
-    def get(self, path: str, *, needs: Need, in_turn: bool = False) -> Callable[[Answering], Answering]:
-        return self._declare("GET", path, needs, in_turn=in_turn)
+    def get(self, path: str, *, needs: Need, expensive: bool = False) -> Callable[[Answering], Answering]:
+        return self._declare("GET", path, needs, expensive=expensive)
 
     def post(self, path: str, *, needs: Need) -> Callable[[Answering], Answering]:
         """Only with a form that one of our own pages had."""
         return self._declare("POST", path, needs)
 
     def _declare(
-        self, method: str, path: str, needs: Need, *, in_turn: bool = False
+        self, method: str, path: str, needs: Need, *, expensive: bool = False
     ) -> Callable[[Answering], Answering]:
         def declare(answer: Answering) -> Answering:
-            self.declared.append(Declared(method=method, path=path, needs=needs, answer=answer, in_turn=in_turn))
+            self.declared.append(Declared(method=method, path=path, needs=needs, answer=answer, expensive=expensive))
             return answer
 
         return declare

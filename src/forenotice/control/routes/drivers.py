@@ -1,8 +1,8 @@
 """What the outside of a webhook driver tells by itself."""
 
 from forenotice.control import documented, models
-from forenotice.control.answers import Answer
 from forenotice.control.asking import AskedOf, CallOf, ServiceOf
+from forenotice.control.responses import Answer
 from forenotice.control.routing import Id, needs, router, says
 from forenotice.core import errors
 from forenotice.core.roles import Need

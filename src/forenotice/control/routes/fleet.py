@@ -5,10 +5,10 @@ from typing import Annotated, Any
 from fastapi import Query
 
 from forenotice.control import documented, examples
-from forenotice.control.answers import Answer
 from forenotice.control.asking import Asked, AskedOf, CallOf, ServiceOf
+from forenotice.control.expensive import Expensive
+from forenotice.control.responses import Answer
 from forenotice.control.routing import needs, router, says
-from forenotice.control.turns import InTurn
 from forenotice.core import errors
 from forenotice.core.roles import Need
 from forenotice.service import fleet, fleetfile
@@ -51,7 +51,7 @@ def apply_fleet(
 
 @routes.post("/fleet/diff", responses=says(documented.Compared), openapi_extra=BODY)
 @needs(Need.OVERSEE)
-def diff_fleet(service: ServiceOf, asked: AskedOf, _: InTurn) -> Answer:
+def diff_fleet(service: ServiceOf, asked: AskedOf, _: Expensive) -> Answer:
     """How the fleet differs from the document; nothing is done."""
     return Answer(fleet.diff(service, _document(asked)))
 

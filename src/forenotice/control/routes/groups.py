@@ -1,8 +1,8 @@
 """/v1/groups"""
 
 from forenotice.control import documented, models
-from forenotice.control.answers import Answer
 from forenotice.control.asking import CallOf, SeenOf, ServiceOf
+from forenotice.control.responses import Answer
 from forenotice.control.routing import ByName, ScopePattern, needs, router, says
 from forenotice.core.fleet import group_key
 from forenotice.core.roles import Need

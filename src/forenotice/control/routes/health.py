@@ -10,10 +10,10 @@ from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from forenotice.control import answers
-from forenotice.control.answers import Answer
+from forenotice.control import responses
 from forenotice.control.asking import ServiceOf
 from forenotice.control.metrics import CONTENT_TYPE, Metrics
+from forenotice.control.responses import Answer
 from forenotice.core import errors, explanations
 from forenotice.service import clocks, upkeep
 from forenotice.service.context import Service
@@ -34,7 +34,7 @@ async def healthz() -> Answer:
 async def readyz(request: Request, service: ServiceOf) -> Response:
     """Ready while all threads turn, and the store can be read and written; otherwise 503, like every command."""
     found = await _shared(request).look("readyz", partial(_readiness, service))
-    return answers.refusal(found) if isinstance(found, errors.UnavailableError) else Answer(found)
+    return responses.refusal(found) if isinstance(found, errors.UnavailableError) else Answer(found)
 
 
 @routes.get("/metrics")

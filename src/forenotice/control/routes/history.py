@@ -7,9 +7,9 @@ from fastapi.responses import StreamingResponse
 from pydantic import StrictBool
 
 from forenotice.control import documented, exporting, models
-from forenotice.control.answers import Answer
 from forenotice.control.asking import AskedOf, CallOf, SeenOf, ServiceOf, StillAllowed
 from forenotice.control.historical import Moment, Position, Wanted
+from forenotice.control.responses import Answer
 from forenotice.control.routing import LIMIT, Limit, needs, router, says
 from forenotice.core.roles import Need
 from forenotice.service import history

@@ -5,8 +5,8 @@ from typing import Annotated
 from fastapi import Query
 
 from forenotice.control import documented, models
-from forenotice.control.answers import Answer
 from forenotice.control.asking import CallOf, ServiceOf
+from forenotice.control.responses import Answer
 from forenotice.control.routing import ByName, HostPattern, needs, router, says
 from forenotice.core.roles import Need
 from forenotice.service import fleet, queries

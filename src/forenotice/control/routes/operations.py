@@ -6,8 +6,8 @@ from typing import Annotated, Any
 from fastapi import Query
 
 from forenotice.control import documented, models
-from forenotice.control.answers import Answer
 from forenotice.control.asking import CallOf, SeenOf, ServiceOf
+from forenotice.control.responses import Answer
 from forenotice.control.routing import ByAge, Id, Live, Word, needs, router, says
 from forenotice.core.operations import Kind, Status
 from forenotice.core.roles import Need

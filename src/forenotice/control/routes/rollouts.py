@@ -5,10 +5,10 @@ from typing import Annotated
 from fastapi import Query
 
 from forenotice.control import documented, documented_rollouts, models
-from forenotice.control.answers import Answer
 from forenotice.control.asking import AskedOf, CallOf, ServiceOf
+from forenotice.control.expensive import Expensive
+from forenotice.control.responses import Answer
 from forenotice.control.routing import LIMIT, After, Id, Limit, Live, NewestFirst, needs, router, says
-from forenotice.control.turns import InTurn
 from forenotice.core.roles import Need
 from forenotice.core.rollouts import RolloutStatus, StopStatus
 from forenotice.service import rollouts
@@ -38,7 +38,7 @@ def start_rollout(service: ServiceOf, call: CallOf, asked: models.NewRollout) ->
 
 @routes.post("/rollouts/plan", responses=says(documented_rollouts.RolloutPlan))
 @needs(Need.OVERSEE)
-def plan_rollout(service: ServiceOf, asked: models.NewRollout, _: InTurn) -> Answer:
+def plan_rollout(service: ServiceOf, asked: models.NewRollout, _: Expensive) -> Answer:
     """What it would come to if it were started now; nothing is done."""
     return Answer(rollouts.plan(service, asked.request(asked.reason)))
 

@@ -5,8 +5,8 @@ from typing import Annotated
 from fastapi import Path, Query
 
 from forenotice.control import documented, models
-from forenotice.control.answers import Answer
 from forenotice.control.asking import AskedOf, CallOf, ServiceOf
+from forenotice.control.responses import Answer
 from forenotice.control.routing import LIMIT, ByName, Limit, Pattern, needs, router, says
 from forenotice.core.roles import Need
 from forenotice.delivery import subscriptions

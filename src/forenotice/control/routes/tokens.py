@@ -1,8 +1,8 @@
 """/v1/tokens"""
 
 from forenotice.control import documented, models
-from forenotice.control.answers import Answer
 from forenotice.control.asking import CallOf, ServiceOf
+from forenotice.control.responses import Answer
 from forenotice.control.routing import ByAge, Id, needs, router, says
 from forenotice.core.roles import Need
 from forenotice.service import tokens

@@ -5,8 +5,8 @@ from typing import Annotated
 from fastapi import Query
 
 from forenotice.control import documented, models
-from forenotice.control.answers import Answer
 from forenotice.control.asking import CallOf, SeenOf, ServiceOf
+from forenotice.control.responses import Answer
 from forenotice.control.routing import ByName, Pattern, needs, router, says
 from forenotice.core.roles import Need
 from forenotice.service import fleet, queries

@@ -11,9 +11,9 @@ from fastapi import Path as PathParam
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from forenotice import __version__
-from forenotice.control import answers, guarding
-from forenotice.control.answers import Answer
+from forenotice.control import requests, responses
 from forenotice.control.errors import install
+from forenotice.control.responses import Answer
 from forenotice.control.routing import LIMIT, Id, Limit, operation_id, router
 from forenotice.core import errors
 from forenotice.core.explanations import Explanation
@@ -303,23 +303,23 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await guarding.guarded(self._enter, scope, receive, send)
+            await requests.guarded(self._enter, scope, receive, send)
         except asyncio.CancelledError:
             # The server stops, and has waited for long enough.
             ended = errors.UnavailableError("the emulator has ended before this was done: start it anew")
-            await answers.refusal(ended)(scope, receive, send)
+            await responses.refusal(ended)(scope, receive, send)
 
     async def _enter(self, scope: Scope, receive: Receive, send: Send) -> None:
-        guarding.require_host(scope["headers"], self._names, "use localhost or an address")
+        requests.require_host(scope["headers"], self._names, "use localhost or an address")
         if self._pages.take(scope):
             await self._pages(scope, receive, send)
             return
-        kind = guarding.header(scope["headers"], b"content-type").partition(b";")[0].strip().lower()
+        kind = requests.header(scope["headers"], b"content-type").partition(b";")[0].strip().lower()
         if scope["method"] == "POST" and kind != b"application/json":
             # What a form or a page of another site can send without being asked first.
             raise errors.RefusedError("send the header Content-Type: application/json")
-        body = await guarding.read(scope["headers"], receive, LARGEST)
-        await self._app(scope, guarding.replay(body, receive), send)
+        body = await requests.read(scope["headers"], receive, LARGEST)
+        await self._app(scope, requests.replay(body, receive), send)
 
 
 def create(emulator: Emulator, host: str) -> tuple[FastAPI, Callable[[], None]]:

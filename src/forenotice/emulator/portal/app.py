@@ -16,7 +16,8 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
-from forenotice.control import answers, guarding
+from forenotice.control import requests
+from forenotice.control import responses as control_responses
 from forenotice.core import errors
 from forenotice.emulator.control.app import Driver
 from forenotice.emulator.emulator import Emulator
@@ -77,7 +78,7 @@ class Pages:
         return (
             scope["method"] == "GET"
             and not path.startswith("/v1")
-            and b"text/html" in guarding.header(scope["headers"], b"accept")
+            and b"text/html" in requests.header(scope["headers"], b"accept")
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -93,7 +94,7 @@ class Pages:
         try:
             found = await answer(request)
         except errors.ForenoticeError as error:
-            found = self._failure(answers.status_of(error), error.message)
+            found = self._failure(control_responses.status_of(error), error.message)
         except Exception as error:
             log.error("A page failed", action="emulator.page_failed", path=request.url.path, exc_info=error)
             found = self._failure(500, "this is a defect: the emulator's log says more")
@@ -165,7 +166,7 @@ class Pages:
             error=refusal.message if refusal else "",
             **context,
         )
-        return HTMLResponse(text, answers.status_of(refusal) if refusal else 200)
+        return HTMLResponse(text, control_responses.status_of(refusal) if refusal else 200)
 
     def _failure(self, status: int, message: str) -> Response:
         return HTMLResponse(

@@ -7,7 +7,7 @@ from typing import Any
 from starlette.responses import Response
 
 from forenotice.control import models
-from forenotice.control.answers import status_of
+from forenotice.control.responses import status_of
 from forenotice.core import errors, roles
 from forenotice.core.roles import Need
 from forenotice.core.timing import SILENCE

@@ -4,7 +4,7 @@ from urllib.parse import urlencode
 
 from starlette.responses import Response
 
-from forenotice.control.answers import status_of
+from forenotice.control.responses import status_of
 from forenotice.core import errors
 from forenotice.core.fleet import group_key
 from forenotice.core.roles import Need

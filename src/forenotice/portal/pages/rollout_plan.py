@@ -8,7 +8,7 @@ from starlette.datastructures import ImmutableMultiDict
 from starlette.responses import Response
 
 from forenotice.control import models
-from forenotice.control.answers import status_of
+from forenotice.control.responses import status_of
 from forenotice.core import errors
 from forenotice.core.roles import Need
 from forenotice.core.rollouts import KINDS
@@ -41,7 +41,7 @@ def blank(visit: PageRequest) -> Response:
     return _page(visit, _given(visit.query))
 
 
-@pages.get("/rollouts/plan", needs=Need.OVERSEE, in_turn=True)
+@pages.get("/rollouts/plan", needs=Need.OVERSEE, expensive=True)
 def plan(visit: PageRequest) -> Response:
     given = _given(visit.query)
     try:

@@ -5,7 +5,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from forenotice.control import guarding
+from forenotice.control import requests
 from forenotice.core import errors
 from forenotice.portal import csrf, forms, once, responses
 from forenotice.portal.access import Gate
@@ -64,9 +64,9 @@ class SignIn:
 
     async def _begin(self, request: Request, bearer: str) -> str:
         """In place of the session that this browser had."""
-        service, address = self._gate.portal.service, guarding.origin(request.scope)
+        service, address = self._gate.portal.service, requests.origin(request.scope)
         caller = await run_in_threadpool(tokens.authenticate, service, bearer, address)
-        with self._gate.portal.shares.counted(caller.id):
+        with self._gate.portal.limits.counted(caller.id):
             secret, _ = await run_in_threadpool(sessions.begin, service, bearer, address)
             if before := self._gate.secret(request):
                 await run_in_threadpool(sessions.end, service, before, address)
@@ -76,7 +76,7 @@ class SignIn:
         _, form = await forms.read(request)
         secret = self._gate.secret(request)
         csrf.require_own(request.headers, form.get("form_token", ""), csrf.token_of(secret))
-        await run_in_threadpool(sessions.end, self._gate.portal.service, secret, guarding.origin(request.scope))
+        await run_in_threadpool(sessions.end, self._gate.portal.service, secret, requests.origin(request.scope))
         answer = RedirectResponse("/sign-in", 303)
         responses.forget(answer, responses.name("session", request))
         return answer

@@ -6,7 +6,7 @@ from typing import Any
 from starlette.responses import Response
 
 from forenotice.control import models
-from forenotice.control.answers import status_of
+from forenotice.control.responses import status_of
 from forenotice.core import errors
 from forenotice.core.journal import SubscriptionState
 from forenotice.core.operations import OF_EVENTS

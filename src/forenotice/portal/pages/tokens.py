@@ -7,7 +7,7 @@ from typing import Any
 from starlette.responses import Response
 
 from forenotice.control import models
-from forenotice.control.answers import status_of
+from forenotice.control.responses import status_of
 from forenotice.core import errors
 from forenotice.core.roles import Need, Role
 from forenotice.portal.page import PageRequest, Pages

@@ -3,7 +3,7 @@
 import msgspec
 from starlette.responses import Response
 
-from forenotice.control.answers import status_of
+from forenotice.control.responses import status_of
 from forenotice.core import errors
 from forenotice.core.operations import Kind
 from forenotice.core.roles import Need

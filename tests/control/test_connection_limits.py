@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from tests.control.running import Control, serving
 
-from forenotice.control import bounds, guarding, shares
+from forenotice.control import connection_limits, limits, requests
 from forenotice.control.server import ControlServer
 
 POLL = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -67,8 +67,8 @@ def test_a_refusal_reaches_whoever_is_still_sending(control: Control, expects: b
 
 
 def test_whoever_never_sends_the_rest_is_not_waited_for(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "LINGER_SECONDS", 0.1)
-    monkeypatch.setattr(bounds, "LINGER_BYTES", 1000)
+    monkeypatch.setattr(connection_limits, "LINGER_SECONDS", 0.1)
+    monkeypatch.setattr(connection_limits, "LINGER_BYTES", 1000)
     for size in (0, 5000):
         with connect(control) as connection:
             connection.sendall(HELD.replace(b"9\r\n", b"9999\r\nConnection: close\r\n") % b"x")
@@ -79,7 +79,7 @@ def test_whoever_never_sends_the_rest_is_not_waited_for(control: Control, monkey
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(connection_limits, "HEAD_SECONDS", 0.3)
 
 
 @pytest.mark.parametrize("head", [b"", b"GET /", b"GET / HTTP/1.1\r\nX: ", b"\r\n", POLL + b"GET /", POLL + b"\r\n"])
@@ -88,7 +88,7 @@ def test_a_head_must_come_in_time(control: Control, hasty: None, head: bytes) ->
     with connect(control) as connection:
         connection.sendall(head)
         assert rest(connection).count(b"HTTP/1.1 200") == head.count(POLL)
-    assert time.monotonic() - begun < bounds.READ_SECONDS
+    assert time.monotonic() - begun < connection_limits.READ_SECONDS
 
 
 def is_cut_off(connection: socket.socket) -> bool:
@@ -215,18 +215,18 @@ def unread(port: int, sent: bytes, address: str = "127.0.0.1") -> socket.socket:
 def test_clients_that_do_not_read_do_not_shut_an_operator_out(size: int, sent: bytes) -> None:
     with answering(size) as port, ExitStack() as held:
         for address in ("127.0.0.2", "127.0.0.3"):
-            for _ in range(bounds.CONNECTIONS_OF_ONE):
+            for _ in range(connection_limits.CONNECTIONS_OF_ONE):
                 held.enter_context(unread(port, sent, address))
         for _ in range(3):
             begun = time.monotonic()
             with socket.create_connection(("127.0.0.1", port), timeout=60) as operator:
                 operator.sendall(POLL.replace(b"Host", b"Connection: close\r\nHost"))
                 assert len(rest(operator)) > size
-            assert time.monotonic() - begun < bounds.READ_SECONDS / 2
+            assert time.monotonic() - begun < connection_limits.READ_SECONDS / 2
 
 
 def test_an_answer_must_be_read_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "READ_SECONDS", 0.3)
+    monkeypatch.setattr(connection_limits, "READ_SECONDS", 0.3)
     closing = POLL.replace(b"Host", b"Connection: close\r\nHost")
     with answering(LONG) as port:
         for sent in (POLL, closing, POLL + POLL):
@@ -237,8 +237,8 @@ def test_an_answer_must_be_read_in_time(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_an_answer_that_is_read_steadily_is_not_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "READ_SECONDS", 0.2)
-    monkeypatch.setattr(bounds, "HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(connection_limits, "READ_SECONDS", 0.2)
+    monkeypatch.setattr(connection_limits, "HEAD_SECONDS", 0.2)
     with answering(LONG) as port, unread(port, POLL.replace(b"Host", b"Connection: close\r\nHost")) as connection:
         found, begun = 0, time.monotonic()
         while chunk := connection.recv(32 * 1024):
@@ -249,7 +249,7 @@ def test_an_answer_that_is_read_steadily_is_not_cut_off(monkeypatch: pytest.Monk
 
 
 def test_whoever_has_most_connections_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "CONNECTIONS", 4)
+    monkeypatch.setattr(connection_limits, "CONNECTIONS", 4)
     with answering(3) as port, ExitStack() as held:
         first = held.enter_context(unread(port, POLL))
         assert answer(first).startswith(b"HTTP/1.1 200")
@@ -262,8 +262,8 @@ def test_whoever_has_most_connections_makes_room(monkeypatch: pytest.MonkeyPatch
 
 
 def test_those_whose_requests_never_cease_do_not_shut_an_operator_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "CONNECTIONS", 8)
-    monkeypatch.setattr(bounds, "FEW", 2)
+    monkeypatch.setattr(connection_limits, "CONNECTIONS", 8)
+    monkeypatch.setattr(connection_limits, "FEW", 2)
     release, under_way = threading.Event(), threading.Semaphore(0)
 
     async def answer_late(scope: Scope, receive: Receive, send: Send) -> None:
@@ -296,7 +296,7 @@ def answers(control: Control) -> bool:
 def test_whoever_is_waited_for_longest_makes_room(
     control: Control, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
-    monkeypatch.setattr(bounds, limit, 3)
+    monkeypatch.setattr(connection_limits, limit, 3)
     with ExitStack() as held:
         head, body, answered = (held.enter_context(connect(control)) for _ in range(3))
         body.sendall(HELD % control.token.encode())
@@ -327,7 +327,7 @@ def test_fewer_connections_where_the_system_allows_few_descriptors(control: Cont
 
 
 def test_what_is_being_answered_makes_no_room(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "CONNECTIONS", 2)
+    monkeypatch.setattr(connection_limits, "CONNECTIONS", 2)
     stream = b"GET /v1/stream HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n" % control.token.encode()
     with connect(control) as first, connect(control) as second:
         for connection in (first, second):
@@ -352,19 +352,19 @@ def test_what_is_being_answered_makes_no_room(control: Control, monkeypatch: pyt
     ],
 )
 def test_whose_address_it_is(one: str, other: str, same: bool) -> None:
-    assert (bounds.address_of(one) == bounds.address_of(other)) is same
+    assert (connection_limits.address_of(one) == connection_limits.address_of(other)) is same
 
 
 def test_a_place_is_kept_for_this_machine(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "CONNECTIONS", 2)
-    monkeypatch.setattr(bounds, "KEPT_FOR_LOOPBACK", 1)
-    monkeypatch.setattr(bounds, "address_of", lambda _: ip_address("10.0.0.1"))
+    monkeypatch.setattr(connection_limits, "CONNECTIONS", 2)
+    monkeypatch.setattr(connection_limits, "KEPT_FOR_LOOPBACK", 1)
+    monkeypatch.setattr(connection_limits, "address_of", lambda _: ip_address("10.0.0.1"))
     begun = time.monotonic()
     with connect(control) as stranger, connect(control) as other:
         other.sendall(POLL)
         assert answer(other).startswith(b"HTTP/1.1 200")
         assert rest(stranger) == b""
-        assert time.monotonic() - begun < bounds.READ_SECONDS
+        assert time.monotonic() - begun < connection_limits.READ_SECONDS
         monkeypatch.undo()
         assert answers(control)
         other.sendall(POLL)
@@ -373,7 +373,7 @@ def test_a_place_is_kept_for_this_machine(control: Control, monkeypatch: pytest.
 
 @pytest.mark.parametrize("sent", [b"", b"{"])
 def test_a_body_must_come_in_time(control: Control, monkeypatch: pytest.MonkeyPatch, hasty: None, sent: bytes) -> None:
-    monkeypatch.setattr(guarding, "BODY_SECONDS", 0.1)
+    monkeypatch.setattr(requests, "BODY_SECONDS", 0.1)
     with connect(control) as connection:
         connection.sendall(HELD % control.token.encode() + sent)
         said = rest(connection)
@@ -382,8 +382,8 @@ def test_a_body_must_come_in_time(control: Control, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_body_that_keeps_coming_has_more_time(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guarding, "BODY_SECONDS", 0.1)
-    monkeypatch.setattr(guarding, "BYTES_A_SECOND", 1)
+    monkeypatch.setattr(requests, "BODY_SECONDS", 0.1)
+    monkeypatch.setattr(requests, "BYTES_A_SECOND", 1)
     with connect(control) as connection:
         connection.sendall(HELD % control.token.encode() + b"{")
         assert not select.select([connection], [], [], 0.3)[0]
@@ -392,7 +392,7 @@ def test_a_body_that_keeps_coming_has_more_time(control: Control, monkeypatch: p
 
 
 def test_one_token_cannot_have_everything_under_way(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shares, "MOST_OF_ONE", 2)
+    monkeypatch.setattr(limits, "MOST_OF_ONE", 2)
     other = control.post("/v1/tokens", {"name": "other", "role": "admin"})["token"]
     with connect(control) as first, connect(control) as second:
         for connection in (first, second):

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import pytest
 from tests.control.running import Control, serving
 
-from forenotice.control import app, shares, strangers
+from forenotice.control import app, limits
 from forenotice.control.server import ControlServer
 from forenotice.portal import app as portal
 
@@ -34,11 +34,11 @@ def ask(
 
 
 def test_strangers_who_ask_often_wait_and_operators_do_not(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strangers, "A_SECOND", 0.001)
-    monkeypatch.setattr(strangers, "AT_ONCE", 4)
-    monkeypatch.setattr(strangers, "WAIT_SECONDS", 60)
+    monkeypatch.setattr(limits, "UNKNOWN_A_SECOND", 0.001)
+    monkeypatch.setattr(limits, "UNKNOWN_AT_ONCE", 4)
+    monkeypatch.setattr(limits, "DELAY_SECONDS", 60)
     api = app.create(control.service, control.metrics)
-    served = strangers.Strangers(portal.beside(api, control.service))
+    served = limits.Throttle(portal.beside(api, control.service))
     token = {"Authorization": f"Bearer {control.token}"}
     with ExitStack() as running:
         port = running.enter_context(serving(ControlServer(served, "127.0.0.1", 0, grace=1)))
@@ -54,14 +54,14 @@ def test_strangers_who_ask_often_wait_and_operators_do_not(control: Control, mon
             assert " 200 " in ask(port, "/", headers=cookie)
         assert " 200 " in ask(port, "/healthz", source="127.0.0.2")
         with monkeypatch.context() as few:
-            few.setattr(shares, "MOST_OF_ONE", 0)
+            few.setattr(limits, "MOST_OF_ONE", 0)
             assert " 429 " in ask(port, "/v1/hosts", headers=token)
         assert ask(port, "/v1/hosts", seconds=0.3, headers=token) == ""
 
 
 def test_few_are_known_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strangers, "MOST_KNOWN", 3)
-    found = strangers.Strangers(app.described())
+    monkeypatch.setattr(limits, "MOST_KNOWN", 3)
+    found = limits.Throttle(app.described())
     for shown in (b"1", b"2", b"3", b"1", b"4"):
         found._recognise(shown)
     assert list(found._known) == [b"3", b"1", b"4"]

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 from tests.control.running import Control, running
 
-from forenotice.control import shares
+from forenotice.control import limits
 
-FLOOD = shares.MOST_OF_ONE + 2
+FLOOD = limits.MOST_OF_ONE + 2
 """More than there are threads, and more than may be under way."""
 
 
 def test_a_token_that_floods_with_what_takes_long_leaves_room_for_others(
     control: Control, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shares, "PATIENCE_SECONDS", 20)
+    monkeypatch.setattr(limits, "PATIENCE_SECONDS", 20)
     flooding = control.post("/v1/tokens", {"name": "flooding", "role": "admin"})["token"]
     for token in (control.token, flooding):
         assert control.ask("GET", "/v1/hosts", token=token).status == 200
@@ -45,7 +45,7 @@ def test_a_token_that_floods_with_what_takes_long_leaves_room_for_others(
             head = f"POST /v1/hosts HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {flooding}\r\n"
             connection.sendall(head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body)
         # The last of them are refused, because all the others are under way.
-        for _ in range(FLOOD - shares.MOST_OF_ONE):
+        for _ in range(FLOOD - limits.MOST_OF_ONE):
             [refused, *_], _, _ = select.select(connections, [], [], 20)
             assert refused.recv(12) == b"HTTP/1.1 429"
             connections.remove(refused)
@@ -58,8 +58,8 @@ def test_a_token_that_floods_with_what_takes_long_leaves_room_for_others(
 
 
 def test_those_who_wait_too_long_are_told_so(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shares, "PATIENCE_SECONDS", 0.05)
-    monkeypatch.setattr(shares, "AT_WORK", 0)
+    monkeypatch.setattr(limits, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(limits, "AT_WORK", 0)
     said = control.ask("GET", "/v1/hosts")
     assert (said.status, said.headers["retry-after"], said.json["error"]["code"]) == (429, "1", "too_many")
 
@@ -78,7 +78,7 @@ def test_a_token_has_a_rate_and_others_have_theirs(tmp_path: Path) -> None:
 
 def test_nothing_is_done_for_a_client_that_has_gone_away(control: Control) -> None:
     line = control.service._line
-    names = [f"host-{number}" for number in range(shares.AT_WORK + 2)]
+    names = [f"host-{number}" for number in range(limits.AT_WORK + 2)]
     assert control.get("/v1/hosts")["items"] == []
     with ExitStack() as open_, line.turn():
         connections = [
@@ -90,7 +90,7 @@ def test_nothing_is_done_for_a_client_that_has_gone_away(control: Control) -> No
             head += f"Idempotency-Key: {name}\r\n"
             connection.sendall(head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body)
         # Some wait for the writer, each with a thread, the others for a place among those that are worked on.
-        until(lambda: len(line._waiting) == shares.AT_WORK)
+        until(lambda: len(line._waiting) == limits.AT_WORK)
         for connection in connections:
             connection.close()
         until(lambda: len(line._waiting) == 0)

@@ -10,7 +10,7 @@ import pytest
 import structlog
 from tests.control.running import Control
 
-from forenotice.control import answers, refusals
+from forenotice.control import refusals, responses
 from forenotice.core import errors
 from forenotice.service import calls, tokens
 
@@ -293,7 +293,7 @@ def test_a_defect_of_ours_is_an_honest_500(control: Control, capsys: pytest.Capt
     ("error", "status"),
     [
         (errors.RefusedError(), 400),
-        (answers.TooLargeError(), 413),
+        (responses.TooLargeError(), 413),
         (errors.UnauthorizedError(), 401),
         (errors.NotFoundError(), 404),
         (errors.ConflictError(), 409),
@@ -303,6 +303,6 @@ def test_a_defect_of_ours_is_an_honest_500(control: Control, capsys: pytest.Capt
     ],
 )
 def test_every_error_has_its_status(error: errors.ForenoticeError, status: int) -> None:
-    answer = answers.refusal(error)
+    answer = responses.refusal(error)
     assert answer.status_code == status
     assert json.loads(bytes(answer.body))["error"]["code"] == error.code

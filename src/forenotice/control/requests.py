@@ -8,7 +8,7 @@ import anyio
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from forenotice.control import answers
+from forenotice.control import responses
 from forenotice.control.errors import refused, unexpected
 from forenotice.core import errors
 from forenotice.wire import hosts
@@ -82,7 +82,7 @@ class KnownHosts:
             if scope["server"] is None or scope["server"][1] is not None:
                 require_host(scope["headers"], self._names, ASK_FOR)
         except errors.RefusedError as error:
-            await guarded(answers.refusal(error), scope, receive, send)
+            await guarded(responses.refusal(error), scope, receive, send)
         else:
             await self._app(scope, receive, send)
 
@@ -110,7 +110,7 @@ async def read(headers: Headers, receive: Receive, largest: int) -> bytes:
                     return b"".join(chunks)
                 limit.reschedule(end + size / BYTES_A_SECOND)
     except TimeoutError:
-        raise answers.TooSlowError("the body came too slowly: send it at once, or over a faster line") from None
+        raise responses.TooSlowError("the body came too slowly: send it at once, or over a faster line") from None
 
 
 class Presence:
@@ -159,5 +159,5 @@ def replay(body: bytes, receive: Receive) -> Receive:
     return replay
 
 
-def _too_large(largest: int) -> answers.TooLargeError:
-    return answers.TooLargeError(f"the body is too large: at most {largest // 1024 // 1024} MiB are read here")
+def _too_large(largest: int) -> responses.TooLargeError:
+    return responses.TooLargeError(f"the body is too large: at most {largest // 1024 // 1024} MiB are read here")

@@ -7,11 +7,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from forenotice.control import guarding, strangers
+from forenotice.control import limits, requests
 from forenotice.control.asking import Asked, digest
+from forenotice.control.limits import Slot, TokenLimits
 from forenotice.control.refusals import Refusals
 from forenotice.control.routing import PREFIX, need_of
-from forenotice.control.shares import Shares, Turn
 from forenotice.core import errors
 from forenotice.core.roles import Need
 from forenotice.drivers import letterbox
@@ -28,17 +28,17 @@ class Gate:
     """Lets nobody without a token learn anything, not even which paths exist."""
 
     def __init__(
-        self, app: ASGIApp, *, service: Service, routes: Sequence[BaseRoute], shares: Shares, refusals: Refusals
+        self, app: ASGIApp, *, service: Service, routes: Sequence[BaseRoute], limits: TokenLimits, refusals: Refusals
     ) -> None:
         self._app = app
         self._service = service
         self._routes = routes
-        self._shares = shares
+        self._limits = limits
         self._refusals = refusals
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         watch = _Watch(self._refusals, scope, send)
-        await guarding.guarded(partial(self._enter, watch), scope, receive, watch.send)
+        await requests.guarded(partial(self._enter, watch), scope, receive, watch.send)
 
     async def _enter(self, watch: "_Watch", scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
@@ -47,13 +47,13 @@ class Gate:
             return
         bearer = _bearer(scope["headers"])
         try:
-            caller = await run_in_threadpool(self._known, bearer, guarding.origin(scope))
+            caller = await run_in_threadpool(self._known, bearer, requests.origin(scope))
         except errors.ForenoticeError as error:
             watch.token = error.token
             raise
         watch.token = caller.id
-        strangers.recognise(scope)
-        with self._shares.counted(caller.id):
+        limits.recognise(scope)
+        with self._limits.counted(caller.id):
             self._admit(caller, scope)
             await self._go_on(watch, caller, scope, receive, send)
 
@@ -64,30 +64,30 @@ class Gate:
 
     async def _go_on(self, watch: "_Watch", caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
-        body = await guarding.read(scope["headers"], receive, LARGEST_FLEET if path in FLEET else LARGEST)
-        watch.presence = guarding.Presence(receive)
+        body = await requests.read(scope["headers"], receive, LARGEST_FLEET if path in FLEET else LARGEST)
+        watch.presence = requests.Presence(receive)
         target = scope["raw_path"] + b"?" + scope["query_string"]
         asked = Asked(
             caller=caller,
             body=body,
-            content_type=guarding.header(scope["headers"], b"content-type").decode("latin-1"),
+            content_type=requests.header(scope["headers"], b"content-type").decode("latin-1"),
             digest=digest(scope["method"], target, body),
-            origin=guarding.origin(scope),
+            origin=requests.origin(scope),
             wanted=watch.presence.waits,
         )
         scope = {**scope, "headers": _as_json(scope["headers"]), "state": {**scope.get("state", {}), "asked": asked}}
         if path in FLEET:
             # Their routes take the bytes as they are; nobody else needs to hold them.
             body = b""
-        receive = guarding.replay(body, watch.presence.receive)
+        receive = requests.replay(body, watch.presence.receive)
         await watch.presence.during(self._work(watch, caller, scope, receive, send))
 
     async def _work(self, watch: "_Watch", caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
-        watch.turn = await self._shares.turn(caller.id)
+        watch.slot = await self._limits.slot(caller.id)
         try:
             await self._app(scope, receive, send)
         finally:
-            watch.turn.end()
+            watch.slot.end()
 
     def _admit(self, caller: Caller, scope: Scope) -> None:
         """Before the body is read. What fits no route is left to the application, which says so."""
@@ -109,20 +109,20 @@ class _Watch:
     def __init__(self, refusals: Refusals, scope: Scope, send: Send) -> None:
         self.token = ""
         """Whose request it is, once that is known."""
-        self.turn: Turn | None = None
-        self.presence: guarding.Presence | None = None
+        self.slot: Slot | None = None
+        self.presence: requests.Presence | None = None
         self._refusals, self._scope, self._send = refusals, scope, send
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             if self.presence:
                 self.presence.answering = True
-            if self.turn and guarding.header(message["headers"], b"content-type").startswith(b"text/event-stream"):
+            if self.slot and requests.header(message["headers"], b"content-type").startswith(b"text/event-stream"):
                 # A stream lasts, but needs a thread only now and then.
-                self.turn.end()
+                self.slot.end()
             self._refusals.note(
                 message["status"],
-                address=guarding.origin(self._scope),
+                address=requests.origin(self._scope),
                 token=self.token,
                 method=self._scope["method"],
                 path=self._scope["path"],

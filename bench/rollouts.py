@@ -100,7 +100,7 @@ def _planning(data: Path, kind: str, what: str) -> list[report.Row]:
     found = json.loads(said.stdout)
     return [
         report.within(
-            f"planning {what}, {kind}", found["seconds"], PLAN_SECONDS, "{:.1f} s", f"{found['turns']} turns"
+            f"planning {what}, {kind}", found["seconds"], PLAN_SECONDS, "{:.1f} s", f"{found['waves']} waves"
         ),
         report.within(f"planning {what}, {kind}: peak memory", found["mib"], PLAN_MIB, "{:.0f} MiB"),
     ]
@@ -156,7 +156,7 @@ def _plan(service: Service, kind: str) -> dict[str, object]:
     plan = rollouts.plan(service, _request(kind))
     seconds = time.perf_counter() - begin
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {"seconds": seconds, "mib": peak, "turns": len(plan["turns"]), "stops": len(plan["stops"])}
+    return {"seconds": seconds, "mib": peak, "waves": len(plan["waves"]), "stops": len(plan["stops"])}
 
 
 if __name__ == "__main__":

@@ -137,7 +137,7 @@ def test_a_rollout_over_a_fleet_keeps_every_promise(tmp_path: Path) -> None:
         with attended(server, document["vms"]) as guests:
             plan = server.post("/v1/rollouts/plan", asked)
             rollout = server.post("/v1/rollouts", {**asked, "reason": "firmware"})["id"]
-            _see_through(server, rollout, len(plan["turns"]))
+            _see_through(server, rollout, len(plan["waves"]))
         journal = list(server.history())
         hosts = server.get(f"/v1/rollouts/{rollout}/hosts?limit=500")["items"]
         assert server.defects == []
@@ -147,7 +147,7 @@ def test_a_rollout_over_a_fleet_keeps_every_promise(tmp_path: Path) -> None:
     _has_tested_something(journal, looked)
 
 
-def _see_through(server: Server, rollout: str, turns: int) -> None:
+def _see_through(server: Server, rollout: str, waves: int) -> None:
     """To its end, with two deaths and somebody else's maintenance on the way."""
 
     pause = threading.Event()
@@ -156,20 +156,20 @@ def _see_through(server: Server, rollout: str, turns: int) -> None:
         pause.wait(POLL_SECONDS)
         return server.get(f"/v1/rollouts/{rollout}")
 
-    def started_in(turn: int) -> bool:
-        if shown()["turn"] < turn:
+    def started_in(wave: int) -> bool:
+        if shown()["wave"] < wave:
             return False
         live = server.get("/v1/operations?live=true&limit=500")["items"]
         return any(each["status"] == "Started" for each in live)
 
-    for turn in (2, turns - 1):
-        until(lambda turn=turn: started_in(turn), what=lambda: str(shown()))  # type: ignore[misc]
+    for wave in (2, waves - 1):
+        until(lambda wave=wave: started_in(wave), what=lambda: str(shown()))  # type: ignore[misc]
         server.kill()
         server.start()
-        if turn == 2:
-            # One of the last turn, so that it stands in the way of the next.
+        if wave == 2:
+            # One of the last wave, so that it stands in the way of the next.
             hosts = server.get(f"/v1/rollouts/{rollout}/hosts?status=Waiting&limit=500")["items"]
-            last = max(hosts, key=lambda stop: stop["turn"])["host"]
+            last = max(hosts, key=lambda stop: stop["wave"])["host"]
             assert server.cli("host", "reboot", last, "--reason", "a fan").returncode == 0
     until(lambda: shown()["status"] == "Completed", what=lambda: str(shown()))
 
@@ -186,5 +186,5 @@ def _has_tested_something(journal: list[dict[str, Any]], looked: Path) -> None:
     by_expiry = set(announced) - approved - by_silence
     assert {announced[event]["scope"] for event in by_expiry} >= {"group:never"}
     assert len(of("rollout.gate_red")) == 1
-    assert len(looked.read_text().splitlines()) >= RED + len(of("rollout.turn_began"))
+    assert len(looked.read_text().splitlines()) >= RED + len(of("rollout.wave_began"))
     assert len(of("operation.completed")) == len(HOSTS) + 1

@@ -41,7 +41,7 @@ def test_a_rollout_from_its_start_to_its_cancelling(operator: Run, site: Control
     more = ("--window", "daily 00:00-24:00 UTC", "--notice", "1h", "--reason", "new kernel")
     said = operator("rollout", "start", "--hosts", "host-*", "--kind", "reboot", *options, *more).out
     found = re.match(
-        r"Rollout (\S+): reboot of 3 hosts, in 2 turns\.\n  why it waits: forenotice rollout explain \1\n", said
+        r"Rollout (\S+): reboot of 3 hosts, in 2 waves\.\n  why it waits: forenotice rollout explain \1\n", said
     )
     assert found
     shown = operator("rollout", "show", found[1]).out
@@ -50,7 +50,7 @@ def test_a_rollout_from_its_start_to_its_cancelling(operator: Run, site: Control
             "kind +reboot",
             r"hosts +host-\*",
             "status +Running",
-            "turn +0 of 2",
+            "wave +0 of 2",
             "progress +2 waiting, 1 skipped",
             "batch +2",
         ),
@@ -61,10 +61,10 @@ def test_a_rollout_from_its_start_to_its_cancelling(operator: Run, site: Control
             "by +operator:admin",
             "reason +new kernel",
         ),
-        *("turn +update domains +progress", "1 +0 +1 waiting, 1 skipped", "2 +1 +1 waiting"),
+        *("wave +update domains +progress", "1 +0 +1 waiting, 1 skipped", "2 +1 +1 waiting"),
     ):
         assert re.search(rf"^{line}$", shown, re.MULTILINE), line
-    assert "gate said" not in shown
+    assert "gate result" not in shown
     assert operator("rollout", "list").out.splitlines()[1].split()[:4] == [found[1], "reboot", "host-*", "Running"]
     paused = operator("rollout", "pause", found[1], "--reason", "lunch").out
     assert re.search(r"^why +paused by operator:admin: lunch$", paused, re.MULTILINE)
@@ -83,7 +83,7 @@ def test_hosts_of_a_rollout(operator: Run, site: Control) -> None:
     assert not re.search(r"^(pause|notice) ", operator("rollout", "show", rollout).out, re.MULTILINE)
     rollout_progress.advance(site.service, {})
     listed = [line.split()[:3] for line in operator("rollout", "hosts", rollout).out.splitlines()]
-    assert listed[:2] == [["host", "turn", "status"], ["host-a", "1", "Under"]]
+    assert listed[:2] == [["host", "wave", "status"], ["host-a", "1", "Under"]]
     (stop,) = operator("rollout", "hosts", rollout, "--status", "under-way", "--json").json
     assert stop["host"] == "host-a"
     assert operator("rollout", "hosts", rollout, "--status", "failed").out == "It has no such hosts.\n"
@@ -94,7 +94,7 @@ def test_a_plan_for_people_and_for_machines(operator: Run) -> None:
     operator("group", "policy", "web", "--max-unavailable", "50%")
     planning = ("rollout", "plan", "--hosts", "*", "--kind", "update")
     said = operator(*planning).out
-    assert re.match(r"Update of 2 hosts in 2 turns, over in \d+ min \d+ s if it is started now\. Nothing is done", said)
+    assert re.match(r"Update of 2 hosts in 2 waves, over in \d+ min \d+ s if it is started now\. Nothing is done", said)
     assert re.search(r"^1 +(\d{4}-\S+ \S+ UTC +){3}host-a +batch, web-0$", said, re.MULTILINE)
     assert re.search(r"^web +2 +at most 1 +\d+ s +max_unavailable 50% allows 1$", said, re.MULTILINE)
     assert "\n2 standalone VMs are out too.\n" in said

@@ -90,7 +90,7 @@ def test_one_frame(fresh: Run) -> None:
 def test_a_rollout_under_way(fresh: Run) -> None:
     rollout = fresh("rollout", "start", "--hosts", "*", "--kind", "update", "--gate", "https://a.example/", "--json")
     said = fresh("watch", "--once").out
-    assert "rollout update *  Running  turn 0 of " in said
+    assert "rollout update *  Running  wave 0 of " in said
     assert re.search(rf"rollout.started by operator:admin  {rollout.json['id']}$", said, re.MULTILINE)
     [view] = fresh("watch", "--once", "--json").json["rollouts"]
     assert view["why"] == fresh("rollout", "explain", view["id"], "--json").json["sentence"] != ""
@@ -191,8 +191,8 @@ EVENT: dict[str, Any] = {
 }
 ROLLOUT: dict[str, Any] = {
     "id": "R",
-    "turn": 2,
-    "turns": 3,
+    "wave": 2,
+    "waves": 3,
     "kind": "update",
     "hosts": "rack1-*",
     "status": "Paused",
@@ -210,16 +210,16 @@ def drawn(shown: Scene, *, width: int = 100, height: int | None = None, now: dat
 
 def test_rollouts_have_a_bar() -> None:
     said = drawn(Scene(rollouts=(ROLLOUT,), known=True))
-    assert "rollout update rack1-*  Paused  turn 2 of 3  ━━━━━━━━━━────────── 5/10 hosts  R\n  2 hosts failed\n" in said
+    assert "rollout update rack1-*  Paused  wave 2 of 3  ━━━━━━━━━━────────── 5/10 hosts  R\n  2 hosts failed\n" in said
 
 
 def test_a_rollout_says_why_it_waits_and_how_long() -> None:
     running = {**ROLLOUT, "status": "Running", "why": "", "hosts": "rack1-01,rack1-02," * 20}
-    why = {"sentence": "It pauses before turn 3.", "until": "2026-01-01T12:04:00Z"}
+    why = {"sentence": "It pauses before wave 3.", "until": "2026-01-01T12:04:00Z"}
     said = drawn(Scene(rollouts=(running,), reasons={"R": why}, known=True), width=120).splitlines()
-    assert said[1].startswith("rollout update rack1-01,rack1-02,rack1-01,rack1-02,rac…  Running  turn 2 of 3  ")
+    assert said[1].startswith("rollout update rack1-01,rack1-02,rack1-01,rack1-02,rac…  Running  wave 2 of 3  ")
     assert said[1].endswith(" 5/10 hosts  R")
-    assert said[2] == "  4 min left: It pauses before turn 3."
+    assert said[2] == "  4 min left: It pauses before wave 3."
     past = {**why, "until": "2026-01-01T11:00:00Z"}
     assert "left" not in drawn(Scene(rollouts=(running,), reasons={"R": past}, known=True))
 

@@ -45,7 +45,7 @@ def test_a_rollout_is_started_and_shown(fleet: Control) -> None:
     rollout = made.json
     documented_rollouts.Rollout.model_validate_json(made.body)
     assert rollout | OPTIONS | {"windows": ["mon-fri 22:00-24:00 Europe/Berlin"]} == rollout
-    assert (rollout["status"], rollout["turn"], rollout["turns"]) == ("Running", 0, 2)
+    assert (rollout["status"], rollout["wave"], rollout["waves"]) == ("Running", 0, 2)
     assert rollout["progress"] == {"waiting": 2, "under_way": 0, "done": 0, "failed": 0, "skipped": 0}
     assert fleet.get(f"/v1/rollouts/{rollout['id']}") == rollout
     (entry,) = fleet.get(f"/v1/history?rollout={rollout['id']}")["items"]
@@ -124,11 +124,11 @@ def test_a_plan_does_nothing(fleet: Control) -> None:
     assert said.status == 200
     documented_rollouts.RolloutPlan.model_validate_json(said.body)
     plan = said.json
-    assert [(stop["host"], stop["turn"], stop["vms"]) for stop in plan["stops"]] == [
+    assert [(stop["host"], stop["wave"], stop["vms"]) for stop in plan["stops"]] == [
         ("host-a", 1, ["batch", "web-0"]),
         ("host-b", 2, ["db", "web-1"]),
     ]
-    assert [turn["hosts"] for turn in plan["turns"]] == [1, 1]
+    assert [wave["hosts"] for wave in plan["waves"]] == [1, 1]
     (web,) = [scope for scope in plan["groups"] if scope["group"] == "web"]
     assert (web["members"], web["most_out"], web["budget"]) == (2, 1, None)
     assert fleet.get("/v1/history?newest_first=true&limit=1") == before

@@ -29,15 +29,15 @@ class RolloutWatch:
     def __init__(self, timing: Timing) -> None:
         self.timing = timing
         self.broken = False
-        self.turns: dict[str, int] = {}
-        """Of each rollout, the turn of what it announced last."""
+        self.waves: dict[str, int] = {}
+        """Of each rollout, the wave of what it announced last."""
         self.answers: dict[tuple[str, int], bool] = {}
-        """What a gate said last of a turn, since the rollout was started or resumed."""
+        """What a gate said last of a wave, since the rollout was started or resumed."""
 
     def forget_answers(self, rollout: str) -> None:
-        for known, turn in list(self.answers):
+        for known, wave in list(self.answers):
             if known == rollout:
-                del self.answers[known, turn]
+                del self.answers[known, wave]
 
     def observe(
         self,
@@ -51,9 +51,9 @@ class RolloutWatch:
         self.broken = True
         _starts_keep_budgets_and_windows(before, after, changes, now)
         for entry in changes.entries:
-            if entry.action == "rollout.turn_began" and after.rollouts[entry.rollout or ""].options.gate is not None:
-                turn = int(str(entry.data["turn"])) - 1
-                assert self.answers.get((entry.rollout or "", turn)), "the gate is not green"
+            if entry.action == "rollout.wave_began" and after.rollouts[entry.rollout or ""].options.gate is not None:
+                wave = int(str(entry.data["wave"])) - 1
+                assert self.answers.get((entry.rollout or "", wave)), "the gate is not green"
         for operation in changes.operations.values():
             known = before.operations.get(operation.id)
             if known is None or known.not_before != operation.not_before:
@@ -78,14 +78,14 @@ class RolloutWatch:
         rollout = after.rollouts[stop.rollout]
         assert (stop.status, stop.operation) == (StopStatus.UNDER_WAY, operation.id)
         mine = [o for o in after.operations.values() if o.rollout == rollout.id and o.id in before.operations]
-        last = self.turns.setdefault(rollout.id, stop.turn)
-        self.turns[rollout.id] = stop.turn
-        if last != stop.turn:
-            assert not any(other.status.live for other in mine), "the turn before it is not over"
+        last = self.waves.setdefault(rollout.id, stop.wave)
+        self.waves[rollout.id] = stop.wave
+        if last != stop.wave:
+            assert not any(other.status.live for other in mine), "the wave before it is not over"
             ended = max(other.ended_at or now for other in mine)
             assert now >= ended + self.timing.shortened(rollout.options.pause), "the pause is not over"
-        assert rollout.turn == stop.turn, "another turn has begun"
-        assert rollout.opened_at is not None, "the turn has not begun"
+        assert rollout.wave == stop.wave, "another wave has begun"
+        assert rollout.opened_at is not None, "the wave has not begun"
         for event in _events_of(after, operation):
             for other, kind in _live_in(after, event.scope):
                 waits = kind is Kind.DEGRADED_HARDWARE and other.status is Status.SCHEDULED

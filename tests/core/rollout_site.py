@@ -24,7 +24,7 @@ def always_green(_: GateCheck) -> bool:
 
 
 CANDIDATES = 2
-"""Hosts whose turn it is that are looked at together: few, so that there are pages."""
+"""Hosts whose wave it is that are looked at together: few, so that there are pages."""
 
 
 class RollingSite(Site):
@@ -74,13 +74,13 @@ class RollingSite(Site):
         ended = sorted((each for each in ended if not each[1].status.live), key=lambda each: str(each[1].ended_at))
         with self.transaction(rollouts=[rollout]) as draft:
             rollout_progress.settle(draft, rollout, ended)
-            next_turn = min((stop.turn for stop in known if stop.status is StopStatus.WAITING), default=None)
-            step = rollout_progress.next_step(draft, rollout, len(under_way) - len(ended), next_turn)
+            next_wave = min((stop.wave for stop in known if stop.status is StopStatus.WAITING), default=None)
+            step = rollout_progress.next_step(draft, rollout, len(under_way) - len(ended), next_wave)
         return self._take(rollout, step) if step else None
 
     def _take(self, rollout: str, step: Go) -> GateCheck | None:
         most, taken, after = min(step.hosts, CANDIDATES), 0, ""
-        while taken < most and (stops := self.waiting(rollout, step.turn, after)[:CANDIDATES]):
+        while taken < most and (stops := self.waiting(rollout, step.wave, after)[:CANDIDATES]):
             after = stops[-1].host
             hosts = [stop.host for stop in stops]
             with self.transaction(rollouts=[rollout], hosts=hosts, operations=self.moving_to(hosts)) as draft:
@@ -91,15 +91,17 @@ class RollingSite(Site):
             if self.rollout(rollout).status is not RolloutStatus.RUNNING:
                 return None
         left = [stop for stop in self.stops_of(rollout) if stop.status is StopStatus.UNDER_WAY]
-        turn_is_over = not left and not self.waiting(rollout, step.turn)
-        if turn_is_over or taken == most < step.hosts:
+        wave_is_over = not left and not self.waiting(rollout, step.wave)
+        if wave_is_over or taken == most < step.hosts:
             self.state.rollouts[rollout] = replace(self.rollout(rollout), due_at=self.now)
         return None
 
     def hear_gate(self, ask: GateCheck, green: bool = True, said: str = "ok") -> None:
         with self.transaction(rollouts=[ask.rollout]) as draft:
-            rollout_progress.record_gate(draft, ask.rollout, ask.turn, GateResult(green=green, said=said, at=self.now))
-        self.watch_rollouts.answers[ask.rollout, ask.turn] = green
+            rollout_progress.record_gate(
+                draft, ask.rollout, ask.wave, GateResult(green=green, status=said, at=self.now)
+            )
+        self.watch_rollouts.answers[ask.rollout, ask.wave] = green
 
     def carry_on(
         self,
@@ -140,7 +142,7 @@ class RollingSite(Site):
         """When something is due of itself; what is looked at once a minute in any case is left for then."""
         rollouts = self.state.rollouts.values()
         moments = [max(o.due_at or self.now, o.claimed_until or self.now) for o in self.live() if not o.held]
-        asked = [r for r in rollouts if r.opened_at is None and (r.verdict or not self.told_at(r))]
+        asked = [r for r in rollouts if r.opened_at is None and (r.gate_result or not self.told_at(r))]
         moments += [r.due_at for r in asked if r.due_at is not None]
         moments += [moment for r in rollouts if r.due_at is not None for moment in self.told_at(r)]
         held = [o.due_at for o in self.live() if o.due_at is not None]
@@ -149,7 +151,7 @@ class RollingSite(Site):
 
     def told_at(self, rollout: Rollout) -> list[datetime]:
         """When guests of its next hosts are told, where windows put that off."""
-        waiting = [stop.host for stop in self.waiting(rollout.id, rollout.turn)]
+        waiting = [stop.host for stop in self.waiting(rollout.id, rollout.wave)]
         draft = self.look(rollouts=[rollout.id], hosts=waiting)
         found = [each for host in waiting for each in rollout_progress.host_blockers(draft, rollout, host)]
         return [each.until for each in found if each.kind is BlockerKind.ANNOUNCEMENT and each.until is not None]
@@ -160,10 +162,10 @@ class RollingSite(Site):
         return self.state.rollouts[known if isinstance(known, str) else known.id]
 
     def due_rollouts(self) -> list[str]:
-        def turn(rollout: Rollout) -> tuple[datetime, datetime]:
+        def wave(rollout: Rollout) -> tuple[datetime, datetime]:
             return rollout.due_at or self.now, rollout.created_at
 
-        known = sorted(self.state.rollouts.values(), key=turn)
+        known = sorted(self.state.rollouts.values(), key=wave)
         return [rollout.id for rollout in known if rollout.due_at is not None and rollout.due_at <= self.now]
 
     def stops_of(self, rollout: Rollout | str) -> list[Stop]:
@@ -173,9 +175,9 @@ class RollingSite(Site):
     def stop(self, rollout: Rollout | str, host: str) -> Stop:
         return self.stops[self.rollout(rollout).id, host]
 
-    def waiting(self, rollout: str, turn: int, after: str = "") -> list[Stop]:
+    def waiting(self, rollout: str, wave: int, after: str = "") -> list[Stop]:
         mine = self.stops_of(rollout)
-        return [s for s in mine if s.status is StopStatus.WAITING and s.turn == turn and s.host > after]
+        return [s for s in mine if s.status is StopStatus.WAITING and s.wave == wave and s.host > after]
 
     def live_of(self, rollout: str) -> list[str]:
         return [operation.id for operation in self.live() if operation.rollout == rollout]
@@ -187,7 +189,7 @@ class RollingSite(Site):
 
     def explain_rollout(self, rollout: Rollout | str) -> Explanation:
         known = self.rollout(rollout)
-        live, waiting = self.live_of(known.id), self.waiting(known.id, known.turn)
+        live, waiting = self.live_of(known.id), self.waiting(known.id, known.wave)
         hosts = [stop.host for stop in waiting]
         draft = self.look(rollouts=[known.id], operations=live, hosts=hosts, targets=True)
         return explanations.explain_rollout(draft, known, live, waiting, self.expiry_from)

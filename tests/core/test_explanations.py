@@ -303,7 +303,7 @@ def test_what_is_over() -> None:
     assert (said.sentence, said.until) == ("It is over: Canceled at 2026-03-01 12:01:30 UTC.", None)
 
 
-def test_calls_to_the_driver_that_wait_for_their_turn() -> None:
+def test_calls_to_the_driver_that_wait_for_their_wave() -> None:
     site = Site()
     site.add_host("a")
     site.add_vm("db", "a")

@@ -337,7 +337,7 @@ def test_who_listens_is_asked_when_guests_are_told() -> None:
     assert site.event(silent).implied
 
 
-def test_it_keeps_nobody_away_and_takes_no_turn() -> None:
+def test_it_keeps_nobody_away_and_takes_no_wave() -> None:
     site = night()
     site.schedule(Kind.HOST_REBOOT, "a")
     site.add_vm("db", "a")

@@ -41,7 +41,7 @@ def test_it_waits_for_approval_and_others_for_the_batch() -> None:
     said = site.explain_rollout(rollout)
     assert said.sentence == (
         "a is Scheduled: it waits for approval by vm-a, until 2026-03-01 12:15:00 UTC at the latest. "
-        "Others of turn 1 wait: the batch is 1."
+        "Others of wave 1 wait: the batch is 1."
     )
     assert (said.since, said.until) == (NOW, NOW + NOTICE)
     (operation, batch) = said.waiting_for
@@ -97,7 +97,7 @@ def test_its_pause() -> None:
     site.carry_on(until=NOW + NOTICE + UPDATE, takes=UPDATE)
     ended = site.now
     said = site.explain_rollout(rollout)
-    assert said.sentence == "It pauses before turn 2, until 2026-03-01 13:15:09 UTC."
+    assert said.sentence == "It pauses before wave 2, until 2026-03-01 13:15:09 UTC."
     assert (said.since, said.until) == (ended, ended + HOUR)
     assert said.waiting_for == ({"kind": "pause", "since": ended, "until": ended + HOUR},)
     site.wait(HOUR)
@@ -108,16 +108,14 @@ def test_its_gate() -> None:
     site, rollout = halls(gate="probe")
     (ask,) = site.roll()
     said = site.explain_rollout(rollout)
-    assert (said.sentence, said.since) == ("Turn 1 waits for its gate probe: it is being asked.", NOW)
+    assert (said.sentence, said.since) == ("Wave 1 waits for its gate probe: it is being asked.", NOW)
     assert said.waiting_for == ({"kind": "gate", "gate": "probe", "since": NOW},)
     site.wait(SECOND)
     site.hear_gate(ask, green=False, said="2 alarms")
     said = site.explain_rollout(rollout)
-    assert said.sentence == (
-        "Turn 1 waits for its gate probe: at 2026-03-01 12:00:01 UTC it was red and said '2 alarms'."
-    )
+    assert said.sentence == ("Wave 1 waits for its gate probe: at 2026-03-01 12:00:01 UTC it was red: 2 alarms.")
     assert (said.since, said.until) == (NOW, None)
-    assert said.waiting_for == ({"kind": "gate", "gate": "probe", "since": NOW, "said": "2 alarms"},)
+    assert said.waiting_for == ({"kind": "gate", "gate": "probe", "since": NOW, "status": "2 alarms"},)
     site.wait(GATE_AGAIN)
     site.hear_gate(ask)
     assert site.explain_rollout(rollout).sentence == "Nothing is in the way: it goes on now."
@@ -185,8 +183,7 @@ def test_another_update_domain_is_announced_or_out() -> None:
     said = site.explain_rollout(rollout)
     event = site.event(other)
     assert said.sentence == (
-        "a waits for its turn: another update domain is announced: "
-        f"it waits until event {event.id} on web (web-1) has ended."
+        f"a waits: another update domain is announced: it waits until event {event.id} on web (web-1) has ended."
     )
     assert (said.since, said.until) == (NOW, None)
     assert said.waiting_for == (
@@ -204,7 +201,7 @@ def test_another_update_domain_is_announced_or_out() -> None:
     site.approve_all(other)
     site.tick()
     said = site.explain_rollout(rollout)
-    assert said.sentence.startswith("a waits for its turn: another update domain is out: it waits until event")
+    assert said.sentence.startswith("a waits: another update domain is out: it waits until event")
     assert said.waiting_for[0]["since"] == NOW + SECOND
 
 
@@ -219,12 +216,11 @@ def test_a_budget_and_other_maintenance_of_the_host() -> None:
     site.roll()
     said = site.explain_rollout(rollout)
     budget = (
-        "waits for its turn: max_unavailable 1 of web allows 1 of its 3 VMs out at once: "
+        "waits: max_unavailable 1 of web allows 1 of its 3 VMs out at once: "
         f"it waits until event {site.event(direct).id} has ended."
     )
     assert said.sentence == (
-        f"a {budget} b waits for its turn: operation {direct.id} of its host is not over: it waits for that. "
-        f"b {budget} c {budget}"
+        f"a {budget} b waits: operation {direct.id} of its host is not over: it waits for that. b {budget} c {budget}"
     )
     assert [(fact["host"], fact["kind"]) for fact in said.waiting_for] == [
         ("a", "budget"),
@@ -247,7 +243,7 @@ def test_a_users_action_may_use_up_a_budget() -> None:
     site.roll()
     said = site.explain_rollout(rollout)
     assert said.sentence == (
-        "a waits for its turn: min_available 1 of web allows 1 of its 2 VMs out at once: "
+        "a waits: min_available 1 of web allows 1 of its 2 VMs out at once: "
         f"it waits until event {site.event(restart).id} has ended."
     )
 
@@ -270,7 +266,7 @@ def test_a_budget_that_can_no_longer_be_met() -> None:
     site.cancel(site.on("a").id)
     site.stops[rollout.id, "a"] = replace(site.stop(rollout, "a"), status=StopStatus.WAITING)
     said = site.explain_rollout(rollout)
-    assert said.sentence.startswith("a waits for its turn: the budget can never be met")
+    assert said.sentence.startswith("a waits: the budget can never be met")
 
 
 def test_the_window_of_the_rollout_and_of_a_group() -> None:
@@ -283,7 +279,7 @@ def test_the_window_of_the_rollout_and_of_a_group() -> None:
     opens = NOW.replace(hour=22, minute=30)
     said = site.explain_rollout(rollout)
     assert said.sentence == (
-        "Turn 1 is planned; guests are told from 2026-03-01 22:14:00 UTC on, because of its window "
+        "Wave 1 is planned; guests are told from 2026-03-01 22:14:00 UTC on, because of its window "
         "(daily 22:30-04:00 UTC; sat 01:00-02:00 UTC)."
     )
     assert (said.since, said.until) == (NOW, opens - 16 * MINUTE)
@@ -314,7 +310,7 @@ def test_a_host_that_windows_of_its_vms_put_off_says_when_its_guests_are_told() 
     site.roll()
     said = site.explain_rollout(rollout)
     assert said.sentence == (
-        "a waits for its turn: it is planned; guests are told at 2026-03-01 22:14:00 UTC, because the windows of "
+        "a waits: it is planned; guests are told at 2026-03-01 22:14:00 UTC, because the windows of "
         "db (daily 22:30-04:00 UTC) and web (daily 22:00-23:00 UTC) are open together from 2026-03-01 22:30:00 UTC."
     )
     assert [(fact["kind"], fact["host"], fact["scope"]) for fact in said.waiting_for] == [
@@ -371,7 +367,7 @@ def test_of_many_hosts_that_wait_some_are_told_in_words() -> None:
     rollout = site.begin(options=Options(batch=9))
     site.roll()
     said = site.explain_rollout(rollout)
-    assert said.sentence.count("waits for its turn") == 5
+    assert said.sentence.count(" waits: ") == 5
     assert kinds(said) == ["operation", *["budget"] * 8]
     assert said.until is None
 
@@ -381,7 +377,7 @@ def test_what_waits_for_a_paused_rollout_says_so() -> None:
     first, second = site.begin(hosts="a"), site.begin(hosts="b")
     site.roll()
     waiting = (
-        "b waits for its turn: another update domain is announced: "
+        "b waits: another update domain is announced: "
         f"it waits until event {site.event(site.on('a')).id} on web (web-0) has ended."
     )
     assert site.explain_rollout(second).sentence == waiting

@@ -53,10 +53,10 @@ def test_what_is_predicted_happens(site: RollingSite, kind: Kind, options: Optio
     happened = sorted((operation for operation in site.state.operations.values()), key=lambda o: (o.created_at, o.host))
     assert [(stop.announced_at, stop.host) for stop in plan.stops] == [(o.created_at, o.host) for o in happened]
     for stop, operation in zip(plan.stops, happened, strict=True):
-        assert (stop.vms, stop.not_before, stop.turn) == (
+        assert (stop.vms, stop.not_before, stop.wave) == (
             operation.vms,
             operation.not_before,
-            site.stop(rollout, stop.host).turn,
+            site.stop(rollout, stop.host).wave,
         )
         assert operation.ended_at is not None
         assert abs(operation.ended_at - stop.ends_at) <= SECOND
@@ -80,17 +80,17 @@ def _keeps_the_rules(site: RollingSite, plan: Plan, options: Options) -> None:
             assert windows.is_open(policy.windows, stop.not_before)
         assert windows.is_open(options.windows, stop.not_before)
         assert stop.not_before >= stop.announced_at + (options.notice or NOTICE)
-    for earlier, later in _turns(plan):
+    for earlier, later in _waves(plan):
         assert later >= earlier + options.pause
     assert plan.ends_at == max((stop.ends_at for stop in plan.stops), default=plan.begins_at)
 
 
-def _turns(plan: Plan) -> Iterator[tuple[datetime, datetime]]:
-    turns = sorted({stop.turn for stop in plan.stops})
-    for one, other in pairwise(turns):
+def _waves(plan: Plan) -> Iterator[tuple[datetime, datetime]]:
+    waves = sorted({stop.wave for stop in plan.stops})
+    for one, other in pairwise(waves):
         yield (
-            max(stop.ends_at for stop in plan.stops if stop.turn == one),
-            min(stop.announced_at for stop in plan.stops if stop.turn == other),
+            max(stop.ends_at for stop in plan.stops if stop.wave == one),
+            min(stop.announced_at for stop in plan.stops if stop.wave == other),
         )
 
 
@@ -141,7 +141,7 @@ def test_what_others_have_announced_or_started_comes_first() -> None:
     site.wait(SECOND)
     plan = site.plan()
     free_at = announced.not_before + expected(Kind.HOST_REBOOT)
-    assert [(stop.host, stop.turn, stop.announced_at) for stop in plan.stops] == [
+    assert [(stop.host, stop.wave, stop.announced_at) for stop in plan.stops] == [
         ("d", 0, NOW + UPDATE),
         ("a", 0, free_at),
         ("b", 1, free_at + NOTICE + UPDATE),

@@ -1,4 +1,4 @@
-"""A rollout under way: turns, batches, pauses, gates, failures, and what stands in its way."""
+"""A rollout under way: waves, batches, pauses, gates, failures, and what stands in its way."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -49,13 +49,13 @@ def pair(*, batch: int = 1, **options: Any) -> tuple[RollingSite, Rollout]:
     return site, site.begin(options=Options(batch=batch, **options))
 
 
-# Turns
+# Waves
 
 
-def test_events_are_made_only_when_their_turn_has_come() -> None:
+def test_events_are_made_only_when_their_wave_has_come() -> None:
     site = rolling_row()
     rollout = site.begin()
-    assert (rollout.turn, rollout.by, rollout.due_at) == (BEFORE_THE_FIRST, "op", NOW)
+    assert (rollout.wave, rollout.by, rollout.due_at) == (BEFORE_THE_FIRST, "op", NOW)
     assert not site.live()
     site.roll()
     assert statuses(site, rollout) == {"a": "Under way", "d": "Skipped"} | dict.fromkeys("bc", "Waiting")
@@ -69,14 +69,14 @@ def test_events_are_made_only_when_their_turn_has_come() -> None:
     carried_out = ["operation.scheduled", "operation.started", "driver.finished", "operation.completed"]
     assert site.actions(rollout=rollout.id) == [
         *["rollout.started", "rollout.host_skipped"],
-        *["rollout.turn_began", *carried_out],
-        *["rollout.turn_began", *carried_out],
-        *["rollout.turn_began", *carried_out],
+        *["rollout.wave_began", *carried_out],
+        *["rollout.wave_began", *carried_out],
+        *["rollout.wave_began", *carried_out],
         "rollout.completed",
     ]
 
 
-def test_an_early_approval_brings_the_next_turn_forward() -> None:
+def test_an_early_approval_brings_the_next_wave_forward() -> None:
     site = rolling_row()
     rollout = site.begin()
     for _ in "abc":
@@ -170,7 +170,7 @@ def test_a_hardware_failure_is_waited_for() -> None:
     assert under_way(site, rollout) == "a"
 
 
-def test_hosts_are_taken_as_they_are_when_their_turn_comes() -> None:
+def test_hosts_are_taken_as_they_are_when_their_wave_comes() -> None:
     site = rolling_row(hosts="abcde")
     site.add_vm("db", "d")
     site.add_vm("queue", "e")
@@ -255,7 +255,7 @@ def test_an_update_domain_that_has_come_to_a_host_is_kept_apart() -> None:
     assert statuses(site, rollout) == dict.fromkeys("abcd", "Done")
 
 
-def test_a_turn_without_hosts_to_take_is_left_at_once() -> None:
+def test_a_wave_without_hosts_to_take_is_left_at_once() -> None:
     site = RollingSite()
     site.add_hosts("abc")
     rollout = site.begin()
@@ -267,13 +267,13 @@ def test_a_turn_without_hosts_to_take_is_left_at_once() -> None:
 # Pauses and gates
 
 
-def test_a_pause_between_turns() -> None:
+def test_a_pause_between_waves() -> None:
     site = rolling_row()
     rollout = site.begin(options=Options(pause=HOUR))
     site.carry_on(until=NOW + NOTICE + UPDATE, takes=UPDATE)
     ended = site.now
     assert site.operation(site.stop(rollout, "a").operation or "").ended_at == ended
-    assert (site.rollout(rollout).turn, site.rollout(rollout).due_at) == (1, ended + HOUR)
+    assert (site.rollout(rollout).wave, site.rollout(rollout).due_at) == (1, ended + HOUR)
     site.carry_on(until=ended + HOUR - SECOND)
     assert not site.live()
     site.wait(SECOND)
@@ -284,7 +284,7 @@ def test_a_pause_between_turns() -> None:
 def test_a_gate_is_asked_until_it_is_green() -> None:
     site, rollout = pair(gate="probe")
     (ask,) = site.roll()
-    assert ask == GateCheck(rollout=rollout.id, turn=0, gate="probe")
+    assert ask == GateCheck(rollout=rollout.id, wave=0, gate="probe")
     assert site.rollout(rollout).due_at == NOW + GATE_LEASE
     assert not site.roll()
     site.wait(GATE_LEASE)
@@ -301,15 +301,15 @@ def test_a_gate_is_asked_until_it_is_green() -> None:
         "rollout.started",
         "rollout.gate_red",
         "rollout.gate_green",
-        "rollout.turn_began",
+        "rollout.wave_began",
     ]
 
 
-def test_a_gate_is_asked_before_each_turn_and_not_within() -> None:
+def test_a_gate_is_asked_before_each_wave_and_not_within() -> None:
     asked: list[int] = []
 
     def gate(ask: GateCheck) -> bool:
-        asked.append(ask.turn)
+        asked.append(ask.wave)
         return True
 
     site = rolling_row()
@@ -323,14 +323,14 @@ def test_a_gate_is_asked_before_each_turn_and_not_within() -> None:
 def test_what_a_gate_says_too_late_says_nothing() -> None:
     site, rollout = pair(gate="probe")
     (ask,) = site.roll()
-    site.hear_gate(GateCheck(rollout=rollout.id, turn=1, gate="probe"))
-    assert site.rollout(rollout).verdict is None
+    site.hear_gate(GateCheck(rollout=rollout.id, wave=1, gate="probe"))
+    assert site.rollout(rollout).gate_result is None
     site.hear_gate(ask)
     site.roll()
     opened = site.rollout(rollout)
     site.hear_gate(ask, green=False)
     assert site.rollout(rollout) == opened
-    site.hear_gate(GateCheck(rollout="pruned", turn=0, gate="probe"))
+    site.hear_gate(GateCheck(rollout="pruned", wave=0, gate="probe"))
 
 
 def test_a_gate_heard_during_a_pause_is_asked_again_after_it() -> None:
@@ -338,7 +338,7 @@ def test_a_gate_heard_during_a_pause_is_asked_again_after_it() -> None:
     (ask,) = site.roll()
     site.pause(rollout)
     site.hear_gate(ask)
-    assert (site.rollout(rollout).verdict is None, site.rollout(rollout).due_at) == (False, None)
+    assert (site.rollout(rollout).gate_result is None, site.rollout(rollout).due_at) == (False, None)
     site.resume(rollout)
     assert site.roll() == [ask]
 
@@ -358,7 +358,7 @@ def test_it_pauses_after_so_many_failures() -> None:
     assert site.stop(rollout, "b") == Stop(
         rollout=rollout.id,
         host="b",
-        turn=0,
+        wave=0,
         status=StopStatus.FAILED,
         operation=site.stop(rollout, "b").operation,
         why="two: no power",
@@ -655,7 +655,7 @@ def test_a_verdict_says_when() -> None:
     (ask,) = site.roll()
     site.wait(SECOND)
     site.hear_gate(ask, green=False, said="no")
-    assert site.rollout(rollout).verdict == GateResult(green=False, said="no", at=NOW + SECOND)
+    assert site.rollout(rollout).gate_result == GateResult(green=False, status="no", at=NOW + SECOND)
 
 
 def test_the_pause_is_shortened_by_speed() -> None:
@@ -748,25 +748,25 @@ def test_a_gate_is_asked_when_the_window_of_the_first_host_is_near() -> None:
     assert site.roll() == []
     assert site.rollout(rollout).opened_at is None
     assert site.explain_rollout(rollout).sentence == (
-        "a waits for its turn: it is planned; guests are told at 2026-03-01 21:44:00 UTC, because the window of web "
+        "a waits: it is planned; guests are told at 2026-03-01 21:44:00 UTC, because the window of web "
         "(daily 22:00-04:00 UTC) opens at 2026-03-01 22:00:00 UTC."
     )
     site.now = NOW.replace(hour=21, minute=44)
     (ask,) = site.roll()
-    assert site.explain_rollout(rollout).sentence == "Turn 1 waits for its gate shop: it is being asked."
+    assert site.explain_rollout(rollout).sentence == "Wave 1 waits for its gate shop: it is being asked."
     site.now = NOW.replace(hour=3, minute=50) + DAY
     site.hear_gate(ask)
     assert (site.roll(), site.live()) == ([], [])
     site.now = NOW.replace(hour=21, minute=44) + DAY
     # What it said in another night says nothing.
     assert site.roll() == [ask]
-    assert site.rollout(rollout).verdict is None
+    assert site.rollout(rollout).gate_result is None
     site.hear_gate(ask)
     site.roll()
     assert under_way(site, rollout) == "a"
 
 
-def test_a_host_without_a_window_opens_the_turn_of_others_that_have_one() -> None:
+def test_a_host_without_a_window_opens_the_wave_of_others_that_have_one() -> None:
     site = RollingSite()
     site.add_hosts("ab")
     site.add_vm("late", "a")
@@ -791,7 +791,7 @@ def test_a_rollout_waits_for_the_same_that_is_planned_for_its_host() -> None:
     rollout = site.begin(hosts="a")
     site.roll()
     assert site.explain_rollout(rollout).sentence == (
-        f"a waits for its turn: operation {planned.id} of its host is not over: it waits for that."
+        f"a waits: operation {planned.id} of its host is not over: it waits for that."
     )
     other = site.begin(Kind.HOST_REBOOT, hosts="a")
     site.roll()

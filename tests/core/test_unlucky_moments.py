@@ -39,7 +39,7 @@ def test_a_vm_without_a_host_is_not_given_up_when_others_fail() -> None:
     assert site.operation(operation).status is Status.COMPLETED
 
 
-def test_a_host_that_fails_turns_away_what_is_arriving() -> None:
+def test_a_host_that_fails_waves_away_what_is_arriving() -> None:
     site = row(hosts="abcde")
     site.add_vm("db", "a")
     redeploy = site.schedule(Kind.REDEPLOY, "db")

@@ -1,4 +1,4 @@
-"""Whose turn comes when."""
+"""Whose wave comes when."""
 
 import pytest
 from hypothesis import given, settings
@@ -27,11 +27,11 @@ def test_hosts_of_one_update_domain_go_together() -> None:
 
 @settings(deadline=None, derandomize=True, max_examples=40)
 @given(sites())
-def test_no_scope_has_two_update_domains_in_one_turn(site: RollingSite) -> None:
+def test_no_scope_has_two_update_domains_in_one_wave(site: RollingSite) -> None:
     hosts = list(site.state.hosts)
     order = rollouts.assign_waves(site.look(everything=True), hosts)
     assert set(order) == set(hosts)
-    assert set(order.values()) == set(range(max(order.values()) + 1)), "no turn is empty"
+    assert set(order.values()) == set(range(max(order.values()) + 1)), "no wave is empty"
     domains: dict[tuple[str, int], set[int]] = {}
     for vm in site.state.vms.values():
         domains.setdefault((vm.scope, order[vm.host]), set()).add(vm.update_domain)

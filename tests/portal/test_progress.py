@@ -1,4 +1,4 @@
-"""How far a rollout is: bars, words, and the names of turns."""
+"""How far a rollout is: bars, words, and the names of waves."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,12 +12,12 @@ def counts(**known: int) -> dict[str, int]:
     return {**dict.fromkeys(("waiting", "under_way", "done", "failed", "skipped"), 0), **known}
 
 
-def turn(number: int, *domains: int, **known: int) -> dict[str, Any]:
-    return {"turn": number, "update_domains": list(domains), "progress": counts(**known or {"waiting": 1})}
+def wave(number: int, *domains: int, **known: int) -> dict[str, Any]:
+    return {"wave": number, "update_domains": list(domains), "progress": counts(**known or {"waiting": 1})}
 
 
-def titles(turns: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
-    return [(line.title, line.detail) for line in progress.lines(turns)]
+def titles(waves: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
+    return [(line.title, line.detail) for line in progress.lines(waves)]
 
 
 def test_a_bar_has_what_is_over_first() -> None:
@@ -37,30 +37,30 @@ def test_parts_never_go_beyond_the_edge() -> None:
     assert sum(width for _, width, _ in found) == pytest.approx(100, abs=0.02)
 
 
-def test_turns_that_are_update_domains_are_called_so() -> None:
-    assert titles([turn(1, 0), turn(2, 1)]) == [("Update domain 0", "turn 1"), ("Update domain 1", "turn 2")]
+def test_waves_that_are_update_domains_are_called_so() -> None:
+    assert titles([wave(1, 0), wave(2, 1)]) == [("Update domain 0", "wave 1"), ("Update domain 1", "wave 2")]
 
 
 @pytest.mark.parametrize(
-    ("turns", "told"),
+    ("waves", "told"),
     [
-        ([turn(1, 0, 2), turn(2, 1)], [("Turn 1", "update domains 0 and 2"), ("Turn 2", "update domain 1")]),
-        ([turn(1, 0), turn(2, 0)], [("Turn 1", "update domain 0"), ("Turn 2", "update domain 0")]),
-        ([turn(1, *range(5), 7)], [("Turn 1", "update domains 0 to 4 and 7")]),
-        ([turn(1)], [("Turn 1", "")]),
+        ([wave(1, 0, 2), wave(2, 1)], [("Wave 1", "update domains 0 and 2"), ("Wave 2", "update domain 1")]),
+        ([wave(1, 0), wave(2, 0)], [("Wave 1", "update domain 0"), ("Wave 2", "update domain 0")]),
+        ([wave(1, *range(5), 7)], [("Wave 1", "update domains 0 to 4 and 7")]),
+        ([wave(1)], [("Wave 1", "")]),
     ],
 )
-def test_turns_that_are_not_say_which_they_have(turns: list[dict[str, Any]], told: list[tuple[str, str]]) -> None:
-    assert titles(turns) == told
+def test_waves_that_are_not_say_which_they_have(waves: list[dict[str, Any]], told: list[tuple[str, str]]) -> None:
+    assert titles(waves) == told
 
 
-def test_of_many_turns_those_are_told_that_matter_now() -> None:
-    over = [turn(number, done=3) for number in range(1, 41)]
-    later = [turn(number, waiting=2) for number in range(42, 101)]
-    found = progress.lines([*over, turn(41, failed=1), *later])
-    assert [line.title for line in found[:2]] == ["Turns 1 to 40", "Turn 41"]
-    assert found[-1].title == "Turns 61 to 100"
+def test_of_many_waves_those_are_told_that_matter_now() -> None:
+    over = [wave(number, done=3) for number in range(1, 41)]
+    later = [wave(number, waiting=2) for number in range(42, 101)]
+    found = progress.lines([*over, wave(41, failed=1), *later])
+    assert [line.title for line in found[:2]] == ["Waves 1 to 40", "Wave 41"]
+    assert found[-1].title == "Waves 61 to 100"
     assert (found[0].meter.told, found[-1].meter.told) == ("120 of 120 done", "0 of 80 done")
-    assert len(found) == progress.MOST_TURNS + 2
+    assert len(found) == progress.MOST_WAVES + 2
     assert sum(line.hosts for line in found) == 120 + 1 + 59 * 2
-    assert [line.title for line in progress.lines(over)] == ["Turns 1 to 40"]
+    assert [line.title for line in progress.lines(over)] == ["Waves 1 to 40"]

@@ -62,13 +62,13 @@ def plan_url(**fields: object) -> str:
 
 def test_a_plan_is_shown_before_anything_happens(site: Portal, admin: Visitor) -> None:
     page = admin.get(plan_url(batch=1, pause_minutes=10, reason="new kernel"))
-    assert "Update of 3 hosts with 10 VMs, in 3 turns" in page.text
+    assert "Update of 3 hosts with 10 VMs, in 3 waves" in page.text
     assert "Nothing is done yet" in page.text
     for host in ("host-a", "host-b", "host-c"):
         assert f'id="bar-{host}"' in page.html
         assert f'href="/hosts/{host}"' in page.html
     assert page.html.count('class="part expected fill-freeze"') >= 3
-    assert "Update domain 0 turn 1" in page.text
+    assert "Update domain 0 wave 1" in page.text
     assert "Without VMs, and so skipped: host-d" in page.text
     assert re.search(r"pool 5 at most 2 \d+ s update domains", page.text)
     assert "Assumed: nobody approves early" in page.text
@@ -113,7 +113,7 @@ def test_what_cannot_be_is_told_above_the_form(
 
 def test_windows_are_given_line_by_line(admin: Visitor) -> None:
     page = admin.get(plan_url(windows="daily 00:00-12:00 UTC\r\n\r\ndaily 12:00-24:00 UTC", notice_minutes="30"))
-    assert "in 3 turns" in page.text
+    assert "in 3 waves" in page.text
     assert "daily 12:00-24:00 UTC" in page.html
 
 
@@ -147,7 +147,7 @@ def test_a_budget_is_told_in_words(portal: Portal) -> None:
     assert "max_unavailable" not in visitor.get(plan_url()).text.partition("The plan")[2]
 
 
-def test_many_hosts_are_drawn_turn_by_turn(tmp_path: Path) -> None:
+def test_many_hosts_are_drawn_wave_by_wave(tmp_path: Path) -> None:
     hosts = [f"rack-{number:02}" for number in range(20)]
     document = {
         "hosts": {name: {} for name in hosts},
@@ -161,9 +161,9 @@ def test_many_hosts_are_drawn_turn_by_turn(tmp_path: Path) -> None:
         found = fleetfile.parse(json.dumps(document).encode(), "json")
         fleet.apply(portal.service, SYSTEM, found, prune=False, dry_run=False)
         page = portal.visitor().get(plan_url(hosts="rack-*", batch=3))
-    assert 'id="planned-Turn-1"' in page.html
-    assert 'href="#turn-2"' in page.html
-    assert 'id="turn-2"' in page.html
+    assert 'id="planned-Wave-1"' in page.html
+    assert 'href="#wave-2"' in page.html
+    assert 'id="wave-2"' in page.html
     assert "rack-00, rack-02, rack-04, rack-06 and 6 more" in re.sub(r" +,", ",", page.text)
 
 
@@ -215,8 +215,8 @@ def test_it_is_watched_by_update_domain(portal: Portal) -> None:
     site, admin, started = portal, portal.visitor(), begun(portal)
     page = admin.get(f"/rollouts/{started}")
     assert "Progress by update domain" in page.text
-    assert "Update domain 0 turn 1 0 of 2 done, 1 under way, 1 skipped" in page.text
-    assert "Update domain 1 turn 2 0 of 1 done" in page.text
+    assert "Update domain 0 wave 1 0 of 2 done, 1 under way, 1 skipped" in page.text
+    assert "Update domain 1 wave 2 0 of 1 done" in page.text
     assert "host-a is Scheduled: it waits for approval by" in page.text
     (operation,) = queries.operations(site.service, live=True, rollout=started)["items"]
     for event in operation["events"]:
@@ -292,7 +292,7 @@ def test_a_red_gate_is_shown_with_what_it_said(site: Portal, admin: Visitor) -> 
     page = admin.get(f"/rollouts/{made['id']}")
     assert f"The gate {url} is red since" in page.text
     assert "<code>&lt;b&gt;closed&lt;/b&gt;</code>" in page.html
-    assert "Turn 1 waits for its gate https://shop.example.com/…" in page.text
+    assert "Wave 1 waits for its gate https://shop.example.com/…" in page.text
     assert "Nothing of it is announced or started just now." in page.text
     rollouts.cancel(site.service, OPERATOR, made["id"])
     rollout_progress.advance(site.service, {})

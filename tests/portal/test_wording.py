@@ -118,9 +118,9 @@ def test_titles_differ_within_their_noun() -> None:
         ("vm.left", {}, {"vm": "db", "scope": "vm:db"}, "VM db has left VM db."),
         (
             "rollout.started",
-            {"kind": "host-update", "stops": 1, "turns": 1},
+            {"kind": "host-update", "stops": 1, "waves": 1},
             {},
-            "A rollout began: host update of 1 host, in 1 turn.",
+            "A rollout began: host update of 1 host, in 1 wave.",
         ),
         ("rollout.paused", {"why": "a gate was red"}, {}, "The rollout was paused: a gate was red."),
         (

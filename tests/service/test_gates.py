@@ -14,7 +14,7 @@ from forenotice.programs import process
 from forenotice.service import gates
 from forenotice.service.gates import Gates, GateStatus
 
-FACTS = {"rollout": "r-1", "turn": "3"}
+FACTS = {"rollout": "r-1", "wave": "3"}
 
 
 def python(code: str) -> tuple[str, ...]:
@@ -45,8 +45,8 @@ def test_a_command_is_told_the_rollout_and_not_the_services_secrets(monkeypatch:
     monkeypatch.setenv("PLACE", "here")
     told = commands(env="import os; print(*sorted(os.environ))")
     names = set(told.check("env", FACTS).line.split())
-    assert {"FORENOTICE_ROLLOUT", "FORENOTICE_TURN"} <= names
-    assert names <= {"FORENOTICE_ROLLOUT", "FORENOTICE_TURN", *process.INHERITED, "LC_CTYPE"}
+    assert {"FORENOTICE_ROLLOUT", "FORENOTICE_WAVE"} <= names
+    assert names <= {"FORENOTICE_ROLLOUT", "FORENOTICE_WAVE", *process.INHERITED, "LC_CTYPE"}
 
 
 def test_a_command_has_only_so_much_time() -> None:
@@ -134,7 +134,7 @@ def test_a_url_is_told_the_rollout() -> None:
         assert commands().check(f"{receiver.at}/health?of=shop", FACTS).green
     (heard,) = receiver.heard
     assert (heard.method, heard.target) == ("GET", "/health?of=shop")
-    assert (heard.headers["Forenotice-Rollout"], heard.headers["Forenotice-Turn"]) == ("r-1", "3")
+    assert (heard.headers["Forenotice-Rollout"], heard.headers["Forenotice-Wave"]) == ("r-1", "3")
 
 
 def test_a_url_that_does_not_answer_is_red() -> None:

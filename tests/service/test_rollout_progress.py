@@ -66,8 +66,8 @@ def test_a_gate_that_raises_is_red(sqlite_store: Store) -> None:
     with structlog.testing.capture_logs() as logs, rolling(sqlite_store) as rig:
         rig.service.gates = BrokenGates({"health": ("true",)}, rig.service.outgoing)
         found = start(rig, "health")
-        wait_for(lambda: rig.show(found)["gate_verdict"] is not None)
-        assert rig.show(found)["gate_verdict"]["said"] == "RuntimeError: no such thing"
+        wait_for(lambda: rig.show(found)["gate_result"] is not None)
+        assert rig.show(found)["gate_result"]["said"] == "RuntimeError: no such thing"
     assert "gate.failed" in [entry["action"] for entry in logs]
 
 
@@ -101,7 +101,7 @@ def test_a_gate_stands_in_line_once_and_only_while_it_is_wanted(sqlite_store: St
         rollouts.pause(rig.service, OPERATOR, third)
         wait_for(lambda: is_at_rest(rig))
         slow.answering.set()
-        wait_for(lambda: rig.show(second)["gate_verdict"] is not None)
+        wait_for(lambda: rig.show(second)["gate_result"] is not None)
         assert slow.asked == [first, second]
         rollouts.resume(rig.service, OPERATOR, third)
         wait_for(lambda: slow.asked == [first, second, third])

@@ -1,4 +1,4 @@
-"""Rollouts on both databases: turn by turn, and kept through whatever happens."""
+"""Rollouts on both databases: wave by wave, and kept through whatever happens."""
 
 import threading
 from dataclasses import replace
@@ -47,7 +47,7 @@ FLEET: dict[str, Any] = {
         "solo": {"host": "a", "policy": ASKED},
     },
 }
-TURNS = {"a": 1, "d": 1, "b": 2, "e": 2, "c": 3, "f": 3, "spare": 1}
+WAVES = {"a": 1, "d": 1, "b": 2, "e": 2, "c": 3, "f": 3, "spare": 1}
 DONE = {**dict.fromkeys(HOSTS, "Done"), "spare": "Skipped"}
 
 
@@ -94,10 +94,10 @@ def live(rig: Rolling) -> dict[str, str]:
 every = partial(rollouts.page, access=EVERYTHING)
 
 
-def test_it_goes_from_turn_to_turn_and_ends(rig: Rolling) -> None:
+def test_it_goes_from_wave_to_wave_and_ends(rig: Rolling) -> None:
     found = rig.start(batch=2)
-    assert rig.show(found)["turns"] == 3
-    assert {stop["host"]: stop["turn"] for stop in rollouts.hosts(rig.service, found)["items"]} == TURNS
+    assert rig.show(found)["waves"] == 3
+    assert {stop["host"]: stop["wave"] for stop in rollouts.hosts(rig.service, found)["items"]} == WAVES
     # Of the two hosts of its update domain, the budget lets one go.
     assert live(rig) == {"a": "Scheduled"}
     assert rig.waits_for(found, "operation")["host"] == "a"
@@ -107,24 +107,24 @@ def test_it_goes_from_turn_to_turn_and_ends(rig: Rolling) -> None:
     assert live(rig) == {"d": "Scheduled"}
     rig.pass_time(hours=2)
     shown = rig.show(found)
-    assert (shown["status"], shown["turn"], shown["failures"]) == ("Completed", 3, 0)
+    assert (shown["status"], shown["wave"], shown["failures"]) == ("Completed", 3, 0)
     assert shown["progress"] == {"waiting": 0, "under_way": 0, "done": 6, "failed": 0, "skipped": 1}
     assert rig.hosts(found) == DONE
     assert rig.why(found).startswith("It is over: Completed at ")
     assert rig.violations == []
-    assert rig.actions(action="rollout.turn_began") == ["rollout.turn_began"] * 3
+    assert rig.actions(action="rollout.wave_began") == ["rollout.wave_began"] * 3
     assert [entry["rollout"] for entry in rig.journal if entry["action"] == "operation.completed"] == [found] * 6
 
 
-def test_progress_is_told_by_turn_and_update_domain(rig: Rolling) -> None:
-    """The groups number the same hosts oppositely: so a turn has one update domain of each."""
+def test_progress_is_told_by_wave_and_update_domain(rig: Rolling) -> None:
+    """The groups number the same hosts oppositely: so a wave has one update domain of each."""
 
     def progress(found: str) -> list[tuple[int, list[int], dict[str, int]]]:
-        def told(turn: dict[str, Any]) -> tuple[int, list[int], dict[str, int]]:
-            counted = {status: hosts for status, hosts in turn["progress"].items() if hosts}
-            return turn["turn"], turn["update_domains"], counted
+        def told(wave: dict[str, Any]) -> tuple[int, list[int], dict[str, int]]:
+            counted = {status: hosts for status, hosts in wave["progress"].items() if hosts}
+            return wave["wave"], wave["update_domains"], counted
 
-        return [told(turn) for turn in rig.show(found)["by_turn"]]
+        return [told(wave) for wave in rig.show(found)["by_wave"]]
 
     found = rig.start(batch=2)
     assert progress(found) == [
@@ -146,18 +146,18 @@ def test_a_list_counts_as_each_of_them_does(rig: Rolling) -> None:
     assert [sum(each["progress"].values()) for each in listed] == [1, 3]
     for each in listed:
         shown = rig.show(each["id"])
-        del shown["by_turn"]
+        del shown["by_wave"]
         assert each == shown
     assert every(rig.service, live=False)["items"] == []
 
 
 def test_update_domains_are_those_of_the_beginning(rig: Rolling) -> None:
-    """Hosts that a rollout has emptied are still of the update domain in which they had their turn."""
+    """Hosts that a rollout has emptied are still of the update domain in which they had their wave."""
     found = rig.start("migrate", hosts="b")
     rig.pass_time(hours=1)
     assert rig.status(found) == "Completed"
     assert queries.host(rig.service, "b")["vms"] == 0
-    assert rig.show(found)["by_turn"][0]["update_domains"] == [1]
+    assert rig.show(found)["by_wave"][0]["update_domains"] == [1]
 
 
 def test_what_was_planned_is_what_happens(rig: Rolling) -> None:
@@ -166,9 +166,9 @@ def test_what_was_planned_is_what_happens(rig: Rolling) -> None:
     rig.pass_time(hours=2)
     announced = [entry["host"] for entry in rig.journal if entry["action"] == "operation.scheduled"]
     assert [stop["host"] for stop in plan["stops"]] == announced
-    assert {stop["host"]: stop["turn"] for stop in plan["stops"]} == {host: TURNS[host] for host in HOSTS}
+    assert {stop["host"]: stop["wave"] for stop in plan["stops"]} == {host: WAVES[host] for host in HOSTS}
     assert plan["empty"] == ["spare"]
-    assert [turn["update_domains"] for turn in plan["turns"]] == [[0, 2], [1], [0, 2]]
+    assert [wave["update_domains"] for wave in plan["waves"]] == [[0, 2], [1], [0, 2]]
     assert {stop["host"]: stop["update_domains"] for stop in plan["stops"]}["e"] == [1]
     (web,) = [group for group in plan["groups"] if group["group"] == "web"]
     assert (web["budget"], web["allowed"], web["most_out"]) == ("max_unavailable 20%", 1, 1)
@@ -452,19 +452,19 @@ def test_nonsense_is_refused(rig: Rolling, asked: Request, words: str) -> None:
 # Gates, pauses and windows
 
 
-def test_a_turn_waits_until_its_gate_is_green(slow: Rolling, tmp_path: Path) -> None:
+def test_a_wave_waits_until_its_gate_is_green(slow: Rolling, tmp_path: Path) -> None:
     healthy = tmp_path / "healthy"
     slow.service.gates = Gates({"health": ("ls", str(healthy))}, slow.service.outgoing)
     found = slow.start(hosts="a,b", gate="health")
     slow.pass_time(seconds=40)
     assert live(slow) == {}
-    assert slow.waits_for(found, "gate")["said"] == "exit code 2"
-    assert "cannot access" in slow.show(found)["gate_verdict"]["line"]
+    assert slow.waits_for(found, "gate")["status"] == "exit code 2"
+    assert "cannot access" in slow.show(found)["gate_result"]["output"]
     assert "cannot access" not in str(slow.journal)
     told = rollouts.show(slow.service, found, roles.access(roles.Role.VIEWER, None))
-    assert (told["gate_verdict"]["said"], told["gate_verdict"]["line"]) == ("exit code 2", "")
-    assert "Turn 1 waits for its gate health" in slow.why(found)
-    assert slow.show(found)["gate_verdict"]["green"] is False
+    assert (told["gate_result"]["status"], told["gate_result"]["output"]) == ("exit code 2", "")
+    assert "Wave 1 waits for its gate health" in slow.why(found)
+    assert slow.show(found)["gate_result"]["green"] is False
     assert slow.actions(action="rollout.gate_red") == ["rollout.gate_red"]
     healthy.touch()
     slow.pass_time(minutes=1)
@@ -472,7 +472,7 @@ def test_a_turn_waits_until_its_gate_is_green(slow: Rolling, tmp_path: Path) -> 
     healthy.unlink()
     slow.pass_time(minutes=16)
     assert slow.hosts(found) == {"a": "Done", "b": "Waiting"}
-    assert "Turn 2 waits for its gate health" in slow.why(found)
+    assert "Wave 2 waits for its gate health" in slow.why(found)
     healthy.touch()
     slow.pass_time(hours=1)
     assert slow.status(found) == "Completed"
@@ -503,7 +503,7 @@ def test_a_gate_that_answers_too_late_says_nothing(rig: Rolling) -> None:
     rig.service.gates = Gates({"health": ("true",)}, rig.service.outgoing)
     found = rollouts.start(rig.service, OPERATOR, request(hosts="a", gate="health"))["id"]
     (asked,) = rollout_progress.advance(rig.service, {})
-    assert "said" not in rig.waits_for(found, "gate")
+    assert "status" not in rig.waits_for(found, "gate")
     assert rollout_progress.advance(rig.service, {}) == []
     rollouts.cancel(rig.service, OPERATOR, found)
     rig.step()
@@ -512,7 +512,7 @@ def test_a_gate_that_answers_too_late_says_nothing(rig: Rolling) -> None:
     assert rig.actions(action="rollout.gate_green") == []
 
 
-def test_it_pauses_between_turns(slow: Rolling) -> None:
+def test_it_pauses_between_waves(slow: Rolling) -> None:
     found = slow.start(hosts="a,b", pause=timedelta(hours=1))
     slow.pass_time(minutes=20)
     assert live(slow) == {}

@@ -62,7 +62,7 @@ OFTEN = {
     "live events on a host": (places._ON_HOST, "INDEX events_operation"),
     "standalone VMs": (places._standalone(False), "vms_scope (scope>? AND scope<?)"),
     "standalone VMs that are seen": (places._standalone(True), "vms_scope (scope>? AND scope<?)"),
-    "hosts of rollouts, counted": (rollouts._COUNTS, "COVERING INDEX stops_turn (rollout=?)"),
+    "hosts of rollouts, counted": (rollouts._COUNTS, "COVERING INDEX stops_wave (rollout=?)"),
     "a moment in the journal": (journal._FIRST_SINCE, "INTEGER PRIMARY KEY"),
 }
 

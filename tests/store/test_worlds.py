@@ -239,7 +239,7 @@ def test_targets_leave_out_who_is_in_maintenance_and_tell_who_awaits_it(store: S
     with store.write() as transaction:
         transaction.rollouts.put([rollout("running"), rollout("done"), over])
         transaction.rollouts.put_stops(
-            Stop(rollout=name, host=where, turn=0, status=status) for name, (where, status) in waiting.items()
+            Stop(rollout=name, host=where, wave=0, status=status) for name, (where, status) in waiting.items()
         )
     with store.read() as reader:
         assert reader.load(targets=True).awaiting == {"b"}

@@ -1,4 +1,4 @@
-"""A rollout's plan as people read it: turn by turn, group by group."""
+"""A rollout's plan as people read it: wave by wave, group by group."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -17,15 +17,15 @@ def show(out: Output, plan: View) -> None:
     if out.json:
         out.data(plan)
         return
-    hosts, turns = len(plan["stops"]), len(plan["turns"])
+    hosts, waves = len(plan["stops"]), len(plan["waves"])
     if not hosts:
         out.line("Nothing would be done.")
     else:
         takes = times.read(plan["ends_at"]) - times.read(plan["begins_at"])
-        what = f"{plan['kind'].capitalize()} of {counted(hosts, 'host')} in {counted(turns, 'turn')}"
+        what = f"{plan['kind'].capitalize()} of {counted(hosts, 'host')} in {counted(waves, 'wave')}"
         out.line(f"{what}, over in {times.span(takes)} if it is started now. Nothing is done yet.")
         out.line("")
-        _show_turns(out, plan)
+        _show_waves(out, plan)
         out.line("")
         _show_groups(out, plan["groups"])
     if plan["empty"]:
@@ -33,22 +33,22 @@ def show(out: Output, plan: View) -> None:
     out.line(plan["assumes"], style="dim")
 
 
-def _show_turns(out: Output, plan: View) -> None:
+def _show_waves(out: Output, plan: View) -> None:
     stops: dict[int, list[View]] = {}
     for stop in plan["stops"]:
-        stops.setdefault(stop["turn"], []).append(stop)
+        stops.setdefault(stop["wave"], []).append(stop)
     out.table(
-        ("turn", "announced from", "starts from", "ends", "hosts", "VMs"),
+        ("wave", "announced from", "starts from", "ends", "hosts", "VMs"),
         (
             (
-                turn["turn"],
-                _moment(turn["begins_at"]),
-                _moment(turn["first_start_at"]),
-                _moment(turn["ends_at"]),
-                cut([stop["host"] for stop in stops[turn["turn"]]]),
-                cut([vm for stop in stops[turn["turn"]] for vm in stop["vms"]]),
+                wave["wave"],
+                _moment(wave["begins_at"]),
+                _moment(wave["first_start_at"]),
+                _moment(wave["ends_at"]),
+                cut([stop["host"] for stop in stops[wave["wave"]]]),
+                cut([vm for stop in stops[wave["wave"]] for vm in stop["vms"]]),
             )
-            for turn in plan["turns"]
+            for wave in plan["waves"]
         ),
         none="",
     )

@@ -1,4 +1,4 @@
-"""`forenotice rollout`: maintenance over many hosts, turn by turn."""
+"""`forenotice rollout`: maintenance over many hosts, wave by wave."""
 
 import functools
 from enum import StrEnum
@@ -57,12 +57,12 @@ def start(
     ],
     batch: Annotated[int, typer.Option("--batch", metavar="N", min=1, help="Hosts under way at once, at most.")] = 1,
     pause: Annotated[
-        str | None, typer.Option("--pause", metavar="MINUTES", help="Between two turns, such as 10, 30s or 2h.")
+        str | None, typer.Option("--pause", metavar="MINUTES", help="Between two waves, such as 10, 30s or 2h.")
     ] = None,
     gate: Annotated[
         str | None,
         typer.Option(
-            "--gate", metavar="NAME|URL", help="What must be green before each turn: a gate of `serve`, or a URL."
+            "--gate", metavar="NAME|URL", help="What must be green before each wave: a gate of `serve`, or a URL."
         ),
     ] = None,
     max_failures: Annotated[
@@ -140,14 +140,14 @@ def list_(
         session.out.data(list(items))
         return
     session.out.table(
-        ("rollout", "kind", "hosts", "status", "turn", "progress", "started"),
+        ("rollout", "kind", "hosts", "status", "wave", "progress", "started"),
         (
             (
                 rollout["id"],
                 rollout["kind"],
                 rollout["hosts"],
                 rollout["status"],
-                _turn(rollout),
+                _wave(rollout),
                 _progress(rollout),
                 times.relative(times.read(rollout["created_at"]), session.out.now),
             )
@@ -175,8 +175,8 @@ def hosts(
         session.out.data(list(items))
         return
     session.out.table(
-        ("host", "turn", "status", "operation", "why"),
-        ((stop["host"], stop["turn"], stop["status"], stop["operation"], stop["why"]) for stop in items),
+        ("host", "wave", "status", "operation", "why"),
+        ((stop["host"], stop["wave"], stop["status"], stop["operation"], stop["why"]) for stop in items),
         none="It has no such hosts.",
     )
 
@@ -224,7 +224,7 @@ def show(session: Session, rollout: View) -> None:
     if session.out.json:
         session.out.data(rollout)
         return
-    out, verdict, notice = session.out, rollout["gate_verdict"], rollout["notice_minutes"]
+    out, result, notice = session.out, rollout["gate_result"], rollout["notice_minutes"]
     out.facts(
         {
             "rollout": rollout["id"],
@@ -232,13 +232,13 @@ def show(session: Session, rollout: View) -> None:
             "hosts": rollout["hosts"],
             "status": rollout["status"],
             "why": rollout["why"],
-            "turn": _turn(rollout),
+            "wave": _wave(rollout),
             "progress": _progress(rollout),
             "batch": rollout["batch"],
             "pause": f"{rollout['pause_minutes']:g} min" if rollout["pause_minutes"] else "",
             "notice": f"{notice:g} min" if notice else "",
             "gate": rollout["gate"],
-            "gate said": verdict and f"{_gate(verdict)}, {out.moment(verdict['at'])}",
+            "gate result": result and f"{_gate(result)}, {out.moment(result['at'])}",
             "windows": rollout["windows"],
             "failures": f"{rollout['failures']} since it was started or resumed",
             "pauses at": planned.counted(rollout["max_failures"], "failure"),
@@ -248,13 +248,13 @@ def show(session: Session, rollout: View) -> None:
             "reason": rollout["reason"],
         }
     )
-    if rollout["turns"] > 1:
+    if rollout["waves"] > 1:
         out.line("")
         out.table(
-            ("turn", "update domains", "progress"),
+            ("wave", "update domains", "progress"),
             (
-                (turn["turn"], ", ".join(map(str, turn["update_domains"])), _progress(turn))
-                for turn in rollout["by_turn"]
+                (wave["wave"], ", ".join(map(str, wave["update_domains"])), _progress(wave))
+                for wave in rollout["by_wave"]
             ),
             none="",
         )
@@ -295,18 +295,18 @@ def _awaited(api: Api, rollout: View) -> waiting.Awaited:
 
 
 def _announce(session: Session, rollout: View) -> None:
-    hosts, turns = planned.counted(sum(rollout["progress"].values()), "host"), planned.counted(rollout["turns"], "turn")
-    session.out.line(f"Rollout {rollout['id']}: {rollout['kind']} of {hosts}, in {turns}.")
+    hosts, waves = planned.counted(sum(rollout["progress"].values()), "host"), planned.counted(rollout["waves"], "wave")
+    session.out.line(f"Rollout {rollout['id']}: {rollout['kind']} of {hosts}, in {waves}.")
     session.out.line(f"  why it waits: forenotice rollout explain {rollout['id']}", style="dim")
 
 
-def _gate(verdict: View) -> str:
-    words = ("green" if verdict["green"] else "red", verdict["said"], verdict["line"])
+def _gate(result: View) -> str:
+    words = ("green" if result["green"] else "red", result["status"], result["output"])
     return ": ".join(word for word in words if word)
 
 
-def _turn(rollout: View) -> str:
-    return f"{rollout['turn']} of {rollout['turns']}"
+def _wave(rollout: View) -> str:
+    return f"{rollout['wave']} of {rollout['waves']}"
 
 
 def _progress(rollout: View) -> str:

@@ -35,17 +35,17 @@ class Progress(Shown):
     skipped: int
 
 
-class Verdict(Shown):
+class GateResult(Shown):
     green: bool
-    said: str
+    status: str
     """Its status, or why it could not be asked."""
-    line: str
+    output: str
     """One line of its output; empty for those who may not start rollouts."""
     at: datetime
 
 
-class TurnProgress(Shown):
-    turn: int
+class WaveProgress(Shown):
+    wave: int
     update_domains: list[int]
     """Of the groups that its hosts had when the rollout began."""
     progress: Progress
@@ -56,14 +56,14 @@ class ListedRollout(RolloutOptions):
     status: RolloutStatus
     why: str
     """Why it is paused."""
-    turn: int
+    wave: int
     """From 1 on; 0 before the first."""
-    turns: int
-    turn_began_at: datetime | None
+    waves: int
+    wave_began_at: datetime | None
     failures: int
     """Hosts that failed since it was started or resumed."""
     progress: Progress
-    gate_verdict: Verdict | None
+    gate_result: GateResult | None
     created_at: datetime
     ended_at: datetime | None
     by: str
@@ -71,12 +71,12 @@ class ListedRollout(RolloutOptions):
 
 
 class Rollout(ListedRollout):
-    by_turn: list[TurnProgress]
+    by_wave: list[WaveProgress]
 
 
 class RolloutHost(Shown):
     host: str
-    turn: int
+    wave: int
     update_domains: list[int]
     """Of the groups that it had when the rollout began; without groups, of its VMs."""
     status: StopStatus
@@ -84,8 +84,8 @@ class RolloutHost(Shown):
     why: str
 
 
-class PlannedTurn(Shown):
-    turn: int
+class PlannedWave(Shown):
+    wave: int
     update_domains: list[int]
     hosts: int
     vms: int
@@ -96,7 +96,7 @@ class PlannedTurn(Shown):
 
 class PlannedHost(Shown):
     host: str
-    turn: int
+    wave: int
     update_domains: list[int]
     vms: list[str]
     announced_at: datetime
@@ -122,7 +122,7 @@ class PlannedScope(Shown):
 class RolloutPlan(RolloutOptions):
     begins_at: datetime
     ends_at: datetime
-    turns: list[PlannedTurn]
+    waves: list[PlannedWave]
     stops: list[PlannedHost]
     groups: list[PlannedScope]
     empty: list[str]

@@ -186,12 +186,12 @@ _LISTED_ROLLOUT = {
     "id": _ROLLOUT,
     "status": "Running",
     "why": "",
-    "turn": 1,
-    "turns": 2,
-    "turn_began_at": _NOW,
+    "wave": 1,
+    "waves": 2,
+    "wave_began_at": _NOW,
     "failures": 0,
     "progress": {"waiting": 20, "under_way": 2, "done": 7, "failed": 0, "skipped": 1},
-    "gate_verdict": {"green": True, "said": "200", "line": "all shards in sync", "at": _NOW},
+    "gate_result": {"green": True, "status": "200", "output": "all shards in sync", "at": _NOW},
     "created_at": _NOW,
     "ended_at": None,
     "by": "operator:admin",
@@ -241,14 +241,14 @@ ANSWERED: Mapping[str, Example] = {
     "ListedRollout": _LISTED_ROLLOUT,
     "Rollout": {
         **_LISTED_ROLLOUT,
-        "by_turn": [
+        "by_wave": [
             {
-                "turn": 1,
+                "wave": 1,
                 "update_domains": [0],
                 "progress": {"waiting": 5, "under_way": 2, "done": 7, "failed": 0, "skipped": 1},
             },
             {
-                "turn": 2,
+                "wave": 2,
                 "update_domains": [1],
                 "progress": {"waiting": 15, "under_way": 0, "done": 0, "failed": 0, "skipped": 0},
             },
@@ -256,7 +256,7 @@ ANSWERED: Mapping[str, Example] = {
     },
     "RolloutHost": {
         "host": "rack1-01",
-        "turn": 1,
+        "wave": 1,
         "update_domains": [0],
         "status": "Under way",
         "operation": _OPERATION,
@@ -266,9 +266,9 @@ ANSWERED: Mapping[str, Example] = {
         **_ROLLOUT_OPTIONS,
         "begins_at": _NOW,
         "ends_at": _LATER,
-        "turns": [
+        "waves": [
             {
-                "turn": 1,
+                "wave": 1,
                 "update_domains": [0],
                 "hosts": 1,
                 "vms": 1,
@@ -280,7 +280,7 @@ ANSWERED: Mapping[str, Example] = {
         "stops": [
             {
                 "host": "rack1-01",
-                "turn": 1,
+                "wave": 1,
                 "update_domains": [0],
                 "vms": ["web-0"],
                 "announced_at": _NOW,

@@ -246,9 +246,9 @@ class NewRollout(Request):
     batch: Annotated[StrictInt, Field(ge=1, le=rollouts.MOST_AT_ONCE)] = 1
     """Hosts under way at once, at most."""
     pause_minutes: PauseMinutes = 0
-    """Between the end of one turn and the next."""
+    """Between the end of one wave and the next."""
     gate: Annotated[Address | None, Field(examples=["https://shop.example.com/healthy"])] = None
-    """What must be green before each turn: a URL, or the name of a command in the service's settings."""
+    """What must be green before each wave: a URL, or the name of a command in the service's settings."""
     max_failures: Annotated[StrictInt, Field(ge=1, le=rollouts.MOST_FAILURES)] = 1
     """After so many hosts that failed it pauses."""
     windows: Windows = []

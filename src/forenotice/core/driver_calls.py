@@ -55,7 +55,7 @@ class PendingCalls:
     """An operation's calls to the driver, as the process knows them that makes them."""
 
     waiting: int
-    """For their turn, because enough others are under way."""
+    """Because enough others are under way."""
     under_way: int
     """In all."""
     at_once: int

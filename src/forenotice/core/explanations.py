@@ -388,7 +388,7 @@ def explain_rollout(
     *,
     more: int = 0,
 ) -> Explanation:
-    """`live` are its operations, but for so many `more`; `waiting` some of the hosts whose turn it is."""
+    """`live` are its operations, but for so many `more`; `waiting` some of the hosts of the wave."""
     found = _Found(since=rollout.since)
     match rollout.status:
         case RolloutStatus.PAUSED:
@@ -406,7 +406,7 @@ def explain_rollout(
                 since=rollout.since,
             )
         case RolloutStatus.RUNNING if rollout.opened_at is None:
-            _before_turn(draft, rollout, waiting, found)
+            _before_wave(draft, rollout, waiting, found)
         case RolloutStatus.RUNNING:
             found.since = rollout.opened_at
         case _:
@@ -426,15 +426,15 @@ def explain_rollout(
     )
 
 
-def _before_turn(draft: Draft, rollout: Rollout, waiting: Sequence[Stop], found: _Found) -> None:
-    verdict = rollout.verdict
-    if rollout.turn == BEFORE_THE_FIRST:
+def _before_wave(draft: Draft, rollout: Rollout, waiting: Sequence[Stop], found: _Found) -> None:
+    result = rollout.gate_result
+    if rollout.wave == BEFORE_THE_FIRST:
         return
     if draft.now < rollout.opens_at:
         found.since = rollout.opens_at - draft.timing.shortened(rollout.options.pause)
         found.until = rollout.opens_at
         found.add(
-            f"It pauses before turn {rollout.turn + 1}, until {moment_told(rollout.opens_at)}.",
+            f"It pauses before wave {rollout.wave + 1}, until {moment_told(rollout.opens_at)}.",
             kind="pause",
             since=found.since,
             until=rollout.opens_at,
@@ -443,7 +443,7 @@ def _before_turn(draft: Draft, rollout: Rollout, waiting: Sequence[Stop], found:
         found.since, found.until = rollout.opens_at, later
         hours = "; ".join(map(str, rollout.options.windows))
         found.add(
-            f"Turn {rollout.turn + 1} is planned; guests are told from {moment_told(later)} on, because of its window "
+            f"Wave {rollout.wave + 1} is planned; guests are told from {moment_told(later)} on, because of its window "
             f"({hours}).",
             kind=BlockerKind.ANNOUNCEMENT.value,
             since=rollout.opens_at,
@@ -454,16 +454,16 @@ def _before_turn(draft: Draft, rollout: Rollout, waiting: Sequence[Stop], found:
     ):
         found.since = rollout.opens_at
         _hosts(draft, rollout, 0, waiting, found)
-    elif rollout.options.gate is not None and not (verdict and verdict.green):
+    elif rollout.options.gate is not None and not (result and result.green):
         found.since = rollout.opens_at
-        said = f"at {moment_told(verdict.at)} it was red and said {verdict.said!r}" if verdict else "it is being asked"
+        said = f"at {moment_told(result.at)} it was red: {result.status}" if result else "it is being asked"
         gate = rollout.options.told().gate
         found.add(
-            f"Turn {rollout.turn + 1} waits for its gate {gate}: {said}.",
+            f"Wave {rollout.wave + 1} waits for its gate {gate}: {said}.",
             kind="gate",
             gate=gate,
             since=rollout.opens_at,
-            said=verdict.said if verdict else None,
+            status=result.status if result else None,
         )
 
 
@@ -520,7 +520,7 @@ def _within(sentence: str) -> str:
 def _hosts(draft: Draft, rollout: Rollout, under_way: int, waiting: Sequence[Stop], found: _Found) -> None:
     if under_way >= rollout.options.batch and waiting:
         found.add(
-            f"Others of turn {rollout.turn + 1} wait: the batch is {rollout.options.batch}.",
+            f"Others of wave {rollout.wave + 1} wait: the batch is {rollout.options.batch}.",
             kind="batch",
             batch=rollout.options.batch,
         )
@@ -530,7 +530,7 @@ def _hosts(draft: Draft, rollout: Rollout, under_way: int, waiting: Sequence[Sto
         found.until = None
     for host, sentence, facts in hindered:
         found.facts.append({**facts, "host": host})
-        said = f"{host} waits for its turn: {_within(sentence)}"
+        said = f"{host} waits: {_within(sentence)}"
         if len(found.sentences) < 2 * SENTENCES and said not in found.sentences:
             found.sentences.append(said)
     if not hindered and waiting:

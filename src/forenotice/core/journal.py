@@ -21,7 +21,7 @@ ACTIONS = frozenset(
         "history": "prune_started pruned",
         "host": "added changed cordoned removed uncordoned",
         "operation": "canceled completed failed held planned scheduled started waiting",
-        "rollout": ("canceled canceling completed gate_green gate_red host_skipped paused resumed started turn_began"),
+        "rollout": ("canceled canceling completed gate_green gate_red host_skipped paused resumed started wave_began"),
         "scope": "listening policy_changed",
         "subscription": "added changed parked removed replayed resumed tested",
         "token": "created revoked rotated signed_in signed_out",

@@ -84,7 +84,7 @@ def without_target(vms: Mapping[str, float | None]) -> str:
 def choose(draft: "Draft", operation: Operation, vms: Iterable[str]) -> Mapping[str, str]:
     """A target for each VM that has one: the emptiest host that has room for it and keeps the domains apart.
 
-    One that is being emptied, has maintenance planned or waits for its turn in a rollout comes last: who goes there is
+    One that is being emptied, has maintenance planned or waits in a rollout comes last: who goes there is
     disturbed twice. What has started and finds none takes one whose own maintenance is only announced: see `make_way`.
     """
     # The largest first: what is small finds room in many places.
@@ -144,7 +144,7 @@ def maintenance_of(draft: "Draft", host: str) -> list[Operation]:
 
 
 def _last_resorts(draft: "Draft") -> list[str]:
-    """Of the loaded hosts that take nobody, those whose own maintenance is over since or only announced, in turn."""
+    """Hosts that take nobody whose own maintenance is over by now or only announced, in order of preference."""
     found = []
     for host in draft.world.hosts.values():
         statuses = {each.status for each in maintenance_of(draft, host.name)}

@@ -23,7 +23,7 @@ EXPECTED = {Kind.HOST_REBOOT: timedelta(minutes=5)}
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedStop:
     host: str
-    turn: int
+    wave: int
     update_domains: tuple[int, ...]
     vms: tuple[str, ...]
     announced_at: datetime
@@ -64,13 +64,13 @@ def plan(draft: Draft, request: Request) -> Plan:
     hosts = rollouts.chosen_hosts(request, draft.world.hosts)
     rollouts.require_possible(draft, request, hosts)
     order = rollouts.assign_waves(draft, hosts)
-    by_turn: dict[int, list[str]] = {}
+    by_wave: dict[int, list[str]] = {}
     empty = [host for host in hosts if not draft.vms_on(host)]
     for host in hosts:
         if draft.vms_on(host):
-            by_turn.setdefault(order[host], []).append(host)
+            by_wave.setdefault(order[host], []).append(host)
     try:
-        prediction = _played(draft, request, by_turn)
+        prediction = _played(draft, request, by_wave)
     except OverflowError:
         raise errors.RefusedError(
             "it would go on beyond the calendar: give less notice, a shorter pause or fewer hosts"
@@ -85,12 +85,12 @@ def plan(draft: Draft, request: Request) -> Plan:
     )
 
 
-def _played(draft: Draft, request: Request, by_turn: Mapping[int, Sequence[str]]) -> "_Prediction":
+def _played(draft: Draft, request: Request, by_wave: Mapping[int, Sequence[str]]) -> "_Prediction":
     prediction = _Prediction(draft, request)
-    for number, (turn, hosts) in enumerate(sorted(by_turn.items())):
+    for number, (wave, hosts) in enumerate(sorted(by_wave.items())):
         if number:
             prediction.now += draft.timing.shortened(request.options.pause)
-        prediction.run(turn, hosts)
+        prediction.run(wave, hosts)
     return prediction
 
 
@@ -140,8 +140,8 @@ class _Prediction:
         """Hosts that a window keeps waiting, by the time at which their guests are told."""
         self._expect_others()
 
-    def run(self, turn: int, hosts: Sequence[str]) -> None:
-        """One turn, to the end of its last operation. Hosts go by name, as they do while it runs."""
+    def run(self, wave: int, hosts: Sequence[str]) -> None:
+        """One wave, to the end of its last operation. Hosts go by name, as they do while it runs."""
         loads = {host: rollouts.parts(self._draft, host) for host in hosts}
         wanted = {host: self._windows(host) for host in hosts}
         own = tuple(filter(None, [self._request.options.windows]))
@@ -160,7 +160,7 @@ class _Prediction:
                 elif (told_at := self._told_at(wanted[host])) > self.now:
                     heapq.heappush(self._put_off, (told_at, host))
                 else:
-                    self._announce(turn, host, loads[host], wanted[host])
+                    self._announce(wave, host, loads[host], wanted[host])
                     left, running = left - 1, running + 1
                 if (host, hindered_by, vms) != candidate:
                     self._let_next(queue, *candidate[1:])
@@ -207,7 +207,7 @@ class _Prediction:
     def _told_at(self, wanted: tuple[tuple[Window, ...], ...]) -> datetime:
         return windows.announce_at(self._opening(wanted, self._earliest()), self._notice, self.now)
 
-    def _announce(self, turn: int, host: str, parts: tuple[Part, ...], wanted: tuple[tuple[Window, ...], ...]) -> None:
+    def _announce(self, wave: int, host: str, parts: tuple[Part, ...], wanted: tuple[tuple[Window, ...], ...]) -> None:
         # As when it is announced and when it ends: both are promised from the commit on.
         not_before = self._opening(wanted, self._earliest())
         ends_at = not_before + self._draft.allowance + self._takes(self._request.kind)
@@ -215,7 +215,7 @@ class _Prediction:
         self.stops.append(
             PlannedStop(
                 host=host,
-                turn=turn,
+                wave=wave,
                 update_domains=rollouts.update_domains(parts),
                 vms=names,
                 announced_at=self.now,

@@ -1,4 +1,4 @@
-"""A rollout under way: whose turn it is, who may go now, and what comes of it."""
+"""A rollout under way: which wave runs, which hosts may go now, and what comes of it."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -40,18 +40,18 @@ RULES = {Rule.UPDATE_DOMAIN: BlockerKind.UPDATE_DOMAIN, Rule.BUDGET: BlockerKind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateCheck:
-    """The gate must be asked before the turn begins."""
+    """The gate must be asked before the wave begins."""
 
     rollout: str
-    turn: int
+    wave: int
     gate: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Go:
-    """So many hosts of the turn may be taken."""
+    """So many hosts of the wave may be taken."""
 
-    turn: int
+    wave: int
     hosts: int
 
 
@@ -71,20 +71,20 @@ def begin(draft: Draft, request: Request, order: Mapping[str, int], domains: Map
         reason=request.reason,
     )
     draft.put_rollout(rollout)
-    for host, turn in order.items():
-        draft.put_stop(Stop(rollout=rollout.id, host=host, turn=turn, update_domains=domains[host]))
+    for host, wave in order.items():
+        draft.put_stop(Stop(rollout=rollout.id, host=host, wave=wave, update_domains=domains[host]))
     draft.note(
         "rollout.started",
         rollout=rollout.id,
         kind=rollout.kind,
         hosts=rollout.hosts,
         stops=len(order),
-        turns=len(set(order.values())),
+        waves=len(set(order.values())),
         **rollout.options.told().facts(),
     )
-    for host, turn in order.items():
+    for host, wave in order.items():
         if not domains[host]:
-            _skip(draft, Stop(rollout=rollout.id, host=host, turn=turn), NO_VMS)
+            _skip(draft, Stop(rollout=rollout.id, host=host, wave=wave), NO_VMS)
     return rollout
 
 
@@ -102,33 +102,33 @@ def settle(draft: Draft, rollout_id: str, ended: Iterable[tuple[Stop, Operation]
                 pause(draft, rollout, f"{rollout.failures} of its hosts failed, the last one {stop.host}: {why}")
 
 
-def next_step(draft: Draft, rollout_id: str, under_way: int, next_turn: int | None) -> Go | None:
-    """What to do now; `next_turn` is the first that has hosts waiting."""
+def next_step(draft: Draft, rollout_id: str, under_way: int, next_wave: int | None) -> Go | None:
+    """What to do now; `next_wave` is the first that has hosts waiting."""
     rollout = draft.rollout(rollout_id)
     if rollout.status is RolloutStatus.PAUSED:
         draft.put_rollout(replace(rollout, due_at=None))
         return None
-    if under_way == 0 and (next_turn is None or rollout.status is RolloutStatus.CANCELING):
+    if under_way == 0 and (next_wave is None or rollout.status is RolloutStatus.CANCELING):
         _end(draft, rollout)
         return None
     draft.put_rollout(replace(rollout, due_at=draft.now + RECHECK))
-    if next_turn is None or rollout.status is RolloutStatus.CANCELING:
+    if next_wave is None or rollout.status is RolloutStatus.CANCELING:
         return None
-    if next_turn != rollout.turn:
+    if next_wave != rollout.wave:
         if under_way:
             return None
-        _turn_to(draft, draft.rollout(rollout_id), next_turn)
+        _wave_to(draft, draft.rollout(rollout_id), next_wave)
     return _enter(draft, draft.rollout(rollout_id), under_way)
 
 
-def _turn_to(draft: Draft, rollout: Rollout, turn: int) -> None:
-    first = rollout.turn == BEFORE_THE_FIRST
+def _wave_to(draft: Draft, rollout: Rollout, wave: int) -> None:
+    first = rollout.wave == BEFORE_THE_FIRST
     opens_at = draft.now if first else draft.now + draft.timing.shortened(rollout.options.pause)
-    draft.put_rollout(replace(rollout, turn=turn, opens_at=opens_at, opened_at=None, verdict=None))
+    draft.put_rollout(replace(rollout, wave=wave, opens_at=opens_at, opened_at=None, gate_result=None))
 
 
 def _enter(draft: Draft, rollout: Rollout, under_way: int) -> Go | None:
-    """Open the turn if the pause is over and its window allows it; `take` asks the gate."""
+    """Open the wave if the pause is over and its window allows it; `take` asks the gate."""
     is_open = rollout.opened_at is not None
     if not is_open and draft.now < rollout.opens_at:
         draft.put_rollout(replace(rollout, due_at=rollout.opens_at))
@@ -139,50 +139,50 @@ def _enter(draft: Draft, rollout: Rollout, under_way: int) -> Go | None:
     if not is_open and rollout.options.gate is None:
         _open(draft, rollout)
     free = rollout.options.batch - under_way
-    return Go(turn=rollout.turn, hosts=free) if free > 0 else None
+    return Go(wave=rollout.wave, hosts=free) if free > 0 else None
 
 
 def _open(draft: Draft, rollout: Rollout) -> None:
     draft.put_rollout(replace(rollout, opened_at=draft.now))
-    draft.note("rollout.turn_began", rollout=rollout.id, turn=rollout.turn + 1)
+    draft.note("rollout.wave_began", rollout=rollout.id, wave=rollout.wave + 1)
 
 
 def _pass_gate(draft: Draft, rollout: Rollout) -> GateCheck | None:
-    """Open the turn if its gate was green recently; otherwise ask the gate."""
-    verdict, gate = rollout.verdict, rollout.options.gate
+    """Open the wave if its gate was green recently; otherwise ask the gate."""
+    result, gate = rollout.gate_result, rollout.options.gate
     assert gate is not None
-    if verdict and verdict.green and draft.now < verdict.at + GATE_LEASE:
+    if result and result.green and draft.now < result.at + GATE_LEASE:
         _open(draft, rollout)
         return None
-    verdict = None if verdict and verdict.green else verdict
-    draft.put_rollout(replace(rollout, verdict=verdict, due_at=draft.now + GATE_LEASE))
-    return GateCheck(rollout=rollout.id, turn=rollout.turn, gate=gate)
+    result = None if result and result.green else result
+    draft.put_rollout(replace(rollout, gate_result=result, due_at=draft.now + GATE_LEASE))
+    return GateCheck(rollout=rollout.id, wave=rollout.wave, gate=gate)
 
 
-def record_gate(draft: Draft, rollout_id: str, turn: int, verdict: GateResult) -> None:
-    """What a gate said of a turn; of another turn, or when it is no longer asked, that says nothing."""
+def record_gate(draft: Draft, rollout_id: str, wave: int, result: GateResult) -> None:
+    """What a gate said of a wave; of another wave, or when it is no longer asked, that says nothing."""
     rollout = draft.world.rollouts.get(rollout_id)
-    if rollout is None or rollout.turn != turn or rollout.opened_at is not None or not rollout.status.live:
+    if rollout is None or rollout.wave != wave or rollout.opened_at is not None or not rollout.status.live:
         return
-    known = rollout.verdict
-    if known is None or known.green != verdict.green or known.said != verdict.said:
+    known = rollout.gate_result
+    if known is None or known.green != result.green or known.status != result.status:
         draft.note(
-            "rollout.gate_green" if verdict.green else "rollout.gate_red",
+            "rollout.gate_green" if result.green else "rollout.gate_red",
             rollout=rollout.id,
-            turn=turn + 1,
+            wave=wave + 1,
             gate=rollout.options.told().gate,
-            said=verdict.said,
+            status=result.status,
         )
     again = max(draft.timing.shortened(GATE_AGAIN), GATE_BREATH)
-    due_at = draft.now if verdict.green else draft.now + again
+    due_at = draft.now if result.green else draft.now + again
     running = rollout.status is RolloutStatus.RUNNING
-    draft.put_rollout(replace(rollout, verdict=verdict, due_at=due_at if running else rollout.due_at))
+    draft.put_rollout(replace(rollout, gate_result=result, due_at=due_at if running else rollout.due_at))
 
 
 def take(draft: Draft, rollout_id: str, stops: Sequence[Stop], most: int) -> int | GateCheck:
     """Announce maintenance of up to `most` hosts that nothing hinders; gives how many.
 
-    The gate of a turn is asked at its first host that does not wait for a window."""
+    The gate of a wave is asked at its first host that does not wait for a window."""
     taken = 0
     for stop in stops:
         rollout = draft.rollout(rollout_id)
@@ -226,7 +226,7 @@ def _announce(draft: Draft, rollout: Rollout, stop: Stop) -> int:
 
 
 def host_blockers(draft: Draft, rollout: Rollout, host: str) -> Iterator[Blocker]:
-    """Why maintenance of a host is not announced now: it is not yet its turn in some scope, or a window is closed."""
+    """Why maintenance of a host is not announced now: another operation, a budget or a window is in the way."""
     for operation in draft.live_operations_on(host):
         if budgets.excludes_others(operation) or operation.kind is rollout.kind:
             yield Blocker(kind=BlockerKind.HOST_BUSY, operation=operation.id)
@@ -276,10 +276,10 @@ def _holding(draft: Draft, part: rollouts.Part, rule: Rule) -> Event:
     """The oldest of the events of a scope that are in the way."""
 
     def is_in_the_way(event: Event) -> bool:
-        takes_turn = budgets.excludes_others(draft.operation(event.operation))
+        excludes = budgets.excludes_others(draft.operation(event.operation))
         if rule is Rule.UPDATE_DOMAIN:
-            return takes_turn and event.update_domain != part.update_domain
-        return takes_turn or event.status is Status.STARTED
+            return excludes and event.update_domain != part.update_domain
+        return excludes or event.status is Status.STARTED
 
     found = filter(is_in_the_way, draft.live_events_in(part.scope))
     return min(found, key=lambda event: (event.created_at, event.id))
@@ -314,7 +314,7 @@ def resume(draft: Draft, rollout: Rollout) -> None:
             since=draft.now,
             why="",
             failures=0,
-            verdict=None,
+            gate_result=None,
             due_at=draft.now,
         )
     )

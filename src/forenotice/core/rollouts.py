@@ -1,4 +1,4 @@
-"""Rollouts: maintenance over many hosts, turn by turn."""
+"""Rollouts: maintenance over many hosts, wave by wave."""
 
 import math
 from collections import Counter
@@ -25,7 +25,7 @@ MOST_AT_ONCE = 10_000
 MOST_FAILURES = 100_000
 LONGEST_PAUSE = timedelta(days=30)
 BEFORE_THE_FIRST = -1
-"""The turn of a rollout that has just been started."""
+"""The wave of a rollout that has just been started."""
 
 
 class RolloutStatus(StrEnum):
@@ -59,9 +59,9 @@ class Options:
     batch: int = 1
     """Hosts that have their operation announced or under way at once, at most."""
     pause: timedelta = timedelta(0)
-    """Between the end of one turn and the next."""
+    """Between the end of one wave and the next."""
     gate: str | None = None
-    """What must be green before a turn: a URL, or the name of a command that the service knows."""
+    """What must be green before a wave: a URL, or the name of a command that the service knows."""
     max_failures: int = 1
     """After so many hosts that failed it pauses."""
     windows: tuple[Window, ...] = ()
@@ -86,12 +86,11 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateResult:
-    """What a gate said."""
-
     green: bool
-    said: str
+    status: str
+    """Its exit code or HTTP status, or why it could not be asked."""
     at: datetime
-    line: str = ""
+    output: str = ""
     """One line of its output, for those who may manage; not in the journal or explanations."""
 
 
@@ -106,13 +105,13 @@ class Rollout:
     since: datetime
     """When it got this status."""
     created_at: datetime
-    turn: int = BEFORE_THE_FIRST
+    wave: int = BEFORE_THE_FIRST
     opens_at: datetime
-    """When the pause before this turn is over."""
+    """When the pause before this wave is over."""
     opened_at: datetime | None = None
-    """When this turn began; None: the pause or the gate is before it."""
-    verdict: GateResult | None = None
-    """The gate's last word on this turn."""
+    """When this wave began; None: the pause or the gate is before it."""
+    gate_result: GateResult | None = None
+    """The gate's last result before this wave."""
     failures: int = 0
     """Hosts that failed since it started or was resumed."""
     why: str = ""
@@ -130,7 +129,7 @@ class Stop:
 
     rollout: str
     host: str
-    turn: int
+    wave: int
     status: StopStatus = StopStatus.WAITING
     operation: str | None = None
     why: str = ""
@@ -141,9 +140,9 @@ class Stop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """How many hosts of one turn, with these update domains, are so."""
+    """How many hosts of one wave, with these update domains, are so."""
 
-    turn: int
+    wave: int
     status: StopStatus
     update_domains: tuple[int, ...]
     hosts: int
@@ -197,8 +196,8 @@ def chosen_hosts(request: Request, hosts: Mapping[str, Host]) -> list[str]:
 
 
 def assign_waves(draft: "Draft", hosts: Collection[str]) -> dict[str, int]:
-    """For each host the first turn in which no scope would have two update domains out."""
-    # Turns are bits of a number: all that a scope has, and those of each of its update domains.
+    """For each host the first wave in which no scope would have two update domains out."""
+    # Waves are bits of a number: all that a scope has, and those of each of its update domains.
     taken: dict[str, int] = {}
     of_domain: dict[tuple[str, int], int] = {}
     found: dict[str, int] = {}
@@ -207,12 +206,12 @@ def assign_waves(draft: "Draft", hosts: Collection[str]) -> dict[str, int]:
         closed = 0
         for part in loads[host]:
             closed |= taken.get(part.scope, 0) & ~of_domain.get((part.scope, part.update_domain), 0)
-        turn = ~closed & (closed + 1)
+        wave = ~closed & (closed + 1)
         for part in loads[host]:
-            taken[part.scope] = taken.get(part.scope, 0) | turn
+            taken[part.scope] = taken.get(part.scope, 0) | wave
             key = (part.scope, part.update_domain)
-            of_domain[key] = of_domain.get(key, 0) | turn
-        found[host] = turn.bit_length() - 1
+            of_domain[key] = of_domain.get(key, 0) | wave
+        found[host] = wave.bit_length() - 1
     return found
 
 

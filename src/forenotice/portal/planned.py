@@ -1,4 +1,4 @@
-"""A rollout's plan as its page has it: the picture, turn by turn, group by group."""
+"""A rollout's plan as its page has it: the picture, wave by wave, group by group."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -15,7 +15,7 @@ MARGIN = 0.02
 
 
 def told(plan: View) -> dict[str, Any]:
-    stops, same = plan["stops"], progress.are_update_domains(plan["turns"])
+    stops, same = plan["stops"], progress.are_update_domains(plan["waves"])
     groups = [scope for scope in plan["groups"] if scope["group"]]
     # Those whose budget makes others wait first, then those that are out longest.
     groups.sort(key=lambda group: (-group["delayed_hosts"], -group["out_seconds"], group["group"]))
@@ -24,7 +24,7 @@ def told(plan: View) -> dict[str, Any]:
     return {
         "kind": plan["kind"],
         "hosts": len(stops),
-        "vms": sum(turn["vms"] for turn in plan["turns"]),
+        "vms": sum(wave["vms"] for wave in plan["waves"]),
         "begins_at": begins_at,
         "ends_at": ends_at,
         "takes": ends_at - begins_at,
@@ -32,7 +32,7 @@ def told(plan: View) -> dict[str, Any]:
         "folded": drawn is not None and all(lane.folded for lane in drawn.lanes),
         "by_host": len(stops) <= timeline.MOST_LANES,
         "type": KINDS[plan["kind"]].traits.type.value,
-        "turns": list(_turns(plan, same=same)),
+        "waves": list(_waves(plan, same=same)),
         "stops": stops[:MOST_HOSTS],
         "more_stops": len(stops) - MOST_HOSTS,
         "groups": [{**group, "decides": _decides(group)} for group in groups[:MOST_GROUPS]],
@@ -52,17 +52,17 @@ def _decides(group: View) -> str:
     return said if value == str(group["allowed"]) else f"{said}: {group['allowed']} out at once"
 
 
-def _turns(plan: View, *, same: bool) -> Iterator[View]:
+def _waves(plan: View, *, same: bool) -> Iterator[View]:
     hosts: dict[int, list[str]] = {}
     for stop in plan["stops"]:
-        hosts.setdefault(stop["turn"], []).append(stop["host"])
-    for turn in plan["turns"]:
-        title, detail = progress.title_of(turn, same=same)
-        yield {**turn, "title": title, "detail": detail, "names": hosts[turn["turn"]]}
+        hosts.setdefault(stop["wave"], []).append(stop["host"])
+    for wave in plan["waves"]:
+        title, detail = progress.title_of(wave, same=same)
+        yield {**wave, "title": title, "detail": detail, "names": hosts[wave["wave"]]}
 
 
 def _picture(plan: View, begins_at: datetime, ends_at: datetime) -> timeline.Timeline:
-    """A lane for each host; where those would be too many, for each turn."""
+    """A lane for each host; where those would be too many, for each wave."""
     stops: Sequence[View] = plan["stops"]
     by_host = len(stops) <= timeline.MOST_LANES
     margin = (ends_at - begins_at) * MARGIN
@@ -71,7 +71,7 @@ def _picture(plan: View, begins_at: datetime, ends_at: datetime) -> timeline.Tim
         begin=begins_at - margin,
         end=ends_at + margin,
         now=begins_at,
-        href=(lambda lane: f"/hosts/{lane}") if by_host else (lambda lane: f"#turn-{lane.partition(' ')[2]}"),
+        href=(lambda lane: f"/hosts/{lane}") if by_host else (lambda lane: f"#wave-{lane.partition(' ')[2]}"),
     )
 
 
@@ -79,9 +79,9 @@ def _bar(plan: View, stop: View, *, by_host: bool) -> timeline.Bar:
     not_before = datetime.fromisoformat(stop["not_before"])
     return timeline.Bar(
         id=stop["host"],
-        lane=stop["host"] if by_host else f"Turn {stop['turn']}",
+        lane=stop["host"] if by_host else f"Wave {stop['wave']}",
         type=KINDS[plan["kind"]].traits.type.value,
-        label=f"{stop['host']} in turn {stop['turn']}: announced at {renderer.utc(stop['announced_at'])}, "
+        label=f"{stop['host']} in wave {stop['wave']}: announced at {renderer.utc(stop['announced_at'])}, "
         f"started at {renderer.utc(not_before)}, over at {renderer.utc(stop['ends_at'])}",
         begin=datetime.fromisoformat(stop["announced_at"]),
         not_before=not_before,

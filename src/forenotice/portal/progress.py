@@ -1,4 +1,4 @@
-"""How far a rollout is, turn by turn, as numbers and words that a template only has to write down. Pure."""
+"""How far a rollout is, wave by wave, as numbers and words that a template only has to write down. Pure."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import Any
 
 from forenotice.core import fleet
 
-MOST_TURNS = 20
+MOST_WAVES = 20
 """Told one by one; those that are over are one line then, and those that come later another."""
 LOOKS = ("done", "failed", "under_way", "waiting", "skipped")
 """In the order in which a bar has them."""
@@ -16,7 +16,7 @@ LEAST_RUN = 3
 """So many numbers that follow each other are told by the first and the last."""
 
 Counts = Mapping[str, int]
-Turn = Mapping[str, Any]
+Wave = Mapping[str, Any]
 """As the service shows it."""
 
 
@@ -49,33 +49,33 @@ def meter(counts: Counts) -> Meter:
     return Meter(parts=parts, told=", ".join([f"{counts['done']} of {hosts} done", *others]))
 
 
-def lines(turns: Sequence[Turn]) -> list[Line]:
-    """Where turns and update domains are the same they are called so; where groups differ a turn says which it has."""
-    same = are_update_domains(turns)
-    if len(turns) <= MOST_TURNS:
-        return [_line([turn], same=same) for turn in turns]
-    over = next((number for number, turn in enumerate(turns) if not _is_over(turn["progress"])), len(turns))
-    shown, later = turns[over : over + MOST_TURNS], turns[over + MOST_TURNS :]
-    found = [_line([turn], same=same) for turn in shown]
+def lines(waves: Sequence[Wave]) -> list[Line]:
+    """Where waves and update domains are the same they are called so; where groups differ a wave says which it has."""
+    same = are_update_domains(waves)
+    if len(waves) <= MOST_WAVES:
+        return [_line([wave], same=same) for wave in waves]
+    over = next((number for number, wave in enumerate(waves) if not _is_over(wave["progress"])), len(waves))
+    shown, later = waves[over : over + MOST_WAVES], waves[over + MOST_WAVES :]
+    found = [_line([wave], same=same) for wave in shown]
     return [
-        *([_line(turns[:over], same=same)] if over else []),
+        *([_line(waves[:over], same=same)] if over else []),
         *found,
         *([_line(later, same=same)] if later else []),
     ]
 
 
-def are_update_domains(turns: Sequence[Turn]) -> bool:
-    """Whether each turn has one update domain, and each of those has one turn."""
-    domains = [tuple(turn["update_domains"]) for turn in turns]
+def are_update_domains(waves: Sequence[Wave]) -> bool:
+    """Whether each wave has one update domain, and each of those has one wave."""
+    domains = [tuple(wave["update_domains"]) for wave in waves]
     return all(len(each) == 1 for each in domains) and len(set(domains)) == len(domains)
 
 
-def title_of(turn: Turn, *, same: bool) -> tuple[str, str]:
-    """What a turn is called, and what is said of it beside."""
-    numbered = f"Turn {turn['turn']}"
+def title_of(wave: Wave, *, same: bool) -> tuple[str, str]:
+    """What a wave is called, and what is said of it beside."""
+    numbered = f"Wave {wave['wave']}"
     if same:
-        return f"Update domain {turn['update_domains'][0]}", numbered.lower()
-    return numbered, domains_told(turn["update_domains"])
+        return f"Update domain {wave['update_domains'][0]}", numbered.lower()
+    return numbered, domains_told(wave["update_domains"])
 
 
 def domains_told(domains: Sequence[int]) -> str:
@@ -84,15 +84,15 @@ def domains_told(domains: Sequence[int]) -> str:
     return f"update domain{'' if len(domains) == 1 else 's'} {fleet.names(_runs(domains))}"
 
 
-def _line(turns: Sequence[Turn], *, same: bool) -> Line:
+def _line(waves: Sequence[Wave], *, same: bool) -> Line:
     counts: Counter[str] = Counter()
-    for turn in turns:
-        counts.update(turn["progress"])
-    title, detail = title_of(turns[0], same=same)
-    if len(turns) > 1:
-        title, detail = f"Turns {turns[0]['turn']} to {turns[-1]['turn']}", ""
+    for wave in waves:
+        counts.update(wave["progress"])
+    title, detail = title_of(waves[0], same=same)
+    if len(waves) > 1:
+        title, detail = f"Waves {waves[0]['wave']} to {waves[-1]['wave']}", ""
     return Line(
-        id=f"turn-{turns[0]['turn']}", title=title, detail=detail, hosts=sum(counts.values()), meter=meter(counts)
+        id=f"wave-{waves[0]['wave']}", title=title, detail=detail, hosts=sum(counts.values()), meter=meter(counts)
     )
 
 

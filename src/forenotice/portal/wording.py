@@ -168,9 +168,9 @@ def _waits(entry: Entry) -> str:
 def _rollout_started(entry: Entry) -> str:
     stops = entry["data"].get("stops", 0)
     hosts = "1 host" if stops == 1 else f"{stops} hosts"
-    turns = entry["data"].get("turns", 0)
+    waves = entry["data"].get("waves", 0)
     kind = words.kind_of(entry["data"].get("kind"))
-    return f"A rollout began: {kind} of {hosts}, in {'1 turn' if turns == 1 else f'{turns} turns'}."
+    return f"A rollout began: {kind} of {hosts}, in {'1 wave' if waves == 1 else f'{waves} waves'}."
 
 
 def _rollout_paused(entry: Entry) -> str:
@@ -181,8 +181,8 @@ def _rollout_paused(entry: Entry) -> str:
 
 def _gate(color: str) -> Sentence:
     def say(entry: Entry) -> str:
-        said = _data(entry, "said")
-        return f"The gate before turn {_data(entry, 'turn')} was {color}{f': {said}' if said else ''}."
+        said = _data(entry, "status")
+        return f"The gate before wave {_data(entry, 'wave')} was {color}{f': {said}' if said else ''}."
 
     return say
 
@@ -251,7 +251,7 @@ WORDS: Mapping[str, Words] = {
     "driver.finished": Words("Finished", _driver_finished),
     "driver.failed": Words("Failed", _driver_failed),
     "rollout.started": Words("Begun", _rollout_started),
-    "rollout.turn_began": Words("Turn begun", lambda entry: f"Turn {_data(entry, 'turn', '1')} of the rollout began."),
+    "rollout.wave_began": Words("Wave begun", lambda entry: f"Wave {_data(entry, 'wave', '1')} of the rollout began."),
     "rollout.gate_green": Words("Gate green", _gate("green")),
     "rollout.gate_red": Words("Gate red", _gate("red")),
     "rollout.host_skipped": Words("Host skipped", _with("The rollout skipped {host}", "why")),
@@ -261,7 +261,7 @@ WORDS: Mapping[str, Words] = {
         "Being cancelled", _plain("The rollout was cancelled: what has started there comes to its end.")
     ),
     "rollout.canceled": Words("Cancelled", _plain("The rollout is over: cancelled.")),
-    "rollout.completed": Words("Completed", _plain("The rollout is over: all its hosts had their turn.")),
+    "rollout.completed": Words("Completed", _plain("The rollout is over: all its hosts are done.")),
     "vm.added": Words("Added", _of("{vm} was added on {host}.")),
     "vm.changed": Words("Changed", lambda entry: f"{_vm(entry)} was changed{_changed_fields(entry)}."),
     "vm.left": Words("Left a scope", _of("{vm} has left {scope}.")),

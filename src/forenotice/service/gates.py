@@ -1,4 +1,4 @@
-"""Gates: what must be green before a rollout goes on with its next turn."""
+"""Gates: what must be green before a rollout goes on with its next wave."""
 
 import threading
 from collections.abc import Mapping, Sequence

@@ -28,7 +28,7 @@ AT_ONCE = 20
 """Rollouts looked at in one round."""
 
 CANDIDATES = 20
-"""Hosts whose turn it is that are looked at together, in one transaction: guests who approve wait for its end."""
+"""Hosts of the wave that one transaction looks at: guests who approve wait for its end."""
 
 
 def advance(service: Service, checked: Mapping[GateCheck, GateStatus]) -> list[GateCheck]:
@@ -48,8 +48,8 @@ def next_due(service: Service) -> datetime | None:
 def _record_gate(service: Service, check: GateCheck, status: GateStatus) -> None:
     def work(unit: UnitOfWork) -> None:
         draft = unit.draft(unit.transaction.load(rollouts=[check.rollout]))
-        result = GateResult(green=status.green, said=status.said, line=status.line, at=unit.now)
-        rollout_progress.record_gate(draft, check.rollout, check.turn, result)
+        result = GateResult(green=status.green, status=status.said, output=status.line, at=unit.now)
+        rollout_progress.record_gate(draft, check.rollout, check.wave, result)
         unit.keep(draft)
 
     service.transact(work)
@@ -64,7 +64,7 @@ def _step(service: Service, rollout_id: str) -> GateCheck | None:
         ended = known.ended(rollout_id)
         under_way = known.under_way(rollout_id) - len(ended)
         rollout_progress.settle(draft, rollout_id, ended)
-        step = rollout_progress.next_step(draft, rollout_id, under_way, known.next_turn(rollout_id))
+        step = rollout_progress.next_step(draft, rollout_id, under_way, known.next_wave(rollout_id))
         unit.keep(draft)
         return step
 
@@ -73,20 +73,20 @@ def _step(service: Service, rollout_id: str) -> GateCheck | None:
         return None
     after: str | GateCheck | None = ""
     while isinstance(after, str):
-        after = service.transact(partial(_take_some, rollout_id, step.turn, after))
+        after = service.transact(partial(_take_some, rollout_id, step.wave, after))
     return after
 
 
-def _take_some(rollout_id: str, turn: int, after: str, unit: UnitOfWork) -> str | GateCheck | None:
-    """Announce some of the turn's hosts; gives the host to continue after, or the gate to ask first; None: done."""
+def _take_some(rollout_id: str, wave: int, after: str, unit: UnitOfWork) -> str | GateCheck | None:
+    """Announce some of the wave's hosts; gives the host to continue after, or the gate to ask first; None: done."""
     known = unit.transaction.rollouts
     rollout = known.named([rollout_id])[rollout_id]
     free = rollout.options.batch - known.under_way(rollout_id)
-    if rollout.status is not RolloutStatus.RUNNING or rollout.turn != turn or free <= 0:
+    if rollout.status is not RolloutStatus.RUNNING or rollout.wave != wave or free <= 0:
         return None
-    stops = known.waiting(rollout_id, turn, after, CANDIDATES)
+    stops = known.waiting(rollout_id, wave, after, CANDIDATES)
     if not stops:
-        if free == rollout.options.batch and known.next_turn(rollout_id) != turn:
+        if free == rollout.options.batch and known.next_wave(rollout_id) != wave:
             # All the rest were skipped.
             known.put([replace(rollout, due_at=unit.now)])
         return None
@@ -107,7 +107,7 @@ class RolloutLoop:
         self._grown = service.follow_growth()
         self._checked: dict[GateCheck, GateStatus] = {}
         self._checking: set[GateCheck] = set()
-        """Until the result is recorded, so that no gate is asked twice for one turn at once."""
+        """Until the result is recorded, so that no gate is asked twice for one wave at once."""
         self._pool = ThreadPoolExecutor(gates_at_once, thread_name_prefix="gate")
         self._loop = Loop("roll", self._once, self._grown, service.heartbeats, breath=BREATH)
 
@@ -138,7 +138,7 @@ class RolloutLoop:
             if not self._is_wanted(check):
                 self._checking.discard(check)
                 return
-            facts = {"rollout": check.rollout, "turn": str(check.turn + 1)}
+            facts = {"rollout": check.rollout, "wave": str(check.wave + 1)}
             status = self._service.gates.check(check.gate, facts)
         except (errors.UnavailableError, errors.UnsoundError):
             # Of the store. The gate is asked again when it should have answered.
@@ -157,6 +157,6 @@ class RolloutLoop:
         return (
             rollout is not None
             and rollout.status is RolloutStatus.RUNNING
-            and rollout.turn == check.turn
+            and rollout.wave == check.wave
             and rollout.opened_at is None
         )

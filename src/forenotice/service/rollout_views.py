@@ -11,11 +11,11 @@ NAMES = {kind: name for name, kind in KINDS.items()}
 
 
 def rollout(rollout: Rollout, tally: Sequence[Tally]) -> View:
-    return {**listed(rollout, tally), "by_turn": _by_turn(tally)}
+    return {**listed(rollout, tally), "by_wave": _by_wave(tally)}
 
 
 def listed(rollout: Rollout, tally: Sequence[Tally]) -> View:
-    """As one of many: it does not say whose turn is when."""
+    """As one of many: it does not say whose wave is when."""
     return {
         "id": rollout.id,
         "kind": NAMES[rollout.kind],
@@ -23,12 +23,12 @@ def listed(rollout: Rollout, tally: Sequence[Tally]) -> View:
         "status": rollout.status.value,
         "why": rollout.why,
         **rollout.options.facts(),
-        "turn": rollout.turn + 1,
-        "turns": len({some.turn for some in tally}),
-        "turn_began_at": moment(rollout.opened_at),
+        "wave": rollout.wave + 1,
+        "waves": len({some.wave for some in tally}),
+        "wave_began_at": moment(rollout.opened_at),
         "failures": rollout.failures,
         "progress": _progress(tally),
-        "gate_verdict": rollout.verdict and _verdict(rollout.verdict),
+        "gate_result": rollout.gate_result and _gate_result(rollout.gate_result),
         "created_at": moment(rollout.created_at),
         "ended_at": moment(rollout.ended_at),
         "by": rollout.by,
@@ -36,8 +36,13 @@ def listed(rollout: Rollout, tally: Sequence[Tally]) -> View:
     }
 
 
-def _verdict(verdict: GateResult) -> View:
-    return {"green": verdict.green, "said": verdict.said, "line": verdict.line, "at": moment(verdict.at)}
+def _gate_result(gate_result: GateResult) -> View:
+    return {
+        "green": gate_result.green,
+        "status": gate_result.status,
+        "output": gate_result.output,
+        "at": moment(gate_result.at),
+    }
 
 
 def _progress(tally: Iterable[Tally]) -> View:
@@ -47,18 +52,18 @@ def _progress(tally: Iterable[Tally]) -> View:
     return {status.name.lower(): hosts for status, hosts in found.items()}
 
 
-def _by_turn(tally: Iterable[Tally]) -> list[View]:
-    """A turn has one update domain of each group; groups may number them differently, so it may have several."""
-    by_turn: dict[int, list[Tally]] = {}
+def _by_wave(tally: Iterable[Tally]) -> list[View]:
+    """A wave has one update domain of each group; groups may number them differently, so it may have several."""
+    by_wave: dict[int, list[Tally]] = {}
     for some in tally:
-        by_turn.setdefault(some.turn, []).append(some)
+        by_wave.setdefault(some.wave, []).append(some)
     return [
         {
-            "turn": turn + 1,
+            "wave": wave + 1,
             "update_domains": _domains(some.update_domains for some in found),
             "progress": _progress(found),
         }
-        for turn, found in sorted(by_turn.items())
+        for wave, found in sorted(by_wave.items())
     ]
 
 
@@ -69,7 +74,7 @@ def _domains(several: Iterable[tuple[int, ...]]) -> list[int]:
 def stop(stop: Stop) -> View:
     return {
         "host": stop.host,
-        "turn": stop.turn + 1,
+        "wave": stop.wave + 1,
         "update_domains": list(stop.update_domains),
         "status": stop.status.value,
         "operation": stop.operation,
@@ -84,7 +89,7 @@ def plan(plan: Plan, request: Request) -> View:
         **request.options.facts(),
         "begins_at": moment(plan.begins_at),
         "ends_at": moment(plan.ends_at),
-        "turns": _turns(plan),
+        "waves": _waves(plan),
         "stops": [_planned_stop(stop) for stop in plan.stops],
         "groups": [_planned_group(group) for group in plan.groups],
         "empty": list(plan.empty),
@@ -92,13 +97,13 @@ def plan(plan: Plan, request: Request) -> View:
     }
 
 
-def _turns(plan: Plan) -> list[View]:
-    by_turn: dict[int, list[PlannedStop]] = {}
+def _waves(plan: Plan) -> list[View]:
+    by_wave: dict[int, list[PlannedStop]] = {}
     for stop in plan.stops:
-        by_turn.setdefault(stop.turn, []).append(stop)
+        by_wave.setdefault(stop.wave, []).append(stop)
     return [
         {
-            "turn": turn + 1,
+            "wave": wave + 1,
             "update_domains": _domains(stop.update_domains for stop in stops),
             "hosts": len(stops),
             "vms": sum(len(stop.vms) for stop in stops),
@@ -106,14 +111,14 @@ def _turns(plan: Plan) -> list[View]:
             "first_start_at": moment(min(stop.not_before for stop in stops)),
             "ends_at": moment(max(stop.ends_at for stop in stops)),
         }
-        for turn, stops in sorted(by_turn.items())
+        for wave, stops in sorted(by_wave.items())
     ]
 
 
 def _planned_stop(stop: PlannedStop) -> View:
     return {
         "host": stop.host,
-        "turn": stop.turn + 1,
+        "wave": stop.wave + 1,
         "update_domains": list(stop.update_domains),
         "vms": list(stop.vms),
         "announced_at": moment(stop.announced_at),

@@ -31,7 +31,7 @@ def plan(service: Service, request: Request) -> View:
 
 
 def start(service: Service, call: Call, request: Request) -> View:
-    """Turns are settled from a view of the fleet before; what is promised is seen to when each host has its turn."""
+    """Waves come from a view of the fleet before; what is promised is checked when each host is announced."""
     with service.store.read() as reader:
         known = recalled(reader, call, service.clock.now())
     if known is not None:
@@ -50,7 +50,7 @@ def start(service: Service, call: Call, request: Request) -> View:
 
 
 def _order(draft: Draft, request: Request) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:
-    """Whose turn is when, and which update domains each host has."""
+    """The wave and the update domains of each host."""
     hosts = rollouts.chosen_hosts(request, draft.world.hosts)
     rollouts.require_possible(draft, request, hosts)
     return rollouts.assign_waves(draft, hosts), {
@@ -68,7 +68,7 @@ def page(
     status: RolloutStatus | None = None,
     access: Access,
 ) -> View:
-    """Without what is told by turn: hosts are only counted here."""
+    """Without what is told by wave: hosts are only counted here."""
     with service.store.read() as reader:
         found = reader.rollouts.page(after, limit, live, descending=descending, status=status)
         counts = reader.rollouts.counts([rollout.id for rollout in found])
@@ -95,7 +95,7 @@ def explain(service: Service, rollout_id: str) -> View:
     """Why it is where it is: its pause, its gate, its windows, whom its operations wait for, who is not yet due."""
     with service.store.read() as reader:
         rollout = _named(reader, rollout_id)
-        waiting = reader.rollouts.waiting(rollout_id, rollout.turn, "", SAMPLE)
+        waiting = reader.rollouts.waiting(rollout_id, rollout.wave, "", SAMPLE)
         all_live = reader.rollouts.live_operations(rollout_id)
         live = all_live[:SAMPLE]
         hosts = [stop.host for stop in waiting]
@@ -183,8 +183,8 @@ def _told(rollout: Rollout, access: Access) -> Rollout:
     """Only those who may choose a gate see its output, and the whole of its URL."""
     if access.may(Need.MANAGE):
         return rollout
-    verdict = rollout.verdict and replace(rollout.verdict, line="")
-    return replace(rollout, verdict=verdict, options=rollout.options.told())
+    gate_result = rollout.gate_result and replace(rollout.gate_result, output="")
+    return replace(rollout, gate_result=gate_result, options=rollout.options.told())
 
 
 def _view(reader: Reader | Transaction, rollout: Rollout) -> View:

@@ -37,7 +37,7 @@ _MAKE_DUE = Query(
     update(schema.rollouts).where(_R.due_at > bindparam("now")).values(due_at=bindparam("now"))
 )  # fmt: skip
 _PUT = Upsert(schema.rollouts, fixed=("kind", "hosts", "options", "created_at", "author", "reason"))
-_PUT_STOPS = Upsert(schema.stops, fixed=("turn", "update_domains"))
+_PUT_STOPS = Upsert(schema.stops, fixed=("wave", "update_domains"))
 _UNDER_WAY = Query(
     select(func.count()).where(_S.rollout == bindparam("rollout"), _S.status == StopStatus.UNDER_WAY.value)
 )
@@ -47,25 +47,25 @@ _ENDED = Query(
     .where(_O.id == _S.operation, _O.ended_at.is_not(None))
     .order_by(_O.ended_at, _S.host)
 )
-_NEXT_TURN = Query(
-    select(func.min(_S.turn)).where(_S.rollout == bindparam("rollout"), _S.status == StopStatus.WAITING.value)
+_NEXT_WAVE = Query(
+    select(func.min(_S.wave)).where(_S.rollout == bindparam("rollout"), _S.status == StopStatus.WAITING.value)
 )
 _WAITING = Query(
     select(schema.stops)
-    .where(_S.rollout == bindparam("rollout"), _S.status == StopStatus.WAITING.value, _S.turn == bindparam("turn"))
+    .where(_S.rollout == bindparam("rollout"), _S.status == StopStatus.WAITING.value, _S.wave == bindparam("wave"))
     .where(_S.host > bindparam("after"))
     .order_by(_S.host)
     .limit(bindparam("limit"))
 )
 _TALLY = Query(
-    select(_S.turn, _S.status, _S.update_domains, func.count())
+    select(_S.wave, _S.status, _S.update_domains, func.count())
     .where(_S.rollout == bindparam("rollout"))
-    .group_by(_S.turn, _S.status, _S.update_domains)
+    .group_by(_S.wave, _S.status, _S.update_domains)
 )
 _COUNTS = Query(
-    select(_S.rollout, _S.status, _S.turn, func.count())
+    select(_S.rollout, _S.status, _S.wave, func.count())
     .where(Among(_S.rollout, "names"))
-    .group_by(_S.rollout, _S.status, _S.turn)
+    .group_by(_S.rollout, _S.status, _S.wave)
 )
 _AWAITED = Query(
     select(_S.rollout, _S.host)
@@ -102,7 +102,7 @@ AWAITING = Query(
         select(_S.host).where(_S.status == StopStatus.WAITING.value, _S.rollout.in_(select(_R.id).where(_LIVE))),
     )
 )
-"""Hosts that are being emptied, have maintenance planned, or wait for their turn in a rollout."""
+"""Hosts that are being emptied, have maintenance planned, or wait in a rollout."""
 
 
 class _Options(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -119,7 +119,7 @@ class _Options(msgspec.Struct, frozen=True, omit_defaults=True):
 _STOP_COLUMNS = len(schema.stops.c)
 _encode = msgspec.json.Encoder().encode
 _options = msgspec.json.Decoder(_Options)
-_verdict = msgspec.json.Decoder(GateResult)
+_gate_result = msgspec.json.Decoder(GateResult)
 
 
 class Rollouts:
@@ -166,14 +166,14 @@ class Rollouts:
         rows = self._executor.rows(_ENDED, rollout=rollout)
         return [(_stop(row), operation(row[_STOP_COLUMNS:])) for row in rows]
 
-    def next_turn(self, rollout: str) -> int | None:
-        """The first turn in which hosts wait."""
-        row = self._executor.row(_NEXT_TURN, rollout=rollout)
+    def next_wave(self, rollout: str) -> int | None:
+        """The first wave in which hosts wait."""
+        row = self._executor.row(_NEXT_WAVE, rollout=rollout)
         return row[0] if row else None
 
-    def waiting(self, rollout: str, turn: int, after: str, limit: int) -> list[Stop]:
-        """Of one turn, by host, beyond the host `after`."""
-        rows = self._executor.rows(_WAITING, rollout=rollout, turn=turn, after=after, limit=limit)
+    def waiting(self, rollout: str, wave: int, after: str, limit: int) -> list[Stop]:
+        """Of one wave, by host, beyond the host `after`."""
+        rows = self._executor.rows(_WAITING, rollout=rollout, wave=wave, after=after, limit=limit)
         return [_stop(row) for row in rows]
 
     def stops(self, rollout: str, after: str, limit: int, status: StopStatus | None) -> list[Stop]:
@@ -188,15 +188,15 @@ class Rollouts:
         """How many hosts are where."""
         rows = self._executor.rows(_TALLY, rollout=rollout)
         return [
-            Tally(turn=turn, status=StopStatus(status), update_domains=_domains(domains), hosts=count)
-            for turn, status, domains, count in rows
+            Tally(wave=wave, status=StopStatus(status), update_domains=_domains(domains), hosts=count)
+            for wave, status, domains, count in rows
         ]
 
     def counts(self, rollouts: Collection[str]) -> dict[str, list[Tally]]:
         """How many hosts of each of them are where, without their update domains: an index tells."""
         found: dict[str, list[Tally]] = {rollout: [] for rollout in rollouts}
-        for rollout, status, turn, count in self._executor.rows(_COUNTS, names=list(rollouts)) if rollouts else ():
-            found[rollout].append(Tally(turn=turn, status=StopStatus(status), update_domains=(), hosts=count))
+        for rollout, status, wave, count in self._executor.rows(_COUNTS, names=list(rollouts)) if rollouts else ():
+            found[rollout].append(Tally(wave=wave, status=StopStatus(status), update_domains=(), hosts=count))
         return found
 
     def awaited(self, kind: Kind, hosts: Collection[str]) -> tuple[str, str] | None:
@@ -226,7 +226,7 @@ class Rollouts:
         self._executor.run(_MAKE_DUE, now=moments.to_number(now))
 
     def wake(self, now: datetime) -> int:
-        """Those in the middle of a turn are due now: something has ended somewhere. Gives how many were not before."""
+        """Those in the middle of a wave are due now: something has ended somewhere. Gives how many were not before."""
         return self._executor.run(_WAKE, now=moments.to_number(now))
 
 
@@ -258,12 +258,12 @@ def _rollout(row: Row) -> Rollout:
         hosts=row[2],
         options=_read_options(row[3]),
         status=RolloutStatus(row[4]),
-        turn=row[5],
+        wave=row[5],
         failures=row[6],
         why=row[7],
         opens_at=moments.required(row[8]),
         opened_at=moments.optional(row[9]),
-        verdict=_verdict.decode(row[10]) if row[10] else None,
+        gate_result=_gate_result.decode(row[10]) if row[10] else None,
         created_at=moments.required(row[11]),
         ended_at=moments.optional(row[12]),
         due_at=moments.optional(row[13]),
@@ -280,12 +280,12 @@ def _row(rollout: Rollout) -> Row:
         rollout.hosts,
         _write_options(rollout.options),
         rollout.status.value,
-        rollout.turn,
+        rollout.wave,
         rollout.failures,
         rollout.why,
         moments.to_number(rollout.opens_at),
         moments.to_number(rollout.opened_at),
-        _encode(rollout.verdict).decode() if rollout.verdict else None,
+        _encode(rollout.gate_result).decode() if rollout.gate_result else None,
         moments.to_number(rollout.created_at),
         moments.to_number(rollout.ended_at),
         moments.to_number(rollout.due_at),
@@ -324,7 +324,7 @@ def _stop(row: Row) -> Stop:
     return Stop(
         rollout=row[0],
         host=row[1],
-        turn=row[2],
+        wave=row[2],
         status=StopStatus(row[3]),
         operation=row[4],
         why=row[5],
@@ -334,7 +334,7 @@ def _stop(row: Row) -> Stop:
 
 def _stop_row(stop: Stop) -> Row:
     domains = ",".join(map(str, stop.update_domains))
-    return (stop.rollout, stop.host, stop.turn, stop.status.value, stop.operation, stop.why, domains)
+    return (stop.rollout, stop.host, stop.wave, stop.status.value, stop.operation, stop.why, domains)
 
 
 @lru_cache(maxsize=1024)

@@ -214,12 +214,12 @@ rollouts = Table(
     Column("hosts", Text, nullable=False),
     Column("options", Text, nullable=False),
     Column("status", NAME, nullable=False),
-    Column("turn", Integer, nullable=False),
+    Column("wave", Integer, nullable=False),
     Column("failures", Integer, nullable=False),
     Column("why", Text, nullable=False),
     Column("opens_at", MOMENT, nullable=False),
     Column("opened_at", MOMENT),
-    Column("verdict", Text),
+    Column("gate_result", Text),
     Column("created_at", MOMENT, nullable=False),
     Column("ended_at", MOMENT),
     Column("due_at", MOMENT),
@@ -230,18 +230,18 @@ rollouts = Table(
     _partial_index("rollouts_due", "due_at"),
 )
 
-# The hosts of a rollout, each in its turn.
+# The hosts of a rollout, each in its wave.
 stops = Table(
     "stops",
     metadata,
     Column("rollout", NAME, primary_key=True),
     Column("host", NAME, primary_key=True),
-    Column("turn", Integer, nullable=False),
+    Column("wave", Integer, nullable=False),
     Column("status", NAME, nullable=False),
     Column("operation", NAME),
     Column("why", Text, nullable=False),
     Column("update_domains", Text, nullable=False, server_default=""),
-    Index("stops_turn", "rollout", "status", "turn", "host"),
+    Index("stops_wave", "rollout", "status", "wave", "host"),
 )
 
 subscriptions = Table(

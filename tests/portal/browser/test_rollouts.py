@@ -14,13 +14,13 @@ def test_a_plan_is_drawn_before_anything_happens_and_then_watched(browsing: Brow
     page.get_by_label("Hosts", exact=True).fill("host-a,host-b,host-d")
     page.get_by_role("button", name="Show the plan").click()
     plan = page.get_by_role("region", name="The plan")
-    expect(plan).to_contain_text("Update of 2 hosts with 7 VMs, in 2 turns")
+    expect(plan).to_contain_text("Update of 2 hosts with 7 VMs, in 2 waves")
     expect(plan).to_contain_text("host-d")
     expect(plan.locator("svg .bar")).to_have_count(2)
     assert demo.get("/v1/rollouts")["items"] == []
     # The plan has an address of its own.
     page.reload()
-    expect(plan).to_contain_text("Update of 2 hosts with 7 VMs, in 2 turns")
+    expect(plan).to_contain_text("Update of 2 hosts with 7 VMs, in 2 waves")
 
     plan.get_by_role("button", name="Start this rollout").click()
     page.wait_for_url("**/rollouts/*")

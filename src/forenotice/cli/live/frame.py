@@ -103,7 +103,7 @@ def _rollout(rollout: View, bar: int) -> Text:
     line = Text.assemble((f"rollout {rollout['kind']} {_cut(plain(rollout['hosts']))}  ", "bold"))
     line.append(rollout["status"], style=STYLE.get(rollout["status"], ""))
     done, total = _done(rollout)
-    line.append(f"  turn {rollout['turn']} of {rollout['turns']}  {_bar(done, total, bar)} {done}/{total} hosts")
+    line.append(f"  wave {rollout['wave']} of {rollout['waves']}  {_bar(done, total, bar)} {done}/{total} hosts")
     return line.append(f"  {rollout['id']}", style="dim")
 
 

@@ -31,7 +31,7 @@ def list_rollouts(
 @routes.post("/rollouts", status_code=201, responses=says(documented_rollouts.Rollout, 201))
 @needs(Need.MANAGE)
 def start_rollout(service: ServiceOf, call: CallOf, asked: models.NewRollout) -> Answer:
-    """Maintenance of many hosts, turn by turn; refused when some budget or window makes it impossible."""
+    """Maintenance of many hosts, wave by wave; refused when some budget or window makes it impossible."""
     call = call.because(asked.reason)
     return Answer(rollouts.start(service, call, asked.request(call.reason)), 201)
 

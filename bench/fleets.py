@@ -10,10 +10,10 @@ from forenotice.core.fleet import Listening, Policy, ScopeKind
 from forenotice.core.membership import VmSpec
 from forenotice.core.reconciliation import FleetSpec, GroupSpec, HostSpec
 from forenotice.core.timing import Timing
+from forenotice.publication import Publication
 from forenotice.service import fleet
 from forenotice.service.calls import SYSTEM
 from forenotice.service.context import Service
-from forenotice.service.publishing import Members
 from forenotice.store.opener import open_store
 
 ASKING = Policy(listening=Listening.ALWAYS)
@@ -29,10 +29,10 @@ class Nobody:
     def documents(self, documents: Sequence[Document]) -> None:
         pass
 
-    def members(self, members: Sequence[Members]) -> None:
+    def scopes(self, scopes: Sequence[Publication]) -> None:
         pass
 
-    def everything(self, members: Sequence[Members]) -> None:
+    def everything(self, scopes: Sequence[Publication]) -> None:
         pass
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 import structlog
 
-from forenotice import controlsocket, datadirectory, demo, eventloop, garbage, logs, secretfiles
+from forenotice import controlsocket, datadirectory, demo, garbage, logs, secretfiles
 from forenotice.clock import SystemClock
 from forenotice.control import tls as control_tls
 from forenotice.core import errors
@@ -25,10 +25,10 @@ from forenotice.core.timing import Timing
 from forenotice.drivers import registry
 from forenotice.drivers.call_queue import CallTerms, Driver
 from forenotice.failures import Failures
-from forenotice.metadata.board import Board, Publications
-from forenotice.metadata.counters import Counters
+from forenotice.metadata.endpoint import Counters
 from forenotice.metadata.options import Options, Proxy
-from forenotice.metadata.server import MetadataServer
+from forenotice.metadata.published import LoopPublisher, PublishedFleet
+from forenotice.metadata.server import MetadataServer, new_event_loop
 from forenotice.outgoing import Outgoing, Place
 from forenotice.portal.once import Once
 from forenotice.service import clocks, gates, results, tokens, upkeep
@@ -75,7 +75,7 @@ def run(settings: Settings) -> int:
     driver = registry.open_driver(settings.driver, settings.speed, clock)
     with ExitStack() as held:
         held.enter_context(datadirectory.held(settings.directory, settings.database_file))
-        with asyncio.Runner(loop_factory=eventloop.new) as runner:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
             died = held.enter_context(watching_for_deaths(lambda: os.kill(os.getpid(), signal.SIGTERM)))
             runner.run(_serve(settings, options, tls, clock, *driver))
         log.info("Stopped", action="serve.stopped")
@@ -89,7 +89,7 @@ async def _serve(
     loop = asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(name, _stop, stopping)
-    board = Board()
+    published = PublishedFleet()
     timing = Timing(speed=settings.speed, retries=terms.retries)
     own: list[Place] = []
     """Our listeners, once they are bound: subscriptions and gates must not reach them."""
@@ -97,7 +97,7 @@ async def _serve(
         store=UnreachedStore(),
         clock=clock,
         timing=timing,
-        publisher=Publications(board, loop),
+        publisher=LoopPublisher(published, loop),
         outgoing=Outgoing(private=settings.allow_private_targets, own=own),
         gates=gates.Gates(
             {gate.name: gate.command for gate in settings.gate},
@@ -111,7 +111,7 @@ async def _serve(
     service.awaits_results = terms.awaits_results
     async with AsyncExitStack() as workers, _answering() as shells:
         workers.callback(lambda: service.store.close())
-        board.loaded = False
+        published.loaded = False
         reaching = asyncio.create_task(_reach(settings, service))
         told = asyncio.create_task(stopping.wait())
         if await _first_of(reaching, told, None if settings.database_file else REACH_SECONDS):
@@ -119,7 +119,7 @@ async def _serve(
         elif told.done():
             return
         metadata = MetadataServer(
-            board=board,
+            published=published,
             guests=Guests(service),
             clock=service.clock,
             timing=timing,
@@ -130,7 +130,7 @@ async def _serve(
         shells.append(metadata)
         once = _once(settings)
         workers.callback((settings.directory / controlsocket.NAME).unlink, missing_ok=True)
-        control = await _start_control(settings, service, metadata, board, tls, once)
+        control = await _start_control(settings, service, metadata, published, tls, once)
         shells.append(control)
         own += _places(metadata, Address(host=settings.control.host, port=control.port))
         guests_at = [str(place) for place in metadata.bound]
@@ -305,7 +305,7 @@ async def _start_control(
     settings: Settings,
     service: Service,
     metadata: MetadataServer,
-    board: Board,
+    published: PublishedFleet,
     tls: SSLContext | None,
     once: Once | None,
 ) -> "ControlServer":
@@ -332,7 +332,7 @@ async def _start_control(
     tail, at = Tail(service), settings.control
     guests_at = _guests_at(settings, metadata)
     api = app.create(service, metrics, tail, token_rate=settings.token_rate)
-    served = portal.beside(api, service, once=once, polled=board.polled, guests_at=guests_at)
+    served = portal.beside(api, service, once=once, polled=published.polled, guests_at=guests_at)
     if tls is None:
         served = requests.KnownHosts(served, {*settings.control_name, at.host.lower()})
     control = ControlServer(Throttle(served), at.host, at.port, tls=tls, on_stop=tail.close)

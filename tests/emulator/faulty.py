@@ -57,10 +57,10 @@ class Faulty(Running):
         self.settle()
 
     def _make(self, options: Options, timing: Timing) -> MetadataServer:
-        self.faults.attach(self.board, self._loop)
+        self.faults.attach(self.published, self._loop)
         intercept = functools.partial(FaultInterceptor, faults=self.faults, requests=self.requests)
         return MetadataServer(
-            board=self.board,
+            published=self.published,
             guests=self.guests,
             clock=self.clock,
             timing=timing,

@@ -13,7 +13,7 @@ from forenotice.core.lifecycle import Approval
 from forenotice.core.operations import Event, Kind, Operation, Source, Status
 from forenotice.core.timing import Timing
 from forenotice.emulator.simulation import KEY, REMEMBERED, Announcement, Stage
-from forenotice.service.publishing import Members
+from forenotice.publication import Publication
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
@@ -27,10 +27,10 @@ class Published:
     def documents(self, documents: Sequence[Document]) -> None:
         self.shown += documents
 
-    def members(self, members: Sequence[Members]) -> None:
-        self.vms += [tuple(vm.name for vm in each.vms) for each in members]
+    def scopes(self, scopes: Sequence[Publication]) -> None:
+        self.vms += [tuple(vm.name for vm in each.members) for each in scopes]
 
-    def everything(self, members: Sequence[Members]) -> None:
+    def everything(self, scopes: Sequence[Publication]) -> None:
         raise AssertionError
 
 

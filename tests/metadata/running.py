@@ -12,7 +12,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TypeVar
 
-from forenotice import eventloop
+from forenotice import publication
 from forenotice.clock import SystemClock
 from forenotice.core import errors
 from forenotice.core.documents import Document
@@ -21,12 +21,11 @@ from forenotice.core.lifecycle import Approval
 from forenotice.core.operations import HOST_MAINTENANCE, Event, EventType, Source, Status
 from forenotice.core.timing import Timing
 from forenotice.heartbeats import Heartbeats
-from forenotice.metadata.board import Board, Publications
-from forenotice.metadata.door import Connect
+from forenotice.metadata.connection import Connection
 from forenotice.metadata.options import Limits, Options
-from forenotice.metadata.protocol import Connection
-from forenotice.metadata.server import MetadataServer
-from forenotice.service.publishing import Members
+from forenotice.metadata.published import LoopPublisher, PublishedFleet
+from forenotice.metadata.server import MetadataServer, new_event_loop
+from forenotice.publication import Publication
 from forenotice.settings import Address, Listener
 
 T = TypeVar("T")
@@ -77,8 +76,8 @@ DB_VM = Vm(
     name="db", vm_id="8a506c35-679a-4f78-9d76-0000000000db", host="host-1", scope=DB.key, addresses=(DB_ADDRESS,)
 )
 FLEET = (
-    Members(key=WEB.key, scope=WEB, vms=WEB_VMS, events=(EVENT,)),
-    Members(key=DB.key, scope=DB, vms=(DB_VM,)),
+    publication.of(WEB, vms=WEB_VMS, events=(EVENT,)),
+    publication.of(DB, vms=(DB_VM,)),
 )
 UNLIMITED = Options(rate=None, burst=None)
 QUICK = Limits(request_seconds=0.4, idle_seconds=0.8, linger_seconds=0.4, sweep_seconds=0.1)
@@ -86,7 +85,7 @@ QUICK = Limits(request_seconds=0.4, idle_seconds=0.8, linger_seconds=0.4, sweep_
 
 @dataclass
 class RecordingGuests:
-    """Stands where the service stands: behind the bridge, on its thread."""
+    """Stands where the service stands: behind the upstream thread, on its thread."""
 
     approvals: list[Approval] = field(default_factory=list)
     batches: list[int] = field(default_factory=list)
@@ -125,10 +124,10 @@ class Running:
         *,
         options: Options = UNLIMITED,
         listeners: Sequence[Listener] = (ANYWHERE,),
-        fleet: Sequence[Members] = FLEET,
+        fleet: Sequence[Publication] = FLEET,
         timing: Timing | None = None,
         clock: SystemClock | None = None,
-        connection: Connect = Connection,
+        connection: type[Connection] = Connection,
     ) -> None:
         self.guests = RecordingGuests()
         self._connection = connection
@@ -136,12 +135,12 @@ class Running:
         self.seconds = 0.0
         """The time that its heartbeats go by."""
         self.heartbeats = Heartbeats(clock=lambda: self.seconds)
-        self.board = Board()
-        self._loop = eventloop.new()
+        self.published = PublishedFleet()
+        self._loop = new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self.publisher = Publications(self.board, self._loop)
-        self.publisher.members(fleet)
+        self.publisher = LoopPublisher(self.published, self._loop)
+        self.publisher.scopes(fleet)
         self.server = self.call(self._make, options, timing or Timing())
         try:
             self.call(self._start, listeners)
@@ -163,7 +162,7 @@ class Running:
         return done.result(DEADLINE)
 
     def settle(self) -> None:
-        """What was published so far is on the board afterwards."""
+        """What was published so far is on the published afterwards."""
         self.call(lambda: None)
 
     @property
@@ -215,7 +214,7 @@ class Running:
 
     def _make(self, options: Options, timing: Timing) -> MetadataServer:
         return MetadataServer(
-            board=self.board,
+            published=self.published,
             guests=self.guests,
             clock=self.clock,
             timing=timing,
@@ -330,9 +329,9 @@ def running(
     *,
     options: Options = UNLIMITED,
     listeners: Sequence[Listener] = (ANYWHERE,),
-    fleet: Sequence[Members] = FLEET,
+    fleet: Sequence[Publication] = FLEET,
     timing: Timing | None = None,
-    connection: Connect = Connection,
+    connection: type[Connection] = Connection,
 ) -> Iterator[Running]:
     server = Running(options=options, listeners=listeners, fleet=fleet, timing=timing, connection=connection)
     try:

@@ -30,11 +30,12 @@ from tests.metadata.running import (
     until,
 )
 
+from forenotice import publication
 from forenotice.clock import SystemClock
 from forenotice.metadata import identity
-from forenotice.metadata.board import Board
 from forenotice.metadata.options import Options, Proxy
-from forenotice.service.publishing import Members
+from forenotice.metadata.published import PublishedFleet
+from forenotice.publication import Publication
 from forenotice.settings import Address, Listener, ProxyStyle
 
 SECRET = b"a shared secret"
@@ -324,14 +325,14 @@ def test_a_wait_behind_a_proxy_is_its_vms_own() -> None:
 
         with server.connect(PROXY_ADDRESS) as client:
             wait(client)
-            server.publisher.members([Members(key=WEB.key, scope=WEB, vms=WEB_VMS[:1])])
+            server.publisher.scopes([publication.of(WEB, vms=WEB_VMS[:1])])
             server.settle()
             assert client.is_silent()
             server.show(2, scope=DB)
             assert client.reply()["ETag"] == '"2-dbtag"'
             client.send(request(headers=(*openstack_headers(), 'If-None-Match: "2-dbtag"', "Prefer: wait=30")))
             until(lambda: server.server.counters.waiting == 1)
-            server.publisher.members([Members(key=DB.key, scope=None)])
+            server.publisher.scopes([Publication(key=DB.key)])
             assert client.reply().status == 404
 
 
@@ -341,10 +342,10 @@ def test_an_address_that_goes_to_another_vm_changes_who_is_calling(server: Runni
         assert client.reply().text == "web-0"
         client.send(request() * 2)
         assert [client.reply()["ETag"] for _ in range(2)] == ['"2-webtag"'] * 2
-        server.publisher.members(
+        server.publisher.scopes(
             [
-                Members(key=DB.key, scope=DB, vms=(replace(DB_VM, addresses=("127.1.0.21", "127.1.0.31")),)),
-                Members(key=WEB.key, scope=WEB, vms=(replace(WEB_VMS[0], addresses=()), WEB_VMS[1])),
+                publication.of(DB, vms=(replace(DB_VM, addresses=("127.1.0.21", "127.1.0.31")),)),
+                publication.of(WEB, vms=(replace(WEB_VMS[0], addresses=()), WEB_VMS[1])),
             ]
         )
         server.settle()
@@ -352,14 +353,14 @@ def test_an_address_that_goes_to_another_vm_changes_who_is_calling(server: Runni
         assert client.reply()["ETag"] == '"1-dbtag"'
         client.send(request(NAME))
         assert client.reply().text == "db"
-        server.publisher.members([Members(key=DB.key, scope=None)])
+        server.publisher.scopes([Publication(key=DB.key)])
         server.settle()
         client.send(request())
         assert client.reply().status == 404
 
 
 def test_ipv6_callers_are_known_too() -> None:
-    fleet = (Members(key=DB.key, scope=DB, vms=(replace(DB_VM, addresses=("::1",)),)),)
+    fleet = (publication.of(DB, vms=(replace(DB_VM, addresses=("::1",)),)),)
     with (
         running(fleet=fleet, listeners=(Listener(at=Address(host="::1", port=0)), ANYWHERE)) as server,
         Client(socket.create_connection(("::1", server.port), 10)) as client,
@@ -382,11 +383,9 @@ def test_addresses_are_written_as_the_fleet_writes_them(host: str, address: str)
 
 def test_a_link_local_caller_is_nobody_whichever_interface_it_comes_from() -> None:
     """As one that an older version has let into the fleet."""
-    board = Board()
-    board.put_members(
-        [Members(key=DB.key, scope=DB, vms=(replace(DB_VM, addresses=("fe80::4", "169.254.0.4", "10.0.0.4")),))]
-    )
-    callers = identity.Callers(board, Options(), SystemClock())
+    published = PublishedFleet()
+    published.put_scopes([publication.of(DB, vms=(replace(DB_VM, addresses=("fe80::4", "169.254.0.4", "10.0.0.4")),))])
+    callers = identity.Callers(published, Options(), SystemClock())
     assert callers.known(None, "10.0.0.4") is not None
     for host in ("fe80::4", "fe80::4%tap0", "169.254.0.4", "::ffff:169.254.0.4"):
         assert callers.known(None, identity.canonical(host)) is None

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 from tests.metadata.running import DB, DB_ADDRESS, DB_VM, Running, request
 
+from forenotice import publication
 from forenotice.core.fleet import Facts
-from forenotice.service.publishing import Members
+from forenotice.publication import Publication
 from forenotice.wire import versions
 
 INSTANCE = "/metadata/instance?api-version=2021-02-01"
@@ -76,7 +77,7 @@ def test_the_versions_are_listed(shared: Running) -> None:
 
 def test_changed_facts_are_shown(server: Running) -> None:
     facts = Facts(location="norwayeast", tags={"team": "data"})
-    server.publisher.members([Members(key=DB.key, scope=DB, vms=(replace(DB_VM, facts=facts, spot=True),))])
+    server.publisher.scopes([publication.of(DB, vms=(replace(DB_VM, facts=facts, spot=True),))])
     server.settle()
     compute = json.loads(server.ask(INSTANCE, source=DB_ADDRESS).body)["compute"]
     assert (compute["location"], compute["tags"], compute["priority"]) == ("norwayeast", "team:data", "Spot")
@@ -86,7 +87,7 @@ def test_a_vm_that_is_removed_while_it_sends_a_body_is_not_described(server: Run
     with server.connect(DB_ADDRESS) as client:
         client.send(request(INSTANCE, headers=("Metadata: true", "Expect: 100-continue", "Content-Length: 2")))
         assert client.reply().status == 100
-        server.publisher.members([Members(key=DB.key, scope=None)])
+        server.publisher.scopes([Publication(key=DB.key)])
         server.settle()
         client.send(b"{}")
         assert client.reply().status == 404

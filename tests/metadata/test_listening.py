@@ -21,20 +21,21 @@ from tests.metadata.running import (
     until,
 )
 
+from forenotice import publication
 from forenotice.core import errors
 from forenotice.core.timing import Timing
 from forenotice.metadata.options import Limits, Options
-from forenotice.service.publishing import Members
+from forenotice.publication import Publication
 
 LONG_AGO = datetime.now(UTC) - timedelta(hours=25)
 JUST_NOW = datetime.now(UTC) - timedelta(hours=1)
 FAST = Timing(speed=60)
 
 
-def fleet(last_heard: datetime | None = None) -> tuple[Members, ...]:
+def fleet(last_heard: datetime | None = None) -> tuple[Publication, ...]:
     return (
-        Members(key=WEB.key, scope=auto(WEB, last_heard), vms=WEB_VMS, events=(EVENT,)),
-        Members(key=DB.key, scope=DB, vms=(DB_VM,)),
+        publication.of(auto(WEB, last_heard), vms=WEB_VMS, events=(EVENT,)),
+        publication.of(DB, vms=(DB_VM,)),
     )
 
 
@@ -119,7 +120,7 @@ def test_a_vm_that_is_removed_during_its_first_poll_is_not_found() -> None:
         server.guests.gate.clear()
         client.send(request())
         assert client.is_silent()
-        server.publisher.members([Members(key=WEB.key, scope=None)])
+        server.publisher.scopes([Publication(key=WEB.key)])
         server.settle()
         server.guests.gate.set()
         assert client.reply().status == 404
@@ -151,7 +152,7 @@ def test_a_failed_write_is_tried_again() -> None:
     with running(fleet=fleet(datetime.now(UTC)), timing=FAST) as server:
         server.guests.broken = errors.UnavailableError()
         assert server.ask().status == 200
-        server.call(server.board.notices[WEB.key].__setattr__, "saved", 0.0)
+        server.call(server.published.scopes[WEB.key].__setattr__, "saved", 0.0)
         server.call(server.server.refresh)
         until(lambda: server.ask().status == 200 and server.call(_flush_failed, server))
         server.guests.broken = None
@@ -159,14 +160,14 @@ def test_a_failed_write_is_tried_again() -> None:
 
 
 def _flush_failed(server: Running) -> bool:
-    notice = server.board.notices[WEB.key]
+    notice = server.published.scopes[WEB.key]
     return notice.heard > notice.saved
 
 
 def test_a_scope_made_anew_under_its_name_has_not_been_heard() -> None:
     with running(fleet=fleet(JUST_NOW)) as server:
         assert server.ask().status == 200
-        server.publisher.members([Members(key=WEB.key, scope=replace(auto(WEB), tag="newtag"), vms=WEB_VMS)])
+        server.publisher.scopes([publication.of(replace(auto(WEB), tag="newtag"), vms=WEB_VMS)])
         server.settle()
         assert server.ask()["ETag"] == '"2-newtag"'
         assert [list(heard) for heard in server.guests.heards] == [[WEB.key]]
@@ -202,12 +203,12 @@ REFUSED = [
 def test_a_refused_request_counts_for_nothing(last_heard: datetime | None) -> None:
     with running(fleet=fleet(last_heard), options=UNLIMITED) as server:
         server.guests.outcome = lambda _: errors.RefusedError("no live event of this VM")
-        before = server.board.notices[WEB.key].heard
+        before = server.published.scopes[WEB.key].heard
         for sent, status in REFUSED:
             with server.connect() as client:
                 client.send(sent)
                 assert client.reply("HEAD" if sent.startswith(b"HEAD") else "GET").status == status
-            assert server.board.notices[WEB.key].heard == before, sent[:200]
+            assert server.published.scopes[WEB.key].heard == before, sent[:200]
         server.stop()
         assert server.guests.heards == []
 
@@ -218,20 +219,20 @@ def test_a_request_above_the_rate_counts_for_nothing(method: str) -> None:
     with running(fleet=fleet(JUST_NOW), options=Options(rate=0.001, burst=1)) as server, server.connect() as client:
         client.send(request(method=method, body=body))
         assert client.reply().status == 200
-        server.call(server.board.notices[WEB.key].__setattr__, "heard", JUST_NOW.timestamp())
+        server.call(server.published.scopes[WEB.key].__setattr__, "heard", JUST_NOW.timestamp())
         client.send(request(method=method, body=body))
         assert client.reply().status == 429
-        assert server.board.notices[WEB.key].heard == JUST_NOW.timestamp()
+        assert server.published.scopes[WEB.key].heard == JUST_NOW.timestamp()
 
 
 def test_an_approval_that_cannot_be_kept_counts_for_nothing() -> None:
     with running(fleet=fleet(JUST_NOW)) as server:
         server.guests.broken = errors.UnavailableError()
         assert server.ask(method="POST", body=APPROVAL).status == 503
-        assert server.board.notices[WEB.key].heard == JUST_NOW.timestamp()
+        assert server.published.scopes[WEB.key].heard == JUST_NOW.timestamp()
 
 
 def test_an_approval_keeps_a_scope_listening() -> None:
     with running(fleet=fleet(JUST_NOW)) as server:
         assert server.ask(method="POST", body=APPROVAL).status == 200
-        assert server.board.notices[WEB.key].heard > JUST_NOW.timestamp()
+        assert server.published.scopes[WEB.key].heard > JUST_NOW.timestamp()

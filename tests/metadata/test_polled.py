@@ -5,24 +5,24 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from tests.metadata.running import APPROVAL, PATH, WEB, WEB_VMS, Running, auto, request, running
 
-from forenotice.service.publishing import Members
+from forenotice import publication
 
 
 def is_recent(server: Running, vm: str) -> bool:
-    polled = server.board.polled(vm)
+    polled = server.published.polled(vm)
     return polled is not None and abs(datetime.now(UTC) - polled) < timedelta(seconds=10)
 
 
 def forget(server: Running, vm: str) -> None:
-    server.call(setattr, server.board.by_name[vm], "polled", 0.0)
+    server.call(setattr, server.published.by_name[vm], "polled", 0.0)
 
 
 def test_a_poll_is_that_of_its_vm_alone(server: Running) -> None:
-    assert server.board.polled("web-0") is None
+    assert server.published.polled("web-0") is None
     assert server.ask().status == 200
     assert is_recent(server, "web-0")
-    assert server.board.polled("web-1") is None
-    assert server.board.polled("nobody") is None
+    assert server.published.polled("web-1") is None
+    assert server.published.polled("nobody") is None
 
 
 def test_every_poll_counts_also_the_same_again_and_the_unchanged(server: Running) -> None:
@@ -37,7 +37,7 @@ def test_every_poll_counts_also_the_same_again_and_the_unchanged(server: Running
 
 
 def test_a_first_poll_counts() -> None:
-    with running(fleet=(Members(key=WEB.key, scope=auto(WEB), vms=WEB_VMS),)) as server:
+    with running(fleet=(publication.of(auto(WEB), vms=WEB_VMS),)) as server:
         assert server.ask().status == 200
         assert is_recent(server, "web-0")
 
@@ -52,12 +52,12 @@ def test_a_first_poll_counts() -> None:
 )
 def test_other_requests_are_not_polls(server: Running, method: str, target: str, body: bytes | None) -> None:
     assert server.ask(target, method=method, body=body).status == 200
-    assert server.board.polled("web-0") is None
+    assert server.published.polled("web-0") is None
 
 
 def test_a_vm_made_anew_has_not_polled(server: Running) -> None:
     assert server.ask().status == 200
-    server.publisher.members([Members(key=WEB.key, scope=WEB, vms=WEB_VMS[1:])])
-    server.publisher.members([Members(key=WEB.key, scope=WEB, vms=WEB_VMS)])
+    server.publisher.scopes([publication.of(WEB, vms=WEB_VMS[1:])])
+    server.publisher.scopes([publication.of(WEB, vms=WEB_VMS)])
     server.settle()
-    assert server.board.polled("web-0") is None
+    assert server.published.polled("web-0") is None

@@ -27,13 +27,13 @@ from tests.metadata.running import (
     until,
 )
 
-from forenotice import descriptors
+from forenotice import descriptors, publication
 from forenotice.clock import SystemClock
 from forenotice.core import errors
-from forenotice.metadata import door, identity
-from forenotice.metadata.board import Board
+from forenotice.metadata import identity
+from forenotice.metadata import server as metadata_server
 from forenotice.metadata.options import Limits, Options, Proxy
-from forenotice.service.publishing import Members
+from forenotice.metadata.published import PublishedFleet
 from forenotice.settings import Address, Listener, ProxyStyle
 
 CLOSING = request(headers=("Metadata: true", "Connection: close"))
@@ -73,9 +73,9 @@ def test_answers_may_be_kept_from_passing_a_router(host: str, one_hop: bool) -> 
         answered(Client(connected))
 
         def hops() -> int:
-            (connection,) = server.server._desk.room.connections
+            (connection,) = server.server._endpoint.connections.open
             ours: socket.socket = connection._transport.get_extra_info("socket")
-            return ours.getsockopt(*door.HOP_LIMIT[connected.family])
+            return ours.getsockopt(*metadata_server.HOP_LIMIT[connected.family])
 
         assert (server.call(hops) == 1) is one_hop
 
@@ -347,7 +347,7 @@ def test_strangers_share_what_one_vm_may_have() -> None:
 
 
 def test_a_vm_has_one_share_however_many_addresses_it_has() -> None:
-    fleet = (Members(key=DB.key, scope=DB, vms=(replace(DB_VM, addresses=("127.1.0.31", "127.1.0.32")),)),)
+    fleet = (publication.of(DB, vms=(replace(DB_VM, addresses=("127.1.0.31", "127.1.0.32")),)),)
     limits = Limits(connections_each=2)
     with running(options=Options(rate=None, limits=limits), fleet=fleet) as server, ExitStack() as stack:
         for address in ("127.1.0.31", "127.1.0.32"):
@@ -356,14 +356,14 @@ def test_a_vm_has_one_share_however_many_addresses_it_has() -> None:
 
 
 def test_where_anybody_may_call_a_share_is_an_address_or_sixty_four_bits_of_one() -> None:
-    board = Board()
-    board.put_members([Members(key=DB.key, scope=DB, vms=(replace(DB_VM, addresses=("fd00::31", "10.0.0.31")),))])
-    anybody = identity.Callers(board, Options(default_vm="db"), SystemClock())
+    published = PublishedFleet()
+    published.put_scopes([publication.of(DB, vms=(replace(DB_VM, addresses=("fd00::31", "10.0.0.31")),))])
+    anybody = identity.Callers(published, Options(default_vm="db"), SystemClock())
     assert [anybody.share(address) for address in ("fd00::1", "fd00::ffff:2", "10.0.0.1")] == [
         *("fd00::/64", "fd00::/64", "10.0.0.1"),
     ]
     assert {anybody.share("fd00::31"), anybody.share("10.0.0.31")} == {"db"}
-    nobody = identity.Callers(board, Options(), SystemClock())
+    nobody = identity.Callers(published, Options(), SystemClock())
     assert len({nobody.share(address) for address in ("fd00::1", "fd00:1::1", "10.0.0.1")}) == 1
 
 

@@ -13,11 +13,11 @@ from forenotice.core.operations import Kind
 from forenotice.core.timing import Timing
 from forenotice.drivers.call_queue import Driver
 from forenotice.drivers.simulated import SimulatedDriver
+from forenotice.publication import Publication
 from forenotice.service import history, maintenance, queries, tick, upkeep
 from forenotice.service.calls import Call
 from forenotice.service.context import Service
 from forenotice.service.guests import Guests
-from forenotice.service.publishing import Members
 from forenotice.store.database import Store
 
 START = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
@@ -61,20 +61,20 @@ class Published:
 
     incarnations: dict[str, list[int]] = field(default_factory=dict)
     latest: dict[str, Document] = field(default_factory=dict)
-    scopes: dict[str, Members] = field(default_factory=dict)
+    by_key: dict[str, Publication] = field(default_factory=dict)
 
     def documents(self, documents: Sequence[Document]) -> None:
         for document in documents:
             self.latest[document.scope] = document
             self.incarnations.setdefault(document.scope, []).append(document.incarnation)
 
-    def members(self, members: Sequence[Members]) -> None:
-        for each in members:
-            self.scopes[each.key] = each
+    def scopes(self, scopes: Sequence[Publication]) -> None:
+        for each in scopes:
+            self.by_key[each.key] = each
 
-    def everything(self, members: Sequence[Members]) -> None:
-        self.scopes.clear()
-        self.members(members)
+    def everything(self, scopes: Sequence[Publication]) -> None:
+        self.by_key.clear()
+        self.scopes(scopes)
 
 
 class Rig:

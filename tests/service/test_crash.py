@@ -252,7 +252,7 @@ def test_two_processes_share_the_work_and_see_each_others_changes(postgres_url: 
         last = one.published.latest.get("group:web") or two.published.latest["group:web"]
         follows = threading.Event()
         for _ in range(100):
-            scope = two.published.scopes["group:web"].scope
+            scope = two.published.by_key["group:web"].document
             if scope is not None and scope.incarnation >= last.incarnation:
                 break
             follows.wait(0.05)

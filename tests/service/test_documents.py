@@ -12,7 +12,7 @@ from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind
 from forenotice.metadata.options import Options
 from forenotice.service import fleet, maintenance, queries
-from forenotice.service.context import read_members
+from forenotice.service.context import read_published
 from forenotice.wire import versions
 from forenotice.wire.versions import Version
 
@@ -36,7 +36,7 @@ def busy(rig: Rig) -> Rig:
 def test_it_is_what_the_endpoint_answers_in_every_version(busy: Rig, known: Mapping[str, Version]) -> None:
     busy.service.versions = known
     with busy.service.store.read() as reader:
-        members = read_members(reader, None)
+        members = read_published(reader, None)
     shown = set()
     with running(fleet=members, options=Options(versions=known)) as server:
         for name, address in ADDRESSES.items():

@@ -56,7 +56,7 @@ def test_one_at_a_time(rig: Rig) -> None:
     spec = VmSpec(name="api-0", host="rack1", group="api", addresses=("10.0.0.1",), facts=Facts(size="m2"))
     vm = fleet.add_vm(rig.service, OPERATOR, spec)
     assert (vm["group"], vm["facts"]["size"], vm["policy"]) == ("api", "m2", None)
-    assert [each.name for each in rig.published.scopes["group:api"].vms] == ["api-0"]
+    assert [each.name for each in rig.published.by_key["group:api"].members] == ["api-0"]
 
     changed = fleet.set_vm(
         rig.service,
@@ -66,16 +66,16 @@ def test_one_at_a_time(rig: Rig) -> None:
     )
     assert (changed["group"], changed["host"], changed["addresses"]) == (None, "host-d", ["10.0.0.2"])
     assert (changed["facts"]["size"], changed["facts"]["zone"]) == ("m2", "1")
-    assert rig.published.scopes["group:api"].vms == ()
-    assert [each.name for each in rig.published.scopes["vm:api-0"].vms] == ["api-0"]
+    assert rig.published.by_key["group:api"].members == ()
+    assert [each.name for each in rig.published.by_key["vm:api-0"].members] == ["api-0"]
     fleet.add_vm(rig.service, OPERATOR, VmSpec(name="api-1", host="rack1", addresses=("10.0.0.1",)))
 
     fleet.remove_vm(rig.service, OPERATOR, "api-0")
     fleet.remove_vm(rig.service, OPERATOR, "api-1")
     fleet.remove_group(rig.service, OPERATOR, "api")
     fleet.remove_host(rig.service, OPERATOR, "rack1")
-    assert rig.published.scopes["vm:api-0"].scope is None
-    assert rig.published.scopes["group:api"].scope is None
+    assert rig.published.by_key["vm:api-0"].document is None
+    assert rig.published.by_key["group:api"].document is None
 
 
 def test_a_scope_keeps_its_incarnation_while_its_vm_is_elsewhere(rig: Rig) -> None:
@@ -187,7 +187,7 @@ def test_pruning_removes_what_the_file_does_not_name(rig: Rig) -> None:
     removed = [each for each in apply(rig, FLEET, prune=True) if each[0] == "remove"]
     assert len(removed) == 10 + 2 + 4
     assert [host["name"] for host in queries.hosts(rig.service)["items"]] == ["rack1", "rack2"]
-    assert rig.published.scopes["group:web"].scope is None
+    assert rig.published.by_key["group:web"].document is None
 
 
 def test_what_was_exported_can_be_applied(rig: Rig) -> None:

@@ -47,7 +47,7 @@ def test_a_failover_is_survived(postgres_server: PostgresServer, postgres_url: s
     follower.start()
     try:
         add_group(one, "before")
-        wait_for(lambda: "group:before" in two.published.scopes)
+        wait_for(lambda: "group:before" in two.published.by_key)
         seconds[0] += WITHIN_SECONDS + 1
         wait_for(lambda: not two.service.heartbeats.silent())
         postgres_server.fall_behind()
@@ -55,8 +55,8 @@ def test_a_failover_is_survived(postgres_server: PostgresServer, postgres_url: s
             add_group(one, "meanwhile")
         postgres_server.promote()
         wait_for(lambda: is_added(one, "after"))
-        wait_for(lambda: "group:after" in two.published.scopes)
-        assert "group:meanwhile" not in two.published.scopes
+        wait_for(lambda: "group:after" in two.published.by_key)
+        assert "group:meanwhile" not in two.published.by_key
     finally:
         follower.stop()
         for store in stores:
@@ -64,7 +64,7 @@ def test_a_failover_is_survived(postgres_server: PostgresServer, postgres_url: s
 
 
 def tag(rig: Rig, key: str) -> str:
-    scope = rig.published.scopes[key].scope
+    scope = rig.published.by_key[key].document
     assert scope is not None
     return scope.tag
 
@@ -90,7 +90,7 @@ def test_a_database_that_lost_entries_begins_an_epoch(migrated_postgres_url: str
         follower.start()
         try:
             add_group(Rig(others, clock=SystemClock()), "lost")
-            wait_for(lambda: "group:lost" in rig.published.scopes)
+            wait_for(lambda: "group:lost" in rig.published.by_key)
             with psycopg.connect(migrated_postgres_url) as connection:
                 connection.execute(lose)
                 connection.execute("DELETE FROM scopes WHERE key = 'group:lost'")
@@ -99,7 +99,7 @@ def test_a_database_that_lost_entries_begins_an_epoch(migrated_postgres_url: str
                     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                     " WHERE datname = current_database() AND pid <> pg_backend_pid()"
                 )
-            wait_for(lambda: "group:lost" not in rig.published.scopes)
+            wait_for(lambda: "group:lost" not in rig.published.by_key)
             wait_for(lambda: "." in tag(rig, "group:kept"))
             assert rig.actions()[-1] == "database.restored"
         finally:

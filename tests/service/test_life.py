@@ -132,7 +132,7 @@ def test_a_deletion_removes_the_vm_and_its_document(rig: Rig) -> None:
     rig.run(8)
     with pytest.raises(errors.NotFoundError):
         queries.vm(rig.service, "db")
-    assert rig.published.scopes["vm:db"].scope is None
+    assert rig.published.by_key["vm:db"].document is None
 
 
 def test_an_announced_deletion_waits_for_an_earlier_one(rig: Rig) -> None:

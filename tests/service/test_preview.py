@@ -16,7 +16,7 @@ from forenotice.core.fleet import Listening
 from forenotice.core.operations import Kind
 from forenotice.service import fleet, history, maintenance, preview, queries
 from forenotice.service.calls import Call, View
-from forenotice.service.context import read_members
+from forenotice.service.context import read_published
 from forenotice.store.database import Store
 from forenotice.wire import document, versions
 
@@ -45,7 +45,7 @@ STARTED = "It starts at once: nobody is waited for."
 def everything(rig: Rig) -> str:
     """All that there is, the journal included."""
     with rig.service.store.read() as reader:
-        return repr((reader.load_fleet(), read_members(reader, None), reader.journal(limit=100_000)))
+        return repr((reader.load_fleet(), read_published(reader, None), reader.journal(limit=100_000)))
 
 
 def previewed(rig: Rig, kind: Kind, *names: str, call: Call = OPERATOR, **more: Any) -> View:

@@ -17,9 +17,9 @@ SCOPE = "vm:db"
 def seen(rig: Rig) -> tuple[str, str, int]:
     """What a guest compares: tag, epoch and incarnation."""
     rig.service.refresh()
-    shown = rig.published.scopes[SCOPE].scope
+    shown = rig.published.by_key[SCOPE].document
     assert shown is not None
-    return document.etag(shown), document.epoch(shown), shown.incarnation  # type: ignore[arg-type]
+    return document.etag(shown), document.epoch(shown), shown.incarnation
 
 
 def test_neither_tags_nor_incarnations_repeat_or_fall(sqlite_store: Store, tmp_path: Path) -> None:

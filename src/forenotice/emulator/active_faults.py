@@ -14,9 +14,9 @@ from forenotice.core import errors
 from forenotice.core.documents import Document
 from forenotice.emulator import faults
 from forenotice.emulator.faults import NO_TIME, Began, Changes, Fault, Holds, On, Refuses, Says, Shown, Since
-from forenotice.metadata import answers
-from forenotice.metadata.answers import Answer
-from forenotice.metadata.board import Board
+from forenotice.metadata import responses
+from forenotice.metadata.published import PublishedFleet
+from forenotice.metadata.responses import Response
 from forenotice.wire.versions import Version
 
 
@@ -111,13 +111,13 @@ class Faults:
         """In the order they were switched on."""
         self._held: dict[object, datetime] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._board = Board()
+        self._published = PublishedFleet()
         self.parties: set[Party] = set()
         """Touched on the loop's thread only."""
 
-    def attach(self, board: Board, loop: asyncio.AbstractEventLoop) -> None:
+    def attach(self, published: PublishedFleet, loop: asyncio.AbstractEventLoop) -> None:
         """Whose documents are kept, and where those who wait are told, when a fault is switched."""
-        self._board, self._loop = board, loop
+        self._published, self._loop = published, loop
 
     @property
     def active(self) -> tuple[Active, ...]:
@@ -237,8 +237,8 @@ class Faults:
         return over
 
     def _begin(self, active: Active) -> None:
-        for notice in self._board.notices.values():
-            active.began.documents.setdefault(notice.scope.key, notice.document)
+        for scope in self._published.scopes.values():
+            active.began.documents.setdefault(scope.key, scope.document)
         self._tell(())
 
     def _tell(self, over: Collection[str]) -> None:
@@ -331,19 +331,19 @@ class Hold:
         return self._loop.call_later(max(0.0, (self.until - self._clock.now()).total_seconds()), self._release)
 
 
-def instead(active: Active) -> Answer | None:
+def instead(active: Active) -> Response | None:
     """In place of the endpoint's answer; None: nothing, the connection is reset."""
     match active.fault.effect:
         case Refuses(retry=True) as effect:
-            return answers.retry(effect.status, effect.message, math.ceil(active.amount.total_seconds()))
+            return responses.retry(effect.status, effect.message, math.ceil(active.amount.total_seconds()))
         case Refuses() as effect:
-            return answers.error(effect.status, effect.message)
+            return responses.error(effect.status, effect.message)
         case Says(status=status, body=body):
-            return answers.whole(status, body)
+            return responses.with_body(status, body)
     return None
 
 
-def changed(met: Met, document: Document, version: Version, condition: str | None) -> tuple[Answer, int]:
+def changed(met: Met, document: Document, version: Version, condition: str | None) -> tuple[Response, int]:
     """The document as a poll is shown it, and how many bytes of it are missing at the end."""
     shown = Shown(document=document, version=version)
     for active in met.changing:

@@ -359,7 +359,7 @@ class Emulator:
         """All at once: who callers are, the VMs and their document."""
         self.as_vm = caller
         self.stage.publisher = self._endpoint.publisher
-        self._endpoint.show(self.stage.members(), caller)
+        self._endpoint.show(self.stage.publication(), caller)
 
     def _shortened(self, span: timedelta | None) -> timedelta | None:
         return None if span is None else self.timing.shortened(span)

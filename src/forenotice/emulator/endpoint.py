@@ -8,7 +8,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from forenotice import eventloop
 from forenotice.clock import Clock
 from forenotice.core import errors
 from forenotice.core.timing import Timing
@@ -17,13 +16,13 @@ from forenotice.emulator.active_faults import Faults
 from forenotice.emulator.faults import On
 from forenotice.emulator.interceptor import FaultInterceptor
 from forenotice.emulator.requests import Requests
-from forenotice.metadata.answers import Answer
-from forenotice.metadata.board import Board, Publications
-from forenotice.metadata.bridge import Guests
-from forenotice.metadata.counters import Counters
+from forenotice.metadata.endpoint import Counters
 from forenotice.metadata.options import Limits, Options
-from forenotice.metadata.server import MetadataServer
-from forenotice.service.publishing import Members
+from forenotice.metadata.published import LoopPublisher, PublishedFleet
+from forenotice.metadata.responses import Response
+from forenotice.metadata.server import MetadataServer, new_event_loop
+from forenotice.metadata.upstream import GuestService
+from forenotice.publication import Publication
 from forenotice.settings import Address, Listener
 from forenotice.wire.versions import Version
 
@@ -55,14 +54,14 @@ class Endpoint:
         self._faults = faults
         self._intercept = functools.partial(FaultInterceptor, faults=faults, requests=requests)
         self._options = Options(limits=LIMITS, rate=None, burst=None, default_vm=as_vm)
-        self._loop = eventloop.new()
+        self._loop = new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="emulator-endpoint", daemon=True)
         self._server: MetadataServer | None = None
-        self.board = Board()
-        self.publisher = Publications(self.board, self._loop)
-        faults.attach(self.board, self._loop)
+        self.published = PublishedFleet()
+        self.publisher = LoopPublisher(self.published, self._loop)
+        faults.attach(self.published, self._loop)
 
-    def start(self, guests: Guests, at: Address, names: Collection[str] = ()) -> Address:
+    def start(self, guests: GuestService, at: Address, names: Collection[str] = ()) -> Address:
         """Gives the address, with the port that the system chose; `names` are allowed in Host."""
         self._options = replace(self._options, names=frozenset((at.host.lower(), *names)))
         self._thread.start()
@@ -90,26 +89,26 @@ class Endpoint:
         return self.call(lambda: self._foresee(vm, version))
 
     def _foresee(self, vm: str, version: Version) -> Foreseen:
-        guest = self.board.by_name.get(vm)
-        if guest is None or guest.notice is None:
+        guest = self.published.by_name.get(vm)
+        if guest is None or guest.scope is None:
             raise errors.NotFoundError(f"there is no VM {vm[:80]!r}")
         met = self._faults.foresee(On.POLLS)
         if met.instead is not None:
             answer, missing = active_faults.instead(met.instead), 0
         elif met.changing:
-            answer, missing = active_faults.changed(met, guest.notice.document, version, None)
+            answer, missing = active_faults.changed(met, guest.scope.document, version, None)
         else:
-            answer, missing = Answer(200, guest.notice.answer(version)), 0
+            answer, missing = Response(200, guest.scope.render(version)), 0
         if answer is None:
             return Foreseen(status=None, body=b"", faults=met.names)
         body = answer.rest.partition(b"\r\n\r\n")[2]
         return Foreseen(status=answer.status, body=body[: len(body) - missing], faults=met.names)
 
-    def show(self, members: Members, caller: str) -> None:
+    def show(self, scope: Publication, caller: str) -> None:
         """After all that was published before; callers are that VM from the same moment on."""
 
         def put() -> None:
-            self.board.put_members([members])
+            self.published.put_scopes([scope])
             self._running.take_callers_for(caller)
 
         self._loop.call_soon_threadsafe(put)
@@ -140,9 +139,9 @@ class Endpoint:
         assert self._server is not None
         return self._server
 
-    def _start(self, guests: Guests, at: Address) -> Address:
+    def _start(self, guests: GuestService, at: Address) -> Address:
         self._server = MetadataServer(
-            board=self.board,
+            published=self.published,
             guests=guests,
             clock=self._clock,
             timing=self._timing,

@@ -8,8 +8,8 @@ from types import MappingProxyType
 
 from forenotice.core import errors
 from forenotice.core.documents import Document
-from forenotice.metadata import answers
-from forenotice.metadata.answers import Answer
+from forenotice.metadata import responses
+from forenotice.metadata.responses import Response
 from forenotice.settings.spans import LONGEST, Span
 from forenotice.wire import document as wire_document
 from forenotice.wire.versions import Version
@@ -86,15 +86,15 @@ def emptied(shown: Shown, _: Began, __: timedelta) -> Shown:
     return replace(shown, part=Part.NONE)
 
 
-def answer(shown: Shown, condition: str | None) -> tuple[Answer, int]:
+def answer(shown: Shown, condition: str | None) -> tuple[Response, int]:
     """What is sent, and how many bytes of it are missing at the end."""
     if shown.part is Part.NONE:
-        return answers.whole(200, b""), 0
+        return responses.with_body(200, b""), 0
     etag = wire_document.etag(shown.document)
     if shown.part is Part.WHOLE and condition is not None and wire_document.matches(condition, etag):
-        return answers.unchanged(shown.document), 0
+        return responses.not_modified(shown.document), 0
     body = wire_document.render(shown.document, shown.version)
-    found = answers.whole(200, body, answers.JSON + answers.known_by(shown.document))
+    found = responses.with_body(200, body, responses.JSON + responses.validators(shown.document))
     return found, (len(body) + 1) // 2 if shown.part is Part.HALF else 0
 
 

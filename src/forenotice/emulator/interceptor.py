@@ -13,11 +13,11 @@ from forenotice.emulator import active_faults, requests
 from forenotice.emulator.active_faults import NOTHING, Faults, Hold, Met
 from forenotice.emulator.faults import On
 from forenotice.emulator.requests import Requested, Requests
-from forenotice.metadata import answers
-from forenotice.metadata.answers import Answer, Persistence
-from forenotice.metadata.gates import Approve, Poll, Verdict
-from forenotice.metadata.protocol import Connection, Sent
+from forenotice.metadata import responses
+from forenotice.metadata.checks import Action, Approve, Poll
+from forenotice.metadata.connection import Connection, Sent
 from forenotice.metadata.requests import Request
+from forenotice.metadata.responses import Persistence, Response
 from forenotice.wire import approvals, dates
 
 REASON = 200
@@ -39,7 +39,7 @@ class Turn:
 
 
 class FaultInterceptor:
-    """Requests are its own to change: where every request is looked at, none is shared (`Desk.quick`)."""
+    """Requests are its own to change: where every request is looked at, none is shared (`GuestEndpoint.quick`)."""
 
     def __init__(self, connection: Connection, *, faults: Faults, requests: Requests) -> None:
         self._connection = connection
@@ -57,30 +57,30 @@ class FaultInterceptor:
         if request.admitted is None:
             # The gates are as real as without faults.
             return
-        turn.met = self._faults.meet(_kind(request.verdict))
+        turn.met = self._faults.meet(_kind(request.action))
         if turn.met.holding:
             self._connection.hold(request)
-            desk = self._connection.desk
-            self._hold = Hold(desk.loop, desk.clock, dict(turn.met.holding), lambda: self._go_on(turn))
+            endpoint = self._connection.endpoint
+            self._hold = Hold(endpoint.loop, endpoint.clock, dict(turn.met.holding), lambda: self._go_on(turn))
             self._faults.hold(self, self._hold.until)
         else:
             self._carry_out(turn)
 
-    def transform(self, request: Request, answer: Answer, persistence: Persistence) -> Sent:
+    def transform(self, request: Request, answer: Response, persistence: Persistence) -> Sent:
         # One that is refused before its body has come has not had its turn.
         turn = self._turn or self._begin(request)
         answer, missing = self._changed(turn, answer)
         self._record(turn, answer)
         # Who is refused at a gate has met nothing, but reads the same clock.
         skew = turn.met.skew if request.admitted else self._faults.skew
-        data = _head(answer.status, self._connection.desk.clock.now() + skew, persistence) + answer.rest
+        data = _head(answer.status, self._connection.endpoint.clock.now() + skew, persistence) + answer.rest
         closes = Persistence.CLOSES if missing else persistence
         if request.method == "HEAD":
             missing = len(answer.rest.partition(b"\r\n\r\n")[2])
         return Sent(answer.status, data[: len(data) - missing], closes)
 
     def client_ended(self) -> None:
-        if self._hold is not None and self._turn is not None and isinstance(self._turn.request.verdict, Poll):
+        if self._hold is not None and self._turn is not None and isinstance(self._turn.request.action, Poll):
             # Most likely it has given up, and nobody waits for this answer. An approval takes its time all the same.
             self._hold.end()
 
@@ -102,7 +102,7 @@ class FaultInterceptor:
 
     def reconsider(self, over: Collection[str]) -> None:
         # Whoever waits for a change would not meet a fault until that comes.
-        self._connection.end_wait()
+        self._connection.end_long_poll()
         if self._hold is not None:
             self._hold.lift(over)
 
@@ -113,14 +113,14 @@ class FaultInterceptor:
     @property
     def poll_under_way(self) -> tuple[str, float] | None:
         turn = self._turn
-        if turn is None or turn.request.admitted is None or not isinstance(turn.request.verdict, Poll):
+        if turn is None or turn.request.admitted is None or not isinstance(turn.request.action, Poll):
             return None
         return turn.request.admitted.name, turn.monotonic
 
     # How
 
     def _begin(self, request: Request) -> Turn:
-        return Turn(request, self._connection.desk.clock.now(), monotonic())
+        return Turn(request, self._connection.endpoint.clock.now(), monotonic())
 
     def _go_on(self, turn: Turn) -> None:
         self._hold = None
@@ -132,9 +132,9 @@ class FaultInterceptor:
     def _carry_out(self, turn: Turn) -> None:
         request, met = turn.request, turn.met
         if met.instead is None:
-            if met.changing and isinstance(request.verdict, Poll):
+            if met.changing and isinstance(request.action, Poll):
                 # What is shown does not change when the true document does.
-                request.verdict = replace(request.verdict, wait=None)
+                request.action = replace(request.action, wait=None)
             self._connection.serve(request)
             return
         answer = active_faults.instead(met.instead)
@@ -144,15 +144,15 @@ class FaultInterceptor:
         else:
             self._connection.respond(request, answer)
 
-    def _changed(self, turn: Turn, answer: Answer) -> tuple[Answer, int]:
-        guest, poll = turn.request.admitted, turn.request.verdict
+    def _changed(self, turn: Turn, answer: Response) -> tuple[Response, int]:
+        guest, poll = turn.request.admitted, turn.request.action
         is_document = isinstance(poll, Poll) and answer.status in (200, 304)
-        if not turn.met.changing or not is_document or guest is None or guest.notice is None:
+        if not turn.met.changing or not is_document or guest is None or guest.scope is None:
             return answer, 0
         assert isinstance(poll, Poll)
-        return active_faults.changed(turn.met, guest.notice.document, poll.version, poll.condition)
+        return active_faults.changed(turn.met, guest.scope.document, poll.version, poll.condition)
 
-    def _record(self, turn: Turn, answer: Answer | None) -> None:
+    def _record(self, turn: Turn, answer: Response | None) -> None:
         self._turn = None
         request = turn.request
         target = request.head.target.decode("latin-1")
@@ -176,7 +176,7 @@ class FaultInterceptor:
         )
 
 
-def _reason(answer: Answer) -> str | None:
+def _reason(answer: Response) -> str | None:
     if answer.status < HTTPStatus.BAD_REQUEST:
         return None
     body = answer.rest.partition(b"\r\n\r\n")[2]
@@ -186,8 +186,8 @@ def _reason(answer: Answer) -> str | None:
         return body[:REASON].decode(errors="replace")
 
 
-def _kind(verdict: Verdict) -> On:
-    match verdict:
+def _kind(action: Action) -> On:
+    match action:
         case Poll():
             return On.POLLS
         case Approve():
@@ -197,7 +197,7 @@ def _kind(verdict: Verdict) -> On:
 
 def _head(status: int, date: datetime, persistence: Persistence) -> bytes:
     line = f"HTTP/1.1 {status} {_phrase(status)}\r\nDate: {dates.http(date)}\r\n"
-    return line.encode() + answers.CONNECTION[persistence]
+    return line.encode() + responses.CONNECTION[persistence]
 
 
 def _phrase(status: int) -> str:

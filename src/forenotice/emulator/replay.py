@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TypeVar
 
+from forenotice import publication
 from forenotice.client import events as client_events
 from forenotice.client import moments, skew
 from forenotice.clock import SystemClock
@@ -25,7 +26,7 @@ from forenotice.emulator.faults import Fault, Holds, On, Says, Since
 from forenotice.emulator.foreground import Happening
 from forenotice.emulator.recordings import Answer, Failure, Heard, Recording
 from forenotice.emulator.requests import Requests
-from forenotice.service.publishing import Members
+from forenotice.publication import Publication
 from forenotice.settings import Address
 from forenotice.settings.spans import LONGEST
 from forenotice.wire import versions
@@ -195,8 +196,8 @@ class Replay:
 
     def start(self, at: Address, names: Collection[str] = ()) -> Address:
         """Gives where guests are answered."""
-        self._endpoint.board.put_members([self._members()])
-        # The loop does not run yet: nobody sees the board before this is on it.
+        self._endpoint.published.put_scopes([self._members()])
+        # The loop does not run yet: nobody sees the fleet before this is published.
         self._put(self._round.steps[0])
         address = self._endpoint.start(self._guests, at, names)
         self._thread.start()
@@ -232,14 +233,14 @@ class Replay:
             # Recorded incarnations may fall or stay: a tag of its own makes it another document all the same.
             document = replace(step.document, tag=f"{self._tag}.{self._shown}")
             self._guests.show(document)
-            self._endpoint.board.put_documents([document])
+            self._endpoint.published.put_documents([document])
         self._faults.put(step.fault)
         self._tell(Happening(at=self._clock.now(), action="replay.said", said=recordings.described(step.heard)))
 
-    def _members(self) -> Members:
+    def _members(self) -> Publication:
         policy = Policy(listening=Listening.ALWAYS)
         vm = Vm(name=self.as_vm, vm_id=str(uuid.uuid4()), host="recorded", scope=KEY)
-        return Members(key=KEY, scope=Scope(key=KEY, kind=self.script.kind, tag=self._tag, policy=policy), vms=(vm,))
+        return publication.of(Scope(key=KEY, kind=self.script.kind, tag=self._tag, policy=policy), (vm,), ())
 
 
 class Guests:

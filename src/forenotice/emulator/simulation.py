@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
+from forenotice import publication
 from forenotice.core import announcements, documents, driver_calls, errors, explanations, fleet, lifecycle, membership
 from forenotice.core.draft import Changes, Draft, World
 from forenotice.core.driver_calls import Finished, NotYet, Outcome, Task
@@ -17,7 +18,7 @@ from forenotice.core.lifecycle import Approval
 from forenotice.core.membership import VmSpec
 from forenotice.core.operations import DEGRADED_NOTICE, Event, EventType, Kind, Operation, Status
 from forenotice.core.timing import ENDED_APPROVABLE, Timing, whole_second_up
-from forenotice.service.publishing import Members, Publisher
+from forenotice.publication import NullPublisher, Publication, Publisher
 
 TAKES: Mapping[EventType, timedelta] = {
     EventType.FREEZE: timedelta(minutes=10),
@@ -88,16 +89,6 @@ CLAIM = timedelta(seconds=15)
 PROCESS = "emulator"
 
 
-class Unheard:
-    """A publisher for nobody: a rehearsal has no guests."""
-
-    def documents(self, documents: Sequence[object]) -> None: ...
-
-    def members(self, members: Sequence[Members]) -> None: ...
-
-    def everything(self, members: Sequence[Members]) -> None: ...
-
-
 class Stage:
     """Not thread-safe. Every `now` is at or after the one before."""
 
@@ -114,7 +105,7 @@ class Stage:
         """`after` another one, incarnations go on from where they were."""
         self.timing = timing
         self.entries: deque[Entry] = deque(maxlen=ENTRIES)
-        self.publisher: Publisher = publisher or Unheard()
+        self.publisher: Publisher = publisher or NullPublisher()
         self._draft = self._new_draft(World(), now)
         self._due: list[tuple[datetime, str]] = []
         self._takes: dict[str, timedelta] = {}
@@ -207,8 +198,8 @@ class Stage:
             heapq.heappop(self._due)
         return None
 
-    def members(self) -> Members:
-        return Members(key=KEY, scope=self.scope, vms=tuple(self.vms), events=tuple(self.live))
+    def publication(self) -> Publication:
+        return publication.of(self.scope, self.vms, self.live)
 
     # What is done
 
@@ -400,7 +391,7 @@ class Stage:
         self._note(changes)
         if self._regrouped:
             self._regrouped = False
-            self.publisher.members([self.members()])
+            self.publisher.scopes([self.publication()])
         if changes.documents:
             self.publisher.documents(changes.documents)
 

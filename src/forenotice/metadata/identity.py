@@ -6,15 +6,16 @@ import ipaddress
 import re
 import time
 from collections import Counter
+from collections.abc import Callable
 
 from forenotice.clock import Clock
 from forenotice.core import fleet
 from forenotice.logs import log
-from forenotice.metadata import answers, gates
-from forenotice.metadata.answers import Answer
-from forenotice.metadata.board import Board, Guest
-from forenotice.metadata.gates import Head, Proof
+from forenotice.metadata import checks, responses
+from forenotice.metadata.checks import Head, Proof
 from forenotice.metadata.options import Options, Proxy
+from forenotice.metadata.published import Guest, PublishedFleet
+from forenotice.metadata.responses import Response
 from forenotice.rate import Rate
 from forenotice.settings import ProxyStyle
 from forenotice.wire import errors
@@ -28,7 +29,7 @@ UNSOUND = "the proxy's proof of the VM is stale or wrong"
 NO_NONCE = "X-Forenotice-Nonce must be 16 to 64 printable characters, new for each request"
 TOO_MANY = "the proxy has signed more requests within a minute than are remembered: ask less often"
 REPLAYED = "the proxy's proof of the VM has been used before: sign each request with a nonce of its own"
-NO_SUCH_VM = answers.error(404, "Not found. There is no such VM")
+NO_SUCH_VM = responses.error(404, "Not found. There is no such VM")
 
 
 class UnprovenError(Exception):
@@ -60,19 +61,22 @@ class Nonces:
 
 
 class Callers:
-    def __init__(self, board: Board, options: Options, clock: Clock) -> None:
-        self._board = board
+    def __init__(
+        self, published: PublishedFleet, options: Options, clock: Clock, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._published = published
         self._proxy = options.proxy
         self.default = options.default_vm
         self._clock = clock
+        self._monotonic = monotonic
         self._nonces = Nonces()
         self._log_rate = Rate(1, 10)
         self._log_full_at = 0.0
         self._unlogged = 0
-        proof = () if options.proxy is None else gates.PROOFS[options.proxy.style]
+        proof = () if options.proxy is None else checks.PROOFS[options.proxy.style]
         self._proof = {name.lower().encode(): name for name in proof}
         hint = f"a proxy must prove for which it asks, by {', '.join(proof)}"
-        self._unnamed = answers.error(404, f"{errors.UNKNOWN_CALLER}: {hint}")
+        self._unnamed = responses.error(404, f"{errors.UNKNOWN_CALLER}: {hint}")
 
     def trusts(self, address: str | None) -> bool:
         """Whether a metadata proxy calls from there."""
@@ -89,7 +93,7 @@ class Callers:
         """
         if self.trusts(address):
             return None
-        found = self._board.by_address.get(address)
+        found = self._published.by_address.get(address)
         if found is not None:
             return found.name
         if self.default is None:
@@ -99,12 +103,12 @@ class Callers:
 
     def known(self, listener_vm: str | None, address: str | None) -> Guest | None:
         """Who calls from a connection, its requests' headers apart."""
-        board = self._board
+        published = self._published
         if listener_vm is not None:
-            return board.by_name.get(listener_vm)
-        found = board.by_address.get(address) if address is not None else None
+            return published.by_name.get(listener_vm)
+        found = published.by_address.get(address) if address is not None else None
         if found is None and self.default is not None:
-            return board.by_name.get(self.default)
+            return published.by_name.get(self.default)
         return found
 
     def proven(self, proof: Proof, head: Head, proxy: str | None) -> Guest | None:
@@ -115,7 +119,7 @@ class Callers:
         if self._proxy.style is ProxyStyle.OPENSTACK:
             instance = proof[b"x-instance-id"]
             _require_signature(self._proxy, instance, proof[b"x-instance-id-signature"])
-            return self._board.by_vm_id.get(instance.decode("latin-1").lower())
+            return self._published.by_vm_id.get(instance.decode("latin-1").lower())
         name, at, nonce = proof[b"x-forenotice-vm"], proof[b"x-forenotice-time"], proof[b"x-forenotice-nonce"]
         signed = b"\n".join((name, at, nonce, head.method.encode(), head.target))
         _require_signature(self._proxy, signed, proof[b"x-forenotice-signature"])
@@ -126,17 +130,17 @@ class Callers:
         if not NONCE.fullmatch(nonce):
             raise UnprovenError(NO_NONCE)
         self._nonces.take(nonce, int(at), now - window, proxy or "")
-        return self._board.by_name.get(name.decode("latin-1"))
+        return self._published.by_name.get(name.decode("latin-1"))
 
-    def unknown(self, proof: Proof, *, trusted: bool) -> Answer:
+    def unknown(self, proof: Proof, *, trusted: bool) -> Response:
         """The answer to a caller who is nobody."""
         if proof:
             return NO_SUCH_VM
-        return self._unnamed if trusted else answers.UNKNOWN_CALLER
+        return self._unnamed if trusted else responses.UNKNOWN_CALLER
 
-    def complain(self, message: str, action: str, address: str | None) -> None:
+    def log_refusal(self, message: str, action: str, address: str | None) -> None:
         """A line on a caller that was refused; not one for each of a flood."""
-        now = time.monotonic()
+        now = self._monotonic()
         full_at = self._log_rate.take(self._log_full_at, now)
         if full_at < 0:
             self._unlogged += 1

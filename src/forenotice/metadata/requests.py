@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import httptools
 
-from forenotice.metadata import answers, gates
-from forenotice.metadata.answers import Answer, Persistence
-from forenotice.metadata.board import Guest
-from forenotice.metadata.gates import Head, Refuse, Verdict
+from forenotice.metadata import checks, responses
+from forenotice.metadata.checks import Action, Head, Refuse
 from forenotice.metadata.options import Limits
+from forenotice.metadata.published import Guest
+from forenotice.metadata.responses import Persistence, Response
 from forenotice.wire import errors
 
 UNKNOWN_METHOD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) (\S+) HTTP/1\.[01]\r\n")
@@ -21,17 +21,18 @@ BLANK_BYTES = 64
 
 FRAMING_HEADERS = (b"content-length", b"transfer-encoding")
 
-BODY_TOO_LARGE = answers.error(400, "Bad request. The body is larger than 64 KiB: approve fewer events in one request")
+BODY_TOO_LARGE = responses.error(400, "Bad request. The body is larger than 64 KiB: approve fewer events at once")
 NO_HEAD = Head(method="", target=b"", headers={})
-NO_HOST = answers.error(400, errors.NO_HOST)
-TWO_HOSTS = answers.error(400, "Bad request. Host is given twice: give it once")
-UNKNOWN_CODING = answers.error(400, "Bad request. The only transfer coding that is read here is chunked")
+NO_HOST = responses.error(400, errors.NO_HOST)
+TWO_HOSTS = responses.error(400, "Bad request. Host is given twice: give it once")
+UNKNOWN_CODING = responses.error(400, "Bad request. The only transfer coding that is read here is chunked")
 
 
 class Request:
     """One request. It is never changed once it is complete."""
 
     __slots__ = (
+        "action",
         "admitted",
         "body",
         "complete",
@@ -40,29 +41,28 @@ class Request:
         "head",
         "method",
         "persistence",
-        "quick",
-        "verdict",
+        "plain_poll",
     )
 
-    def __init__(self, head: Head, verdict: Verdict, persistence: Persistence, *, expects: bool = False) -> None:
+    def __init__(self, head: Head, action: Action, persistence: Persistence, *, expects: bool = False) -> None:
         self.head = head
         self.method = head.method
-        self.verdict = verdict
+        self.action = action
         self.persistence = persistence
         self.expects = expects
         """It waits for `100 Continue` before it sends its body."""
-        self.quick = verdict if isinstance(verdict, gates.Poll) and verdict.wait is None else None
+        self.plain_poll = action if isinstance(action, checks.Poll) and action.wait is None else None
         """The poll that it is, when it can be answered from memory at once."""
         self.complete = False
         self.body = b""
-        self.fault: Answer | None = None
+        self.fault: Response | None = None
         """What is wrong with the body."""
         self.admitted: Guest | None = None
         """Who sent it, when that was settled before its turn came."""
 
     @classmethod
-    def refused(cls, answer: Answer) -> "Request":
-        request = cls(NO_HEAD, Refuse(answer=answer), Persistence.CLOSES)
+    def refused(cls, response: Response) -> "Request":
+        request = cls(NO_HEAD, Refuse(response=response), Persistence.CLOSES)
         request.complete = True
         return request
 
@@ -71,12 +71,12 @@ class _Stop(Exception):  # noqa: N818 - it is no error: it stops the parser
     """Raised out of a callback when nothing further is to be read."""
 
 
-class Reader:
+class RequestParser:
     """Feeds httptools, and lists requests from the moment their head is complete."""
 
-    def __init__(self, limits: Limits, judge: Callable[[Head], Verdict], arrived: list[Request]) -> None:
+    def __init__(self, limits: Limits, check: Callable[[Head], Action], arrived: list[Request]) -> None:
         self._limits = limits
-        self._judge = judge
+        self._check = check
         self._arrived = arrived
         self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
         self.between = True
@@ -103,7 +103,7 @@ class Reader:
         except httptools.HttpParserError:
             # What follows a request that closes the connection is nobody's.
             if not self.stopped:
-                self._fail(answers.BAD_FRAMING)
+                self._fail(responses.BAD_FRAMING)
         else:
             # Bytes are weighed when they all belong to one request that goes on, or to none; of several, the last is
             # weighed with what follows.
@@ -112,7 +112,7 @@ class Reader:
                 self._weigh(len(data))
 
     def close(self) -> None:
-        """Let go of the parser, which holds on to this reader."""
+        """Let go of the parser, which holds on to this parser."""
         self.stopped = True
         self._parser = None
 
@@ -154,20 +154,20 @@ class Reader:
         if self.between:
             if self._received > BLANK_BYTES:
                 self._begin()
-                self._fail(answers.BAD_FRAMING)
+                self._fail(responses.BAD_FRAMING)
         elif self._current is None and self._received > self._limits.head_bytes:
-            self._fail(answers.HEAD_TOO_LARGE)
+            self._fail(responses.HEAD_TOO_LARGE)
         elif self._received > self._limits.framing_bytes:
             self._fail(BODY_TOO_LARGE)
 
-    def _fail(self, answer: Answer) -> None:
+    def _fail(self, response: Response) -> None:
         self.stopped = True
         if self._current is None:
-            self._arrived.append(Request.refused(answer))
+            self._arrived.append(Request.refused(response))
         elif not self._current.complete:
-            self._end_body(answer)
+            self._end_body(response)
 
-    def _end_body(self, fault: Answer | None = None) -> None:
+    def _end_body(self, fault: Response | None = None) -> None:
         request = self._current
         assert request is not None
         request.body = b"".join(self._chunks)
@@ -176,12 +176,12 @@ class Reader:
             request.persistence = Persistence.CLOSES
         request.complete = True
 
-    def _refusal(self, other: re.Match[bytes] | None) -> Answer:
+    def _refusal(self, other: re.Match[bytes] | None) -> Response:
         if other is not None:
-            verdict = self._judge(Head(method="", target=other[2], headers={}))
-            if isinstance(verdict, Refuse):
-                return verdict.answer
-        return answers.BAD_FRAMING
+            action = self._check(Head(method="", target=other[2], headers={}))
+            if isinstance(action, Refuse):
+                return action.response
+        return responses.BAD_FRAMING
 
     # What httptools calls
 
@@ -216,15 +216,15 @@ class Reader:
         if self._parser.should_keep_alive() and not self._parser.should_upgrade():
             persistence = Persistence.STAYS if version == "1.1" else Persistence.STAYS_SAID
         expects = self._headers.get(b"expect", b"").lower() == b"100-continue" and self._has_body() and version == "1.1"
-        self._current = Request(head, self._judge(head), persistence, expects=expects)
+        self._current = Request(head, self._check(head), persistence, expects=expects)
         self._arrived.append(self._current)
         if int(self._headers.get(b"content-length", b"0")) > self._limits.body_bytes:
             self._fail(BODY_TOO_LARGE)
             raise _Stop
 
-    def _head_fault(self, version: str) -> Answer | None:
+    def _head_fault(self, version: str) -> Response | None:
         if version not in ("1.0", "1.1"):
-            return answers.BAD_FRAMING
+            return responses.BAD_FRAMING
         if version == "1.1" and b"host" not in self._headers:
             return NO_HOST
         if b"," in self._headers.get(b"host", b""):
@@ -257,5 +257,5 @@ class Reader:
     def _count_head(self, size: int) -> None:
         self._head_size += size
         if self._head_size > self._limits.head_bytes or self._header_count > self._limits.headers:
-            self._fail(answers.HEAD_TOO_LARGE)
+            self._fail(responses.HEAD_TOO_LARGE)
             raise _Stop

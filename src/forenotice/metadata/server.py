@@ -1,128 +1,344 @@
-"""The guests' endpoint as a whole: its listeners, its timers, and a stop that first lets answers out."""
+"""The guests' endpoint as a whole: its listeners, its timers, and a stop that first sends what is under way."""
 
 import asyncio
 import contextlib
+import errno
+import os
+import socket
+import stat
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from forenotice import descriptors
+from forenotice.accepting import Acceptor
 from forenotice.clock import Clock
+from forenotice.core import errors
 from forenotice.core.timing import Timing
 from forenotice.heartbeats import Heartbeats
 from forenotice.logs import log
-from forenotice.metadata.board import Board
-from forenotice.metadata.bridge import Bridge, Guests
-from forenotice.metadata.counters import Counters
-from forenotice.metadata.desk import Desk
-from forenotice.metadata.door import Connect, Door
+from forenotice.metadata import identity, responses
+from forenotice.metadata.connection import Connection, Interceptor
+from forenotice.metadata.endpoint import Counters, GuestEndpoint
 from forenotice.metadata.options import Options
-from forenotice.metadata.protocol import Connection, Interceptor
+from forenotice.metadata.published import PublishedFleet
+from forenotice.metadata.responses import Persistence
+from forenotice.metadata.upstream import GuestService, Upstream, start_thread
 from forenotice.settings import Address, Listener
+
+BACKLOG = 4096
+RECEIVE_BUFFER = 64 * 1024
+"""The kernel's receive buffer per connection: guests send little, and a flood should block."""
+SEND_BUFFER = 64 * 1024
+"""The kernel's send buffer: by default it takes megabytes before we notice that a client does not read."""
+FIRST_BYTES = 4096
+SOCKET_MODE = 0o660
+HOP_LIMIT = {
+    socket.AF_INET: (socket.IPPROTO_IP, socket.IP_TTL),
+    socket.AF_INET6: (socket.IPPROTO_IPV6, socket.IPV6_UNICAST_HOPS),
+}
+DONT_WAIT = getattr(socket, "MSG_DONTWAIT", 0)
+"""Saves a call for each connection; Windows has to be told before."""
+LAST = DONT_WAIT | getattr(socket, "MSG_MORE", 0)
+"""More follows at once, the end of the connection: where the system can, both go in one packet."""
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's where it is installed; Windows has none, and a test needs none."""
+    try:
+        import uvloop
+    except ImportError:
+        # Not the one that Windows has by default, which cannot watch a listening socket.
+        return asyncio.SelectorEventLoop()
+    return uvloop.new_event_loop()
 
 
 class MetadataServer:
-    """Made and used on a running loop; `board` is filled before or meanwhile."""
+    """Made and used on a running loop; `published` is filled before or meanwhile."""
 
     def __init__(
         self,
         *,
-        board: Board,
-        guests: Guests,
+        published: PublishedFleet,
+        guests: GuestService,
         clock: Clock,
         timing: Timing,
         options: Options | None = None,
         heartbeats: Heartbeats | None = None,
-        connection: Connect = Connection,
+        connection: type[Connection] = Connection,
         intercept: Callable[[Connection], Interceptor] | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        start: Callable[[Callable[[], None]], None] = start_thread,
     ) -> None:
         options = options or Options()
         allowed = descriptors.allow(options.limits.connections + descriptors.SPARE)
         self._options = replace(options, limits=options.limits.within(allowed))
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._bridge = Bridge(guests, self._loop, self._options.limits, heartbeats or Heartbeats())
-        self._desk = Desk(
-            board=board,
-            bridge=self._bridge,
+        self._upstream = Upstream(guests, self._loop, self._options.limits, heartbeats or Heartbeats(), start)
+        self._endpoint = GuestEndpoint(
+            published=published,
+            upstream=self._upstream,
             clock=clock,
             timing=timing,
             options=self._options,
             loop=self._loop,
-            # Others want to see every request.
-            quick=connection is Connection and intercept is None,
+            monotonic=monotonic,
             intercept=intercept,
         )
         self._connection = connection
-        self._doors: list[Door] = []
+        self._listeners: list[OpenListener] = []
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     @property
     def counters(self) -> Counters:
-        return self._desk.counters
+        return self._endpoint.counters
 
     @property
     def bound(self) -> tuple[Address | Path, ...]:
         """Where guests are answered, with the ports that the system chose."""
-        return tuple(place for opened in self._doors for place in opened.bound)
+        return tuple(place for opened in self._listeners for place in opened.bound)
 
     def start(self, listeners: Sequence[Listener]) -> None:
         try:
             for listener in listeners:
                 self.open(listener)
         except BaseException:
-            for one in self._doors:
+            for one in self._listeners:
                 self._loop.create_task(one.close())
-            self._doors.clear()
+            self._listeners.clear()
             raise
-        self._bridge.start()
+        self._upstream.start()
         self._refresh()
         self._sweep()
 
     def open(self, listener: Listener) -> Address | Path:
         """One more listener, also while others are served; gives where it is bound."""
-        opened = Door(self._desk, listener, self._connection)
+        opened = OpenListener(self._endpoint, listener, self._connection)
         opened.open()
-        self._doors.append(opened)
+        self._listeners.append(opened)
         return opened.bound[0]
 
     def refresh(self) -> None:
         """Look at the clock now; it is looked at once a second anyway."""
-        self._desk.refresh()
+        self._endpoint.refresh()
 
     def take_callers_for(self, vm: str) -> None:
         """Whoever is not known otherwise is this VM from now on."""
-        self._desk.callers.default = vm
-        self._desk.board.generation += 1
+        self._endpoint.callers.default = vm
+        self._endpoint.published.generation += 1
 
     async def stop(self, grace: float = 5) -> None:
         """Accept nobody, let answers out, keep what was heard, then close."""
-        for one in self._doors:
+        for one in self._listeners:
             await one.close()
-        self._desk.stopping = True
-        for connection in tuple(self._desk.room.connections):
+        self._endpoint.stopping = True
+        for connection in tuple(self._endpoint.connections.open):
             connection.stop()
         deadline = self._loop.time() + grace
-        self._desk.hearing.flush()
+        self._endpoint.listening.flush()
         await self._until_empty(grace)
-        if not await self._bridge.close(max(0.1, deadline - self._loop.time())):
+        if not await self._upstream.close(max(0.1, deadline - self._loop.time())):
             log.error("The store did not answer in time", action="guests.abandoned")
         for timer in self._timers.values():
             timer.cancel()
-        for connection in tuple(self._desk.room.connections):
+        for connection in tuple(self._endpoint.connections.open):
             connection.abort()
         await self._until_empty(1)
 
     async def _until_empty(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._desk.room.empty.wait(), seconds)
+            await asyncio.wait_for(self._endpoint.connections.empty.wait(), seconds)
 
     def _refresh(self) -> None:
-        self._desk.refresh()
+        self._endpoint.refresh()
         # Just after the second changes, so that the Date is hardly ever late.
         seconds = 1.001 - self._clock.now().microsecond / 1_000_000
         self._timers["refresh"] = self._loop.call_later(seconds, self._refresh)
 
     def _sweep(self) -> None:
-        self._desk.room.sweep()
+        self._endpoint.connections.sweep()
         self._timers["sweep"] = self._loop.call_later(self._options.limits.sweep_seconds, self._sweep)
+
+
+class OpenListener:
+    """Accepts by itself rather than through the loop's server.
+
+    A guest that polls once per connection has usually sent its request before it is accepted. When these bytes are
+    known (see `GuestEndpoint.recall`), the response goes out and the connection is closed before a transport is made.
+    """
+
+    def __init__(self, endpoint: GuestEndpoint, listener: Listener, connection: type[Connection]) -> None:
+        self._endpoint = endpoint
+        self._listener = listener
+        self._connection = connection
+        self._vm = listener.vm
+        self._unix = isinstance(listener.at, Path)
+        self._sockets: list[socket.socket] = []
+        self._acceptors: list[Acceptor] = []
+        self._adopting: set[asyncio.Task[None]] = set()
+        self._inode: tuple[int, int] | None = None
+
+    @property
+    def bound(self) -> tuple[Address | Path, ...]:
+        if isinstance(self._listener.at, Path):
+            return (self._listener.at,)
+        return tuple(Address(host=name[0], port=name[1]) for name in (s.getsockname() for s in self._sockets))
+
+    def open(self) -> None:
+        try:
+            if isinstance(self._listener.at, Path):
+                self._open_unix(self._listener.at)
+            else:
+                self._open_tcp(self._listener.at)
+        except OSError as error:
+            self._close_sockets()
+            reason = error.strerror or str(error)
+            forbidden = isinstance(error, PermissionError) and not self._unix
+            remedy = "ports below 1024 are root's (or CAP_NET_BIND_SERVICE):" if forbidden else "free it or"
+            raise errors.RefusedError(
+                f"GuestService cannot be served at {self._listener}: {reason}; {remedy} choose another with --metadata."
+            ) from None
+        self._acceptors += (Acceptor(listening, self._listener, self._accept) for listening in self._sockets)
+
+    async def close(self) -> None:
+        while self._acceptors:
+            self._acceptors.pop().close()
+        self._sockets.clear()
+        if isinstance(self._listener.at, Path):
+            # Another process may have taken the path over.
+            with contextlib.suppress(FileNotFoundError):
+                if _identity(self._listener.at) == self._inode:
+                    self._listener.at.unlink()
+        if self._adopting:
+            await asyncio.wait(self._adopting)
+
+    def _open_tcp(self, at: Address) -> None:
+        port = at.port
+        found = socket.getaddrinfo(at.host, at.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, proto, _, name in dict.fromkeys(found):
+            listening = socket.socket(family, kind, proto)
+            self._sockets.append(listening)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+            if family == socket.AF_INET6:
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            if self._listener.one_hop:
+                # Connections inherit it; even the handshake has it.
+                listening.setsockopt(*HOP_LIMIT[family], 1)
+            if hasattr(socket, "TCP_DEFER_ACCEPT"):
+                # Woken by the request rather than by the handshake; a client that sends nothing comes in after this.
+                listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 1)
+            listening.bind((name[0], port, *name[2:]))
+            port = listening.getsockname()[1]
+            listening.listen(BACKLOG)
+
+    def _open_unix(self, path: Path) -> None:
+        _remove_stale(path)
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._sockets.append(listening)
+        listening.bind(str(path))
+        # Nobody can connect before listen.
+        path.chmod(SOCKET_MODE)
+        self._inode = _identity(path)
+        listening.listen(BACKLOG)
+
+    def _close_sockets(self) -> None:
+        for listening in self._sockets:
+            listening.close()
+        self._sockets.clear()
+
+    def _accept(self, client: socket.socket, address: Any) -> None:
+        self._receive(client, None if self._unix else identity.canonical(address[0]))
+
+    def _receive(self, client: socket.socket, peer: str | None) -> None:
+        endpoint = self._endpoint
+        endpoint.counters.accepted += 1
+        try:
+            if not DONT_WAIT:
+                client.setblocking(False)
+            first = client.recv(FIRST_BYTES, DONT_WAIT)
+        except BlockingIOError:
+            first = None
+        if first == b"":
+            client.close()
+            return
+        response = self._known_response(first, peer) if first else None
+        caller = self._caller(peer) if response is None else None
+        if response is None and not endpoint.connections.admits(caller):
+            response = endpoint.status_lines.compose(responses.FULL, Persistence.CLOSES)
+        if response is None:
+            self._adopt(client, peer, caller, first=first or b"")
+            return
+        sent = _send(client, response)
+        if sent == len(response):
+            client.close()
+        else:
+            self._adopt(client, peer, self._caller(peer), last=response[sent:])
+
+    def _known_response(self, first: bytes, peer: str | None) -> bytes | None:
+        endpoint = self._endpoint
+        request = endpoint.recall(first)
+        if request is None or request.plain_poll is None or request.persistence is not Persistence.CLOSES:
+            return None
+        # What was learnt from these bytes holds for callers that are not trusted.
+        if self._vm is None and endpoint.callers.trusts(peer):
+            return None
+        guest = endpoint.callers.known(self._vm, peer)
+        return None if guest is None else endpoint.poll(request, guest)
+
+    def _caller(self, peer: str | None) -> str | None:
+        """Whose connection limit it counts against; None: it serves many VMs."""
+        if self._vm is not None:
+            return f"the listener of {self._vm}"
+        return None if peer is None else self._endpoint.callers.share(peer)
+
+    def _adopt(
+        self, client: socket.socket, peer: str | None, caller: str | None, *, first: bytes = b"", last: bytes = b""
+    ) -> None:
+        connection = self._connection(self._endpoint, self._vm, peer, caller, first=first, last=last)
+        # Before there is a transport, so that those accepted together are counted.
+        self._endpoint.connections.arrive(connection)
+        task = self._endpoint.loop.create_task(self._connect(client, connection))
+        self._adopting.add(task)
+        task.add_done_callback(self._adopting.discard)
+
+    async def _connect(self, client: socket.socket, connection: Connection) -> None:
+        client.setblocking(False)
+        try:
+            await self._endpoint.loop.connect_accepted_socket(lambda: connection, client)
+        except OSError:
+            client.close()
+            self._endpoint.connections.leave(connection)
+
+
+def _send(client: socket.socket, response: bytes) -> int:
+    try:
+        return client.send(response, LAST)
+    except BlockingIOError:
+        return 0
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_dev, found.st_ino
+
+
+def _remove_stale(path: Path) -> None:
+    """A socket that nobody listens at any more is left behind by a process that was killed."""
+    try:
+        if not stat.S_ISSOCK(path.stat().st_mode):
+            raise FileExistsError(errno.EEXIST, "there is a file of that name which is not a socket")
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+        else:
+            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 
+from forenotice import publication
 from forenotice.clock import CheckedClock
 from forenotice.core import errors, lifecycle
 from forenotice.core.draft import Changes, Draft, World
@@ -20,9 +21,9 @@ from forenotice.core.timing import Timing
 from forenotice.failures import Failures
 from forenotice.heartbeats import Heartbeats
 from forenotice.outgoing import Outgoing
+from forenotice.publication import Publication, Publisher
 from forenotice.service import clocks
 from forenotice.service.gates import Gates
-from forenotice.service.publishing import Members, Publisher
 from forenotice.service.writer import OWN, Budget, WriteRequest, WriterQueue
 from forenotice.store.database import Store
 from forenotice.store.transaction import Reader, Transaction
@@ -78,7 +79,7 @@ class UnitOfWork:
         self.gives_notice = False
         self.makes_due = False
         self.kept: list[Changes] = []
-        self.members: list[Members] = []
+        self.published: list[Publication] = []
 
     def draft(self, world: World, call: "Call | None" = None) -> Draft:
         """What it notes is in the journal with who asked for it, from where, and why; None: we did."""
@@ -112,7 +113,7 @@ class UnitOfWork:
         if changes.room_made:
             self.makes_due |= self.transaction.wake_held(self.now) > 0
         if changes.members:
-            self.members += read_members(self.transaction, changes.members)
+            self.published += read_published(self.transaction, changes.members)
         self.kept.append(changes)
 
 
@@ -208,8 +209,8 @@ class Service:
         """Publish scopes as the store has them now (None: all); gives the journal position that this includes."""
         with self._line.turn(), self.store.read() as reader:
             last = reader.last_entry()
-            publish = self.publisher.everything if keys is None else self.publisher.members
-            publish(read_members(reader, keys))
+            publish = self.publisher.everything if keys is None else self.publisher.scopes
+            publish(read_published(reader, keys))
             return last[0] if last else 0
 
     def _transact(self, work: Callable[[UnitOfWork], T], terms: WriteRequest) -> T:
@@ -273,8 +274,8 @@ class Service:
         return unit, result
 
     def _publish(self, unit: UnitOfWork) -> None:
-        if unit.members:
-            self.publisher.members(unit.members)
+        if unit.published:
+            self.publisher.scopes(unit.published)
             self.fleet_changed = True
         for changes in unit.kept:
             if changes.documents:
@@ -311,7 +312,7 @@ def new_id() -> str:
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
 
 
-def read_members(reader: Reader, keys: tuple[str, ...] | None) -> list[Members]:
-    found = [Members(key=scope.key, scope=scope, vms=vms, events=events) for scope, vms, events in reader.views(keys)]
-    known = {members.key for members in found}
-    return found + [Members(key=key, scope=None) for key in keys or () if key not in known]
+def read_published(reader: Reader, keys: tuple[str, ...] | None) -> list[Publication]:
+    found = [publication.of(*view) for view in reader.views(keys)]
+    known = {scope.key for scope in found}
+    return found + [Publication(key=key) for key in keys or () if key not in known]

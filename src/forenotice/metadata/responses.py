@@ -1,4 +1,4 @@
-"""Answers as bytes: what follows the status line and the Date is made once, the Date once a second."""
+"""Responses as bytes: all that follows the status line and the Date is made once, those once a second."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,52 +20,52 @@ STATUSES = (200, 304, 400, 403, 404, 405, 429, 431, 503)
 
 
 class Persistence(IntEnum):
-    """What is said about the connection."""
+    """What the Connection header says."""
 
     STAYS = 0
     CLOSES = 1
     STAYS_SAID = 2
-    """HTTP/1.0 closes unless it is told."""
+    """HTTP/1.0 closes unless the header says otherwise."""
 
 
 CONNECTION = (b"", b"Connection: close\r\n", b"Connection: keep-alive\r\n")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     status: int
     rest: bytes
     """Everything after the status line, Date and Connection."""
 
 
-def whole(status: int, body: bytes, headers: bytes = JSON) -> Answer:
-    return Answer(status, b"%bContent-Length: %d\r\n\r\n%b" % (headers, len(body), body))
+def with_body(status: int, body: bytes, headers: bytes = JSON) -> Response:
+    return Response(status, b"%bContent-Length: %d\r\n\r\n%b" % (headers, len(body), body))
 
 
-def error(status: int, message: str, headers: bytes = b"") -> Answer:
-    return whole(status, errors.body(message), JSON + headers)
+def error(status: int, message: str, headers: bytes = b"") -> Response:
+    return with_body(status, errors.body(message), JSON + headers)
 
 
-def refusal(status: int, message: str) -> Answer:
-    """What the service or the wire says of a request, as a sentence of its own."""
+def refusal(status: int, message: str) -> Response:
+    """A message of the service or of `wire`, as a sentence of its own."""
     return error(status, f"{REFUSALS[status]} {message[:1].upper()}{message[1:]}")
 
 
-def retry(status: int, message: str, seconds: int) -> Answer:
+def retry(status: int, message: str, seconds: int) -> Response:
     return error(status, message, b"Retry-After: %d\r\n" % seconds)
 
 
-def known_by(document: Document) -> bytes:
+def validators(document: Document) -> bytes:
     """The headers by which a guest compares this document with another."""
     etag = wire_document.etag(document).encode()
     return b"ETag: %b\r\nForenotice-Epoch: %b\r\n" % (etag, wire_document.epoch(document).encode())
 
 
-def unchanged(document: Document) -> Answer:
-    return Answer(304, known_by(document) + b"\r\n")
+def not_modified(document: Document) -> Response:
+    return Response(304, validators(document) + b"\r\n")
 
 
-APPROVED = whole(200, b"", b"")
+APPROVED = with_body(200, b"", b"")
 UNKNOWN_CALLER = error(404, errors.UNKNOWN_CALLER)
 UNAVAILABLE = retry(503, errors.UNAVAILABLE, 5)
 FULL = retry(503, "Service unavailable. Too many connections: try again later", 5)
@@ -73,10 +73,10 @@ BAD_FRAMING = error(400, MALFORMED)
 HEAD_TOO_LARGE = error(431, TOO_LARGE)
 
 
-class Letterhead:
-    """Status lines with the Date."""
+class StatusLines:
+    """Status line, Date and Connection of every status."""
 
-    __slots__ = ("_by_status", "ok", "unchanged")
+    __slots__ = ("_by_status", "not_modified", "ok")
 
     def __init__(self, now: datetime) -> None:
         self.renew(now)
@@ -91,10 +91,10 @@ class Letterhead:
             for status in STATUSES
         }
         self.ok = self._by_status[200]
-        self.unchanged = self._by_status[304]
+        self.not_modified = self._by_status[304]
 
-    def compose(self, answer: Answer, persistence: Persistence, *, head_only: bool = False) -> bytes:
-        rest = answer.rest
+    def compose(self, response: Response, persistence: Persistence, *, head_only: bool = False) -> bytes:
+        rest = response.rest
         if head_only:
             rest = rest[: rest.index(b"\r\n\r\n") + 4]
-        return self._by_status[answer.status][persistence] + rest
+        return self._by_status[response.status][persistence] + rest

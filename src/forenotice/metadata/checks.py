@@ -1,4 +1,4 @@
-"""The gates that a request's head decides, in PROTOCOL.md's order: path, method, proxy signs, header, api-version."""
+"""The checks of a request's head, in PROTOCOL.md's order: path, method, proxy headers, Metadata header, api-version."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -8,8 +8,8 @@ from urllib.parse import parse_qsl, unquote
 
 import httptools
 
-from forenotice.metadata import answers
-from forenotice.metadata.answers import Answer
+from forenotice.metadata import responses
+from forenotice.metadata.responses import Response
 from forenotice.settings import ProxyStyle
 from forenotice.wire import errors, hosts, instance, versions
 from forenotice.wire.versions import Version
@@ -36,16 +36,16 @@ FORWARDING = (b"x-forwarded-for", b"forwarded", b"via")
 PROXY_HEADERS = (*FORWARDING, *(name.lower().encode() for names in PROOFS.values() for name in names))
 """With any of these a trusted proxy asks for somebody else, and must prove for whom."""
 
-UNKNOWN_PATH = answers.error(404, errors.UNKNOWN_PATH)
-NOT_GET_OR_POST = answers.error(405, errors.WRONG_METHOD, b"Allow: GET, POST\r\n")
-NOT_GET = answers.error(405, errors.WRONG_METHOD, b"Allow: GET\r\n")
-FORWARDED = answers.error(400, errors.FORWARDED)
-UNKNOWN_HOST = answers.error(400, errors.UNKNOWN_HOST)
-REPEATED_PARAMETER = answers.error(400, errors.REPEATED_PARAMETER)
-MISSING_HEADER = answers.error(400, errors.MISSING_HEADER)
-INVALID_VERSION = answers.whole(400, errors.invalid_version_body())
-INVALID_FORMAT = answers.error(400, "Bad request. format is json or text")
-VERSIONS = answers.whole(200, instance.versions_body())
+UNKNOWN_PATH = responses.error(404, errors.UNKNOWN_PATH)
+NOT_GET_OR_POST = responses.error(405, errors.WRONG_METHOD, b"Allow: GET, POST\r\n")
+NOT_GET = responses.error(405, errors.WRONG_METHOD, b"Allow: GET\r\n")
+FORWARDED = responses.error(400, errors.FORWARDED)
+UNKNOWN_HOST = responses.error(400, errors.UNKNOWN_HOST)
+REPEATED_PARAMETER = responses.error(400, errors.REPEATED_PARAMETER)
+MISSING_HEADER = responses.error(400, errors.MISSING_HEADER)
+INVALID_VERSION = responses.with_body(400, errors.invalid_version_body())
+INVALID_FORMAT = responses.error(400, "Bad request. format is json or text")
+VERSIONS = responses.with_body(200, instance.versions_body())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ Proof = Mapping[bytes, bytes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refuse:
-    answer: Answer
+    response: Response
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,7 @@ class ListVersions:
     proof: Proof
 
 
-Verdict = Refuse | Poll | Approve | Describe | ListVersions
+Action = Refuse | Poll | Approve | Describe | ListVersions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,36 +112,36 @@ class Target:
         return self.path[0].lower()
 
 
-def judge(
+def check(
     head: Head,
     *,
     from_proxy: bool,
     names: Collection[str] = (),
     known: Mapping[str, Version] = versions.AS_PUBLISHED,
-) -> Verdict:
-    """The verdict on a request, apart from its caller; `names` are allowed in Host, `known` are the api-versions."""
+) -> Action:
+    """What a request asks for, whoever sent it; `names` are allowed in Host, `known` are the api-versions."""
     target = _target(head.target)
     if target is None:
-        return Refuse(answer=UNKNOWN_PATH)
+        return Refuse(response=UNKNOWN_PATH)
     if target.place == "scheduledevents":
         if head.method not in ("GET", "POST"):
-            return Refuse(answer=NOT_GET_OR_POST)
+            return Refuse(response=NOT_GET_OR_POST)
     elif head.method != "GET":
-        return Refuse(answer=NOT_GET)
+        return Refuse(response=NOT_GET)
     proof = {name: head.headers[name] for name in PROXY_HEADERS if name in head.headers} if from_proxy else {}
     detour = _detour(head, target, names, proof, from_proxy=from_proxy)
     if detour is not None:
-        return Refuse(answer=detour)
+        return Refuse(response=detour)
     version = known.get(target.query.get("api-version", ""))
     if not _has_header(head) and _needs_header(head, target, version):
-        return Refuse(answer=MISSING_HEADER)
+        return Refuse(response=MISSING_HEADER)
     match target.place:
         case "versions":
             return ListVersions(proof=proof)
         case "instance":
             return _describe(target, proof)
     if version is None:
-        return Refuse(answer=INVALID_VERSION)
+        return Refuse(response=INVALID_VERSION)
     if head.method == "POST":
         return Approve(proof=proof)
     condition = _condition(head, b"if-none-match")
@@ -158,16 +158,16 @@ def _condition(head: Head, name: bytes) -> str | None:
     return None if value is None or len(value) > CONDITION_BYTES else value.decode("latin-1")
 
 
-def _describe(target: Target, proof: Proof) -> Verdict:
+def _describe(target: Target, proof: Proof) -> Action:
     if not instance.accepts_version(target.query.get("api-version", "")):
-        return Refuse(answer=INVALID_VERSION)
+        return Refuse(response=INVALID_VERSION)
     form = target.query.get("format", "json").lower()
     if form not in ("json", "text"):
-        return Refuse(answer=INVALID_FORMAT)
+        return Refuse(response=INVALID_FORMAT)
     return Describe(path=target.path[1:], as_text=form == "text", proof=proof)
 
 
-# Guests ask for the same few things over and over.
+# GuestService ask for the same few things over and over.
 @lru_cache(maxsize=256)
 def _target(raw: bytes) -> Target | None:
     """What a target in origin or absolute form names; None: nothing we have."""
@@ -196,7 +196,7 @@ def _target(raw: bytes) -> Target | None:
     return None
 
 
-def _detour(head: Head, target: Target, names: Collection[str], proof: Proof, *, from_proxy: bool) -> Answer | None:
+def _detour(head: Head, target: Target, names: Collection[str], proof: Proof, *, from_proxy: bool) -> Response | None:
     """Refuses a request that did not come straight from a guest: by proxy, DNS rebinding, or parameter smuggling."""
     if not from_proxy and any(name in head.headers for name in FORWARDING):
         return FORWARDED

@@ -20,11 +20,11 @@ from tests.metadata.running import (
     until,
 )
 
+from forenotice import publication
 from forenotice.core import errors
 from forenotice.core.lifecycle import Approval
 from forenotice.heartbeats import WITHIN_SECONDS
 from forenotice.metadata.options import Limits, Options
-from forenotice.service.publishing import Members
 
 OTHER = "F020BA2E-3BC0-4C40-A10B-86575A9EABD5"
 
@@ -217,7 +217,7 @@ def test_a_pending_approval_is_answered_before_the_server_stops(server: Running)
 
 
 def test_an_approval_does_not_start_a_silent_scope_listening() -> None:
-    fleet = (Members(key=WEB.key, scope=auto(WEB), vms=WEB_VMS), FLEET[1])
+    fleet = (publication.of(auto(WEB), vms=WEB_VMS), FLEET[1])
     with running(fleet=fleet) as server:
         assert post(server, APPROVAL) == (200, b"")
         server.stop()

@@ -1,4 +1,4 @@
-"""Whoever sends many requests at once takes turns with others, and delays nobody who sends one at a time."""
+"""Whoever sends many requests at once takes queue with others, and delays nobody who sends one at a time."""
 
 import asyncio
 import socket
@@ -10,10 +10,10 @@ from typing import ClassVar, cast
 import pytest
 from tests.metadata.running import DB_ADDRESS, WEB_ADDRESSES, Client, Running, request, running
 
+from forenotice.metadata.connection import TURN_PIECES, Connection
+from forenotice.metadata.endpoint import TURN_SECONDS, FairQueue
 from forenotice.metadata.options import Options
-from forenotice.metadata.protocol import TURN_PIECES, Connection
 from forenotice.metadata.requests import Request
-from forenotice.metadata.turns import TURN_SECONDS, Turns
 
 
 @dataclass(eq=False)
@@ -23,7 +23,7 @@ class Pipelining:
     name: str
     caller: str | None
     requests: int
-    turns: Turns
+    queue: FairQueue
     taken: list[str]
     seconds: float = 0
 
@@ -37,14 +37,14 @@ class Pipelining:
 
     def enlist(self) -> None:
         if self.requests:
-            self.turns.enlist(cast(Connection, self))
+            self.queue.add(cast(Connection, self))
 
 
 async def taken_by(*all_of_them: tuple[str, str | None, int], seconds: float = 0) -> str:
     taken: list[str] = []
-    turns = Turns(asyncio.get_running_loop())
+    queue = FairQueue(asyncio.get_running_loop())
     for name, caller, requests in all_of_them:
-        Pipelining(name, caller, requests, turns, taken, seconds).enlist()
+        Pipelining(name, caller, requests, queue, taken, seconds).enlist()
     wanted = sum(requests for _, _, requests in all_of_them)
     while len(taken) < wanted:
         # Whoever else is on this loop has a turn each time around.
@@ -54,7 +54,7 @@ async def taken_by(*all_of_them: tuple[str, str | None, int], seconds: float = 0
     return "".join(taken)
 
 
-def test_callers_take_turns_and_so_do_the_connections_of_one() -> None:
+def test_callers_take_queue_and_so_do_the_connections_of_one() -> None:
     told = asyncio.run(taken_by(("a", "A", 3), ("b", "A", 3), ("c", "C", 2), ("d", None, 1), ("e", None, 1)))
     assert told.replace(" ", "") == "acdebcabab"
 
@@ -92,7 +92,7 @@ def test_whoever_does_not_read_its_answers_is_not_received_without_end(server: R
 
 
 class Counting(Connection):
-    """Counts the pieces that it parses in each of its turns, and the turns that it had to wait for."""
+    """Counts the pieces that it parses in each of its queue, and the queue that it had to wait for."""
 
     pieces: ClassVar[list[int]] = []
     waited: ClassVar[list[str | None]] = []
@@ -130,7 +130,7 @@ def test_of_many_connections_of_one_caller_that_send_together_one_is_read_at_onc
         def send() -> None:
             """On the loop, which sees all of it at once afterwards."""
             for client in (*many, other):
-                client.send(request())
+                client.send(request(headers=("Metadata: true", "X-New: 1")))
 
         server.call(send)
         assert [client.reply().status for client in (*many, other)] == [200] * 21

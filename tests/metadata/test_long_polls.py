@@ -21,8 +21,9 @@ from tests.metadata.running import (
     until,
 )
 
+from forenotice import publication
 from forenotice.metadata.options import Options
-from forenotice.service.publishing import Members
+from forenotice.publication import Publication
 
 TAG = '"2-webtag"'
 
@@ -150,7 +151,7 @@ def test_a_change_that_does_not_concern_a_wait_leaves_it(server: Running) -> Non
         waiting(server)
         server.show(7, scope=DB)
         server.show(2, EVENT)
-        server.publisher.members(FLEET)
+        server.publisher.scopes(FLEET)
         server.settle()
         assert client.is_silent()
         assert server.server.counters.waiting == 1
@@ -160,10 +161,10 @@ def test_a_wait_ends_when_the_vm_changes_scope(server: Running) -> None:
     with server.connect() as client:
         client.send(conditional(wait="wait=30"))
         waiting(server)
-        server.publisher.members(
+        server.publisher.scopes(
             [
-                Members(key=WEB.key, scope=WEB, vms=WEB_VMS[1:], events=(EVENT,)),
-                Members(key=DB.key, scope=DB, vms=(DB_VM, replace(WEB_VMS[0], scope=DB.key))),
+                publication.of(WEB, vms=WEB_VMS[1:], events=(EVENT,)),
+                publication.of(DB, vms=(DB_VM, replace(WEB_VMS[0], scope=DB.key))),
             ]
         )
         reply = client.reply()
@@ -175,7 +176,7 @@ def test_a_wait_ends_when_the_vm_is_removed(server: Running) -> None:
         client.send(conditional(wait="wait=30"))
         other.send(conditional(wait="wait=30"))
         waiting(server, 2)
-        server.publisher.members([Members(key=WEB.key, scope=WEB, vms=WEB_VMS[1:], events=(EVENT,))])
+        server.publisher.scopes([publication.of(WEB, vms=WEB_VMS[1:], events=(EVENT,))])
         assert client.reply().status == 404
         assert other.is_silent()
 
@@ -184,7 +185,7 @@ def test_a_wait_ends_when_the_scope_is_removed(server: Running) -> None:
     with server.connect(DB_ADDRESS) as client:
         client.send(conditional('"1-dbtag"', wait="wait=30"))
         waiting(server)
-        server.publisher.members([Members(key=DB.key, scope=None)])
+        server.publisher.scopes([Publication(key=DB.key)])
         assert client.reply().status == 404
 
 

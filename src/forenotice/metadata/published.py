@@ -1,0 +1,279 @@
+"""What has been published to guests, in memory and ready to send. Used on the loop's thread only."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from operator import attrgetter
+from typing import Protocol, TypeVar
+
+from forenotice.core import fleet
+from forenotice.core.documents import Document
+from forenotice.metadata import responses
+from forenotice.publication import Member, Publication
+from forenotice.wire import document as wire_document
+from forenotice.wire.versions import Version
+
+T = TypeVar("T")
+
+_texts = attrgetter(*(name for name in fleet.Facts.__dataclass_fields__ if name != "tags"))
+
+NEVER = 0.0
+FACTS_SHARED = 10_000
+"""How many different facts are shared before starting anew."""
+
+
+class Waiter(Protocol):
+    def look_again(self) -> None:
+        """The document, or who may see it, may have changed."""
+
+
+class PublishedScope:
+    """One scope: its document, and when its guests last polled."""
+
+    __slots__ = (
+        "_not_modified",
+        "_waiters",
+        "document",
+        "etag",
+        "guests",
+        "heard",
+        "key",
+        "listening",
+        "rendered",
+        "saved",
+    )
+
+    def __init__(self, published: Publication, document: Document) -> None:
+        self.key = published.key
+        self.guests: tuple[Guest, ...] = ()
+        self._waiters: dict[Waiter, None] | None = None
+        self.listening = published.listening
+        self.heard = self.saved = _unix(published.last_heard)
+        """When a guest last polled, and the latest such time that is durable."""
+        self.show(document)
+
+    def show(self, document: Document) -> None:
+        self.document = document
+        self.etag = wire_document.etag(document)
+        self.rendered: dict[str, bytes] = {}
+        """Responses by version, rendered when first asked for."""
+        self._not_modified = b""
+
+    def put(self, published: Publication, document: Document) -> None:
+        if document.tag != self.document.tag:
+            self.heard = self.saved = NEVER
+        self.listening = published.listening
+        self.saved = max(self.saved, _unix(published.last_heard))
+        self.heard = max(self.heard, self.saved)
+        if self.is_outdated_by(document):
+            self.show(document)
+
+    def is_outdated_by(self, document: Document) -> bool:
+        return document.tag != self.document.tag or document.incarnation > self.document.incarnation
+
+    def render(self, version: Version) -> bytes:
+        found = self.rendered.get(version.name)
+        if found is None:
+            headers = responses.JSON + responses.validators(self.document)
+            found = responses.with_body(200, wire_document.render(self.document, version), headers).rest
+            self.rendered[version.name] = found
+        return found
+
+    def not_modified(self) -> bytes:
+        if not self._not_modified:
+            self._not_modified = responses.not_modified(self.document).rest
+        return self._not_modified
+
+    def add_waiter(self, waiter: Waiter) -> None:
+        if self._waiters is None:
+            self._waiters = {}
+        self._waiters[waiter] = None
+
+    def remove_waiter(self, waiter: Waiter) -> None:
+        if self._waiters is not None:
+            self._waiters.pop(waiter, None)
+            self._waiters = self._waiters or None
+
+    def wake(self) -> None:
+        for waiter in tuple(self._waiters or ()):
+            waiter.look_again()
+
+
+class Guest:
+    """One VM. Smaller than a `Member`: a hundred thousand of them are kept."""
+
+    __slots__ = (
+        "addresses",
+        "approvals_full_at",
+        "facts",
+        "fault_domain",
+        "name",
+        "polled",
+        "polls_full_at",
+        "scope",
+        "spot",
+        "update_domain",
+        "vm_id",
+    )
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.vm_id = ""
+        self.addresses: tuple[str, ...] = ()
+        self.update_domain = self.fault_domain = 0
+        self.spot = False
+        self.facts = fleet.NO_FACTS
+        self.scope: PublishedScope | None = None
+        """None once the VM is gone."""
+        self.polls_full_at = self.approvals_full_at = 0.0
+        """Its two rate buckets."""
+        self.polled = NEVER
+        """When it last polled, to the second; kept nowhere else."""
+
+    def describe(self, scope: PublishedScope) -> tuple[fleet.Vm, fleet.Scope]:
+        """The VM and its scope as far as they are known here."""
+        vm = fleet.Vm(
+            name=self.name,
+            vm_id=self.vm_id,
+            host="",
+            scope=scope.key,
+            update_domain=self.update_domain,
+            fault_domain=self.fault_domain,
+            spot=self.spot,
+            addresses=self.addresses,
+            facts=self.facts,
+        )
+        return vm, fleet.Scope(key=scope.key, kind=scope.document.kind, tag=scope.document.tag)
+
+
+class PublishedFleet:
+    """Scopes by key; VMs by name, by vmId and by address."""
+
+    def __init__(self, facts_shared: int = FACTS_SHARED) -> None:
+        self._facts_shared = facts_shared
+        self.generation = 0
+        """Grows whenever a caller may have become another VM."""
+        self.loaded = True
+        """Whether the fleet has been loaded: until then an unknown caller may yet be a VM."""
+        self.scopes: dict[str, PublishedScope] = {}
+        self.by_name: dict[str, Guest] = {}
+        self.by_vm_id: dict[str, Guest] = {}
+        self.by_address: dict[str, Guest] = {}
+        self._facts: dict[tuple[object, ...], fleet.Facts] = {}
+
+    def polled(self, vm: str) -> datetime | None:
+        """When a VM last polled this process since it was started. From any thread: it only looks."""
+        guest = self.by_name.get(vm)
+        return None if guest is None or guest.polled == NEVER else datetime.fromtimestamp(guest.polled, UTC)
+
+    def put_documents(self, published: Iterable[Document]) -> None:
+        for document in published:
+            scope = self.scopes.get(document.scope)
+            # A scope that is not there has no members yet: they come with its document.
+            if scope is not None and scope.is_outdated_by(document):
+                scope.show(document)
+                scope.wake()
+
+    def put_scopes(self, published: Iterable[Publication]) -> None:
+        """All at once: a VM that leaves one scope for another is never seen without any."""
+        touched = [scope for each in published if (scope := self._put(each)) is not None]
+        self.generation += 1
+        for scope in touched:
+            scope.wake()
+
+    def put_everything(self, published: Sequence[Publication]) -> None:
+        known = {each.key for each in published}
+        self.put_scopes([*published, *(Publication(key=key) for key in self.scopes if key not in known)])
+        self.loaded = True
+
+    def _put(self, published: Publication) -> PublishedScope | None:
+        scope, document = self.scopes.get(published.key), published.document
+        if document is None:
+            if scope is not None:
+                del self.scopes[published.key]
+                self._replace(scope, ())
+            return scope
+        if scope is None:
+            scope = self.scopes[published.key] = PublishedScope(published, document)
+        else:
+            scope.put(published, document)
+        self._replace(scope, published.members)
+        return scope
+
+    def _replace(self, scope: PublishedScope, members: Sequence[Member]) -> None:
+        before = scope.guests
+        scope.guests = tuple([self._put_member(member, scope) for member in members])
+        if before:
+            staying = set(scope.guests)
+            for guest in before:
+                # One that another scope has taken over is not ours to remove.
+                if guest not in staying and guest.scope is scope:
+                    self._unlist(guest)
+                    del self.by_name[guest.name]
+                    guest.scope = None
+
+    def _put_member(self, member: Member, scope: PublishedScope) -> Guest:
+        guest = self.by_name.get(member.name)
+        if guest is None:
+            guest = self.by_name[member.name] = Guest(member.name)
+        else:
+            self._unlist(guest)
+        guest.vm_id = member.vm_id
+        guest.addresses = member.addresses
+        guest.update_domain = member.update_domain
+        guest.fault_domain = member.fault_domain
+        guest.spot = member.spot
+        guest.facts = self._shared(member.facts)
+        guest.scope = scope
+        self.by_vm_id[_folded(member.vm_id)] = guest
+        for address in member.addresses:
+            # Older versions let them into the fleet.
+            if not fleet.is_link_local(address):
+                self.by_address[address] = guest
+        return guest
+
+    def _unlist(self, guest: Guest) -> None:
+        if self.by_vm_id.get(_folded(guest.vm_id)) is guest:
+            del self.by_vm_id[_folded(guest.vm_id)]
+        for address in guest.addresses:
+            if self.by_address.get(address) is guest:
+                del self.by_address[address]
+
+    def _shared(self, facts: fleet.Facts) -> fleet.Facts:
+        """The same object for equal facts: most VMs of a fleet have the same."""
+        if facts is fleet.NO_FACTS:
+            return facts
+        if len(self._facts) >= self._facts_shared:
+            self._facts.clear()
+        return self._facts.setdefault((*_texts(facts), *facts.tags.items()), facts)
+
+
+class LoopPublisher:
+    """A `publication.Publisher` for other threads: it publishes on the loop, in the order of calls."""
+
+    def __init__(self, published: PublishedFleet, loop: asyncio.AbstractEventLoop) -> None:
+        self._published = published
+        self._loop = loop
+
+    def documents(self, documents: Sequence[Document]) -> None:
+        self._post(self._published.put_documents, documents)
+
+    def scopes(self, scopes: Sequence[Publication]) -> None:
+        self._post(self._published.put_scopes, scopes)
+
+    def everything(self, scopes: Sequence[Publication]) -> None:
+        self._post(self._published.put_everything, scopes)
+
+    def _post(self, put: Callable[[tuple[T, ...]], None], published: Iterable[T]) -> None:
+        # A closed loop answers nobody any more.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(put, tuple(published))
+
+
+def _unix(moment: datetime | None) -> float:
+    return NEVER if moment is None else moment.astimezone(UTC).timestamp()
+
+
+def _folded(vm_id: str) -> str:
+    return vm_id if vm_id.islower() else vm_id.lower()

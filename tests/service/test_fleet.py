@@ -286,7 +286,7 @@ def test_a_command_that_changes_nothing_is_in_the_journal_once_per_key(rig: Rig)
         "event.approve",
         "fleet.apply",
     ]
-    assert (found[0]["host"], found[1]["scope"], found[2]["vm"], found[4]["data"]["about"]) == (
+    assert (found[0]["host"], found[1]["scope"], found[2]["vm"], found[4]["event"]) == (
         "host-a",
         "group:web",
         "db",
@@ -305,8 +305,10 @@ def test_approving_again_and_again_does_not_fill_the_journal(rig: Rig) -> None:
     with rig.service.store.read() as reader:
         assert [bool(reader.recall("t", key, START)) for key in ("a", "b", "c")] == [True, False, False]
     rig.clock.advance(minutes=10)
-    maintenance.approve(rig.service, OPERATOR, event)
+    maintenance.approve(rig.service, OPERATOR, event.lower())
     assert rig.actions().count("command.unchanged") == 2
+    of_event = [entry["action"] for entry in history.page(rig.service, event=event)["items"]]
+    assert of_event.count("command.unchanged") == 2
 
 
 def test_what_nobody_asked_for_is_done_by_the_system(rig: Rig) -> None:

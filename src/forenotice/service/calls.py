@@ -1,6 +1,6 @@
 """Who asks, from where and why, and how asking twice under one key is asking once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -65,11 +65,13 @@ def command(
     shown_once: str = "",
     asked: str = "",
     only_looks: bool = False,
-    **about: str,
+    about: Mapping[str, str] | None = None,
+    **names: str,
 ) -> View:
     """Do the work once per key; its result is kept in the same transaction, but for a field that is secret.
 
     When there was nothing to do, the journal has what was asked, and about whom; of the same again only now and then.
+    `about` is what is known only after the work.
     """
 
     @garbage.put_off()
@@ -79,9 +81,10 @@ def command(
             return known
         result = work(unit)
         in_vain = not only_looks and not any(changes.entries for changes in unit.kept)
-        if in_vain and service.repeats.is_news(call.actor, (asked, *sorted(about.items())), unit.now):
+        concerned = {**names, **(about or {})}
+        if in_vain and service.repeats.is_news(call.actor, (asked, *sorted(concerned.items())), unit.now):
             draft = unit.draft(World(), call)
-            draft.note("command.unchanged", asked=asked, **about)
+            draft.note("command.unchanged", asked=asked, **concerned)
             unit.keep(draft)
         if call.key is None or in_vain:
             # What changed nothing can be done again; keeping each answer would fill the store.

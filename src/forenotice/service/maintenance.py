@@ -86,15 +86,18 @@ def decide(draft: Draft, call: Call, *, kind: Kind, names: Sequence[str], notice
 
 
 def approve(service: Service, call: Call, event_id: str) -> View:
+    about: dict[str, str] = {}
+
     def work(unit: UnitOfWork) -> View:
         draft = unit.draft(unit.transaction.load(events=[event_id]), call)
         event = draft.event(seen_by(draft, call).event(event_id).id)
         lifecycle.approve_as_operator(draft, event, call.actor)
+        about.update(event=event.id, operation=event.operation, scope=event.scope)
         unit.keep(draft)
         shown = seen_by(draft, call)
         return views.event_of(shown.operation(event.operation), shown.event(event_id))
 
-    return command(service, call, work, asked="event.approve", about=event_id)
+    return command(service, call, work, asked="event.approve", about=about)
 
 
 def cancel_event(service: Service, call: Call, event_id: str) -> View:

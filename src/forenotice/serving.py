@@ -30,7 +30,7 @@ from forenotice.metadata.options import Options, Proxy
 from forenotice.metadata.published import LoopPublisher, PublishedFleet
 from forenotice.metadata.server import MetadataServer, new_event_loop
 from forenotice.outgoing import Outgoing, Place
-from forenotice.portal.once import Once
+from forenotice.portal.pages.sign_in import SignInLink
 from forenotice.service import clocks, gates, results, tokens, upkeep
 from forenotice.service.context import Service
 from forenotice.service.follower import Follower
@@ -307,7 +307,7 @@ async def _start_control(
     metadata: MetadataServer,
     published: PublishedFleet,
     tls: SSLContext | None,
-    once: Once | None,
+    once: SignInLink | None,
 ) -> "ControlServer":
     # Late and in a thread, so that guests are answered while FastAPI is loaded.
     await asyncio.to_thread(importlib.import_module, "forenotice.portal.app")
@@ -357,11 +357,11 @@ def _guests_at(settings: Settings, metadata: MetadataServer) -> str | None:
     return f"http://{bound}" if settings.demo and isinstance(bound, Address) else None
 
 
-def _once(settings: Settings) -> Once | None:
+def _once(settings: Settings) -> SignInLink | None:
     """For whoever runs the demo on this machine: only they see what it prints."""
     if not settings.demo or not control_tls.is_loopback(settings.control.host) or not settings.token_file.is_file():
         return None
-    return Once(settings.token_file.read_text().strip())
+    return SignInLink(settings.token_file.read_text().strip())
 
 
 def _places(metadata: MetadataServer, control: Address) -> list[Place]:

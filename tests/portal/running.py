@@ -23,7 +23,7 @@ from forenotice.control.server import ControlServer
 from forenotice.control.tail import HEARTBEAT_SECONDS, Tail
 from forenotice.core.timing import Timing
 from forenotice.portal import app
-from forenotice.portal.once import Once
+from forenotice.portal.pages.sign_in import SignInLink
 from forenotice.service import calls, tokens
 from forenotice.service.context import Service
 from forenotice.store.opener import open_store
@@ -111,7 +111,7 @@ class Portal:
     port: int
     token: str
     """The administrator's."""
-    once: Once
+    once: SignInLink
 
     @property
     def url(self) -> str:
@@ -164,7 +164,7 @@ def running(
     token = tokens.create(service, calls.SYSTEM, name="admin")["token"]
     if fleet:
         demo.make_fleet(service)
-    tail, once = Tail(service, heartbeat=heartbeat), Once(token)
+    tail, once = Tail(service, heartbeat=heartbeat), SignInLink(token)
     behind = api.create(service, metrics, tail, token_rate=token_rate)
     served = app.beside(behind, service, once=once, polled=polled, guests_at=guests_at)
     with serving(ControlServer(served, "127.0.0.1", 0, on_stop=tail.close, tls=tls)) as port:

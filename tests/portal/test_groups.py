@@ -12,7 +12,7 @@ from tests.service.rig import OPERATOR
 from forenotice.core.fleet import ScopeKind
 from forenotice.core.membership import VmSpec
 from forenotice.core.operations import Kind
-from forenotice.portal import subjects
+from forenotice.portal.pages import fleet as fleet_pages
 from forenotice.service import fleet, maintenance, overview, queries
 from forenotice.service.guests import Guests
 
@@ -109,7 +109,7 @@ def test_a_refused_policy_shows_the_form_again_with_the_sentence(
 
 
 def test_many_vms_are_shown_page_by_page(portal: Portal) -> None:
-    for number in range(subjects.VMS - 4):
+    for number in range(fleet_pages.VMS - 4):
         fleet.add_vm(portal.service, OPERATOR, VmSpec(name=f"pool_x{number:03}", host="host-d", group="pool"))
     visitor = portal.visitor()
     first = visitor.get("/groups/pool")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from forenotice.portal import progress
+from forenotice.portal import progress_bar
 
 
 def counts(**known: int) -> dict[str, int]:
@@ -17,22 +17,22 @@ def wave(number: int, *domains: int, **known: int) -> dict[str, Any]:
 
 
 def titles(waves: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
-    return [(line.title, line.detail) for line in progress.lines(waves)]
+    return [(line.title, line.detail) for line in progress_bar.lines(waves)]
 
 
 def test_a_bar_has_what_is_over_first() -> None:
-    found = progress.meter(counts(waiting=1, under_way=1, done=4, failed=1, skipped=1))
+    found = progress_bar.meter(counts(waiting=1, under_way=1, done=4, failed=1, skipped=1))
     assert found.parts == [(0, 50, "done"), (50, 12.5, "failed"), (62.5, 12.5, "under_way"), (87.5, 12.5, "skipped")]
     assert found.told == "4 of 8 done, 1 under way, 1 failed, 1 skipped"
 
 
 @pytest.mark.parametrize("known", [{}, {"waiting": 3}])
 def test_nothing_done_is_an_empty_bar(known: dict[str, int]) -> None:
-    assert progress.meter(counts(**known)).parts == []
+    assert progress_bar.meter(counts(**known)).parts == []
 
 
 def test_parts_never_go_beyond_the_edge() -> None:
-    found = progress.meter(counts(done=1, failed=1, skipped=1)).parts
+    found = progress_bar.meter(counts(done=1, failed=1, skipped=1)).parts
     assert [look for _, _, look in found] == ["done", "failed", "skipped"]
     assert sum(width for _, width, _ in found) == pytest.approx(100, abs=0.02)
 
@@ -57,10 +57,10 @@ def test_waves_that_are_not_say_which_they_have(waves: list[dict[str, Any]], tol
 def test_of_many_waves_those_are_told_that_matter_now() -> None:
     over = [wave(number, done=3) for number in range(1, 41)]
     later = [wave(number, waiting=2) for number in range(42, 101)]
-    found = progress.lines([*over, wave(41, failed=1), *later])
+    found = progress_bar.lines([*over, wave(41, failed=1), *later])
     assert [line.title for line in found[:2]] == ["Waves 1 to 40", "Wave 41"]
     assert found[-1].title == "Waves 61 to 100"
     assert (found[0].meter.told, found[-1].meter.told) == ("120 of 120 done", "0 of 80 done")
-    assert len(found) == progress.MOST_WAVES + 2
+    assert len(found) == progress_bar.MOST_WAVES + 2
     assert sum(line.hosts for line in found) == 120 + 1 + 59 * 2
-    assert [line.title for line in progress.lines(over)] == ["Waves 1 to 40"]
+    assert [line.title for line in progress_bar.lines(over)] == ["Waves 1 to 40"]

@@ -13,29 +13,25 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from forenotice.control.routing import PREFIX
 from forenotice.core import errors
 from forenotice.core.roles import Need
-from forenotice.portal.access import Gate
+from forenotice.portal.dispatch import Dispatcher
 from forenotice.portal.live import Live
-from forenotice.portal.once import Once
 from forenotice.portal.page import GUESTS_AT, Declared, Portal
 from forenotice.portal.pages import (
     act,
     events,
     fleet,
-    groups,
     history,
-    hosts,
     now,
     rollout_plan,
     rollouts,
     subscriptions,
     tokens,
-    vms,
 )
-from forenotice.portal.pages.sign_in import SignIn
+from forenotice.portal.pages.sign_in import SignIn, SignInLink
 from forenotice.portal.renderer import PLACE, Assets, Renderer
 from forenotice.service.context import Service
 
-ROOMS = (act, events, fleet, groups, history, hosts, now, rollout_plan, rollouts, subscriptions, tokens, vms)
+ROOMS = (act, events, fleet, history, now, rollout_plan, rollouts, subscriptions, tokens)
 DECLARED: Sequence[Declared] = [declared for room in ROOMS for declared in room.pages.declared]
 
 
@@ -57,7 +53,7 @@ def beside(
     api: FastAPI,
     service: Service,
     *,
-    once: Once | None = None,
+    once: SignInLink | None = None,
     polled: Polled = lambda _: None,
     guests_at: str | None = None,
 ) -> ASGIApp:
@@ -72,47 +68,47 @@ def beside(
         polled=polled,
         guests_at=guests_at or GUESTS_AT,
     )
-    gate = Gate(portal)
-    routes: list[BaseRoute] = [_route(gate, declared) for declared in DECLARED]
-    routes += SignIn(gate, once).routes
-    routes.append(Route("/live", Live(gate, api.state.tail), methods=["GET"]))
-    routes.append(Route(PLACE + "/{version}/{name}", partial(_file, gate, rendering.assets), methods=["GET"]))
-    return Router(routes, redirect_slashes=False, default=_Otherwise(gate, api))
+    dispatcher = Dispatcher(portal)
+    routes: list[BaseRoute] = [_route(dispatcher, declared) for declared in DECLARED]
+    routes += SignIn(dispatcher, once).routes
+    routes.append(Route("/live", Live(dispatcher, api.state.tail), methods=["GET"]))
+    routes.append(Route(PLACE + "/{version}/{name}", partial(_file, dispatcher, rendering.assets), methods=["GET"]))
+    return Router(routes, redirect_slashes=False, default=_Otherwise(dispatcher, api))
 
 
-def _route(gate: Gate, declared: Declared) -> Route:
-    return Route(declared.path, _Page(gate, declared), methods=[declared.method])
+def _route(dispatcher: Dispatcher, declared: Declared) -> Route:
+    return Route(declared.path, _Page(dispatcher, declared), methods=[declared.method])
 
 
 class _Page:
-    def __init__(self, gate: Gate, declared: Declared) -> None:
-        self._gate = gate
+    def __init__(self, dispatcher: Dispatcher, declared: Declared) -> None:
+        self._dispatcher = dispatcher
         self._declared = declared
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._gate.visited(self._declared, Request(scope, receive), send)
+        await self._dispatcher.visited(self._declared, Request(scope, receive), send)
 
 
-async def _file(gate: Gate, assets: Assets, request: Request) -> Response:
+async def _file(dispatcher: Dispatcher, assets: Assets, request: Request) -> Response:
     async def answer(request: Request) -> Response:
         found = assets.answer(request.path_params["version"], request.path_params["name"])
         return found or await _missing(request)
 
-    return await gate.answered(request, answer)
+    return await dispatcher.answered(request, answer)
 
 
 class _Otherwise:
     """Paths that no page has: the API's, and for people who mistyped one a page that says so."""
 
-    def __init__(self, gate: Gate, api: FastAPI) -> None:
-        self._gate = gate
+    def __init__(self, dispatcher: Dispatcher, api: FastAPI) -> None:
+        self._dispatcher = dispatcher
         self._api = api
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         by_person = scope["method"] == "GET" and "text/html" in request.headers.get("accept", "")
         if by_person and not scope["path"].startswith(PREFIX) and not self._is_known(scope):
-            answer = await self._gate.answered(request, _missing)
+            answer = await self._dispatcher.answered(request, _missing)
             await answer(scope, receive, send)
         else:
             await self._api(scope, receive, send)

@@ -17,7 +17,7 @@ from forenotice.control.tail import PAGE, Tail, happens
 from forenotice.core import errors
 from forenotice.core.journal import OF_TOKENS, Entry
 from forenotice.core.roles import Access, Need
-from forenotice.portal.access import Gate
+from forenotice.portal.dispatch import Dispatcher
 from forenotice.service.tokens import Caller
 
 APART_SECONDS = 0.25
@@ -30,25 +30,25 @@ ALIVE = b": alive\n\n"
 
 
 class Live:
-    def __init__(self, gate: Gate, tail: Tail) -> None:
-        self._gate = gate
+    def __init__(self, dispatcher: Dispatcher, tail: Tail) -> None:
+        self._dispatcher = dispatcher
         self._tail = tail
         self._open: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._gate.sent(Request(scope, receive), send, self._follow)
+        await self._dispatcher.sent(Request(scope, receive), send, self._follow)
 
     async def _follow(self, held: ExitStack, request: Request) -> Response:
-        caller = await self._gate.caller(request)
-        held.enter_context(self._gate.portal.limits.counted(caller.id))
+        caller = await self._dispatcher.caller(request)
+        held.enter_context(self._dispatcher.portal.limits.counted(caller.id))
         # A browser that comes again says how far it was told.
         after = request.headers.get("last-event-id") or request.query_params.get("after", "")
         if not (after.isascii() and after.isdigit() and len(after) < 19):
             raise errors.RefusedError("after is not a position in the journal")
-        secret = self._gate.secret(request)
+        secret = self._dispatcher.secret(request)
         held.enter_context(self._one_of(secret))
         changed = held.enter_context(self._tail.joined(caller.id))
-        allowed = partial(self._gate.is_allowed, request, caller)
+        allowed = partial(self._dispatcher.is_allowed, request, caller)
         changes = _Changes(self._tail, int(after), caller, allowed)
         headers = {"X-Accel-Buffering": "no"}
         return StreamingResponse(changes.told(changed), media_type="text/event-stream", headers=headers)

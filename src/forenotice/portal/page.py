@@ -13,6 +13,7 @@ from forenotice.control.asking import KEY
 from forenotice.control.limits import ConcurrencyLimit, TokenLimits
 from forenotice.control.models import require_reason
 from forenotice.control.refusals import Refusals
+from forenotice.control.responses import status_of
 from forenotice.core import errors
 from forenotice.core.roles import Access, Need
 from forenotice.core.selectors import Selector
@@ -119,7 +120,13 @@ class PageRequest:
         """What the API would take in the same words."""
         return forms.asked(model, values)
 
-    def page(self, template: str, status: int = 200, **context: Any) -> Response:
+    def page(
+        self, template: str, status: int = 200, refusal: errors.ForenoticeError | None = None, **context: Any
+    ) -> Response:
+        """`refusal` is why a form on the page was not accepted."""
+        if refusal:
+            status = status_of(refusal)
+        context.setdefault("error", refusal.message if refusal else "")
         text = self.portal.rendering.page(template, visit=self, **context)
         answer = HTMLResponse(text, status)
         if self.said:
@@ -141,6 +148,7 @@ def local(path: str, otherwise: str = "/") -> str:
 
 
 Answering = Callable[[PageRequest], Response]
+Missing = Callable[[PageRequest, errors.NotFoundError], Response]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,12 +158,15 @@ class Declared:
     needs: Need
     answer: Answering
     expensive: bool
-    """Heavy: one at a time, with those of the API."""
+    """Expensive: one at a time, together with those of the API."""
+    missing: Missing | None
+    """The page for what does not exist."""
 
 
 class Pages:
-    def __init__(self) -> None:
+    def __init__(self, missing: Missing | None = None) -> None:
         self.declared: list[Declared] = []
+        self._missing = missing
 
     def get(self, path: str, *, needs: Need, expensive: bool = False) -> Callable[[Answering], Answering]:
         return self._declare("GET", path, needs, expensive=expensive)
@@ -168,7 +179,10 @@ class Pages:
         self, method: str, path: str, needs: Need, *, expensive: bool = False
     ) -> Callable[[Answering], Answering]:
         def declare(answer: Answering) -> Answering:
-            self.declared.append(Declared(method=method, path=path, needs=needs, answer=answer, expensive=expensive))
+            declared = Declared(
+                method=method, path=path, needs=needs, answer=answer, expensive=expensive, missing=self._missing
+            )
+            self.declared.append(declared)
             return answer
 
         return declare

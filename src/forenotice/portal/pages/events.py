@@ -19,7 +19,13 @@ from forenotice.wire import versions
 
 ID = re.compile(r"[A-Za-z0-9-]{1,64}")
 
-pages = Pages()
+
+def _gone(visit: PageRequest, error: errors.NotFoundError) -> Response:
+    noun = visit.at.split("/")[1].removesuffix("s")
+    return visit.page("event_gone.html", status=404, noun=noun, wanted=visit.path["id"][:64], message=error.message)
+
+
+pages = Pages(missing=_gone)
 
 
 @pages.get("/events/{id}", needs=Need.SEE)
@@ -31,8 +37,6 @@ def show(visit: PageRequest) -> Response:
 def approve(visit: PageRequest) -> Response:
     try:
         event = maintenance.approve(visit.service, visit.call(), _id(visit))
-    except errors.NotFoundError as error:
-        return _gone(visit, error)
     except errors.ConflictError as error:
         return _page(visit, status=409, error=error.message)
     return visit.go(_back(visit), said=f"Approved: {title(event)}.")
@@ -40,10 +44,7 @@ def approve(visit: PageRequest) -> Response:
 
 @pages.get("/events/{id}/cancel", needs=Need.OPERATE)
 def ask_to_cancel(visit: PageRequest) -> Response:
-    try:
-        found = overview.of_event(visit.service, _id(visit), visit.access)
-    except errors.NotFoundError as error:
-        return _gone(visit, error)
+    found = overview.of_event(visit.service, _id(visit), visit.access)
     back = local(visit.query.get("from", ""), f"/events/{found['event']['id']}")
     return visit.page("event_cancel.html", **_shared(found), back=back)
 
@@ -52,8 +53,6 @@ def ask_to_cancel(visit: PageRequest) -> Response:
 def cancel(visit: PageRequest) -> Response:
     try:
         operation = maintenance.cancel_event(visit.service, visit.call(), _id(visit))
-    except errors.NotFoundError as error:
-        return _gone(visit, error)
     except errors.ConflictError as error:
         return _page(visit, status=409, error=error.message)
     return visit.go(_back(visit), said=f"Cancelled: {_what(operation)}.")
@@ -67,20 +66,14 @@ def to_event(visit: PageRequest) -> Response:
 
 @pages.post("/operations/{id}/cancel", needs=Need.MANAGE)
 def cancel_operation(visit: PageRequest) -> Response:
-    try:
-        operation = maintenance.cancel_operation(visit.service, visit.call(), _id(visit))
-    except errors.NotFoundError as error:
-        return _gone(visit, error)
+    operation = maintenance.cancel_operation(visit.service, visit.call(), _id(visit))
     return visit.go(f"/operations/{operation['id']}", said=f"Cancelled: {_what(operation)}.")
 
 
 @pages.get("/operations/{id}", needs=Need.SEE)
 def show_operation(visit: PageRequest) -> Response:
     """Most have one event, and that says it all."""
-    try:
-        operation = queries.operation(visit.service, _id(visit), visit.seen)
-    except errors.NotFoundError as error:
-        return _gone(visit, error)
+    operation = queries.operation(visit.service, _id(visit), visit.seen)
     if len(operation["events"]) == 1:
         return visit.go(f"/events/{operation['events'][0]['id']}")
     why = queries.explain_operation(visit.service, operation["id"], visit.seen)
@@ -117,11 +110,8 @@ def _back(visit: PageRequest) -> str:
 
 
 def _page(visit: PageRequest, status: int = 200, error: str = "") -> Response:
-    try:
-        found = overview.of_event(visit.service, _id(visit), visit.access)
-        why = queries.explain_event(visit.service, _id(visit), visit.seen)
-    except errors.NotFoundError as missing:
-        return _gone(visit, missing)
+    found = overview.of_event(visit.service, _id(visit), visit.access)
+    why = queries.explain_event(visit.service, _id(visit), visit.seen)
     moments = _moments(found)
     return visit.page(
         "event.html",
@@ -145,11 +135,6 @@ def _shared(found: View) -> dict[str, Any]:
         "kind": words.kind_of(found["operation"]["kind"]),
         "needs_approval": _needs_approval(found["operation"]),
     }
-
-
-def _gone(visit: PageRequest, error: errors.NotFoundError) -> Response:
-    noun = visit.at.split("/")[1].removesuffix("s")
-    return visit.page("event_gone.html", status=404, noun=noun, wanted=visit.path["id"][:64], message=error.message)
 
 
 def _curl(visit: PageRequest, event: View) -> str:

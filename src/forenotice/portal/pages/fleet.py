@@ -1,75 +1,245 @@
-"""/fleet: where VMs are and how they are, by host or by group; and finding one by a part of its name."""
+"""/fleet and the pages of one host, group and VM: where VMs are, how they are, what happened, what can be done."""
 
 import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
 from urllib.parse import urlencode
 
+import msgspec
 from starlette.responses import Response
 
-from forenotice.core import errors
-from forenotice.core.fleet import NAME
+from forenotice.core import errors, roles
+from forenotice.core.fleet import NAME, group_key
+from forenotice.core.operations import Kind, VmState
 from forenotice.core.roles import Need
+from forenotice.portal import policy_form, renderer, wording
+from forenotice.portal.actions import ACTIONS, Action
 from forenotice.portal.page import PageRequest, Pages
-from forenotice.portal.subjects import MEANINGS, SIGNS
-from forenotice.service import fleet_map, queries
+from forenotice.portal.policy_form import Fields
+from forenotice.service import fleet, fleet_map, history, overview, queries
 from forenotice.service.calls import View
 
 AFTER = re.compile(rf"(?:(?:group|vm):)?{NAME.pattern}")
 """A host's name or a scope's key, behind which a page begins."""
+LONGEST_SEARCH = 200
+RECENT_ENTRIES = 6
+VMS = 100
+"""Of one page."""
+SIGNS: Mapping[str, str] = {VmState.FINE: "✓", VmState.SCHEDULED: "◷", VmState.STARTED: "►", VmState.NOT_LISTENING: "⊘"}
+"""The state of a VM, also for readers who cannot tell the colours apart."""
+MEANINGS: Mapping[str, str] = {
+    VmState.FINE: "nothing is planned",
+    VmState.SCHEDULED: "maintenance is announced",
+    VmState.STARTED: "maintenance is under way",
+    VmState.NOT_LISTENING: "nothing is planned, and no guest polls for events",
+}
+NOUNS = {"hosts": "host", "groups": "group", "vms": "VM"}
 
-LONGEST = 200
 
-pages = Pages()
+def _missing(visit: PageRequest, error: errors.NotFoundError) -> Response:
+    """The name may be misspelt, or have existed once: then its history is still there."""
+    noun, name = NOUNS[visit.at.split("/")[1]], visit.path["name"]
+    known = bool(NAME.fullmatch(name))
+    filters = {"scope": group_key(name)} if noun == "group" else {noun.lower(): name}
+    return visit.page(
+        "fleet_missing.html",
+        status=404,
+        noun=noun,
+        wanted=name[:64] if known else "",
+        message=error.message,
+        history_url=f"/history?{urlencode(filters)}" if known else "",
+    )
+
+
+pages = Pages(missing=_missing)
 
 
 @pages.get("/fleet", needs=Need.SEE)
-def show(visit: PageRequest) -> Response:
+def show_fleet(visit: PageRequest) -> Response:
     wanted = visit.query.get("q", "").strip()
-    if len(wanted) > LONGEST:
-        return _page(visit, status=400, wanted=wanted[:LONGEST], error="this is too long: a part of a name is enough")
-    if wanted:
-        return _found(visit, wanted)
-    by = "host" if visit.may(Need.OVERSEE) and visit.query.get("by") != "group" else "group"
-    given = visit.query.get("after", "")
-    after = given if AFTER.fullmatch(given) else None
-    found = (
-        fleet_map.by_host(visit.service, after=after)
-        if by == "host"
-        else fleet_map.by_group(visit.service, after=after, seen=visit.seen)
-    )
-    next_url = "/fleet?" + urlencode({"by": by, "after": found["next"]}) if found["next"] else None
-    return _page(visit, grid=found, by=by, first=after is None, next_url=next_url)
+    context: dict[str, Any] = {"wanted": wanted, "error": "", "grid": None, "found": None, "by": "", "first": True}
+    context |= {"next_url": None, "status": 200, "signs": SIGNS, "meanings": MEANINGS}
+    if len(wanted) > LONGEST_SEARCH:
+        error = "this is too long: a part of a name is enough"
+        context |= {"status": 400, "wanted": wanted[:LONGEST_SEARCH], "error": error}
+    elif wanted:
+        try:
+            context["found"] = queries.search(visit.service, wanted, see_hosts=visit.may(Need.OVERSEE), seen=visit.seen)
+        except errors.RefusedError as refused:
+            context |= {"status": 400, "error": refused.message}
+    else:
+        given = visit.query.get("after", "")
+        after = given if AFTER.fullmatch(given) else None
+        if visit.may(Need.OVERSEE) and visit.query.get("by") != "group":
+            by, grid = "host", fleet_map.by_host(visit.service, after=after)
+        else:
+            by, grid = "group", fleet_map.by_group(visit.service, after=after, seen=visit.seen)
+        following = "/fleet?" + urlencode({"by": by, "after": grid["next"]}) if grid["next"] else None
+        context |= {"grid": grid, "by": by, "first": after is None, "next_url": following}
+    return visit.page("fleet.html", **context)
 
 
-def _found(visit: PageRequest, wanted: str) -> Response:
-    try:
-        found = queries.search(visit.service, wanted, see_hosts=visit.may(Need.OVERSEE), seen=visit.seen)
-    except errors.RefusedError as error:
-        return _page(visit, status=400, wanted=wanted, error=error.message)
-    return _page(visit, wanted=wanted, found=found)
+# Hosts
 
 
-def _page(
-    visit: PageRequest,
-    *,
-    status: int = 200,
-    wanted: str = "",
-    error: str = "",
-    grid: View | None = None,
-    found: View | None = None,
-    by: str = "",
-    first: bool = True,
-    next_url: str | None = None,
-) -> Response:
+@pages.get("/hosts/{name}", needs=Need.OVERSEE)
+def show_host(visit: PageRequest) -> Response:
+    name = _name(visit)
     return visit.page(
-        "fleet.html",
-        status=status,
-        wanted=wanted,
-        error=error,
-        grid=grid,
-        found=found,
-        by=by,
-        first=first,
-        next_url=next_url,
+        "host.html",
+        host=queries.host(visit.service, name),
+        heard=_last_poll(visit, None, host=name),
+        **_vms(visit, host=name),
+        events=overview.of_host(visit.service, name, visit.access),
+        planned=overview.planned(visit.service, visit.access, host=name),
+        entries=_recent(visit, {"host": name}),
+        actions=_actions(visit, "host"),
+    )
+
+
+@pages.post("/hosts/{name}/cordon", needs=Need.MANAGE)
+def cordon(visit: PageRequest) -> Response:
+    return _set_cordoned(visit, True, "is cordoned: it takes no further VMs")
+
+
+@pages.post("/hosts/{name}/uncordon", needs=Need.MANAGE)
+def uncordon(visit: PageRequest) -> Response:
+    return _set_cordoned(visit, False, "takes VMs again")
+
+
+def _set_cordoned(visit: PageRequest, cordoned: bool, message: str) -> Response:
+    name = _name(visit)
+    fleet.set_host(visit.service, visit.call(), name, cordoned=cordoned)
+    return visit.go(f"/hosts/{name}", said=f"Host {name} {message}.")
+
+
+# Groups and VMs, which have policies
+
+
+@pages.get("/groups/{name}", needs=Need.SEE)
+def show_group(visit: PageRequest) -> Response:
+    return _group_page(visit)
+
+
+@pages.get("/vms/{name}", needs=Need.SEE)
+def show_vm(visit: PageRequest) -> Response:
+    return _vm_page(visit)
+
+
+@pages.get("/vms/{name}/document", needs=Need.SEE)
+def show_document(visit: PageRequest) -> Response:
+    """The bytes that the guest receives."""
+    found = queries.document(visit.service, _name(visit), _version(visit), visit.seen)
+    return Response(found, media_type="application/json")
+
+
+@pages.get("/groups/{name}/policy", needs=Need.SEE)
+@pages.get("/vms/{name}/policy", needs=Need.SEE)
+def show_policy(visit: PageRequest) -> Response:
+    return visit.go(f"/{visit.at.split('/')[1]}/{_name(visit)}#policy")
+
+
+@pages.post("/groups/{name}/policy", needs=Need.MANAGE)
+def change_group_policy(visit: PageRequest) -> Response:
+    name, sent = _name(visit), policy_form.given(visit)
+    try:
+        fleet.set_policy(visit.service, visit.call(), group_key(name), policy_form.asked(visit, sent, grouped=True))
+    except (errors.RefusedError, errors.ConflictError) as error:
+        return _group_page(visit, sent, error)
+    return visit.go(f"/groups/{name}", said=f"The policy of group {name} is changed.")
+
+
+@pages.post("/vms/{name}/policy", needs=Need.MANAGE)
+def change_vm_policy(visit: PageRequest) -> Response:
+    name, sent = _name(visit), policy_form.given(visit)
+    try:
+        fleet.set_vm_policy(visit.service, visit.call(), name, policy_form.asked(visit, sent, grouped=False))
+    except (errors.RefusedError, errors.ConflictError) as error:
+        return _vm_page(visit, sent, error)
+    return visit.go(f"/vms/{name}", said=f"The policy of VM {name} is changed.")
+
+
+def _group_page(
+    visit: PageRequest, sent: Fields | None = None, error: errors.ForenoticeError | None = None
+) -> Response:
+    name = _name(visit)
+    group = queries.group(visit.service, name, visit.seen)
+    return visit.page(
+        "group.html",
+        refusal=error,
+        group=group,
+        heard=_last_poll(visit, group["last_heard"], scope=group_key(name)),
+        **_vms(visit, group=name),
+        events=overview.of_group(visit.service, name, visit.access),
+        entries=_recent(visit, {"scope": group_key(name)}),
+        **policy_form.form(group["policy"], sent, error),
+    )
+
+
+def _vm_page(visit: PageRequest, sent: Fields | None = None, error: errors.ForenoticeError | None = None) -> Response:
+    name, version = _name(visit), _version(visit)
+    [vm] = fleet_map.with_states(visit.service, [queries.vm(visit.service, name, visit.seen)])
+    document = queries.document(visit.service, name, version, visit.seen)
+    return visit.page(
+        "vm.html",
+        refusal=error,
+        vm=vm,
+        polled=visit.portal.polled(name),
+        heard=_last_poll(visit, vm["last_heard"], scope=vm["scope"]),
+        events=overview.of_vm(visit.service, name, visit.access),
+        planned=overview.planned(visit.service, visit.access, host=vm["host"]),
+        entries=_recent(visit, {"vm": name}, *([] if vm["group"] else [{"scope": vm["scope"]}])),
+        actions=[each for each in _actions(visit, "VM") if vm["spot"] or each.kind is not Kind.EVICTION],
+        document=msgspec.json.format(document, indent=2).decode(),
+        version=version,
+        versions=queries.VERSIONS,
+        **policy_form.form(vm["policy"], sent, error),
         signs=SIGNS,
         meanings=MEANINGS,
     )
+
+
+def _name(visit: PageRequest) -> str:
+    name = visit.path["name"]
+    if not NAME.fullmatch(name):
+        raise errors.NotFoundError(f"there is no {NOUNS[visit.at.split('/')[1]]} {name[:80]!r}")
+    return name
+
+
+def _version(visit: PageRequest) -> str:
+    return visit.query.get("api-version") or queries.VERSIONS[0]
+
+
+def _vms(visit: PageRequest, *, host: str | None = None, group: str | None = None) -> dict[str, Any]:
+    """A page of the VMs of a host or a group."""
+    given = visit.query.get("after", "")
+    after = given if NAME.fullmatch(given) else None
+    found = queries.vms(visit.service, host=host, group=group, after=after, limit=VMS, seen=visit.seen)
+    place = f"/hosts/{host}" if host else f"/groups/{group}"
+    return {
+        "vms": fleet_map.with_states(visit.service, found["items"]),
+        "first": after is None,
+        "next_url": f"{place}?{urlencode({'after': found['next']})}#vms" if found["next"] else None,
+        "signs": SIGNS,
+    }
+
+
+def _actions(visit: PageRequest, noun: str) -> list[Action]:
+    return [each for each in ACTIONS.values() if each.noun == noun and visit.may(roles.need_of(each.kind))]
+
+
+def _last_poll(visit: PageRequest, stored: str | None, **of: str) -> datetime | None:
+    """The newest poll of any of these VMs; the store learns of polls only now and then."""
+    polls = [at for name in fleet_map.names(visit.service, **of) if (at := visit.portal.polled(name))]
+    return max([*polls, *([renderer.read(stored)] if stored else [])], default=None)
+
+
+def _recent(visit: PageRequest, *about: Mapping[str, Any]) -> list[View]:
+    """The newest entries about any of these, each with its sentence."""
+    found: dict[int, View] = {}
+    for filters in about:
+        entries = history.page(visit.service, limit=RECENT_ENTRIES, newest_first=True, seen=visit.seen, **filters)
+        found |= {entry["seq"]: entry for entry in entries["items"]}
+    newest = sorted(found.values(), key=lambda entry: -entry["seq"])[:RECENT_ENTRIES]
+    return [{**entry, "sentence": wording.sentence(entry)} for entry in newest]

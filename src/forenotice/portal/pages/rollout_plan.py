@@ -1,6 +1,7 @@
 """/rollouts/new and /rollouts/plan: a rollout that somebody thinks of, and what it would come to; its start."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -8,13 +9,13 @@ from starlette.datastructures import ImmutableMultiDict
 from starlette.responses import Response
 
 from forenotice.control import models
-from forenotice.control.responses import status_of
 from forenotice.core import errors
 from forenotice.core.roles import Need
 from forenotice.core.rollouts import KINDS
-from forenotice.portal import forms, planned
+from forenotice.portal import forms, progress_bar, renderer, timeline, words
 from forenotice.portal.page import PageRequest, Pages
 from forenotice.service import rollouts
+from forenotice.service.calls import View
 
 BLANK: Mapping[str, str] = {
     "kind": "update",
@@ -33,6 +34,11 @@ MEANINGS = {
     "reboot": "It is restarted, and all its VMs with it.",
 }
 
+MOST_GROUPS = 20
+MOST_HOSTS = 100
+MARGIN = 0.02
+"""Of the picture's width, on both sides of the plan."""
+
 pages = Pages()
 
 
@@ -49,7 +55,7 @@ def plan(visit: PageRequest) -> Response:
         found = rollouts.plan(visit.service, asked.request(asked.reason))
     except (errors.RefusedError, errors.NotFoundError, errors.ConflictError) as error:
         return _page(visit, given, error)
-    return _page(visit, given, plan=planned.told(found), plan_url=f"/rollouts/plan?{urlencode(given)}")
+    return _page(visit, given, plan=_plan_context(found), plan_url=f"/rollouts/plan?{urlencode(given)}")
 
 
 @pages.post("/rollouts", needs=Need.MANAGE)
@@ -89,10 +95,86 @@ def _page(
 ) -> Response:
     return visit.page(
         "rollout_new.html",
-        status=status_of(error) if error else 200,
+        refusal=error,
         given=given,
-        error=error.message if error else None,
         kinds={name: (MEANINGS[name], kind.traits.notice) for name, kind in KINDS.items()},
         gates=visit.service.gates.names,
         **{"plan": None, "plan_url": "", **context},
+    )
+
+
+def _plan_context(plan: View) -> dict[str, Any]:
+    stops, same = plan["stops"], progress_bar.are_update_domains(plan["waves"])
+    groups = [scope for scope in plan["groups"] if scope["group"]]
+    # Those whose budget makes others wait first, then those that are out longest.
+    groups.sort(key=lambda group: (-group["delayed_hosts"], -group["out_seconds"], group["group"]))
+    begins_at, ends_at = map(datetime.fromisoformat, (plan["begins_at"], plan["ends_at"]))
+    drawn = _picture(plan, begins_at, ends_at) if stops else None
+    return {
+        "kind": plan["kind"],
+        "hosts": len(stops),
+        "vms": sum(wave["vms"] for wave in plan["waves"]),
+        "begins_at": begins_at,
+        "ends_at": ends_at,
+        "takes": ends_at - begins_at,
+        "picture": drawn,
+        "folded": drawn is not None and all(lane.folded for lane in drawn.lanes),
+        "by_host": len(stops) <= timeline.MOST_LANES,
+        "type": KINDS[plan["kind"]].traits.type.value,
+        "waves": list(_waves(plan, same=same)),
+        "stops": stops[:MOST_HOSTS],
+        "more_stops": len(stops) - MOST_HOSTS,
+        "groups": [{**group, "decides": _decides(group)} for group in groups[:MOST_GROUPS]],
+        "more_groups": len(groups) - MOST_GROUPS,
+        "alone": len(plan["groups"]) - len(groups),
+        "empty": plan["empty"],
+        "assumes": plan["assumes"],
+    }
+
+
+def _decides(group: View) -> str:
+    """The budget in words; empty without one."""
+    rule, _, value = (group["budget"] or "").partition(" ")
+    if not rule:
+        return ""
+    said = words.POLICY[rule].format(value)
+    return said if value == str(group["allowed"]) else f"{said}: {group['allowed']} out at once"
+
+
+def _waves(plan: View, *, same: bool) -> Iterator[View]:
+    hosts: dict[int, list[str]] = {}
+    for stop in plan["stops"]:
+        hosts.setdefault(stop["wave"], []).append(stop["host"])
+    for wave in plan["waves"]:
+        title, detail = progress_bar.title_of(wave, same=same)
+        yield {**wave, "title": title, "detail": detail, "names": hosts[wave["wave"]]}
+
+
+def _picture(plan: View, begins_at: datetime, ends_at: datetime) -> timeline.Timeline:
+    """A lane for each host; where those would be too many, for each wave."""
+    stops: Sequence[View] = plan["stops"]
+    by_host = len(stops) <= timeline.MOST_LANES
+    margin = (ends_at - begins_at) * MARGIN
+    return timeline.draw(
+        (_bar(plan, stop, by_host=by_host) for stop in stops),
+        begin=begins_at - margin,
+        end=ends_at + margin,
+        now=begins_at,
+        href=(lambda lane: f"/hosts/{lane}") if by_host else (lambda lane: f"#wave-{lane.partition(' ')[2]}"),
+    )
+
+
+def _bar(plan: View, stop: View, *, by_host: bool) -> timeline.Bar:
+    not_before = datetime.fromisoformat(stop["not_before"])
+    return timeline.Bar(
+        id=stop["host"],
+        lane=stop["host"] if by_host else f"Wave {stop['wave']}",
+        type=KINDS[plan["kind"]].traits.type.value,
+        label=f"{stop['host']} in wave {stop['wave']}: announced at {renderer.utc(stop['announced_at'])}, "
+        f"started at {renderer.utc(not_before)}, over at {renderer.utc(stop['ends_at'])}",
+        begin=datetime.fromisoformat(stop["announced_at"]),
+        not_before=not_before,
+        start=not_before,
+        end=datetime.fromisoformat(stop["ends_at"]),
+        expected=True,
     )

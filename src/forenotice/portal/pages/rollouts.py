@@ -11,7 +11,7 @@ from forenotice.control import models
 from forenotice.core import errors, rollout_progress
 from forenotice.core.roles import Need
 from forenotice.core.rollouts import RolloutStatus, StopStatus
-from forenotice.portal import progress
+from forenotice.portal import progress_bar
 from forenotice.portal.page import PageRequest, Pages
 from forenotice.service import queries, rollouts
 from forenotice.service.calls import View
@@ -133,13 +133,12 @@ def _shown(visit: PageRequest, error: errors.ForenoticeError | None = None) -> R
     more = {**({"status": status.value} if status else {}), "host": hosts["next"]}
     return visit.page(
         "rollout.html",
-        status=409 if isinstance(error, errors.ConflictError) else 400 if error else 200,
-        error=error.message if error else None,
+        refusal=error,
         rollout=_told(rollout),
         why=_why(visit, rollout["id"]),
-        lines=progress.lines(rollout["by_wave"]),
-        same=progress.are_update_domains(rollout["by_wave"]),
-        hosts=[{**stop, "domains": progress.domains_told(stop["update_domains"])} for stop in hosts["items"]],
+        lines=progress_bar.lines(rollout["by_wave"]),
+        same=progress_bar.are_update_domains(rollout["by_wave"]),
+        hosts=[{**stop, "domains": progress_bar.domains_told(stop["update_domains"])} for stop in hosts["items"]],
         operations=sorted(operations, key=lambda each: (each["not_before"], each["host"])),
         more_operations=rollout["progress"]["under_way"] > OPERATIONS_SHOWN,
         statuses=[(each.value, rollout["progress"][each.name.lower()]) for each in StopStatus],
@@ -154,7 +153,7 @@ def _told(rollout: View) -> View:
     return {
         **rollout,
         "title": f"{KINDS[rollout['kind']]} of {', '.join(rollout['hosts'].replace(',', ' ').split())}",
-        "meter": progress.meter(rollout["progress"]),
+        "meter": progress_bar.meter(rollout["progress"]),
         "stops": sum(rollout["progress"].values()),
     }
 

@@ -1,5 +1,11 @@
 """/sign-in and /sign-out: a token for a session, and back."""
 
+import hmac
+import secrets
+import threading
+from collections.abc import Callable
+from time import monotonic
+
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -7,19 +13,39 @@ from starlette.routing import Route
 
 from forenotice.control import requests
 from forenotice.core import errors
-from forenotice.portal import csrf, forms, once, responses
-from forenotice.portal.access import Gate
+from forenotice.portal import csrf, forms, responses
+from forenotice.portal.dispatch import Dispatcher
 from forenotice.portal.page import local
 from forenotice.service import sessions, tokens
 
-SPENT = f"This link has been used already, or is older than {once.MINUTES} minutes: sign in with a token."
+LINK_MINUTES = 15
+SPENT = f"This link has been used already, or is older than {LINK_MINUTES} minutes: sign in with a token."
 WRONG = "This is not a valid token. It begins with fn_ and is copied whole."
 
 
+class SignInLink:
+    """Worth one sign-in with a token that whoever has the link need not know."""
+
+    def __init__(self, bearer: str, seconds_now: Callable[[], float] = monotonic) -> None:
+        self.secret = secrets.token_urlsafe(32)
+        self._bearer: str | None = bearer
+        self._seconds_now = seconds_now
+        self._expires_at = seconds_now() + LINK_MINUTES * 60
+        self._lock = threading.Lock()
+
+    def take(self, secret: str) -> str | None:
+        """The token, for the first use of the secret before it expires."""
+        if not hmac.compare_digest(secret.encode(), self.secret.encode()):
+            return None
+        with self._lock:
+            bearer, self._bearer = self._bearer, None
+        return bearer if self._seconds_now() < self._expires_at else None
+
+
 class SignIn:
-    def __init__(self, gate: Gate, link: once.Once | None) -> None:
+    def __init__(self, dispatcher: Dispatcher, link: SignInLink | None) -> None:
         """`link` signs in once."""
-        self._gate = gate
+        self._dispatcher = dispatcher
         self._link = link
 
     @property
@@ -31,13 +57,13 @@ class SignIn:
         ]
 
     async def _shown(self, request: Request) -> Response:
-        return await self._gate.answered(request, self._show)
+        return await self._dispatcher.answered(request, self._show)
 
     async def _asked(self, request: Request) -> Response:
-        return await self._gate.answered(request, self._sign_in)
+        return await self._dispatcher.answered(request, self._sign_in)
 
     async def _left(self, request: Request) -> Response:
-        return await self._gate.answered(request, self._sign_out)
+        return await self._dispatcher.answered(request, self._sign_out)
 
     async def _show(self, request: Request) -> Response:
         if await self._is_known(request):
@@ -64,38 +90,38 @@ class SignIn:
 
     async def _begin(self, request: Request, bearer: str) -> str:
         """In place of the session that this browser had."""
-        service, address = self._gate.portal.service, requests.origin(request.scope)
+        service, address = self._dispatcher.portal.service, requests.origin(request.scope)
         caller = await run_in_threadpool(tokens.authenticate, service, bearer, address)
-        with self._gate.portal.limits.counted(caller.id):
+        with self._dispatcher.portal.limits.counted(caller.id):
             secret, _ = await run_in_threadpool(sessions.begin, service, bearer, address)
-            if before := self._gate.secret(request):
+            if before := self._dispatcher.secret(request):
                 await run_in_threadpool(sessions.end, service, before, address)
         return secret
 
     async def _sign_out(self, request: Request) -> Response:
         _, form = await forms.read(request)
-        secret = self._gate.secret(request)
+        secret = self._dispatcher.secret(request)
         csrf.require_own(request.headers, form.get("form_token", ""), csrf.token_of(secret))
-        await run_in_threadpool(sessions.end, self._gate.portal.service, secret, requests.origin(request.scope))
+        await run_in_threadpool(sessions.end, self._dispatcher.portal.service, secret, requests.origin(request.scope))
         answer = RedirectResponse("/sign-in", 303)
         responses.forget(answer, responses.name("session", request))
         return answer
 
     async def _is_known(self, request: Request) -> bool:
         try:
-            await self._gate.caller(request)
+            await self._dispatcher.caller(request)
         except (errors.UnauthorizedError, errors.ForbiddenError):
             return False
         return True
 
     def _page(self, request: Request, error: str = "", status: int = 200) -> Response:
         onward = local(request.query_params.get("next", "/"))
-        text = self._gate.portal.rendering.page("sign_in.html", visit=None, error=error, onward=onward)
+        text = self._dispatcher.portal.rendering.page("sign_in.html", visit=None, error=error, onward=onward)
         return HTMLResponse(text, status)
 
     def _onward(self, path: str) -> Response:
         # Not a redirection: after a link of another site the browser would keep the cookie back from it.
-        return HTMLResponse(self._gate.portal.rendering.page("onward.html", onward=path))
+        return HTMLResponse(self._dispatcher.portal.rendering.page("onward.html", onward=path))
 
     def _kept(self, answer: Response, request: Request, secret: str) -> Response:
         responses.keep(answer, responses.name("session", request), secret, int(sessions.LASTS.total_seconds()))

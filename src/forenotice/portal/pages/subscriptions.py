@@ -114,10 +114,9 @@ def _listed(visit: PageRequest, given: Mapping[str, Any], error: errors.Forenoti
     found = subscriptions.list_all(visit.service, limit=subscriptions.MOST, access=visit.access)
     return visit.page(
         "subscriptions.html",
-        status=status_of(error) if error else 200,
+        refusal=error,
         subscriptions=[_told(each) for each in found["items"]],
         given=given,
-        error=error.message if error else None,
         statuses=list(OF_EVENTS),
     )
 

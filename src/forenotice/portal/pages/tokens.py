@@ -7,7 +7,6 @@ from typing import Any
 from starlette.responses import Response
 
 from forenotice.control import models
-from forenotice.control.responses import status_of
 from forenotice.core import errors
 from forenotice.core.roles import Need, Role
 from forenotice.portal.page import PageRequest, Pages
@@ -90,11 +89,10 @@ def _listed(visit: PageRequest, given: Mapping[str, str], error: errors.Forenoti
     found = tokens.page(visit.service, after=visit.query.get("after"), limit=SHOWN, descending=True)
     return visit.page(
         "tokens.html",
-        status=status_of(error) if error else 200,
+        refusal=error,
         tokens=[{**token, "state": _state(token, visit.now)} for token in found["items"]],
         next_url=f"/tokens?after={found['next']}" if found["next"] else None,
         given=given,
-        error=error.message if error else None,
         roles=ROLES,
         lasting=LASTING,
     )

@@ -27,7 +27,7 @@ LOOK = "forenotice-look"
 SENT_BEFORE = "this form was sent before, with other values: open its page again"
 
 
-class Gate:
+class Dispatcher:
     def __init__(self, portal: Portal) -> None:
         self.portal = portal
 
@@ -127,6 +127,8 @@ class Gate:
         except errors.UnauthorizedError:
             raise
         except errors.ForenoticeError as error:
+            if declared.missing and isinstance(error, errors.NotFoundError):
+                return declared.missing(visit, error)
             code = self._logged(request, error)
             message = SENT_BEFORE if error.facts.get("key") else error.message
             return visit.page("error.html", code, code=code, message=message, back=_back(request))

@@ -51,7 +51,7 @@ def test_what_is_live_and_what_happened(portal: Portal) -> None:
     restart(portal, "web-1")
     visitor = portal.visitor()
     page = visitor.get("/vms/web-0")
-    assert "◷ scheduled : something will be done to it." in page.text
+    assert "◷ scheduled : maintenance is announced." in page.text
     assert "Reboot of web-0 Scheduled NotBefore in 1" in page.text
     assert "It waits for approval by web (web-0)" in page.text
     assert "Reboot of web-1" not in page.text[: page.text.index("What the guest sees")]

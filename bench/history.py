@@ -20,11 +20,13 @@ from forenotice.core.selectors import of_scopes
 from forenotice.core.timing import Timing
 from forenotice.service.context import new_id
 from forenotice.store.database import Store
+from forenotice.store.journal import JournalFilter
 from forenotice.store.opener import open_store
 from forenotice.store.transaction import Reader
 
 LIMIT_MS = 20.0
 PAGE = 100
+PAGING = {"before", "newest_first"}
 HOSTS, PER_HOST, GROUPS = 200, 20, 800
 ENTRIES_OF_ONE = 4 + 4 * PER_HOST
 BUSY = 20
@@ -115,7 +117,13 @@ def _timed(store: Store, filters: dict[str, Any]) -> tuple[float, float]:
 
 
 def _page(reader: Reader, filters: dict[str, Any]) -> int:
-    return len(reader.journal(limit=PAGE, **filters))
+    return len(
+        reader.journal.page(
+            JournalFilter(**{name: value for name, value in filters.items() if name not in PAGING}),
+            limit=PAGE,
+            **{name: value for name, value in filters.items() if name in PAGING},
+        )
+    )
 
 
 def _fill(store: Store, entries: int) -> str:

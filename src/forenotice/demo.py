@@ -121,6 +121,6 @@ FLEET = FleetSpec(
 def make_fleet(service: Service) -> None:
     """Make the fleet on the first start; later it is what its owner made of it."""
     with service.store.read() as reader:
-        if reader.list_hosts(None, 1):
+        if reader.hosts.page(None, 1):
             return
     fleet.apply_spec(service, SYSTEM, FLEET, prune=False)

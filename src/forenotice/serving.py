@@ -256,7 +256,7 @@ def _warn_of_strangers(settings: Settings, service: Service) -> None:
     """Callers may be taken for a VM that is added later, or that is misspelt."""
     named = {name for name in (settings.as_vm, *(listener.vm for listener in settings.metadata)) if name}
     with service.store.read() as reader:
-        known = reader.load(vms=sorted(named)).vms
+        known = reader.worlds.load(vms=sorted(named)).vms
     for name in sorted(named - set(known)):
         log.warning("Callers are taken for a VM that does not exist", action="serve.unknown_vm", vm=name)
 
@@ -320,7 +320,7 @@ async def _start_control(
 
     def live_events() -> Mapping[tuple[str, str], int]:
         with service.store.read() as reader:
-            return reader.counts()
+            return reader.events.counts_by_type()
 
     metrics = Metrics(
         events=live_events,

@@ -105,7 +105,7 @@ def running(
 
     def live() -> Mapping[tuple[str, str], int]:
         with store.read() as reader:
-            return reader.counts()
+            return reader.events.counts_by_type()
 
     metrics = Metrics(events=live, guests=lambda: counts)
     service = Service(

@@ -116,7 +116,7 @@ def test_an_export_breaks_off_when_the_token_is_revoked(told: Control, monkeypat
     def revoking() -> AbstractContextManager[Reader]:
         if next(reads) == 6:
             with told.service.store.write() as transaction:
-                transaction.revoke_token(made["id"], told.service.clock.now())
+                transaction.tokens.revoke(made["id"], told.service.clock.now())
         return read()
 
     read = told.service.store.read

@@ -175,7 +175,7 @@ def test_heartbeats_show_that_it_lives_and_find_out_who_may_no_longer_read(tmp_p
         with streaming(control, "?action=nothing", token=made["token"]) as stream:
             assert [next(stream.blocks()) for _ in range(3)][1:] == [[": alive"], [": alive"]]
             with control.service.store.write() as transaction:
-                transaction.revoke_token(made["id"], control.service.clock.now())
+                transaction.tokens.revoke(made["id"], control.service.clock.now())
             assert len(list(islice(stream.blocks(), 100))) < 100
 
 

@@ -35,7 +35,7 @@ class Teller:
 
     def happen(self, *named: tuple[str, dict[str, Any]]) -> None:
         def work(unit: UnitOfWork) -> None:
-            draft = unit.draft(unit.transaction.load())
+            draft = unit.draft(unit.transaction.worlds.load())
             for action, about in named:
                 draft.note(action, **about)
             unit.keep(draft)
@@ -69,7 +69,7 @@ class Teller:
     def positions(self, action: str = "", **about: str) -> list[int]:
         """Of the entries that are so; an action may be the beginning of one."""
         with self.service.store.read() as reader:
-            entries = reader.journal(limit=2000)
+            entries = reader.journal.page(limit=2000)
         return [
             position
             for position, entry in entries

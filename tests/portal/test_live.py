@@ -60,7 +60,7 @@ def following(portal: Portal, visitor: Visitor, after: int | None = None, more: 
 
 def position(portal: Portal) -> int:
     with portal.service.store.read() as reader:
-        last = reader.last_entry()
+        last = reader.journal.last()
     assert last is not None
     return last[0]
 

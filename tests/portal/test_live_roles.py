@@ -17,7 +17,7 @@ def test_who_signs_in_is_told_to_administrators_alone(portal: Portal, role: Role
         portal.visitor()
         signed_in = position(portal)
         with portal.service.store.read() as reader:
-            [(_, entry)] = reader.journal(after=signed_in - 1)
+            [(_, entry)] = reader.journal.page(after=signed_in - 1)
         assert entry.action.startswith(OF_TOKENS)
         # One loop tells both: when the administrator knows, the other has been passed over.
         own.until(CHANGED)

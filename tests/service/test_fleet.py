@@ -303,7 +303,7 @@ def test_approving_again_and_again_does_not_fill_the_journal(rig: Rig) -> None:
         assert rig.approve("web-0", "group:web", event) is None
     assert rig.actions().count("event.approved") == rig.actions().count("command.unchanged") == 1
     with rig.service.store.read() as reader:
-        assert [bool(reader.recall("t", key, START)) for key in ("a", "b", "c")] == [True, False, False]
+        assert [bool(reader.responses.find("t", key, START)) for key in ("a", "b", "c")] == [True, False, False]
     rig.clock.advance(minutes=10)
     maintenance.approve(rig.service, OPERATOR, event.lower())
     assert rig.actions().count("command.unchanged") == 2

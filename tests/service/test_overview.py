@@ -17,8 +17,8 @@ from forenotice.core.roles import Access
 from forenotice.core.timing import Timing
 from forenotice.service import fleet, maintenance, overview, queries
 from forenotice.service.calls import Call, View
-from forenotice.store import worlds
 from forenotice.store.database import Store
+from forenotice.store.worlds import Worlds
 
 DAY = timedelta(days=1)
 HOSTS = [f"h{number}" for number in range(6)]
@@ -44,7 +44,7 @@ def test_the_same_as_one_by_one(sqlite_store: Store, seed: int, monkeypatch: pyt
             _require_same(rig, found, access)
             kinds |= {facts["kind"] for item in found["listed"] for facts in item["why"]["waiting_for"]}
             with monkeypatch.context() as patched:
-                patched.setattr(worlds, "load_to_explain", whole.load)
+                patched.setattr(Worlds, "to_explain", whole.load)
                 assert now(rig, access) == found
     assert {"approval"} < kinds
 

@@ -45,7 +45,7 @@ STARTED = "It starts at once: nobody is waited for."
 def everything(rig: Rig) -> str:
     """All that there is, the journal included."""
     with rig.service.store.read() as reader:
-        return repr((reader.load_fleet(), read_published(reader, None), reader.journal(limit=100_000)))
+        return repr((reader.worlds.fleet(), read_published(reader, None), reader.journal.page(limit=100_000)))
 
 
 def previewed(rig: Rig, kind: Kind, *names: str, call: Call = OPERATOR, **more: Any) -> View:

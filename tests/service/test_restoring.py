@@ -104,7 +104,7 @@ def test_the_file_has_a_change_of_the_fleet_soon(sqlite_store: Store, tmp_path: 
     upkeep.settle_fleet(rig.service)
     copied = open_store(f"sqlite:///{shutil.copy(tmp_path / 'forenotice.db', tmp_path / 'copy.db')}", migrate=False)
     with copied.read() as reader:
-        assert "db" in reader.load_fleet().vms
+        assert "db" in reader.worlds.fleet().vms
     copied.close()
 
 

@@ -194,7 +194,7 @@ def test_whoever_only_reads_waits_for_no_writer(rig: Rig) -> None:
     assert not rig.service.used
     assert not rig.service.prolonged
     with rig.service.store.read() as reader:
-        kept, found = reader.token_by_id(made["id"]), reader.sessions.find(tokens.digest_of(secret))
+        kept, found = reader.tokens.by_id(made["id"]), reader.sessions.find(tokens.digest_of(secret))
     assert kept
     assert kept.last_used_at == rig.clock.now()
     assert found

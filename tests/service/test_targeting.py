@@ -11,8 +11,8 @@ from tests.service.rolling import Rolling
 from forenotice.core.operations import Kind
 from forenotice.service import fleet, queries
 from forenotice.service.queries import FEW
-from forenotice.store import worlds
 from forenotice.store.database import Store
+from forenotice.store.worlds import Worlds
 
 HOSTS = [f"h{number:02}" for number in range(FEW + 1)]
 LAST = f"g-{FEW}"
@@ -53,7 +53,7 @@ def test_nobody_can(rig: Rolling) -> None:
 def test_somebody_empty_can(rig: Rolling) -> None:
     rig.settle(full(spare={}))
     with rig.service.store.read() as reader:
-        assert reader.emptier_hosts(3) == ["spare", *HOSTS[:2]]
+        assert reader.hosts.emptier(3) == ["spare", *HOSTS[:2]]
     assert not waits_for_host(rig)
 
 
@@ -113,7 +113,7 @@ def test_what_others_are_told_elsewhere_explains_nothing(
         return told + [queries.explain_event(rig.service, event["id"]) for each in live for event in each["events"]]
 
     briefly = explained()
-    monkeypatch.setattr(worlds, "load_to_explain", whole.load)
+    monkeypatch.setattr(Worlds, "to_explain", whole.load)
     assert explained() == briefly
     assert any(facts["kind"] == "update-domain" for each in briefly for facts in each["waiting_for"])
 

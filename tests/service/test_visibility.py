@@ -180,7 +180,7 @@ def test_whose_reasons_are_whose(rig: Rig) -> None:
     [mine] = rig.schedule(Kind.RESTART, "web-0", call=MINE)
     [other] = rig.schedule(Kind.RESTART, "db")
     with rig.service.store.read() as reader:
-        world = reader.load(vms=["web-0", "db"], operations=[mine["id"], other["id"]])
+        world = reader.worlds.load(vms=["web-0", "db"], operations=[mine["id"], other["id"]])
     draft = Draft(world, now=START, timing=rig.service.timing, new_id=str)
     own, foreign = mine["events"][0]["id"], other["events"][0]["id"]
     for facts, said in (

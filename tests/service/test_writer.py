@@ -80,15 +80,15 @@ def test_what_takes_longer_than_it_may_is_rolled_back(rig: Rig) -> None:
     before = rig.actions()
 
     def work(unit: UnitOfWork) -> None:
-        unit.transaction.put_meta("key", "value")
+        unit.transaction.meta.put("key", "value")
         end = monotonic() + PATIENCE
         while monotonic() < end:
-            unit.transaction.meta("key")
+            unit.transaction.meta.get("key")
 
     with pytest.raises(errors.OverdueError, match=r"for more than 0.05 seconds and was rolled back: ask for less"):
         rig.service.transact(work, WriteRequest(seconds=0.05))
     with rig.service.store.read() as reader:
-        assert reader.meta("key") is None
+        assert reader.meta.get("key") is None
     assert rig.actions() == before
     # The store is as good as before.
     assert rig.service.writable

@@ -3,13 +3,12 @@
 from typing import Any
 
 from forenotice.core.draft import World
-from forenotice.store import worlds
-from forenotice.store.queries import Executor
+from forenotice.store.worlds import Worlds
 
 
-def load(executor: Executor, named: Any, told: Any) -> World:
-    """For `worlds.load_to_explain`, of which it keeps the order."""
-    world = worlds.load_fleet(executor)
+def load(worlds: Worlds, **_: Any) -> World:
+    """For `Worlds.to_explain`, of which it keeps the order."""
+    world = worlds.fleet()
     for event in sorted(world.events.values(), key=lambda event: (event.scope, event.created_at, event.id)):
         world.events[event.id] = world.events.pop(event.id)
     return world

@@ -36,10 +36,10 @@ def test_a_lost_server(postgres_store: Store, postgres_server: PostgresServer) -
             with pytest.raises(errors.UnavailableError, match="try again"):
                 keep(postgres_store, host("b"))
             with pytest.raises(errors.UnavailableError), postgres_store.read() as reader:
-                reader.load_fleet()
+                reader.worlds.fleet()
     keep(postgres_store, host("c"))
     with postgres_store.read() as reader:
-        assert reader.load_fleet().hosts.keys() == {"a", "c"}
+        assert reader.worlds.fleet().hosts.keys() == {"a", "c"}
 
 
 def test_a_server_that_was_away_while_nobody_asked(postgres_store: Store, postgres_server: PostgresServer) -> None:
@@ -52,9 +52,9 @@ def test_a_server_that_was_away_while_nobody_asked(postgres_store: Store, postgr
 def test_a_server_lost_within_a_transaction(postgres_store: Store, postgres_server: PostgresServer) -> None:
     def work() -> None:
         with postgres_store.write() as transaction:
-            transaction.put_meta("key", "value")
+            transaction.meta.put("key", "value")
             postgres_server.stop()
-            transaction.put_meta("key", "other")
+            transaction.meta.put("key", "other")
 
     try:
         with pytest.raises(errors.UnavailableError):
@@ -62,7 +62,7 @@ def test_a_server_lost_within_a_transaction(postgres_store: Store, postgres_serv
     finally:
         postgres_server.start()
     with postgres_store.read() as reader:
-        assert reader.meta("key") is None
+        assert reader.meta.get("key") is None
 
 
 def test_a_server_that_is_not_there(postgres_url: str, postgres_server: PostgresServer) -> None:
@@ -86,7 +86,7 @@ def test_a_server_that_hangs(migrated_postgres_url: str, postgres_server: Postgr
         stop.set()
         follower.join(60)
     with store.read() as reader:
-        assert reader.load_fleet().hosts.keys() == {"a", "c"}
+        assert reader.worlds.fleet().hosts.keys() == {"a", "c"}
     store.close()
 
 
@@ -95,7 +95,7 @@ def test_a_writer_elsewhere_that_does_not_end(migrated_postgres_url: str) -> Non
     with psycopg.connect(migrated_postgres_url) as other:
         other.execute("SELECT pg_advisory_xact_lock(%s)", (WRITER_LOCK,))
         with pytest.raises(errors.UnavailableError, match="lock timeout"), store.write() as transaction:
-            transaction.put_meta("never", "reached")
+            transaction.meta.put("never", "reached")
     keep(store, host("a"))
     store.close()
 
@@ -112,9 +112,9 @@ def test_a_full_disk(sqlite_store: Store, sqlite_path: Path) -> None:
     connection.execute("PRAGMA max_page_count = 1000000", ()).fetchone()
     keep(sqlite_store, *(entry("y" * 1000) for _ in range(500)))
     with sqlite_store.read() as reader:
-        assert reader.last_entry() is not None
-        assert [each.action for _, each in reader.journal(limit=2)] == ["before", "small"]
-        assert len(reader.journal(limit=1000)) == 502
+        assert reader.journal.last() is not None
+        assert [each.action for _, each in reader.journal.page(limit=2)] == ["before", "small"]
+        assert len(reader.journal.page(limit=1000)) == 502
 
 
 def test_a_file_that_another_process_keeps_locked(sqlite_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_file_that_another_process_keeps_locked(sqlite_path: Path) -> None:
         with pytest.raises(errors.UnavailableError, match="locked"):
             keep(store, host("a"))
         with store.read() as reader:
-            assert reader.load_fleet().hosts == {}
+            assert reader.worlds.fleet().hosts == {}
     keep(store, host("a"))
     store.close()
 
@@ -139,7 +139,7 @@ def test_damage_that_is_met_later(sqlite_store: Store, sqlite_path: Path) -> Non
         file.seek(page_size)
         file.write(b"\xff" * (size - page_size))
     with pytest.raises(errors.UnsoundError, match=r"damaged.*backup"), sqlite_store.read() as reader:
-        reader.load_fleet()
+        reader.worlds.fleet()
 
 
 @pytest.mark.parametrize("gone", ["forenotice.db", "forenotice.db-wal"])
@@ -157,7 +157,7 @@ def test_a_file_that_vanishes_is_not_written_to(
         with pytest.raises(errors.UnsoundError, match=rf"{gone} was removed, replaced or cut off while.*restore"):
             keep(sqlite_store, host("b"))
     with sqlite_store.read() as reader:
-        assert "a" in reader.load_fleet().hosts
+        assert "a" in reader.worlds.fleet().hosts
         # All other connections would be new ones.
         with pytest.raises(errors.UnsoundError, match="removed, replaced"), sqlite_store.read():
             pass
@@ -222,7 +222,7 @@ def test_a_file_that_sqlite_itself_makes_smaller_is_still_written_to(sqlite_stor
     assert sqlite_path.stat().st_size < before
     keep(sqlite_store, host("b"))
     with sqlite_store.read() as reader:
-        assert reader.load_fleet().hosts.keys() == {"b"}
+        assert reader.worlds.fleet().hosts.keys() == {"b"}
 
 
 def test_a_file_that_vanishes_within_a_commit(sqlite_store: Store, sqlite_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_a_file_that_vanishes_within_a_commit(sqlite_store: Store, sqlite_path: 
 def hosts_in(path: Path) -> set[str]:
     """As a process sees them that opens the file now."""
     with closing(open_store(f"sqlite:///{path}", migrate=False)) as store, store.read() as reader:
-        return set(reader.load_fleet().hosts)
+        return set(reader.worlds.fleet().hosts)
 
 
 def sqlite_error(kind: type[sqlite3.Error], code: int) -> sqlite3.Error:

@@ -4,7 +4,7 @@ from tests.store.samples import MINUTE, NOW
 
 from forenotice.core.driver_calls import Finished
 from forenotice.store.database import Store
-from forenotice.store.driver_results import DriverResult
+from forenotice.store.operations import DriverResult
 
 FIRST = DriverResult(operation="o1", attempt=1, outcome=Finished(done=("a",), failures={"b": "no"}), at=NOW)
 SECOND = DriverResult(operation="o1", attempt=2, outcome=Finished(done=("b",), failures={}), at=NOW + MINUTE)
@@ -24,6 +24,6 @@ def test_old_ones_of_what_is_over_are_forgotten(store: Store) -> None:
     with store.write() as transaction:
         for answer in (FIRST, SECOND, OTHER):
             transaction.driver_results.put(answer)
-        transaction.driver_results.forget_before(NOW + MINUTE)
+        transaction.driver_results.delete_before(NOW + MINUTE)
     with store.read() as reader:
         assert reader.driver_results.of(["o1", "o2"]) == [SECOND]

@@ -8,6 +8,7 @@ from tests.store.samples import MINUTE, NOW, changes, host, keep, scope, vm
 from forenotice.core.fleet import Facts, Listening, Policy, ScopeKind
 from forenotice.core.windows import parse_all
 from forenotice.store.database import Store
+from forenotice.store.fleet import VmFilter
 
 WEB = scope(
     "group:web",
@@ -42,7 +43,7 @@ FLEET = (host("a", labels=LABELS, capacity=2.5), host("b", cordoned=True), WEB, 
 def test_everything_comes_back(store: Store) -> None:
     keep(store, *FLEET)
     with store.read() as reader:
-        world = reader.load_fleet()
+        world = reader.worlds.fleet()
     assert world.hosts == {"a": host("a", labels=LABELS, capacity=2.5), "b": host("b", cordoned=True)}
     assert world.scopes == {"group:web": WEB, "vm:db": scope("vm:db")}
     assert world.vms == {"web-0": FULL, "db": BARE}
@@ -58,7 +59,7 @@ def test_keeping_again_replaces(store: Store) -> None:
     moved = vm("web-0", "b", "vm:web-0", addresses=("10.0.0.5",))
     keep(store, host("a", cordoned=True), scope("group:web", incarnation=8), moved)
     with store.read() as reader:
-        world = reader.load_fleet()
+        world = reader.worlds.fleet()
     assert world.hosts["a"].cordoned
     assert world.scopes["group:web"] == scope("group:web", incarnation=8)
     assert world.vms["web-0"] == moved
@@ -70,7 +71,7 @@ def test_removal(store: Store) -> None:
     with store.write() as transaction:
         transaction.apply(changes(without_hosts=["a", "ghost"], without_scopes=["group:web"], without_vms=["web-0"]))
     with store.read() as reader:
-        world = reader.load_fleet()
+        world = reader.worlds.fleet()
     assert list(world.hosts) == ["b"]
     assert list(world.scopes) == ["vm:db"]
     assert list(world.vms) == ["db"]
@@ -81,7 +82,7 @@ def test_an_address_passes_from_one_vm_to_another(store: Store) -> None:
     keep(store, vm("one", "a", "vm:one", addresses=("10.0.0.1",)), vm("two", "a", "vm:two", addresses=("10.0.0.2",)))
     keep(store, vm("one", "a", "vm:one", addresses=("10.0.0.2",)), vm("two", "a", "vm:two", addresses=("10.0.0.1",)))
     with store.read() as reader:
-        assert reader.load_fleet().addresses == {
+        assert reader.worlds.fleet().addresses == {
             "10.0.0.1": "two",
             "10.0.0.2": "one",
             "id-one": "one",
@@ -96,8 +97,8 @@ def test_few_and_many_rows_are_kept_alike(store: Store, number: int) -> None:
     ]
     keep(store, WEB, *kept)
     with store.read() as reader:
-        world = reader.load(hosts=["a"])
-        named = reader.load(vms=[each.name for each in kept], addresses=[each.addresses[0] for each in kept])
+        world = reader.worlds.load(hosts=["a"])
+        named = reader.worlds.load(vms=[each.name for each in kept], addresses=[each.addresses[0] for each in kept])
     assert world.vms == named.vms == {each.name: each for each in kept}
     assert len(named.addresses) == number
 
@@ -105,8 +106,8 @@ def test_few_and_many_rows_are_kept_alike(store: Store, number: int) -> None:
 def test_pages_of_hosts(store: Store) -> None:
     keep(store, *(host(name) for name in ("b", "B", "a-2", "a_1", "é")), vm("x", "b", "vm:x"), vm("y", "b", "vm:y"))
     with store.read() as reader:
-        first = reader.list_hosts(None, 3)
-        rest = reader.list_hosts(first[-1][0].name, 3)
+        first = reader.hosts.page(None, 3)
+        rest = reader.hosts.page(first[-1][0].name, 3)
     assert [(each.name, number) for each, number in first] == [("B", 0), ("a-2", 0), ("a_1", 0)]
     assert [(each.name, number) for each, number in rest] == [("b", 2), ("é", 0)]
 
@@ -114,48 +115,48 @@ def test_pages_of_hosts(store: Store) -> None:
 def test_pages_of_groups(store: Store) -> None:
     keep(store, *FLEET, scope("group:empty"), scope("group:zoo"))
     with store.read() as reader:
-        assert reader.list_groups(None, 2) == [(scope("group:empty"), 0), (WEB, 1)]
-        assert reader.list_groups("web", 2) == [(scope("group:zoo"), 0)]
+        assert reader.scopes.groups(None, 2) == [(scope("group:empty"), 0), (WEB, 1)]
+        assert reader.scopes.groups("web", 2) == [(scope("group:zoo"), 0)]
 
 
 def test_pages_of_vms(store: Store) -> None:
     vms = [vm(f"vm-{place}", "ab"[place % 2], f"group:{'xyz'[place % 3]}") for place in range(6)]
     keep(store, *vms)
     with store.read() as reader:
-        assert reader.list_vms(None, 4) == vms[:4]
-        assert reader.list_vms("vm-3", 4) == vms[4:]
-        assert reader.list_vms(None, 9, host="a") == [vms[0], vms[2], vms[4]]
-        assert reader.list_vms(None, 9, scope="group:y") == [vms[1], vms[4]]
-        assert reader.list_vms("vm-0", 9, host="a", scope="group:x") == []
-        assert reader.scopes(["group:x"]) == {}
+        assert reader.vms.page(None, 4) == vms[:4]
+        assert reader.vms.page("vm-3", 4) == vms[4:]
+        assert reader.vms.page(None, 9, VmFilter(host="a")) == [vms[0], vms[2], vms[4]]
+        assert reader.vms.page(None, 9, VmFilter(scope="group:y")) == [vms[1], vms[4]]
+        assert reader.vms.page("vm-0", 9, VmFilter(host="a", scope="group:x")) == []
+        assert reader.scopes.named(["group:x"]) == {}
 
 
 def test_scopes_by_key(store: Store) -> None:
     keep(store, *FLEET)
     with store.read() as reader:
-        assert reader.scopes(["group:web", "group:ghost"]) == {"group:web": WEB}
-        assert reader.scopes([]) == {}
+        assert reader.scopes.named(["group:web", "group:ghost"]) == {"group:web": WEB}
+        assert reader.scopes.named([]) == {}
 
 
 def test_heard_never_goes_back(store: Store) -> None:
     keep(store, WEB, scope("vm:db"))
     with store.write() as transaction:
-        transaction.set_heard({"group:web": NOW - MINUTE, "vm:db": NOW, "vm:ghost": NOW})
+        transaction.scopes.set_heard({"group:web": NOW - MINUTE, "vm:db": NOW, "vm:ghost": NOW})
     with store.read() as reader:
-        heard = {key: each.last_heard for key, each in reader.load_fleet().scopes.items()}
+        heard = {key: each.last_heard for key, each in reader.worlds.fleet().scopes.items()}
     assert heard == {"group:web": NOW, "vm:db": NOW}
     with store.write() as transaction:
-        transaction.set_heard({"group:web": NOW + MINUTE})
-        transaction.set_heard({})
-        assert transaction.scopes(["group:web"])["group:web"].last_heard == NOW + MINUTE
+        transaction.scopes.set_heard({"group:web": NOW + MINUTE})
+        transaction.scopes.set_heard({})
+        assert transaction.scopes.named(["group:web"])["group:web"].last_heard == NOW + MINUTE
 
 
 def test_shifting_heard(store: Store) -> None:
     keep(store, WEB, scope("vm:db"))
     with store.write() as transaction:
-        transaction.shift_heard(timedelta(hours=30))
+        transaction.scopes.shift_heard(timedelta(hours=30))
     with store.read() as reader:
-        heard = {key: each.last_heard for key, each in reader.load_fleet().scopes.items()}
+        heard = {key: each.last_heard for key, each in reader.worlds.fleet().scopes.items()}
     assert heard == {"group:web": NOW + timedelta(hours=30), "vm:db": None}
 
 
@@ -173,6 +174,6 @@ def test_an_epoch_moves_tags_and_incarnations_on(store: Store) -> None:
         with store.write() as transaction:
             transaction.raise_epoch(epoch)
         with store.read() as reader:
-            assert reader.epoch() == epoch
-            found = reader.scopes(["vm:db", "vm:web"])
+            assert reader.meta.epoch() == epoch
+            found = reader.scopes.named(["vm:db", "vm:web"])
             assert {key: (each.tag, each.incarnation) for key, each in found.items()} == expected

@@ -16,6 +16,7 @@ from forenotice.core import errors
 from forenotice.core.selectors import of_scopes
 from forenotice.store import journal, schema
 from forenotice.store.database import Store
+from forenotice.store.journal import JournalFilter
 from forenotice.store.opener import open_store
 from forenotice.store.queries import Query
 from forenotice.store.transaction import Reader
@@ -35,22 +36,22 @@ def test_entries_come_back_in_order(store: Store) -> None:
     assert keep(store, entry("one"), full) == 2
     assert keep(store, entry("three", at=NOW + MINUTE)) == 3
     with store.read() as reader:
-        assert reader.journal() == [(1, entry("one")), (2, full), (3, entry("three", at=NOW + MINUTE))]
-        assert reader.last_entry() == (3, NOW + MINUTE)
+        assert reader.journal.page() == [(1, entry("one")), (2, full), (3, entry("three", at=NOW + MINUTE))]
+        assert reader.journal.last() == (3, NOW + MINUTE)
 
 
 def test_data_becomes_plain_json(store: Store) -> None:
     keep(store, entry("one", data={"at": NOW, "for": timedelta(seconds=90), "names": ("a", "b")}))
     with store.read() as reader:
-        [(_, kept)] = reader.journal()
+        [(_, kept)] = reader.journal.page()
     assert kept.data == {"at": "2030-05-17T08:30:00.123457Z", "for": "PT90S", "names": ["a", "b"]}
 
 
 def test_an_empty_journal(store: Store) -> None:
     assert keep(store) == 0
     with store.read() as reader:
-        assert reader.last_entry() is None
-        assert reader.journal() == []
+        assert reader.journal.last() is None
+        assert reader.journal.page() == []
 
 
 WEB = ("web-0", "web-1")
@@ -73,42 +74,48 @@ ENTRIES = (
 @pytest.mark.parametrize(
     ("read", "positions"),
     [
-        (lambda reader: reader.journal(after=4), [5, 6]),
-        (lambda reader: reader.journal(before=3), [1, 2]),
-        (lambda reader: reader.journal(after=1, before=4, limit=1), [2]),
-        (lambda reader: reader.journal(newest_first=True, limit=3), [6, 5, 4]),
-        (lambda reader: reader.journal(newest_first=True, before=3), [2, 1]),
-        (lambda reader: reader.journal(action="event.approved"), [2]),
-        (lambda reader: reader.journal(action="event."), [1, 2]),
-        (lambda reader: reader.journal(action="event"), []),
-        (lambda reader: reader.journal(scope="vm:db"), [3, 4, 6]),
-        (lambda reader: reader.journal(event="e1"), [1, 2]),
-        (lambda reader: reader.journal(operation="o2"), [3, 5, 6]),
-        (lambda reader: reader.journal(operation="o2", newest_first=True, limit=2, host="b"), [5, 3]),
-        (lambda reader: reader.journal(host="a"), [1, 4, 6]),
-        (lambda reader: reader.journal(rollout="r1", newest_first=True), [6, 5, 3]),
-        (lambda reader: reader.journal(rollout="r1", limit=2, after=2), [3, 5]),
-        (lambda reader: reader.journal(rollout="r1", vm="web-1"), [5]),
-        (lambda reader: reader.journal(rollout="r1", seen=of_scopes("vm:db")), [3, 6]),
-        (lambda reader: reader.journal(vm="web-0"), [1, 2]),
-        (lambda reader: reader.journal(vm="web-1"), [1, 2, 5]),
-        (lambda reader: reader.journal(vm="db"), [3, 4, 5, 6]),
-        (lambda reader: reader.journal(vm="db", newest_first=True, before=6, limit=2), [5, 4]),
-        (lambda reader: reader.journal(vm="db", after=3, limit=2, operation="o2"), [5, 6]),
-        (lambda reader: reader.journal(vm="web-1", operation="o2", newest_first=True, limit=1), [5]),
-        (lambda reader: reader.journal(by="alice", host="a", scope="vm:db"), [4]),
-        (lambda reader: reader.journal(since=NOW + MINUTE, until=NOW + 3 * MINUTE), [2, 3]),
-        (lambda reader: reader.journal(since=NOW + 4 * MINUTE, after=5), [6]),
-        (lambda reader: reader.journal(until=NOW + 4 * MINUTE, before=3, vm="web-1"), [1, 2]),
-        (lambda reader: reader.journal(since=NOW + 5 * MINUTE), []),
-        (lambda reader: reader.journal(until=NOW), []),
-        (lambda reader: reader.journal(vm="db", seen=of_scopes("vm:*")), [3, 4, 6]),
-        (lambda reader: reader.journal(seen=of_scopes("w*")), [1, 2]),
-        (lambda reader: reader.journal(by="ops", seen=of_scopes("w*")), [2]),
-        (lambda reader: reader.journal(by="alice", seen=of_scopes("web")), [1]),
-        (lambda reader: reader.journal(by="op", seen=of_scopes("w*")), []),
-        (lambda reader: reader.journal(by="ops:ann", seen=of_scopes("w*")), [2]),
-        (lambda reader: reader.journal(by="ops"), []),
+        (lambda reader: reader.journal.page(after=4), [5, 6]),
+        (lambda reader: reader.journal.page(before=3), [1, 2]),
+        (lambda reader: reader.journal.page(after=1, before=4, limit=1), [2]),
+        (lambda reader: reader.journal.page(newest_first=True, limit=3), [6, 5, 4]),
+        (lambda reader: reader.journal.page(newest_first=True, before=3), [2, 1]),
+        (lambda reader: reader.journal.page(JournalFilter(action="event.approved")), [2]),
+        (lambda reader: reader.journal.page(JournalFilter(action="event.")), [1, 2]),
+        (lambda reader: reader.journal.page(JournalFilter(action="event")), []),
+        (lambda reader: reader.journal.page(JournalFilter(scope="vm:db")), [3, 4, 6]),
+        (lambda reader: reader.journal.page(JournalFilter(event="e1")), [1, 2]),
+        (lambda reader: reader.journal.page(JournalFilter(operation="o2")), [3, 5, 6]),
+        (
+            lambda reader: reader.journal.page(JournalFilter(operation="o2", host="b"), newest_first=True, limit=2),
+            [5, 3],
+        ),
+        (lambda reader: reader.journal.page(JournalFilter(host="a")), [1, 4, 6]),
+        (lambda reader: reader.journal.page(JournalFilter(rollout="r1"), newest_first=True), [6, 5, 3]),
+        (lambda reader: reader.journal.page(JournalFilter(rollout="r1"), limit=2, after=2), [3, 5]),
+        (lambda reader: reader.journal.page(JournalFilter(rollout="r1", vm="web-1")), [5]),
+        (lambda reader: reader.journal.page(JournalFilter(rollout="r1", seen=of_scopes("vm:db"))), [3, 6]),
+        (lambda reader: reader.journal.page(JournalFilter(vm="web-0")), [1, 2]),
+        (lambda reader: reader.journal.page(JournalFilter(vm="web-1")), [1, 2, 5]),
+        (lambda reader: reader.journal.page(JournalFilter(vm="db")), [3, 4, 5, 6]),
+        (lambda reader: reader.journal.page(JournalFilter(vm="db"), newest_first=True, before=6, limit=2), [5, 4]),
+        (lambda reader: reader.journal.page(JournalFilter(vm="db", operation="o2"), after=3, limit=2), [5, 6]),
+        (
+            lambda reader: reader.journal.page(JournalFilter(vm="web-1", operation="o2"), newest_first=True, limit=1),
+            [5],
+        ),
+        (lambda reader: reader.journal.page(JournalFilter(by="alice", host="a", scope="vm:db")), [4]),
+        (lambda reader: reader.journal.page(JournalFilter(since=NOW + MINUTE, until=NOW + 3 * MINUTE)), [2, 3]),
+        (lambda reader: reader.journal.page(JournalFilter(since=NOW + 4 * MINUTE), after=5), [6]),
+        (lambda reader: reader.journal.page(JournalFilter(until=NOW + 4 * MINUTE, vm="web-1"), before=3), [1, 2]),
+        (lambda reader: reader.journal.page(JournalFilter(since=NOW + 5 * MINUTE)), []),
+        (lambda reader: reader.journal.page(JournalFilter(until=NOW)), []),
+        (lambda reader: reader.journal.page(JournalFilter(vm="db", seen=of_scopes("vm:*"))), [3, 4, 6]),
+        (lambda reader: reader.journal.page(JournalFilter(seen=of_scopes("w*"))), [1, 2]),
+        (lambda reader: reader.journal.page(JournalFilter(by="ops", seen=of_scopes("w*"))), [2]),
+        (lambda reader: reader.journal.page(JournalFilter(by="alice", seen=of_scopes("web"))), [1]),
+        (lambda reader: reader.journal.page(JournalFilter(by="op", seen=of_scopes("w*"))), []),
+        (lambda reader: reader.journal.page(JournalFilter(by="ops:ann", seen=of_scopes("w*"))), [2]),
+        (lambda reader: reader.journal.page(JournalFilter(by="ops")), []),
     ],
 )
 def test_filters(store: Store, read: Callable[[Reader], list[tuple[int, object]]], positions: list[int]) -> None:
@@ -124,10 +131,19 @@ def test_a_vm_is_found_however_far_back(store: Store, monkeypatch: pytest.Monkey
     for window in (1, 2, 3, 7, 100):
         monkeypatch.setattr(journal, "_WINDOW", window)
         with store.read() as reader:
-            assert [seq for seq, _ in reader.journal(vm="db")] == [1, 2, 3, 7, 30, 31]
-            assert [seq for seq, _ in reader.journal(vm="db", newest_first=True)] == [31, 30, 7, 3, 2, 1]
-            assert [seq for seq, _ in reader.journal(vm="db", newest_first=True, before=31, limit=3)] == [30, 7, 3]
-            assert [seq for seq, _ in reader.journal(vm="db", after=2, limit=3)] == [3, 7, 30]
+            assert [seq for seq, _ in reader.journal.page(JournalFilter(vm="db"))] == [1, 2, 3, 7, 30, 31]
+            assert [seq for seq, _ in reader.journal.page(JournalFilter(vm="db"), newest_first=True)] == [
+                31,
+                30,
+                7,
+                3,
+                2,
+                1,
+            ]
+            assert [
+                seq for seq, _ in reader.journal.page(JournalFilter(vm="db"), newest_first=True, before=31, limit=3)
+            ] == [30, 7, 3]
+            assert [seq for seq, _ in reader.journal.page(JournalFilter(vm="db"), after=2, limit=3)] == [3, 7, 30]
 
 
 def test_whom_an_operation_has_named_is_not_forgotten(store: Store) -> None:
@@ -135,7 +151,7 @@ def test_whom_an_operation_has_named_is_not_forgotten(store: Store) -> None:
     later = entry("operation.changed", operation="o1", at=NOW + MINUTE)
     keep(store, replace(THINGS[0], vms=("web-0",)), replace(THINGS[1], resources=("web-0",)), later)
     with store.read() as reader:
-        assert [each.action for _, each in reader.journal(vm="web-1")] == ["operation.changed"]
+        assert [each.action for _, each in reader.journal.page(JournalFilter(vm="web-1"))] == ["operation.changed"]
         rows = executor_of(reader).rows(Query(select(schema.vm_operations).order_by(*schema.vm_operations.c)))
         named = [("db", "o2", "E2"), ("web-0", "o1", "E1"), ("web-1", "o1", "E1"), ("web-1", "o2", None)]
         assert list(rows) == named
@@ -147,11 +163,15 @@ def test_a_moment_is_found_whatever_is_missing_before_it(store: Store) -> None:
         position = schema.journal.c.position
         executor_of(transaction).run(Query(delete(schema.journal).where((position < 4) | position.between(9, 13))))
     with store.read() as reader:
-        everything = reader.journal()
+        everything = reader.journal.page()
         for seconds in range(-60, 12 * 60, 30):
             moment = NOW + timedelta(seconds=seconds)
-            assert reader.journal(since=moment) == [(seq, each) for seq, each in everything if each.at >= moment]
-            assert reader.journal(until=moment) == [(seq, each) for seq, each in everything if each.at < moment]
+            assert reader.journal.page(JournalFilter(since=moment)) == [
+                (seq, each) for seq, each in everything if each.at >= moment
+            ]
+            assert reader.journal.page(JournalFilter(until=moment)) == [
+                (seq, each) for seq, each in everything if each.at < moment
+            ]
 
 
 @pytest.mark.parametrize("newest_first", [False, True])
@@ -159,12 +179,15 @@ def test_pages_are_stable_while_others_write(store: Store, newest_first: bool) -
     keep(store, *(entry(str(number), host="a" if number % 3 else "b") for number in range(12)))
     keep(store, entry("last", host="b"))
     with store.read() as reader:
-        before = [seq for seq, _ in reader.journal(host="a", newest_first=newest_first)]
+        before = [seq for seq, _ in reader.journal.page(JournalFilter(host="a"), newest_first=newest_first)]
     found: list[int] = []
     place: dict[str, Any] = {}
     while True:
         with store.read() as reader:
-            page = [seq for seq, _ in reader.journal(host="a", limit=3, newest_first=newest_first, **place)]
+            page = [
+                seq
+                for seq, _ in reader.journal.page(JournalFilter(host="a"), limit=3, newest_first=newest_first, **place)
+            ]
         if not page or page[0] > 13:
             break
         found += page
@@ -181,7 +204,7 @@ def test_what_is_rolled_back_leaves_no_gap(store: Store) -> None:
         raise errors.ConflictError
     assert keep(store, entry("three")) == 2
     with store.read() as reader:
-        assert [each.action for _, each in reader.journal()] == ["one", "three"]
+        assert [each.action for _, each in reader.journal.page()] == ["one", "three"]
 
 
 WRITERS, ROUNDS = 4, 15
@@ -201,7 +224,7 @@ def test_positions_follow_the_order_of_commits(url: str) -> None:
         while True:
             last = done.is_set()
             with stores[0].read() as reader:
-                page = reader.journal(after=len(seen), limit=1000)
+                page = reader.journal.page(after=len(seen), limit=1000)
             assert [position for position, _ in page] == list(range(len(seen) + 1, len(seen) + len(page) + 1))
             seen += [each.action for _, each in page]
             if last:

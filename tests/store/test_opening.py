@@ -21,6 +21,8 @@ from forenotice.core import errors
 from forenotice.core.fleet import Policy
 from forenotice.store import mark, postgresql, revisions, schema, sqlite
 from forenotice.store.database import Store
+from forenotice.store.events import EventFilter
+from forenotice.store.journal import JournalFilter
 from forenotice.store.opener import open_store, replace
 
 NEWEST = revisions.OURS.newest
@@ -105,7 +107,7 @@ def test_an_older_file_is_migrated_after_a_copy(sqlite_store: Store, sqlite_path
     assert columns(copy) == COLUMNS
     kept = open_store(f"sqlite:///{copy}", migrate=False)
     with kept.read() as reader:
-        assert reader.load_fleet().hosts == {"a": host("a")}
+        assert reader.worlds.fleet().hosts == {"a": host("a")}
     kept.close()
     open_store(f"sqlite:///{sqlite_path}", migrate=False, known=later(tmp_path)).close()
     assert sorted(each.name for each in tmp_path.glob("forenotice.db*")) == [
@@ -127,7 +129,7 @@ def test_a_migration_that_fails_changes_nothing(sqlite_store: Store, sqlite_path
     assert copies == {f"forenotice.db.before-{NEXT}", f"forenotice.db.before-{NEXT}.2"}
     again = open_store(f"sqlite:///{sqlite_path}", migrate=False)
     with again.read() as reader:
-        assert reader.load_fleet().hosts == {"a": host("a")}
+        assert reader.worlds.fleet().hosts == {"a": host("a")}
     again.close()
 
 
@@ -184,7 +186,7 @@ def test_a_link_to_the_file_is_as_good_as_the_file(sqlite_store: Store, sqlite_p
     with closing(open_store(f"sqlite:///{link}", migrate=False)) as linked:
         keep(linked, host("b"))
         with linked.read() as reader:
-            assert set(reader.load_fleet().hosts) == {"a", "b"}
+            assert set(reader.worlds.fleet().hosts) == {"a", "b"}
         link.unlink()
         with pytest.raises(errors.UnsoundError, match=r"link\.db was removed, replaced"):
             keep(linked, host("c"))
@@ -203,7 +205,7 @@ def test_a_database_that_is_replaced_is_one_whole_file(sqlite_store: Store, sqli
     assert kept is not None
     assert {each.name for each in path.parent.iterdir()} == {path.name, f"{path.name}.mark", kept.name}
     with closing(open_store(f"sqlite:///{kept}", migrate=False)) as former, former.read() as reader:
-        assert set(reader.load_fleet().hosts) == {"a"}
+        assert set(reader.worlds.fleet().hosts) == {"a"}
 
 
 def test_a_backup_beside_the_log_of_another_is_refused(sqlite_store: Store, sqlite_path: Path, tmp_path: Path) -> None:
@@ -345,8 +347,8 @@ def test_a_backup_equals_and_opens(sqlite_store: Store, tmp_path: Path) -> None:
     assert {each.name for each in tmp_path.glob("backup*")} == {"backup.db"}
     copied = open_store(f"sqlite:///{backup}", migrate=False)
     with copied.read() as reader:
-        assert reader.load_fleet().hosts == {"a": host("a")}
-        assert reader.journal() == [(1, entry("host.added"))]
+        assert reader.worlds.fleet().hosts == {"a": host("a")}
+        assert reader.journal.page() == [(1, entry("host.added"))]
     copied.close()
 
 
@@ -402,15 +404,18 @@ def test_what_the_first_release_kept_is_there_and_found_by_vm(
     engine.dispose()
     store = open_store(url, migrate=True)
     with store.read() as reader:
-        assert [entry.action for _, entry in reader.journal(vm="web-0")] == ["operation.scheduled", "event.scheduled"]
-        assert [entry.action for _, entry in reader.journal(vm="db")] == ["operation.scheduled"]
-        assert [event.id for event in reader.list_events(None, 9, None, vm="web-0")] == ["E"]
-        (token,) = reader.list_tokens(None, 9)
+        assert [entry.action for _, entry in reader.journal.page(JournalFilter(vm="web-0"))] == [
+            "operation.scheduled",
+            "event.scheduled",
+        ]
+        assert [entry.action for _, entry in reader.journal.page(JournalFilter(vm="db"))] == ["operation.scheduled"]
+        assert [event.id for event in reader.events.page(None, 9, EventFilter(vm="web-0"))] == ["E"]
+        (token,) = reader.tokens.page(None, 9)
         assert (token.role, token.selector, token.expires_at) == ("admin", None, None)
-        scopes = reader.scopes(["vm:both", "vm:neither"])
+        scopes = reader.scopes.named(["vm:both", "vm:neither"])
         assert scopes["vm:both"].policy == Policy(auto_approve_restart=True, auto_approve_redeploy=True)
         assert scopes["vm:neither"].policy == Policy()
-        degraded = reader.load(operations=["d"]).operations["d"]
+        degraded = reader.worlds.load(operations=["d"]).operations["d"]
         assert degraded.due_at == degraded.created_at
     store.close()
 
@@ -446,15 +451,15 @@ def test_a_document_that_looks_different_in_natural_order_has_a_new_incarnation(
     engine.dispose()
     store = open_store(url, migrate=True)
     with store.read() as reader:
-        assert {key: scope.incarnation for key, scope in reader.load_fleet().scopes.items()} == {
+        assert {key: scope.incarnation for key, scope in reader.worlds.fleet().scopes.items()} == {
             "group:ss": 6,
             "group:web": 5,
             "group:twins": 6,
             "vm:db": 5,
         }
-        world = reader.load(operations=["o"])
+        world = reader.worlds.load(operations=["o"])
         assert world.events["A"].resources == ("ss_2", "ss_10")
         assert world.operations["o"].vms == ("db", "ss_2", "ss_10", "web-1", "web-2")
-        shown = {scope.key: events for scope, _, events in reader.views(["group:twins"])}
+        shown = {scope.key: events for scope, _, events in reader.worlds.scopes(["group:twins"])}
         assert [event.id for event in shown["group:twins"]] == ["E", "D"]
     store.close()

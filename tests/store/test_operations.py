@@ -10,6 +10,8 @@ from tests.store.samples import MINUTE, NOW, changes, event, keep, operation, sc
 from forenotice.core import errors
 from forenotice.core.operations import Event, EventType, Kind, Operation, Source, Status
 from forenotice.store.database import Store
+from forenotice.store.events import EventFilter
+from forenotice.store.operations import OperationFilter
 
 FULL_OPERATION = operation(
     "full",
@@ -49,7 +51,7 @@ FULL_EVENT = event(
 def test_everything_comes_back(store: Store) -> None:
     keep(store, FULL_OPERATION, FULL_EVENT)
     with store.read() as reader:
-        world = reader.load(operations=["full"])
+        world = reader.worlds.load(operations=["full"])
     assert world.operations == {"full": FULL_OPERATION}
     assert world.events == {FULL_EVENT.id: FULL_EVENT}
     assert isinstance(world.operations["full"].held, bool)
@@ -73,7 +75,7 @@ def test_keeping_again_replaces(store: Store) -> None:
     )
     keep(store, ended, canceled)
     with store.read() as reader:
-        world = reader.load(operations=["full"])
+        world = reader.worlds.load(operations=["full"])
     assert world.operations == {"full": ended}
     assert world.events == {canceled.id: canceled}
 
@@ -82,7 +84,7 @@ def test_times_come_back_in_utc(store: Store) -> None:
     local = NOW.astimezone(timezone(timedelta(hours=5, minutes=30)))
     keep(store, operation("one", created_at=local))
     with store.read() as reader:
-        created = reader.load(operations=["one"]).operations["one"].created_at
+        created = reader.worlds.load(operations=["one"]).operations["one"].created_at
     assert created == NOW
     assert created.utcoffset() == timedelta(0)
 
@@ -101,9 +103,9 @@ def test_due_by_not_before_then_age(store: Store) -> None:
         operation("expired", due_at=NOW, claimed_by="p", claimed_until=NOW, not_before=NOW + MINUTE),
     )
     with store.read() as reader:
-        assert reader.due(NOW, 10) == ["pressing", "old", "young", "expired"]
-        assert reader.due(NOW, 2) == ["pressing", "old"]
-        assert reader.due(NOW - timedelta(microseconds=1), 10) == []
+        assert reader.operations.due(NOW, 10) == ["pressing", "old", "young", "expired"]
+        assert reader.operations.due(NOW, 2) == ["pressing", "old"]
+        assert reader.operations.due(NOW - timedelta(microseconds=1), 10) == []
 
 
 @pytest.mark.parametrize(
@@ -129,7 +131,7 @@ def test_due_by_not_before_then_age(store: Store) -> None:
 def test_next_due(store: Store, operations: list[Operation], expected: datetime | None) -> None:
     keep(store, *operations)
     with store.read() as reader:
-        assert reader.next_due(NOW) == expected
+        assert reader.operations.next_due(NOW) == expected
 
 
 def test_waking_what_waits_in_a_scope(store: Store) -> None:
@@ -149,12 +151,12 @@ def test_waking_what_waits_in_a_scope(store: Store) -> None:
         event("E6", "overdue", "group:web"),
     )
     with store.write() as transaction:
-        assert transaction.wake(["group:web", "group:ghost"], NOW) == 1
-        assert transaction.wake(["group:web"], NOW) == 0
-        assert transaction.wake([], NOW) == 0
+        assert transaction.operations.wake(["group:web", "group:ghost"], NOW) == 1
+        assert transaction.operations.wake(["group:web"], NOW) == 0
+        assert transaction.operations.wake([], NOW) == 0
     with store.read() as reader:
-        assert set(reader.due(NOW, 10)) == {"held", "overdue"}
-        assert reader.load(operations=["overdue"]).operations["overdue"].due_at == NOW - MINUTE
+        assert set(reader.operations.due(NOW, 10)) == {"held", "overdue"}
+        assert reader.worlds.load(operations=["overdue"]).operations["overdue"].due_at == NOW - MINUTE
 
 
 def test_waking_all_that_is_held(store: Store) -> None:
@@ -166,9 +168,9 @@ def test_waking_all_that_is_held(store: Store) -> None:
         operation("over", status=Status.FAILED, held=True),
     )
     with store.write() as transaction:
-        transaction.wake_held(NOW)
+        transaction.operations.wake_held(NOW)
     with store.read() as reader:
-        assert set(reader.due(NOW, 10)) == {"held", "started"}
+        assert set(reader.operations.due(NOW, 10)) == {"held", "started"}
 
 
 def test_claims_are_renewed_by_their_owner_only(store: Store) -> None:
@@ -182,10 +184,10 @@ def test_claims_are_renewed_by_their_owner_only(store: Store) -> None:
     )
     until = NOW + 5 * MINUTE
     with store.write() as transaction:
-        assert transaction.renew_claims("me", ["mine", "theirs", "free", "ghost"], until) == ["mine"]
-        assert transaction.renew_claims("me", [], until) == []
+        assert transaction.operations.renew_claims("me", ["mine", "theirs", "free", "ghost"], until) == ["mine"]
+        assert transaction.operations.renew_claims("me", [], until) == []
     with store.read() as reader:
-        kept = reader.load(operations=["mine", "mine-too", "theirs", "free"]).operations
+        kept = reader.worlds.load(operations=["mine", "mine-too", "theirs", "free"]).operations
     assert {name: each.claimed_until for name, each in kept.items()} == {
         "mine": until,
         "mine-too": NOW + MINUTE,
@@ -199,10 +201,10 @@ def test_claims_are_released(store: Store, process: str | None, free: set[str]) 
     claimed: dict[str, Any] = {"due_at": NOW, "claimed_until": NOW + MINUTE}
     keep(store, operation("mine", claimed_by="me", **claimed), operation("theirs", claimed_by="them", **claimed))
     with store.write() as transaction:
-        transaction.release_claims(process)
+        transaction.operations.release_claims(process)
     with store.read() as reader:
-        assert set(reader.due(NOW, 10)) == free
-        operations = reader.load(operations=list(free)).operations.values()
+        assert set(reader.operations.due(NOW, 10)) == free
+        operations = reader.worlds.load(operations=list(free)).operations.values()
     assert all(each.claimed_by is None and each.claimed_until is None for each in operations if each.id in free)
 
 
@@ -215,9 +217,9 @@ def test_moving_to(store: Store) -> None:
         operation("stays"),
     )
     with store.read() as reader:
-        assert reader.moving_to("b-1") == ["coming"]
-        assert reader.moving_to("c") == ["coming", "similar"]
-        assert reader.moving_to("b") == []
+        assert reader.operations.moving_to("b-1") == ["coming"]
+        assert reader.operations.moving_to("c") == ["coming", "similar"]
+        assert reader.operations.moving_to("b") == []
 
 
 def test_announced_hosts(store: Store) -> None:
@@ -230,7 +232,7 @@ def test_announced_hosts(store: Store) -> None:
         operation("moves", host="e", kind=Kind.LIVE_MIGRATION),
     )
     with store.read() as reader:
-        assert reader.announced_hosts() == ["b"]
+        assert reader.operations.announced_hosts() == ["b"]
 
 
 def test_pages_of_operations(store: Store) -> None:
@@ -239,14 +241,14 @@ def test_pages_of_operations(store: Store) -> None:
     third = operation("b", status=Status.COMPLETED)
     keep(store, third, second, first)
     with store.read() as reader:
-        assert reader.list_operations(None, 2, None) == [first, second]
-        assert reader.list_operations("a", 2, None) == [third]
-        assert reader.list_operations(None, 9, True) == [first, second]
-        assert reader.list_operations(None, 9, False) == [third]
-        assert reader.list_operations(None, 9, None, host="b") == [second]
-        assert reader.list_operations("z", 9, None, host="a", kind=Kind.HOST_UPDATE) == [third]
-        with pytest.raises(errors.RefusedError, match="the list has no 'ghost' to go on behind"):
-            reader.list_operations("ghost", 9, None)
+        assert reader.operations.page(None, 2) == [first, second]
+        assert reader.operations.page("a", 2) == [third]
+        assert reader.operations.page(None, 9, OperationFilter(live=True)) == [first, second]
+        assert reader.operations.page(None, 9, OperationFilter(live=False)) == [third]
+        assert reader.operations.page(None, 9, OperationFilter(host="b")) == [second]
+        assert reader.operations.page("z", 9, OperationFilter(host="a", kind=Kind.HOST_UPDATE)) == [third]
+        with pytest.raises(errors.RefusedError, match="the list has no 'ghost' to continue after"):
+            reader.operations.page("ghost", 9)
 
 
 def test_pages_of_events(store: Store) -> None:
@@ -255,14 +257,14 @@ def test_pages_of_events(store: Store) -> None:
     third = event("B", "q", "group:web", status=Status.COMPLETED, resources=("web-0", "web-1"))
     keep(store, third, second, first)
     with store.read() as reader:
-        assert reader.list_events(None, 2, None) == [first, second]
-        assert reader.list_events("a", 2, None) == [third]
-        assert reader.list_events(None, 9, True) == [first, second]
-        assert reader.list_events(None, 9, False) == [third]
-        assert reader.list_events(None, 9, None, scope="group:web") == [first, third]
-        assert reader.list_events(None, 9, None, vm="web-1") == [first, third]
-        assert reader.list_events(None, 9, True, vm="web-10") == [first, second]
-        assert reader.list_events(None, 9, None, vm="eb-1") == []
+        assert reader.events.page(None, 2) == [first, second]
+        assert reader.events.page("a", 2) == [third]
+        assert reader.events.page(None, 9, EventFilter(live=True)) == [first, second]
+        assert reader.events.page(None, 9, EventFilter(live=False)) == [third]
+        assert reader.events.page(None, 9, EventFilter(scope="group:web")) == [first, third]
+        assert reader.events.page(None, 9, EventFilter(vm="web-1")) == [first, third]
+        assert reader.events.page(None, 9, EventFilter(live=True, vm="web-10")) == [first, second]
+        assert reader.events.page(None, 9, EventFilter(vm="eb-1")) == []
 
 
 def test_counts(store: Store) -> None:
@@ -274,7 +276,7 @@ def test_counts(store: Store) -> None:
         event("E4", "p", "group:web", type=EventType.REBOOT, status=Status.COMPLETED),
     )
     with store.read() as reader:
-        assert reader.counts() == {("Freeze", "Scheduled"): 2, ("Reboot", "Started"): 1}
+        assert reader.events.counts_by_type() == {("Freeze", "Scheduled"): 2, ("Reboot", "Started"): 1}
 
 
 @pytest.mark.parametrize(
@@ -290,4 +292,4 @@ def test_what_is_over_has_an_end_and_nothing_else_has(store: Store, wrong: Opera
     with pytest.raises(Exception, match="ended_when_over"), store.write() as transaction:
         transaction.apply(changes(scope("vm:x"), wrong))
     with store.read() as reader:
-        assert reader.scopes(["vm:x"]) == {}
+        assert reader.scopes.named(["vm:x"]) == {}

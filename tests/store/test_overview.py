@@ -40,7 +40,7 @@ def test_all_that_is_shown_of_one(store: Store) -> None:
     told = event("E", "mine", "group:web", Status.STARTED, resources=("web-0", "web-1"))
     keep(store, mine, told, operation("silent"))
     with store.read() as reader:
-        [life] = reader.overview.live(10)
+        [life] = reader.events.live(10)
     for field in life._fields:
         of_operation = field in ("kind", "started_at")
         assert getattr(life, field) == getattr(mine if of_operation else told, field), field
@@ -49,19 +49,19 @@ def test_all_that_is_shown_of_one(store: Store) -> None:
 def test_the_most_urgent_first(busy: Store) -> None:
     wanted = ["OUT-3", "OUT-2", "OUT-1", "OUT-0", "LATER-3", "LATER-2", "LATER-1", "LATER-0"]
     with busy.read() as reader:
-        assert [life.id for life in reader.overview.live(100)] == wanted
-        pages = [[life.id for life in reader.overview.live(3, offset=offset)] for offset in range(0, 12, 3)]
+        assert [life.id for life in reader.events.live(100)] == wanted
+        pages = [[life.id for life in reader.events.live(3, offset=offset)] for offset in range(0, 12, 3)]
         assert pages == [wanted[:3], wanted[3:6], wanted[6:], []]
-        assert reader.overview.counts() == {Status.SCHEDULED: 4, Status.STARTED: 4}
+        assert reader.events.counts() == {Status.SCHEDULED: 4, Status.STARTED: 4}
 
 
 def test_what_ended_last_first(busy: Store) -> None:
     wanted = [f"OVER-{ago}-{place}" for ago in range(3) for place in range(4)]
     with busy.read() as reader:
-        assert [life.id for life in reader.overview.ended(NOW - timedelta(hours=1), 100)] == wanted
-        assert [life.id for life in reader.overview.ended(NOW - timedelta(hours=1), 5)] == wanted[:5]
-        assert [life.id for life in reader.overview.ended(NOW - 11 * MINUTE, 100)] == wanted[:6]
-        assert reader.overview.ended(NOW + MINUTE, 100) == []
+        assert [life.id for life in reader.events.ended(NOW - timedelta(hours=1), 100)] == wanted
+        assert [life.id for life in reader.events.ended(NOW - timedelta(hours=1), 5)] == wanted[:5]
+        assert [life.id for life in reader.events.ended(NOW - 11 * MINUTE, 100)] == wanted[:6]
+        assert reader.events.ended(NOW + MINUTE, 100) == []
 
 
 @pytest.mark.parametrize("scope", [None, "group:web", "vm:web", "group:none"])
@@ -71,9 +71,9 @@ def test_of_one_scope_and_of_what_is_seen(busy: Store, scope: str | None, text: 
     mine = [key for key in KEYS if (seen is None or key in seen) and scope in (None, key)]
     since = NOW - timedelta(hours=1)
     with busy.read() as reader:
-        everything = reader.overview.live(100) + reader.overview.ended(since, 100)
-        live = reader.overview.live(100, scope=scope, seen=seen)
-        ended = reader.overview.ended(since, 100, scope=scope, seen=seen)
-        counts = reader.overview.counts(scope=scope, seen=seen)
+        everything = reader.events.live(100) + reader.events.ended(since, 100)
+        live = reader.events.live(100, scope=scope, seen=seen)
+        ended = reader.events.ended(since, 100, scope=scope, seen=seen)
+        counts = reader.events.counts(scope=scope, seen=seen)
     assert live + ended == [life for life in everything if life.scope in mine]
     assert counts == ({Status.SCHEDULED: len(mine), Status.STARTED: len(mine)} if mine else {})

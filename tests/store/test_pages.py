@@ -10,18 +10,21 @@ from tests.store.samples import NOW, event, host, keep, operation, scope, vm
 from forenotice.core import errors, selectors
 from forenotice.core.operations import EventType, Status
 from forenotice.store.database import Store
+from forenotice.store.events import EventFilter
+from forenotice.store.fleet import GroupFilter, HostFilter, VmFilter
+from forenotice.store.operations import OperationFilter
 from forenotice.store.tokens import Token
 from forenotice.store.transaction import Reader
 
 Page = Callable[[str | None, bool], list[str]]
 NAMES = ["a", "a-1", "a-10", "a_2", "b"]
 LISTS: dict[str, Callable[[Reader, str | None, bool], list[str]]] = {
-    "hosts": lambda reader, after, down: [h.name for h, _ in reader.list_hosts(after, 2, descending=down)],
-    "vms": lambda reader, after, down: [v.name for v in reader.list_vms(after, 2, descending=down)],
-    "groups": lambda reader, after, down: [g.name for g, _ in reader.list_groups(after, 2, descending=down)],
-    "operations": lambda reader, after, down: [o.id for o in reader.list_operations(after, 2, None, descending=down)],
-    "events": lambda reader, after, down: [e.id for e in reader.list_events(after, 2, None, descending=down)],
-    "tokens": lambda reader, after, down: [t.id for t in reader.list_tokens(after, 2, descending=down)],
+    "hosts": lambda reader, after, down: [h.name for h, _ in reader.hosts.page(after, 2, descending=down)],
+    "vms": lambda reader, after, down: [v.name for v in reader.vms.page(after, 2, descending=down)],
+    "groups": lambda reader, after, down: [g.name for g, _ in reader.scopes.groups(after, 2, descending=down)],
+    "operations": lambda reader, after, down: [o.id for o in reader.operations.page(after, 2, descending=down)],
+    "events": lambda reader, after, down: [e.id for e in reader.events.page(after, 2, descending=down)],
+    "tokens": lambda reader, after, down: [t.id for t in reader.tokens.page(after, 2, descending=down)],
 }
 
 
@@ -39,7 +42,7 @@ def full(store: Store) -> Store:
     )
     with store.write() as transaction:
         for name in NAMES:
-            transaction.put_token(Token(id=name, name="t", role="admin", digest=name, created_at=NOW))
+            transaction.tokens.put(Token(id=name, name="t", role="admin", digest=name, created_at=NOW))
     return store
 
 
@@ -56,7 +59,7 @@ def test_every_page_of_both_directions(full: Store, noun: str) -> None:
 
 @pytest.mark.parametrize("noun", ["operations", "events", "tokens"])
 def test_nobody_goes_on_behind_what_is_gone(full: Store, noun: str) -> None:
-    with full.read() as reader, pytest.raises(errors.RefusedError, match="begin it anew"):
+    with full.read() as reader, pytest.raises(errors.RefusedError, match="continue after"):
         LISTS[noun](reader, "gone", False)
 
 
@@ -81,9 +84,13 @@ PATTERNS = {
 @pytest.mark.parametrize(("text", "wanted"), PATTERNS.items())
 def test_by_name(full: Store, text: str, wanted: list[str]) -> None:
     with full.read() as reader:
-        assert [found.name for found, _ in reader.list_hosts(None, 9, name=selectors.of_hosts(text))] == wanted
-        assert [found.name for found in reader.list_vms(None, 9, name=selectors.of_names(text))] == wanted
-        assert [found.name for found, _ in reader.list_groups(None, 9, name=selectors.of_scopes(text))] == wanted
+        assert [
+            found.name for found, _ in reader.hosts.page(None, 9, HostFilter(name=selectors.of_hosts(text)))
+        ] == wanted
+        assert [found.name for found in reader.vms.page(None, 9, VmFilter(name=selectors.of_names(text)))] == wanted
+        assert [
+            found.name for found, _ in reader.scopes.groups(None, 9, GroupFilter(name=selectors.of_scopes(text)))
+        ] == wanted
 
 
 LABELS = {
@@ -109,27 +116,27 @@ def test_by_label(full: Store, text: str, wanted: list[str]) -> None:
     )
     selector = selectors.of_hosts(text)
     with full.read() as reader:
-        found = [found for found, _ in reader.list_hosts(None, 9, name=selector)]
+        found = [found for found, _ in reader.hosts.page(None, 9, HostFilter(name=selector))]
         assert [found.name for found in found] == wanted
-        everybody = [found for found, _ in reader.list_hosts(None, 9)]
+        everybody = [found for found, _ in reader.hosts.page(None, 9)]
     assert [host.name for host in everybody if selector.selects(host)] == wanted, "core agrees"
 
 
 def test_by_name_among_what_is_seen(full: Store) -> None:
     seen = selectors.of_scopes("a,a-*")
     with full.read() as reader:
-        found = reader.list_vms(None, 9, name=selectors.of_hosts("a*,!a-1"), seen=seen, descending=True)
+        found = reader.vms.page(None, 9, VmFilter(name=selectors.of_hosts("a*,!a-1"), seen=seen), descending=True)
     assert [vm.name for vm in found] == ["a-10", "a"]
 
 
 def test_by_what_they_are(full: Store) -> None:
     def operations(**how: Any) -> list[str]:
         with full.read() as reader:
-            return [found.id for found in reader.list_operations(None, 9, None, **how)]
+            return [found.id for found in reader.operations.page(None, 9, OperationFilter(**how))]
 
     def events(**how: Any) -> list[str]:
         with full.read() as reader:
-            return [found.id for found in reader.list_events(None, 9, None, **how)]
+            return [found.id for found in reader.events.page(None, 9, EventFilter(**how))]
 
     keep(
         full,
@@ -137,11 +144,11 @@ def test_by_what_they_are(full: Store) -> None:
         event("OVER", "over", "group:b", status=Status.FAILED, type=EventType.REBOOT),
     )
     with full.read() as reader:
-        assert [found.name for found, _ in reader.list_hosts(None, 9, cordoned=True)] == ["b"]
-        assert len(reader.list_hosts(None, 9, cordoned=False)) == 4
-        assert [found.name for found in reader.list_vms(None, 9, spot=True)] == ["a-1", "a-10"]
-        assert [found.name for found in reader.list_vms(None, 9, spot=False)] == ["a", "a_2", "b"]
+        assert [found.name for found, _ in reader.hosts.page(None, 9, HostFilter(cordoned=True))] == ["b"]
+        assert len(reader.hosts.page(None, 9, HostFilter(cordoned=False))) == 4
+        assert [found.name for found in reader.vms.page(None, 9, VmFilter(spot=True))] == ["a-1", "a-10"]
+        assert [found.name for found in reader.vms.page(None, 9, VmFilter(spot=False))] == ["a", "a_2", "b"]
     assert operations(status=Status.FAILED) == operations(rollout="r") == ["over"]
     assert operations(status=Status.STARTED) == operations(rollout="other") == []
-    assert events(status=Status.FAILED) == events(event_type=EventType.REBOOT) == ["OVER"]
-    assert events(event_type=EventType.FREEZE, scope="group:b") == ["B"]
+    assert events(status=Status.FAILED) == events(type=EventType.REBOOT) == ["OVER"]
+    assert events(type=EventType.FREEZE, scope="group:b") == ["B"]

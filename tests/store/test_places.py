@@ -29,7 +29,7 @@ def full(store: Store) -> Store:
 
 def test_by_host_and_by_scope(full: Store) -> None:
     with full.read() as reader:
-        assert reader.places.on(["a", "b", "c"], 9) == [
+        assert reader.vms.placed_on(["a", "b", "c"], 9) == [
             ("Zed", "a", "vm:Zed", 0),
             ("a_1", "a", "vm:a_1", 0),
             ("db", "a", "vm:db", 0),
@@ -37,10 +37,10 @@ def test_by_host_and_by_scope(full: Store) -> None:
             ("webs", "a", "group:webs", 7),
             ("web-1", "b", "group:web", 1),
         ]
-        assert [place.vm for place in reader.places.on(["b"], 9)] == ["web-1"]
-        assert [place.vm for place in reader.places.on(["a", "b"], 2)] == ["Zed", "a_1"]
-        assert [place.vm for place in reader.places.within(["group:web", "vm:db"], 9)] == ["web-0", "web-1", "db"]
-        assert [place.vm for place in reader.places.within(["group:web", "vm:db"], 1)] == ["web-0"]
+        assert [place.vm for place in reader.vms.placed_on(["b"], 9)] == ["web-1"]
+        assert [place.vm for place in reader.vms.placed_on(["a", "b"], 2)] == ["Zed", "a_1"]
+        assert [place.vm for place in reader.vms.placed_in(["group:web", "vm:db"], 9)] == ["web-0", "web-1", "db"]
+        assert [place.vm for place in reader.vms.placed_in(["group:web", "vm:db"], 1)] == ["web-0"]
 
 
 @pytest.mark.parametrize(
@@ -57,13 +57,13 @@ def test_standalone_vms_come_page_by_page(
     full: Store, after: str, limit: int, seen: str | None, names: list[str]
 ) -> None:
     with full.read() as reader:
-        found = reader.places.standalone(after, limit, selectors.of_scopes(seen) if seen else None)
+        found = reader.vms.standalone(after, limit, selectors.of_scopes(seen) if seen else None)
         assert [place.vm for place in found] == names
 
 
 def test_what_is_live_names_vms(full: Store) -> None:
     with full.read() as reader:
-        assert sorted(reader.places.naming(["group:web", "group:webs"])) == [
+        assert sorted(reader.events.resources(["group:web", "group:webs"])) == [
             (Status.SCHEDULED, ("web-0", "web-1")),
             (Status.STARTED, ("web-0",)),
         ]
@@ -81,10 +81,10 @@ def test_what_is_live_on_a_host_comes_with_what_has_started_first(full: Store) -
         event("E-over", "over", "group:web", Status.COMPLETED),
     )
     with full.read() as reader:
-        assert list(reader.places.told_on("b", 10).items()) == [
+        assert list(reader.events.on_host("b", 10).items()) == [
             ("E-now", "now"),
             ("E-soon", "soon"),
             ("E-late", "late"),
         ]
-        assert list(reader.places.told_on("b", 1)) == ["E-now"]
-        assert reader.places.told_on("c", 10) == {}
+        assert list(reader.events.on_host("b", 1)) == ["E-now"]
+        assert reader.events.on_host("c", 10) == {}

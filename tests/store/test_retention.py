@@ -11,6 +11,7 @@ from tests.store.samples import MINUTE, NOW, entry, event, executor_of, keep, op
 from forenotice.core.operations import Status
 from forenotice.store import retention, schema
 from forenotice.store.database import Store
+from forenotice.store.journal import JournalFilter
 from forenotice.store.queries import Query
 
 DAY = timedelta(days=1)
@@ -36,7 +37,7 @@ def prune(store: Store, before: datetime = BEFORE) -> Counter[str]:
 
 def actions(store: Store) -> list[str]:
     with store.read() as reader:
-        return [each.action for _, each in reader.journal(limit=1000)]
+        return [each.action for _, each in reader.journal.page(limit=1000)]
 
 
 def rows(store: Store, table: str) -> int:
@@ -79,9 +80,12 @@ def test_what_is_over_goes_with_all_that_belongs_to_it(store: Store) -> None:
     assert prune(store) == {"entries": 3, "operations": 1, "events": 1}
     assert actions(store) == ["new.operation", "new.event"]
     with store.read() as reader:
-        assert [each.id for each in reader.list_operations(None, 10, None)] == ["new"]
-        assert [each.id for each in reader.list_events(None, 10, None)] == ["E-new"]
-        assert [each.action for _, each in reader.journal(vm="web-0")] == ["new.operation", "new.event"]
+        assert [each.id for each in reader.operations.page(None, 10)] == ["new"]
+        assert [each.id for each in reader.events.page(None, 10)] == ["E-new"]
+        assert [each.action for _, each in reader.journal.page(JournalFilter(vm="web-0"))] == [
+            "new.operation",
+            "new.event",
+        ]
     assert rows(store, "vm_operations") == 2
     assert prune(store) == {}
 
@@ -136,7 +140,7 @@ def test_the_newest_entry_stays_and_no_position_is_given_twice(store: Store) -> 
     assert actions(store) == ["three"]
     assert keep(store, entry("four")) == 4
     with store.read() as reader:
-        assert [seq for seq, _ in reader.journal(after=1)] == [3, 4]
+        assert [seq for seq, _ in reader.journal.page(after=1)] == [3, 4]
 
 
 def test_in_steps(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

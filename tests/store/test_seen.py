@@ -6,6 +6,10 @@ from tests.store.samples import NOW, Thing, entry, event, keep, operation, scope
 from forenotice.core import errors
 from forenotice.core.selectors import Selector, of_scopes
 from forenotice.store.database import Store
+from forenotice.store.events import EventFilter
+from forenotice.store.fleet import GroupFilter, VmFilter
+from forenotice.store.journal import JournalFilter
+from forenotice.store.operations import OperationFilter
 
 NAMES = ("web", "web-1", "web-10", "web_1", "Web-1", "w.b", "db", "a-1", "a-2")
 KEYS = tuple(sorted(f"{noun}:{name}" for noun in ("group", "vm") for name in NAMES))
@@ -44,12 +48,12 @@ def test_patterns_mean_what_they_mean_in_core(many: Store) -> None:
         for text in TEXTS:
             seen = of_scopes(text)
             mine = [key for key in KEYS if key in seen]
-            assert [vm.scope for vm in reader.list_vms(None, 100, seen=seen)] == mine, text
-            groups = [group.key for group, _ in reader.list_groups(None, 100, seen)]
+            assert [vm.scope for vm in reader.vms.page(None, 100, VmFilter(seen=seen))] == mine, text
+            groups = [group.key for group, _ in reader.scopes.groups(None, 100, GroupFilter(seen=seen))]
             assert groups == [key for key in mine if key.startswith("group:")], text
-            assert {each.scope for each in reader.list_events(None, 100, None, seen=seen)} == set(mine), text
-            assert [each.scope for _, each in reader.journal(seen=seen)] == mine, text
-            told = {each.id for each in reader.list_operations(None, 100, None, seen=seen)}
+            assert {each.scope for each in reader.events.page(None, 100, EventFilter(seen=seen))} == set(mine), text
+            assert [each.scope for _, each in reader.journal.page(JournalFilter(seen=seen))] == mine, text
+            told = {each.id for each in reader.operations.page(None, 100, OperationFilter(seen=seen))}
             both = {"two"} if {"group:web", "group:db"} & set(mine) else set()
             assert told == {f"o{number:02}" for number, key in enumerate(KEYS) if key in seen} | both, text
 
@@ -63,7 +67,7 @@ def test_pages_are_full_and_follow_each_other(many: Store) -> None:
 def _paged(store: Store, seen: Selector) -> list[list[str]]:
     pages: list[list[str]] = []
     with store.read() as reader:
-        while page := reader.list_events(pages[-1][-1] if pages else None, 4, None, seen=seen):
+        while page := reader.events.page(pages[-1][-1] if pages else None, 4, EventFilter(seen=seen)):
             pages.append([each.id for each in page])
     return pages
 
@@ -72,12 +76,12 @@ def test_where_somebody_elses_thing_stands_cannot_be_asked(many: Store) -> None:
     seen = of_scopes("vm:*")
     with many.read() as reader:
         for event in ("E00", "NONE"):
-            with pytest.raises(errors.RefusedError, match=f"the list has no '{event}' to go on behind"):
-                reader.list_events(event, 100, None, seen=seen)
+            with pytest.raises(errors.RefusedError, match=f"the list has no '{event}' to continue after"):
+                reader.events.page(event, 100, EventFilter(seen=seen))
         for operation in ("o00", "none"):
-            with pytest.raises(errors.RefusedError, match=f"the list has no '{operation}' to go on behind"):
-                reader.list_operations(operation, 100, None, seen=seen)
-        assert reader.list_operations("o09", 100, None, seen=seen) != []
+            with pytest.raises(errors.RefusedError, match=f"the list has no '{operation}' to continue after"):
+                reader.operations.page(operation, 100, OperationFilter(seen=seen))
+        assert reader.operations.page("o09", 100, OperationFilter(seen=seen)) != []
 
 
 def test_history_of_scopes_that_are_named_is_in_order_and_in_full_pages(store: Store) -> None:
@@ -87,11 +91,16 @@ def test_history_of_scopes_that_are_named_is_in_order_and_in_full_pages(store: S
         seen = of_scopes(text)
         for newest_first in (False, True):
             with store.read() as reader:
-                everything = reader.journal(limit=1000, newest_first=newest_first)
+                everything = reader.journal.page(limit=1000, newest_first=newest_first)
                 wanted = [seq for seq, each in everything if each.scope in seen]
-                assert [seq for seq, _ in reader.journal(limit=1000, newest_first=newest_first, seen=seen)] == wanted
-                some = reader.journal(limit=7, newest_first=newest_first, seen=seen)
+                assert [
+                    seq
+                    for seq, _ in reader.journal.page(JournalFilter(seen=seen), limit=1000, newest_first=newest_first)
+                ] == wanted
+                some = reader.journal.page(JournalFilter(seen=seen), limit=7, newest_first=newest_first)
                 assert [seq for seq, _ in some] == wanted[:7]
-                mine = reader.journal(limit=1000, scope="group:web", seen=seen, newest_first=newest_first)
+                mine = reader.journal.page(
+                    JournalFilter(scope="group:web", seen=seen), limit=1000, newest_first=newest_first
+                )
                 assert {each.scope for _, each in mine} == ({"group:web"} & {key for key in keys if key in seen})
-                assert reader.journal(scope="group:other", seen=seen) == []
+                assert reader.journal.page(JournalFilter(scope="group:other", seen=seen)) == []

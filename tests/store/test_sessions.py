@@ -5,8 +5,7 @@ from dataclasses import replace
 from tests.store.samples import MINUTE, NOW
 
 from forenotice.store.database import Store
-from forenotice.store.sessions import Session
-from forenotice.store.tokens import Token
+from forenotice.store.tokens import Session, Token
 
 FIRST = Session(digest="d1", token="t1", created_at=NOW, expires_at=NOW + 10 * MINUTE)
 SECOND = replace(FIRST, digest="d0", created_at=NOW + MINUTE, expires_at=NOW + 11 * MINUTE)
@@ -16,7 +15,7 @@ OTHERS = replace(FIRST, digest="d2", token="t2", created_at=NOW - MINUTE)
 def keep(store: Store, *made: Session) -> None:
     with store.write() as transaction:
         for each in made:
-            transaction.sessions.add(each)
+            transaction.sessions.put(each)
 
 
 def found(store: Store) -> list[Session | None]:
@@ -42,7 +41,7 @@ def test_ended_once(store: Store) -> None:
 def test_expired_ones_are_forgotten(store: Store) -> None:
     keep(store, FIRST, SECOND)
     with store.write() as transaction:
-        transaction.sessions.forget_expired(NOW + 10 * MINUTE)
+        transaction.sessions.delete_expired(NOW + 10 * MINUTE)
     assert found(store) == [None, SECOND, None]
 
 
@@ -59,6 +58,6 @@ def test_the_newest_of_a_token_stay(store: Store) -> None:
 def test_a_token_is_found_by_its_id(store: Store) -> None:
     ada = Token(id="t1", name="ada", role="admin", digest="d", created_at=NOW)
     with store.write() as transaction:
-        transaction.put_token(ada)
+        transaction.tokens.put(ada)
     with store.read() as reader:
-        assert (reader.token_by_id("t1"), reader.token_by_id("d")) == (ada, None)
+        assert (reader.tokens.by_id("t1"), reader.tokens.by_id("d")) == (ada, None)

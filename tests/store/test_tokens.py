@@ -15,29 +15,29 @@ BOB = Token(id="t0", name="bob", role="viewer", digest="d2", created_at=NOW + MI
 @pytest.fixture
 def with_tokens(store: Store) -> Store:
     with store.write() as transaction:
-        transaction.put_token(BOB)
-        transaction.put_token(ALICE)
+        transaction.tokens.put(BOB)
+        transaction.tokens.put(ALICE)
     return store
 
 
 def test_found_by_digest(with_tokens: Store) -> None:
     with with_tokens.read() as reader:
-        assert reader.token_by_digest("d1") == ALICE
-        assert reader.token_by_digest("d3") is None
-        assert reader.list_tokens() == [ALICE, BOB]
+        assert reader.tokens.by_digest("d1") == ALICE
+        assert reader.tokens.by_digest("d3") is None
+        assert reader.tokens.page() == [ALICE, BOB]
 
 
 def test_revoking_twice(with_tokens: Store) -> None:
     with with_tokens.write() as transaction:
-        assert transaction.revoke_token("t1", NOW)
-        assert not transaction.revoke_token("t1", NOW + MINUTE)
-        assert not transaction.revoke_token("ghost", NOW)
+        assert transaction.tokens.revoke("t1", NOW)
+        assert not transaction.tokens.revoke("t1", NOW + MINUTE)
+        assert not transaction.tokens.revoke("ghost", NOW)
     with with_tokens.read() as reader:
-        assert reader.token_by_digest("d1") == replace(ALICE, revoked_at=NOW)
+        assert reader.tokens.by_digest("d1") == replace(ALICE, revoked_at=NOW)
 
 
 def test_use_never_goes_back(with_tokens: Store) -> None:
     with with_tokens.write() as transaction:
-        transaction.touch_tokens({"t1": NOW, "t0": NOW - MINUTE, "ghost": NOW})
+        transaction.tokens.touch({"t1": NOW, "t0": NOW - MINUTE, "ghost": NOW})
     with with_tokens.read() as reader:
-        assert [token.last_used_at for token in reader.list_tokens()] == [NOW, NOW]
+        assert [token.last_used_at for token in reader.tokens.page()] == [NOW, NOW]

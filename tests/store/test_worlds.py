@@ -115,7 +115,7 @@ A_AND_WHAT_IT_SHARES = {
 def test_what_comes_with_what(store: Store, wanted: dict[str, Any], found: dict[str, Any]) -> None:
     keep(store, *FLEET)
     with store.read() as reader:
-        world = reader.load(**wanted)
+        world = reader.worlds.load(**wanted)
     assert names(world) == names(World()) | found
 
 
@@ -151,8 +151,8 @@ WAITING: tuple[Thing, ...] = (
 def test_what_explains_an_operation(store: Store, named: dict[str, Any]) -> None:
     keep(store, *WAITING)
     with store.read() as reader:
-        world = reader.load_to_explain(**named)
-        nothing = reader.load_to_explain()
+        world = reader.worlds.to_explain(**named)
+        nothing = reader.worlds.to_explain()
     assert names(nothing) == names(World())
     assert names(world) == names(World()) | {
         "vms": {"web-0", "db"},
@@ -169,10 +169,10 @@ def test_what_schedules_some_vms_however_many_share_their_hosts(store: Store) ->
     telling = event("MOVING", "moving", "group:web", status=Status.STARTED)
     keep(store, *WAITING, host("d"), vm("web-2", "c", "group:web", update_domain=1), moving, telling)
     with store.read() as reader:
-        world = reader.load_to_schedule(["db", "gone"])
-        nothing = reader.load_to_schedule([])
-        moved = reader.load_to_schedule(["web-0"], targets=True)
-        whole = reader.load(vms=["web-0"], targets=True)
+        world = reader.worlds.to_schedule(["db", "gone"])
+        nothing = reader.worlds.to_schedule([])
+        moved = reader.worlds.to_schedule(["web-0"], targets=True)
+        whole = reader.worlds.load(vms=["web-0"], targets=True)
     assert names(nothing) == names(World())
     assert names(world) == names(World()) | {
         "hosts": {"a"},
@@ -195,7 +195,7 @@ def test_a_limit_of_users_operations_is_held_against_all_vms_of_the_scope(store:
     untold = operation("untold", "b", kind=Kind.DELETION, vms=("web-1",))
     keep(store, *FLEET, limited, untold)
     with store.read() as reader:
-        world = reader.load_to_schedule(["web-0"])
+        world = reader.worlds.to_schedule(["web-0"])
     assert world.vms.keys() == {"web-0", "web-1"}
     assert "untold" in world.operations
 
@@ -210,16 +210,16 @@ def test_users_operations_of_the_whole_fleet_are_counted_by_who_asked_for_them(s
         operation("platform", "b", kind=Kind.EVICTION, by="tenant:a"),
     )
     with store.read() as reader:
-        assert reader.load_to_schedule(["db"], asked_by=True).asked_by == {"tenant:a": 2, "operator:b": 1}
-        assert reader.load_to_schedule(["db"]).asked_by == {}
+        assert reader.worlds.to_schedule(["db"], asked_by=True).asked_by == {"tenant:a": 2, "operator:b": 1}
+        assert reader.worlds.to_schedule(["db"]).asked_by == {}
 
 
 def test_hosts_alone_and_where_to_go(store: Store) -> None:
     keep(store, *WAITING)
     with store.read() as reader:
-        hosts = reader.load_hosts(["c", "x"], ["web-1", "gone"])
-        targets = reader.load_targets(["group:web", "vm:db"])
-        whole = reader.load(vms=["web-0"], targets=True)
+        hosts = reader.worlds.hosts(["c", "x"], ["web-1", "gone"])
+        targets = reader.worlds.targets(["group:web", "vm:db"])
+        whole = reader.worlds.load(vms=["web-0"], targets=True)
     assert names(hosts) == names(World()) | {"hosts": {"c"}, "vms": {"pool_0", "web-1"}}
     assert names(targets) == names(World()) | {"hosts": {"c"}, "vms": {"web-0", "web-1"}, "occupancy": {"c": 1}}
     assert (targets.occupancy, targets.awaiting) == (whole.occupancy, whole.awaiting)
@@ -242,9 +242,9 @@ def test_targets_leave_out_who_is_in_maintenance_and_tell_who_awaits_it(store: S
             Stop(rollout=name, host=where, wave=0, status=status) for name, (where, status) in waiting.items()
         )
     with store.read() as reader:
-        assert reader.load(targets=True).awaiting == {"b"}
-        assert reader.load(targets=True).occupancy.keys() == set("bcde")
-        assert reader.load(hosts=["a"]).awaiting == set()
+        assert reader.worlds.load(targets=True).awaiting == {"b"}
+        assert reader.worlds.load(targets=True).occupancy.keys() == set("bcde")
+        assert reader.worlds.load(hosts=["a"]).awaiting == set()
 
 
 def test_what_is_used_of_capacities(store: Store) -> None:
@@ -277,16 +277,22 @@ def test_what_is_used_of_capacities(store: Store) -> None:
     used, incoming = {"a": 1.5, "b": 3, "c": 0, "full": 1}, {"three": ("c", 3), "two": ("a", 2)}
     with store.read() as reader:
         for world in (
-            reader.load(vms=["three"], targets=True),
-            reader.load_to_schedule(["one"], targets=True),
-            reader.load_targets([]),
+            reader.worlds.load(vms=["three"], targets=True),
+            reader.worlds.to_schedule(["one"], targets=True),
+            reader.worlds.targets([]),
         ):
             assert (world.used, world.incoming) == (used, incoming)
-        assert (reader.load(vms=["three"]).used, reader.load(vms=["three"]).incoming) == ({}, {})
-        assert reader.load_hosts(["a", "open"]).incoming == {"two": ("a", 2)}
-        assert reader.load_hosts(["open"]).incoming == {}
-        assert reader.used(["a", "c", "open", "shut", "none"]) == {"a": 3.5, "c": 3, "open": 6, "shut": 4, "none": 0}
-        assert reader.used([]) == {}
+        assert (reader.worlds.load(vms=["three"]).used, reader.worlds.load(vms=["three"]).incoming) == ({}, {})
+        assert reader.worlds.hosts(["a", "open"]).incoming == {"two": ("a", 2)}
+        assert reader.worlds.hosts(["open"]).incoming == {}
+        assert reader.hosts.used(["a", "c", "open", "shut", "none"]) == {
+            "a": 3.5,
+            "c": 3,
+            "open": 6,
+            "shut": 4,
+            "none": 0,
+        }
+        assert reader.hosts.used([]) == {}
 
 
 def rollout(name: str) -> Rollout:
@@ -305,7 +311,7 @@ def rollout(name: str) -> Rollout:
 def test_the_whole_fleet(store: Store) -> None:
     keep(store, *FLEET)
     with store.read() as reader:
-        world = reader.load_fleet()
+        world = reader.worlds.fleet()
     assert names(world) == {
         "hosts": {"a", "b", "c", "d"},
         "vms": {"web-0", "db", "web-1", "pool_0", "pool_1"},
@@ -321,10 +327,13 @@ def test_views(store: Store) -> None:
     keep(store, *FLEET)
     with store.read() as reader:
         shown = [
-            (each.key, [vm.name for vm in vms], [event.id for event in events]) for each, vms, events in reader.views()
+            (each.key, [vm.name for vm in vms], [event.id for event in events])
+            for each, vms, events in reader.worlds.scopes()
         ]
-        some = [each.key for each, _, _ in reader.views(["vm:gone", "vm:db", "group:ghost", "group:web", "vm:db"])]
-        none = list(reader.views([]))
+        some = [
+            each.key for each, _, _ in reader.worlds.scopes(["vm:gone", "vm:db", "group:ghost", "group:web", "vm:db"])
+        ]
+        none = list(reader.worlds.scopes([]))
     assert shown == [
         ("group:idle", [], []),
         ("group:pool", ["pool_0", "pool_1"], ["EC-POOL"]),
@@ -339,8 +348,8 @@ def test_views_of_more_scopes_than_are_held_at_once(store: Store) -> None:
     keys = [f"vm:vm-{place:04}" for place in range(4_500)]
     keep(store, *(scope(key) for key in keys), *(vm(key.removeprefix("vm:"), "a", key) for key in keys))
     with store.read() as reader:
-        assert [(each.key, len(vms)) for each, vms, _ in reader.views()] == [(key, 1) for key in keys]
-        assert [each.key for each, _, _ in reader.views(keys[::-1])] == keys
+        assert [(each.key, len(vms)) for each, vms, _ in reader.worlds.scopes()] == [(key, 1) for key in keys]
+        assert [each.key for each, _, _ in reader.worlds.scopes(keys[::-1])] == keys
 
 
 # The same rules written plainly, over a whole world in memory.
@@ -442,7 +451,7 @@ def test_the_closure_is_the_plain_one(store: Store, everything: World, wanted: W
     things: list[Thing] = [thing for part in parts for thing in part.values()]
     with contextlib.suppress(_EnoughError), store.write() as transaction:
         transaction.apply(changes(*things))
-        world = transaction.load(**vars(wanted))
+        world = transaction.worlds.load(**vars(wanted))
         raise _EnoughError
     assert names(world) == closure(everything, wanted)
     for kind in ("hosts", "scopes", "vms", "operations", "events"):
@@ -464,7 +473,7 @@ def test_the_closure_is_the_plain_one(store: Store, everything: World, wanted: W
 def test_what_an_approval_needs(store: Store, scopes: list[str], found: dict[str, set[str]], awaited: set[str]) -> None:
     keep(store, *FLEET)
     with store.read() as reader:
-        world, everything = reader.load_to_approve(scopes, ["web-0", "ghost"]), reader.load_fleet()
+        world, everything = reader.worlds.to_approve(scopes, ["web-0", "ghost"]), reader.worlds.fleet()
     assert world.operations == {key: everything.operations[key] for key in found}
     assert world.events == {key: everything.events[key] for keys in found.values() for key in keys}
     assert world.awaited_elsewhere == awaited
@@ -474,8 +483,8 @@ def test_what_an_approval_needs(store: Store, scopes: list[str], found: dict[str
 def test_an_approval_sees_what_has_just_ended(store: Store) -> None:
     keep(store, *FLEET)
     with store.read() as reader:
-        assert "EO-WEB" in reader.load_to_approve(["group:web"], [], NOW - MINUTE).events
-        assert "EO-DB" not in reader.load_to_approve(["vm:db"], [], NOW - MINUTE).events
+        assert "EO-WEB" in reader.worlds.to_approve(["group:web"], [], NOW - MINUTE).events
+        assert "EO-DB" not in reader.worlds.to_approve(["vm:db"], [], NOW - MINUTE).events
 
 
 def test_nobody_else_is_awaited_who_has_approved_or_whose_event_is_over(store: Store) -> None:
@@ -487,4 +496,4 @@ def test_nobody_else_is_awaited_who_has_approved_or_whose_event_is_over(store: S
         event("OVER", "one", "vm:over", status=Status.CANCELED),
     )
     with store.read() as reader:
-        assert reader.load_to_approve(["group:web"], []).awaited_elsewhere == set()
+        assert reader.worlds.to_approve(["group:web"], []).awaited_elsewhere == set()

@@ -120,8 +120,8 @@ class Tail:
     def _read(self, position: int) -> tuple[list[Line], bool]:
         """The lines, and whether a scope with a reused key was added in them."""
         with self._service.store.read() as reader:
-            found = reader.journal(after=position, limit=PAGE)
-            former = reader.former({entry.scope for _, entry in found if entry.scope is not None})
+            found = reader.journal.page(after=position, limit=PAGE)
+            former = reader.scopes.former({entry.scope for _, entry in found if entry.scope is not None})
         lines = [
             line(number, entry, is_former=entry.scope in former and former[entry.scope].hides(entry.at))
             for number, entry in found
@@ -131,7 +131,7 @@ class Tail:
     def newest(self) -> int:
         """The position where the journal ends."""
         with self._service.store.read() as reader:
-            last = reader.last_entry()
+            last = reader.journal.last()
         return last[0] if last else 0
 
     def _run(self) -> None:

@@ -204,7 +204,7 @@ def _plans(
         if not _is_mine(service, each) and each.claimed_until is not None and each.claimed_until > now:
             continue
         if each.position not in pages:
-            pages[each.position] = reader.journal(after=each.position, limit=PAGE)
+            pages[each.position] = reader.journal.page(after=each.position, limit=PAGE)
         full = bool(pages[each.position]) and reader.subscriptions.count_pending(each.id) >= MOST_PENDING
         busy = {lane for key, lane in under_way if key == each.id}
         spare = SPARE - len(under_way) + len({key for key, _ in under_way})

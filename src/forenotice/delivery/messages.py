@@ -36,11 +36,11 @@ class Message:
 def source(service: Service) -> str:
     """Names this installation, and its epoch: an id is unique only together with it, and a backup repeats positions."""
     with service.store.read() as reader:
-        known, epoch = reader.meta(INSTALLATION), reader.epoch()
+        known, epoch = reader.meta.get(INSTALLATION), reader.meta.epoch()
 
     def settle(unit: UnitOfWork) -> str:
-        made = unit.transaction.meta(INSTALLATION) or str(uuid.uuid4())
-        unit.transaction.put_meta(INSTALLATION, made)
+        made = unit.transaction.meta.get(INSTALLATION) or str(uuid.uuid4())
+        unit.transaction.meta.put(INSTALLATION, made)
         return made
 
     return f"urn:uuid:{known or service.transact(settle)}" + (f"#{epoch:x}" if epoch else "")

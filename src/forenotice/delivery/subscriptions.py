@@ -15,7 +15,7 @@ from forenotice.outgoing import OutgoingError, place, status_told
 from forenotice.service import views
 from forenotice.service.calls import Call, View, command, recalled
 from forenotice.service.context import Service, UnitOfWork, new_id
-from forenotice.store.subscriptions import Delivery, Subscription
+from forenotice.store.subscriptions import Delivery, Subscription, SubscriptionFilter
 from forenotice.store.transaction import Reader
 
 MOST = 100
@@ -163,7 +163,7 @@ def list_all(
 ) -> View:
     wanted = None if name is None else selectors.of_names(name)
     with service.store.read() as reader:
-        page = reader.subscriptions.page(after, limit, descending=descending, name=wanted)
+        page = reader.subscriptions.page(after, limit, SubscriptionFilter(name=wanted), descending=descending)
         found = [_view(reader, each, access) for each in page]
     return {"items": found, "next": found[-1]["name"] if len(found) == limit else None}
 
@@ -212,7 +212,7 @@ def _view(reader: Reader, subscription: Subscription, access: Access = EVERYTHIN
 
 def _action(reader: Reader, position: int) -> str | None:
     """What the entry is of; None: it is removed from the history."""
-    found = reader.journal(after=position - 1, limit=1)
+    found = reader.journal.page(after=position - 1, limit=1)
     return found[0][1].action if found and found[0][0] == position else None
 
 
@@ -262,7 +262,7 @@ def _free(subscription: Subscription) -> Subscription:
 
 
 def _newest(reader: Reader) -> int:
-    last = reader.last_entry()
+    last = reader.journal.last()
     return last[0] if last else 0
 
 

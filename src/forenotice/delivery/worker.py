@@ -76,7 +76,7 @@ class Worker:
         source = messages.source(self._service)
         with self._service.store.read() as reader:
             entries = [_entry(reader, attempt.delivery.position) for attempt in attempts]
-            world = reader.load(events=[entry.event for entry in entries if entry and entry.event])
+            world = reader.worlds.load(events=[entry.event for entry in entries if entry and entry.event])
         for attempt, entry in zip(attempts, entries, strict=True):
             if entry is None:
                 # Only by a hand in the database: pruning leaves what is undelivered.
@@ -119,7 +119,7 @@ def judge(attempt: Attempt, reply: Reply, now: datetime) -> Outcome:
 
 
 def _entry(reader: Reader, position: int) -> Entry | None:
-    return next((entry for found, entry in reader.journal(after=position - 1, limit=1) if found == position), None)
+    return next((entry for found, entry in reader.journal.page(after=position - 1, limit=1) if found == position), None)
 
 
 def _facts(attempt: Attempt) -> dict[str, object]:

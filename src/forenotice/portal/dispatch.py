@@ -135,7 +135,7 @@ class Dispatcher:
 
     def _position(self) -> int:
         with self.portal.service.store.read() as reader:
-            last = reader.last_entry()
+            last = reader.journal.last()
         return last[0] if last else 0
 
     def _refused(self, request: Request, error: errors.ForenoticeError) -> Response:

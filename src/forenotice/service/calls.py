@@ -13,6 +13,7 @@ from forenotice.core.draft import World
 from forenotice.core.roles import EVERYTHING, Access
 from forenotice.service.context import Service, UnitOfWork
 from forenotice.service.writer import WriteRequest
+from forenotice.store.tokens import StoredResponse
 from forenotice.store.transaction import Reader
 
 REMEMBERED = timedelta(hours=24)
@@ -46,7 +47,7 @@ SYSTEM = Call(actor=journal.SYSTEM)
 
 def recalled(reader: Reader, call: Call, now: datetime) -> View | None:
     """What was answered when the same was asked under the same key."""
-    known = None if call.key is None else reader.recall(call.token_id, call.key, now - REMEMBERED)
+    known = None if call.key is None else reader.responses.find(call.token_id, call.key, now - REMEMBERED)
     if known is None:
         return None
     if known.digest != call.digest:
@@ -90,7 +91,15 @@ def command(
             # What changed nothing can be done again; keeping each answer would fill the store.
             return result
         kept = {name: None if name == shown_once else value for name, value in result.items()}
-        unit.transaction.remember(call.token_id, call.key, call.digest, 200, msgspec.json.encode(kept), unit.now)
+        response = StoredResponse(
+            token=call.token_id,
+            key=call.key,
+            digest=call.digest,
+            status=200,
+            result=msgspec.json.encode(kept),
+            at=unit.now,
+        )
+        unit.transaction.responses.put(response)
         return result
 
     return service.transact(once, WriteRequest(seconds=call.access.write_seconds, wanted=call.wanted))

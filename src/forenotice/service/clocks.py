@@ -54,9 +54,9 @@ def require_sane(service: "Service") -> None:
 
 def _go_on(service: "Service", transaction: Transaction) -> None:
     """From where the last process stood, and where the journal ends."""
-    if mark := transaction.meta(MARK):
+    if mark := transaction.meta.get(MARK):
         service.clock.go_on_from(mark)
-    if last := transaction.last_entry():
+    if last := transaction.journal.last():
         service.clock.not_below(last[1])
 
 
@@ -72,20 +72,20 @@ def account_for_jump(unit: "UnitOfWork", by: timedelta) -> None:
     service.give_grace()
     if _is_known(unit, by):
         return
-    transaction.withhold(by, unit.now - by)
-    transaction.shift_heard(by)
-    if alive_at := transaction.meta(ALIVE_AT):
-        transaction.put_meta(ALIVE_AT, (datetime.fromisoformat(alive_at) + by).isoformat())
-    transaction.put_meta(MARK, service.clock.mark())
-    transaction.put_meta(JUMP, f"{service.process} {unit.now.isoformat()} {by.total_seconds()}")
-    draft = unit.draft(transaction.load())
+    transaction.operations.withhold(by, unit.now - by)
+    transaction.scopes.shift_heard(by)
+    if alive_at := transaction.meta.get(ALIVE_AT):
+        transaction.meta.put(ALIVE_AT, (datetime.fromisoformat(alive_at) + by).isoformat())
+    transaction.meta.put(MARK, service.clock.mark())
+    transaction.meta.put(JUMP, f"{service.process} {unit.now.isoformat()} {by.total_seconds()}")
+    draft = unit.draft(transaction.worlds.load())
     draft.note("clock.jumped", seconds=round(by.total_seconds()))
     unit.keep(draft)
 
 
 def _is_known(unit: "UnitOfWork", by: timedelta) -> bool:
     """Whether another server on this database has already accounted for the same jump."""
-    if not (known := unit.transaction.meta(JUMP)):
+    if not (known := unit.transaction.meta.get(JUMP)):
         return False
     process, at, seconds = known.split()
     return (
@@ -119,13 +119,13 @@ def accept(service: "Service", call: "Call") -> "View":
                 now=now.isoformat(),
             )
         transaction.set_back(now, journal)
-        transaction.release_claims(None)
+        transaction.operations.release_claims(None)
         transaction.subscriptions.release_claims()
         transaction.rollouts.make_due(now)
-        transaction.put_meta(ALIVE_AT, now.isoformat())
-        transaction.put_meta(MARK, mark)
+        transaction.meta.put(ALIVE_AT, now.isoformat())
+        transaction.meta.put(MARK, mark)
         unit = UnitOfWork(service, transaction, now, ALLOWANCES[-1])
-        draft = unit.draft(transaction.load_fleet(), call)
+        draft = unit.draft(transaction.worlds.fleet(), call)
         live = list(draft.world.operations.values())
         for operation in live:
             lifecycle.correct_clock(draft, operation, journal)

@@ -106,12 +106,12 @@ class UnitOfWork:
         self.gives_notice |= any(event.created_at == self.now for event in changes.events.values())
         self.makes_due |= bool(changes.operations or changes.rollouts)
         if changes.woken:
-            self.makes_due |= self.transaction.wake(changes.woken, self.now) > 0
+            self.makes_due |= self.transaction.operations.wake(changes.woken, self.now) > 0
             self.makes_due |= self.transaction.rollouts.wake(self.now) > 0
         if changes.replanned:
-            self.makes_due |= self.transaction.replan(changes.replanned, self.now) > 0
+            self.makes_due |= self.transaction.operations.replan(changes.replanned, self.now) > 0
         if changes.room_made:
-            self.makes_due |= self.transaction.wake_held(self.now) > 0
+            self.makes_due |= self.transaction.operations.wake_held(self.now) > 0
         if changes.members:
             self.published += read_published(self.transaction, changes.members)
         self.kept.append(changes)
@@ -208,7 +208,7 @@ class Service:
     def refresh(self, keys: tuple[str, ...] | None = None) -> int:
         """Publish scopes as the store has them now (None: all); gives the journal position that this includes."""
         with self._line.turn(), self.store.read() as reader:
-            last = reader.last_entry()
+            last = reader.journal.last()
             publish = self.publisher.everything if keys is None else self.publisher.scopes
             publish(read_published(reader, keys))
             return last[0] if last else 0
@@ -244,7 +244,7 @@ class Service:
 
     def _put_off_late(self, unit: UnitOfWork) -> None:
         for made, promised_at in self._late:
-            draft = unit.draft(unit.transaction.load(operations=made))
+            draft = unit.draft(unit.transaction.worlds.load(operations=made))
             for key in sorted(made & draft.world.operations.keys()):
                 lifecycle.restore_notice(draft, draft.operation(key), promised_at)
             unit.keep(draft)
@@ -254,7 +254,7 @@ class Service:
         with self.store.write(budget.check) as transaction:
             budget.start()
             clocks.correct(self, transaction)
-            last = transaction.last_entry()
+            last = transaction.journal.last()
             if last is not None:
                 self.clock.not_below(last[1])
             unit = UnitOfWork(self, transaction, self.clock.now(), allowance)
@@ -313,6 +313,6 @@ def new_id() -> str:
 
 
 def read_published(reader: Reader, keys: tuple[str, ...] | None) -> list[Publication]:
-    found = [publication.of(*view) for view in reader.views(keys)]
+    found = [publication.of(*view) for view in reader.worlds.scopes(keys)]
     known = {scope.key for scope in found}
     return found + [Publication(key=key) for key in keys or () if key not in known]

@@ -21,7 +21,7 @@ def add_host(service: Service, call: Call, *, name: str, **described: Any) -> Vi
     """The rest as fields of a `Host`."""
 
     def work(unit: UnitOfWork) -> View:
-        draft = unit.draft(unit.transaction.load(hosts=[name]), call)
+        draft = unit.draft(unit.transaction.worlds.load(hosts=[name]), call)
         host = membership.add_host(draft, Host(name=name, **described))
         unit.keep(draft)
         return views.host(host, 0, 0)
@@ -33,8 +33,8 @@ def set_host(service: Service, call: Call, name: str, **changes: Any) -> View:
     """Labels that are not given stay; one that is None is removed."""
 
     def work(unit: UnitOfWork) -> View:
-        moving_in = unit.transaction.moving_to(name)
-        draft = unit.draft(unit.transaction.load(hosts=[name], operations=moving_in), call)
+        moving_in = unit.transaction.operations.moving_to(name)
+        draft = unit.draft(unit.transaction.worlds.load(hosts=[name], operations=moving_in), call)
         labels = {**draft.host(name).labels, **changes.get("labels", {})}
         known = {key: value for key, value in labels.items() if value is not None}
         membership.set_host(draft, replace(draft.host(name), **{**changes, "labels": known}))
@@ -46,8 +46,8 @@ def set_host(service: Service, call: Call, name: str, **changes: Any) -> View:
 
 def remove_host(service: Service, call: Call, name: str) -> View:
     def work(unit: UnitOfWork) -> View:
-        moving_in = unit.transaction.moving_to(name)
-        draft = unit.draft(unit.transaction.load(hosts=[name], operations=moving_in), call)
+        moving_in = unit.transaction.operations.moving_to(name)
+        draft = unit.draft(unit.transaction.worlds.load(hosts=[name], operations=moving_in), call)
         membership.remove_host(draft, name)
         unit.keep(draft)
         return {"removed": name}
@@ -57,7 +57,7 @@ def remove_host(service: Service, call: Call, name: str) -> View:
 
 def add_group(service: Service, call: Call, *, name: str, kind: ScopeKind, policy: Mapping[str, object]) -> View:
     def work(unit: UnitOfWork) -> View:
-        draft = unit.draft(unit.transaction.load(scopes=[fleet.group_key(name)]), call)
+        draft = unit.draft(unit.transaction.worlds.load(scopes=[fleet.group_key(name)]), call)
         scope = membership.add_group(draft, name, kind, _changed_policy(Policy(), policy))
         unit.keep(draft)
         return {**views.group(scope, 0, unit.now, service.timing), "warnings": _warnings(unit, [scope.key])}
@@ -67,7 +67,7 @@ def add_group(service: Service, call: Call, *, name: str, kind: ScopeKind, polic
 
 def remove_group(service: Service, call: Call, name: str) -> View:
     def work(unit: UnitOfWork) -> View:
-        world = unit.transaction.load(scopes=[fleet.group_key(name)], members=True)
+        world = unit.transaction.worlds.load(scopes=[fleet.group_key(name)], members=True)
         draft = unit.draft(world, call)
         membership.remove_group(draft, name)
         unit.keep(draft)
@@ -78,7 +78,7 @@ def remove_group(service: Service, call: Call, name: str) -> View:
 
 def set_group(service: Service, call: Call, name: str, policy: Mapping[str, object]) -> View:
     def work(unit: UnitOfWork) -> View:
-        draft = unit.draft(unit.transaction.load(scopes=[fleet.group_key(name)], members=True), call)
+        draft = unit.draft(unit.transaction.worlds.load(scopes=[fleet.group_key(name)], members=True), call)
         scope = _set_policy(unit, draft, fleet.group_key(name), policy)
         return views.group(scope, len(draft.vms_in(scope.key)), unit.now, service.timing)
 
@@ -87,7 +87,7 @@ def set_group(service: Service, call: Call, name: str, policy: Mapping[str, obje
 
 def set_policy(service: Service, call: Call, key: str, policy: Mapping[str, object]) -> View:
     def work(unit: UnitOfWork) -> View:
-        draft = unit.draft(unit.transaction.load(scopes=[key]), call)
+        draft = unit.draft(unit.transaction.worlds.load(scopes=[key]), call)
         return membership.policy_facts(_set_policy(unit, draft, key, policy).policy)
 
     return command(service, call, work, asked="policy.change", scope=key)
@@ -95,7 +95,7 @@ def set_policy(service: Service, call: Call, key: str, policy: Mapping[str, obje
 
 def set_vm_policy(service: Service, call: Call, name: str, policy: Mapping[str, object]) -> View:
     def work(unit: UnitOfWork) -> View:
-        draft = unit.draft(unit.transaction.load(vms=[name]), call)
+        draft = unit.draft(unit.transaction.worlds.load(vms=[name]), call)
         vm = draft.vm(name)
         if vm.group is not None:
             raise errors.ConflictError(
@@ -114,10 +114,10 @@ def _set_policy(unit: UnitOfWork, draft: Draft, key: str, changes: Mapping[str, 
 
 def add_vm(service: Service, call: Call, spec: VmSpec) -> View:
     def work(unit: UnitOfWork) -> View:
-        world = unit.transaction.load(
+        world = unit.transaction.worlds.load(
             vms=[spec.name],
             hosts=[spec.host],
-            operations=unit.transaction.moving_to(spec.host),
+            operations=unit.transaction.operations.moving_to(spec.host),
             scopes=_scopes(spec.name, spec.group),
             addresses=_identities(spec.addresses, spec.vm_id),
             members=True,
@@ -133,10 +133,10 @@ def add_vm(service: Service, call: Call, spec: VmSpec) -> View:
 
 def set_vm(service: Service, call: Call, name: str, changes: Mapping[str, Any]) -> View:
     def work(unit: UnitOfWork) -> View:
-        world = unit.transaction.load(
+        world = unit.transaction.worlds.load(
             vms=[name],
             hosts=[changes["host"]] if "host" in changes else [],
-            operations=unit.transaction.moving_to(changes["host"]) if "host" in changes else [],
+            operations=unit.transaction.operations.moving_to(changes["host"]) if "host" in changes else [],
             scopes=_scopes(name, changes.get("group")),
             addresses=_identities(changes.get("addresses", ()), changes.get("vm_id")),
             members=True,
@@ -156,7 +156,7 @@ def set_vm(service: Service, call: Call, name: str, changes: Mapping[str, Any]) 
 
 def remove_vm(service: Service, call: Call, name: str) -> View:
     def work(unit: UnitOfWork) -> View:
-        draft = unit.draft(unit.transaction.load(vms=[name]), call)
+        draft = unit.draft(unit.transaction.worlds.load(vms=[name]), call)
         membership.remove_vm(draft, name)
         unit.keep(draft)
         return {"removed": name}
@@ -172,7 +172,7 @@ def apply_spec(
     service: Service, call: Call, spec: FleetSpec, *, prune: bool, move: bool = False, dry_run: bool = False
 ) -> View:
     def work(unit: UnitOfWork) -> View:
-        draft = unit.draft(unit.transaction.load_fleet(), call)
+        draft = unit.draft(unit.transaction.worlds.fleet(), call)
         differences = reconciliation.reconcile(draft, spec, prune=prune, move=move)
         if not dry_run:
             unit.keep(draft)
@@ -189,7 +189,7 @@ def apply_spec(
 def diff(service: Service, document: FleetFile) -> View:
     """What applying a file would change with `prune` and `move`, if nothing stood in the way."""
     with service.store.read() as reader:
-        world = reader.load_fleet()
+        world = reader.worlds.fleet()
     return {"differences": [_difference(each) for each in reconciliation.compare(world, document.spec())]}
 
 
@@ -213,7 +213,7 @@ def _warnings(unit: UnitOfWork, added: Collection[str]) -> list[str]:
     return [
         f"{key} was used before, until {former.ended_at:%Y-%m-%d %H:%M:%S} UTC: the old history is shown only to those "
         f"who see all scopes, and older tokens that name {key} do not match the new one"
-        for key, former in sorted(unit.transaction.former(added).items())
+        for key, former in sorted(unit.transaction.scopes.former(added).items())
     ]
 
 

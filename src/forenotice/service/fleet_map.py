@@ -12,7 +12,7 @@ from forenotice.core.operations import VmState
 from forenotice.core.selectors import Selector
 from forenotice.service.calls import View
 from forenotice.service.context import Service
-from forenotice.store.places import Place
+from forenotice.store.fleet import GroupFilter, Place
 from forenotice.store.transaction import Reader
 
 T = TypeVar("T")
@@ -63,9 +63,9 @@ class _Row:
 def by_host(service: Service, *, after: str | None = None, rows: int = ROWS) -> View:
     """A page of hosts by name, beyond the name `after`."""
     with service.store.read() as reader:
-        found = reader.list_hosts(after, rows + 1)
+        found = reader.hosts.page(after, rows + 1)
         shown, more = _page(found, rows)
-        places = reader.places.on([host.name for host, _ in shown], MOST_VMS)
+        places = reader.vms.placed_on([host.name for host, _ in shown], MOST_VMS)
         known = _states(service, reader, places)
     made = [
         _Row("host", host.name, {"cordoned": host.cordoned, "labels": dict(host.labels)}, vms) for host, vms in shown
@@ -90,15 +90,15 @@ def by_group(
     further: str | None = None
     with service.store.read() as reader:
         if behind.startswith(GROUP_PREFIX):
-            groups = reader.list_groups(behind.removeprefix(GROUP_PREFIX), rows + 1, seen)
+            groups = reader.scopes.groups(behind.removeprefix(GROUP_PREFIX), rows + 1, GroupFilter(seen=seen))
             shown, more = _page(groups, rows)
             made += [_Row("group", scope.name, {"kind": scope.kind.value}, vms) for scope, vms in shown]
             further = shown[-1][0].key if more else None
             behind = STANDALONE_PREFIX
-        places = reader.places.within([GROUP_PREFIX + row.name for row in made], MOST_VMS)
+        places = reader.vms.placed_in([GROUP_PREFIX + row.name for row in made], MOST_VMS)
         by_key = {GROUP_PREFIX + row.name: row for row in made}
         if further is None:
-            lone = reader.places.standalone(behind.removeprefix(STANDALONE_PREFIX), alone + 1, seen)
+            lone = reader.vms.standalone(behind.removeprefix(STANDALONE_PREFIX), alone + 1, seen)
             if len(lone) > alone:
                 further = lone[alone - 1].scope
             if lone:
@@ -115,22 +115,22 @@ def by_group(
 def names(service: Service, *, host: str | None = None, scope: str | None = None) -> list[str]:
     """The VMs of a host, or of a scope: as many as a page can hold."""
     with service.store.read() as reader:
-        found = reader.places.within([scope], MOST_VMS) if scope else reader.places.on([host or ""], MOST_VMS)
+        found = reader.vms.placed_in([scope], MOST_VMS) if scope else reader.vms.placed_on([host or ""], MOST_VMS)
     return [place.vm for place in found]
 
 
 def with_states(service: Service, vms: Collection[View]) -> list[View]:
     """VMs as operators see them, each with its state."""
     with service.store.read() as reader:
-        named = operations.furthest(reader.places.naming({vm["scope"] for vm in vms}))
+        named = operations.furthest(reader.events.resources({vm["scope"] for vm in vms}))
     return [{**vm, "state": str(operations.vm_state(named.get(vm["name"]), listening=vm["listening"]))} for vm in vms]
 
 
 def _states(service: Service, reader: Reader, places: Collection[Place]) -> Mapping[str, VmState]:
     keys = {place.scope for place in places}
-    named = operations.furthest(reader.places.naming(keys))
+    named = operations.furthest(reader.events.resources(keys))
     now = service.clock.now()
-    listening = {key: is_listening(scope, now, service.timing) for key, scope in reader.scopes(keys).items()}
+    listening = {key: is_listening(scope, now, service.timing) for key, scope in reader.scopes.named(keys).items()}
     return {place.vm: operations.vm_state(named.get(place.vm), listening=listening[place.scope]) for place in places}
 
 

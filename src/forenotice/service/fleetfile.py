@@ -194,7 +194,7 @@ def _fitting(where: str, table: object, kind: type[T]) -> T:
 def export(service: Service) -> dict[str, Any]:
     """The whole fleet in the form that `apply` takes."""
     with service.store.read() as reader:
-        world = reader.load_fleet()
+        world = reader.worlds.fleet()
     vms = {}
     for name in sorted(world.vms):
         vm = world.vms[name]

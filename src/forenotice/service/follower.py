@@ -71,7 +71,7 @@ class Follower:
             log.warning("The database lost entries: an epoch begins", action="store.restored", epoch=epoch)
         while position > self._position:
             with self._service.store.read() as reader:
-                page = reader.journal(after=self._position, limit=PAGE)
+                page = reader.journal.page(after=self._position, limit=PAGE)
             if not page:
                 return
             scopes = {entry.scope for _, entry in page if entry.scope is not None}
@@ -90,5 +90,5 @@ class Follower:
     def _moment(self, position: int) -> datetime | None:
         """Of the entry there; None: it was pruned."""
         with self._service.store.read() as reader:
-            page = reader.journal(after=position - 1, limit=1)
+            page = reader.journal.page(after=position - 1, limit=1)
         return page[0][1].at if page and page[0][0] == position else None

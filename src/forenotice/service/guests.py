@@ -22,10 +22,10 @@ class Guests:
         def work(unit: UnitOfWork) -> list[errors.ForenoticeError | None]:
             scopes = {approval.scope for approval in approvals}
             vms = {approval.vm for approval in approvals}
-            world = unit.transaction.load_to_approve(scopes, vms)
+            world = unit.transaction.worlds.to_approve(scopes, vms)
             if not all(event_id.upper() in world.events for approval in approvals for event_id in approval.event_ids):
                 # A slow client approves what has just ended (PROTOCOL, approving).
-                world = unit.transaction.load_to_approve(scopes, vms, unit.now - ENDED_APPROVABLE)
+                world = unit.transaction.worlds.to_approve(scopes, vms, unit.now - ENDED_APPROVABLE)
             draft = unit.draft(world)
             answers: list[errors.ForenoticeError | None] = []
             for approval in approvals:
@@ -44,11 +44,11 @@ class Guests:
         """A scope that has been silent listens from now on; for the others only the time is kept."""
 
         def work(unit: UnitOfWork) -> None:
-            scopes = unit.transaction.scopes(heard.keys()).values()
+            scopes = unit.transaction.scopes.named(heard.keys()).values()
             waking = [scope.key for scope in scopes if lifecycle.would_wake(scope, unit.now, self._service.timing)]
-            unit.transaction.set_heard({key: at for key, at in heard.items() if key not in waking})
+            unit.transaction.scopes.set_heard({key: at for key, at in heard.items() if key not in waking})
             if waking:
-                draft = unit.draft(unit.transaction.load(scopes=waking))
+                draft = unit.draft(unit.transaction.worlds.load(scopes=waking))
                 for key in waking:
                     lifecycle.record_poll(draft, key, heard[key])
                 unit.keep(draft)

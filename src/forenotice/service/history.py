@@ -14,6 +14,7 @@ from forenotice.core.selectors import Selector
 from forenotice.service import views, visibility
 from forenotice.service.calls import Call, View, command, recalled
 from forenotice.service.context import Service, UnitOfWork
+from forenotice.store.journal import JournalFilter
 from forenotice.store.retention import STAGES, Place, Stage, Step
 
 MANY = 1000
@@ -40,7 +41,9 @@ def page(
         return {"items": [], "next": None}
     place: dict[str, Any] = {} if after is None else {"before" if newest_first else "after": after}
     with service.store.read() as reader:
-        found = reader.journal(limit=limit, newest_first=newest_first, seen=seen, **place, **filters)
+        found = reader.journal.page(
+            JournalFilter(seen=seen, **filters), limit=limit, newest_first=newest_first, **place
+        )
     items = [views.entry(seq, visibility.entry(entry, seen)) for seq, entry in found]
     return {"items": items, "next": items[-1]["seq"] if len(items) == limit else None}
 
@@ -51,11 +54,11 @@ def everything(service: Service, *, seen: Selector | None = None, **filters: Any
     if not visibility.may_ask_for(filters, seen):
         return
     with service.store.read() as reader:
-        last = reader.last_entry()
+        last = reader.journal.last()
     after, end = 0, last[0] + 1 if last else 1
     while True:
         with service.store.read() as reader:
-            found = reader.journal(after=after, before=end, limit=MANY, seen=seen, **filters)
+            found = reader.journal.page(JournalFilter(seen=seen, **filters), after=after, before=end, limit=MANY)
         if found:
             yield [views.entry(seq, visibility.entry(entry, seen)) for seq, entry in found]
         if len(found) < MANY:

@@ -10,6 +10,7 @@ from forenotice.core.operations import Kind, Operation, UserLimits
 from forenotice.service import views, visibility
 from forenotice.service.calls import Call, View, command
 from forenotice.service.context import Service, UnitOfWork
+from forenotice.store.fleet import HostFilter
 from forenotice.store.transaction import Reader
 
 
@@ -53,10 +54,10 @@ def selected(reader: Reader, call: Call, kind: Kind, names: Sequence[str]) -> Se
     if not kind.traits.of_host or all(map(fleet.NAME.fullmatch, names)):
         return names
     selector = selectors.of_hosts(",".join(names))
-    named = reader.load_hosts(selector.named, ()).hosts
+    named = reader.worlds.hosts(selector.named, ()).hosts
     if missing := [name for name in selector.named if name not in named]:
         raise errors.NotFoundError(f"there is no host {missing[0]!r}", host=missing[0])
-    found = reader.list_hosts(None, max(roles.NAMES_AT_ONCE.values()) + 1, name=selector)
+    found = reader.hosts.page(None, max(roles.NAMES_AT_ONCE.values()) + 1, HostFilter(name=selector))
     chosen = [host.name for host, vms in found if vms or host.name in named]
     if not chosen:
         raise errors.NotFoundError(f"no host with VMs is selected by {selector.text!r}", hosts=selector.text)
@@ -67,9 +68,9 @@ def selected(reader: Reader, call: Call, kind: Kind, names: Sequence[str]) -> Se
 def load(reader: Reader, kind: Kind, names: Sequence[str], limits: UserLimits) -> World:
     targets = kind.traits.moves
     if kind.traits.of_host:
-        arriving = [each for name in names for each in reader.moving_to(name)]
-        return reader.load(hosts=names, operations=arriving, targets=targets)
-    return reader.load_to_schedule(names, targets=targets, asked_by=limits.any)
+        arriving = [each for name in names for each in reader.operations.moving_to(name)]
+        return reader.worlds.load(hosts=names, operations=arriving, targets=targets)
+    return reader.worlds.to_schedule(names, targets=targets, asked_by=limits.any)
 
 
 def decide(draft: Draft, call: Call, *, kind: Kind, names: Sequence[str], notice: timedelta | None) -> list[Operation]:
@@ -89,7 +90,7 @@ def approve(service: Service, call: Call, event_id: str) -> View:
     about: dict[str, str] = {}
 
     def work(unit: UnitOfWork) -> View:
-        draft = unit.draft(unit.transaction.load(events=[event_id]), call)
+        draft = unit.draft(unit.transaction.worlds.load(events=[event_id]), call)
         event = draft.event(seen_by(draft, call).event(event_id).id)
         lifecycle.approve_as_operator(draft, event, call.actor)
         about.update(event=event.id, operation=event.operation, scope=event.scope)
@@ -104,7 +105,7 @@ def cancel_event(service: Service, call: Call, event_id: str) -> View:
     """An operation is indivisible: with one of its events all are cancelled."""
 
     def work(unit: UnitOfWork) -> View:
-        draft = unit.draft(unit.transaction.load(events=[event_id]), call)
+        draft = unit.draft(unit.transaction.worlds.load(events=[event_id]), call)
         return _cancel(unit, draft, call, seen_by(draft, call).event(event_id).operation)
 
     return command(service, call, work)
@@ -112,7 +113,7 @@ def cancel_event(service: Service, call: Call, event_id: str) -> View:
 
 def cancel_operation(service: Service, call: Call, operation_id: str) -> View:
     def work(unit: UnitOfWork) -> View:
-        draft = unit.draft(unit.transaction.load(operations=[operation_id]), call)
+        draft = unit.draft(unit.transaction.worlds.load(operations=[operation_id]), call)
         return _cancel(unit, draft, call, seen_by(draft, call).operation(operation_id).id)
 
     return command(service, call, work)

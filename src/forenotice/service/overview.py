@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from datetime import datetime
 from operator import itemgetter
-from typing import Any
 
 import msgspec
 
@@ -18,7 +17,9 @@ from forenotice.service import queries, views, visibility
 from forenotice.service.calls import View
 from forenotice.service.context import Service, new_id
 from forenotice.service.queries import with_targets
-from forenotice.store.overview import Life
+from forenotice.store.events import EventFilter, EventSummary
+from forenotice.store.journal import JournalFilter
+from forenotice.store.operations import OperationFilter
 from forenotice.store.transaction import Reader
 from forenotice.wire import document, versions
 
@@ -41,7 +42,7 @@ def now(
     """
     seen = access.scopes
     with service.store.read() as reader:
-        overview = reader.overview
+        overview = reader.events
         counts = overview.counts(scope=scope, seen=seen)
         total = sum(counts.values())
         pages = max(1, -(-total // PAGE))
@@ -64,7 +65,7 @@ def now(
     }
 
 
-def _bar(service: Service, life: Life, now: datetime) -> View:
+def _bar(service: Service, life: EventSummary, now: datetime) -> View:
     # An event that was cancelled alone never started, whatever became of its operation.
     started_at = None if life.status is Status.CANCELED else life.started_at
     expected_end = None
@@ -88,7 +89,7 @@ def _bar(service: Service, life: Life, now: datetime) -> View:
 
 def with_reasons(service: Service, reader: Reader, events: Mapping[str, str], access: Access) -> list[View]:
     """Live events by id, each with its operation's; all from one load, by the same rules as for one alone."""
-    world = reader.load_to_explain(events=list(events))
+    world = reader.worlds.to_explain(events=list(events))
     draft = with_targets(service, reader, set(events.values()), world)
     shown = Draft(visibility.limited(world, access.scopes), now=draft.now, timing=service.timing, new_id=new_id)
     return [_item(service, draft, shown, event_id, access) for event_id in events]
@@ -111,28 +112,30 @@ def _item(service: Service, draft: Draft, shown: Draft, event_id: str, access: A
 def of_vm(service: Service, name: str, access: Access) -> View:
     with service.store.read() as reader:
         # Of each kind one can wait for a VM, and one be under way: that is never more.
-        found = reader.list_events(None, MOST + 1, live=True, vm=name, seen=access.scopes)
+        found = reader.events.page(None, MOST + 1, EventFilter(live=True, vm=name, seen=access.scopes))
         return _explained(service, reader, _urgent(found), access)
 
 
 def of_group(service: Service, name: str, access: Access) -> View:
     with service.store.read() as reader:
-        found = reader.overview.live(MOST + 1, scope=group_key(name), seen=access.scopes)
+        found = reader.events.live(MOST + 1, scope=group_key(name), seen=access.scopes)
         return _explained(service, reader, {life.id: life.operation for life in found}, access)
 
 
 def of_host(service: Service, name: str, access: Access) -> View:
     """For whoever may see hosts."""
     with service.store.read() as reader:
-        return _explained(service, reader, reader.places.told_on(name, MOST + 1), access)
+        return _explained(service, reader, reader.events.on_host(name, MOST + 1), access)
 
 
 def planned(service: Service, access: Access, *, host: str | None = None) -> View:
     """Planned operations with the time when guests are told; none for those with limited scopes."""
     with service.store.read() as reader:
-        known = reader.list_operations(None, MOST + 1, True, status=Status.PLANNED, host=host, seen=access.scopes)
+        known = reader.operations.page(
+            None, MOST + 1, OperationFilter(live=True, status=Status.PLANNED, host=host, seen=access.scopes)
+        )
         draft = Draft(
-            reader.load_to_explain(operations=[each.id for each in known[:MOST]]),
+            reader.worlds.to_explain(operations=[each.id for each in known[:MOST]]),
             now=service.clock.now(),
             timing=service.timing,
             new_id=new_id,
@@ -179,18 +182,15 @@ def of_event(service: Service, event_id: str, access: Access) -> View:
 
 
 def _draft(service: Service, reader: Reader, event_id: str) -> Draft:
-    return Draft(reader.load(events=[event_id]), now=service.clock.now(), timing=service.timing, new_id=new_id)
+    return Draft(reader.worlds.load(events=[event_id]), now=service.clock.now(), timing=service.timing, new_id=new_id)
 
 
 def _entries(reader: Reader, event: Event, seen: Selector | None) -> list[tuple[int, Entry]]:
     found: dict[int, Entry] = {}
-    asked: list[dict[str, Any]] = [
-        {"event": event.id},
-        {"operation": event.operation},
-        {"operation": event.operation, "newest_first": True},
-    ]
-    for filters in asked:
-        found |= reader.journal(limit=MOST_ENTRIES, seen=seen, **filters)
+    of_operation = JournalFilter(operation=event.operation, seen=seen)
+    found |= reader.journal.page(JournalFilter(event=event.id, seen=seen), limit=MOST_ENTRIES)
+    found |= reader.journal.page(of_operation, limit=MOST_ENTRIES)
+    found |= reader.journal.page(of_operation, limit=MOST_ENTRIES, newest_first=True)
     return [
         (seq, entry)
         for seq, entry in sorted(found.items(), key=itemgetter(0))

@@ -6,11 +6,14 @@ from typing import Any
 
 from forenotice.core import documents, driver_calls, errors, explanations, fleet, placement, selectors
 from forenotice.core.draft import Draft, World
-from forenotice.core.operations import Event, Operation, Status
+from forenotice.core.operations import Event, EventType, Operation, Status
 from forenotice.core.selectors import Selector
 from forenotice.service import clocks, fleet_map, views, visibility
 from forenotice.service.calls import View
 from forenotice.service.context import Service, new_id
+from forenotice.store.events import EventFilter
+from forenotice.store.fleet import GroupFilter, HostFilter, VmFilter
+from forenotice.store.operations import OperationFilter
 from forenotice.store.transaction import Reader
 from forenotice.wire import document as wire_document
 from forenotice.wire import versions
@@ -38,14 +41,14 @@ def hosts(
 ) -> View:
     wanted = None if name is None else selectors.of_hosts(name)
     with service.store.read() as reader:
-        found = reader.list_hosts(after, limit, descending=descending, name=wanted, cordoned=cordoned)
-        used = reader.used([host.name for host, _ in found])
+        found = reader.hosts.page(after, limit, HostFilter(name=wanted, cordoned=cordoned), descending=descending)
+        used = reader.hosts.used([host.name for host, _ in found])
     return _page([views.host(host, vms, used[host.name]) for host, vms in found], limit, "name")
 
 
 def host(service: Service, name: str) -> View:
     with service.store.read() as reader:
-        draft = _draft(service, reader.load(hosts=[name], operations=reader.moving_to(name)))
+        draft = _draft(service, reader.worlds.load(hosts=[name], operations=reader.operations.moving_to(name)))
     return views.loaded_host(draft, name)
 
 
@@ -64,17 +67,17 @@ def vms(
     scope = None if group is None else fleet.group_key(group)
     wanted = None if name is None else selectors.of_names(name)
     with service.store.read() as reader:
-        found = reader.list_vms(
-            after, limit, descending=descending, name=wanted, host=host, scope=scope, spot=spot, seen=seen
+        found = reader.vms.page(
+            after, limit, VmFilter(name=wanted, host=host, scope=scope, spot=spot, seen=seen), descending=descending
         )
-        scopes = reader.scopes({vm.scope for vm in found})
+        scopes = reader.scopes.named({vm.scope for vm in found})
     now = service.clock.now()
     return _page([views.vm(vm, scopes[vm.scope], now, service.timing) for vm in found], limit, "name")
 
 
 def vm(service: Service, name: str, seen: Selector | None = None) -> View:
     with service.store.read() as reader:
-        draft = _draft(service, reader.load(vms=[name]), seen)
+        draft = _draft(service, reader.worlds.load(vms=[name]), seen)
     found = draft.vm(name)
     return views.vm(found, draft.scope(found.scope), draft.now, service.timing)
 
@@ -90,7 +93,7 @@ def groups(
 ) -> View:
     wanted = None if name is None else selectors.of_scopes(name)
     with service.store.read() as reader:
-        found = reader.list_groups(after, limit, seen, descending=descending, name=wanted)
+        found = reader.scopes.groups(after, limit, GroupFilter(seen=seen, name=wanted), descending=descending)
     now = service.clock.now()
     return _page([views.group(scope, vms, now, service.timing) for scope, vms in found], limit, "name")
 
@@ -98,7 +101,7 @@ def groups(
 def group(service: Service, name: str, seen: Selector | None = None) -> View:
     key = fleet.group_key(name)
     with service.store.read() as reader:
-        draft = _draft(service, reader.load(scopes=[key], members=True), seen)
+        draft = _draft(service, reader.worlds.load(scopes=[key], members=True), seen)
     return views.group(draft.scope(key), len(draft.vms_in(key)), draft.now, service.timing)
 
 
@@ -108,21 +111,24 @@ def operations(
     after: str | None = None,
     limit: int = 100,
     live: bool | None = None,
+    descending: bool = False,
     seen: Selector | None = None,
     **how: Any,
 ) -> View:
-    """Filters and direction as in the store's list."""
+    """Filters as in the store's list."""
     if not visibility.may_ask_for(how, seen):
         return _page([], limit, "id")
     with service.store.read() as reader:
-        found = reader.list_operations(after, limit, live, seen=seen, **how)
-        draft = _draft(service, reader.load(operations=[operation.id for operation in found]), seen)
+        found = reader.operations.page(
+            after, limit, OperationFilter(live=live, seen=seen, **how), descending=descending
+        )
+        draft = _draft(service, reader.worlds.load(operations=[operation.id for operation in found]), seen)
     return _page([views.operation(draft.operation(each.id), draft.events_of(each.id)) for each in found], limit, "id")
 
 
 def operation(service: Service, operation_id: str, seen: Selector | None = None) -> View:
     with service.store.read() as reader:
-        draft = _draft(service, reader.load(operations=[operation_id]), seen)
+        draft = _draft(service, reader.worlds.load(operations=[operation_id]), seen)
     return views.operation(draft.operation(operation_id), draft.events_of(operation_id))
 
 
@@ -133,29 +139,32 @@ def events(
     limit: int = 100,
     live: bool | None = None,
     group: str | None = None,
+    event_type: EventType | None = None,
+    descending: bool = False,
     seen: Selector | None = None,
     **how: Any,
 ) -> View:
-    """Filters and direction as in the store's list; what was announced together stands in the document's order."""
+    """Filters as in the store's list; what was announced together stands in the document's order."""
     scope = None if group is None else fleet.group_key(group)
     with service.store.read() as reader:
-        found = reader.list_events(after, limit, live, scope=scope, seen=seen, **how)
-        draft = _draft(service, reader.load(operations=[event.operation for event in found]), seen)
+        wanted = EventFilter(live=live, scope=scope, type=event_type, seen=seen, **how)
+        found = reader.events.page(after, limit, wanted, descending=descending)
+        draft = _draft(service, reader.worlds.load(operations=[event.operation for event in found]), seen)
     items = {each.id: views.event_of(draft.operation(each.operation), draft.event(each.id)) for each in found}
-    ordered = sorted(documents.in_order(found), key=lambda each: each.created_at, reverse=how.get("descending", False))
+    ordered = sorted(documents.in_order(found), key=lambda each: each.created_at, reverse=descending)
     return _page(list(items.values()), limit, "id") | {"items": [items[each.id] for each in ordered]}
 
 
 def event(service: Service, event_id: str, seen: Selector | None = None) -> View:
     with service.store.read() as reader:
-        draft = _draft(service, reader.load(events=[event_id]), seen)
+        draft = _draft(service, reader.worlds.load(events=[event_id]), seen)
     found = draft.event(event_id)
     return views.event_of(draft.operation(found.operation), found)
 
 
 def explain_event(service: Service, event_id: str, seen: Selector | None = None) -> View:
     with service.store.read() as reader:
-        world = reader.load_to_explain(events=[event_id])
+        world = reader.worlds.to_explain(events=[event_id])
         event = _draft(service, world, seen).event(event_id)
         draft = with_targets(service, reader, [event.operation], world)
     return explained(service, draft, draft.event(event.id), seen)
@@ -171,10 +180,10 @@ def explained(service: Service, draft: Draft, event: Event, seen: Selector | Non
 
 def explain_operation(service: Service, operation_id: str, seen: Selector | None = None) -> View:
     with service.store.read() as reader:
-        world = reader.load_to_explain(operations=[operation_id])
+        world = reader.worlds.to_explain(operations=[operation_id])
         operation = _draft(service, world, seen).operation(operation_id)
         if operation.status is Status.PLANNED:
-            world = reader.load_to_explain(operations=[operation_id, *reader.moving_to(operation.host)])
+            world = reader.worlds.to_explain(operations=[operation_id, *reader.operations.moving_to(operation.host)])
         draft = with_targets(service, reader, [operation_id], world)
     found = explanations.explain_operation(draft, draft.operation(operation_id), service.expiry_from)
     return views.explanation(
@@ -200,7 +209,7 @@ def document(service: Service, vm_name: str, version: str = VERSIONS[0], seen: S
     if wanted is None:
         raise errors.RefusedError(f"there is no api-version {version[:80]!r}: choose one of {', '.join(VERSIONS)}")
     with service.store.read() as reader:
-        world = visibility.limited(reader.load(vms=[vm_name]), seen)
+        world = visibility.limited(reader.worlds.load(vms=[vm_name]), seen)
     draft = Draft(world, now=service.clock.now(), timing=service.timing, new_id=new_id)
     scope = draft.scope(draft.vm(vm_name).scope)
     return wire_document.render(documents.document(scope, draft.live_events_in(scope.key)), wanted)
@@ -249,7 +258,7 @@ def with_targets(service: Service, reader: Reader, operations: Collection[str], 
     found = draft()
     for operation in moving:
         if not placement.choose(found, operation, operation.vms).keys() >= set(operation.vms):
-            _add(world, reader.load_targets({world.vms[name].scope for each in moving for name in each.vms}))
+            _add(world, reader.worlds.targets({world.vms[name].scope for each in moving for name in each.vms}))
             return draft()
     return found
 
@@ -260,9 +269,9 @@ def _wants_a_host(operation: Operation) -> bool:
 
 def _add_a_few(reader: Reader, world: World) -> None:
     """Hosts, each with its VMs, and whoever is on the way to any."""
-    few = reader.emptier_hosts(FEW)
+    few = reader.hosts.emptier(FEW)
     arriving = {name for operation in world.operations.values() for name in operation.targets}
-    found = reader.load_hosts(few, arriving)
+    found = reader.worlds.hosts(few, arriving)
     found.occupancy.update(dict.fromkeys(few, 0))
     for vm in found.vms.values():
         if vm.host in found.occupancy:

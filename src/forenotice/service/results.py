@@ -14,7 +14,7 @@ from forenotice.service import views
 from forenotice.service.calls import Call, View, command
 from forenotice.service.context import Service, UnitOfWork
 from forenotice.service.tokens import Caller
-from forenotice.store.driver_results import DriverResult
+from forenotice.store.operations import DriverResult
 from forenotice.store.transaction import Reader
 
 KEY = "callback-key"
@@ -25,12 +25,12 @@ def key(service: Service) -> str:
     """One key for all processes that survives restarts, because a result may come after one."""
 
     def settle(unit: UnitOfWork) -> str:
-        made = unit.transaction.meta(KEY) or secrets.token_urlsafe(32)
-        unit.transaction.put_meta(KEY, made)
+        made = unit.transaction.meta.get(KEY) or secrets.token_urlsafe(32)
+        unit.transaction.meta.put(KEY, made)
         return made
 
     with service.store.read() as reader:
-        known = reader.meta(KEY)
+        known = reader.meta.get(KEY)
     return known or service.transact(settle)
 
 
@@ -55,7 +55,7 @@ def answer(
     outcome = Finished(done=tuple(done), failures=dict(failures or {}))
 
     def work(unit: UnitOfWork) -> View:
-        draft = unit.draft(unit.transaction.load(operations=[operation_id]), call)
+        draft = unit.draft(unit.transaction.worlds.load(operations=[operation_id]), call)
         operation = draft.operation(operation_id)
         known = _known(unit.transaction, [operation_id]).get((operation_id, attempt))
         if known is None or (set(known.done), known.failures) != (set(outcome.done), outcome.failures):

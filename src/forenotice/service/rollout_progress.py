@@ -47,7 +47,7 @@ def next_due(service: Service) -> datetime | None:
 
 def _record_gate(service: Service, check: GateCheck, status: GateStatus) -> None:
     def work(unit: UnitOfWork) -> None:
-        draft = unit.draft(unit.transaction.load(rollouts=[check.rollout]))
+        draft = unit.draft(unit.transaction.worlds.load(rollouts=[check.rollout]))
         result = GateResult(green=status.green, status=status.said, output=status.line, at=unit.now)
         rollout_progress.record_gate(draft, check.rollout, check.wave, result)
         unit.keep(draft)
@@ -60,7 +60,7 @@ def _step(service: Service, rollout_id: str) -> GateCheck | None:
         known = unit.transaction.rollouts
         if rollout_id not in known.due(unit.now, AT_ONCE):
             return None  # Another process has taken the step.
-        draft = unit.draft(unit.transaction.load(rollouts=[rollout_id]))
+        draft = unit.draft(unit.transaction.worlds.load(rollouts=[rollout_id]))
         ended = known.ended(rollout_id)
         under_way = known.under_way(rollout_id) - len(ended)
         rollout_progress.settle(draft, rollout_id, ended)
@@ -91,8 +91,8 @@ def _take_some(rollout_id: str, wave: int, after: str, unit: UnitOfWork) -> str 
             known.put([replace(rollout, due_at=unit.now)])
         return None
     hosts = [stop.host for stop in stops]
-    arriving = {each for host in hosts for each in unit.transaction.moving_to(host)}
-    world = unit.transaction.load(rollouts=[rollout_id], hosts=hosts, operations=arriving)
+    arriving = {each for host in hosts for each in unit.transaction.operations.moving_to(host)}
+    world = unit.transaction.worlds.load(rollouts=[rollout_id], hosts=hosts, operations=arriving)
     draft = unit.draft(world, Call(actor=f"rollout:{rollout_id}"))
     taken = rollout_progress.take(draft, rollout_id, stops, free)
     unit.keep(draft)
@@ -153,7 +153,7 @@ class RolloutLoop:
     def _is_wanted(self, check: GateCheck) -> bool:
         """Whether the rollout still waits for this gate: it may have been paused, cancelled or moved on meanwhile."""
         with self._service.store.read() as reader:
-            rollout = reader.load(rollouts=[check.rollout]).rollouts.get(check.rollout)
+            rollout = reader.worlds.load(rollouts=[check.rollout]).rollouts.get(check.rollout)
         return (
             rollout is not None
             and rollout.status is RolloutStatus.RUNNING

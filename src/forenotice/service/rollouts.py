@@ -15,6 +15,7 @@ from forenotice.service.context import ALLOWANCES, Service, UnitOfWork, new_id
 from forenotice.service.queries import with_targets
 from forenotice.service.rollout_views import NAMES
 from forenotice.service.views import explanation
+from forenotice.store.rollouts import RolloutFilter
 from forenotice.store.transaction import Reader, Transaction
 
 SAMPLE = 10
@@ -70,7 +71,7 @@ def page(
 ) -> View:
     """Without what is told by wave: hosts are only counted here."""
     with service.store.read() as reader:
-        found = reader.rollouts.page(after, limit, live, descending=descending, status=status)
+        found = reader.rollouts.page(after, limit, RolloutFilter(live=live, status=status), descending=descending)
         counts = reader.rollouts.counts([rollout.id for rollout in found])
     items = [views.listed(_told(rollout, access), counts[rollout.id]) for rollout in found]
     return {"items": items, "next": items[-1]["id"] if len(items) == limit else None}
@@ -99,7 +100,7 @@ def explain(service: Service, rollout_id: str) -> View:
         all_live = reader.rollouts.live_operations(rollout_id)
         live = all_live[:SAMPLE]
         hosts = [stop.host for stop in waiting]
-        world = reader.load(operations=live, hosts=hosts, rollouts=[rollout_id], to_explain=True)
+        world = reader.worlds.load(operations=live, hosts=hosts, rollouts=[rollout_id], to_explain=True)
         draft = with_targets(service, reader, live, world)
     found = explanations.explain_rollout(
         draft, rollout, live, waiting, service.expiry_from, more=len(all_live) - len(live)
@@ -140,7 +141,7 @@ def _change(service: Service, call: Call, rollout_id: str, decide: Callable[[Dra
 def _change_with(service: Service, call: Call, rollout_id: str, decide: Callable[[UnitOfWork, Draft], None]) -> View:
     def work(unit: UnitOfWork) -> View:
         live = unit.transaction.rollouts.live_operations(rollout_id)
-        world = unit.transaction.load(rollouts=[rollout_id], operations=live)
+        world = unit.transaction.worlds.load(rollouts=[rollout_id], operations=live)
         draft = unit.draft(world, call)
         decide(unit, draft)
         unit.keep(draft)
@@ -151,7 +152,7 @@ def _change_with(service: Service, call: Call, rollout_id: str, decide: Callable
 
 def _fleet(service: Service) -> Draft:
     with service.store.read() as reader, garbage.put_off():
-        world = reader.load_fleet()
+        world = reader.worlds.fleet()
     return Draft(world, now=service.clock.now(), timing=service.timing, new_id=new_id, allowance=ALLOWANCES[0])
 
 

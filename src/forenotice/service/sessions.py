@@ -11,8 +11,7 @@ from forenotice.service import tokens
 from forenotice.service.calls import Call
 from forenotice.service.context import Service, UnitOfWork
 from forenotice.service.tokens import Caller
-from forenotice.store.sessions import Session
-from forenotice.store.tokens import Token
+from forenotice.store.tokens import Session, Token
 from forenotice.store.transaction import Reader
 
 LASTS = timedelta(hours=12)
@@ -33,8 +32,8 @@ def begin(service: Service, bearer: str, origin: str) -> tuple[str, Caller]:
         made = Session(digest=digest, token=caller.id, created_at=now, expires_at=now + IDLE)
         sessions = unit.transaction.sessions
         # That one was used since may not be written yet.
-        sessions.forget_expired(unit.now - PROLONGED_EVERY)
-        sessions.add(made)
+        sessions.delete_expired(unit.now - PROLONGED_EVERY)
+        sessions.put(made)
         sessions.keep_newest(caller.id, MOST_OF_ONE)
         _note(unit, "token.signed_in", caller, origin, digest)
         return made
@@ -85,7 +84,7 @@ def _find(reader: Reader, secret: str) -> tuple[Session, Token] | None:
     found = reader.sessions.find(digest)
     if found is None or not hmac.compare_digest(found.digest, digest):
         return None
-    token = reader.token_by_id(found.token)
+    token = reader.tokens.by_id(found.token)
     return None if token is None else (found, token)
 
 

@@ -44,12 +44,12 @@ def tick(service: Service, reports: Sequence[Report] = (), under_way: Collection
     """
     if not reports:
         with service.store.read() as reader:
-            if not reader.due(service.clock.now(), 1):
+            if not reader.operations.due(service.clock.now(), 1):
                 return []
 
     def work(unit: UnitOfWork) -> list[Task]:
-        unit.transaction.renew_claims(service.process, under_way, unit.now + CLAIM)
-        due = unit.transaction.due(unit.now, AT_ONCE)
+        unit.transaction.operations.renew_claims(service.process, under_way, unit.now + CLAIM)
+        due = unit.transaction.operations.due(unit.now, AT_ONCE)
         draft = unit.draft(_load(unit.transaction, {*due, *(report.operation for report in reports)}))
         for report in reports:
             if operation := draft.world.operations.get(report.operation):
@@ -70,14 +70,14 @@ def tick(service: Service, reports: Sequence[Report] = (), under_way: Collection
 
 def next_due(service: Service) -> datetime | None:
     with service.store.read() as reader:
-        return reader.next_due(service.clock.now())
+        return reader.operations.next_due(service.clock.now())
 
 
 def give_up_claims(service: Service) -> None:
     """Others need not wait for our claims to lapse."""
 
     def work(unit: UnitOfWork) -> None:
-        unit.transaction.release_claims(service.process)
+        unit.transaction.operations.release_claims(service.process)
 
     service.transact(work)
 
@@ -86,22 +86,22 @@ def renew_claims(service: Service, operations: Collection[str]) -> list[str]:
     """Gives those that were still ours."""
 
     def work(unit: UnitOfWork) -> list[str]:
-        return unit.transaction.renew_claims(service.process, operations, unit.now + CLAIM)
+        return unit.transaction.operations.renew_claims(service.process, operations, unit.now + CLAIM)
 
     return service.transact(work)
 
 
 def _load(reader: Reader, operations: Collection[str]) -> World:
-    world = reader.load(operations=operations)
+    world = reader.worlds.load(operations=operations)
     planned = [each for key in operations if (each := world.operations.get(key)) and each.status is Status.PLANNED]
-    if arriving := {key for operation in planned for key in reader.moving_to(operation.host)}:
+    if arriving := {key for operation in planned for key in reader.operations.moving_to(operation.host)}:
         operations = {*operations, *arriving}
-        world = reader.load(operations=operations)
+        world = reader.worlds.load(operations=operations)
     moving = [each for key in operations if (each := world.operations.get(key)) and each.kind.traits.moves]
     if not moving:
         return world
-    last_resort = reader.announced_hosts() if any(map(driver_calls.waits_for_a_host, moving)) else ()
-    return reader.load(operations=operations, hosts=last_resort, targets=True)
+    last_resort = reader.operations.announced_hosts() if any(map(driver_calls.waits_for_a_host, moving)) else ()
+    return reader.worlds.load(operations=operations, hosts=last_resort, targets=True)
 
 
 def _turn(operation: Operation) -> tuple[datetime, datetime, str]:

@@ -88,7 +88,7 @@ def rotate(
     _require_lasting(LIFETIME if expires_in is None else expires_in)
 
     def work(unit: UnitOfWork) -> View:
-        token = unit.transaction.token_by_id(token_id)
+        token = unit.transaction.tokens.by_id(token_id)
         if token is None or not _is_valid(token, unit.now):
             raise errors.NotFoundError(f"there is no token {token_id!r} that is still valid", token=token_id)
         lasts = expires_in or _lifetime(token)
@@ -134,7 +134,7 @@ def create_first(service: Service, keep: Callable[[str], None]) -> bool:
     """When there is no token at all, make the administrator's. It is kept before it is valid, so it is never lost."""
 
     def work(unit: UnitOfWork) -> bool:
-        if unit.transaction.list_tokens():
+        if unit.transaction.tokens.page():
             return False
         token, secret = _new(unit, "admin", Role.ADMIN)
         keep(secret)
@@ -150,13 +150,13 @@ def list_all(service: Service) -> View:
 
 def page(service: Service, *, after: str | None = None, limit: int = 100, descending: bool = False) -> View:
     with service.store.read() as reader:
-        items = [_shown(service, token) for token in reader.list_tokens(after, limit, descending=descending)]
+        items = [_shown(service, token) for token in reader.tokens.page(after, limit, descending=descending)]
     return {"items": items, "next": items[-1]["id"] if len(items) == limit else None}
 
 
 def show(service: Service, token_id: str) -> View:
     with service.store.read() as reader:
-        token = reader.token_by_id(token_id)
+        token = reader.tokens.by_id(token_id)
     if token is None:
         raise errors.NotFoundError(f"there is no token {token_id!r}", token=token_id)
     return _shown(service, token)
@@ -164,11 +164,11 @@ def show(service: Service, token_id: str) -> View:
 
 def revoke(service: Service, call: Call, token_id: str) -> View:
     def work(unit: UnitOfWork) -> View:
-        if not unit.transaction.revoke_token(token_id, unit.now):
+        if not unit.transaction.tokens.revoke(token_id, unit.now):
             raise errors.NotFoundError(f"there is no token {token_id!r} that is still valid", token=token_id)
-        revoked = unit.transaction.token_by_id(token_id)
+        revoked = unit.transaction.tokens.by_id(token_id)
         assert revoked is not None
-        draft = unit.draft(unit.transaction.load(), call)
+        draft = unit.draft(unit.transaction.worlds.load(), call)
         draft.note("token.revoked", id=token_id, name=revoked.name)
         unit.keep(draft)
         return _view(revoked)
@@ -179,7 +179,7 @@ def revoke(service: Service, call: Call, token_id: str) -> View:
 def never_expiring(service: Service) -> list[str]:
     """Names of the tokens that never expire."""
     with service.store.read() as reader:
-        found = reader.list_tokens()
+        found = reader.tokens.page()
     return [token.name for token in found if token.expires_at is None and token.revoked_at is None]
 
 
@@ -187,7 +187,7 @@ def authenticate(service: Service, bearer: str, origin: str = "") -> Caller:
     """`origin` is the client's address; empty: the unix socket."""
     digest = digest_of(bearer)
     with service.store.read() as reader:
-        token = reader.token_by_digest(digest)
+        token = reader.tokens.by_digest(digest)
     if token is None:
         raise errors.UnauthorizedError
     if not hmac.compare_digest(token.digest, digest):
@@ -221,7 +221,7 @@ def admit(service: Service, token: Token, origin: str) -> Caller:
     if (scopes := found.access.scopes) is None or not scopes.named:
         return found
     with service.store.read() as reader:
-        former = reader.former(scopes.named)
+        former = reader.scopes.former(scopes.named)
     scopes = roles.bound(scopes, token.created_at, former)
     return replace(found, access=replace(found.access, scopes=scopes))
 
@@ -243,7 +243,7 @@ def digest_of(secret: str) -> str:
 
 def _require_new(unit: UnitOfWork, name: str) -> None:
     """The journal tells who did something by the name of the token."""
-    for known in unit.transaction.list_tokens():
+    for known in unit.transaction.tokens.page():
         if known.name == name and _is_valid(known, unit.now):
             raise errors.ConflictError(
                 f"there is already a token {name!r}: choose another name, or revoke {known.id}",
@@ -282,8 +282,8 @@ def _new(unit: UnitOfWork, name: str, role: str) -> tuple[Token, str]:
 
 def _note(unit: UnitOfWork, token: Token, action: str, call: Call) -> None:
     """Store it and journal it."""
-    unit.transaction.put_token(token)
-    draft = unit.draft(unit.transaction.load(), call)
+    unit.transaction.tokens.put(token)
+    draft = unit.draft(unit.transaction.worlds.load(), call)
     facts = {key: value for key, value in _view(token).items() if key in NOTED and value}
     draft.note(action, **facts)
     unit.keep(draft)

@@ -21,11 +21,11 @@ def keep_up(service: Service) -> None:
 
     def work(unit: UnitOfWork) -> None:
         _show_life(service, unit)
-        unit.transaction.touch_tokens(used)
+        unit.transaction.tokens.touch(used)
         for digest, until in prolonged.items():
             unit.transaction.sessions.prolong(digest, until)
-        unit.transaction.forget_before(unit.now - REMEMBERED)
-        unit.transaction.driver_results.forget_before(unit.now - REMEMBERED)
+        unit.transaction.responses.delete_before(unit.now - REMEMBERED)
+        unit.transaction.driver_results.delete_before(unit.now - REMEMBERED)
 
     service.transact(work)
     _forget(service.used, used)
@@ -57,13 +57,13 @@ def _settle(service: Service) -> None:
 
 def _show_life(service: Service, unit: UnitOfWork) -> None:
     """Our own absence, a machine that slept included, is nobody's silence; and after it guests need time to look."""
-    alive_at = unit.transaction.meta(clocks.ALIVE_AT)
+    alive_at = unit.transaction.meta.get(clocks.ALIVE_AT)
     away = unit.now - datetime.fromisoformat(alive_at) if alive_at else timedelta(0)
     if away > DOWNTIME:
-        unit.transaction.shift_heard(away)
+        unit.transaction.scopes.shift_heard(away)
         service.give_grace()
-    unit.transaction.put_meta(clocks.ALIVE_AT, unit.now.isoformat())
-    unit.transaction.put_meta(clocks.MARK, service.clock.mark())
+    unit.transaction.meta.put(clocks.ALIVE_AT, unit.now.isoformat())
+    unit.transaction.meta.put(clocks.MARK, service.clock.mark())
 
 
 def troubles(service: Service) -> list[str]:
@@ -87,7 +87,7 @@ def require_ready(service: Service) -> None:
         service.store.settle()
         return
     with service.store.read() as reader:
-        reader.last_entry()
+        reader.journal.last()
 
 
 def resume(service: Service, *, alone: bool) -> None:
@@ -96,7 +96,7 @@ def resume(service: Service, *, alone: bool) -> None:
     def work(unit: UnitOfWork) -> None:
         _show_life(service, unit)
         if alone:
-            unit.transaction.release_claims(None)
+            unit.transaction.operations.release_claims(None)
             unit.transaction.subscriptions.release_claims()
             unit.transaction.rollouts.make_due(unit.now)
 
@@ -122,9 +122,9 @@ def notice_restored_backup(service: Service) -> None:
         return
 
     def work(unit: UnitOfWork) -> int | None:
-        last = unit.transaction.last_entry()
+        last = unit.transaction.journal.last()
         position = last[0] if last else 0
-        if not documents.is_behind(unit.transaction.epoch(), position, was=(mark.epoch, mark.position)):
+        if not documents.is_behind(unit.transaction.meta.epoch(), position, was=(mark.epoch, mark.position)):
             return None
         return _begin_epoch(unit, None)
 
@@ -135,9 +135,9 @@ def notice_restored_backup(service: Service) -> None:
 
 def _begin_epoch(unit: UnitOfWork, call: Call | None) -> int:
     mark = unit.service.store.mark()
-    epoch = documents.next_epoch(unit.now, unit.transaction.epoch(), mark.epoch if mark else 0)
+    epoch = documents.next_epoch(unit.now, unit.transaction.meta.epoch(), mark.epoch if mark else 0)
     unit.transaction.raise_epoch(epoch)
-    draft = unit.draft(unit.transaction.load(), call)
+    draft = unit.draft(unit.transaction.worlds.load(), call)
     draft.note("database.restored", epoch=epoch)
     unit.keep(draft)
     return epoch

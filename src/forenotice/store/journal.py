@@ -1,12 +1,12 @@
 """The journal: entries at positions that grow by one in the order of commits."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
+from functools import cache, cached_property
 from operator import itemgetter
 from typing import Any
 
-import msgspec
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
@@ -23,9 +23,10 @@ from sqlalchemy import (
 
 from forenotice.core.journal import SYSTEM, Entry
 from forenotice.core.selectors import Selector
-from forenotice.store import former, moments, schema
+from forenotice.store import fleet, rows, schema
 from forenotice.store.pages import WILD
-from forenotice.store.queries import Executor, Matching, Query, Row, Upsert, patterns
+from forenotice.store.queries import Matching, Query, Repository, Upsert, patterns
+from forenotice.store.rows import Mapper, Row
 
 _J, _N, _E, _O = schema.journal.c, schema.vm_operations.c, schema.events.c, schema.operations.c
 
@@ -47,15 +48,18 @@ def _by_halves() -> Select[tuple[int]]:
     return select(func.min(halves.c.high))
 
 
+def _begins_with(column: ColumnElement[str], name: str) -> ColumnElement[bool]:
+    beginning = bindparam(name, type_=schema.NAME)
+    return func.substr(column, 1, func.length(beginning)) == beginning
+
+
 _FIRST_SINCE = Query(_by_halves())
 _FILTERS: dict[str, ColumnElement[bool]] = {
     "after": _J.position > bindparam("after"),
     "before": _J.position < bindparam("before"),
     "action": _J.action == bindparam("action"),
-    "actions": func.substr(_J.action, 1, func.length(bindparam("actions", type_=schema.NAME)))
-    == bindparam("actions", type_=schema.NAME),
-    "without": func.substr(_J.action, 1, func.length(bindparam("without", type_=schema.NAME)))
-    != bindparam("without", type_=schema.NAME),
+    "actions": _begins_with(_J.action, "actions"),
+    "without": ~_begins_with(_J.action, "without"),
     "scope": _J.scope == bindparam("scope"),
     # Every event is of an operation, by which its entries are found.
     "event": (_J.event == bindparam("event"))
@@ -73,7 +77,7 @@ _FILTERS: dict[str, ColumnElement[bool]] = {
         == bindparam("authors", type_=schema.NAME) + ":"
     ),
     "seen": Matching(_J.scope),
-    "last_bearer": former.of_last_bearer(_J.scope, _J.at),
+    "of_latest": fleet.of_latest(_J.scope, _J.at),
 }
 _told = select(_J.position).join(schema.vm_operations, _J.operation == _N.operation).where(_N.vm == bindparam("vm"))
 # Each found by an index of its own.
@@ -93,86 +97,137 @@ _WINDOW, _WIDER = 200_000, 8
 _FEW = 20
 """Scopes that are asked for one by one."""
 
-_encode = msgspec.json.Encoder().encode
-_data = msgspec.json.Decoder(dict[str, object])
+_ENTRIES = Mapper(_J, Entry, renamed={"author": "by"})
 
 
-def last(executor: Executor) -> tuple[int, datetime] | None:
-    row = executor.row(_LAST, limit=1)
-    return None if row is None else (row[0], moments.required(row[1]))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalFilter:
+    """Entries that match every field that is given."""
+
+    action: str | None = None
+    """One that ends in `.` matches all that begin so."""
+    without: str | None = None
+    """Leaves out the actions that begin so."""
+    scope: str | None = None
+    event: str | None = None
+    operation: str | None = None
+    host: str | None = None
+    vm: str | None = None
+    """What names it, what is of an event that named it, and what is of an operation that named it but of none of its
+    events."""
+    rollout: str | None = None
+    by: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    """Before that moment."""
+    seen: Selector | None = None
+    """Of these scopes only."""
+
+    def conditions(self) -> dict[str, Any]:
+        """The parameters of the query's conditions."""
+        given = {
+            "action": self.action,
+            "without": self.without,
+            "scope": self.scope,
+            "event": self.event.upper() if self.event else None,
+            "operation": self.operation,
+            "host": self.host,
+            "vm": self.vm,
+            "rollout": self.rollout,
+            "author": self.by,
+        }
+        given = {name: value for name, value in given.items() if value is not None}
+        if self.action is not None and self.action.endswith("."):
+            given["actions"] = given.pop("action")
+        if self.seen is not None and self.by is not None and ":" not in self.by:
+            # A caller who sees some scopes only is shown the role of others, not their names.
+            given["authors"] = given.pop("author")
+        elif self.by == SYSTEM:
+            given["system"] = given.pop("author")
+        return given
 
 
-def append(executor: Executor, entries: Sequence[Entry], position: int) -> int:
-    """Behind that position; gives the newest."""
-    executor.upsert(_APPEND, [_row(number, entry) for number, entry in enumerate(entries, position + 1)])
-    return position + len(entries)
+class Journal(Repository):
+    @cached_property
+    def _newest(self) -> tuple[int, datetime] | None:
+        # A reader sees one moment, and nobody else appends during a transaction.
+        row = self._executor.row(_LAST, limit=1)
+        return None if row is None else (row[0], rows.moment(row[1]))
 
+    def last(self) -> tuple[int, datetime] | None:
+        """Position and time of the newest entry."""
+        return self._newest
 
-def page(
-    executor: Executor,
-    *,
-    limit: int,
-    newest_first: bool,
-    since: datetime | None,
-    until: datetime | None,
-    seen: Selector | None,
-    filters: Mapping[str, Any],
-) -> list[tuple[int, Entry]]:
-    """Entries that match every filter; one that is None does not filter."""
-    given = {name: value for name, value in filters.items() if value is not None}
-    if since is not None:
-        given["after"] = max(given.get("after", 0), first_since(executor, since) - 1)
-    if until is not None:
-        first = first_since(executor, until)
-        given["before"] = min(given.get("before", first), first)
-    if given.get("action", "").endswith("."):
-        given["actions"] = given.pop("action")
-    if seen is not None and ":" not in given.get("author", ":"):
-        # To whoever sees some scopes alone, others are shown by what they are.
-        given["authors"] = given.pop("author")
-    if given.get("author") == SYSTEM:
-        given["system"] = given.pop("author")
-    rows = (_rows_of_vm if "vm" in given else _rows)(executor, limit, newest_first, given, seen)
-    return [(row[0], _entry(row)) for row in rows]
+    def page(
+        self,
+        wanted: JournalFilter | None = None,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        limit: int = 100,
+        newest_first: bool = False,
+    ) -> list[tuple[int, Entry]]:
+        """Entries with `after` < position < `before`, in order of position. `data` comes back as plain JSON values."""
+        wanted = wanted or JournalFilter()
+        given = wanted.conditions() | {"after": after}
+        if wanted.since is not None:
+            given["after"] = max(after, self.first_since(wanted.since) - 1)
+        if wanted.until is not None:
+            first = self.first_since(wanted.until)
+            before = first if before is None else min(before, first)
+        if before is not None:
+            given["before"] = before
+        find = self._rows_of_vm if wanted.vm is not None else self._rows
+        return [(row[0], _ENTRIES.read(row)) for row in find(limit, newest_first, given, wanted.seen)]
 
+    def append(self, entries: Sequence[Entry]) -> int:
+        """Gives the newest position."""
+        position = self._newest[0] if self._newest else 0
+        if entries:
+            numbered = enumerate(entries, position + 1)
+            self._executor.upsert(_APPEND, [(number, *_ENTRIES.row(entry)) for number, entry in numbered])
+            position += len(entries)
+            self._newest = (position, entries[-1].at)
+        return position
 
-def _rows_of_vm(
-    executor: Executor, limit: int, newest_first: bool, given: dict[str, Any], seen: Selector | None
-) -> list[Row]:
-    """Window by window: of a VM that much has happened to, only what is near is put in order."""
-    after, before = given.pop("after"), given.pop("before", None)
-    if before is None:
-        newest = last(executor)
-        before = newest[0] + 1 if newest else 1
-    found: list[Row] = []
-    window = _WINDOW
-    while len(found) < limit and after + 1 < before:
-        start, end = (max(after, before - window), before) if newest_first else (after, min(before, after + window))
-        found += _rows(executor, limit - len(found), newest_first, given | {"after": start, "before": end}, seen)
-        after, before = (after, start + 1) if newest_first else (end - 1, before)
-        window *= _WIDER
-    return found
+    def first_since(self, moment: datetime) -> int:
+        """A position from which on all entries are of this moment or later, and before which none is.
 
+        By halves over the primary key: time never falls along it, so that no index of times has to be kept.
+        """
+        return int(self._executor.value(_FIRST_SINCE, moment=rows.number(moment)))
 
-def _rows(
-    executor: Executor, limit: int, newest_first: bool, given: dict[str, Any], seen: Selector | None
-) -> Iterable[Row]:
-    if seen is not None and "vm" not in given and (scopes := _named_by(seen)) is not None:
-        return _rows_of_scopes(executor, limit, newest_first, given, scopes)
-    names = {*given, *(() if seen is None else ("seen", "last_bearer"))}
-    return executor.rows(_page(frozenset(names), newest_first), limit=limit, **given, **patterns(seen))
+    def _rows_of_vm(self, limit: int, newest_first: bool, given: dict[str, Any], seen: Selector | None) -> list[Row]:
+        """Window by window: of a VM that much has happened to, only what is near is put in order."""
+        after, before = given.pop("after"), given.pop("before", None)
+        if before is None:
+            newest = self.last()
+            before = newest[0] + 1 if newest else 1
+        found: list[Row] = []
+        window = _WINDOW
+        while len(found) < limit and after + 1 < before:
+            start, end = (max(after, before - window), before) if newest_first else (after, min(before, after + window))
+            found += self._rows(limit - len(found), newest_first, given | {"after": start, "before": end}, seen)
+            after, before = (after, start + 1) if newest_first else (end - 1, before)
+            window *= _WIDER
+        return found
 
+    def _rows(self, limit: int, newest_first: bool, given: dict[str, Any], seen: Selector | None) -> Iterable[Row]:
+        if seen is not None and "vm" not in given and (scopes := _named_by(seen)) is not None:
+            return self._rows_of_scopes(limit, newest_first, given, scopes)
+        names = {*given, *(() if seen is None else ("seen", "of_latest"))}
+        return self._executor.rows(_page(frozenset(names), newest_first), limit=limit, **given, **patterns(seen))
 
-def _rows_of_scopes(
-    executor: Executor, limit: int, newest_first: bool, given: dict[str, Any], scopes: Iterable[str]
-) -> list[Row]:
-    """Scope by scope, each by the index: those who have few entries need not look through everybody's."""
-    query = _page(frozenset({*given, "scope", "last_bearer"}), newest_first)
-    found: list[Row] = []
-    for scope in scopes:
-        if given.get("scope", scope) == scope:
-            found += executor.rows(query, limit=limit, **given | {"scope": scope})
-    return sorted(found, key=itemgetter(0), reverse=newest_first)[:limit]
+    def _rows_of_scopes(
+        self, limit: int, newest_first: bool, given: dict[str, Any], scopes: Iterable[str]
+    ) -> list[Row]:
+        """Scope by scope, each by the index: those who have few entries need not look through everybody's."""
+        query = _page(frozenset({*given, "scope", "of_latest"}), newest_first)
+        found: list[Row] = []
+        for scope in scopes:
+            if given.get("scope", scope) == scope:
+                found += self._executor.rows(query, limit=limit, **given | {"scope": scope})
+        return sorted(found, key=itemgetter(0), reverse=newest_first)[:limit]
 
 
 def _named_by(seen: Selector) -> list[str] | None:
@@ -196,49 +251,3 @@ def _page(filters: frozenset[str], newest_first: bool) -> Query:
         found = union(*(select(part.c.position) for part in nearest)).subquery()
         wanted = [_J.position.in_(select(found.c.position))]
     return Query(select(schema.journal).where(*wanted).order_by(order).limit(bindparam("limit")))
-
-
-def first_since(executor: Executor, moment: datetime) -> int:
-    """A position from which on all entries are of this moment or later, and before which none is.
-
-    By halves over the primary key: time never falls along it, so that no index of times has to be kept.
-    """
-    row = executor.row(_FIRST_SINCE, moment=moments.to_number(moment))
-    assert row is not None
-    position: int = row[0]
-    return position
-
-
-def _row(position: int, entry: Entry) -> Row:
-    return (
-        position,
-        moments.to_number(entry.at),
-        entry.action,
-        entry.by,
-        entry.scope,
-        entry.event,
-        entry.operation,
-        entry.host,
-        entry.vm,
-        entry.rollout,
-        _encode(entry.data).decode() if entry.data else None,
-        entry.origin,
-        entry.reason,
-    )
-
-
-def _entry(row: Row) -> Entry:
-    return Entry(
-        at=moments.required(row[1]),
-        action=row[2],
-        by=row[3],
-        scope=row[4],
-        event=row[5],
-        operation=row[6],
-        host=row[7],
-        vm=row[8],
-        rollout=row[9],
-        data=_data.decode(row[10]) if row[10] else {},
-        origin=row[11],
-        reason=row[12],
-    )

@@ -1,16 +1,19 @@
-"""Operations in their table: what is due, who has claimed it."""
+"""Operations in their table: what is due, who has claimed it, and what outside drivers have told of it."""
 
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, bindparam, case, exists, func, or_, select, update
+from sqlalchemy import ColumnElement, bindparam, case, delete, exists, func, or_, select, update
 
+from forenotice.core.driver_calls import Finished
 from forenotice.core.operations import Kind, Operation, Source, Status
-from forenotice.store import former, moments, schema
-from forenotice.store.pages import Listing, equal, living
-from forenotice.store.queries import Among, Executor, Matching, Query, Row, Upsert
+from forenotice.core.selectors import Selector
+from forenotice.store import fleet, rows, schema
+from forenotice.store.pages import Listing
+from forenotice.store.queries import Among, Matching, Query, Repository, Upsert
+from forenotice.store.rows import Codec, Mapper, json_text
 
 _O, _E, _V = schema.operations.c, schema.events.c, schema.vms.c
 _LIVE = _O.ended_at.is_(None)
@@ -31,7 +34,6 @@ _MOVING_TO = Query(
     .order_by(_O.id)
 )
 
-_MOVES = Query(select(_O.targets, _O.done).where(_LIVE, _O.status == Status.STARTED.value, _O.targets.is_not(None)))
 _ANNOUNCED_HOSTS = Query(
     select(_O.host)
     .where(_LIVE, _O.status == Status.SCHEDULED.value)
@@ -95,151 +97,127 @@ _PROLONG = Query(
     .values(claimed_until=_O.claimed_until + bindparam("by"))
 )
 
-_KINDS = {kind.value: kind for kind in Kind}
-STATUSES = {status.value: status for status in Status}
-_names = msgspec.json.Decoder(tuple[str, ...])
-_texts = msgspec.json.Decoder(dict[str, str])
-_encode = msgspec.json.Encoder().encode
+_OPERATIONS = Mapper(_O, Operation, renamed={"author": "by"})
+read = _OPERATIONS.read
 
 
-def operation(row: Row) -> Operation:
-    return Operation(
-        id=row[0],
-        kind=_KINDS[row[1]],
-        host=row[2],
-        vms=_names.decode(row[3]),
-        status=STATUSES[row[4]],
-        created_at=moments.required(row[5]),
-        not_before=moments.required(row[6]),
-        started_at=moments.optional(row[7]),
-        ended_at=moments.optional(row[8]),
-        due_at=moments.optional(row[9]),
-        held=bool(row[10]),
-        targets=_texts.decode(row[11]) if row[11] else {},
-        done=_names.decode(row[12]) if row[12] else (),
-        failures=_texts.decode(row[13]) if row[13] else {},
-        attempt=row[14],
-        claimed_by=row[15],
-        claimed_until=moments.optional(row[16]),
-        by=row[17],
-        reason=row[18],
-        rollout=row[19],
-        clock_jumped=timedelta(microseconds=row[20]),
-        notice=timedelta(microseconds=row[21]),
-    )
-
-
-def put(executor: Executor, operations: Iterable[Operation]) -> None:
-    executor.upsert(_PUT, [_row(operation) for operation in operations])
-
-
-def _row(operation: Operation) -> Row:
-    return (
-        operation.id,
-        str(operation.kind),
-        operation.host,
-        _encode(operation.vms).decode(),
-        str(operation.status),
-        moments.to_number(operation.created_at),
-        moments.to_number(operation.not_before),
-        moments.to_number(operation.started_at),
-        moments.to_number(operation.ended_at),
-        moments.to_number(operation.due_at),
-        operation.held,
-        _encode(operation.targets).decode() if operation.targets else None,
-        _encode(operation.done).decode() if operation.done else None,
-        _encode(operation.failures).decode() if operation.failures else None,
-        operation.attempt,
-        operation.claimed_by,
-        moments.to_number(operation.claimed_until),
-        operation.by,
-        operation.reason,
-        operation.rollout,
-        moments.duration_to_number(operation.clock_jumped),
-        operation.notice // moments.MICROSECOND,
-    )
-
-
-def due(executor: Executor, now: datetime, limit: int) -> list[str]:
-    return [row[0] for row in executor.rows(_DUE, now=moments.to_number(now), limit=limit)]
-
-
-def next_due(executor: Executor, now: datetime) -> datetime | None:
-    rows = (executor.row(_NEXT_UNCLAIMED, limit=1), executor.row(_NEXT_CLAIMED))
-    numbers = [row[0] for row in rows if row is not None and row[0] is not None]
-    return max(now, moments.required(min(numbers))) if numbers else None
-
-
-def moving_to(executor: Executor, host: str) -> list[str]:
-    return [row[0] for row in executor.rows(_MOVING_TO, target=":" + _encode(host).decode())]
-
-
-def moves(executor: Executor) -> dict[str, str]:
-    """VMs on their way, and where to."""
-    found: dict[str, str] = {}
-    for targets, done in executor.rows(_MOVES):
-        arrived = _names.decode(done) if done else ()
-        found.update((name, host) for name, host in _texts.decode(targets).items() if name not in arrived)
-    return found
-
-
-def announced_hosts(executor: Executor) -> list[str]:
-    return [row[0] for row in executor.rows(_ANNOUNCED_HOSTS)]
-
-
-def wake(executor: Executor, scopes: Collection[str], now: datetime) -> int:
-    return executor.run(_WAKE, names=list(scopes), now=moments.to_number(now))
-
-
-def replan(executor: Executor, scopes: Collection[str], now: datetime) -> int:
-    return executor.run(_REPLAN, names=list(scopes), now=moments.to_number(now))
-
-
-def wake_held(executor: Executor, now: datetime) -> int:
-    return executor.run(_WAKE_HELD, now=moments.to_number(now))
-
-
-def renew_claims(executor: Executor, process: str, ids: Collection[str], until: datetime) -> list[str]:
-    rows = executor.rows(_RENEW, process=process, names=list(ids), until=moments.to_number(until))
-    return [row[0] for row in rows]
-
-
-def withhold(executor: Executor, by: timedelta, before: datetime) -> None:
-    bound = {"by": moments.duration_to_number(by), "before": moments.to_number(before)}
-    executor.run(_WITHHOLD, **bound)
-    executor.run(_PROLONG, **bound)
-
-
-def release_claims(executor: Executor, process: str | None) -> None:
-    if process is None:
-        executor.run(_RELEASE_ALL)
-    else:
-        executor.run(_RELEASE, process=process)
-
-
-def page(executor: Executor, after: str | None, limit: int, live: bool | None, **how: Any) -> list[Operation]:
-    rows = _LISTING.page(executor, after=after, limit=limit, **living(live), **how)
-    return [operation(row) for row in rows]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationFilter:
+    live: bool | None = None
+    """False: those that have ended; None: both, as in all filters."""
+    status: Status | None = None
+    host: str | None = None
+    kind: Kind | None = None
+    rollout: str | None = None
+    seen: Selector | None = None
+    """Those that one of these scopes was told of."""
 
 
 def _tells(operation: ColumnElement[str]) -> ColumnElement[bool]:
-    """Whether one of the scopes of a selector was told of it."""
     told = schema.events.alias()
-    is_of_last = former.of_last_bearer(told.c.scope, told.c.created_at)
-    return exists(select(told.c.id).where(told.c.operation == operation, Matching(told.c.scope), is_of_last))
+    is_of_latest = fleet.of_latest(told.c.scope, told.c.created_at)
+    return exists(select(told.c.id).where(told.c.operation == operation, Matching(told.c.scope), is_of_latest))
 
 
-_LISTING = Listing(
+_LIST = Listing(
     select(schema.operations),
     schema.operations,
+    read,
     by=("created_at", "id"),
-    filters={
-        "live": lambda columns: columns.ended_at.is_(None),
-        "ended": lambda columns: columns.ended_at.is_not(None),
-        "status": equal("status", "status"),
-        "host": equal("host", "host"),
-        "kind": equal("kind", "kind"),
-        "rollout": equal("rollout", "rollout"),
-        "seen": lambda columns: _tells(columns.id),
-    },
+    seen=lambda columns: _tells(columns.id),
 )
+
+
+class Operations(Repository):
+    def page(
+        self, after: str | None, limit: int, wanted: OperationFilter | None = None, *, descending: bool = False
+    ) -> list[Operation]:
+        """Oldest first, or `descending`, beyond the one with id `after`."""
+        return _LIST.page(self._executor, after, limit, wanted, descending=descending)
+
+    def due(self, now: datetime, limit: int) -> list[str]:
+        """Ids of live operations due by `now` that nobody has claimed beyond `now`, by NotBefore, then by age."""
+        return self._executor.column(_DUE, now=rows.number(now), limit=limit)
+
+    def next_due(self, now: datetime) -> datetime | None:
+        """The earliest moment at which `due` gives something, `now` if it already does; None: nothing is planned."""
+        found = (self._executor.value(_NEXT_UNCLAIMED, limit=1), self._executor.value(_NEXT_CLAIMED))
+        numbers = [number for number in found if number is not None]
+        return max(now, rows.moment(min(numbers))) if numbers else None
+
+    def moving_to(self, host: str) -> list[str]:
+        """Ids of live operations that have chosen this host as a target."""
+        return self._executor.column(_MOVING_TO, target=":" + json_text(host))
+
+    def announced_hosts(self) -> list[str]:
+        """Hosts that no VM moves to because their own maintenance is announced."""
+        return self._executor.column(_ANNOUNCED_HOSTS)
+
+    def put(self, operations: Iterable[Operation]) -> None:
+        self._executor.upsert(_PUT, [_OPERATIONS.row(operation) for operation in operations])
+
+    def wake(self, scopes: Collection[str], now: datetime) -> int:
+        """Held Scheduled operations with an event in these scopes are due now. Gives how many were not before."""
+        return self._executor.run(_WAKE, names=list(scopes), now=rows.number(now))
+
+    def replan(self, scopes: Collection[str], now: datetime) -> int:
+        """Planned operations of hosts with VMs of these scopes are due now. Gives how many were not before."""
+        return self._executor.run(_REPLAN, names=list(scopes), now=rows.number(now))
+
+    def wake_held(self, now: datetime) -> int:
+        """All held operations are due now. Gives how many were not before."""
+        return self._executor.run(_WAKE_HELD, now=rows.number(now))
+
+    def withhold(self, by: timedelta, before: datetime) -> None:
+        """The clock jumped from `before`: notices and claims that were running then expire later by as much."""
+        bound = {"by": rows.microseconds(by), "before": rows.number(before)}
+        self._executor.run(_WITHHOLD, **bound)
+        self._executor.run(_PROLONG, **bound)
+
+    def renew_claims(self, process: str, ids: Collection[str], until: datetime) -> list[str]:
+        """Keep claims of this process. Gives those that were still its own, in no particular order."""
+        return self._executor.column(_RENEW, process=process, names=list(ids), until=rows.number(until))
+
+    def release_claims(self, process: str | None) -> None:
+        """Give up all claims of a process; None: of all."""
+        if process is None:
+            self._executor.run(_RELEASE_ALL)
+        else:
+            self._executor.run(_RELEASE, process=process)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverResult:
+    """What an outside driver told by callback of one attempt."""
+
+    operation: str
+    attempt: int
+    outcome: Finished
+    at: datetime
+
+
+_A = schema.driver_answers.c
+_OUTCOME = Codec(
+    msgspec.json.Decoder(Finished).decode,
+    lambda outcome: json_text({"done": outcome.done, "failures": outcome.failures}),
+)
+_RESULTS = Mapper(_A, DriverResult, codecs={"outcome": _OUTCOME})
+_PUT_RESULT = Upsert(schema.driver_answers)
+_RESULTS_OF = Query(select(schema.driver_answers).where(Among(_A.operation, "names")))
+_DELETE_RESULTS = Query(
+    delete(schema.driver_answers).where(
+        _A.at < bindparam("moment"), _A.operation.not_in(select(_O.id).where(_O.ended_at.is_(None)))
+    )
+)
+
+
+class DriverResults(Repository):
+    def of(self, operations: Collection[str]) -> list[DriverResult]:
+        return [_RESULTS.read(row) for row in self._executor.rows(_RESULTS_OF, names=list(operations))]
+
+    def put(self, result: DriverResult) -> None:
+        self._executor.upsert(_PUT_RESULT, [_RESULTS.row(result)])
+
+    def delete_before(self, moment: datetime) -> None:
+        """Of operations that have ended."""
+        self._executor.run(_DELETE_RESULTS, moment=rows.number(moment))

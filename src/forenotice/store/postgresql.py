@@ -10,7 +10,7 @@ import psycopg
 from sqlalchemy import URL, Engine, create_engine, event
 
 from forenotice.core import errors
-from forenotice.store import moments
+from forenotice.store import rows
 from forenotice.store.database import STATEMENT_SECONDS, PooledStore
 from forenotice.store.mark import Mark
 from forenotice.store.queries import Connection, Executor, Flavour
@@ -141,7 +141,7 @@ class PostgresqlStore(PooledStore):
         # Not `read_only=False`: a standby would refuse those very words, and not as one that is read-only for a while.
         _set_mode(connection, psycopg.IsolationLevel.READ_COMMITTED, read_only=None)
         told, _ = connection.execute(_LOCK, (WRITER_LOCK, _WAIT, _LIMITS["statement_timeout"])).fetchone()
-        return moments.required(told)
+        return rows.moment(told)
 
     def _commit(self, connection: Connection) -> None:
         assert isinstance(connection, psycopg.Connection)
@@ -155,5 +155,5 @@ def _set_mode(connection: Connection, isolation: psycopg.IsolationLevel, *, read
 
 
 def _newest(connection: psycopg.Connection[Any]) -> int:
-    newest = Reader(Executor(connection, Flavour.POSTGRESQL)).last_entry()
+    newest = Reader(Executor(connection, Flavour.POSTGRESQL)).journal.last()
     return newest[0] if newest else 0

@@ -10,7 +10,6 @@ from functools import cached_property
 from time import monotonic
 from typing import Any, Protocol, TypeVar
 
-import msgspec
 from sqlalchemy import Column, Dialect, Table, bindparam, cast, func, literal_column, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.dialects.postgresql import JSONB, psycopg
@@ -20,9 +19,9 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import BindParameter, ColumnElement
 
 from forenotice.core.selectors import Selector
+from forenotice.store.rows import Row, json_text
 
 T = TypeVar("T")
-Row = tuple[Any, ...]
 
 _MANY = 10
 _ROWS_AT_ONCE = 5_000
@@ -239,6 +238,15 @@ class Executor:
         row: Row | None = self._execute(query, parameters).fetchone()
         return row
 
+    def value(self, query: Query, **parameters: Any) -> Any:
+        """Of the first column of the first row; None: there is none."""
+        row = self.row(query, **parameters)
+        return None if row is None else row[0]
+
+    def column(self, query: Query, **parameters: Any) -> list[Any]:
+        """The first of every row."""
+        return [row[0] for row in self._execute(query, parameters)]
+
     def run(self, query: Query, **parameters: Any) -> int:
         """How many rows it touched."""
         return self._execute(query, parameters).rowcount
@@ -252,7 +260,7 @@ class Executor:
         if self.flavour is Flavour.POSTGRESQL and len(rows) >= _MANY:
             for some in chunks(rows, _ROWS_AT_ONCE):
                 self._check()
-                self._connection.execute(upsert.listed, (_json(some),))
+                self._connection.execute(upsert.listed, (json_text(some),))
         elif rows:
             self._connection.cursor().executemany(upsert.on(self.flavour), rows)
 
@@ -269,13 +277,16 @@ class Executor:
             parameters = constant | parameters
         values = [parameters[name] for name in order]
         if self.flavour is Flavour.SQLITE:
-            values = [_json(value) if isinstance(value, list) else value for value in values]
+            values = [json_text(value) if isinstance(value, list) else value for value in values]
         cursor: Cursor = self._connection.execute(text, values)
         return cursor
 
 
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()
+class Repository:
+    """What is kept of one noun. What is read is of one moment; what writes is for transactions alone."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
 
 
 def chunks(things: list[T], size: int) -> Iterator[list[T]]:

@@ -7,8 +7,9 @@ from typing import Any, TypeAlias
 
 from sqlalchemy import ColumnElement, FromClause, bindparam, delete, exists, func, select, tuple_
 
-from forenotice.store import journal, moments, schema
-from forenotice.store.queries import Among, Executor, Query
+from forenotice.store import rows, schema
+from forenotice.store.journal import Journal
+from forenotice.store.queries import Among, Query, Repository
 
 ENTRIES, OPERATIONS, ROLLOUTS = 5_000, 200, 1
 """Looked at in one transaction. An operation may name many VMs, and a rollout many hosts."""
@@ -24,7 +25,6 @@ _BEFORE = bindparam("before", type_=schema.MOMENT())
 _BEYOND = tuple_(bindparam("since", type_=schema.MOMENT()), bindparam("after", type_=schema.NAME))
 _UNTOLD = select(schema.deliveries.c.position)
 # Positions are given after the newest: that one is never removed.
-_NEWEST = Query(select(func.max(_J.position)))
 _TOLD = Query(select(func.min(schema.subscriptions.c.position)))
 
 
@@ -100,30 +100,27 @@ _REMOVE_ROLLOUTS = Query(delete(schema.rollouts).where(Among(_R.id, "names"), _r
 _REMOVE_STOPS = Query(delete(schema.stops).where(Among(_S.rollout, "names")))
 
 
-class Retention:
+class Retention(Repository):
     """Of what is older than a moment, each kind step by step from a place (None: the beginning) to the next."""
-
-    def __init__(self, executor: Executor) -> None:
-        self._executor = executor
 
     def count(self, before: datetime) -> Counter[str]:
         """What all steps together would remove now."""
-        parameters = {"before": moments.to_number(before), "bound": self._bound(before)}
+        parameters = {"before": rows.number(before), "bound": self._bound(before)}
         queries = {
             "entries": _COUNT_ENTRIES,
             "operations": _COUNT_OPERATIONS,
             "events": _COUNT_EVENTS,
             "rollouts": _COUNT_ROLLOUTS,
         }
-        return Counter({what: self._number(query, **parameters) for what, query in queries.items()})
+        return Counter({what: int(self._executor.value(query, **parameters)) for what, query in queries.items()})
 
     def older(self, before: datetime) -> int:
         """Entries that are older."""
-        return self._number(_OLDER, bound=journal.first_since(self._executor, before))
+        return int(self._executor.value(_OLDER, bound=Journal(self._executor).first_since(before)))
 
     def entries(self, before: datetime, place: Place | None) -> Step:
         [after], bound = place or (0,), self._bound(before)
-        some = [row[0] for row in self._executor.rows(_SOME_ENTRIES, after=after, bound=bound, limit=ENTRIES)]
+        some = self._executor.column(_SOME_ENTRIES, after=after, bound=bound, limit=ENTRIES)
         if not some:
             return Counter(), None
         removed = self._executor.run(_REMOVE_ENTRIES, after=after, upto=some[-1], bound=bound)
@@ -147,24 +144,19 @@ class Retention:
         self, some: Query, remove: Query, before: datetime, place: Place | None, limit: int
     ) -> tuple[Place | None, list[str]]:
         since, after = place or (0, "")
-        number = moments.to_number(before)
+        number = rows.number(before)
         found = list(self._executor.rows(some, since=since, after=after, before=number, limit=limit))
         names = [row[1] for row in found]
-        gone = self._executor.rows(remove, names=names, before=number, bound=self._bound(before)) if names else ()
-        return tuple(found[-1]) if len(found) == limit else None, [row[0] for row in gone]
+        bound = self._bound(before)
+        gone = self._executor.column(remove, names=names, before=number, bound=bound) if names else []
+        return tuple(found[-1]) if len(found) == limit else None, gone
 
     def _bound(self, before: datetime) -> int:
         """The position from which on entries stay."""
-        newest, told = self._executor.row(_NEWEST), self._executor.row(_TOLD)
-        bounds = [journal.first_since(self._executor, before)]
-        bounds += [row[0] + add for row, add in ((newest, 0), (told, 1)) if row is not None and row[0] is not None]
-        return min(bounds)
-
-    def _number(self, query: Query, **parameters: Any) -> int:
-        row = self._executor.row(query, **parameters)
-        assert row is not None
-        number: int = row[0]
-        return number
+        journal, told = Journal(self._executor), self._executor.value(_TOLD)
+        newest = journal.last()
+        bounds = (journal.first_since(before), newest and newest[0], None if told is None else told + 1)
+        return min(bound for bound in bounds if bound is not None)
 
 
 Stage: TypeAlias = Callable[[Retention, datetime, Place | None], Step]

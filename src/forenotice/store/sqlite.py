@@ -187,8 +187,8 @@ class SqliteStore(PooledStore):
         with translated(), self._connection(self._engine.pool) as connection:
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)", ()).fetchall()
         with self.read() as reader:
-            last = reader.last_entry()
-            mark = Mark(epoch=reader.epoch(), position=last[0] if last else 0)
+            last = reader.journal.last()
+            mark = Mark(epoch=reader.meta.epoch(), position=last[0] if last else 0)
         if mark != self._mark:
             marks.write(self._path, mark)
             self._mark = mark

@@ -1,17 +1,17 @@
-"""Who is told of what happens, and what each has still to be told."""
+"""Subscriptions, and the deliveries that each still waits for."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-import msgspec
 from sqlalchemy import and_, bindparam, delete, exists, func, null, or_, select, update
 
 from forenotice.core.journal import SubscriptionState
 from forenotice.core.selectors import Selector
-from forenotice.store import moments, schema
-from forenotice.store.pages import Listing, equal, named
-from forenotice.store.queries import Executor, Query, Row, Upsert
+from forenotice.store import rows, schema
+from forenotice.store.pages import Listing
+from forenotice.store.queries import Query, Repository, Upsert
+from forenotice.store.rows import Mapper
 
 _S, _D = schema.subscriptions.c, schema.deliveries.c
 
@@ -52,12 +52,6 @@ class Delivery:
 
 _PUT = Upsert(schema.subscriptions, fixed=("created_at", "author"))
 _PUT_DELIVERY = Upsert(schema.deliveries, fixed=("lane",))
-_LISTING = Listing(
-    select(schema.subscriptions),
-    schema.subscriptions,
-    by=("name",),
-    filters={"status": equal("status", "status"), "name": named("name")},
-)
 _ACTIVE = Query(
     select(schema.subscriptions).where(_S.status == SubscriptionState.ACTIVE.value).order_by(_S.created_at, _S.id)
 )
@@ -103,47 +97,48 @@ _HEADS = Query(
     .limit(bindparam("limit"))
 )
 _NEXT_DUE = Query(select(func.min(_D.due_at)).where(_OF, _D.due_at > bindparam("now")))
+_SUBSCRIPTIONS = Mapper(_S, Subscription, renamed={"author": "by"})
+_DELIVERIES = Mapper(_D, Delivery)
 
-_names = msgspec.json.Decoder(tuple[str, ...])
-_encode = msgspec.json.Encoder().encode
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionFilter:
+    name: Selector | None = None
+    status: SubscriptionState | None = None
 
 
-class Subscriptions:
-    """What is read is of one moment; what writes is for transactions alone."""
+_LIST = Listing(select(schema.subscriptions), schema.subscriptions, _SUBSCRIPTIONS.read, by=("name",))
 
-    def __init__(self, executor: Executor) -> None:
-        self._executor = executor
 
+class Subscriptions(Repository):
     def page(
         self,
         after: str | None,
         limit: int,
+        wanted: SubscriptionFilter | None = None,
         *,
         descending: bool = False,
-        name: Selector | None = None,
-        status: SubscriptionState | None = None,
     ) -> list[Subscription]:
         """By name, beyond the name `after`, or `descending` before it."""
-        rows = _LISTING.page(self._executor, after=after, limit=limit, descending=descending, name=name, status=status)
-        return [_subscription(row) for row in rows]
+        return _LIST.page(self._executor, after, limit, wanted, descending=descending)
 
     def active(self) -> list[Subscription]:
         """All that are not parked, oldest first."""
-        return [_subscription(row) for row in self._executor.rows(_ACTIVE)]
+        return [_SUBSCRIPTIONS.read(row) for row in self._executor.rows(_ACTIVE)]
 
     def named(self, wanted: str) -> Subscription | None:
         """By id, or by name."""
         row = self._executor.row(_NAMED, wanted=wanted)
-        return None if row is None else _subscription(row)
+        return None if row is None else _SUBSCRIPTIONS.read(row)
 
     def count(self) -> int:
-        return self._number(_COUNT) or 0
+        return int(self._executor.value(_COUNT))
 
     def put(self, subscription: Subscription) -> None:
-        self._executor.upsert(_PUT, [_row(subscription)])
+        self._executor.upsert(_PUT, [_SUBSCRIPTIONS.row(subscription)])
 
     def set_back(self, by: timedelta) -> None:
-        self._executor.run(_SET_BACK, by=moments.duration_to_number(by))
+        self._executor.run(_SET_BACK, by=rows.microseconds(by))
 
     def release_claims(self) -> None:
         """Of all processes."""
@@ -156,28 +151,28 @@ class Subscriptions:
 
     def pending(self, subscription: str, after: int = 0, limit: int = 100) -> list[Delivery]:
         """By position, beyond `after`."""
-        rows = self._executor.rows(_PENDING, subscription=subscription, after=after, limit=limit)
-        return [_delivery(row) for row in rows]
+        found = self._executor.rows(_PENDING, subscription=subscription, after=after, limit=limit)
+        return [_DELIVERIES.read(row) for row in found]
 
     def count_pending(self, subscription: str) -> int:
-        return self._number(_COUNT_PENDING, subscription=subscription) or 0
+        return int(self._executor.value(_COUNT_PENDING, subscription=subscription))
 
     def last_failed(self, subscription: str) -> Delivery | None:
         """What was refused, and is to be tried again last."""
         row = self._executor.row(_LAST_FAILED, subscription=subscription)
-        return None if row is None else _delivery(row)
+        return None if row is None else _DELIVERIES.read(row)
 
     def heads(self, subscription: str, now: datetime, limit: int) -> list[Delivery]:
         """The first of each lane, of those that are due by `now`, the longest due first."""
-        rows = self._executor.rows(_HEADS, subscription=subscription, now=moments.to_number(now), limit=limit)
-        return [_delivery(row) for row in rows]
+        found = self._executor.rows(_HEADS, subscription=subscription, now=rows.number(now), limit=limit)
+        return [_DELIVERIES.read(row) for row in found]
 
     def next_due(self, subscription: str, now: datetime) -> datetime | None:
         """When something is due that is not yet."""
-        return moments.optional(self._number(_NEXT_DUE, subscription=subscription, now=moments.to_number(now)))
+        return rows.optional_moment(self._executor.value(_NEXT_DUE, subscription=subscription, now=rows.number(now)))
 
     def put_deliveries(self, deliveries: Iterable[Delivery]) -> None:
-        self._executor.upsert(_PUT_DELIVERY, [_delivery_row(each) for each in deliveries])
+        self._executor.upsert(_PUT_DELIVERY, [_DELIVERIES.row(each) for each in deliveries])
 
     def drop_deliveries(self, subscription: str, positions: Collection[int]) -> None:
         if positions:
@@ -186,69 +181,3 @@ class Subscriptions:
 
     def drop_deliveries_after(self, subscription: str, position: int) -> None:
         self._executor.run(_DROP_AFTER, subscription=subscription, after=position)
-
-    def _number(self, query: Query, **parameters: object) -> int | None:
-        row = self._executor.row(query, **parameters)
-        return None if row is None or row[0] is None else int(row[0])
-
-
-def _subscription(row: Row) -> Subscription:
-    return Subscription(
-        id=row[0],
-        name=row[1],
-        url=row[2],
-        secret=row[3],
-        types=_names.decode(row[4]),
-        groups=row[5],
-        statuses=_names.decode(row[6]),
-        status=SubscriptionState(row[7]),
-        why=row[8],
-        position=row[9],
-        created_at=moments.required(row[10]),
-        by=row[11],
-        claimed_by=row[12],
-        claimed_until=moments.optional(row[13]),
-    )
-
-
-def _row(subscription: Subscription) -> Row:
-    return (
-        subscription.id,
-        subscription.name,
-        subscription.url,
-        subscription.secret,
-        _encode(subscription.types).decode(),
-        subscription.groups,
-        _encode(subscription.statuses).decode(),
-        subscription.status.value,
-        subscription.why,
-        subscription.position,
-        moments.to_number(subscription.created_at),
-        subscription.by,
-        subscription.claimed_by,
-        moments.to_number(subscription.claimed_until),
-    )
-
-
-def _delivery(row: Row) -> Delivery:
-    return Delivery(
-        subscription=row[0],
-        position=row[1],
-        lane=row[2],
-        attempt=row[3],
-        tried_since=moments.optional(row[4]),
-        due_at=moments.required(row[5]),
-        error=row[6],
-    )
-
-
-def _delivery_row(delivery: Delivery) -> Row:
-    return (
-        delivery.subscription,
-        delivery.position,
-        delivery.lane,
-        delivery.attempt,
-        moments.to_number(delivery.tried_since),
-        moments.to_number(delivery.due_at),
-        delivery.error,
-    )

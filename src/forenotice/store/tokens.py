@@ -1,16 +1,20 @@
-"""Bearer tokens of operators, known by the digest of their secret."""
+"""What operators are known by: bearer tokens, sessions of the portal, and responses that their retries get again.
+
+Of secrets only digests are kept.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import bindparam, func, select, update
+from sqlalchemy import bindparam, delete, func, select, update
 
-from forenotice.store import moments, schema
+from forenotice.store import rows, schema
 from forenotice.store.pages import Listing
-from forenotice.store.queries import Executor, Query, Row, Upsert
+from forenotice.store.queries import Query, Repository, Upsert
+from forenotice.store.rows import Codec, Mapper
 
-_T = schema.tokens.c
+_T, _S, _I = schema.tokens.c, schema.sessions.c, schema.idempotency.c
 
 MOST_TOKENS = 1_000_000
 
@@ -37,12 +41,14 @@ class Token:
     """When its lifetime began anew; None: when it was made."""
 
 
+_NETWORKS = Codec(lambda text: tuple(text.split(",")) if text else (), lambda networks: ",".join(networks) or None)
+_TOKENS = Mapper(_T, Token, codecs={"networks": _NETWORKS})
+_LIST = Listing(select(schema.tokens), schema.tokens, _TOKENS.read, by=("created_at", "id"))
 _PUT = Upsert(schema.tokens)
 _BY_DIGEST = Query(
     select(schema.tokens).where((_T.digest == bindparam("wanted")) | (_T.previous_digest == bindparam("wanted")))
 )
 _BY_ID = Query(select(schema.tokens).where(_T.id == bindparam("wanted")))
-_LISTING = Listing(select(schema.tokens), schema.tokens, by=("created_at", "id"), filters={})
 _REVOKE = Query(
     update(schema.tokens)
     .where(_T.id == bindparam("token"), _T.revoked_at.is_(None))
@@ -55,60 +61,126 @@ _TOUCH = Query(
 )
 
 
-def by_digest(executor: Executor, digest: str) -> Token | None:
-    row = executor.row(_BY_DIGEST, wanted=digest)
-    return None if row is None else _token(row)
+class Tokens(Repository):
+    def by_digest(self, digest: str) -> Token | None:
+        """The token, even if revoked; also by the secret from before its last rotation."""
+        row = self._executor.row(_BY_DIGEST, wanted=digest)
+        return None if row is None else _TOKENS.read(row)
+
+    def by_id(self, token_id: str) -> Token | None:
+        """As above."""
+        row = self._executor.row(_BY_ID, wanted=token_id)
+        return None if row is None else _TOKENS.read(row)
+
+    def page(self, after: str | None = None, limit: int = MOST_TOKENS, *, descending: bool = False) -> list[Token]:
+        """Oldest first, or `descending`, beyond the one with id `after`; revoked ones too."""
+        return _LIST.page(self._executor, after, limit, descending=descending)
+
+    def put(self, token: Token) -> None:
+        self._executor.upsert(_PUT, [_TOKENS.row(token)])
+
+    def revoke(self, token_id: str, now: datetime) -> bool:
+        """Whether it was there and not yet revoked."""
+        return self._executor.run(_REVOKE, token=token_id, now=rows.number(now)) == 1
+
+    def touch(self, used: Mapping[str, datetime]) -> None:
+        """When tokens were last used, by id. Never goes back."""
+        each = [{"token": key, "used": rows.number(moment)} for key, moment in used.items()]
+        self._executor.run_each(_TOUCH, each)
 
 
-def by_id(executor: Executor, token_id: str) -> Token | None:
-    row = executor.row(_BY_ID, wanted=token_id)
-    return None if row is None else _token(row)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """An operator signed in to the portal, known by the digest of a secret that only the browser has."""
+
+    digest: str
+    token: str
+    """The id of the token that it was made with."""
+    created_at: datetime
+    expires_at: datetime
+    """When nobody uses it."""
 
 
-def page(executor: Executor, after: str | None, limit: int, descending: bool) -> list[Token]:
-    return [_token(row) for row in _LISTING.page(executor, after=after, limit=limit, descending=descending)]
+_SESSIONS = Mapper(_S, Session)
+_PUT_SESSION = Upsert(schema.sessions)
+_FIND = Query(select(schema.sessions).where(_S.digest == bindparam("wanted")))
+_END = Query(delete(schema.sessions).where(_S.digest == bindparam("wanted")))
+_PROLONG = Query(
+    update(schema.sessions)
+    .where(_S.digest == bindparam("wanted"))
+    .values(expires_at=bindparam("until", type_=schema.MOMENT))
+)
+_DELETE_EXPIRED = Query(delete(schema.sessions).where(_S.expires_at <= bindparam("now")))
+_NEWEST = (
+    select(_S.digest)
+    .where(_S.token == bindparam("token", type_=schema.NAME))
+    .order_by(_S.created_at.desc(), _S.digest)
+    .limit(bindparam("most"))
+)
+_KEEP_NEWEST = Query(
+    delete(schema.sessions).where(_S.token == bindparam("token", type_=schema.NAME), _S.digest.not_in(_NEWEST))
+)
 
 
-def put(executor: Executor, token: Token) -> None:
-    row = (
-        token.id,
-        token.name,
-        token.role,
-        token.digest,
-        moments.to_number(token.created_at),
-        moments.to_number(token.last_used_at),
-        moments.to_number(token.revoked_at),
-        token.selector,
-        moments.to_number(token.expires_at),
-        ",".join(token.networks) or None,
-        token.previous_digest,
-        moments.to_number(token.previous_until),
-        moments.to_number(token.renewed_at),
+class Sessions(Repository):
+    def find(self, digest: str) -> Session | None:
+        """Also when it has expired."""
+        row = self._executor.row(_FIND, wanted=digest)
+        return None if row is None else _SESSIONS.read(row)
+
+    def put(self, session: Session) -> None:
+        self._executor.upsert(_PUT_SESSION, [_SESSIONS.row(session)])
+
+    def end(self, digest: str) -> bool:
+        """Whether it was there."""
+        return self._executor.run(_END, wanted=digest) == 1
+
+    def prolong(self, digest: str, until: datetime) -> None:
+        """Nothing, when it has ended meanwhile."""
+        self._executor.run(_PROLONG, wanted=digest, until=rows.number(until))
+
+    def delete_expired(self, now: datetime) -> None:
+        self._executor.run(_DELETE_EXPIRED, now=rows.number(now))
+
+    def keep_newest(self, token: str, most: int) -> None:
+        """Of those that were made with this token, by id."""
+        self._executor.run(_KEEP_NEWEST, token=token, most=most)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredResponse:
+    """What was answered to an operator's command, so that a repeated one is the same as one."""
+
+    token: str
+    key: str
+    digest: str
+    """Of the command's body: another body under the same key is a conflict."""
+    status: int
+    result: bytes
+    at: datetime
+
+
+_RESPONSES = Mapper(_I, StoredResponse)
+_PUT_RESPONSE = Upsert(schema.idempotency)
+_RESPONSE = Query(
+    select(schema.idempotency).where(
+        _I.token == bindparam("token"), _I.key == bindparam("key"), _I.at >= bindparam("since")
     )
-    executor.upsert(_PUT, [row])
+)
+_DELETE_RESPONSES = Query(delete(schema.idempotency).where(_I.at < bindparam("moment")))
 
 
-def revoke(executor: Executor, token_id: str, now: datetime) -> bool:
-    return executor.run(_REVOKE, token=token_id, now=moments.to_number(now)) == 1
+class StoredResponses(Repository):
+    """By the token and the idempotency key of the command."""
 
+    def find(self, token: str, key: str, since: datetime) -> StoredResponse | None:
+        """What was stored at or after `since`."""
+        row = self._executor.row(_RESPONSE, token=token, key=key, since=rows.number(since))
+        return None if row is None else _RESPONSES.read(row)
 
-def touch(executor: Executor, used: Mapping[str, datetime]) -> None:
-    executor.run_each(_TOUCH, [{"token": key, "used": moments.to_number(moment)} for key, moment in used.items()])
+    def put(self, response: StoredResponse) -> None:
+        """Replaces what was stored for this token and key."""
+        self._executor.upsert(_PUT_RESPONSE, [_RESPONSES.row(response)])
 
-
-def _token(row: Row) -> Token:
-    return Token(
-        id=row[0],
-        name=row[1],
-        role=row[2],
-        digest=row[3],
-        created_at=moments.required(row[4]),
-        last_used_at=moments.optional(row[5]),
-        revoked_at=moments.optional(row[6]),
-        selector=row[7],
-        expires_at=moments.optional(row[8]),
-        networks=tuple(row[9].split(",")) if row[9] else (),
-        previous_digest=row[10],
-        previous_until=moments.optional(row[11]),
-        renewed_at=moments.optional(row[12]),
-    )
+    def delete_before(self, moment: datetime) -> None:
+        self._executor.run(_DELETE_RESPONSES, moment=rows.number(moment))

@@ -119,7 +119,7 @@ def _number(text: str) -> int:
 
 def _position(service: Service, given: int | None) -> int:
     with service.store.read() as reader:
-        last = reader.last_entry()
+        last = reader.journal.last()
     newest = last[0] if last else 0
     if given is not None and given > newest:
         raise errors.ConflictError(f"the journal ends at {newest}: give that or less", newest=newest)

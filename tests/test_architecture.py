@@ -17,11 +17,12 @@ SEALED = {
     "core": (frozenset({"core"}), frozenset[str]()),
     "wire": (frozenset({"wire", "core"}), frozenset({"msgspec"})),
     "clock": (frozenset({"clock"}), frozenset[str]()),
+    "failures": (frozenset({"failures"}), frozenset[str]()),
     "validation": (frozenset({"validation"}), frozenset({"msgspec"})),
     "views": (frozenset({"views", "core", "validation"}), frozenset({"msgspec"})),
     "programs": (frozenset({"programs", "core"}), frozenset[str]()),
     "secretfiles": (frozenset({"core"}), frozenset[str]()),
-    "client": (frozenset({"client", "wire", "core", "clock"}), frozenset({"h11", "msgspec"})),
+    "client": (frozenset({"client", "wire", "core", "clock", "failures"}), frozenset({"h11", "msgspec"})),
     "agent": (
         frozenset({"agent", "client", "wire", "core", "clock", "programs", "secretfiles", "settings"}),
         frozenset({"apprise", "h11", "kubernetes", "msgspec"}),

@@ -6,14 +6,16 @@ _NUMBER = re.compile(r"\d+")
 
 
 class Failures:
-    def __init__(self) -> None:
+    def __init__(self, *, ignore_numbers: bool = True) -> None:
+        self._ignore_numbers = ignore_numbers
         self._reason = ""
         self.times = 0
         """In a row, for the same reason."""
 
     def again(self, reason: str) -> bool:
         """Whether to log this one. A different number in the reason, such as of seconds, is not a change."""
-        reason = _NUMBER.sub("", reason)
+        if self._ignore_numbers:
+            reason = _NUMBER.sub("", reason)
         self.times = self.times + 1 if reason == self._reason else 1
         self._reason = reason
         return self.times & (self.times - 1) == 0

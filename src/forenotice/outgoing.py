@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from forenotice import __version__
-from forenotice.client.connection import Connection, ProtocolError
+from forenotice.client.http import Connection, ProtocolError
 from forenotice.core import errors
 
 LONGEST_URL = 2000
@@ -132,7 +132,7 @@ class Outgoing:
         named = {"User-Agent": f"forenotice/{__version__}", **headers}
         try:
             with self._connected(parts) as connection:
-                answer = connection.ask(method, target, named, body, timeout=self._seconds, largest=largest)
+                answer = connection.request(method, target, named, body, timeout=self._seconds, largest=largest)
         except (OSError, ProtocolError) as error:
             raise OutgoingError(f"no answer from {place(url)}: {_words(error)}") from None
         return Reply(status=answer.status, body=answer.body, headers=answer.headers)

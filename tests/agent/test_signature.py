@@ -10,7 +10,7 @@ from forenotice.agent import config
 from forenotice.agent.config import READY_PATH
 from forenotice.agent.listener import Reply, Request
 from forenotice.agent.signature import HEADER, Addresses, Message, Signer
-from forenotice.client.connection import Answer
+from forenotice.client.http import Response
 
 NAMES = st.text(min_size=1, max_size=8)
 
@@ -23,9 +23,9 @@ def request(mark: str, body: bytes, *, method: str = "POST", path: str = READY_P
     return Request(method=method, path=path, headers={HEADER.lower(): mark}, body=body)
 
 
-def answer(reply: Reply) -> Answer:
+def answer(reply: Reply) -> Response:
     headers = {name.lower(): value for name, value in reply.headers.items()}
-    return Answer(status=reply.status, reason="", headers=headers, body=reply.body)
+    return Response(status=reply.status, reason="", headers=headers, body=reply.body)
 
 
 @given(sender=NAMES, receiver=NAMES, other=NAMES, body=st.binary(max_size=99), secret=st.binary(min_size=16))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tests.client.samples import document
 from tests.client.scripted import Asked, Script, answer
 
-from forenotice.client.negotiating import NAMES
+from forenotice.client.negotiation import NAMES
 from forenotice.wire import versions
 
 WORDS = "Bad request. api-version is invalid or was not specified in the request."

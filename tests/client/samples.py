@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from forenotice.client.exchange import Answer
+from forenotice.client.http import Response
 
 EVENT: dict[str, Any] = {
     "EventId": "C7061BAC-AFDC-4513-B24B-AA5F13A16123",
@@ -24,7 +24,7 @@ def document(*events: dict[str, Any], incarnation: object = 2) -> bytes:
     return json.dumps({"DocumentIncarnation": incarnation, "Events": events}).encode()
 
 
-def said(body: bytes = b"", status: int = 200, **headers: str) -> Answer:
+def said(body: bytes = b"", status: int = 200, **headers: str) -> Response:
     """Names of headers with `_` for `-`."""
     fields = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Answer(status=status, reason="Because", headers=fields, body=body)
+    return Response(status=status, reason="Because", headers=fields, body=body)

@@ -4,11 +4,11 @@ import logging
 import socket
 
 import pytest
-from tests.client.playing import Failing, Played, play, session
 from tests.client.samples import EVENT, OTHER, STARTED, document, said
+from tests.client.steps import Failing, Played, play, remote
 
-from forenotice.client import Change
-from forenotice.client.exchange import Answer
+from forenotice.client import Change, changes
+from forenotice.client.http import Response
 
 SCHEDULED = said(document(EVENT))
 RUNNING = said(document(STARTED, incarnation=3))
@@ -16,11 +16,11 @@ OVER = said(document(incarnation=4))
 NAME = said(b"westno_0")
 
 
-def watch(*outcomes: Answer | Failing, mine: bool = False, name: str | None = None) -> Played[Change]:
-    return play(session(name=name).watch(mine), *outcomes)
+def watch(*outcomes: Response | Failing, mine: bool = False, name: str | None = None) -> Played[Change]:
+    return play(changes.watch(remote(name=name), mine), *outcomes)
 
 
-def watched(*outcomes: Answer | Failing, mine: bool = False, name: str | None = None) -> list[str]:
+def watched(*outcomes: Response | Failing, mine: bool = False, name: str | None = None) -> list[str]:
     return [told(change) for change in watch(*outcomes, mine=mine, name=name).told]
 
 
@@ -43,7 +43,7 @@ def told(change: Change) -> str:
         ),
     ],
 )
-def test_the_life_of_events(outcomes: list[Answer], changes: list[str]) -> None:
+def test_the_life_of_events(outcomes: list[Response], changes: list[str]) -> None:
     assert watched(*outcomes) == changes
 
 
@@ -84,7 +84,7 @@ def test_gone_has_the_event_as_it_was_last_listed() -> None:
     ],
     ids=str,
 )
-def test_no_fault_makes_an_event_gone_and_watching_goes_on(fault: Answer | Failing) -> None:
+def test_no_fault_makes_an_event_gone_and_watching_goes_on(fault: Response | Failing) -> None:
     assert watched(SCHEDULED, fault, fault, RUNNING, fault, RUNNING, fault, OVER) == [
         "Appeared Freeze",
         "Started Freeze",

@@ -4,7 +4,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from forenotice.client.pool import KEPT, Pool
+from forenotice.client.http import KEPT, Pool
 
 
 class Made:

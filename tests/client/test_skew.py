@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from forenotice.client import skew
+from forenotice.client import endpoint as client_endpoint
 
 NOW = datetime(2026, 5, 4, 12, 0, 0, 500_000, tzinfo=UTC)
 
@@ -33,4 +33,4 @@ NOW = datetime(2026, 5, 4, 12, 0, 0, 500_000, tzinfo=UTC)
 )
 def test_ahead(dated: float, took: float, known: float, ahead: float) -> None:
     date = NOW.replace(microsecond=0) + timedelta(seconds=dated)
-    assert skew.ahead(date, NOW, took, known) == pytest.approx(ahead)
+    assert client_endpoint.clock_ahead(date, NOW, took, known) == pytest.approx(ahead)

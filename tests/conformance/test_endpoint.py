@@ -14,7 +14,7 @@ from tests.acceptance.running import Server, serving
 from tests.conformance.test_wrong_server import having, silent
 from tests.conformance.wrong_server import POLLS
 
-from forenotice.client.finding import parse
+from forenotice.client.discovery import parse
 from forenotice.conformance.endpoint import run
 from forenotice.conformance.endpoint.http import Pace
 from forenotice.conformance.report import Report, Verdict

@@ -13,7 +13,7 @@ from tests.conformance.test_wrong_server import PACE, Case, having, judged, livi
 from tests.conformance.wrong_server import Event, Mistake, WrongServer, serving
 from tests.metadata.running import running
 
-from forenotice.client.finding import parse
+from forenotice.client.discovery import parse
 from forenotice.conformance.command import ProvokingCommand, by_command
 from forenotice.conformance.endpoint import checks, run
 from forenotice.conformance.endpoint.documents import Documents

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from tests.conformance.wrong_server import LASTS, Mistake, WrongServer, serving
 
-from forenotice.client.finding import parse
+from forenotice.client.discovery import parse
 from forenotice.conformance.endpoint import clauses, run
 from forenotice.conformance.endpoint.http import Pace
 from forenotice.conformance.endpoint.run import Options

@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.acceptance.running import until
 
-from forenotice.client import finding
+from forenotice.client import discovery
 from forenotice.client.pace import USUAL, Pace
 from forenotice.emulator.recordings import FORMAT, Heard, Recorder, Start, Writer
 
@@ -27,7 +27,9 @@ class Working:
         self, url: str, file: Path, *, append: bool = False, api_version: str = NEWEST, pace: Pace = IMPATIENT
     ) -> None:
         self.told: list[Heard] = []
-        self.recorder = Recorder(finding.parse(url, "test"), api_version, every=0.01, tell=self.told.append, pace=pace)
+        self.recorder = Recorder(
+            discovery.parse(url, "test"), api_version, every=0.01, tell=self.told.append, pace=pace
+        )
         self._writer = Writer(file, self.recorder.start, append=append)
         self._thread = threading.Thread(target=self._run)
         self._thread.start()

@@ -129,7 +129,7 @@ def test_whatever_a_stranger_says_is_kept_byte_by_byte(tmp_path: Path) -> None:
     ]
     failures = [heard.error for heard in kept if isinstance(heard, Failure)]
     assert failures[0] == "answered 999, which is no status of HTTP"
-    assert failures[1].startswith("the answer is not http as it should be")
+    assert failures[1].startswith("the response is not valid http")
 
 
 def test_a_slow_first_answer_is_waited_for_and_can_be_given_up(emulator: Emulator, tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from tests.acceptance.running import until
 from tests.client.both import QUICK
 from tests.emulator.recorders import NEWEST, NOON, START, recording
 
-from forenotice.client import Client, News, documents
+from forenotice.client import Client, News
+from forenotice.client.events import decode
 from forenotice.core.fleet import ScopeKind
 from forenotice.core.operations import Kind, Source
 from forenotice.core.timing import Timing
@@ -309,7 +310,7 @@ def test_no_connection_is_a_reset_and_over_when_it_was() -> None:
         with pytest.raises(requests.ConnectionError):
             get(url)
         with Client(url, pace=QUICK) as client:
-            assert [news.document for news in changes(client, 1)] == [documents.decode(body(1).encode())]
+            assert [news.document for news in changes(client, 1)] == [decode(body(1).encode())]
 
 
 def test_silence_lasts_as_long_as_it_did() -> None:

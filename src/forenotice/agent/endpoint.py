@@ -10,7 +10,7 @@ from forenotice.agent.log import Log
 from forenotice.agent.metrics import Metrics, Poll
 from forenotice.client import Client, News, Pace
 from forenotice.client.events import Document, Event
-from forenotice.client.negotiating import NEWEST
+from forenotice.client.negotiation import NEWEST
 from forenotice.core import backoff, errors
 
 PACE = Pace(interval=0.93)
@@ -166,7 +166,7 @@ class Poller:
         except errors.ForenoticeError as error:
             self._log.trouble("The name of this VM is not known", action="name.failed", reason=error.message)
             return
-        self._named = self._client.session.naming.known is not None
+        self._named = self._client.remote.name is not None
         self._ask_name_at = time.monotonic() + self._name_again
         self._decide_patience()
 
@@ -211,7 +211,7 @@ class Approver:
     def _send(self, saga: str, event: Event, first: bool) -> None:
         try:
             with Client(self._client.endpoint, pace=self._pace) as client:
-                client.session.endpoint.negotiation = self._client.session.endpoint.negotiation
+                client.remote.negotiation = self._client.remote.negotiation
                 client.approve(event)
         except errors.ForenoticeError as error:
             refused = isinstance(error, errors.RefusedError)

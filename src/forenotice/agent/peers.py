@@ -19,8 +19,8 @@ from forenotice.agent.log import Log
 from forenotice.agent.metrics import Exchange
 from forenotice.agent.rules.policy import NOT_TOLD
 from forenotice.agent.signature import HEADER, WINDOW, Addresses, Message, Readiness, Signer
-from forenotice.client.connection import Answer, Connection, ProtocolError
 from forenotice.client.events import same_name
+from forenotice.client.http import Connection, ProtocolError, Response
 from forenotice.core import backoff
 
 LARGEST_ANSWER = 4 * 1024
@@ -100,7 +100,9 @@ class Link:
             "Connection": "close",
         }
         try:
-            answer = line.ask("POST", config.READY_PATH, headers, body, timeout=self._timeout, largest=LARGEST_ANSWER)
+            answer = line.request(
+                "POST", config.READY_PATH, headers, body, timeout=self._timeout, largest=LARGEST_ANSWER
+            )
         except TimeoutError as error:
             said = error.strerror or f"no answer within {self._timeout:g} s"
             return f"slow: {said}" if line.reached else f"unreachable: {said}"
@@ -109,7 +111,7 @@ class Link:
             return f"no answer: {said}" if line.reached else f"unreachable: {said}"
         return self._verdict(message, answer, mark)
 
-    def _verdict(self, message: Message, answer: Answer, mark: str) -> str:
+    def _verdict(self, message: Message, answer: Response, mark: str) -> str:
         place = "{}:{}".format(*self.addresses.of(message.receiver))
         if self.seal.reply_holds(answer, message, mark):
             return "" if answer.status == ACKNOWLEDGED.status else f"refused: {_error(answer)}"
@@ -124,7 +126,7 @@ def _is_loopback(host: str) -> bool:
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
-def _error(answer: Answer) -> str:
+def _error(answer: Response) -> str:
     try:
         return msgspec.json.decode(answer.body, type=dict[str, str])["error"]
     except (msgspec.MsgspecError, KeyError):

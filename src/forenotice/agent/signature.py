@@ -15,8 +15,8 @@ from forenotice import secretfiles
 from forenotice.agent import config
 from forenotice.agent.handlers import tables
 from forenotice.agent.listener import Reply, Request
-from forenotice.client.connection import Answer
 from forenotice.client.events import same_name
+from forenotice.client.http import Response
 from forenotice.core import errors
 
 HEADER = "X-Forenotice-Signature"
@@ -78,7 +78,7 @@ class Signer:
         mark = self._mark(message.sender, message.receiver, message.sender, *_answer(asked, reply.status, reply.body))
         return Reply(status=reply.status, kind=reply.kind, headers={HEADER: mark}, body=reply.body)
 
-    def reply_holds(self, answer: Answer, message: Message, asked: str) -> bool:
+    def reply_holds(self, answer: Response, message: Message, asked: str) -> bool:
         """Whether the receiver itself has answered just this request, which was signed so."""
         given = answer.headers.get(HEADER.lower(), "")
         parts = _answer(asked, answer.status, answer.body)

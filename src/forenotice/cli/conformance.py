@@ -17,8 +17,8 @@ import typer
 from forenotice.cli import consent, offline, options
 from forenotice.cli.output import Output, plain
 from forenotice.cli.usage import UsageError
-from forenotice.client import finding
-from forenotice.client.finding import Candidate
+from forenotice.client import discovery
+from forenotice.client.discovery import Candidate
 from forenotice.core import errors
 from forenotice.settings import values
 from forenotice.settings.spans import Span
@@ -265,7 +265,7 @@ def _progress(said: str) -> None:
 def _endpoint(url: str) -> Candidate:
     try:
         # Whoever pastes what a client asks for means the same endpoint.
-        return finding.parse(_ASKED.sub("", url), "URL")
+        return discovery.parse(_ASKED.sub("", url), "URL")
     except errors.RefusedError as error:
         raise UsageError(error.message) from None
 

@@ -10,12 +10,13 @@ from statistics import median
 from time import monotonic
 
 from forenotice.cli.output import Output
-from forenotice.client import Client, naming, refusals
-from forenotice.client.connection import Answer, Connection, ProtocolError
-from forenotice.client.endpoint import HEADERS, TARGET
+from forenotice.client import Client
+from forenotice.client import errors as client_errors
+from forenotice.client.endpoint import HEADERS, HOST_NAME, TARGET
 from forenotice.client.errors import EndpointError
 from forenotice.client.events import Document
-from forenotice.client.negotiating import NEWEST
+from forenotice.client.http import Connection, ProtocolError, Response
+from forenotice.client.negotiation import NEWEST
 from forenotice.core.operations import EventType
 from forenotice.wire import versions
 
@@ -52,7 +53,7 @@ class Check:
 class Probe:
     """What came of one question."""
 
-    answer: Answer | None = None
+    answer: Response | None = None
     reason: str = ""
     """Why there was no answer."""
     seconds: float
@@ -77,9 +78,9 @@ class Prober:
         self._pause.wait(self._spacing)
         begun = monotonic()
         try:
-            answer = self._connection.ask("GET", target, headers, timeout=TIMEOUT, largest=LARGEST)
+            answer = self._connection.request("GET", target, headers, timeout=TIMEOUT, largest=LARGEST)
         except (OSError, ProtocolError) as error:
-            return Probe(reason=refusals.reason(error), seconds=monotonic() - begun)
+            return Probe(reason=client_errors.reason(error), seconds=monotonic() - begun)
         return Probe(answer=answer, seconds=monotonic() - begun)
 
     def close(self) -> None:
@@ -98,7 +99,7 @@ class Doctor:
             document = self._client.document()
         except EndpointError as error:
             yield _problem("endpoint", error.message)
-        at = self._client.session.endpoint.at
+        at = self._client.remote.at
         if document is not None:
             yield _ok("endpoint", f"{at.url} answers ({at.how})")
         yield proxy(at.host, self._environ)
@@ -116,13 +117,13 @@ class Doctor:
 
     def _name(self, document: Document) -> Check:
         try:
-            name = self._client.run(self._client.session.naming.find())
+            name = self._client.run(self._client.remote.find_name())
         except EndpointError as error:
             return _problem("name", error.message, "try again, or set FORENOTICE_NAME to the name in Resources")
         naming_it, all_of_them = sum(event.names(name.text) for event in document.events), len(document.events)
         named = f"named by {naming_it} of {all_of_them} events now" if all_of_them else "no event is announced now"
         said = f"{name.text} ({name.how}), {named}"
-        if name.how == naming.HOST_NAME:
+        if name.how == HOST_NAME:
             return _warning("name", said, "if Resources write it otherwise, set FORENOTICE_NAME")
         return _ok("name", said)
 
@@ -155,7 +156,7 @@ def header(prober: Prober) -> Check:
 def version(prober: Prober, first: Probe) -> Check:
     name = prober.api_version
     if first.status != 200:
-        known = ", ".join(refusals.newest_versions(first.answer)) if first.answer else ""
+        known = ", ".join(client_errors.newest_versions(first.answer)) if first.answer else ""
         said = f"api-version {name} gets {first.status}" + (f"; known are {known}" if known else "")
         return _problem("version", said, "whoever runs the endpoint must tell why")
     if name != NEWEST:
@@ -166,7 +167,7 @@ def version(prober: Prober, first: Probe) -> Check:
     other = prober.ask(NO_SUCH_VERSION)
     if other.status == 200:
         return _warning("version", f"api-version {name} is accepted, but so is any other", "is it an emulator?")
-    newest = max(refusals.newest_versions(other.answer) if other.answer else (), default="")
+    newest = max(client_errors.newest_versions(other.answer) if other.answer else (), default="")
     also = f"; {newest} is known, too" if newest > name else ""
     return _ok("version", f"api-version {name} is accepted{also}")
 

@@ -18,8 +18,8 @@ from forenotice import settings
 from forenotice.cli import consent, offline, options, times
 from forenotice.cli.output import Output, plain
 from forenotice.cli.usage import UsageError
-from forenotice.client import finding
-from forenotice.client.negotiating import NEWEST
+from forenotice.client import discovery
+from forenotice.client.negotiation import NEWEST
 from forenotice.core import errors
 from forenotice.emulator import foreground, recordings
 from forenotice.emulator.foreground import Happening
@@ -67,7 +67,7 @@ def record(
 ) -> None:
     """Keep what a metadata endpoint says, whenever it differs from before; it approves nothing."""
     try:
-        candidate = finding.parse(url, "URL")
+        candidate = discovery.parse(url, "URL")
     except errors.RefusedError as error:
         raise UsageError(error.message) from None
     if not VERSION.fullmatch(api_version):

@@ -1,10 +1,39 @@
-"""What happened to events from one document to the next: appeared, started, gone."""
+"""Following an endpoint: the result of each poll as news, and what happened to events from one to the next."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from datetime import datetime
+from time import monotonic
+from typing import TypeAlias, TypeVar
 
-from forenotice.client.events import Event
+from forenotice.client.endpoint import Endpoint, Known, Pause, Polled, Stream
+from forenotice.client.errors import EndpointError
+from forenotice.client.events import Document, Event
+from forenotice.client.pace import Pace
+from forenotice.failures import Failures
+
+T = TypeVar("T")
+
+LOGGER = "forenotice.client"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class News:
+    """The result of one request; of a long poll that failed, only of the plain poll after it."""
+
+    document: Document | None
+    """The last good one; None: there was none yet."""
+    changed: bool
+    """It is another document than that of the news before."""
+    error: EndpointError | None
+    """Why there was no good response; then nothing is known of the present."""
+    date: datetime | None
+    """The endpoint's clock, in whole seconds, when it responded."""
+    asked_at: float
+    answered_at: float
+    """Both by the monotonic clock."""
+    shown: bool = True
+    """The response was this document, or that it still holds: not an error, nothing at all, or an older document."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +53,142 @@ class Gone:
     event: Event
     """As it was last listed."""
     started: bool
-    """It was seen as Started; otherwise it may yet have started and ended between two looks."""
+    """It was seen as Started; otherwise it may yet have started and ended between two polls."""
 
 
 Change: TypeAlias = Appeared | Started | Gone
+
+
+def follow(endpoint: Endpoint) -> Stream[News]:
+    return _follow(endpoint, _as_it_is)
+
+
+def watch(endpoint: Endpoint, mine: bool) -> Stream[Change]:
+    """With `mine`, events that are not about this VM are left out."""
+    return _follow(endpoint, _Watch(endpoint, mine).changes)
+
+
+def _as_it_is(news: News) -> Stream[News]:
+    yield news
+
+
+def _follow(endpoint: Endpoint, tell: Callable[[News], Stream[T]]) -> Stream[T]:
+    """Poll for ever: once a second, by long polls where the server supports them, slower while something is wrong."""
+    pace = endpoint.pace
+    shown: bytes | None = None
+    failures = 0
+    support = _LongPollSupport(pace)
+    while True:
+        asked_at = monotonic()
+        known = endpoint.known
+        # Somebody else may have polled meanwhile: what is not told yet is not to be waited for.
+        can_wait = known is not None and bool(known.tag) and known.body == shown
+        long = can_wait and not failures and endpoint.patient and support.is_worth_a_try(asked_at)
+        try:
+            polled = yield from endpoint.poll(pace.wait if long else 0)
+        except EndpointError as error:
+            failures += 1
+            support.note_failure(long, failures, monotonic())
+            if not long:
+                yield from tell(_news(endpoint.known, False, asked_at, error=error, shown=False))
+            yield Pause(pace.after(failures, error))
+            continue
+        failures = 0
+        answered_at = monotonic()
+        known = polled.known
+        changed = known is not None and known.body != shown
+        shown = known.body if known else None
+        support.note_response(polled, changed, asked_at, answered_at)
+        yield from tell(_news(known, changed, asked_at, answered_at, date=polled.date, shown=polled.shown))
+        yield Pause(max(0.0, asked_at + pace.interval - monotonic()))
+
+
+def _news(
+    known: Known | None,
+    changed: bool,
+    asked_at: float,
+    answered_at: float | None = None,
+    *,
+    date: datetime | None = None,
+    error: EndpointError | None = None,
+    shown: bool,
+) -> News:
+    return News(
+        document=known.document if known else None,
+        changed=changed,
+        error=error,
+        date=date,
+        asked_at=asked_at,
+        answered_at=monotonic() if answered_at is None else answered_at,
+        shown=shown,
+    )
+
+
+class _LongPollSupport:
+    """Whether the server supports long polling, found out by trying."""
+
+    def __init__(self, pace: Pace) -> None:
+        self._pace = pace
+        self._probe_at = 0.0
+
+    def is_worth_a_try(self, now: float) -> bool:
+        return now >= self._probe_at
+
+    def note_response(self, polled: Polled, changed: bool, asked_at: float, answered_at: float) -> None:
+        if polled.waited and not changed and answered_at - asked_at < self._pace.at_once:
+            self._probe_at = answered_at + self._pace.probe
+
+    def note_failure(self, long: bool, times: int, now: float) -> None:
+        if long:
+            # Perhaps the server does not support long polling; a plain poll shows whether it is more than that.
+            self._probe_at = now + self._pace.probe
+        elif times > 1:
+            # The server that comes back may be another.
+            self._probe_at = 0.0
+
+
+class _Watch:
+    """From news to changes. Failures are logged, and no event is gone because of them."""
+
+    def __init__(self, endpoint: Endpoint, mine: bool) -> None:
+        self._endpoint = endpoint
+        self._mine = mine
+        self._ledger = Ledger()
+        self._failures = Failures(ignore_numbers=False)
+        self._seen: Document | None = None
+
+    def changes(self, news: News) -> Stream[Change]:
+        if news.error is not None:
+            self._log_failure(news.error)
+            return
+        if news.document is not None and news.document is not self._seen:
+            try:
+                events = yield from self._endpoint.relevant(news.document, self._mine)
+            except EndpointError as error:
+                # The next news brings the same document, and another try.
+                self._log_failure(error)
+                return
+            if not self._mine or self._endpoint.name is not None or len(events) == len(news.document.events):
+                self._seen = news.document
+            # Otherwise the name is a guess that leaves something out: with the next news the endpoint is asked again.
+            yield from self._ledger.compare(events)
+        if times := self._failures.over():
+            import logging
+
+            logging.getLogger(LOGGER).info(
+                "the metadata endpoint answers again", extra={"action": "watch.recovered", "times": times}
+            )
+
+    def _log_failure(self, error: EndpointError) -> None:
+        if self._failures.again(error.cause):
+            # Imported only now: most processes never need it, and it is not small.
+            import logging
+
+            logging.getLogger(LOGGER).warning(
+                "the metadata endpoint cannot be used: %s",
+                error.message,
+                extra={"action": "watch.failed", "times": self._failures.times},
+            )
 
 
 class Ledger:

@@ -1,4 +1,4 @@
-"""How often a guest asks, how long it waits, and how it slows down when something is wrong."""
+"""How often a guest polls, how long it waits, and how it slows down after failures."""
 
 from dataclasses import dataclass
 
@@ -13,16 +13,16 @@ class Pace:
     interval: float = 1.0
     """From one poll to the next."""
     wait: int = 10
-    """How long the server may hold a poll; whole ones (RFC 7240). Any longer, a connection that died unnoticed would
-    hide a Preempt."""
+    """How long a long poll may last; whole seconds (RFC 7240). Any longer, a connection that died unnoticed would hide
+    a Preempt."""
     at_once: float = 0.9
-    """A held poll that is answered earlier than this, with nothing new, was not held."""
+    """A server that responds to a long poll earlier than this, with nothing new, does not support it."""
     probe: float = 300.0
-    """Until a server that did not hold polls is asked to once more."""
+    """Until long polling, or the newest api-version, is tried again at a server without support for it."""
     first_timeout: float = 130.0
-    """Until there was a document: the real service may take two minutes over its first answer."""
+    """Until there was a document: the real service may take two minutes for its first response."""
     timeout: float = 10.0
-    """Afterwards, beside the time for which a poll may be held; doubles with every timeout."""
+    """Afterwards, in addition to `wait`; doubles with every timeout."""
     connect_timeout: float = 5.0
     first_pause: float = 1.0
     """After a failure; doubles with each that follows."""
@@ -30,15 +30,15 @@ class Pace:
     """Preempt gives 30 seconds in all."""
     longest_retry_after: float = 120.0
     behind: float = 30.0
-    """For which nothing but older documents is no news. A server behind a balancer has heard the latest much sooner;
-    one whose database was restored unnoticed never will."""
+    """For which older documents are ignored. A server behind a load balancer catches up much sooner; one whose database
+    was restored unnoticed never does."""
 
     def after(self, failures: int, error: EndpointError) -> float:
         pause = backoff.pause(failures, self.first_pause, self.longest_pause)
         return max(pause, min(error.retry_after, self.longest_retry_after))
 
     def patience(self, timeouts: int) -> float:
-        """For an answer, after so many in a row that did not come in time."""
+        """The timeout of a response, after so many timeouts in a row."""
         return backoff.pause(timeouts + 1, self.timeout, self.first_timeout)
 
 

@@ -15,13 +15,12 @@ from typing import Annotated, BinaryIO, Self, TypeAlias
 
 import msgspec
 
-from forenotice.client import documents, moments, refusals
-from forenotice.client.connection import Connection, ProtocolError
+from forenotice.client import errors as client_errors
+from forenotice.client.discovery import Candidate
 from forenotice.client.endpoint import HEADERS, LONGEST_TAG
-from forenotice.client.events import Document
-from forenotice.client.exchange import LARGEST_BODY
-from forenotice.client.exchange import Answer as HttpAnswer
-from forenotice.client.finding import Candidate
+from forenotice.client.events import Document, decode, parse_date
+from forenotice.client.http import LARGEST_BODY, Connection, ProtocolError
+from forenotice.client.http import Response as HttpAnswer
 from forenotice.client.pace import USUAL, Pace
 from forenotice.clock import MachineClock
 from forenotice.core import errors
@@ -69,7 +68,7 @@ class Answer(_Line, frozen=True, kw_only=True):
     @property
     def document(self) -> Document | None:
         try:
-            return documents.decode(self.content) if self.status == 200 else None
+            return decode(self.content) if self.status == 200 else None
         except ValueError:
             return None
 
@@ -111,7 +110,7 @@ def described(heard: Heard) -> str:
         return f"incarnation {document.incarnation}: {'; '.join(events) or 'nothing is announced'}"
     if heard.status == 200:
         return "200 without a body" if not heard.content.strip() else "200 with a body that is no document"
-    said = refusals.said(HttpAnswer(status=heard.status, reason="", headers={}, body=heard.content))
+    said = client_errors.message_of(HttpAnswer(status=heard.status, reason="", headers={}, body=heard.content))
     return f"{heard.status}{said and f': {said}'}"
 
 
@@ -139,7 +138,7 @@ def read(file: Path) -> Recording:
         with file.open("rb") as opened:
             return _read(opened, str(file))
     except OSError as error:
-        raise errors.RefusedError(f"cannot read {file}: {refusals.reason(error)}") from None
+        raise errors.RefusedError(f"cannot read {file}: {client_errors.reason(error)}") from None
 
 
 def _read(opened: BinaryIO, name: str) -> Recording:
@@ -206,7 +205,7 @@ def _decode(text: bytes) -> Line:
 def _check(start: Start) -> None:
     if start.format != FORMAT:
         raise ValueError(f"its format is {start.format}, expected {FORMAT}: a newer forenotice may have written it")
-    if moments.read(start.at.isoformat()) is None:
+    if parse_date(start.at.isoformat()) is None:
         raise ValueError("its moment cannot be meant, expected one such as 2026-01-31T12:00:00Z")
 
 
@@ -247,7 +246,7 @@ class Writer:
             raise self._unwritable(unwritten) from None
 
     def _unwritable(self, error: OSError) -> errors.UnavailableError:
-        return errors.UnavailableError(f"cannot write {self._file}: {refusals.reason(error)}")
+        return errors.UnavailableError(f"cannot write {self._file}: {client_errors.reason(error)}")
 
 
 def _go_on(file: Path, start: Start) -> BinaryIO:
@@ -347,12 +346,12 @@ class Recorder:
         if answer.status != 304 or not self._tag:
             self._tag = _tag(answer)
             self._keep(writer, self._line(answer, asked))
-        return min(refusals.retry_after(answer), self._pace.longest_retry_after)
+        return min(client_errors.retry_after(answer), self._pace.longest_retry_after)
 
     def _ask(self) -> HttpAnswer:
         condition = {"If-None-Match": self._tag} if self._tag else {}
         patience = self._pace.patience(self._timeouts) if self._answered else self._pace.first_timeout
-        return self._connection.ask(
+        return self._connection.request(
             "GET", self._target, {**HEADERS, **condition}, timeout=patience, largest=LARGEST_BODY
         )
 
@@ -360,7 +359,7 @@ class Recorder:
         self._tag = ""
         self._timeouts += isinstance(error, TimeoutError)
         at, took = self._moment(asked)
-        self._keep(writer, Failure(at=at, took=took, error=refusals.reason(error)[:LONGEST]))
+        self._keep(writer, Failure(at=at, took=took, error=client_errors.reason(error)[:LONGEST]))
 
     def _line(self, answer: HttpAnswer, asked: float) -> Heard:
         at, took = self._moment(asked)

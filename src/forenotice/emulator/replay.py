@@ -10,8 +10,9 @@ from enum import StrEnum
 from typing import TypeVar
 
 from forenotice import publication
+from forenotice.client import endpoint as client_endpoint
 from forenotice.client import events as client_events
-from forenotice.client import moments, skew
+from forenotice.client.events import parse_date
 from forenotice.clock import SystemClock
 from forenotice.core import errors, fleet
 from forenotice.core.documents import Document
@@ -35,7 +36,7 @@ KEY = fleet.group_key("recorded")
 SOMEBODY = "web-0"
 SHORTEST_ROUND = timedelta(seconds=1)
 """A recording of one moment that is played again and again takes this long."""
-UNSURE = timedelta(seconds=skew.UNSURE)
+UNSURE = timedelta(seconds=client_endpoint.UNSURE)
 """By how much the clock of the endpoint that was recorded may be misjudged."""
 ROUNDED = timedelta(seconds=1)
 LARGEST = 2**53
@@ -109,8 +110,8 @@ class Script:
                 at += self._stays(steps[-1], heard.at - before)
             before = heard.at
             then = self._recording.start.at + timedelta(seconds=heard.at)
-            if isinstance(heard, Answer) and (date := moments.read(heard.date)):
-                ahead = skew.ahead(date, then, heard.took, ahead)
+            if isinstance(heard, Answer) and (date := parse_date(heard.date)):
+                ahead = client_endpoint.clock_ahead(date, then, heard.took, ahead)
             then += timedelta(seconds=ahead)
             at = _kept(heard, at, then, promises)
             steps.append(self._step(heard, at, then, promises))

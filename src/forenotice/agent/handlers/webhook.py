@@ -12,7 +12,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from forenotice import __version__, secretfiles
 from forenotice.agent import handlers
 from forenotice.agent.handlers import Outcome, Work, facts, tables
-from forenotice.client.connection import Answer, Connection, ProtocolError
+from forenotice.client.http import Connection, ProtocolError, Response
 from forenotice.core import errors
 from forenotice.programs import process
 
@@ -48,7 +48,7 @@ class Webhook:
             headers, body = self._headers(), self._body(work)
             with contextlib.closing(Connection(self._host, self._port, tls=self._tls())) as connection:
                 answer = handlers.within(
-                    lambda: connection.ask(
+                    lambda: connection.request(
                         self._config.method,
                         _target(self._url),
                         headers,
@@ -120,7 +120,7 @@ class Webhook:
             if tls is not None:
                 tls.wrap_socket(connected, server_hostname=self._host).close()
 
-    def _judge(self, answer: Answer) -> Outcome:
+    def _judge(self, answer: Response) -> Outcome:
         reason = facts.plain(answer.reason)[: process.LONGEST].strip()
         said = f"{self._at} answered {answer.status} {reason}".rstrip()
         if 300 <= answer.status < 400:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
 
-from forenotice.client import moments
+from forenotice.client.events import parse_date
 from forenotice.clock import MachineClock
 from forenotice.conformance.endpoint.documents import Event
 from forenotice.conformance.endpoint.findings import Findings
@@ -138,7 +138,7 @@ def judge_rate(http: Requester, findings: Findings, version: Version) -> None:
         findings.skip("error.rate", None, f"{most} requests at once met no limit, and there need not be one")
     else:
         after = refused.headers.get("retry-after", "")
-        sound = after.isdecimal() or moments.read(after) is not None
+        sound = after.isdecimal() or parse_date(after) is not None
         findings.judge("error.rate", None, sound, "Retry-After with seconds or a time", after or "none", refused)
 
 
@@ -149,7 +149,7 @@ def hear(findings: Findings, versions: Mapping[str, Version], response: Response
     concerned = versions.get(response.request.version)
     for version in versions.values() if concerned is None else (concerned,):
         date = response.headers.get("date", "none")
-        moment = moments.read(date)
+        moment = parse_date(date)
         if (
             findings.judge("document.date", version, moment is not None, "a Date", date, response)
             and moment is not None

@@ -9,7 +9,8 @@ from functools import partial
 from hashlib import sha256
 from typing import Any
 
-from forenotice.client import moments, refusals
+from forenotice.client import errors as client_errors
+from forenotice.client.events import parse_date
 from forenotice.clock import MachineClock
 from forenotice.conformance.endpoint.findings import Findings
 from forenotice.conformance.endpoint.http import JSON, Requester, Response, get, pause
@@ -103,7 +104,7 @@ def status(event: Event) -> str:
 def not_before(event: Event) -> datetime | None:
     """None where it cannot be read as a time."""
     text = event.get("NotBefore")
-    return moments.read(text) if isinstance(text, str) else None
+    return parse_date(text) if isinstance(text, str) else None
 
 
 def known_type(event: Event) -> EventType | None:
@@ -160,7 +161,7 @@ class Document:
     @property
     def date(self) -> datetime:
         """By the endpoint's clock if it says, else by ours."""
-        return refusals.date(self.response.answer) or MachineClock().now()
+        return client_errors.date_of(self.response.answer) or MachineClock().now()
 
     def event(self, event_id: str) -> Event | None:
         return next((event for event in self.events if same_id(event, event_id)), None)

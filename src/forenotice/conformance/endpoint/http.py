@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from time import monotonic
 
-from forenotice.client import refusals
-from forenotice.client.exchange import Answer as ClientResponse
-from forenotice.client.exchange import Exchange, ProtocolError
+from forenotice.client import errors as client_errors
+from forenotice.client.http import Exchange, ProtocolError
+from forenotice.client.http import Response as ClientResponse
 from forenotice.wire import versions
 
 PATH = "/metadata/scheduledevents"
@@ -262,7 +262,7 @@ class PendingRequest:
         return self._exchange.feed(self._socket.recv(PIECE))
 
     def _fail(self, error: Exception) -> None:
-        self._problem = refusals.reason(error)
+        self._problem = client_errors.reason(error)
         self._is_lost = self._socket is None or isinstance(error, TimeoutError)
         self.close()
 
@@ -304,7 +304,7 @@ class Requester:
                 break
             # Whoever refuses for the rate has one that must be kept from here on.
             self._per_second = POLITE
-            seconds = min(LONGEST_PAUSE, max(1.0, refusals.retry_after(response.answer)))
+            seconds = min(LONGEST_PAUSE, max(1.0, client_errors.retry_after(response.answer)))
             why = f"it refused requests for their rate for more than {self.pace.patience:g} s in all"
             self._lose(seconds, why, response)
             self.say(f"refused for the rate: waiting {seconds:g} s")

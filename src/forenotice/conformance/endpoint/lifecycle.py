@@ -7,7 +7,7 @@ from functools import partial
 from math import inf
 from time import monotonic
 
-from forenotice.client import refusals
+from forenotice.client import errors as client_errors
 from forenotice.conformance.command import Provoke, Provoked
 from forenotice.conformance.endpoint import approvals, documents
 from forenotice.conformance.endpoint.approvals import Approval
@@ -295,7 +295,7 @@ class Lifecycle:
                 self._findings.judge(clause, None, False, expected, seen, special)
             return True
         accepted = special if special is not None and special.is_success else response
-        date = refusals.date(accepted.answer)
+        date = client_errors.date_of(accepted.answer)
         in_time = date is None or watch.not_before is None or date < watch.not_before
         if in_time and accepted.is_success:
             expected = f"Started within {self._http.pace.starts:g} s, before its NotBefore"

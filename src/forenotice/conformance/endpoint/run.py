@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from forenotice.client.finding import Candidate
+from forenotice.client.discovery import Candidate
 from forenotice.conformance.command import Provoke
 from forenotice.conformance.endpoint import approvals, checks
 from forenotice.conformance.endpoint.checks import Instance

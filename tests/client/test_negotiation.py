@@ -10,15 +10,16 @@ from itertools import islice
 import pytest
 from tests.client.both import QUICK, Make
 from tests.client.older import AZURE, OLDEST, WORDS, knowing, refusal, shown, version_of
-from tests.client.playing import play, session
 from tests.client.samples import document, said
 from tests.client.scripted import Asked, Scripted, answer, scripted
+from tests.client.steps import play, remote
 from tests.metadata.running import EVENT as SHOWN
 from tests.metadata.running import running
 
 from forenotice.client import EndpointError, Pace
+from forenotice.client.changes import follow
 from forenotice.client.endpoint import AWAY
-from forenotice.client.negotiating import NAMES, NEWEST, SOON, Negotiation
+from forenotice.client.negotiation import NAMES, NEWEST, SOON, Negotiation
 from forenotice.core.errors import RefusedError
 from forenotice.settings import Address, Listener
 
@@ -157,7 +158,7 @@ def test_an_endpoint_that_is_upgraded_is_asked_in_the_newest_version_after_a_whi
 def test_an_older_endpoint_is_asked_in_the_newest_version_only_now_and_then() -> None:
     old = said(document(), etag='"1"')
     played = play(
-        session(pace=Pace()).follow(), said(json.dumps({"newest-versions": [OLDEST]}).encode(), 400), *[old] * 9
+        follow(remote(pace=Pace())), said(json.dumps({"newest-versions": [OLDEST]}).encode(), 400), *[old] * 9
     )
     assert [ask.target[-10:] for ask in played.asks] == [NEWEST, *[OLDEST] * 10]
 
@@ -165,7 +166,7 @@ def test_an_older_endpoint_is_asked_in_the_newest_version_only_now_and_then() ->
 def test_after_a_lost_connection_the_newest_version_is_asked_for_again() -> None:
     listed = said(json.dumps({"newest-versions": [OLDEST]}).encode(), 400)
     good = said(document(), etag='"1"')
-    played = play(session().follow(), listed, good, good, ConnectionRefusedError(), good, good)
+    played = play(follow(remote()), listed, good, good, ConnectionRefusedError(), good, good)
     assert [ask.target[-10:] for ask in played.asks] == [NEWEST, OLDEST, OLDEST, OLDEST, NEWEST, NEWEST, NEWEST]
     # The old document's tag is not that of a document with more keys, though it may be equal.
     assert played.headers("If-None-Match") == [None, None, '"1"', '"1"', None, '"1"', '"1"']
@@ -178,7 +179,7 @@ def test_an_endpoint_that_is_found_anew_is_asked_in_the_newest_version(
     monkeypatch.delenv("FORENOTICE_ENDPOINT")
     listed, good = said(json.dumps({"newest-versions": [OLDEST]}).encode(), 400), said(document())
     away = [said(status=503)] * AWAY
-    played = play(session(None).follow(), listed, good, *away, *([] if upgraded else [listed]), good, good)
+    played = play(follow(remote(None)), listed, good, *away, *([] if upgraded else [listed]), good, good)
     then = [NEWEST] * 3 if upgraded else [NEWEST, OLDEST, OLDEST, OLDEST]
     assert [ask.target[-10:] for ask in played.asks] == [NEWEST, *[OLDEST] * (1 + AWAY), *then]
 
@@ -187,7 +188,7 @@ def test_a_refusal_without_words_is_not_of_a_version_that_was_accepted() -> None
     """Until the connection was lost, or the endpoint has failed for a while: then it may be another."""
     good, refused = said(document()), said(status=400)
     for lost in ([ConnectionResetError()], [refused] * (AWAY - 1)):
-        played = play(session().follow(), good, refused, *lost, refused, good)
+        played = play(follow(remote()), good, refused, *lost, refused, good)
         versions_asked = [ask.target[-10:] for ask in played.asks]
         assert versions_asked == [*[NEWEST] * (3 + len(lost)), "2019-08-01", "2019-08-01"]
 
@@ -226,7 +227,7 @@ def test_an_older_endpoint_that_refused_every_version_at_first_is_soon_understoo
 
 
 def test_the_steps_downwards_are_slow_enough_for_the_real_service() -> None:
-    played = play(session(pace=Pace()).follow(), *[said(status=400)] * 6, said(document()))
+    played = play(follow(remote(pace=Pace())), *[said(status=400)] * 6, said(document()))
     assert [ask.target[-10:] for ask in played.asks] == [*reversed(NAMES), OLDEST]
     assert played.pauses[:6] == [0.2] * 6
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from forenotice.core import errors
 
 VARIABLE = "FORENOTICE_ENDPOINT"
-WELL_KNOWN = "169.254.169.254"
+ADDRESS = "169.254.169.254"
 PORTS_BY_DHCP = (80, 8080)
 
 LEASES = (
@@ -35,7 +35,7 @@ class Candidate:
     host: str
     port: int = 80
     how: str
-    """How it was come by, in words."""
+    """Where it is from, in words."""
 
     @property
     def url(self) -> str:
@@ -43,11 +43,11 @@ class Candidate:
         return f"http://{host}" if self.port == 80 else f"http://{host}:{self.port}"
 
 
-USUAL = Candidate(host=WELL_KNOWN, how="the usual address")
+WELL_KNOWN = Candidate(host=ADDRESS, how="the usual address")
 
 
 def given(url: str | None, environ: Mapping[str, str]) -> Candidate | None:
-    """What somebody named is the only place to look at."""
+    """An endpoint that is given is the only candidate."""
     variable = environ.get(VARIABLE)
     named = url or variable
     # Settings hand on what the variable says.
@@ -55,10 +55,10 @@ def given(url: str | None, environ: Mapping[str, str]) -> Candidate | None:
 
 
 def candidates(leases: Sequence[str] = LEASES) -> Sequence[Candidate]:
-    """Where to look otherwise, in this order."""
-    by_dhcp = dict.fromkeys(address for address in addresses(leases) if address != WELL_KNOWN)
+    """Where to look otherwise, in order."""
+    by_dhcp = dict.fromkeys(address for address in addresses(leases) if address != ADDRESS)
     return (
-        USUAL,
+        WELL_KNOWN,
         *(Candidate(host=host, port=port, how="DHCP option 245") for host in by_dhcp for port in PORTS_BY_DHCP),
     )
 
@@ -75,7 +75,7 @@ def parse(url: str, how: str) -> Candidate:
             return Candidate(host=parts.hostname, port=parts.port or 80, how=how)
     except ValueError:
         pass
-    raise errors.RefusedError(f"{url!r} ({how}) is not a metadata endpoint: give one such as http://{WELL_KNOWN}")
+    raise errors.RefusedError(f"{url!r} ({how}) is not a metadata endpoint: give one such as http://{ADDRESS}")
 
 
 def addresses(leases: Sequence[str]) -> Iterator[str]:

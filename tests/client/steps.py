@@ -7,10 +7,9 @@ from typing import Generic, TypeVar
 from tests.client.both import QUICK
 
 from forenotice.client import Pace
-from forenotice.client.exchange import Answer, ProtocolError
-from forenotice.client.finding import Candidate
-from forenotice.client.flow import Ask, Flow, Outcome, Pause, Stream, resume
-from forenotice.client.session import Session
+from forenotice.client.discovery import Candidate
+from forenotice.client.endpoint import Endpoint, Outcome, Pause, Request, Steps, Stream, resume
+from forenotice.client.http import ProtocolError, Response
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -20,7 +19,7 @@ Failing = OSError | ProtocolError
 
 @dataclass
 class Played(Generic[T]):
-    asks: list[Ask] = field(default_factory=list)
+    asks: list[Request] = field(default_factory=list)
     pauses: list[float] = field(default_factory=list)
     told: list[T] = field(default_factory=list)
 
@@ -36,7 +35,7 @@ class Played(Generic[T]):
         return [ask.timeout for ask in self.asks]
 
 
-def play(stream: Stream[T], *outcomes: Answer | Failing) -> Played[T]:
+def play(stream: Stream[T], *outcomes: Response | Failing) -> Played[T]:
     """Until there are no more outcomes; the last question of those that are noted is not answered."""
     played: Played[T] = Played()
     left = list(outcomes)
@@ -47,7 +46,7 @@ def play(stream: Stream[T], *outcomes: Answer | Failing) -> Played[T]:
         match step:
             case Pause(seconds):
                 played.pauses.append(seconds)
-            case Ask():
+            case Request():
                 played.asks.append(step)
                 if not left:
                     return played
@@ -56,26 +55,26 @@ def play(stream: Stream[T], *outcomes: Answer | Failing) -> Played[T]:
                 played.told.append(told)
 
 
-def perform(flow: Flow[R], answer: Callable[[Ask], Answer | Failing]) -> R:
+def perform(flow: Steps[R], answer: Callable[[Request], Response | Failing]) -> R:
     outcome: Outcome = None
     try:
         while True:
             step = resume(flow, outcome)
-            outcome = answer(step) if isinstance(step, Ask) else None
+            outcome = answer(step) if isinstance(step, Request) else None
     except StopIteration as ended:
         result: R = ended.value
         return result
 
 
-def in_turn(*outcomes: Answer | Failing) -> Callable[[Ask], Answer | Failing]:
+def in_turn(*outcomes: Response | Failing) -> Callable[[Request], Response | Failing]:
     left = list(outcomes)
     return lambda _: left.pop(0)
 
 
-def session(
+def remote(
     endpoint: str | None = "http://10.0.0.1", *, name: str | None = None, pace: Pace = QUICK, leases: Sequence[str] = ()
-) -> Session:
-    return Session(endpoint, name, pace, leases)
+) -> Endpoint:
+    return Endpoint(endpoint, name, pace, leases)
 
 
 def hosts(candidates: Iterable[Candidate]) -> list[tuple[str, int]]:

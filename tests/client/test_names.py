@@ -3,30 +3,30 @@
 import socket
 
 import pytest
-from tests.client.playing import Failing, in_turn, perform, session
 from tests.client.samples import EVENT, OTHER, document, said
+from tests.client.steps import Failing, in_turn, perform, remote
 
 from forenotice.client import EndpointError
-from forenotice.client.exchange import Answer
-from forenotice.client.naming import Name
+from forenotice.client.endpoint import Name
+from forenotice.client.http import Response
 
 HOST = socket.gethostname().partition(".")[0]
 
 
 def test_what_is_given_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORENOTICE_NAME", "by-variable")
-    assert perform(session(name="given-to-us").naming.find(), in_turn()) == Name("given-to-us", "given")
-    assert perform(session().naming.find(), in_turn()) == Name("by-variable", "FORENOTICE_NAME")
+    assert perform(remote(name="given-to-us").find_name(), in_turn()) == Name("given-to-us", "given")
+    assert perform(remote().find_name(), in_turn()) == Name("by-variable", "FORENOTICE_NAME")
 
 
 def test_the_endpoint_is_asked_once() -> None:
-    guest = session()
-    assert perform(guest.naming.find(), in_turn(said(b"web_0\n"))) == Name("web_0", "the endpoint")
+    guest = remote()
+    assert perform(guest.find_name(), in_turn(said(b"web_0\n"))) == Name("web_0", "the endpoint")
     assert perform(guest.me(), in_turn()) == "web_0"
 
 
 def test_a_byte_order_mark_is_no_part_of_the_name() -> None:
-    assert perform(session().me(), in_turn(said(b"\xef\xbb\xbfweb_0"))) == "web_0"
+    assert perform(remote().me(), in_turn(said(b"\xef\xbb\xbfweb_0"))) == "web_0"
 
 
 @pytest.mark.parametrize(
@@ -34,9 +34,9 @@ def test_a_byte_order_mark_is_no_part_of_the_name() -> None:
     [said(status=404), said(b"web_0", status=400), said(b"<html>"), said(b'{"a":1}'), said(b"x" * 300)],
     ids=str,
 )
-def test_an_endpoint_that_does_not_know_leaves_the_host_name_and_is_asked_again(answer: Answer) -> None:
-    guest = session()
-    assert perform(guest.naming.find(), lambda _: answer) == Name(HOST, "host name")
+def test_an_endpoint_that_does_not_know_leaves_the_host_name_and_is_asked_again(answer: Response) -> None:
+    guest = remote()
+    assert perform(guest.find_name(), lambda _: answer) == Name(HOST, "host name")
     assert perform(guest.me(), in_turn(said(b"web_0"))) == "web_0"
 
 
@@ -52,14 +52,14 @@ def test_an_endpoint_that_does_not_know_leaves_the_host_name_and_is_asked_again(
     ],
     ids=str,
 )
-def test_an_endpoint_that_cannot_be_asked_is_no_reason_to_guess(fault: Answer | Failing) -> None:
+def test_an_endpoint_that_cannot_be_asked_is_no_reason_to_guess(fault: Response | Failing) -> None:
     with pytest.raises(EndpointError):
-        perform(session().me(), in_turn(fault))
+        perform(remote().me(), in_turn(fault))
 
 
 def test_events_of_this_vm() -> None:
     body = document(EVENT, OTHER)
-    (mine,) = perform(session().events(True), in_turn(said(body), said(b"OTHER")))
+    (mine,) = perform(remote().events(True), in_turn(said(body), said(b"OTHER")))
     assert mine.type == "Reboot"
-    assert len(perform(session().events(False), in_turn(said(body)))) == 2
-    assert perform(session().events(True), in_turn(said(document()))) == ()
+    assert len(perform(remote().events(False), in_turn(said(body)))) == 2
+    assert perform(remote().events(True), in_turn(said(document()))) == ()

@@ -4,13 +4,14 @@ import time
 from datetime import timedelta
 
 import pytest
-from tests.client.playing import Failing, in_turn, perform, play, session
 from tests.client.samples import EVENT, STARTED, document, said
+from tests.client.steps import Failing, in_turn, perform, play, remote
 
 from forenotice.client import EndpointError, Pace
-from forenotice.client.events import NOTHING
-from forenotice.client.exchange import Answer, ProtocolError
-from forenotice.client.flow import Ask
+from forenotice.client.changes import follow
+from forenotice.client.endpoint import Request
+from forenotice.client.events import NO_EVENTS
+from forenotice.client.http import ProtocolError, Response
 from forenotice.clock import SystemClock
 from forenotice.core.errors import RefusedError
 from forenotice.wire import dates, versions
@@ -20,7 +21,7 @@ EMPTY = document()
 ONE = document(EVENT, incarnation=3)
 
 
-def good(body: bytes = EMPTY, tag: str = '"2-x"') -> Answer:
+def good(body: bytes = EMPTY, tag: str = '"2-x"') -> Response:
     return said(body, etag=tag)
 
 
@@ -28,20 +29,20 @@ SAME = said(status=304, etag='"2-x"')
 
 
 def test_the_newest_version_is_asked_for() -> None:
-    played = play(session().follow())
+    played = play(follow(remote()))
     assert played.asks[0].target == f"/metadata/scheduledevents?api-version={versions.NEWEST.name}"
     assert played.asks[0].headers["Metadata"] == "true"
 
 
 def test_polls_once_a_second() -> None:
-    played = play(session(pace=USUAL).follow(), *[said(EMPTY)] * 3)
+    played = play(follow(remote(pace=USUAL)), *[said(EMPTY)] * 3)
     assert all(0.5 < seconds <= 1 for seconds in played.pauses)
     assert [news.changed for news in played.told] == [True, False, False]
     assert played.headers("If-None-Match") == [None] * 4
 
 
 def test_a_tag_is_sent_back_and_304_keeps_the_document() -> None:
-    played = play(session().follow(), good(ONE), SAME, good(EMPTY, '"4-x"'), SAME)
+    played = play(follow(remote()), good(ONE), SAME, good(EMPTY, '"4-x"'), SAME)
     assert played.headers("If-None-Match") == [None, '"2-x"', '"2-x"', '"4-x"', '"4-x"']
     assert [news.changed for news in played.told] == [True, False, True, False]
     assert [len(news.document.events) for news in played.told if news.document] == [1, 1, 0, 0]
@@ -49,30 +50,30 @@ def test_a_tag_is_sent_back_and_304_keeps_the_document() -> None:
 
 def test_a_server_that_holds_polls_is_asked_to() -> None:
     pace = Pace(at_once=0)
-    played = play(session(pace=pace).follow(), good(), SAME, good(ONE, '"3-x"'), SAME)
+    played = play(follow(remote(pace=pace)), good(), SAME, good(ONE, '"3-x"'), SAME)
     assert played.headers("Prefer") == [None, *["wait=10"] * 4]
     assert played.timeouts == [130, 20, 20, 20, 20]
 
 
 @pytest.mark.parametrize("unchanged", [SAME, good()], ids=["304", "200 with the same tag"])
-def test_a_server_that_does_not_hold_polls_is_not_asked_again_until_some_minutes_later(unchanged: Answer) -> None:
-    played = play(session(pace=USUAL).follow(), good(), *[unchanged] * 5)
+def test_a_server_that_does_not_hold_polls_is_not_asked_again_until_some_minutes_later(unchanged: Response) -> None:
+    played = play(follow(remote(pace=USUAL)), good(), *[unchanged] * 5)
     assert played.headers("Prefer") == [None, "wait=10", *[None] * 5]
     assert played.timeouts == [130, 20, *[10] * 5]
-    again = play(session(pace=Pace(probe=0)).follow(), good(), *[unchanged] * 3)
+    again = play(follow(remote(pace=Pace(probe=0))), good(), *[unchanged] * 3)
     assert again.headers("Prefer") == [None, *["wait=10"] * 4]
 
 
 def test_a_change_that_comes_at_once_proves_nothing() -> None:
-    played = play(session(pace=USUAL).follow(), good(), good(ONE, '"3-x"'), good(EMPTY, '"4-x"'))
+    played = play(follow(remote(pace=USUAL)), good(), good(ONE, '"3-x"'), good(EMPTY, '"4-x"'))
     assert played.headers("Prefer") == [None, "wait=10", "wait=10", "wait=10"]
 
 
 def test_a_server_that_comes_back_is_asked_to_hold_polls_again() -> None:
     refused = ConnectionRefusedError()
-    once = play(session(pace=USUAL).follow(), good(), SAME, refused, SAME, SAME)
+    once = play(follow(remote(pace=USUAL)), good(), SAME, refused, SAME, SAME)
     assert once.headers("Prefer") == [None, "wait=10", None, None, None, None]
-    twice = play(session(pace=USUAL).follow(), good(), SAME, refused, refused, SAME, SAME)
+    twice = play(follow(remote(pace=USUAL)), good(), SAME, refused, refused, SAME, SAME)
     assert twice.headers("Prefer") == [None, "wait=10", None, None, None, "wait=10", None]
 
 
@@ -81,19 +82,19 @@ def test_a_server_that_comes_back_is_asked_to_hold_polls_again() -> None:
     [said(status=400), said(status=503), ConnectionResetError(), TimeoutError(), ProtocolError("half")],
     ids=str,
 )
-def test_a_server_that_cannot_bear_the_wish_to_wait_is_polled_without(fault: Answer | Failing) -> None:
-    played = play(session(pace=USUAL).follow(), good(), fault, good(ONE, '"3-x"'), fault, said(status=304), SAME)
+def test_a_server_that_cannot_bear_the_wish_to_wait_is_polled_without(fault: Response | Failing) -> None:
+    played = play(follow(remote(pace=USUAL)), good(), fault, good(ONE, '"3-x"'), fault, said(status=304), SAME)
     assert played.headers("Prefer") == [None, "wait=10", *[None] * 5]
     # What failed only because of that wish is not told.
     assert [news.error is None for news in played.told] == [True, True, False, True, True]
     assert [news.changed for news in played.told] == [True, True, False, False, False]
-    again = play(session(pace=Pace(probe=0)).follow(), good(), fault, SAME, fault)
+    again = play(follow(remote(pace=Pace(probe=0))), good(), fault, SAME, fault)
     assert again.headers("Prefer") == [None, "wait=10", None, "wait=10", None]
 
 
 def test_an_outage_that_begins_with_a_held_poll_is_told_by_the_plain_one_after_it() -> None:
     refused = ConnectionRefusedError()
-    played = play(session(pace=USUAL).follow(), good(), *[refused] * 4, SAME, SAME)
+    played = play(follow(remote(pace=USUAL)), good(), *[refused] * 4, SAME, SAME)
     assert played.headers("Prefer") == [None, "wait=10", *[None] * 4, "wait=10", None]
     assert [news.error is None for news in played.told] == [True, False, False, False, True, True]
     assert played.pauses[1:5] == [1, 2, 4, 8]
@@ -101,38 +102,38 @@ def test_an_outage_that_begins_with_a_held_poll_is_told_by_the_plain_one_after_i
 
 def test_how_long_a_busy_server_wants_to_be_left_alone_counts_for_held_polls_too() -> None:
     busy = said(status=429, retry_after="7")
-    assert play(session(pace=USUAL).follow(), good(), busy, SAME).pauses[1] == 7
+    assert play(follow(remote(pace=USUAL)), good(), busy, SAME).pauses[1] == 7
 
 
 def test_whoever_is_not_patient_polls() -> None:
-    guest = session(pace=Pace(at_once=0))
+    guest = remote(pace=Pace(at_once=0))
     guest.patient = False
-    assert play(guest.follow(), good(), SAME).headers("Prefer") == [None] * 3
+    assert play(follow(guest), good(), SAME).headers("Prefer") == [None] * 3
     guest.patient = True
-    assert play(guest.follow(), SAME, SAME).headers("Prefer") == [None, "wait=10", "wait=10"]
+    assert play(follow(guest), SAME, SAME).headers("Prefer") == [None, "wait=10", "wait=10"]
 
 
 def test_what_somebody_else_has_heard_is_told_before_it_is_waited_for() -> None:
-    guest = session()
+    guest = remote()
     assert perform(guest.document(), in_turn(good(ONE))).incarnation == 3
-    played = play(guest.follow(), SAME, SAME)
+    played = play(follow(guest), SAME, SAME)
     assert played.headers("Prefer") == [None, "wait=10", "wait=10"]
     assert [news.changed for news in played.told] == [True, False]
 
 
 def test_a_304_confirms_the_document_that_was_named_in_the_request() -> None:
     """Not what another thread has heard of meanwhile."""
-    guest = session()
+    guest = remote()
     perform(guest.document(), in_turn(good()))
 
-    def meanwhile(_: object) -> Answer:
+    def meanwhile(_: object) -> Response:
         assert perform(guest.document(), in_turn(good(ONE, '"3-x"'))).incarnation == 3
         return SAME
 
     assert perform(guest.document(), meanwhile).incarnation == 2
     asked: list[str | None] = []
 
-    def note(ask: Ask) -> Answer:
+    def note(ask: Request) -> Response:
         asked.append(ask.headers.get("If-None-Match"))
         return said(status=304)
 
@@ -140,7 +141,7 @@ def test_a_304_confirms_the_document_that_was_named_in_the_request() -> None:
     assert asked == ['"3-x"']
 
 
-FAULTS: list[Answer | Failing] = [
+FAULTS: list[Response | Failing] = [
     said(status=404),
     said(status=410),
     said(status=429),
@@ -161,11 +162,11 @@ FAULTS: list[Answer | Failing] = [
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
-def test_a_fault_is_an_error_and_not_no_events(fault: Answer | Failing) -> None:
+def test_a_fault_is_an_error_and_not_no_events(fault: Response | Failing) -> None:
     with pytest.raises(EndpointError):
-        perform(session().document(), in_turn(fault))
+        perform(remote().document(), in_turn(fault))
     # Without a tag, for a 304 that nobody asked for.
-    first, second, third = play(session().follow(), said(ONE), fault, said(ONE)).told
+    first, second, third = play(follow(remote()), said(ONE), fault, said(ONE)).told
     assert isinstance(second.error, EndpointError)
     assert second.error.message.startswith(("http://10.0.0.1 ", "cannot reach the metadata endpoint http://10.0.0.1 "))
     assert second.document is first.document
@@ -174,9 +175,9 @@ def test_a_fault_is_an_error_and_not_no_events(fault: Answer | Failing) -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
-def test_pauses_grow_but_not_beyond_a_third_of_what_preempt_gives(fault: Answer | Failing) -> None:
-    assert play(session(pace=USUAL).follow(), *[fault] * 7).pauses == [1, 2, 4, 8, 10, 10, 10]
-    first, second, after_success, again = play(session(pace=USUAL).follow(), fault, fault, said(EMPTY), fault).pauses
+def test_pauses_grow_but_not_beyond_a_third_of_what_preempt_gives(fault: Response | Failing) -> None:
+    assert play(follow(remote(pace=USUAL)), *[fault] * 7).pauses == [1, 2, 4, 8, 10, 10, 10]
+    first, second, after_success, again = play(follow(remote(pace=USUAL)), fault, fault, said(EMPTY), fault).pauses
     assert (first, second, again) == (1, 2, 1)
     assert after_success <= 1
 
@@ -203,31 +204,31 @@ RETRY_AFTER = [
 @pytest.mark.parametrize("status", [429, 503])
 def test_retry_after_is_honoured_within_reason(text: str, seconds: float, status: int) -> None:
     busy = said(status=status, retry_after=text, date="Mon, 11 Apr 2022 22:26:58 GMT")
-    assert play(session(pace=USUAL).follow(), busy).pauses == [seconds]
+    assert play(follow(remote(pace=USUAL)), busy).pauses == [seconds]
 
 
 def test_retry_after_a_date_without_another_to_compare_it_with() -> None:
     in_a_minute = dates.http(SystemClock().now() + timedelta(seconds=60))
-    (pause,) = play(session(pace=USUAL).follow(), said(status=503, retry_after=in_a_minute)).pauses
+    (pause,) = play(follow(remote(pace=USUAL)), said(status=503, retry_after=in_a_minute)).pauses
     assert pause == pytest.approx(60, abs=2)
 
 
 def test_the_first_answer_may_take_two_minutes() -> None:
-    guest = session(pace=USUAL)
-    played = play(guest.follow(), TimeoutError(), said(), said(status=503), said(EMPTY), said(EMPTY))
+    guest = remote(pace=USUAL)
+    played = play(follow(guest), TimeoutError(), said(), said(status=503), said(EMPTY), said(EMPTY))
     assert played.timeouts == [130, 130, 130, 130, 10, 10]
 
 
 def test_patience_doubles_with_every_timeout() -> None:
-    guest = session(pace=USUAL)
+    guest = remote(pace=USUAL)
     late = TimeoutError()
-    played = play(guest.follow(), said(EMPTY), late, late, late, late, late, ConnectionResetError(), said(EMPTY))
+    played = play(follow(guest), said(EMPTY), late, late, late, late, late, ConnectionResetError(), said(EMPTY))
     assert played.timeouts == [130, 10, 20, 40, 80, 130, 130, 130, 10]
 
 
 def test_an_empty_body_is_no_news() -> None:
-    assert perform(session().document(), in_turn(said(b" \r\n"))) == NOTHING
-    played = play(session().follow(), said(), said(ONE), said(), said(document(STARTED, incarnation=4)))
+    assert perform(remote().document(), in_turn(said(b" \r\n"))) == NO_EVENTS
+    played = play(follow(remote()), said(), said(ONE), said(), said(document(STARTED, incarnation=4)))
     assert [news.error for news in played.told] == [None] * 4
     assert [news.changed for news in played.told] == [False, True, False, True]
     assert [news.shown for news in played.told] == [False, True, False, True]
@@ -237,24 +238,24 @@ def test_an_empty_body_is_no_news() -> None:
     assert first is not None
     assert third is not None
     assert (first.events[0].started, third.events[0].started) == (False, True)
-    guest = session()
+    guest = remote()
     perform(guest.document(), in_turn(said(ONE)))
     assert perform(guest.document(), in_turn(said())).incarnation == 3
 
 
 @pytest.mark.parametrize("incarnation", [1, 2, 90, "4"])
 def test_an_incarnation_that_jumps_or_starts_again_is_another_document(incarnation: object) -> None:
-    played = play(session().follow(), said(ONE), said(document(incarnation=incarnation)))
+    played = play(follow(remote()), said(ONE), said(document(incarnation=incarnation)))
     assert [news.changed for news in played.told] == [True, True]
     assert played.told[1].document is not None
     assert played.told[1].document.events == ()
 
 
 def test_when_it_was_asked_and_answered() -> None:
-    (news,) = play(session().follow(), said(EMPTY, date="Mon, 11 Apr 2022 22:26:58 GMT")).told
+    (news,) = play(follow(remote()), said(EMPTY, date="Mon, 11 Apr 2022 22:26:58 GMT")).told
     assert news.asked_at <= news.answered_at
     assert news.date == dates.parse("Mon, 11 Apr 2022 22:26:58 GMT")
-    (news,) = play(session().follow(), said(EMPTY, date="yesterday")).told
+    (news,) = play(follow(remote()), said(EMPTY, date="yesterday")).told
     assert news.date is None
 
 
@@ -262,12 +263,12 @@ def test_when_it_was_asked_and_answered() -> None:
     ("seconds", "counted"), [(-3600, -3600), (-30, -30), (-1, 0), (0, 0), (1, 0), (30, 30), (3600, 3600)]
 )
 def test_how_far_the_endpoints_clock_is_ahead(seconds: int, counted: int) -> None:
-    guest = session()
+    guest = remote()
     date = dates.http(SystemClock().now() + timedelta(seconds=seconds))
     not_before = dates.http(SystemClock().now() + timedelta(seconds=seconds + 100))
     found = perform(guest.document(), in_turn(said(document(EVENT | {"NotBefore": not_before}), date=date)))
-    assert guest.endpoint.ahead == pytest.approx(counted, abs=1)
-    assert found.events[0].ahead == guest.endpoint.ahead
+    assert guest.ahead == pytest.approx(counted, abs=1)
+    assert found.events[0].ahead == guest.ahead
     assert found.events[0].seconds_left == pytest.approx(100, abs=3)
 
 
@@ -275,29 +276,29 @@ def test_a_late_answer_does_not_skew_the_clock(monkeypatch: pytest.MonkeyPatch) 
     seconds = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: seconds)
 
-    def late(_: object) -> Answer:
+    def late(_: object) -> Response:
         nonlocal seconds
         seconds += 100
         return said(ONE, date=dates.http(SystemClock().now() - timedelta(seconds=100)))
 
-    guest = session()
+    guest = remote()
     perform(guest.document(), late)
-    assert guest.endpoint.ahead == 0
+    assert guest.ahead == 0
 
 
 @pytest.mark.parametrize("absurd", ["Thu, 01 Jan 1970 00:00:07 GMT", "Fri, 31 Dec 9999 23:59:59 GMT"])
 def test_an_absurd_date_tells_nothing(absurd: str) -> None:
-    guest = session()
+    guest = remote()
     perform(guest.document(), in_turn(said(ONE, date=absurd)))
-    assert guest.endpoint.ahead == 0
-    (news,) = play(session().follow(), said(ONE, date=absurd)).told
+    assert guest.ahead == 0
+    (news,) = play(follow(remote()), said(ONE, date=absurd)).told
     assert news.date is None
 
 
 def test_a_clock_that_is_set_right_is_noticed_without_another_document() -> None:
     wrong, right = (dates.http(SystemClock().now() + timedelta(seconds=seconds)) for seconds in (500, 0))
     first, second, third = play(
-        session().follow(),
+        follow(remote()),
         said(ONE, etag="x", date=wrong),
         said(status=304, date=right),
         said(status=304, date=right),
@@ -313,11 +314,11 @@ def test_a_clock_that_is_set_right_is_noticed_without_another_document() -> None
 def test_approving() -> None:
     asked: list[bytes | None] = []
 
-    def fine(ask: object) -> Answer:
+    def fine(ask: object) -> Response:
         asked.append(getattr(ask, "body", None))
         return said()
 
-    guest = session()
+    guest = remote()
     (event,) = perform(guest.document(), in_turn(said(ONE))).events
     perform(guest.approve(event, "another"), fine)
     assert asked == [b'{"StartRequests":[{"EventId":"C7061BAC-AFDC-4513-B24B-AA5F13A16123"},{"EventId":"another"}]}']
@@ -336,33 +337,33 @@ def test_approving() -> None:
     ],
 )
 def test_an_approval_that_is_not_taken_is_seen(
-    answer: Answer | Failing, error: type[Exception], status: int | None
+    answer: Response | Failing, error: type[Exception], status: int | None
 ) -> None:
     with pytest.raises(error) as caught:
-        perform(session().approve("A"), in_turn(answer))
+        perform(remote().approve("A"), in_turn(answer))
     assert getattr(caught.value, "status", None) == status
 
 
 def test_what_a_stranger_says_is_cut_short() -> None:
     with pytest.raises(EndpointError) as caught:
-        perform(session().document(), in_turn(said(b'{"error":"' + b"x" * 10_000 + b'"}', status=500)))
+        perform(remote().document(), in_turn(said(b'{"error":"' + b"x" * 10_000 + b'"}', status=500)))
     assert len(caught.value.message) < 300
 
 
 def test_a_tag_beyond_all_bounds_is_not_sent_back() -> None:
-    assert play(session().follow(), good(tag='"' + "x" * 5000 + '"')).headers("If-None-Match") == [None, None]
+    assert play(follow(remote()), good(tag='"' + "x" * 5000 + '"')).headers("If-None-Match") == [None, None]
 
 
 # A server behind a balancer that has not heard the latest
 
 
-def of(epoch: str, body: bytes, tag: str) -> Answer:
+def of(epoch: str, body: bytes, tag: str) -> Response:
     return said(body, etag=tag, forenotice_epoch=epoch)
 
 
 def test_a_document_that_is_older_than_what_was_seen_is_no_news() -> None:
     late, early = of("a", ONE, '"3-a"'), of("a", EMPTY, '"2-a"')
-    played = play(session(pace=USUAL).follow(), late, early, early, of("a", EMPTY.replace(b"2", b"4"), '"4-a"'))
+    played = play(follow(remote(pace=USUAL)), late, early, early, of("a", EMPTY.replace(b"2", b"4"), '"4-a"'))
     assert [news.changed for news in played.told] == [True, False, False, True]
     assert [news.shown for news in played.told] == [True, False, False, True]
     assert [news.document.incarnation for news in played.told if news.document] == [3, 3, 3, 4]
@@ -374,7 +375,7 @@ def test_a_document_that_is_older_than_what_was_seen_is_no_news() -> None:
 def test_a_server_that_stays_behind_is_believed_in_the_end() -> None:
     """Its database may have been restored without anybody telling it so."""
     late, early = of("a", ONE, '"3-a"'), of("a", EMPTY, '"2-a"')
-    guest = session(pace=Pace(interval=0, behind=0.05))
+    guest = remote(pace=Pace(interval=0, behind=0.05))
     stopped_at = time.monotonic() + 10
     seen = [perform(guest.document(), lambda _: late).incarnation]
     while seen[-1] != 2:
@@ -386,25 +387,25 @@ def test_a_server_that_stays_behind_is_believed_in_the_end() -> None:
 
 @pytest.mark.parametrize(("before", "then"), [("a", "b"), ("a", ""), ("", "a"), ("", "")])
 def test_without_the_same_epoch_incarnations_begin_again(before: str, then: str) -> None:
-    played = play(session().follow(), of(before, ONE, '"3-a"'), of(then, EMPTY, '"2-a"'))
+    played = play(follow(remote()), of(before, ONE, '"3-a"'), of(then, EMPTY, '"2-a"'))
     assert [news.document.incarnation for news in played.told if news.document] == [3, 2]
     assert played.headers("If-None-Match") == [None, '"3-a"', '"2-a"']
 
 
 def test_an_epoch_beyond_all_bounds_compares_nothing() -> None:
-    played = play(session().follow(), of("a" * 2000, ONE, '"3-a"'), of("a" * 2000, EMPTY, '"2-a"'))
+    played = play(follow(remote()), of("a" * 2000, ONE, '"3-a"'), of("a" * 2000, EMPTY, '"2-a"'))
     assert [news.document.incarnation for news in played.told if news.document] == [3, 2]
 
 
 def test_what_was_asked_for_earlier_and_comes_later_is_no_news() -> None:
     """Two threads share a client: one is held, and confirmed what the other knows better by now."""
-    guest = session()
+    guest = remote()
     perform(guest.document(), lambda _: of("a", EMPTY, '"2-a"'))
-    held = guest.endpoint.poll(10)
+    held = guest.poll(10)
     next(held)
     perform(guest.document(), lambda _: of("a", ONE, '"3-a"'))
     with pytest.raises(StopIteration) as ended:
         held.send(said(status=304, etag='"2-a"', forenotice_epoch="a"))
     assert ended.value.value.known.document.incarnation == 3
-    assert guest.endpoint.known is not None
-    assert guest.endpoint.known.tag == '"3-a"'
+    assert guest.known is not None
+    assert guest.known.tag == '"3-a"'

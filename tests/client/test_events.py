@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.client.samples import EVENT, STARTED, document
 
-from forenotice.client.documents import decode
-from forenotice.client.events import Document, Event
+from forenotice.client.events import Document, Event, decode
 from forenotice.clock import SystemClock
 from forenotice.wire import dates
 

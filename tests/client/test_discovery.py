@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.client.playing import Failing, hosts, in_turn, perform, play, session
 from tests.client.samples import EVENT, document, said
+from tests.client.steps import Failing, hosts, in_turn, perform, play, remote
 
-from forenotice.client import EndpointError, finding
-from forenotice.client.exchange import Answer
-from forenotice.client.finding import in_lease
+from forenotice.client import EndpointError, discovery
+from forenotice.client.changes import follow
+from forenotice.client.discovery import in_lease
+from forenotice.client.http import Response
 from forenotice.core.errors import RefusedError
 
 DHCLIENT = """lease {
@@ -86,17 +87,17 @@ def test_a_strange_lease_breaks_nothing(text: str) -> None:
 def test_files_that_are_not_there_or_not_readable_say_nothing(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "binary").write_bytes(b"\xff\x00" * 1000)
-    assert list(finding.addresses([f"{tmp_path}/*", "/no/such/place/*"])) == []
+    assert list(discovery.addresses([f"{tmp_path}/*", "/no/such/place/*"])) == []
 
 
 def test_the_order_of_places(lease: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert hosts(finding.candidates(lease)) == [USUAL, *BY_DHCP]
-    assert hosts(finding.candidates([])) == [USUAL]
-    assert finding.given(None, {}) is None
-    named = finding.given(None, {"FORENOTICE_ENDPOINT": "http://10.0.0.1:8254"})
+    assert hosts(discovery.candidates(lease)) == [USUAL, *BY_DHCP]
+    assert hosts(discovery.candidates([])) == [USUAL]
+    assert discovery.given(None, {}) is None
+    named = discovery.given(None, {"FORENOTICE_ENDPOINT": "http://10.0.0.1:8254"})
     assert named is not None
     assert (named.url, named.how) == ("http://10.0.0.1:8254", "FORENOTICE_ENDPOINT")
-    given_ = finding.given("10.0.0.2", {"FORENOTICE_ENDPOINT": "http://10.0.0.1:8254"})
+    given_ = discovery.given("10.0.0.2", {"FORENOTICE_ENDPOINT": "http://10.0.0.1:8254"})
     assert given_ is not None
     assert (given_.url, given_.how) == ("http://10.0.0.2", "given")
 
@@ -106,7 +107,7 @@ def test_the_order_of_places(lease: list[str], monkeypatch: pytest.MonkeyPatch) 
 )
 def test_what_is_no_endpoint_is_refused(url: str) -> None:
     with pytest.raises(RefusedError, match="is not a metadata endpoint"):
-        session(url)
+        remote(url)
 
 
 @pytest.mark.parametrize(
@@ -114,19 +115,19 @@ def test_what_is_no_endpoint_is_refused(url: str) -> None:
     [("http://[::1]:8254/", ("::1", 8254)), ("127.0.0.1:1", ("127.0.0.1", 1)), ("http://x", ("x", 80))],
 )
 def test_endpoints(url: str, place: tuple[str, int]) -> None:
-    assert play(session(url).follow()).places == [place]
-    assert session(url).endpoint.at.url == (url if "://" in url else f"http://{url}").rstrip("/")
+    assert play(follow(remote(url))).places == [place]
+    assert remote(url).at.url == (url if "://" in url else f"http://{url}").rstrip("/")
 
 
 def test_what_is_given_is_the_only_place(lease: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     failing = [NOBODY] * 20
-    assert set(play(session("http://10.0.0.1", leases=lease).follow(), *failing).places) == {("10.0.0.1", 80)}
+    assert set(play(follow(remote("http://10.0.0.1", leases=lease)), *failing).places) == {("10.0.0.1", 80)}
     monkeypatch.setenv("FORENOTICE_ENDPOINT", "http://10.0.0.2")
-    assert set(play(session(None, leases=lease).follow(), *failing).places) == {("10.0.0.2", 80)}
+    assert set(play(follow(remote(None, leases=lease)), *failing).places) == {("10.0.0.2", 80)}
 
 
 def test_the_round_goes_on_until_one_answers_as_a_metadata_service(lease: list[str]) -> None:
-    played = play(session(None, leases=lease).follow(), NOBODY, STRANGER, NOBODY, NOBODY, STRANGER, GOOD, GOOD, GOOD)
+    played = play(follow(remote(None, leases=lease)), NOBODY, STRANGER, NOBODY, NOBODY, STRANGER, GOOD, GOOD, GOOD)
     assert played.places == [USUAL, *BY_DHCP, USUAL, *BY_DHCP, BY_DHCP[1], BY_DHCP[1], BY_DHCP[1]]
     failed, *good = played.told
     assert failed.error is not None
@@ -138,18 +139,18 @@ def test_the_round_goes_on_until_one_answers_as_a_metadata_service(lease: list[s
 
 
 @pytest.mark.parametrize("answer", [GOOD, said(), said(b'{"error":"unknown caller"}', status=404)], ids=str)
-def test_once_it_has_answered_it_is_stuck_to(lease: list[str], answer: Answer) -> None:
-    guest = session(None, leases=lease)
-    assert guest.endpoint.at.how == "the usual address"
-    assert set(play(guest.follow(), NOBODY, answer, NOBODY, STRANGER, GOOD).places[1:]) == {BY_DHCP[0]}
-    assert guest.endpoint.at.how == "DHCP option 245"
+def test_once_it_has_answered_it_is_stuck_to(lease: list[str], answer: Response) -> None:
+    guest = remote(None, leases=lease)
+    assert guest.at.how == "the usual address"
+    assert set(play(follow(guest), NOBODY, answer, NOBODY, STRANGER, GOOD).places[1:]) == {BY_DHCP[0]}
+    assert guest.at.how == "DHCP option 245"
 
 
 def test_when_it_is_away_for_long_it_is_looked_for_again(lease: list[str]) -> None:
-    guest = session(None, leases=lease)
+    guest = remote(None, leases=lease)
     one_tagged = said(document(EVENT), etag='"1"')
-    faults: list[Answer | Failing] = [NOBODY] * 6
-    played = play(guest.follow(), NOBODY, one_tagged, *faults, GOOD, GOOD)
+    faults: list[Response | Failing] = [NOBODY] * 6
+    played = play(follow(guest), NOBODY, one_tagged, *faults, GOOD, GOOD)
     assert played.places == [USUAL, *[BY_DHCP[0]] * 7, USUAL, USUAL, USUAL]
     # The tag of one service means nothing to another.
     assert played.headers("If-None-Match")[-3] is None
@@ -157,18 +158,18 @@ def test_when_it_is_away_for_long_it_is_looked_for_again(lease: list[str]) -> No
 
 
 def test_nothing_is_approved_at_a_stranger(lease: list[str]) -> None:
-    guest = session(None, leases=lease)
+    guest = remote(None, leases=lease)
     with pytest.raises(EndpointError, match="answered 404"):
         perform(guest.approve("A"), in_turn(NOBODY, STRANGER, STRANGER))
     perform(guest.approve("A"), in_turn(NOBODY, GOOD, said()))
-    assert guest.endpoint.at.host == "168.63.129.16"
+    assert guest.at.host == "168.63.129.16"
 
 
 def test_a_lease_that_comes_later_is_found(tmp_path: Path) -> None:
-    guest = session(None, leases=[f"{tmp_path}/*.lease"])
-    assert play(guest.follow(), NOBODY).places == [USUAL, USUAL]
+    guest = remote(None, leases=[f"{tmp_path}/*.lease"])
+    assert play(follow(guest), NOBODY).places == [USUAL, USUAL]
     (tmp_path / "eth0.lease").write_text(DHCLIENT % "a8:3f:81:10")
-    assert play(guest.follow(), NOBODY, GOOD).places == [USUAL, BY_DHCP[0], BY_DHCP[0]]
+    assert play(follow(guest), NOBODY, GOOD).places == [USUAL, BY_DHCP[0], BY_DHCP[0]]
 
 
 def test_endpoints_where_guests_look_for_them() -> None:

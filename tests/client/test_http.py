@@ -11,14 +11,14 @@ from time import monotonic
 import pytest
 from tests.client.scripted import Asked, Script, answer, scripted
 
-from forenotice.client.connection import Answer, Connection, ProtocolError
+from forenotice.client.http import Connection, ProtocolError, Response
 
 SOON = 30.0
 
 
-def ask(connection: Connection, method: str = "GET", timeout: float = SOON, largest: int = 1000) -> Answer:
+def ask(connection: Connection, method: str = "GET", timeout: float = SOON, largest: int = 1000) -> Response:
     body = b"{}" if method == "POST" else None
-    return connection.ask(method, "/x?y=z", {"Metadata": "true"}, body, timeout=timeout, largest=largest)
+    return connection.request(method, "/x?y=z", {"Metadata": "true"}, body, timeout=timeout, largest=largest)
 
 
 def said(*answers: bytes | None) -> Script:
@@ -109,7 +109,7 @@ def test_an_answer_that_has_begun_is_not_asked_for_again() -> None:
     with scripted(said(answer(), b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 9\r\n\r\n{")) as server:
         connection = Connection("127.0.0.1", server.port)
         ask(connection)
-        with pytest.raises(ProtocolError, match="not HTTP as it should be"):
+        with pytest.raises(ProtocolError, match="not valid HTTP"):
             ask(connection)
         connection.close()
     assert len(server.asked) == 2
@@ -146,9 +146,9 @@ def test_what_cannot_be_sent_is_refused() -> None:
     with scripted(said(answer())) as server:
         connection = Connection("127.0.0.1", server.port)
         with pytest.raises(ProtocolError, match="cannot be sent"):
-            connection.ask("GET", "/x y", {}, timeout=SOON, largest=1)
+            connection.request("GET", "/x y", {}, timeout=SOON, largest=1)
         with pytest.raises(ProtocolError, match="cannot be sent"):
-            connection.ask("GET", "/x", {"A": "b\r\nC: d"}, timeout=SOON, largest=1)
+            connection.request("GET", "/x", {"A": "b\r\nC: d"}, timeout=SOON, largest=1)
         connection.close()
 
 

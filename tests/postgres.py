@@ -17,8 +17,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from forenotice.store import revisions, schema
-from forenotice.store.opener import open_store
+from forenotice.store import schema
+from forenotice.store.opener import OURS, open_store
 
 _NUMBERS = itertools.count(1)
 
@@ -185,7 +185,7 @@ class Databases:
         """Unless the test has left it in another state, or somebody still uses it."""
         with suppress(psycopg.Error), psycopg.connect(url, options="-c lock_timeout=1s") as connection:
             newest = connection.execute("SELECT version_num FROM alembic_version").fetchall()
-            if newest == [(revisions.OURS.newest,)]:
+            if newest == [(OURS.newest,)]:
                 connection.execute(f"TRUNCATE {', '.join(schema.metadata.tables)}".encode())
                 self._idle.append(url)
 

@@ -14,8 +14,7 @@ from tests.postgres import PostgresServer
 from tests.store.samples import changes, entry, executor_of, host, keep
 
 from forenotice.core import errors
-from forenotice.store.database import Store
-from forenotice.store.errors import translate, translated
+from forenotice.store.database import Store, translate, translated
 from forenotice.store.opener import open_store
 from forenotice.store.postgresql import WRITER_LOCK, PostgresqlStore
 

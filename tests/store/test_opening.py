@@ -19,13 +19,13 @@ from tests.store.samples import entry, executor_of, host, keep
 
 from forenotice.core import errors
 from forenotice.core.fleet import Policy
-from forenotice.store import mark, postgresql, revisions, schema, sqlite
-from forenotice.store.database import Store
+from forenotice.store import opener, postgresql, schema, sqlite
+from forenotice.store.database import Mark, Store
 from forenotice.store.events import EventFilter
 from forenotice.store.journal import JournalFilter
 from forenotice.store.opener import open_store, replace
 
-NEWEST = revisions.OURS.newest
+NEWEST = opener.OURS.newest
 NEXT = f"{int(NEWEST) + 1:04}"
 COLUMNS = [column.name for column in schema.hosts.columns]
 LATER = """
@@ -42,12 +42,12 @@ def upgrade() -> None:
 """
 
 
-def later(folder: Path, then: str = "pass") -> revisions.Revisions:
+def later(folder: Path, then: str = "pass") -> opener.Revisions:
     """What a later forenotice will know."""
     (folder / "later").mkdir(exist_ok=True)
     (folder / "later" / f"{NEXT}_rack.py").write_text(LATER.format(newest=NEWEST, later=NEXT, then=then))
-    ours = revisions.OURS
-    return revisions.Revisions(names=(*ours.names, NEXT), locations=(*ours.locations, folder / "later"))
+    ours = opener.OURS
+    return opener.Revisions(names=(*ours.names, NEXT), locations=(*ours.locations, folder / "later"))
 
 
 def columns(path: Path) -> list[str]:
@@ -89,9 +89,9 @@ def test_migrations_lead_to_the_schema(url: str) -> None:
 
 def test_revisions_are_those_of_the_migrations() -> None:
     config = Config()
-    config.set_main_option("script_location", str(revisions.OURS.environment))
+    config.set_main_option("script_location", str(opener._MIGRATIONS))
     script = ScriptDirectory.from_config(config)
-    assert [each.revision for each in script.walk_revisions()][::-1] == list(revisions.OURS.names)
+    assert [each.revision for each in script.walk_revisions()][::-1] == list(opener.OURS.names)
 
 
 def test_an_older_file_is_migrated_after_a_copy(sqlite_store: Store, sqlite_path: Path, tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_an_older_file_is_migrated_after_a_copy(sqlite_store: Store, sqlite_path
     assert sorted(each.name for each in tmp_path.glob("forenotice.db*")) == [
         "forenotice.db",
         copy.name,
-        mark.beside(copy).name,
+        sqlite.mark_beside(copy).name,
     ]
 
 
@@ -171,7 +171,7 @@ def test_a_newer_database_is_not_touched_nor_its_log(sqlite_path: Path, tmp_path
     files = [tmp_path / "crashed" / name for name in ("forenotice.db", "forenotice.db-wal")]
     before = [file.read_bytes() for file in files]
     with closing(sqlite.connect(files[0], "ro&immutable=1")) as connection:
-        assert connection.execute("SELECT version_num FROM alembic_version").fetchone() == (revisions.OURS.newest,)
+        assert connection.execute("SELECT version_num FROM alembic_version").fetchone() == (opener.OURS.newest,)
     with pytest.raises(errors.UnsoundError, match="newer forenotice"):
         open_store(f"sqlite:///{files[0]}", migrate=True)
     assert [file.read_bytes() for file in files] == before
@@ -237,22 +237,22 @@ def test_a_database_that_is_missing_or_cut_off_is_refused_where_one_was_in_use(
         open_store(f"sqlite:///{sqlite_path}", migrate=True)
     assert (sqlite_path.stat().st_size if sqlite_path.exists() else None) == left
     if not left:
-        mark.beside(sqlite_path).unlink()
+        sqlite.mark_beside(sqlite_path).unlink()
         open_store(f"sqlite:///{sqlite_path}", migrate=True).close()
 
 
 def test_what_is_settled_is_in_the_file_itself(sqlite_store: Store, sqlite_path: Path, tmp_path: Path) -> None:
     keep(sqlite_store, host("a"), entry("host.added"))
     sqlite_store.settle()
-    assert sqlite_store.mark() == mark.Mark(epoch=0, position=1)
+    assert sqlite_store.mark() == Mark(epoch=0, position=1)
     copy = shutil.copy(sqlite_path, tmp_path / "without the log.db")
     with closing(sqlite3.connect(copy)) as connection:
         assert connection.execute("SELECT name FROM hosts").fetchall() == [("a",)]
 
 
 def test_a_mark_that_cannot_be_read_is_one_all_the_same(sqlite_path: Path) -> None:
-    mark.beside(sqlite_path).write_text("nonsense")
-    assert mark.read(sqlite_path) == mark.Mark()
+    sqlite.mark_beside(sqlite_path).write_text("nonsense")
+    assert sqlite.read_mark(sqlite_path) == Mark()
     open_store(f"sqlite:///{sqlite_path}", migrate=False).close()
 
 
@@ -395,7 +395,7 @@ def test_what_the_first_release_kept_is_there_and_found_by_vm(
     database: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     url = f"sqlite:///{tmp_path / 'old.db'}" if database == "sqlite" else request.getfixturevalue("postgres_url")
-    open_store(url, migrate=True, known=revisions.Revisions(names=("0001",))).close()
+    open_store(url, migrate=True, known=opener.Revisions(names=("0001",))).close()
     driver = "sqlite" if database == "sqlite" else "postgresql+psycopg"
     engine = create_engine(make_url(url).set(drivername=driver))
     with engine.begin() as connection:
@@ -441,8 +441,8 @@ def test_a_document_that_looks_different_in_natural_order_has_a_new_incarnation(
     database: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     url = f"sqlite:///{tmp_path / 'old.db'}" if database == "sqlite" else request.getfixturevalue("postgres_url")
-    names = revisions.OURS.names
-    open_store(url, migrate=True, known=revisions.Revisions(names=names[: names.index("0012")])).close()
+    names = opener.OURS.names
+    open_store(url, migrate=True, known=opener.Revisions(names=names[: names.index("0012")])).close()
     driver = "sqlite" if database == "sqlite" else "postgresql+psycopg"
     engine = create_engine(make_url(url).set(drivername=driver))
     with engine.begin() as connection:

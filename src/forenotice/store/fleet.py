@@ -134,7 +134,7 @@ _HOSTS = Mapper(
     },
 )
 _POLICIES = Mapper(_S, Policy, codecs={"windows": _WINDOWS})
-_SCOPES = Mapper(_S, Scope)
+_SCOPES = Mapper(_S, Scope, computed={"policy": _POLICIES.shared})
 _VMS = Mapper(
     _V,
     Vm,
@@ -145,11 +145,7 @@ _VMS = Mapper(
         "size": AMOUNT,
     },
 )
-host, vm = _HOSTS.read, _VMS.read
-
-
-def scope(row: Row) -> Scope:
-    return _SCOPES.read(row, policy=_POLICIES.shared(row))
+host, scope, vm = _HOSTS.read, _SCOPES.read, _VMS.read
 
 
 def _scope_row(scope: Scope) -> Row:

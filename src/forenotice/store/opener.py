@@ -1,9 +1,11 @@
 """Opens a store: looks at the database first, and refuses what it must not touch."""
 
+import os
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
@@ -12,12 +14,27 @@ import sqlalchemy.exc
 from sqlalchemy import URL, Connection, make_url, text
 
 from forenotice.core import errors
-from forenotice.store import mark as marks
-from forenotice.store import postgresql, revisions, sqlite
-from forenotice.store.database import Store
-from forenotice.store.errors import brief, translate
-from forenotice.store.revisions import Revisions
-from forenotice.store.watchdog import Watchdog
+from forenotice.store import postgresql, sqlite
+from forenotice.store.database import Store, brief, translate
+
+_MIGRATIONS = Path(__file__).parent / "migrations"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revisions:
+    """Which states of the schema there are, known without Alembic, whose import is slow."""
+
+    names: tuple[str, ...]
+    """Oldest first."""
+    locations: tuple[Path, ...] = (_MIGRATIONS / "versions",)
+    """Folders with the migrations."""
+
+    @property
+    def newest(self) -> str:
+        return self.names[-1]
+
+
+OURS = Revisions(names=tuple(sorted(path.name.partition("_")[0] for path in _MIGRATIONS.glob("versions/[0-9]*.py"))))
 
 _CHECKED_BYTES = 1 << 28
 """A larger file is not read through at every start: damage in it shows when it is met."""
@@ -27,7 +44,7 @@ _MISTAKEN = re.compile("FATAL: +(.*(authentication failed|does not exist|not per
 """What PostgreSQL says when the URL is wrong; there is no code that tells it from what passes."""
 
 
-def open_store(url: str, *, migrate: bool, known: Revisions = revisions.OURS) -> Store:
+def open_store(url: str, *, migrate: bool, known: Revisions = OURS) -> Store:
     """Of `sqlite:///PATH` or `postgresql://...`. Only with `migrate` is an older one brought up to date, and PostgreSQL
     furnished; a new SQLite file is made in any case."""
     try:
@@ -55,14 +72,14 @@ def _open_sqlite(url: URL, path: Path, known: Revisions, *, migrate: bool) -> St
     with _refusing(str(path)):
         found = _inspect_sqlite(path)
         _require_known(found, known, str(path))
-        if found is None and marks.read(path):
+        if found is None and sqlite.read_mark(path):
             raise errors.UnsoundError(
                 f"the database {path} is missing or empty, though it was in use before: put it back, or run "
-                f"`forenotice restore` with a backup; to begin with nothing, remove {marks.beside(path)}"
+                f"`forenotice restore` with a backup; to begin with nothing, remove {sqlite.mark_beside(path)}"
             )
         if found is not None and not sqlite.has_log(path):
             # A copy: whoever put it here has restored a backup.
-            marks.expect_epoch(path)
+            sqlite.expect_epoch(path)
         file = sqlite.File(path)
         engine = sqlite.engine(url, file)
         with _closing_on_error(engine.dispose, file.close):
@@ -78,7 +95,7 @@ def _open_sqlite(url: URL, path: Path, known: Revisions, *, migrate: bool) -> St
     return sqlite.SqliteStore(engine, file)
 
 
-def replace(path: Path, backup: Path, known: Revisions = revisions.OURS) -> Path | None:
+def replace(path: Path, backup: Path, known: Revisions = OURS) -> Path | None:
     """Replace a database that is not in use by a copy of a backup; gives where the old one is kept."""
     if backup.exists() and path.exists() and backup.samefile(path):
         raise errors.RefusedError(f"{backup} is the database itself: name the file of a backup")
@@ -92,7 +109,7 @@ def replace(path: Path, backup: Path, known: Revisions = revisions.OURS) -> Path
     sqlite.bring_in_log(path)
     kept = free_name(path.with_name(f"{path.name}.replaced"))
     # If we die before the epoch is raised, the next start raises it.
-    marks.expect_epoch(path)
+    sqlite.expect_epoch(path)
     # With the log of one that is damaged, which belongs to no other file.
     for suffix in ("", "-wal", "-shm"):
         former = path.with_name(path.name + suffix)
@@ -138,7 +155,7 @@ def free_name(wanted: Path) -> Path:
 
 
 def _open_postgresql(url: URL, known: Revisions, *, migrate: bool) -> Store:
-    watch = Watchdog(lambda: postgresql.connect(url))
+    watch = postgresql.Watchdog(lambda: postgresql.connect(url))
     engine = postgresql.engine(url, watch)
     shown = url.render_as_string()
     with _refusing(shown), _closing_on_error(engine.dispose), engine.begin() as connection:
@@ -170,10 +187,17 @@ def _require_known(found: str | None, known: Revisions, where: str) -> None:
 
 
 def _migrate(connection: Connection, known: Revisions) -> None:
+    """To the newest revision, within the transaction of the connection: all of it or nothing."""
     # Alembic takes longer to import than everything else to start.
-    from forenotice.store import migrating
+    from alembic import command
+    from alembic.config import Config
 
-    migrating.migrate(connection, known)
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS))
+    config.set_main_option("path_separator", "os")
+    config.set_main_option("version_locations", os.pathsep.join(map(str, known.locations)))
+    config.attributes["connection"] = connection
+    command.upgrade(config, known.newest)
 
 
 @contextmanager

@@ -1,21 +1,27 @@
 """The shared store: one PostgreSQL for any number of processes."""
 
+import os
+import select
+import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import psycopg
+import structlog
 from sqlalchemy import URL, Engine, create_engine, event
 
 from forenotice.core import errors
 from forenotice.store import rows
-from forenotice.store.database import STATEMENT_SECONDS, PooledStore
-from forenotice.store.mark import Mark
+from forenotice.store.database import STATEMENT_SECONDS, Mark, PooledStore
 from forenotice.store.queries import Connection, Executor, Flavour
 from forenotice.store.transaction import CHANNEL, Reader
-from forenotice.store.watchdog import Watchdog
+
+log = structlog.get_logger()
 
 WRITER_LOCK = 0x6E6F74626566
 """The advisory lock that makes one writer of all processes."""
@@ -51,6 +57,76 @@ CASE current_setting('statement_timeout') WHEN %s THEN set_config('statement_tim
 
 _LISTEN_SECONDS = 0.2
 _RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0)
+
+
+class Watchdog:
+    """Sends the server a simple query every few seconds; without an answer in time, closes all connections to it.
+
+    The server's own timeouts do not help: a stopped process does not look at its clock."""
+
+    def __init__(
+        self, connect: Callable[[], psycopg.Connection[Any]], *, within: float = 10.0, every: float = 2.0
+    ) -> None:
+        self.within = within
+        self.every = every
+        self._connect = connect
+        self._connections: WeakSet[psycopg.Connection[Any]] = WeakSet()
+        self._changing = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def add(self, connection: psycopg.Connection[Any]) -> None:
+        with self._changing:
+            self._connections.add(connection)
+
+    def start(self, stop: threading.Event) -> None:
+        """Until `stop`; once is enough."""
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._run, args=(stop,), name="postgresql", daemon=True)
+            self._thread.start()
+
+    def _run(self, stop: threading.Event) -> None:
+        while not stop.wait(self.every):
+            try:
+                asking = self._connect()
+            except psycopg.errors.ConnectionTimeout:
+                self._let_go()
+                continue
+            except psycopg.Error:
+                # It is away, which everybody notices.
+                continue
+            try:
+                while _answers(asking, self.within):
+                    if stop.wait(self.every):
+                        return
+                self._let_go()
+            except psycopg.Error:
+                pass
+            finally:
+                asking.close()
+
+    def _let_go(self) -> None:
+        with self._changing:
+            connections = list(self._connections)
+            self._connections.clear()
+        if connections:
+            log.error("The database hangs; connections are closed", action="store.hangs", connections=len(connections))
+        for connection in connections:
+            with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as line:
+                line.shutdown(socket.SHUT_RDWR)
+
+
+def _answers(connection: psycopg.Connection[Any], seconds: float) -> bool:
+    server = connection.pgconn
+    server.send_query(b"SELECT 1")
+    server.flush()
+    waiting = select.poll()
+    waiting.register(server.socket, select.POLLIN)
+    while waiting.poll(seconds * 1000):
+        server.consume_input()
+        while not server.is_busy():
+            if server.get_result() is None:
+                return True
+    return False
 
 
 def connect(url: URL) -> psycopg.Connection[Any]:

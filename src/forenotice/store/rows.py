@@ -108,7 +108,7 @@ def _codec(hint: Any, column: Column[Any]) -> Codec:
 class Mapper(Generic[T]):
     """Rows that begin with these columns, as objects with fields of their names, or of those that are `renamed`.
 
-    Columns that are no field are passed over.
+    Columns that are no field are passed over; fields that are no column may be `computed` from the row.
     """
 
     def __init__(
@@ -118,37 +118,32 @@ class Mapper(Generic[T]):
         *,
         renamed: Mapping[str, str] | None = None,
         codecs: Mapping[str, Codec] | None = None,
+        computed: Mapping[str, Convert] | None = None,
     ) -> None:
         hints, renamed, codecs = get_type_hints(made), renamed or {}, codecs or {}
         fields = [(renamed.get(column.name, column.name), place, column) for place, column in enumerate(columns)]
         fields = [(name, place, column) for name, place, column in fields if name in hints]
-        found = [codecs.get(name) or _codec(hints[name], column) for name, _, column in fields]
         self.columns = tuple(column.name for _, _, column in fields)
-        self._made = made
-        self._names = tuple(name for name, _, _ in fields)
+        # Written out as one expression, as `dataclasses` does: a loop over the fields takes three times as long.
+        known: dict[str, Any] = {"made": made}
+        reads, writes = [], []
+        for name, place, column in fields:
+            codec = codecs.get(name) or _codec(hints[name], column)
+            known |= {f"read_{name}": codec.read, f"write_{name}": codec.write}
+            reads.append(f"{name}=" + (f"read_{name}(row[{place}])" if codec.read else f"row[{place}]"))
+            writes.append(f"write_{name}(one.{name})" if codec.write else f"one.{name}")
+        for name, compute in (computed or {}).items():
+            known[f"read_{name}"] = compute
+            reads.append(f"{name}=read_{name}(row)")
+        self.read: Callable[[Row], T] = eval(f"lambda row: made({', '.join(reads)})", known)  # noqa: S307 (our names)
+        self.row: Callable[[T], Row] = eval(f"lambda one: ({', '.join(writes)},)", known)  # noqa: S307 (our names)
         self._pick = itemgetter(*(place for _, place, _ in fields))
-        self._get = attrgetter(*self._names)
-        self._reads = [(name, codec.read) for name, codec in zip(self._names, found, strict=True) if codec.read]
-        self._writes = [(place, codec.write) for place, codec in enumerate(found) if codec.write]
-        self._share = lru_cache(maxsize=CACHED)(self._make)
-
-    def read(self, row: Row, **more: object) -> T:
-        """`more`: the fields that are no column."""
-        return self._make(self._pick(row), **more)
+        self._places = [place for _, place, _ in fields]
+        self._share = lru_cache(maxsize=CACHED)(self._read_picked)
 
     def shared(self, row: Row) -> T:
         """One object for all rows with equal columns."""
         return self._share(self._pick(row))
 
-    def _make(self, values: Row, **more: object) -> T:
-        fields = dict(zip(self._names, values, strict=True))
-        for name, convert in self._reads:
-            fields[name] = convert(fields[name])
-        return self._made(**fields, **more)
-
-    def row(self, made: T) -> Row:
-        """Its columns, in their order."""
-        values = list(self._get(made))
-        for place, convert in self._writes:
-            values[place] = convert(values[place])
-        return tuple(values)
+    def _read_picked(self, values: Row) -> T:
+        return self.read(dict(zip(self._places, values, strict=True)))  # type: ignore[arg-type]

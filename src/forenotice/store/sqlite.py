@@ -8,13 +8,11 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from sqlalchemy import URL, Engine, QueuePool, create_engine, event
 
 from forenotice.core import errors
-from forenotice.store import mark as marks
-from forenotice.store.database import PooledStore
-from forenotice.store.errors import translated
-from forenotice.store.mark import Mark
+from forenotice.store.database import Mark, PooledStore, brief, translated
 from forenotice.store.queries import Connection, Executor, Flavour
 
 _BUSY_SECONDS = 10.0
@@ -181,7 +179,7 @@ class SqliteStore(PooledStore):
         self._file.close()
 
     def mark(self) -> Mark | None:
-        return marks.read(self._path)
+        return read_mark(self._path)
 
     def settle(self) -> None:
         with translated(), self._connection(self._engine.pool) as connection:
@@ -190,7 +188,7 @@ class SqliteStore(PooledStore):
             last = reader.journal.last()
             mark = Mark(epoch=reader.meta.epoch(), position=last[0] if last else 0)
         if mark != self._mark:
-            marks.write(self._path, mark)
+            write_mark(self._path, mark)
             self._mark = mark
 
     def changes(self, stop: threading.Event) -> Iterator[int]:  # noqa: ARG002
@@ -243,3 +241,43 @@ def copy(source: Path, target: Path) -> None:
         unfinished.rename(target)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def mark_beside(database: Path) -> Path:
+    return database.with_name(f"{database.name}.mark")
+
+
+def read_mark(database: Path) -> Mark | None:
+    """None: this database was never served, or not by a version that leaves a mark."""
+    try:
+        return msgspec.json.decode(mark_beside(database).read_bytes(), type=Mark)
+    except FileNotFoundError:
+        return None
+    except msgspec.DecodeError:
+        # An unreadable mark still says that the database was in use.
+        return Mark()
+    except OSError as error:
+        raise errors.UnsoundError(f"{mark_beside(database)} cannot be read: {error.strerror}") from None
+
+
+def write_mark(database: Path, mark: Mark) -> None:
+    """Whole or not at all."""
+    new = mark_beside(database).with_suffix(".mark-new")
+    try:
+        with new.open("wb") as file:
+            file.write(msgspec.json.encode(mark))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, mark_beside(database))
+    except OSError as error:
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
+        raise errors.UnavailableError(
+            f"{mark_beside(database)} cannot be written ({brief(error)}); try again"
+        ) from None
+
+
+def expect_epoch(database: Path) -> None:
+    """The next who looks finds the database older than its mark, and begins an epoch."""
+    last = read_mark(database) or Mark()
+    write_mark(database, Mark(epoch=last.epoch + 1, position=last.position))

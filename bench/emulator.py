@@ -130,6 +130,6 @@ def _day() -> float:
     begin = time.perf_counter()
     emulator.advance(DAY)
     taken = time.perf_counter() - begin
-    assert len(emulator.stage.live) <= 1
+    assert len(emulator.simulation.live) <= 1
     emulator.stop()
     return taken

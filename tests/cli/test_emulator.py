@@ -10,27 +10,27 @@ import pytest
 from tests.acceptance.running import ask
 from tests.cli.conftest import Run
 from tests.control.running import Control
-from tests.emulator.controlled import Driven, driven
+from tests.emulator.controlled import Controlled, controlled
 
 from forenotice.cli.main import main
 from forenotice.wire.errors import MISSING_HEADER
 
 
 @pytest.fixture(scope="module")
-def shared() -> Iterator[Driven]:
-    with driven() as found:
+def shared() -> Iterator[Controlled]:
+    with controlled() as found:
         yield found
 
 
 @pytest.fixture
-def emulator(shared: Driven, run: Run, monkeypatch: pytest.MonkeyPatch) -> Driven:
+def emulator(shared: Controlled, run: Run, monkeypatch: pytest.MonkeyPatch) -> Controlled:
     monkeypatch.setenv("FORENOTICE_CONTROL", shared.control_url)
     shared.post("/play", scenario="reboot", resources=["web-0"])
     shared.post("/reset")
     return shared
 
 
-def test_an_event_that_a_guest_approves(emulator: Driven, run: Run) -> None:
+def test_an_event_that_a_guest_approves(emulator: Controlled, run: Run) -> None:
     made = run("emulator", "event", "reboot", "--resources", "web-0, b", "--notice", "5m", "--json").json
     assert (made["type"], made["resources"], made["status"]) == ("Reboot", ["b", "web-0"], "Scheduled")
     listed = run("emulator", "events").out
@@ -45,7 +45,7 @@ def test_an_event_that_a_guest_approves(emulator: Driven, run: Run) -> None:
     assert run("emulator", "events", "--all").out == "There are no events.\n"
 
 
-def test_events_in_words(emulator: Driven, run: Run) -> None:
+def test_events_in_words(emulator: Controlled, run: Run) -> None:
     assert run("emulator", "event", "preempt").out.startswith("Preempt of web-0 is Scheduled, not before 20")
     (event,) = run("emulator", "events", "--json").json
     assert run("emulator", "cancel", event["id"]).out.startswith("Preempt of web-0 is Canceled.")
@@ -55,7 +55,7 @@ def test_events_in_words(emulator: Driven, run: Run) -> None:
     assert "is Started." in run("emulator", "approve", event["EventId"]).out
 
 
-def test_why_an_event_waits(emulator: Driven, run: Run) -> None:
+def test_why_an_event_waits(emulator: Controlled, run: Run) -> None:
     first = run("emulator", "event", "reboot", "--notice", "5m", "--takes", "2m", "--json").json
     said = run("emulator", "explain", first["id"]).out.splitlines()
     assert said[0].startswith("It waits for approval by emulated (web-0), until 20")
@@ -77,7 +77,7 @@ def test_why_an_event_waits(emulator: Driven, run: Run) -> None:
     assert "there is no event" in run("emulator", "explain", "none").err
 
 
-def test_waiting_for_an_event(emulator: Driven, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_waiting_for_an_event(emulator: Controlled, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     event = run("emulator", "event", "reboot", "--notice", "1h", "--takes", "1h", "--json").json
     ran = run("emulator", "wait", event["id"], "--approved", "--timeout", "0.2s")
     assert (ran.code, ran.out) == (1, "")
@@ -108,14 +108,14 @@ def test_waiting_for_an_event(emulator: Driven, run: Run, capsys: pytest.Capture
         (False, "--approved", "Started: nobody approved it in time"),
     ],
 )
-def test_what_never_comes_is_not_waited_for(emulator: Driven, run: Run, cancel: bool, flag: str, said: str) -> None:
+def test_what_never_comes_is_not_waited_for(emulator: Controlled, run: Run, cancel: bool, flag: str, said: str) -> None:
     event = run("emulator", "event", "reboot", "--notice", "5m", "--takes", "1h", "--json").json
     run("emulator", *(("cancel", event["id"]) if cancel else ("advance", "5m")))
     ran = run("emulator", "wait", event["id"], flag)
     assert (ran.code, ran.err) == (1, f"forenotice: Reboot of web-0 is {said}\n")
 
 
-def test_a_clock_that_is_paused(emulator: Driven, run: Run) -> None:
+def test_a_clock_that_is_paused(emulator: Controlled, run: Run) -> None:
     assert ", paused\n" in run("emulator", "pause").out
     run("emulator", "event", "reboot", "--notice", "5m")
     assert "Started" in run("emulator", "step").out
@@ -126,7 +126,7 @@ def test_a_clock_that_is_paused(emulator: Driven, run: Run) -> None:
     assert ", paused" not in run("emulator", "resume").out
 
 
-def test_faults_and_requests(emulator: Driven, run: Run) -> None:
+def test_faults_and_requests(emulator: Controlled, run: Run) -> None:
     assert run("emulator", "requests").out == "Nobody has asked yet.\n"
     said = run("emulator", "fault", "error-503", "--times", "2", "--on", "polls", "--lasts", "1h").out
     assert said.startswith("error-503 is switched on for polls, amount 5 s, 2 times, until ")
@@ -145,7 +145,7 @@ def test_faults_and_requests(emulator: Driven, run: Run) -> None:
     assert run("emulator", "fault", "--off", "--json").json["faults"] == []
 
 
-def test_scenarios(emulator: Driven, run: Run, tmp_path: Path) -> None:
+def test_scenarios(emulator: Controlled, run: Run, tmp_path: Path) -> None:
     played = run("emulator", "play", "rolling-update").out
     assert "scenario     rolling-update, waits for Freeze of web-0 to be gone" in played
     run("emulator", "play", "two-events")
@@ -185,7 +185,7 @@ BAD = [
 
 @pytest.mark.parametrize(("arguments", "code", "said"), BAD, ids=[" ".join(row[0]) for row in BAD])
 def test_mistakes_are_one_sentence(
-    emulator: Driven,
+    emulator: Controlled,
     run: Run,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

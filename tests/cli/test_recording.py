@@ -47,7 +47,7 @@ def test_it_ends_when_its_time_is_up_and_sums_up(run: Run, emulator: Emulator, t
     ran = run("record", url, file, *QUICKLY, "--for", "50ms", "--json")
     assert ran.json.keys() == {"file", "url", "api_version", "seconds", "changes", "errors", "events"}
     assert (ran.json["url"], ran.json["changes"], ran.json["errors"]) == (url, 1, 0)
-    assert ran.json["events"] == [event.id for event in emulator.stage.live]
+    assert ran.json["events"] == [event.id for event in emulator.simulation.live]
     assert 0.05 <= ran.json["seconds"] < 5
     emulator.switch_on("error-500")
     ran = run("record", url, file, *QUICKLY, "--for", "50ms", "--append", "--api-version", "2020-07-01")
@@ -116,7 +116,7 @@ def replaying(file: Path, *more: str) -> Iterator[tuple["subprocess.Popen[str]",
 
 
 def test_a_recording_is_served_until_a_signal(recording: Path, emulator: Emulator, tmp_path: Path) -> None:
-    [event] = emulator.stage.live
+    [event] = emulator.simulation.live
     ready_file = tmp_path / "ready"
     with recording.open("ab") as opened:
         opened.write(b'{"line":"ans')

@@ -18,7 +18,7 @@ JSON = {"Content-Type": "application/json"}
 
 
 @dataclass(frozen=True)
-class Driven:
+class Controlled:
     guests: str
     control: str
 
@@ -60,13 +60,13 @@ class Driven:
 
 
 @contextmanager
-def driven(speed: float = 1) -> Iterator[Driven]:
+def controlled(speed: float = 1) -> Iterator[Controlled]:
     emulator = Emulator(as_vm="web-0", speed=speed)
     control = Control(emulator, ANY)
     guests = emulator.start()
     control.start()
     try:
-        yield Driven(str(guests), str(control.address))
+        yield Controlled(str(guests), str(control.address))
     finally:
         control.stop()
         emulator.stop()

@@ -9,9 +9,9 @@ from tests.metadata.running import FLEET, UNLIMITED, Running
 
 from forenotice.clock import SystemClock
 from forenotice.core.timing import Timing
-from forenotice.emulator.active_faults import Active, Faults
+from forenotice.emulator.active_faults import ActiveFault, Faults
 from forenotice.emulator.interceptor import FaultInterceptor
-from forenotice.emulator.requests import Requests
+from forenotice.emulator.request_log import RequestLog
 from forenotice.metadata.options import Options
 from forenotice.metadata.server import MetadataServer
 from forenotice.settings import Address, Listener
@@ -35,7 +35,7 @@ class Faulty(Running):
     def __init__(self, options: Options = UNLIMITED) -> None:
         self.moving = MovingClock()
         self.faults = Faults(self.moving)
-        self.requests = Requests()
+        self.requests = RequestLog()
         super().__init__(options=options, listeners=(FOR_WEB_0,), fleet=FLEET, clock=self.moving)
 
     def switch_on(
@@ -46,7 +46,7 @@ class Faulty(Running):
         on: str | None = None,
         times: int | None = None,
         lasts: timedelta | None = None,
-    ) -> Active:
+    ) -> ActiveFault:
         active = self.faults.switch_on(name, amount=amount, on=on, times=times, lasts=lasts, now=self.moving.now())
         self.settle()
         return active

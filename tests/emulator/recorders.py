@@ -13,7 +13,7 @@ from tests.acceptance.running import until
 
 from forenotice.client import discovery
 from forenotice.client.pace import USUAL, Pace
-from forenotice.emulator.recordings import FORMAT, Heard, Recorder, Start, Writer
+from forenotice.emulator.recordings import FORMAT, Observation, Recorder, Start, Writer
 
 NEWEST = "2020-07-01"
 NOON = datetime(2026, 3, 9, 12, 0, 0, tzinfo=UTC)
@@ -26,7 +26,7 @@ class Working:
     def __init__(
         self, url: str, file: Path, *, append: bool = False, api_version: str = NEWEST, pace: Pace = IMPATIENT
     ) -> None:
-        self.told: list[Heard] = []
+        self.told: list[Observation] = []
         self.recorder = Recorder(
             discovery.parse(url, "test"), api_version, every=0.01, tell=self.told.append, pace=pace
         )
@@ -38,7 +38,7 @@ class Working:
         with self._writer:
             self.recorder.run(self._writer)
 
-    def heard(self, changes: int) -> Heard:
+    def heard(self, changes: int) -> Observation:
         """The last of so many changes, once there are as many."""
         until(lambda: len(self.told) >= changes, 5, what=lambda: f"{changes} changes, but {self.told}")
         return self.told[changes - 1]

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from forenotice.emulator.emulator import Emulator
-from forenotice.emulator.run import Teller
+from forenotice.emulator.run import ActivityLog
 from forenotice.emulator.scenarios import catalogue
 
 
@@ -19,11 +19,11 @@ def emulator() -> Iterator[Emulator]:
 
 
 def test_each_thing_is_told_once_with_what_did_not_go_as_written(emulator: Emulator) -> None:
-    teller = Teller(emulator)
+    teller = ActivityLog(emulator)
     assert teller.wait() == []
     emulator.play(catalogue.load_any("maintenance-cancelled"))
     assert [each.action for each in teller.wait()] == ["scenario.started", "event.scheduled", "scenario.waits"]
-    emulator.approve(emulator.stage.live[0].id, "operator")
+    emulator.approve(emulator.simulation.live[0].id, "operator")
     told = teller.wait()
     assert [each.action for each in told] == ["event.approved", "event.started"]
     assert told[0].said.endswith(" is approved by operator")
@@ -38,7 +38,7 @@ def test_each_thing_is_told_once_with_what_did_not_go_as_written(emulator: Emula
 def test_a_clock_that_stands_and_goes_on() -> None:
     emulator = Emulator(as_vm="web-0")
     emulator.start()
-    teller = Teller(emulator)
+    teller = ActivityLog(emulator)
     teller.wait()
     emulator.pause()
     assert [(each.action, each.said) for each in teller.wait()] == [("clock.paused", "the clock stands still")]
@@ -48,7 +48,7 @@ def test_a_clock_that_stands_and_goes_on() -> None:
 
 
 def test_silence_that_is_broken_and_faults_that_come_and_go(emulator: Emulator) -> None:
-    teller = Teller(emulator)
+    teller = ActivityLog(emulator)
     emulator.switch_on("stale-document")
     emulator.switch_on("latency", lasts=timedelta(minutes=1))
     assert [each.said for each in teller.wait()] == ["latency is switched on", "stale-document is switched on"]

@@ -80,8 +80,8 @@ def test_real_time_passes_by_itself() -> None:
     with running(virtual=False, speed=1200) as emulator:
         event = emulator.announce(restart())
         assert not emulator.wait_for(lambda: False, 0)
-        assert emulator.wait_for(lambda: emulator.stage.event(event.id).status is Status.STARTED, 10)
-        assert emulator.wait_for(lambda: emulator.stage.event(event.id).status is Status.COMPLETED, 10)
+        assert emulator.wait_for(lambda: emulator.simulation.event(event.id).status is Status.STARTED, 10)
+        assert emulator.wait_for(lambda: emulator.simulation.event(event.id).status is Status.COMPLETED, 10)
 
 
 def test_real_time_can_be_moved_too() -> None:
@@ -105,7 +105,7 @@ def test_a_scenario_starts_afresh_as_the_vm_that_it_says() -> None:
     with running() as emulator:
         emulator.announce(restart())
         emulator.switch_on("latency", amount=10 * MINUTE)
-        incarnation = emulator.stage.scope.incarnation
+        incarnation = emulator.simulation.scope.incarnation
         player = emulator.play(catalogue.load("spot-eviction"))
         assert name(emulator.address) == emulator.as_vm != "web-0"
         assert emulator.faults.active == ()
@@ -123,11 +123,11 @@ def test_a_scenario_that_waits_for_an_approval_goes_on_with_it() -> None:
     with running() as emulator:
         player = emulator.play(catalogue.load("rolling-update"))
         while emulator.due is not None:
-            for event in emulator.stage.live:
+            for event in emulator.simulation.live:
                 assert approve(emulator.address, event) == 200
             emulator.advance_to(emulator.due)
         assert player.done
-        assert emulator.stage.live == []
+        assert emulator.simulation.live == []
 
 
 def test_reset_leaves_the_vms_and_nothing_else() -> None:
@@ -135,12 +135,12 @@ def test_reset_leaves_the_vms_and_nothing_else() -> None:
         emulator.announce(restart("web-1"))
         emulator.switch_on("error-500")
         assert ask(emulator.address).status_code == 500
-        before = emulator.stage.scope.incarnation
+        before = emulator.simulation.scope.incarnation
         emulator.reset()
         document = ask(emulator.address).json()
         assert document["Events"] == []
         assert document["DocumentIncarnation"] > before
-        assert {vm.name for vm in emulator.stage.vms} == {"web-0", "web-1"}
+        assert {vm.name for vm in emulator.simulation.vms} == {"web-0", "web-1"}
         assert len(emulator.requests) == 1
 
 
@@ -208,11 +208,11 @@ def test_the_clock_is_moved_by_no_more_than_was_said() -> None:
         before = emulator.clock.now()
         event = emulator.announce(restart())
         emulator.advance(15 * MINUTE - SECOND / 2)
-        assert emulator.stage.event(event.id).status is Status.SCHEDULED
+        assert emulator.simulation.event(event.id).status is Status.SCHEDULED
         for _ in range(5):
             emulator.advance(SECOND / 10)
         assert emulator.clock.now() == before + 15 * MINUTE
-        assert emulator.stage.event(event.id).status is Status.STARTED
+        assert emulator.simulation.event(event.id).status is Status.STARTED
         with pytest.raises(errors.RefusedError, match="beyond the calendar"):
             emulator.advance(timedelta(days=4_000_000))
 

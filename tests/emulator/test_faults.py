@@ -188,7 +188,7 @@ def test_who_is_held_twice_waits_for_both(server: Faulty) -> None:
     with server.connect() as client:
         before = monotonic()
         client.send(request())
-        until(lambda: server.call(lambda: len(server.faults.parties)) == 1)
+        until(lambda: server.call(lambda: len(server.faults.interceptors)) == 1)
         server.faults.switch_off("latency")
         assert client.reply().status == 200
         assert monotonic() - before >= 0.05

@@ -8,7 +8,7 @@ from tests.emulator.faulty import SHORT, MovingClock
 
 from forenotice.core import errors
 from forenotice.emulator import faults
-from forenotice.emulator.active_faults import NOTHING, Faults
+from forenotice.emulator.active_faults import NO_FAULTS, Faults
 from forenotice.emulator.faults import Fault, On
 
 PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
@@ -43,10 +43,10 @@ def test_every_fault_can_be_switched(fault: Fault) -> None:
     (active,) = switched.faults.active
     assert active.on is fault.on
     assert active.amount == (fault.amount or timedelta(0))
-    met = switched.faults.meet(On.POLLS)
+    met = switched.faults.apply(On.POLLS)
     assert met.names == fault.name
     switched.faults.switch_off(fault.name)
-    assert switched.faults.meet(On.POLLS) is NOTHING
+    assert switched.faults.apply(On.POLLS) is NO_FAULTS
 
 
 def test_the_nearest_name_is_suggested() -> None:
@@ -84,12 +84,12 @@ def test_times_are_counted_by_those_who_meet_it() -> None:
     switched = Switched()
     switched.on("error-500", times=2, on="approvals")
     switched.on("iso-dates", times=1)
-    assert switched.faults.meet(On.ALL).names is None
-    assert switched.faults.meet(On.APPROVALS).names == "error-500"
+    assert switched.faults.apply(On.ALL).names is None
+    assert switched.faults.apply(On.APPROVALS).names == "error-500"
     (first, _) = switched.faults.active
     assert first.times == 1
-    assert switched.faults.meet(On.POLLS).names == "iso-dates"
-    assert switched.faults.meet(On.APPROVALS).names == "error-500"
+    assert switched.faults.apply(On.POLLS).names == "iso-dates"
+    assert switched.faults.apply(On.APPROVALS).names == "error-500"
     assert switched.faults.active == ()
 
 
@@ -97,8 +97,8 @@ def test_an_error_leaves_times_to_those_who_see_documents() -> None:
     switched = Switched()
     switched.on("iso-dates", times=1)
     switched.on("error-500", times=1)
-    assert switched.faults.meet(On.POLLS).names == "error-500"
-    assert switched.faults.meet(On.POLLS).names == "iso-dates"
+    assert switched.faults.apply(On.POLLS).names == "error-500"
+    assert switched.faults.apply(On.POLLS).names == "iso-dates"
 
 
 def test_what_lasts_is_over_by_the_emulators_clock() -> None:
@@ -108,7 +108,7 @@ def test_what_lasts_is_over_by_the_emulators_clock() -> None:
     switched.clock.moved += timedelta(seconds=50)
     assert switched.names == ["reset"]
     switched.clock.moved += timedelta(seconds=10)
-    assert switched.faults.meet(On.POLLS).names is None
+    assert switched.faults.apply(On.POLLS).names is None
     assert switched.names == []
 
 
@@ -153,7 +153,7 @@ def test_amounts_are_read_with_their_sign(text: str, span: timedelta) -> None:
 
 def test_the_page_is_the_table() -> None:
     rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| `")]
-    assert rows == [f"| `{fault.name}` | {fault.sees} | {fault.seen} |" for fault in faults.ALL]
+    assert rows == [f"| `{fault.name}` | {fault.symptom} | {fault.evidence} |" for fault in faults.ALL]
 
 
 def test_the_page_says_who_meets_what() -> None:

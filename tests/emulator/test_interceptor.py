@@ -93,7 +93,7 @@ def test_a_request_that_was_cut_off_has_no_status(server: Faulty) -> None:
     client.socket.close()
     assert server.requests.wait_for(lambda requests: len(requests) == 2, DEADLINE)
     assert [(asked.status, asked.fault) for asked in server.requests] == [(None, "latency"), (None, None)]
-    assert server.call(lambda: len(server.faults.parties)) == 0
+    assert server.call(lambda: len(server.faults.interceptors)) == 0
     assert not server.guests.approvals
 
 

@@ -12,7 +12,7 @@ from forenotice.core.operations import Event, Status
 from forenotice.core.timing import Timing
 from forenotice.emulator.player import Player
 from forenotice.emulator.scenarios import reader
-from forenotice.emulator.simulation import Stage
+from forenotice.emulator.simulation import Simulation
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -32,43 +32,43 @@ class Faults:
 
 
 class Play:
-    """A player and its stage, moved on together."""
+    """A player and its simulation, moved on together."""
 
     def __init__(self, text: str, speed: float = 1) -> None:
         scenario = reader.read(text if text.startswith("title") else HEAD + text, "my.toml")
         timing = Timing(speed=speed)
         self.now = START
-        self.stage = Stage(now=START, timing=timing, kind=scenario.group, listens=scenario.listening)
+        self.simulation = Simulation(now=START, timing=timing, kind=scenario.group, listens=scenario.listening)
         for vm in scenario.vms:
-            self.stage.add_vm(vm.name, START, update_domain=vm.update_domain)
+            self.simulation.add_vm(vm.name, START, update_domain=vm.update_domain)
         self.faults = Faults()
-        self.player = Player(scenario, self.stage, self.faults, timing, START)
+        self.player = Player(scenario, self.simulation, self.faults, timing, START)
 
     def to(self, moment: datetime) -> None:
         while (due := self.due) is not None and due <= moment:
             self.now = due
-            self.stage.tick(due)
+            self.simulation.tick(due)
             self.player.play(due)
         self.now = moment
 
     @property
     def due(self) -> datetime | None:
-        return min((due for due in (self.player.due, self.stage.due) if due is not None), default=None)
+        return min((due for due in (self.player.due, self.simulation.due) if due is not None), default=None)
 
     def approve(self, event: Event) -> None:
-        self.stage.approve(event.id, "web-0", self.now)
+        self.simulation.approve(event.id, "web-0", self.now)
         self.player.play(self.now)
 
     @property
     def events(self) -> list[Event]:
-        return self.stage.live
+        return self.simulation.live
 
     @property
     def noted(self) -> list[str]:
-        return [note.said for note in self.player.notes]
+        return [note.said for note in self.player.deviations]
 
     def announcements(self) -> Iterator[timedelta]:
-        return (entry.at - START for entry in self.stage.entries if entry.action == "event.scheduled")
+        return (entry.at - START for entry in self.simulation.entries if entry.action == "event.scheduled")
 
 
 def test_it_is_due_at_its_start_and_then_when_its_wait_is_over() -> None:
@@ -142,7 +142,7 @@ def test_what_comes_too_late_is_left_out_and_noted() -> None:
     play.to(START + 8 * MINUTE)
     (event,) = play.events
     assert event.status is Status.STARTED
-    (note,) = play.player.notes
+    (note,) = play.player.deviations
     assert (note.at, note.step.path) == (START + 8 * MINUTE, ("step", 2))
     assert note.said == "'update' is Started by then: it is too late to cancel it"
     assert [name for name, _ in play.faults.done] == ["reset"]
@@ -278,6 +278,6 @@ def test_chance_comes_from_the_seed() -> None:
 def test_a_quiet_scope_has_approved_until_it_is_heard() -> None:
     play = Play('listening = "auto"\n[[step]]\nannounce = "degraded-hardware"\nid = "x"\nnotice = "30m"\n')
     play.to(START)
-    assert (play.stage.scope.policy.listening, play.events[0].approved_by) == (Listening.AUTO, "silence")
-    play.stage.hear(START, START)
+    assert (play.simulation.scope.policy.listening, play.events[0].approved_by) == (Listening.AUTO, "silence")
+    play.simulation.hear(START, START)
     assert not play.events[0].approved

@@ -11,7 +11,7 @@ from forenotice.core import errors
 from forenotice.core.operations import Kind
 from forenotice.emulator import faults
 from forenotice.emulator.emulator import Emulator
-from forenotice.emulator.faults import Fault, Holds
+from forenotice.emulator.faults import Delay, Fault
 from forenotice.emulator.simulation import Announcement
 from forenotice.wire import versions
 
@@ -47,35 +47,35 @@ def polled(emulator: Emulator, version: str = NEWEST) -> tuple[int | None, bytes
 
 @pytest.mark.parametrize("version", versions.ALL, ids=lambda each: each.name)
 def test_a_document_in_every_version(emulator: Emulator, version: versions.Version) -> None:
-    found = emulator.foresee("web-0", version)
+    found = emulator.preview_poll("web-0", version)
     assert (found.status, found.body) == polled(emulator, version.name)
     assert found.faults is None
     assert len(emulator.requests) == 1
 
 
-NOT_HELD = [fault for fault in faults.ALL if not isinstance(fault.effect, Holds)]
+NOT_HELD = [fault for fault in faults.ALL if not isinstance(fault.effect, Delay)]
 
 
 @pytest.mark.parametrize("fault", NOT_HELD, ids=lambda each: each.name)
 def test_faults_are_foreseen_and_not_used_up(emulator: Emulator, fault: Fault) -> None:
     emulator.switch_on(fault.name, times=1, on="polls")
     emulator.announce(Announcement(kind=Kind.HOST_UPDATE, resources=("web-0",)))
-    first, second = (emulator.foresee("web-0", versions.NEWEST) for _ in range(2))
+    first, second = (emulator.preview_poll("web-0", versions.NEWEST) for _ in range(2))
     assert first == second
     assert first.faults == fault.name
     assert (first.status, first.body) == polled(emulator)
-    assert emulator.foresee("web-0", versions.NEWEST).faults is None
+    assert emulator.preview_poll("web-0", versions.NEWEST).faults is None
 
 
 def test_what_holds_a_poll_is_named(emulator: Emulator) -> None:
     emulator.switch_on("slow-first-answer", amount=timedelta(minutes=1))
     emulator.switch_on("error-503", on="approvals")
-    found = emulator.foresee("web-0", versions.NEWEST)
+    found = emulator.preview_poll("web-0", versions.NEWEST)
     assert (found.status, found.faults) == (200, "slow-first-answer")
     emulator.advance(timedelta(hours=1))
-    assert emulator.foresee("web-0", versions.NEWEST).faults == "slow-first-answer"
+    assert emulator.preview_poll("web-0", versions.NEWEST).faults == "slow-first-answer"
 
 
 def test_a_vm_that_is_not_there(emulator: Emulator) -> None:
     with pytest.raises(errors.NotFoundError, match="there is no VM 'web-9'"):
-        emulator.foresee("web-9", versions.NEWEST)
+        emulator.preview_poll("web-9", versions.NEWEST)

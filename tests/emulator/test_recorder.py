@@ -17,7 +17,7 @@ from forenotice.client.pace import USUAL
 from forenotice.core.operations import Kind
 from forenotice.emulator import faults, recordings
 from forenotice.emulator.emulator import Emulator
-from forenotice.emulator.recordings import Answer, Failure, Heard
+from forenotice.emulator.recordings import Answer, Failure, Observation
 from forenotice.emulator.replay import SILENT
 from forenotice.emulator.simulation import Announcement
 
@@ -69,7 +69,7 @@ def test_a_life_is_recorded_change_by_change(emulator: Emulator, tmp_path: Path)
     assert [asked.status for asked in emulator.requests].count(304) >= 5
 
 
-def look(heard: Heard) -> object:
+def look(heard: Observation) -> object:
     return heard.status if isinstance(heard, Answer) else heard.error
 
 
@@ -135,7 +135,7 @@ def test_whatever_a_stranger_says_is_kept_byte_by_byte(tmp_path: Path) -> None:
 def test_a_slow_first_answer_is_waited_for_and_can_be_given_up(emulator: Emulator, tmp_path: Path) -> None:
     emulator.switch_on("slow-first-answer")
     with recording(url(emulator), tmp_path / "slow") as working:
-        until(lambda: emulator.faults.parties)
+        until(lambda: emulator.faults.interceptors)
         began = monotonic()
     assert monotonic() - began < 20
     assert working.told == []
@@ -143,7 +143,7 @@ def test_a_slow_first_answer_is_waited_for_and_can_be_given_up(emulator: Emulato
 
 
 def test_an_endpoint_that_wants_to_be_left_alone_is(tmp_path: Path) -> None:
-    with stranger(answer("429 Too Many Requests", b"", "Retry-After: 9")) as server:
+    with stranger(answer("429 Too Many RequestLog", b"", "Retry-After: 9")) as server:
         working = Working(server.url, tmp_path / "busy", pace=USUAL)
         working.heard(1)
         _PAUSE.wait(0.1)

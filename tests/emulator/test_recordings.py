@@ -9,7 +9,7 @@ from tests.emulator.recorders import NOON, START, lines
 
 from forenotice.core import errors
 from forenotice.emulator import recordings
-from forenotice.emulator.recordings import Answer, End, Failure, Heard, Start, Writer
+from forenotice.emulator.recordings import Answer, End, Failure, Observation, Start, Writer
 
 BODY = '{"DocumentIncarnation":1,"Events":[]}'
 ANSWER = Answer(at=1.0, took=0.1, status=200, body=BODY)
@@ -19,7 +19,7 @@ ANSWER_LINE = (
 )
 
 
-def write(file: Path, *heard: Heard | End, start: Start = START, append: bool = False) -> None:
+def write(file: Path, *heard: Observation | End, start: Start = START, append: bool = False) -> None:
     with Writer(file, start, append=append) as writer:
         for line in heard:
             writer.write(line)
@@ -177,5 +177,5 @@ DESCRIBED = [
 
 
 @pytest.mark.parametrize(("heard", "said"), DESCRIBED)
-def test_what_people_read_of_it(heard: Heard, said: str) -> None:
+def test_what_people_read_of_it(heard: Observation, said: str) -> None:
     assert recordings.described(heard) == said

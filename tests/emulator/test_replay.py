@@ -21,7 +21,7 @@ from forenotice.core.operations import Kind, Source
 from forenotice.core.timing import Timing
 from forenotice.emulator import recordings
 from forenotice.emulator.emulator import Emulator
-from forenotice.emulator.recordings import Answer, Failure, Heard, Recording
+from forenotice.emulator.recordings import Answer, Failure, Observation, Recording
 from forenotice.emulator.replay import Replay, Script, Step
 from forenotice.emulator.simulation import Announcement
 from forenotice.settings import Address
@@ -55,7 +55,7 @@ def said(at: float, text: str = "", status: int = 200, date: str = "") -> Answer
     return Answer(at=at, took=0.01, status=status, body=text, date=date)
 
 
-def made(*heard: Heard, length: float = 0, api_version: str = NEWEST, start: datetime = NOON) -> Recording:
+def made(*heard: Observation, length: float = 0, api_version: str = NEWEST, start: datetime = NOON) -> Recording:
     return Recording(
         start=msgspec.structs.replace(START, api_version=api_version, at=start),
         heard=heard,

@@ -14,7 +14,7 @@ from typing import IO, Any
 
 import pytest
 from tests.acceptance.running import DEADLINE, PROGRAMS, environment, run, until
-from tests.emulator.controlled import Driven
+from tests.emulator.controlled import Controlled
 
 from forenotice.emulator import command, foreground
 from forenotice.emulator.scenarios import catalogue
@@ -34,7 +34,7 @@ def spawn(home: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 @contextmanager
-def emulating(home: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], Driven, dict[str, Any]]]:
+def emulating(home: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], Controlled, dict[str, Any]]]:
     """One with a ready file, at ports that the system chose."""
     file = home / "ready.json"
     with spawn(home, *arguments, "--port", "0", "--ready-file", str(file)) as process:
@@ -42,7 +42,7 @@ def emulating(home: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[st
             until(lambda: file.exists() or process.poll() is not None)
             assert process.poll() is None, process.communicate()
             ready = json.loads(file.read_text())
-            yield process, Driven(*(ready[key].removeprefix("http://") for key in ("endpoint", "control"))), ready
+            yield process, Controlled(*(ready[key].removeprefix("http://") for key in ("endpoint", "control"))), ready
         finally:
             process.kill()
 

@@ -1,4 +1,4 @@
-"""A stage: what is announced lives by the rules of core."""
+"""A simulation: what is announced lives by the rules of core."""
 
 import random
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from forenotice.core.fleet import Listening
 from forenotice.core.lifecycle import Approval
 from forenotice.core.operations import Event, Kind, Operation, Source, Status
 from forenotice.core.timing import Timing
-from forenotice.emulator.simulation import KEY, REMEMBERED, Announcement, Stage
+from forenotice.emulator.simulation import KEY, REMEMBERED, Announcement, Simulation
 from forenotice.publication import Publication
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -34,22 +34,22 @@ class Published:
         raise AssertionError
 
 
-def stage(*, speed: float = 1, listens: Listening = Listening.ALWAYS) -> Stage:
-    return Stage(now=NOW, timing=Timing(speed=speed), listens=listens)
+def simulation(*, speed: float = 1, listens: Listening = Listening.ALWAYS) -> Simulation:
+    return Simulation(now=NOW, timing=Timing(speed=speed), listens=listens)
 
 
-def announce(there: Stage, kind: Kind = Kind.RESTART, *names: str, at: datetime = NOW, **said: object) -> Event:
+def announce(there: Simulation, kind: Kind = Kind.RESTART, *names: str, at: datetime = NOW, **said: object) -> Event:
     return there.announce(Announcement(kind=kind, resources=names or ("web-0",), **said), at)  # type: ignore[arg-type]
 
 
-def approve(there: Stage, event: Event, at: datetime, vm: str = "web-0") -> errors.ForenoticeError | None:
+def approve(there: Simulation, event: Event, at: datetime, vm: str = "web-0") -> errors.ForenoticeError | None:
     (answer,) = there.approve_as_guests([Approval(vm=vm, scope=KEY, event_ids=(event.id,))], at)
     return answer
 
 
 @pytest.mark.parametrize("kind", [kind for kind in Kind if kind is not Kind.HARDWARE_FAILURE])
 def test_an_event_waits_for_its_time_starts_and_goes(kind: Kind) -> None:
-    there = stage()
+    there = simulation()
     event = announce(there, kind, notice=7 * MINUTE, takes=3 * MINUTE)
     assert (event.status, event.not_before) == (Status.SCHEDULED, NOW + 7 * MINUTE)
     there.tick(NOW + 7 * MINUTE - SECOND)
@@ -65,7 +65,7 @@ def test_an_event_waits_for_its_time_starts_and_goes(kind: Kind) -> None:
 
 
 def test_a_failure_is_born_started() -> None:
-    assert announce(stage(), Kind.HARDWARE_FAILURE).status is Status.STARTED
+    assert announce(simulation(), Kind.HARDWARE_FAILURE).status is Status.STARTED
 
 
 @pytest.mark.parametrize(
@@ -78,11 +78,11 @@ def test_a_failure_is_born_started() -> None:
     ],
 )
 def test_without_a_notice_it_is_the_least_of_its_kind(kind: Kind, notice: timedelta) -> None:
-    assert announce(stage(), kind).not_before == NOW + notice
+    assert announce(simulation(), kind).not_before == NOW + notice
 
 
 def test_speed_divides_durations_and_leaves_the_clock_true() -> None:
-    there = stage(speed=60)
+    there = simulation(speed=60)
     event = announce(there, notice=15 * MINUTE, takes=10 * MINUTE)
     assert event.not_before == NOW + 15 * SECOND
     there.tick(NOW + 25 * SECOND)
@@ -90,7 +90,7 @@ def test_speed_divides_durations_and_leaves_the_clock_true() -> None:
 
 
 def test_started_is_shown_for_two_seconds_whatever_the_speed() -> None:
-    there = stage(speed=1000)
+    there = simulation(speed=1000)
     event = announce(there, notice=0 * SECOND, takes=MINUTE)
     there.tick(NOW + 2 * SECOND - timedelta(microseconds=1))
     assert there.event(event.id).status is Status.STARTED
@@ -99,7 +99,7 @@ def test_started_is_shown_for_two_seconds_whatever_the_speed() -> None:
 
 
 def test_an_approval_starts_it_at_once() -> None:
-    there = stage()
+    there = simulation()
     event = announce(there)
     assert approve(there, event, NOW + MINUTE) is None
     assert there.event(event.id).status is Status.STARTED
@@ -107,7 +107,7 @@ def test_an_approval_starts_it_at_once() -> None:
 
 
 def test_an_approval_of_something_else_is_refused() -> None:
-    there = stage()
+    there = simulation()
     event = announce(there)
     answers = there.approve_as_guests(
         [
@@ -120,7 +120,7 @@ def test_an_approval_of_something_else_is_refused() -> None:
 
 
 def test_an_operator_may_approve_and_cancel() -> None:
-    there = stage()
+    there = simulation()
     approved, cancelled = announce(there), announce(there, Kind.REDEPLOY)
     there.cancel(cancelled.id, NOW)
     there.approve(approved.id, "operator", NOW)
@@ -131,12 +131,12 @@ def test_an_operator_may_approve_and_cancel() -> None:
 
 
 def test_what_is_said_of_an_event_can_be_chosen() -> None:
-    event = announce(stage(), Kind.HOST_UPDATE, description="A leak.", duration=3)
+    event = announce(simulation(), Kind.HOST_UPDATE, description="A leak.", duration=3)
     assert (event.description, event.duration, event.source) == ("A leak.", 3, Source.PLATFORM)
 
 
 def test_an_event_names_vms_of_one_update_domain() -> None:
-    there = stage()
+    there = simulation()
     there.add_vm("web-1", NOW, update_domain=1)
     there.add_vm("web-0", NOW)
     with pytest.raises(errors.RefusedError, match="different update domains"):
@@ -148,14 +148,14 @@ def test_an_event_names_vms_of_one_update_domain() -> None:
 
 
 def test_a_vm_that_joins_is_placed_beside_those_it_is_named_with() -> None:
-    there = stage()
+    there = simulation()
     there.add_vm("web-1", NOW, update_domain=1)
     assert announce(there, Kind.HOST_UPDATE, "new", "web-1").resources == ("new", "web-1")
     assert {vm.name: vm.update_domain for vm in there.vms} == {"web-1": 1, "new": 1}
 
 
 def test_one_update_domain_is_out_at_a_time() -> None:
-    there = stage()
+    there = simulation()
     for number in range(3):
         there.add_vm(f"web-{number}", NOW, update_domain=number)
     events = [announce(there, Kind.HOST_UPDATE, f"web-{number}", takes=10 * MINUTE) for number in range(3)]
@@ -171,14 +171,14 @@ def test_one_update_domain_is_out_at_a_time() -> None:
 
 def test_what_is_announced_at_one_moment_has_its_turn_in_that_order() -> None:
     for _ in range(5):
-        there = stage()
+        there = simulation()
         events = [announce(there, kind, notice=MINUTE, takes=MINUTE) for kind in (Kind.RESTART, Kind.HOST_UPDATE)]
         there.tick(NOW + MINUTE)
         assert [there.event(event.id).status for event in events] == [Status.STARTED, Status.SCHEDULED]
 
 
 def test_moves_never_want_for_a_host() -> None:
-    there = stage()
+    there = simulation()
     there.add_vm("web-0", NOW)
     there.add_vm("web-1", NOW, update_domain=1)
     at = NOW
@@ -191,10 +191,10 @@ def test_moves_never_want_for_a_host() -> None:
 
 
 def test_silence_approves_and_the_first_call_takes_that_back() -> None:
-    there = stage(listens=Listening.AUTO)
+    there = simulation(listens=Listening.AUTO)
     quiet = announce(there, Kind.HOST_UPDATE)
     assert there.event(quiet.id).status is Status.STARTED
-    there = stage(listens=Listening.AUTO)
+    there = simulation(listens=Listening.AUTO)
     there.add_vm("web-0", NOW)
     planned = announce(there, Kind.DEGRADED_HARDWARE, notice=HOUR)
     assert planned.implied
@@ -206,7 +206,7 @@ def test_silence_approves_and_the_first_call_takes_that_back() -> None:
 
 def test_what_happens_between_two_looks_is_shown_once_and_noted_in_full() -> None:
     published = Published()
-    there = Stage(now=NOW, timing=Timing(), publisher=published)
+    there = Simulation(now=NOW, timing=Timing(), publisher=published)
     announce(there, notice=MINUTE, takes=MINUTE)
     before = len(published.shown)
     there.tick(NOW + HOUR)
@@ -218,16 +218,16 @@ def test_what_happens_between_two_looks_is_shown_once_and_noted_in_full() -> Non
 
 def test_a_stage_after_another_counts_on() -> None:
     published = Published()
-    first = Stage(now=NOW, timing=Timing(), publisher=published)
+    first = Simulation(now=NOW, timing=Timing(), publisher=published)
     announce(first)
-    second = Stage(now=NOW, timing=Timing(), publisher=published, after=first)
+    second = Simulation(now=NOW, timing=Timing(), publisher=published, after=first)
     assert second.scope.incarnation == first.scope.incarnation + 1
     assert second.scope.tag == first.scope.tag
     assert published.vms[-1] == ()
 
 
 def test_what_is_long_over_is_remembered_but_cannot_be_approved() -> None:
-    there = stage()
+    there = simulation()
     at = NOW
     old = announce(there, notice=0 * SECOND, takes=0 * SECOND)
     for number in range(REMEMBERED + 1):
@@ -244,7 +244,7 @@ def test_what_is_long_over_is_remembered_but_cannot_be_approved() -> None:
 
 
 def test_a_pile_of_events_on_one_vm_is_carried_out_one_by_one() -> None:
-    there = stage()
+    there = simulation()
     events = [announce(there, notice=MINUTE, takes=5 * SECOND) for _ in range(20)]
     there.tick(NOW + HOUR)
     ended = [there.event(event.id).ended_at for event in events]
@@ -253,7 +253,7 @@ def test_a_pile_of_events_on_one_vm_is_carried_out_one_by_one() -> None:
 
 def test_what_is_held_for_two_reasons_does_not_hold_up_the_next() -> None:
     """A deletion that waits for an earlier one is tried, stays, and lets the restart behind it start."""
-    there = stage()
+    there = simulation()
     first = announce(there, Kind.DELETION, "web-1", notice=HOUR)
     busy = announce(there, Kind.HOST_UPDATE, "web-0", notice=MINUTE, takes=10 * MINUTE)
     later = announce(there, Kind.DELETION, "web-0", notice=2 * HOUR)
@@ -270,13 +270,13 @@ def test_what_is_held_for_two_reasons_does_not_hold_up_the_next() -> None:
 
 
 def test_documents_list_events_in_the_order_in_which_they_were_announced() -> None:
-    there = stage()
+    there = simulation()
     events = [announce(there, Kind.RESTART, f"web-{number}") for number in range(10)]
     assert [event.id for event in there.live] == [event.id for event in events]
 
 
 def test_spot_vms_are_evicted_and_others_deleted() -> None:
-    there = stage()
+    there = simulation()
     for kind, spot in ((Kind.EVICTION, True), (Kind.DELETION, False)):
         announce(there, kind, notice=0 * SECOND, takes=0 * SECOND)
         assert [vm.spot for vm in there.vms] == [spot]
@@ -295,22 +295,22 @@ def test_spot_vms_are_evicted_and_others_deleted() -> None:
 )
 def test_what_no_document_may_say_is_refused(said: dict[str, object], why: str) -> None:
     with pytest.raises(errors.RefusedError, match=why):
-        announce(stage(), **said)  # type: ignore[arg-type]
+        announce(simulation(), **said)  # type: ignore[arg-type]
 
 
 def test_a_bad_name_leaves_no_other_vm_behind() -> None:
-    there = stage()
+    there = simulation()
     with pytest.raises(errors.RefusedError, match="not a VM name"):
         announce(there, Kind.RESTART, "new", "x y")
     assert there.vms == []
 
 
 def test_a_stage_after_one_that_showed_nothing_shows_nothing_new() -> None:
-    first = stage()
-    assert Stage(now=NOW, timing=Timing(), after=first).scope.incarnation == first.scope.incarnation == 1
+    first = simulation()
+    assert Simulation(now=NOW, timing=Timing(), after=first).scope.incarnation == first.scope.incarnation == 1
 
 
-class Thorough(Stage):
+class Thorough(Simulation):
     """Looks at everything that is held whenever anything changes, and leaves all of it to core."""
 
     def _choose(self) -> list[Operation]:
@@ -318,7 +318,7 @@ class Thorough(Stage):
         return [operation for operation in self._held.values() if operation.id not in self._tried]
 
 
-def life(there: Stage, chance: random.Random) -> list[tuple[datetime, str, int]]:
+def life(there: Simulation, chance: random.Random) -> list[tuple[datetime, str, int]]:
     """What became of the events of a busy group, by their number."""
     for number in range(6):
         there.add_vm(f"vm-{number}", NOW, update_domain=number % 3)
@@ -342,4 +342,4 @@ def life(there: Stage, chance: random.Random) -> list[tuple[datetime, str, int]]
 @pytest.mark.parametrize("seed", range(40))
 def test_what_is_not_looked_at_is_nothing_that_core_would_have_started(seed: int) -> None:
     thorough = life(Thorough(now=NOW, timing=Timing()), random.Random(seed))
-    assert life(stage(), random.Random(seed)) == thorough
+    assert life(simulation(), random.Random(seed)) == thorough

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from tests.control import certificates
 from tests.control.running import DEADLINE
-from tests.emulator.controlled import driven
+from tests.emulator.controlled import controlled
 from tests.portal.running import HIDDEN, Portal, Visitor, running
 
 from forenotice.control import tls
@@ -40,7 +40,7 @@ def test_pages_of_the_portal(unchanged: Portal) -> None:
 
 
 def test_pages_of_the_emulator() -> None:
-    with driven() as emulator:
+    with controlled() as emulator:
         visitor = Visitor(int(emulator.control.rpartition(":")[2]))
         for path, status in (("/", 200), ("/nowhere", 404)):
             says_all(visitor, path, status)

@@ -22,8 +22,8 @@ from forenotice.client import discovery
 from forenotice.client.negotiation import NEWEST
 from forenotice.core import errors
 from forenotice.emulator import foreground, recordings
-from forenotice.emulator.foreground import Happening
-from forenotice.emulator.recordings import Heard, Recorder, Writer
+from forenotice.emulator.foreground import LogLine
+from forenotice.emulator.recordings import Observation, Recorder, Writer
 from forenotice.settings import EmulatorSettings, table
 from forenotice.settings.spans import Span
 
@@ -78,7 +78,7 @@ def record(
     out = Output(json=json)
     watched = not json and sys.stdout.isatty()
 
-    def tell(heard: Heard) -> None:
+    def tell(heard: Observation) -> None:
         if watched:
             out.line(_told(heard.at), recordings.described(heard))
 
@@ -121,7 +121,7 @@ def replay(found: EmulatorSettings, file: File, loop: Loop = False, json: Json =
     recording = recordings.read(file)
     with offline.server_packages():
         from forenotice.emulator.replay import Replay
-    happenings: SimpleQueue[Happening] = SimpleQueue()
+    happenings: SimpleQueue[LogLine] = SimpleQueue()
     replaying = Replay(recording, speed=found.speed, as_vm=found.as_vm, loop=loop, tell=happenings.put)
     if recording.torn:
         sys.stderr.write(f"The last line of {file} was cut off: it is left out.\n")
@@ -154,7 +154,7 @@ Ctrl-C ends it. What happens (times are UTC):
 """
 
 
-def _tell(first: str, happenings: SimpleQueue[Happening], as_json: bool) -> None:
+def _tell(first: str, happenings: SimpleQueue[LogLine], as_json: bool) -> None:
     # Whoever read our output may have gone; guests are answered all the same.
     with suppress(OSError):
         foreground.put(first)

@@ -13,7 +13,18 @@ from forenotice.clock import Clock
 from forenotice.core import errors
 from forenotice.core.documents import Document
 from forenotice.emulator import faults
-from forenotice.emulator.faults import NO_TIME, Began, Changes, Fault, Holds, On, Refuses, Says, Shown, Since
+from forenotice.emulator.faults import (
+    NO_TIME,
+    Baseline,
+    Delay,
+    DocumentChange,
+    DocumentView,
+    ErrorResponse,
+    Fault,
+    FixedResponse,
+    On,
+    Since,
+)
 from forenotice.metadata import responses
 from forenotice.metadata.published import PublishedFleet
 from forenotice.metadata.responses import Response
@@ -21,7 +32,7 @@ from forenotice.wire.versions import Version
 
 
 @dataclass(slots=True, kw_only=True)
-class Active:
+class ActiveFault:
     fault: Fault
     on: On
     amount: timedelta
@@ -29,7 +40,7 @@ class Active:
     """How many more requests meet it; None: no limit."""
     until: datetime | None
     """By the emulator's clock; None: until it is switched off."""
-    began: Began = field(default_factory=Began, repr=False, compare=False)
+    began: Baseline = field(default_factory=Baseline, repr=False, compare=False)
     first_at: datetime | None = None
     """When a request first met it; kept only where it matters."""
 
@@ -50,24 +61,24 @@ class Active:
     def held_until(self, now: datetime) -> datetime:
         """When a request that comes now is answered."""
         match self.fault.effect:
-            case Holds(since=Since.FIRST):
+            case Delay(since=Since.FIRST):
                 self.first_at = self.first_at or now
                 return self.first_at + self.amount
-            case Holds(since=Since.SWITCH):
+            case Delay(since=Since.SWITCH):
                 assert self.until is not None
                 return self.until
         return now + self.amount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Met:
+class AppliedFaults:
     """What one request meets."""
 
     holding: tuple[tuple[str, datetime], ...] = ()
     """By which faults, and until when."""
-    instead: Active | None = None
+    instead: ActiveFault | None = None
     """What answers it in place of the endpoint, or not at all."""
-    changing: tuple[Active, ...] = ()
+    changing: tuple[ActiveFault, ...] = ()
     """What changes the endpoint's answer, in the order of the table."""
 
     @property
@@ -82,16 +93,16 @@ class Met:
         return sum((active.amount for active in self.changing if _changes(active, document=False)), NO_TIME)
 
 
-NOTHING = Met()
+NO_FAULTS = AppliedFaults()
 
 
-class Party(Protocol):
+class Interceptor(Protocol):
     """A connection, as faults see it."""
 
-    def reconsider(self, over: Collection[str]) -> None:
+    def faults_changed(self, over: Collection[str]) -> None:
         """Faults have been switched; those that are `over` hold nobody any longer."""
 
-    def look_at_clock(self) -> None:
+    def clock_moved(self) -> None:
         """It may have been moved: what was to be held until then is held no longer."""
 
     @property
@@ -107,12 +118,12 @@ class Faults:
         self._clock = clock
         self._speed = speed
         self._lock = threading.Lock()
-        self._active: dict[str, Active] = {}
+        self._active: dict[str, ActiveFault] = {}
         """In the order they were switched on."""
         self._held: dict[object, datetime] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._published = PublishedFleet()
-        self.parties: set[Party] = set()
+        self.interceptors: set[Interceptor] = set()
         """Touched on the loop's thread only."""
 
     def attach(self, published: PublishedFleet, loop: asyncio.AbstractEventLoop) -> None:
@@ -120,7 +131,7 @@ class Faults:
         self._published, self._loop = published, loop
 
     @property
-    def active(self) -> tuple[Active, ...]:
+    def active(self) -> tuple[ActiveFault, ...]:
         """In the order they were switched on, with what is left of each."""
         with self._lock:
             self._drop(self._clock.now())
@@ -131,7 +142,9 @@ class Faults:
         """By how much the Date of an answer is wrong that nothing else happens to."""
         with self._lock:
             self._drop(self._clock.now())
-            return Met(changing=tuple(active for active in self._active.values() if active.meets(On.ALL))).skew
+            return AppliedFaults(
+                changing=tuple(active for active in self._active.values() if active.meets(On.ALL))
+            ).skew
 
     def switch_on(
         self,
@@ -142,11 +155,11 @@ class Faults:
         times: int | None = None,
         lasts: timedelta | None = None,
         now: datetime,
-    ) -> Active:
+    ) -> ActiveFault:
         """Once more: anew."""
         fault = faults.find(name)
         extent = fault.accept(amount=amount, times=times, lasts=lasts, speed=self._speed)
-        active = Active(
+        active = ActiveFault(
             fault=fault,
             on=fault.on if on is None else _read_on(on),
             amount=extent.amount,
@@ -161,7 +174,7 @@ class Faults:
 
     def put(self, fault: Fault | None) -> None:
         """This one and no other from now on, also where the table has no such; None: none."""
-        active = fault and Active(fault=fault, on=fault.on, amount=fault.amount or NO_TIME, times=None, until=None)
+        active = fault and ActiveFault(fault=fault, on=fault.on, amount=fault.amount or NO_TIME, times=None, until=None)
         with self._lock:
             over = tuple(self._active)
             self._active = {active.fault.name: active} if active else {}
@@ -206,10 +219,10 @@ class Faults:
             else:
                 self._held[holder] = until
 
-    def meet(self, kind: On) -> Met:
+    def apply(self, kind: On) -> AppliedFaults:
         """What a request of this kind meets now; it counts as one time."""
         if not self._active:
-            return NOTHING
+            return NO_FAULTS
         now = self._clock.now()
         with self._lock:
             self._drop(now)
@@ -217,11 +230,11 @@ class Faults:
             self._count(met)
         return met
 
-    def foresee(self, kind: On) -> Met:
+    def preview(self, kind: On) -> AppliedFaults:
         """What it would meet; that counts as nothing."""
         return _met(self.active, kind, self._clock.now())
 
-    def _count(self, met: Met) -> None:
+    def _count(self, met: AppliedFaults) -> None:
         instead = () if met.instead is None else (met.instead,)
         held_by = (self._active[name] for name, _ in met.holding)
         for active in (*held_by, *instead, *met.changing):
@@ -236,18 +249,18 @@ class Faults:
             del self._active[name]
         return over
 
-    def _begin(self, active: Active) -> None:
+    def _begin(self, active: ActiveFault) -> None:
         for scope in self._published.scopes.values():
             active.began.documents.setdefault(scope.key, scope.document)
         self._tell(())
 
     def _tell(self, over: Collection[str]) -> None:
-        for party in tuple(self.parties):
-            party.reconsider(over)
+        for party in tuple(self.interceptors):
+            party.faults_changed(over)
 
     def _let_look(self) -> None:
-        for party in tuple(self.parties):
-            party.look_at_clock()
+        for party in tuple(self.interceptors):
+            party.clock_moved()
 
     def _post(self, call: Callable[[], None]) -> None:
         # A closed loop has nobody left to tell.
@@ -256,14 +269,14 @@ class Faults:
                 self._loop.call_soon_threadsafe(call)
 
 
-def _met(switched_on: Iterable[Active], kind: On, now: datetime) -> Met:
+def _met(switched_on: Iterable[ActiveFault], kind: On, now: datetime) -> AppliedFaults:
     meeting = [active for active in switched_on if active.meets(kind)]
-    holding = [active for active in meeting if isinstance(active.fault.effect, Holds)]
-    instead = next((active for active in meeting if not isinstance(active.fault.effect, Holds | Changes)), None)
+    holding = [active for active in meeting if isinstance(active.fault.effect, Delay)]
+    instead = next((active for active in meeting if not isinstance(active.fault.effect, Delay | DocumentChange)), None)
     # Without a document there is only the Date to change.
     changing = [active for active in meeting if _changes(active, document=instead is None)]
     changing.sort(key=lambda active: faults.ALL.index(active.fault))
-    return Met(
+    return AppliedFaults(
         holding=tuple((active.fault.name, active.held_until(now)) for active in holding),
         instead=instead,
         changing=tuple(changing),
@@ -277,9 +290,9 @@ def _read_on(text: str) -> On:
         raise errors.RefusedError(f"requests are {', '.join(On)}, not {text[:80]!r}") from None
 
 
-def _changes(active: Active, *, document: bool) -> bool:
+def _changes(active: ActiveFault, *, document: bool) -> bool:
     effect = active.fault.effect
-    return isinstance(effect, Changes) and (document or effect.date)
+    return isinstance(effect, DocumentChange) and (document or effect.date)
 
 
 class Hold:
@@ -317,7 +330,7 @@ class Hold:
         else:
             self._release()
 
-    def look_at_clock(self) -> None:
+    def clock_moved(self) -> None:
         now = self._clock.now()
         self.lift([name for name, until in self._until.items() if until <= now])
 
@@ -331,22 +344,22 @@ class Hold:
         return self._loop.call_later(max(0.0, (self.until - self._clock.now()).total_seconds()), self._release)
 
 
-def instead(active: Active) -> Response | None:
+def instead(active: ActiveFault) -> Response | None:
     """In place of the endpoint's answer; None: nothing, the connection is reset."""
     match active.fault.effect:
-        case Refuses(retry=True) as effect:
+        case ErrorResponse(retry=True) as effect:
             return responses.retry(effect.status, effect.message, math.ceil(active.amount.total_seconds()))
-        case Refuses() as effect:
+        case ErrorResponse() as effect:
             return responses.error(effect.status, effect.message)
-        case Says(status=status, body=body):
+        case FixedResponse(status=status, body=body):
             return responses.with_body(status, body)
     return None
 
 
-def changed(met: Met, document: Document, version: Version, condition: str | None) -> tuple[Response, int]:
+def changed(met: AppliedFaults, document: Document, version: Version, condition: str | None) -> tuple[Response, int]:
     """The document as a poll is shown it, and how many bytes of it are missing at the end."""
-    shown = Shown(document=document, version=version)
+    shown = DocumentView(document=document, version=version)
     for active in met.changing:
-        assert isinstance(active.fault.effect, Changes)
+        assert isinstance(active.fault.effect, DocumentChange)
         shown = active.fault.effect.document(shown, active.began, active.amount)
-    return faults.answer(shown, condition)
+    return shown.response(condition)

@@ -12,12 +12,12 @@ from forenotice.core.fleet import Listening, ScopeKind
 from forenotice.core.lifecycle import Approval
 from forenotice.core.operations import Event
 from forenotice.core.timing import Timing, whole_second_up
-from forenotice.emulator.active_faults import Active, Faults
-from forenotice.emulator.endpoint import Endpoint, Foreseen
+from forenotice.emulator.active_faults import ActiveFault, Faults
+from forenotice.emulator.endpoint import Endpoint, PollPreview
 from forenotice.emulator.player import Player
-from forenotice.emulator.requests import Requests
+from forenotice.emulator.request_log import RequestLog
 from forenotice.emulator.scenarios.format import Scenario
-from forenotice.emulator.simulation import Announcement, Stage
+from forenotice.emulator.simulation import Announcement, Simulation
 from forenotice.settings import Address
 from forenotice.wire.versions import Version
 
@@ -105,14 +105,14 @@ class Emulator:
         virtual: bool = False,
         start: datetime | None = None,
         speed: float = 1,
-        requests: Requests | None = None,
+        requests: RequestLog | None = None,
     ) -> None:
         self.as_vm = as_vm
         """Who callers are."""
         self.clock = EmulatedClock(virtual=virtual, start=start)
         self.timing = Timing(speed=speed)
         self.faults = Faults(self.clock, speed=speed)
-        self.requests = Requests() if requests is None else requests
+        self.requests = RequestLog() if requests is None else requests
         self.player: Player | None = None
         self.address = ANY_PORT
         """Where guests are answered."""
@@ -125,8 +125,8 @@ class Emulator:
         """Held while somebody moves the clock: others move it on from there."""
         self._closing = False
         self._thread = threading.Thread(target=self._pass_time, name="emulator", daemon=True)
-        self.stage = Stage(now=self.clock.now(), timing=self.timing, publisher=self._endpoint.publisher)
-        self.stage.add_vm(as_vm, self.clock.now())
+        self.simulation = Simulation(now=self.clock.now(), timing=self.timing, publisher=self._endpoint.publisher)
+        self.simulation.add_vm(as_vm, self.clock.now())
 
     def start(self, at: Address = ANY_PORT, names: Collection[str] = ()) -> Address:
         self.address = self._endpoint.start(Guests(self), at, names)
@@ -144,8 +144,8 @@ class Emulator:
 
     def open(self, vm: str) -> Address:
         """Another place to ask at: there every caller is this VM."""
-        if vm not in {known.name for known in self.stage.vms}:
-            self.change(lambda now: self.stage.add_vm(vm, now))
+        if vm not in {known.name for known in self.simulation.vms}:
+            self.change(lambda now: self.simulation.add_vm(vm, now))
         return self._endpoint.open(vm, self.address.host)
 
     # What people do
@@ -157,22 +157,22 @@ class Emulator:
             self.clock.catch_up()
             now = self.clock.now()
             self.faults.switch_off()
-            self._clear_stage({vm.name: vm.update_domain for vm in scenario.vms}, now, scenario)
-            self.player = player = Player(scenario, self.stage, self.faults, self.timing, now)
+            self._new_simulation({vm.name: vm.update_domain for vm in scenario.vms}, now, scenario)
+            self.player = player = Player(scenario, self.simulation, self.faults, self.timing, now)
             self._run(now)
-            self._show_stage(scenario.caller)
+            self._show_simulation(scenario.caller)
         self._endpoint.refresh()
         return player
 
     def announce(self, announcement: Announcement) -> Event:
-        return self.change(lambda now: self.stage.announce(announcement, now))
+        return self.change(lambda now: self.simulation.announce(announcement, now))
 
     def approve(self, event_id: str, by: str) -> None:
         """As an operator would."""
-        self.change(lambda now: self.stage.approve(event_id, by, now))
+        self.change(lambda now: self.simulation.approve(event_id, by, now))
 
     def cancel(self, event_id: str) -> None:
-        self.change(lambda now: self.stage.cancel(event_id, now))
+        self.change(lambda now: self.simulation.cancel(event_id, now))
 
     def advance(self, span: timedelta) -> datetime:
         """Move the clock on, with all that happens meanwhile; gives the time that it is then."""
@@ -226,7 +226,7 @@ class Emulator:
     def _made_whole(self, moment: datetime) -> datetime:
         """NotBefore is a whole second: after a notice of 15 minutes, 15 minutes are enough."""
         with self._changed:
-            due = self.stage.due
+            due = self.simulation.due
         return due if due is not None and moment < due <= whole_second_up(moment) else moment
 
     def switch_on(
@@ -237,10 +237,10 @@ class Emulator:
         on: str | None = None,
         times: int | None = None,
         lasts: timedelta | None = None,
-    ) -> Active:
+    ) -> ActiveFault:
         """A fault. Durations are as people write them, before speed divides them."""
 
-        def work(now: datetime) -> Active:
+        def work(now: datetime) -> ActiveFault:
             short, long = self._shortened(amount), self._shortened(lasts)
             return self.faults.switch_on(name, amount=short, on=on, times=times, lasts=long, now=now)
 
@@ -256,16 +256,16 @@ class Emulator:
             self.clock.catch_up()
             self.player = None
             self.faults.switch_off()
-            self._clear_stage({vm.name: vm.update_domain for vm in self.stage.vms}, self.clock.now())
-            self._show_stage(self.as_vm)
+            self._new_simulation({vm.name: vm.update_domain for vm in self.simulation.vms}, self.clock.now())
+            self._show_simulation(self.as_vm)
             self.requests.clear()
             self._changed.notify_all()
         self._endpoint.refresh()
 
-    def foresee(self, vm: str, version: Version) -> Foreseen:
+    def preview_poll(self, vm: str, version: Version) -> PollPreview:
         """What a poll of this VM would be answered now; nobody notices."""
         self.change(lambda _: None)
-        return self._endpoint.foresee(vm, version)
+        return self._endpoint.preview_poll(vm, version)
 
     @property
     def waiting(self) -> int:
@@ -315,7 +315,7 @@ class Emulator:
 
     def _run(self, until: datetime, most: int | None = None) -> datetime:
         """Everything that is due, each thing at its own moment, or so many things; gives the time that it is then."""
-        player, stage = self.player, self.stage
+        player, simulation = self.player, self.simulation
         now = until
         if player is not None:
             for step in itertools.count():
@@ -325,9 +325,9 @@ class Emulator:
                 if step == most:
                     now = due
                     break
-                stage.tick(due)
+                simulation.tick(due)
                 player.play(due)
-        stage.tick(now)
+        simulation.tick(now)
         if player is not None:
             player.play(now)
         self.faults.expire(now)
@@ -341,25 +341,25 @@ class Emulator:
 
     @property
     def _scripted(self) -> datetime | None:
-        return _first(self.stage.due, None if self.player is None else self.player.due)
+        return _first(self.simulation.due, None if self.player is None else self.player.due)
 
-    def _clear_stage(self, vms: Mapping[str, int], now: datetime, scenario: Scenario | None = None) -> None:
+    def _new_simulation(self, vms: Mapping[str, int], now: datetime, scenario: Scenario | None = None) -> None:
         """Nobody sees it until it is shown."""
-        self.stage = Stage(
+        self.simulation = Simulation(
             now=now,
             timing=self.timing,
             kind=scenario.group if scenario else ScopeKind.AVAILABILITY_SET,
             listens=scenario.listening if scenario else Listening.ALWAYS,
-            after=self.stage,
+            after=self.simulation,
         )
         for name, domain in vms.items():
-            self.stage.add_vm(name, now, update_domain=domain)
+            self.simulation.add_vm(name, now, update_domain=domain)
 
-    def _show_stage(self, caller: str) -> None:
+    def _show_simulation(self, caller: str) -> None:
         """All at once: who callers are, the VMs and their document."""
         self.as_vm = caller
-        self.stage.publisher = self._endpoint.publisher
-        self._endpoint.show(self.stage.publication(), caller)
+        self.simulation.publisher = self._endpoint.publisher
+        self._endpoint.show(self.simulation.publication(), caller)
 
     def _shortened(self, span: timedelta | None) -> timedelta | None:
         return None if span is None else self.timing.shortened(span)
@@ -377,8 +377,8 @@ class Guests:
 
     def approve(self, approvals: Sequence[Approval]) -> list[errors.ForenoticeError | None]:
         emulator = self._emulator
-        return emulator.change_for_guest(lambda now: emulator.stage.approve_as_guests(approvals, now))
+        return emulator.change_for_guest(lambda now: emulator.simulation.approve_as_guests(approvals, now))
 
     def heard(self, heard: Mapping[str, datetime]) -> None:
         emulator = self._emulator
-        emulator.change_for_guest(lambda now: emulator.stage.hear(max(heard.values()), now))
+        emulator.change_for_guest(lambda now: emulator.simulation.hear(max(heard.values()), now))

@@ -15,7 +15,7 @@ from forenotice.emulator import active_faults
 from forenotice.emulator.active_faults import Faults
 from forenotice.emulator.faults import On
 from forenotice.emulator.interceptor import FaultInterceptor
-from forenotice.emulator.requests import Requests
+from forenotice.emulator.request_log import RequestLog
 from forenotice.metadata.endpoint import Counters
 from forenotice.metadata.options import Limits, Options
 from forenotice.metadata.published import LoopPublisher, PublishedFleet
@@ -35,7 +35,7 @@ GRACE = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Foreseen:
+class PollPreview:
     """What a poll would be answered now."""
 
     status: int | None
@@ -48,7 +48,7 @@ class Foreseen:
 class Endpoint:
     """Its methods may be called from any thread but the loop's."""
 
-    def __init__(self, *, clock: Clock, timing: Timing, faults: Faults, requests: Requests, as_vm: str) -> None:
+    def __init__(self, *, clock: Clock, timing: Timing, faults: Faults, requests: RequestLog, as_vm: str) -> None:
         self._clock = clock
         self._timing = timing
         self._faults = faults
@@ -83,16 +83,16 @@ class Endpoint:
         return self._running.counters
 
     def polls_under_way(self) -> list[tuple[str, float]]:
-        return self.call(lambda: [poll for party in self._faults.parties if (poll := party.poll_under_way) is not None])
+        return self.call(lambda: [poll for each in self._faults.interceptors if (poll := each.poll_under_way)])
 
-    def foresee(self, vm: str, version: Version) -> Foreseen:
-        return self.call(lambda: self._foresee(vm, version))
+    def preview_poll(self, vm: str, version: Version) -> PollPreview:
+        return self.call(lambda: self._preview_poll(vm, version))
 
-    def _foresee(self, vm: str, version: Version) -> Foreseen:
+    def _preview_poll(self, vm: str, version: Version) -> PollPreview:
         guest = self.published.by_name.get(vm)
         if guest is None or guest.scope is None:
             raise errors.NotFoundError(f"there is no VM {vm[:80]!r}")
-        met = self._faults.foresee(On.POLLS)
+        met = self._faults.preview(On.POLLS)
         if met.instead is not None:
             answer, missing = active_faults.instead(met.instead), 0
         elif met.changing:
@@ -100,9 +100,9 @@ class Endpoint:
         else:
             answer, missing = Response(200, guest.scope.render(version)), 0
         if answer is None:
-            return Foreseen(status=None, body=b"", faults=met.names)
+            return PollPreview(status=None, body=b"", faults=met.names)
         body = answer.rest.partition(b"\r\n\r\n")[2]
-        return Foreseen(status=answer.status, body=body[: len(body) - missing], faults=met.names)
+        return PollPreview(status=answer.status, body=body[: len(body) - missing], faults=met.names)
 
     def show(self, scope: Publication, caller: str) -> None:
         """After all that was published before; callers are that VM from the same moment on."""

@@ -21,7 +21,7 @@ AWAKE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Happening:
+class LogLine:
     at: datetime
     action: str
     """A slug such as `event.approved`."""
@@ -97,7 +97,7 @@ class ReadyFile:
         return errors.RefusedError(f"the ready file {self._path} cannot be written: {error.strerror}")
 
 
-def told(happening: Happening, *, as_json: bool) -> str:
+def told(happening: LogLine, *, as_json: bool) -> str:
     if not as_json:
         return f"{happening.at:%H:%M:%S}  {happening.said}\n"
     at = happening.at.isoformat().replace("+00:00", "Z")

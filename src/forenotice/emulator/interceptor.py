@@ -9,10 +9,10 @@ from time import monotonic
 import msgspec
 
 from forenotice.core import errors
-from forenotice.emulator import active_faults, requests
-from forenotice.emulator.active_faults import NOTHING, Faults, Hold, Met
+from forenotice.emulator import active_faults, request_log
+from forenotice.emulator.active_faults import NO_FAULTS, AppliedFaults, Faults, Hold
 from forenotice.emulator.faults import On
-from forenotice.emulator.requests import Requested, Requests
+from forenotice.emulator.request_log import LoggedRequest, RequestLog
 from forenotice.metadata import responses
 from forenotice.metadata.checks import Action, Approve, Poll
 from forenotice.metadata.connection import Connection, Sent
@@ -35,13 +35,13 @@ class Turn:
     request: Request
     at: datetime
     monotonic: float
-    met: Met = NOTHING
+    met: AppliedFaults = NO_FAULTS
 
 
 class FaultInterceptor:
     """Requests are its own to change: where every request is looked at, none is shared (`GuestEndpoint.quick`)."""
 
-    def __init__(self, connection: Connection, *, faults: Faults, requests: Requests) -> None:
+    def __init__(self, connection: Connection, *, faults: Faults, requests: RequestLog) -> None:
         self._connection = connection
         self._faults = faults
         self._requests = requests
@@ -51,13 +51,13 @@ class FaultInterceptor:
     # What the connection calls
 
     def before(self, request: Request) -> None:
-        self._faults.parties.add(self)
+        self._faults.interceptors.add(self)
         turn = self._turn = self._begin(request)
         request.admitted = request.admitted or self._connection.admit(request)
         if request.admitted is None:
             # The gates are as real as without faults.
             return
-        turn.met = self._faults.meet(_kind(request.action))
+        turn.met = self._faults.apply(_kind(request.action))
         if turn.met.holding:
             self._connection.hold(request)
             endpoint = self._connection.endpoint
@@ -89,7 +89,7 @@ class FaultInterceptor:
             self._hold.end()
 
     def closed(self, unanswered: Sequence[Request]) -> None:
-        self._faults.parties.discard(self)
+        self._faults.interceptors.discard(self)
         if self._hold is not None:
             self._hold.cancel()
             self._faults.hold(self, None)
@@ -100,15 +100,15 @@ class FaultInterceptor:
 
     # What the faults call
 
-    def reconsider(self, over: Collection[str]) -> None:
+    def faults_changed(self, over: Collection[str]) -> None:
         # Whoever waits for a change would not meet a fault until that comes.
         self._connection.end_long_poll()
         if self._hold is not None:
             self._hold.lift(over)
 
-    def look_at_clock(self) -> None:
+    def clock_moved(self) -> None:
         if self._hold is not None:
-            self._hold.look_at_clock()
+            self._hold.clock_moved()
 
     @property
     def poll_under_way(self) -> tuple[str, float] | None:
@@ -158,14 +158,14 @@ class FaultInterceptor:
         target = request.head.target.decode("latin-1")
         guest = request.admitted or self._connection.who({})
         self._requests.record(
-            Requested(
+            LoggedRequest(
                 at=turn.at,
                 monotonic=turn.monotonic,
                 answered=monotonic(),
                 vm=guest.name if guest else None,
                 method=request.method,
                 target=target,
-                api_version=requests.api_version(target),
+                api_version=request_log.api_version(target),
                 headers={name.decode("latin-1"): text.decode("latin-1") for name, text in request.head.headers.items()},
                 body=request.body,
                 status=answer.status if answer else None,

@@ -14,23 +14,23 @@ from forenotice.core.timing import Timing
 from forenotice.emulator.scenarios.format import (
     FOREVER,
     FROZEN,
-    Act,
-    Announce,
-    Approve,
-    Cancel,
-    Choose,
-    Clear,
-    Fault,
-    Frozen,
-    Pause,
-    Repeat,
+    Action,
+    AnnounceAction,
+    ApproveAction,
+    CancelAction,
+    ChooseAction,
+    ClearAction,
+    FaultAction,
+    FrozenAction,
+    RepeatAction,
     Scenario,
+    SpanRange,
     Step,
     Until,
-    Wait,
-    WaitFor,
+    WaitAction,
+    WaitForAction,
 )
-from forenotice.emulator.simulation import Announcement, Stage
+from forenotice.emulator.simulation import Announcement, Simulation
 
 BY = "scenario"
 """Who approves, where a scenario says so."""
@@ -65,7 +65,7 @@ class Chance(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class Deviation:
     """What did not go as written: a step that was left out, or was late."""
 
     at: datetime
@@ -82,15 +82,15 @@ class Waiting:
 
 
 class Player:
-    """To be told the time when it is due, and when anything has changed on the stage.
+    """To be told the time when it is due, and when anything has changed on the simulation.
 
-    What is due on the stage at the same moment comes first: `stage.tick(now)`, then `play(now)`.
+    What is due on the simulation at the same moment comes first: `simulation.tick(now)`, then `play(now)`.
     """
 
     def __init__(
         self,
         scenario: Scenario,
-        stage: Stage,
+        simulation: Simulation,
         faults: Faults,
         timing: Timing,
         start: datetime,
@@ -107,10 +107,10 @@ class Player:
         """How many."""
         self.labels: dict[str, str] = {}
         """To the id of the event that was last announced so."""
-        self.notes: deque[Note] = deque(maxlen=NOTES)
-        if scenario.unrehearsed is not None:
-            self.notes.append(Note(start, scenario.unrehearsed, "only what comes before it was rehearsed"))
-        self._stage = stage
+        self.deviations: deque[Deviation] = deque(maxlen=NOTES)
+        if scenario.unchecked_from is not None:
+            self.deviations.append(Deviation(start, scenario.unchecked_from, "only what comes before it was rehearsed"))
+        self._simulation = simulation
         self._faults = faults
         self._timing = timing
         self._chance: Chance = chance or random.Random(scenario.seed)  # noqa: S311
@@ -124,7 +124,7 @@ class Player:
 
     @property
     def due(self) -> datetime | None:
-        """When to play on at the latest; None: when something changes on the stage, or never."""
+        """When to play on at the latest; None: when something changes on the simulation, or never."""
         return None if self._waiting is None else self._waiting.until
 
     @property
@@ -160,25 +160,27 @@ class Player:
     def _play_all(self, steps: Iterable[Step]) -> Iterator[Waiting]:
         start = self._moment
         for step in steps:
-            if step.act.at is not None:
-                due = start + self._timing.shortened(step.act.at)
+            if step.action.at is not None:
+                due = start + self._timing.shortened(step.action.at)
                 if due < self._moment:
-                    self.notes.append(Note(self._now, step, f"its turn came {self._moment - due} later than it says"))
+                    self.deviations.append(
+                        Deviation(self._now, step, f"its turn came {self._moment - due} later than it says")
+                    )
                 yield self._until(due)
             yield from self._play(step)
 
     def _play(self, step: Step) -> Iterator[Waiting]:
         self.step = step
         self.played += 1
-        match step.act:
-            case Wait(wait=pause):
+        match step.action:
+            case WaitAction(wait=pause):
                 yield self._until(self._moment + self._timing.shortened(self._drawn(pause)))
-            case WaitFor() as act:
+            case WaitForAction() as act:
                 yield from self._wait_for(step, act)
-            case Repeat(repeat=times):
+            case RepeatAction(repeat=times):
                 for _ in range(times):
                     yield from self._play_all(step.steps)
-            case Choose(choose=number):
+            case ChooseAction(choose=number):
                 chosen = {each.path for each in self._chance.sample(step.steps, number)}
                 yield from self._play_all([each for each in step.steps if each.path in chosen])
             case _:
@@ -186,28 +188,28 @@ class Player:
 
     def _act(self, step: Step) -> None:
         try:
-            match step.act:
-                case Announce() as announcement:
+            match step.action:
+                case AnnounceAction() as announcement:
                     self._announce(announcement)
-                case Approve(approve=label):
-                    self._stage.approve(self._event(label).id, BY, self._now)
-                case Cancel(cancel=label):
-                    self._stage.cancel(self._event(label).id, self._now)
-                case Fault() as act:
+                case ApproveAction(approve=label):
+                    self._simulation.approve(self._event(label).id, BY, self._now)
+                case CancelAction(cancel=label):
+                    self._simulation.cancel(self._event(label).id, self._now)
+                case FaultAction() as act:
                     amount, lasts = self._shortened(act.amount), self._shortened(act.lasts)
                     self._faults.switch_on(
                         act.fault, amount=amount, on=act.on, times=act.times, lasts=lasts, now=self._now
                     )
-                case Frozen(frozen=amount):
+                case FrozenAction(frozen=amount):
                     self._faults.switch_on(FROZEN, amount=self._shortened(amount), now=self._now)
-                case Clear(clear=name):
+                case ClearAction(clear=name):
                     self._faults.switch_off(name)
         except errors.ForenoticeError as refusal:
-            self.notes.append(Note(self._now, step, self._worded(step.act, refusal)))
+            self.deviations.append(Deviation(self._now, step, self._worded(step.action, refusal)))
 
-    def _announce(self, act: Announce) -> None:
+    def _announce(self, act: AnnounceAction) -> None:
         self.labels.pop(act.id, None)
-        event = self._stage.announce(
+        event = self._simulation.announce(
             Announcement(
                 kind=act.announce,
                 resources=act.resources or self.scenario.resources,
@@ -224,25 +226,25 @@ class Player:
     def _event(self, label: str) -> Event:
         if label not in self.labels:
             raise errors.NotFoundError(f"{label!r} was not announced")
-        return self._stage.event(self.labels[label])
+        return self._simulation.event(self.labels[label])
 
-    def _wait_for(self, step: Step, act: WaitFor) -> Iterator[Waiting]:
+    def _wait_for(self, step: Step, act: WaitForAction) -> Iterator[Waiting]:
         try:
             event = self._event(act.wait_for)
         except errors.NotFoundError as refusal:
-            self.notes.append(Note(self._now, step, refusal.message))
+            self.deviations.append(Deviation(self._now, step, refusal.message))
             return
         if hopeless := _hopeless(event, act.until):
-            self.notes.append(Note(self._now, step, f"{act.wait_for!r} {hopeless}"))
+            self.deviations.append(Deviation(self._now, step, f"{act.wait_for!r} {hopeless}"))
             return
         until = None if act.at_most is None else self._moment + self._timing.shortened(act.at_most)
         what = f"{event.type} of {', '.join(event.resources)} to be {act.until}"
         what += f", until {until:%H:%M:%S} at the latest" if until else ""
-        yield Waiting(what, until, lambda: _has_come(self._stage.event(event.id), act.until))
+        yield Waiting(what, until, lambda: _has_come(self._simulation.event(event.id), act.until))
 
-    def _worded(self, act: Act, refusal: errors.ForenoticeError) -> str:
+    def _worded(self, act: Action, refusal: errors.ForenoticeError) -> str:
         match act:
-            case Approve(approve=label) | Cancel(cancel=label) if label in self.labels:
+            case ApproveAction(approve=label) | CancelAction(cancel=label) if label in self.labels:
                 status = self._event(label).status
                 if status is not Status.SCHEDULED:
                     return f"{label!r} is {status} by then: it is too late to {act.verb} it"
@@ -251,7 +253,7 @@ class Player:
     def _shortened(self, span: timedelta | None) -> timedelta | None:
         return None if span is None else self._timing.shortened(span)
 
-    def _drawn(self, pause: Pause) -> timedelta:
+    def _drawn(self, pause: SpanRange) -> timedelta:
         return pause.least + (pause.most - pause.least) * self._chance.random()
 
     def _until(self, moment: datetime) -> Waiting:

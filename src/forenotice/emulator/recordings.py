@@ -87,7 +87,7 @@ class End(_Line, frozen=True, kw_only=True):
     at: Seconds
 
 
-Heard: TypeAlias = Answer | Failure
+Observation: TypeAlias = Answer | Failure
 Line: TypeAlias = Start | Answer | Failure | End
 _LINE = msgspec.json.Decoder(Line)
 
@@ -100,7 +100,7 @@ def written(content: bytes) -> tuple[str, bool]:
         return b64encode(content).decode(), True
 
 
-def described(heard: Heard) -> str:
+def described(heard: Observation) -> str:
     """In one line, for people."""
     if isinstance(heard, Failure):
         return f"no answer: {heard.error}"
@@ -117,7 +117,7 @@ def described(heard: Heard) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
     start: Start
-    heard: tuple[Heard, ...]
+    heard: tuple[Observation, ...]
     """At least one. All moments count from the first start."""
     length: float
     """Seconds."""
@@ -143,7 +143,7 @@ def read(file: Path) -> Recording:
 
 def _read(opened: BinaryIO, name: str) -> Recording:
     start: Start | None = None
-    heard: list[Heard] = []
+    heard: list[Observation] = []
     offset = at = 0.0
     torn = False
     for number, text in enumerate(_lines(opened, name), 1):
@@ -276,7 +276,7 @@ class Tally:
     event_ids: set[str] = field(default_factory=set)
     seconds: float = 0.0
 
-    def count(self, heard: Heard) -> None:
+    def count(self, heard: Observation) -> None:
         self.changes += 1
         document = heard.document if isinstance(heard, Answer) else None
         if document is None:
@@ -295,7 +295,7 @@ class Recorder:
         *,
         every: float,
         lasts: float | None = None,
-        tell: Callable[[Heard], None],
+        tell: Callable[[Observation], None],
         pace: Pace = USUAL,
     ) -> None:
         """Durations in seconds."""
@@ -361,7 +361,7 @@ class Recorder:
         at, took = self._moment(asked)
         self._keep(writer, Failure(at=at, took=took, error=client_errors.reason(error)[:LONGEST]))
 
-    def _line(self, answer: HttpAnswer, asked: float) -> Heard:
+    def _line(self, answer: HttpAnswer, asked: float) -> Observation:
         at, took = self._moment(asked)
         if not 200 <= answer.status <= 599:
             return Failure(at=at, took=took, error=f"answered {answer.status}, which is no status of HTTP")
@@ -376,7 +376,7 @@ class Recorder:
             base64=is_base64,
         )
 
-    def _keep(self, writer: Writer, heard: Heard) -> None:
+    def _keep(self, writer: Writer, heard: Observation) -> None:
         look = (heard.status, heard.body) if isinstance(heard, Answer) else heard.error
         if look != self._last:
             self._last = look

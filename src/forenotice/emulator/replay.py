@@ -23,10 +23,10 @@ from forenotice.core.timing import ENDED_APPROVABLE, STARTED_SHOWN, Timing, whol
 from forenotice.emulator import faults, recordings
 from forenotice.emulator.active_faults import Faults
 from forenotice.emulator.endpoint import Endpoint
-from forenotice.emulator.faults import Fault, Holds, On, Says, Since
-from forenotice.emulator.foreground import Happening
-from forenotice.emulator.recordings import Answer, Failure, Heard, Recording
-from forenotice.emulator.requests import Requests
+from forenotice.emulator.faults import Delay, Fault, FixedResponse, On, Since
+from forenotice.emulator.foreground import LogLine
+from forenotice.emulator.recordings import Answer, Failure, Observation, Recording
+from forenotice.emulator.request_log import RequestLog
 from forenotice.publication import Publication
 from forenotice.settings import Address
 from forenotice.settings.spans import LONGEST
@@ -43,15 +43,15 @@ LARGEST = 2**53
 TIMED_OUT = "timed out"
 SILENT = Fault(
     name="recorded-silence",
-    effect=Holds(since=Since.ARRIVAL),
+    effect=Delay(since=Since.ARRIVAL),
     on=On.ALL,
-    amount=faults.LONGEST_HOLD,
-    sees="Nothing is answered until the recording has an answer again.",
-    seen="In the recording.",
+    amount=faults.LONGEST_DELAY,
+    symptom="Nothing is answered until the recording has an answer again.",
+    evidence="In the recording.",
 )
 
 E = TypeVar("E", bound=StrEnum)
-Tell = Callable[[Happening], None]
+Tell = Callable[[LogLine], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class Step:
     """What the endpoint says from a moment on."""
 
     at: datetime
-    heard: Heard
+    heard: Observation
     document: Document | None = None
     fault: Fault | None = None
     """In place of a document."""
@@ -124,7 +124,7 @@ class Script:
         started = step.document and any(event.status is Status.STARTED for event in step.document.events)
         return max(self._timing.shortened(then), min(then, STARTED_SHOWN) if started else timedelta(0))
 
-    def _step(self, heard: Heard, at: datetime, then: datetime, promises: dict[str, Promise]) -> Step:
+    def _step(self, heard: Observation, at: datetime, then: datetime, promises: dict[str, Promise]) -> Step:
         """`then` was when by the clock of the endpoint that was recorded."""
         document = heard.document if isinstance(heard, Answer) else None
         if document is None:
@@ -180,7 +180,7 @@ class Replay:
         timing = Timing(speed=speed)
         self.script = Script(recording, timing)
         self.as_vm = as_vm or self.script.first_vm or SOMEBODY
-        self.requests = Requests()
+        self.requests = RequestLog()
         self._loop = loop
         self._tell = tell
         self._clock = SystemClock()
@@ -236,7 +236,7 @@ class Replay:
             self._guests.show(document)
             self._endpoint.published.put_documents([document])
         self._faults.put(step.fault)
-        self._tell(Happening(at=self._clock.now(), action="replay.said", said=recordings.described(step.heard)))
+        self._tell(LogLine(at=self._clock.now(), action="replay.said", said=recordings.described(step.heard)))
 
     def _members(self) -> Publication:
         policy = Policy(listening=Listening.ALWAYS)
@@ -279,7 +279,7 @@ class Guests:
         return None
 
     def _say(self, action: str, said: str, facts: Mapping[str, object]) -> None:
-        self._tell(Happening(at=self._clock.now(), action=action, said=said, facts=facts))
+        self._tell(LogLine(at=self._clock.now(), action=action, said=said, facts=facts))
 
     def _is_approvable(self, event_id: str) -> bool:
         if event_id not in self._ended:
@@ -288,7 +288,7 @@ class Guests:
         return ended_at is None or self._clock.now() - ended_at <= ENDED_APPROVABLE
 
 
-def _kept(heard: Heard, at: datetime, then: datetime, promises: Mapping[str, Promise]) -> datetime:
+def _kept(heard: Observation, at: datetime, then: datetime, promises: Mapping[str, Promise]) -> datetime:
     """When it is said: what did not start early then does not do so now that NotBefore is rounded up."""
     for event in _events(heard):
         said = promises.get(event.id.upper())
@@ -297,12 +297,12 @@ def _kept(heard: Heard, at: datetime, then: datetime, promises: Mapping[str, Pro
     return at
 
 
-def _events(heard: Heard) -> Sequence[client_events.Event]:
+def _events(heard: Observation) -> Sequence[client_events.Event]:
     document = heard.document if isinstance(heard, Answer) else None
     return document.events if document else ()
 
 
-def _fault(heard: Heard) -> Fault:
+def _fault(heard: Observation) -> Fault:
     """What comes back of that which was no document."""
     if isinstance(heard, Failure):
         return SILENT if heard.error == TIMED_OUT else faults.find("reset")
@@ -310,11 +310,11 @@ def _fault(heard: Heard) -> Fault:
         return faults.find("empty-body")
     return Fault(
         name=f"recorded-{heard.status}",
-        effect=Says(status=heard.status, body=heard.content),
+        effect=FixedResponse(status=heard.status, body=heard.content),
         # Whatever is no error would not pass for the answer to an approval.
         on=On.ALL if heard.status >= 400 else On.POLLS,
-        sees="What was recorded.",
-        seen="In the recording.",
+        symptom="What was recorded.",
+        evidence="In the recording.",
     )
 
 

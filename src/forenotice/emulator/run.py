@@ -14,13 +14,13 @@ from forenotice.core.operations import Event
 from forenotice.emulator import foreground
 from forenotice.emulator.control.listener import Control
 from forenotice.emulator.emulator import Emulator
-from forenotice.emulator.foreground import Happening
-from forenotice.emulator.player import Note, Player
-from forenotice.emulator.requests import Requested
+from forenotice.emulator.foreground import LogLine
+from forenotice.emulator.player import Deviation, Player
+from forenotice.emulator.request_log import LoggedRequest
 from forenotice.emulator.scenarios import catalogue, preview
 from forenotice.emulator.scenarios.format import Scenario
 from forenotice.emulator.scenarios.text import nearest
-from forenotice.emulator.simulation import Stage
+from forenotice.emulator.simulation import Simulation
 from forenotice.settings import EmulatorSettings
 
 LOOK = 0.2
@@ -37,23 +37,23 @@ SENTENCES: Mapping[str, Callable[[Event], str]] = {
 }
 
 
-class Teller:
+class ActivityLog:
     """Remembers what it has told."""
 
     def __init__(self, emulator: Emulator) -> None:
         self._emulator = emulator
-        self._stage: Stage | None = None
+        self._simulation: Simulation | None = None
         self._entry: Entry | None = None
-        self._request: Requested | None = None
+        self._request: LoggedRequest | None = None
         self._player: Player | None = None
-        self._note: Note | None = None
+        self._note: Deviation | None = None
         self._waits = ""
         self._faults: set[str] = set()
         self._paused = False
 
-    def wait(self) -> list[Happening]:
+    def wait(self) -> list[LogLine]:
         """What is new, in order of time, or nothing for a while."""
-        found: list[Happening] = []
+        found: list[LogLine] = []
 
         def look() -> bool:
             found.extend(self._new())
@@ -62,51 +62,51 @@ class Teller:
         self._emulator.wait_for(look, LOOK)
         return sorted(found, key=lambda each: each.at)
 
-    def _new(self) -> Iterator[Happening]:
-        yield from self._of_stage()
-        if self._emulator.stage is not self._stage:
-            yield from self._begin_stage()
-            yield from self._of_stage()
+    def _new(self) -> Iterator[LogLine]:
+        yield from self._of_simulation()
+        if self._emulator.simulation is not self._simulation:
+            yield from self._begin_simulation()
+            yield from self._of_simulation()
         yield from self._of_clock()
         yield from self._of_faults()
         yield from self._of_requests()
         if self._player is not None:
             yield from self._of_player(self._player)
 
-    def _begin_stage(self) -> Iterator[Happening]:
-        first = self._stage is None
-        self._stage, self._entry = self._emulator.stage, None
+    def _begin_simulation(self) -> Iterator[LogLine]:
+        first = self._simulation is None
+        self._simulation, self._entry = self._emulator.simulation, None
         self._player, self._note, self._waits = self._emulator.player, None, ""
-        now = min(entry.at for entry in self._stage.entries)
+        now = min(entry.at for entry in self._simulation.entries)
         if self._player is not None:
             scenario = self._player.scenario
-            yield Happening(
+            yield LogLine(
                 at=now,
                 action="scenario.started",
                 said=f"{scenario.name} is played: {scenario.title}; callers are {scenario.caller}",
                 facts={"scenario": scenario.name, "as": scenario.caller},
             )
         elif not first:
-            yield Happening(at=now, action="emulator.reset", said="all is reset: no events, no faults")
+            yield LogLine(at=now, action="emulator.reset", said="all is reset: no events, no faults")
 
-    def _of_stage(self) -> Iterator[Happening]:
-        if self._stage is None or not self._stage.entries:
+    def _of_simulation(self) -> Iterator[LogLine]:
+        if self._simulation is None or not self._simulation.entries:
             return
         last = self._entry
-        newest_first = itertools.takewhile(lambda entry: entry is not last, reversed(self._stage.entries))
-        self._entry = self._stage.entries[-1]
+        newest_first = itertools.takewhile(lambda entry: entry is not last, reversed(self._simulation.entries))
+        self._entry = self._simulation.entries[-1]
         for entry in reversed(list(newest_first)):
             if entry.event is not None and entry.action in SENTENCES:
-                yield _of_event(entry, self._stage.event(entry.event))
+                yield _of_event(entry, self._simulation.event(entry.event))
 
-    def _of_clock(self) -> Iterator[Happening]:
+    def _of_clock(self) -> Iterator[LogLine]:
         paused = self._emulator.clock.stands and not self._emulator.clock.virtual
         if paused != self._paused:
             self._paused = paused
             word, said = ("paused", "stands still") if paused else ("resumed", "goes on")
-            yield Happening(at=self._emulator.clock.now(), action=f"clock.{word}", said=f"the clock {said}")
+            yield LogLine(at=self._emulator.clock.now(), action=f"clock.{word}", said=f"the clock {said}")
 
-    def _of_requests(self) -> Iterator[Happening]:
+    def _of_requests(self) -> Iterator[LogLine]:
         """Only those that met a fault: a handler that polls would drown all else."""
         requests = self._emulator.requests
         if not len(requests):
@@ -116,44 +116,44 @@ class Teller:
         for request in reversed(list(itertools.takewhile(lambda each: each is not last, reversed(kept)))):
             if request.fault is not None:
                 answer = request.status or "nothing"
-                yield Happening(
+                yield LogLine(
                     at=request.at,
                     action="fault.met",
                     said=f"{request.method} of {request.vm or 'a stranger'} met {request.fault}, answered {answer}",
                     facts={"fault": request.fault, "vm": request.vm, "status": request.status},
                 )
 
-    def _of_faults(self) -> Iterator[Happening]:
+    def _of_faults(self) -> Iterator[LogLine]:
         active = {each.fault.name for each in self._emulator.faults.active}
         now = self._emulator.clock.now()
         for name in sorted(self._faults - active):
-            yield Happening(at=now, action="fault.over", said=f"{name} is over", facts={"fault": name})
+            yield LogLine(at=now, action="fault.over", said=f"{name} is over", facts={"fault": name})
         for name in sorted(active - self._faults):
-            yield Happening(at=now, action="fault.began", said=f"{name} is switched on", facts={"fault": name})
+            yield LogLine(at=now, action="fault.began", said=f"{name} is switched on", facts={"fault": name})
         self._faults = active
 
-    def _of_player(self, player: Player) -> Iterator[Happening]:
+    def _of_player(self, player: Player) -> Iterator[LogLine]:
         last = self._note
-        newest_first = itertools.takewhile(lambda note: note is not last, reversed(player.notes))
+        newest_first = itertools.takewhile(lambda note: note is not last, reversed(player.deviations))
         for note in reversed(list(newest_first)):
             self._note = note
-            verb = note.step.act.verb
-            yield Happening(at=note.at, action="scenario.differs", said=f"step {verb!r}: {note.said}")
+            verb = note.step.action.verb
+            yield LogLine(at=note.at, action="scenario.differs", said=f"step {verb!r}: {note.said}")
         # Its last events go on when all is played.
-        lasts = player.done and self._emulator.stage.live
+        lasts = player.done and self._emulator.simulation.live
         if player.waiting_for == self._waits or lasts:
             return
         self._waits = player.waiting_for
         now = self._emulator.clock.now()
         if player.done:
             said = "the scenario is over; the emulator goes on until Ctrl-C"
-            yield Happening(at=now, action="scenario.ended", said=said)
+            yield LogLine(at=now, action="scenario.ended", said=said)
         else:
-            yield Happening(at=now, action="scenario.waits", said=f"the scenario waits for {self._waits}")
+            yield LogLine(at=now, action="scenario.waits", said=f"the scenario waits for {self._waits}")
 
 
-def _of_event(entry: Entry, event: Event) -> Happening:
-    return Happening(
+def _of_event(entry: Entry, event: Event) -> LogLine:
+    return LogLine(
         at=entry.at,
         action=entry.action,
         said=f"{event.type} of {', '.join(event.resources)} {SENTENCES[entry.action](event)}",
@@ -225,7 +225,7 @@ def _emulating(settings: EmulatorSettings, scenario: Scenario | None) -> Iterato
 def _add(emulator: Emulator, names: Sequence[str]) -> None:
     def work(now: datetime) -> None:
         for name in names:
-            emulator.stage.add_vm(name, now)
+            emulator.simulation.add_vm(name, now)
 
     emulator.change(work)
 
@@ -234,11 +234,11 @@ def _tell(
     emulator: Emulator, scenario: Scenario | None, ready: Mapping[str, object], as_json: bool, stopping: threading.Event
 ) -> None:
     from forenotice.emulator import run
-    from forenotice.emulator.run import Teller
+    from forenotice.emulator.run import ActivityLog
 
     try:
         foreground.put(foreground.line(ready) if as_json else run.text(emulator, scenario, ready))
-        teller = Teller(emulator)
+        teller = ActivityLog(emulator)
         while not stopping.is_set():
             for each in teller.wait():
                 foreground.put(foreground.told(each, as_json=as_json))
@@ -255,7 +255,7 @@ def text(emulator: Emulator, scenario: Scenario | None, ready: Mapping[str, obje
     driving = (
         "forenotice emulator" if control == DEFAULT_CONTROL else f"FORENOTICE_CONTROL={control} forenotice emulator"
     )
-    others = [vm.name for vm in emulator.stage.vms if vm.name != emulator.as_vm]
+    others = [vm.name for vm in emulator.simulation.vms if vm.name != emulator.as_vm]
     beside = f"; beside you there {'is' if len(others) == 1 else 'are'} {', '.join(others)}" if others else ""
     return f"""\
 forenotice emulates Scheduled Events at {ready["endpoint"]}. You are {emulator.as_vm}{beside}.

@@ -89,7 +89,7 @@ CLAIM = timedelta(seconds=15)
 PROCESS = "emulator"
 
 
-class Stage:
+class Simulation:
     """Not thread-safe. Every `now` is at or after the one before."""
 
     def __init__(
@@ -100,7 +100,7 @@ class Stage:
         publisher: Publisher | None = None,
         kind: ScopeKind = ScopeKind.AVAILABILITY_SET,
         listens: Listening = Listening.ALWAYS,
-        after: "Stage | None" = None,
+        after: "Simulation | None" = None,
     ) -> None:
         """`after` another one, incarnations go on from where they were."""
         self.timing = timing

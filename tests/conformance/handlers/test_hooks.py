@@ -5,7 +5,7 @@ from pathlib import Path
 
 from forenotice.conformance.handlers import evidence
 from forenotice.conformance.handlers.evidence import HookFile, Preparation, RequestLog
-from forenotice.emulator.requests import Requested
+from forenotice.emulator.request_log import LoggedRequest
 
 ID = "C7061BAC-AFDC-4513-B24B-AA5F13A16123"
 
@@ -25,7 +25,7 @@ def test_lines_count_when_they_are_complete(tmp_path: Path) -> None:
 def test_an_approval_is_kept_with_what_was_prepared_by_then(tmp_path: Path) -> None:
     file = HookFile(tmp_path / "prepared")
     requests = RequestLog(file)
-    asked = Requested(
+    asked = LoggedRequest(
         at=datetime(2026, 1, 1, tzinfo=UTC),
         monotonic=1,
         answered=1,

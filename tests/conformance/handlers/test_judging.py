@@ -11,7 +11,7 @@ from forenotice.conformance.handlers.evidence import Evidence, Life, Lines
 from forenotice.conformance.handlers.verdicts import Habits, Options
 from forenotice.conformance.report import Verdict
 from forenotice.core.operations import Event, EventType, Source, Status
-from forenotice.emulator.requests import Requested
+from forenotice.emulator.request_log import LoggedRequest
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 ME = "web-0"
@@ -54,8 +54,8 @@ def life(
 
 def request(
     at: float, *, method: str = "GET", status: int | None = 200, fault: str | None = None, **more: object
-) -> Requested:
-    found = Requested(
+) -> LoggedRequest:
+    found = LoggedRequest(
         at=START,
         monotonic=at,
         answered=at,
@@ -71,11 +71,11 @@ def request(
     return replace(found, **more)  # type: ignore[arg-type]
 
 
-def approval(*ids: str, status: int = 200, prepared: Lines = ()) -> tuple[Requested, Lines]:
+def approval(*ids: str, status: int = 200, prepared: Lines = ()) -> tuple[LoggedRequest, Lines]:
     return request(102, method="POST", status=status, event_ids=ids), prepared
 
 
-def polls(*at: float) -> list[Requested]:
+def polls(*at: float) -> list[LoggedRequest]:
     return [request(each) for each in at]
 
 
@@ -141,7 +141,7 @@ def test_a_process_that_ended_is_told_once() -> None:
         ),
     ],
 )
-def test_whoever_never_saw_a_document_is_judged_by_that_alone(requests: Sequence[Requested], seen: str) -> None:
+def test_whoever_never_saw_a_document_is_judged_by_that_alone(requests: Sequence[LoggedRequest], seen: str) -> None:
     unheard = replace(SEEN, requests=requests, approvals=[], goes_on=False)
     verdict, told = judged(unheard, clauses.ANSWERED)
     assert verdict is FAILED
@@ -176,7 +176,7 @@ NOTICING = [
 
 
 @pytest.mark.parametrize(("requests", "verdict", "told"), NOTICING)
-def test_noticing(requests: Sequence[Requested], verdict: Verdict, told: str) -> None:
+def test_noticing(requests: Sequence[LoggedRequest], verdict: Verdict, told: str) -> None:
     found = judged(replace(SEEN, requests=requests), clauses.IN_TIME)
     assert found[0] is verdict
     assert found[1].endswith(told)
@@ -243,7 +243,7 @@ def test_who_need_not_approve() -> None:
         (request(102, method="PUT", status=405), f"PUT {PATH} that was answered 405"),
     ],
 )
-def test_who_is_refused_has_not_abstained(attempt: Requested, seen: str) -> None:
+def test_who_is_refused_has_not_abstained(attempt: LoggedRequest, seen: str) -> None:
     refused = replace(SEEN, requests=[*SEEN.requests, attempt], approvals=[])
     expected = f"expected an approval that is answered 200, saw {seen}"
     assert judged(refused, clauses.APPROVES) == (FAILED, expected)

@@ -8,7 +8,7 @@ from forenotice.conformance.handlers import situations
 from forenotice.conformance.handlers.situations import Situation
 from forenotice.emulator import faults
 from forenotice.emulator.scenarios import catalogue, preview
-from forenotice.emulator.scenarios.format import Clear, Fault
+from forenotice.emulator.scenarios.format import ClearAction, FaultAction
 from forenotice.settings import SettingError
 
 TWO = timedelta(seconds=2)
@@ -29,7 +29,7 @@ def test_each_is_possible_and_gives_time(within: timedelta) -> None:
         preview.check(situation.scenario)
         assert situation.scenario.caller == "vm_7"
         assert situation.longest <= 10 * within + timedelta(seconds=10), situation.name
-        for life in preview.rehearse(situation.scenario).lives:
+        for life in preview.compute(situation.scenario).events:
             if "vm_7" not in life.event.resources or life.started == life.announced:
                 continue
             notice = (life.event.not_before - preview.START - life.announced) / situation.speed
@@ -73,9 +73,9 @@ def test_no_other_vm_has_the_same_name(me: str) -> None:
 @pytest.mark.parametrize("name", ["error-500", "error-503", "error-410", "error-429", "reset"])
 def test_approvals_meet_what_refuses_them(name: str) -> None:
     (found,) = situations.find("web-0", TWO, [name])
-    cleared, again = (step.act for step in found.scenario.steps[-2:])
-    assert isinstance(cleared, Clear)
-    assert isinstance(again, Fault)
+    cleared, again = (step.action for step in found.scenario.steps[-2:])
+    assert isinstance(cleared, ClearAction)
+    assert isinstance(again, FaultAction)
     assert (again.fault, again.on, again.times) == (name, faults.On.APPROVALS, 1)
 
 

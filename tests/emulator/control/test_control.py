@@ -1,21 +1,21 @@
-"""The emulator driven over REST: what each request does, what is refused, and who is not let in."""
+"""The emulator controlled over REST: what each request does, what is refused, and who is not let in."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 import pytest
 from tests.acceptance.running import ask
-from tests.emulator.controlled import JSON, Driven, driven
+from tests.emulator.controlled import JSON, Controlled, controlled
 
 
 @pytest.fixture(scope="module")
-def shared() -> Iterator[Driven]:
-    with driven() as found:
+def shared() -> Iterator[Controlled]:
+    with controlled() as found:
         yield found
 
 
 @pytest.fixture
-def emulator(shared: Driven) -> Driven:
+def emulator(shared: Controlled) -> Controlled:
     """As if new."""
     shared.post("/play", scenario="reboot", resources=["web-0"])
     shared.post("/reset")
@@ -26,7 +26,7 @@ def moment(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-def test_an_event_from_its_announcement_to_its_end(emulator: Driven) -> None:
+def test_an_event_from_its_announcement_to_its_end(emulator: Controlled) -> None:
     made = emulator.post("/events", kind="reboot", notice="15m", takes="10m", description="By hand.")
     assert (made["type"], made["status"], made["resources"]) == ("Reboot", "Scheduled", ["web-0"])
     (seen,) = emulator.document()["Events"]
@@ -40,7 +40,7 @@ def test_an_event_from_its_announcement_to_its_end(emulator: Driven) -> None:
     assert [event["status"] for event in emulator.get("/events")["items"]] == ["Completed"]
 
 
-def test_approved_and_cancelled_from_outside(emulator: Driven) -> None:
+def test_approved_and_cancelled_from_outside(emulator: Controlled) -> None:
     first = emulator.post("/events", kind="host-update", resources=["a", "b"])
     second = emulator.post("/events", kind="deletion", resources=["c"], duration_seconds=7)
     assert second["duration_seconds"] == 7
@@ -53,7 +53,7 @@ def test_approved_and_cancelled_from_outside(emulator: Driven) -> None:
     assert [page["next"] for page in pages] == [1, None]
 
 
-def test_the_clock_is_moved_and_documents_say_so(emulator: Driven) -> None:
+def test_the_clock_is_moved_and_documents_say_so(emulator: Controlled) -> None:
     before = moment(emulator.get("/state")["now"])
     emulator.post("/events", kind="freeze", notice="1h")
     after = emulator.post("/advance", by="30m")
@@ -62,7 +62,7 @@ def test_the_clock_is_moved_and_documents_say_so(emulator: Driven) -> None:
     assert [event["status"] for event in emulator.post("/advance", by="30m")["events"]] == ["Started"]
 
 
-def test_a_clock_that_stands_is_moved_on_step_by_step(emulator: Driven) -> None:
+def test_a_clock_that_stands_is_moved_on_step_by_step(emulator: Controlled) -> None:
     assert emulator.post("/pause")["paused"]
     began = moment(emulator.post("/play", scenario="two-events")["now"])
     steps = []
@@ -82,7 +82,7 @@ def test_a_clock_that_stands_is_moved_on_step_by_step(emulator: Driven) -> None:
     assert moment(emulator.get("/state")["now"]) > began + steps[-1][0]
 
 
-def test_faults_are_switched_on_met_and_switched_off(emulator: Driven) -> None:
+def test_faults_are_switched_on_met_and_switched_off(emulator: Controlled) -> None:
     assert emulator.post("/faults", name="error-503", times=2, on="polls")["times"] == 2
     assert emulator.post("/faults", name="clock-skew", amount="-5m")["amount_seconds"] == -300
     assert [emulator.poll().status for _ in range(3)] == [503, 503, 200]
@@ -99,7 +99,7 @@ def test_faults_are_switched_on_met_and_switched_off(emulator: Driven) -> None:
     assert emulator.poll().status == 200
 
 
-def test_a_scenario_of_the_catalogue_and_one_of_ones_own(emulator: Driven) -> None:
+def test_a_scenario_of_the_catalogue_and_one_of_ones_own(emulator: Controlled) -> None:
     state = emulator.post("/play", scenario="rolling-update", resources=["a", "b", "c"], seed=7)
     assert (state["as"], state["scenario"]["name"], state["scenario"]["seed"]) == ("a", "rolling-update", 7)
     assert state["scenario"]["waiting_for"] == "Freeze of a to be gone"
@@ -112,14 +112,14 @@ def test_a_scenario_of_the_catalogue_and_one_of_ones_own(emulator: Driven) -> No
     assert {"name": "reboot", "timing": "measured"}.items() <= emulator.get("/scenarios")["items"][7].items()
 
 
-def test_each_vm_has_an_endpoint_of_its_own_on_demand(emulator: Driven) -> None:
+def test_each_vm_has_an_endpoint_of_its_own_on_demand(emulator: Controlled) -> None:
     there = emulator.post("/endpoints", vm="web-1")["endpoint"]
     assert emulator.post("/endpoints", vm="web-1")["endpoint"] == there
     emulator.document(there.removeprefix("http://"))
     assert [request["vm"] for request in emulator.get("/requests")["items"]] == ["web-1"]
 
 
-def test_reset_leaves_the_vms_and_a_higher_incarnation(emulator: Driven) -> None:
+def test_reset_leaves_the_vms_and_a_higher_incarnation(emulator: Controlled) -> None:
     emulator.post("/play", scenario="two-events")
     emulator.post("/faults", name="reset", on="approvals")
     before = emulator.document()["DocumentIncarnation"]
@@ -159,7 +159,7 @@ BAD = [
 
 @pytest.mark.parametrize(("path", "body", "said"), BAD)
 def test_bad_input_is_refused_with_what_would_be_right(
-    shared: Driven, path: str, body: dict[str, object], said: str
+    shared: Controlled, path: str, body: dict[str, object], said: str
 ) -> None:
     found = shared.ask("POST", path, body)
     assert found.status in (400, 404), found
@@ -168,11 +168,11 @@ def test_bad_input_is_refused_with_what_would_be_right(
 
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b'{"by": "1s"', b"\xff", b"[" * 10_000])
-def test_a_body_that_is_no_json_object(shared: Driven, body: bytes) -> None:
+def test_a_body_that_is_no_json_object(shared: Controlled, body: bytes) -> None:
     assert shared.ask("POST", "/advance", body).status == 400
 
 
-def test_what_there_is_and_what_is_not(shared: Driven) -> None:
+def test_what_there_is_and_what_is_not(shared: Controlled) -> None:
     assert shared.ask("GET", "/none").json["error"]["message"].endswith("see /v1/emulator/openapi.json")
     assert "/v1/emulator/play" in shared.get("/openapi.json")["paths"]
     wrong = shared.ask("PUT", "/faults", {})
@@ -182,19 +182,19 @@ def test_what_there_is_and_what_is_not(shared: Driven) -> None:
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "localhost.evil"])
-def test_a_name_that_somebody_else_decides_about_is_refused(shared: Driven, host: str) -> None:
+def test_a_name_that_somebody_else_decides_about_is_refused(shared: Controlled, host: str) -> None:
     said = ask(shared.control, "GET", "/v1/emulator/state", None, {"Host": host})
     assert said.status == 400
     assert "in the Host header is not a name of this service" in said.json["error"]["message"]
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "LocalHost:8255", "[::1]:8255", "10.0.0.1:1"])
-def test_names_of_this_machine_and_addresses_are_known(shared: Driven, host: str) -> None:
+def test_names_of_this_machine_and_addresses_are_known(shared: Controlled, host: str) -> None:
     assert ask(shared.control, "GET", "/v1/emulator/state", None, {"Host": host}).status == 200
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
-def test_what_a_page_of_another_site_can_send_has_no_effect(emulator: Driven, kind: str) -> None:
+def test_what_a_page_of_another_site_can_send_has_no_effect(emulator: Controlled, kind: str) -> None:
     said = emulator.ask("POST", "/events", {"kind": "reboot"}, {"Content-Type": kind} if kind else {})
     assert said.status == 400
     assert "Content-Type: application/json" in said.json["error"]["message"]

@@ -6,7 +6,7 @@ import pytest
 
 from forenotice.core import errors
 from forenotice.emulator.portal import app
-from forenotice.emulator.portal.app import Deeds
+from forenotice.emulator.portal.app import FormResults
 
 
 def test_the_oldest_are_forgotten() -> None:
@@ -17,7 +17,7 @@ def test_the_oldest_are_forgotten() -> None:
         return f"done {len(done)}"
 
     async def press() -> None:
-        found = Deeds()
+        found = FormResults()
         assert await asyncio.gather(*(found.once("a", do) for _ in range(3))) == ["done 1"] * 3
         for number in range(app.MOST_FORMS):
             await found.once(str(number), do)
@@ -31,7 +31,7 @@ def test_a_refusal_is_told_each_time() -> None:
         raise errors.RefusedError("no")
 
     async def press() -> None:
-        found = Deeds()
+        found = FormResults()
         for _ in range(2):
             with pytest.raises(errors.RefusedError):
                 await found.once("a", refuse)

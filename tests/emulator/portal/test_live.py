@@ -9,7 +9,7 @@ from time import monotonic
 
 import pytest
 from tests.acceptance.running import DEADLINE, until
-from tests.emulator.controlled import Driven, driven
+from tests.emulator.controlled import Controlled, controlled
 
 from forenotice.core.operations import Kind
 from forenotice.emulator.control.listener import Control
@@ -44,12 +44,12 @@ def told(answer: HTTPResponse) -> str:
 
 
 @pytest.fixture(scope="module")
-def shared() -> Iterator[Driven]:
-    with driven() as found:
+def shared() -> Iterator[Controlled]:
+    with controlled() as found:
         yield found
 
 
-def test_each_change_is_told(shared: Driven) -> None:
+def test_each_change_is_told(shared: Controlled) -> None:
     # So that nothing is told because time passes.
     shared.post("/pause")
     with following(shared.control, "the-page-is-older") as answer:
@@ -112,7 +112,7 @@ def test_a_page_that_is_told_nothing_knows_that_we_are_there() -> None:
     assert asyncio.run(listen()) == [b"retry: 1000\n\n", b": alive\n\n", b": alive\n\n"]
 
 
-def test_not_everybody_is_followed_at_a_time(shared: Driven) -> None:
+def test_not_everybody_is_followed_at_a_time(shared: Controlled) -> None:
     opened = [following(shared.control, "x") for _ in range(app.MOST_FOLLOWED)]
     try:
         for each in opened:

@@ -12,7 +12,7 @@ from time import process_time
 import pytest
 import structlog
 from tests.acceptance.running import ask
-from tests.emulator.controlled import Driven, driven
+from tests.emulator.controlled import Controlled, controlled
 from tests.portal.running import HIDDEN, Answer, Visitor
 
 from forenotice.emulator import faults
@@ -29,7 +29,7 @@ RAW = re.compile(r'aria-label="The document as it is sent">(.*?)</pre>', re.DOTA
 class Page:
     """In a visitor's hands."""
 
-    emulator: Driven
+    emulator: Controlled
     visitor: Visitor
 
     def get(self, query: str = "") -> Answer:
@@ -43,11 +43,11 @@ class Page:
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Page]:
-    with driven() as found:
+    with controlled() as found:
         yield opened(found)
 
 
-def opened(emulator: Driven) -> Page:
+def opened(emulator: Controlled) -> Page:
     return Page(emulator, Visitor(int(emulator.control.rpartition(":")[2])))
 
 
@@ -113,8 +113,8 @@ def test_a_scenario_that_runs_goes_on_by_the_clock(page: Page) -> None:
 @pytest.mark.parametrize("name", catalogue.names())
 def test_what_every_scenario_is_going_to_be(page: Page, name: str) -> None:
     found = page.get(f"?scenario={name}")
-    rehearsal = preview.rehearse(catalogue.load(name))
-    bars = sum(len(life.event.resources) for life in rehearsal.lives) + len(rehearsal.troubles)
+    rehearsal = preview.compute(catalogue.load(name))
+    bars = sum(len(life.event.resources) for life in rehearsal.events) + len(rehearsal.faults)
     assert found.html.count('<a id="bar-plan-') == bars
     assert found.html.count("<h1>") == 1
 
@@ -139,7 +139,7 @@ def test_a_defect_is_told() -> None:
     emulator.start()
     control = Control(emulator, Address(host="127.0.0.1", port=0))
     control.start()
-    emulator.stage.entries.append(None)  # type: ignore[arg-type]
+    emulator.simulation.entries.append(None)  # type: ignore[arg-type]
     with structlog.testing.capture_logs() as logs:
         found = Visitor(control.address.port).get("/", status=500)
     assert "This is a defect: the emulator's log says more." in found.text
@@ -218,7 +218,7 @@ def test_what_is_not_there_is_refused(page: Page) -> None:
 
 def test_faults_are_switched_on_and_off(page: Page) -> None:
     before = page.get()
-    assert all(fault.sees in unescape(before.html) for fault in faults.ALL)
+    assert all(fault.symptom in unescape(before.html) for fault in faults.ALL)
     assert before.text.count("Switch on") == len(faults.ALL)
     page.send("/fault-on", name="error-503", amount="9s", times="2", lasts="", on="polls")
     page.send("/fault-on", name="latency", amount="1ms", times="", lasts="1h", on="approvals")
@@ -358,7 +358,7 @@ def test_an_address_that_says_too_much(page: Page) -> None:
 
 
 def test_who_starts_afresh_has_a_clock_that_is_not_behind() -> None:
-    with driven() as found:
+    with controlled() as found:
         page = opened(found)
         page.emulator.post("/pause")
         machine = datetime.now(UTC)

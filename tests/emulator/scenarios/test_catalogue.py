@@ -9,13 +9,13 @@ import pytest
 from forenotice.core import errors
 from forenotice.emulator.scenarios import catalogue, preview
 from forenotice.emulator.scenarios.format import Origin
-from forenotice.emulator.scenarios.preview import Life
+from forenotice.emulator.scenarios.preview import PlannedEvent
 from forenotice.emulator.scenarios.text import ScenarioError
 
 MINUTE = timedelta(minutes=1)
 
 
-def story(life: Life) -> tuple[str, float | None, float]:
+def story(life: PlannedEvent) -> tuple[str, float | None, float]:
     """Its type, and how many minutes it was Scheduled and Started, or until it was cancelled."""
     if life.started is None:
         return life.event.type, None, (life.ended - life.announced) / MINUTE
@@ -51,7 +51,7 @@ def test_there_are_these() -> None:
 @pytest.mark.parametrize("name", TIMINGS)
 def test_its_timing(name: str) -> None:
     scenario = catalogue.load_any(name)
-    assert [story(life) for life in preview.rehearse(scenario).lives] == TIMINGS[name]
+    assert [story(life) for life in preview.compute(scenario).events] == TIMINGS[name]
     assert (scenario.timing is Origin.MEASURED) == (name in MEASURED)
     assert scenario.title
     assert scenario.description.endswith(".")
@@ -59,7 +59,7 @@ def test_its_timing(name: str) -> None:
 
 def test_users_and_the_platform_are_told_apart() -> None:
     def described(name: str) -> str:
-        return preview.rehearse(catalogue.load(name)).lives[0].event.description
+        return preview.compute(catalogue.load(name)).events[0].event.description
 
     assert "as requested by authorized user" in described("reboot")
     assert "as requested by authorized user" in described("redeploy")
@@ -67,35 +67,35 @@ def test_users_and_the_platform_are_told_apart() -> None:
 
 
 def test_update_domains_follow_one_another() -> None:
-    lives = preview.rehearse(catalogue.load("rolling-update")).lives
+    lives = preview.compute(catalogue.load("rolling-update")).events
     assert [life.event.update_domain for life in lives] == [0, 1, 2]
     assert all(before.ended <= after.announced for before, after in pairwise(lives))
 
 
 def test_a_vanishing_event_is_gone_within_a_second() -> None:
-    lives = preview.rehearse(catalogue.load("vanishing-event")).lives
+    lives = preview.compute(catalogue.load("vanishing-event")).events
     assert len(lives) == 3
     assert all(life.started is None and life.ended - life.announced < timedelta(seconds=1) for life in lives)
 
 
 def test_two_events_are_in_one_document() -> None:
-    one, other = preview.rehearse(catalogue.load("two-events")).lives
+    one, other = preview.compute(catalogue.load("two-events")).events
     assert one.announced == other.announced
     assert set(one.event.resources).isdisjoint(other.event.resources)
 
 
 def test_second_impacts_come_while_it_is_started() -> None:
-    rehearsal = preview.rehearse(catalogue.load("second-impact"))
-    (life,) = rehearsal.lives
-    assert len(rehearsal.troubles) == 2
-    assert all(trouble.name == "frozen" for trouble in rehearsal.troubles)
-    assert all(life.started < trouble.since < life.ended for trouble in rehearsal.troubles if life.started)
+    rehearsal = preview.compute(catalogue.load("second-impact"))
+    (life,) = rehearsal.events
+    assert len(rehearsal.faults) == 2
+    assert all(trouble.name == "frozen" for trouble in rehearsal.faults)
+    assert all(life.started < trouble.since < life.ended for trouble in rehearsal.faults if life.started)
 
 
 def test_silence_has_approved_what_the_first_call_finds() -> None:
-    rehearsal = preview.rehearse(catalogue.load("first-call"))
-    assert rehearsal.lives[0].event.approved_by == "silence"
-    assert [trouble.name for trouble in rehearsal.troubles] == ["slow-first-answer"]
+    rehearsal = preview.compute(catalogue.load("first-call"))
+    assert rehearsal.events[0].event.approved_by == "silence"
+    assert [trouble.name for trouble in rehearsal.faults] == ["slow-first-answer"]
 
 
 def test_a_wrong_name_is_refused_with_the_nearest() -> None:
@@ -146,15 +146,15 @@ def test_other_resources_take_the_place_of_its_own(name: str) -> None:
     names = [f"app_{index}" for index in range(number)]
     scenario = catalogue.load_any(name, names)
     assert scenario.caller == "app_0"
-    told = {each for life in preview.rehearse(scenario).lives for each in life.event.resources}
+    told = {each for life in preview.compute(scenario).events for each in life.event.resources}
     assert told == set(names)
 
 
 def test_any_number_of_resources_where_steps_name_none() -> None:
     fewer = catalogue.load_any("live-migration", ["app_3"])
     more = catalogue.load_any("live-migration", ["a", "b", "c"])
-    assert preview.rehearse(fewer).lives[0].event.resources == ("app_3",)
-    assert preview.rehearse(more).lives[0].event.resources == ("a", "b", "c")
+    assert preview.compute(fewer).events[0].event.resources == ("app_3",)
+    assert preview.compute(more).events[0].event.resources == ("a", "b", "c")
     assert ([vm.name for vm in fewer.vms], [vm.name for vm in more.vms]) == (["app_3"], ["a", "b", "c"])
 
 

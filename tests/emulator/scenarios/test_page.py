@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from forenotice.emulator.scenarios import catalogue, preview, reader
-from forenotice.emulator.scenarios.format import ACTS, NESTING, Act, Heading, Table
+from forenotice.emulator.scenarios.format import ACTIONS, NESTING, Action, Header, Table
 from forenotice.emulator.scenarios.text import ScenarioError
 
 PAGE = (Path(__file__).parents[3] / "docs" / "scenarios.md").read_text()
@@ -25,11 +25,11 @@ def section(heading: str) -> str:
 
 
 def defaults(table: type[Table]) -> dict[str, str]:
-    inherited = {field.name for field in msgspec.structs.fields(Act)} if table is not Act else set[str]()
+    inherited = {field.name for field in msgspec.structs.fields(Action)} if table is not Action else set[str]()
     found = {
         field.encode_name: default(field) for field in msgspec.structs.fields(table) if field.name not in inherited
     }
-    return found | ({"step": "required"} if table in (*NESTING, Heading) else {})
+    return found | ({"step": "required"} if table in (*NESTING, Header) else {})
 
 
 def default(field: msgspec.structs.FieldInfo) -> str:
@@ -40,7 +40,7 @@ def default(field: msgspec.structs.FieldInfo) -> str:
 
 @pytest.mark.parametrize(
     ("heading", "table"),
-    [("The file", Heading), ("Steps", Act), *((f"`{act.verb}`", act) for act in ACTS)],
+    [("The file", Header), ("Steps", Action), *((f"`{act.verb}`", act) for act in ACTIONS)],
     ids=lambda each: each if isinstance(each, str) else "",
 )
 def test_a_table_has_the_keys_of_its_part(heading: str, table: type[Table]) -> None:

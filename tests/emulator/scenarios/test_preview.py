@@ -9,9 +9,9 @@ from forenotice.core.timing import Timing
 from forenotice.emulator.active_faults import Faults
 from forenotice.emulator.player import Player
 from forenotice.emulator.scenarios import preview, reader
-from forenotice.emulator.scenarios.preview import Trouble
+from forenotice.emulator.scenarios.preview import PlannedFault
 from forenotice.emulator.scenarios.text import ScenarioError
-from forenotice.emulator.simulation import Stage
+from forenotice.emulator.simulation import Simulation
 
 HEAD = 'title = "t"\nvms = ["a", { name = "b", update_domain = 1 }]\nresources = ["a"]\n'
 UPDATE = '[[step]]\nannounce = "host-update"\nid = "x"\nnotice = "15m"\ntakes = "10m"\n'
@@ -73,7 +73,7 @@ def test_what_can_be_is_not(body: str) -> None:
 
 def test_a_pile_of_events_is_rehearsed_only_so_far() -> None:
     body = '[[step]]\nrepeat = 400\n[[step.step]]\nannounce = "restart"\n'
-    lives = preview.rehearse(reader.read(HEAD + body, "my.toml")).lives
+    lives = preview.compute(reader.read(HEAD + body, "my.toml")).events
     assert (len(lives), min(life.ended for life in lives)) == (400, 25 * MINUTE)
     assert sum(life.started is None for life in lives) > 100
 
@@ -88,13 +88,13 @@ def test_what_is_long_gone_is_too_late_to_cancel() -> None:
 def test_how_far_it_was_rehearsed_is_said() -> None:
     long = 'repeat = 10000\n[[step]]\nrepeat = 1000\n[[step.step]]\nwait = "1s"\n'
     scenario = preview.check(reader.read(HEAD + long, "my.toml"))
-    assert scenario.unrehearsed == scenario.steps[0].steps[0]
-    stage = Stage(now=preview.START, timing=Timing())
-    player = Player(scenario, stage, Faults(SystemClock()), Timing(), preview.START)
-    assert [(note.step.act.verb, note.said) for note in player.notes] == [
+    assert scenario.unchecked_from == scenario.steps[0].steps[0]
+    simulation = Simulation(now=preview.START, timing=Timing())
+    player = Player(scenario, simulation, Faults(SystemClock()), Timing(), preview.START)
+    assert [(note.step.action.verb, note.said) for note in player.deviations] == [
         ("wait", "only what comes before it was rehearsed")
     ]
-    assert preview.check(reader.read(HEAD + UPDATE, "my.toml")).unrehearsed is None
+    assert preview.check(reader.read(HEAD + UPDATE, "my.toml")).unchecked_from is None
 
 
 TOO_LATE = """\
@@ -136,12 +136,12 @@ def test_what_chance_cannot_make_impossible_is_not() -> None:
 def test_more_chance_than_can_be_rehearsed_is_rehearsed_only_so_far() -> None:
     body = "".join(f"[[{at}]]\nwait = '1s'\n" * 30 + f"[[{at}]]\nchoose = 1\n" for at in ("step", "step.step"))
     body += "[[step.step.step]]\nwait = '1s'\n" * 30
-    assert preview.check(reader.read(HEAD + body, "my.toml")).unrehearsed is not None
+    assert preview.check(reader.read(HEAD + body, "my.toml")).unchecked_from is not None
 
 
 def test_lives_are_told_from_announcement_to_end() -> None:
     body = f'{UPDATE}[[step]]\nwait = "8m"\n[[step]]\nannounce = "restart"\nid = "y"\n[[step]]\ncancel = "y"\n'
-    first, second = preview.rehearse(reader.read(HEAD + body, "my.toml")).lives
+    first, second = preview.compute(reader.read(HEAD + body, "my.toml")).events
     assert (first.announced, first.started, first.ended) == (0 * MINUTE, 15 * MINUTE, 25 * MINUTE)
     assert (second.announced, second.started, second.ended) == (8 * MINUTE, None, 8 * MINUTE)
     assert (first.event.type, second.event.type) == ("Freeze", "Reboot")
@@ -152,13 +152,13 @@ def test_faults_are_told_while_they_last() -> None:
     steps += ["clear = 'latency'", "fault = 'stale-document'", "fault = 'slow-first-answer'", "fault = 'error-500'"]
     steps += ["fault = 'empty-body'\nlasts = '5m'", "wait = '1m'", "fault = 'empty-body'\nlasts = '5m'"]
     body = "".join(f"[[step]]\n{step}\n" for step in steps)
-    assert preview.rehearse(reader.read(HEAD + body, "my.toml")).troubles == [
-        Trouble(name="latency", since=0 * MINUTE, until=2 * MINUTE),
-        Trouble(name="reset", since=MINUTE, until=MINUTE),
-        Trouble(name="frozen", since=MINUTE, until=1.15 * MINUTE),
-        Trouble(name="stale-document", since=2 * MINUTE, until=2 * MINUTE + timedelta(seconds=50)),
-        Trouble(name="slow-first-answer", since=2 * MINUTE, until=4 * MINUTE),
-        Trouble(name="error-500", since=2 * MINUTE, until=None),
-        Trouble(name="empty-body", since=2 * MINUTE, until=3 * MINUTE),
-        Trouble(name="empty-body", since=3 * MINUTE, until=8 * MINUTE),
+    assert preview.compute(reader.read(HEAD + body, "my.toml")).faults == [
+        PlannedFault(name="latency", since=0 * MINUTE, until=2 * MINUTE),
+        PlannedFault(name="reset", since=MINUTE, until=MINUTE),
+        PlannedFault(name="frozen", since=MINUTE, until=1.15 * MINUTE),
+        PlannedFault(name="stale-document", since=2 * MINUTE, until=2 * MINUTE + timedelta(seconds=50)),
+        PlannedFault(name="slow-first-answer", since=2 * MINUTE, until=4 * MINUTE),
+        PlannedFault(name="error-500", since=2 * MINUTE, until=None),
+        PlannedFault(name="empty-body", since=2 * MINUTE, until=3 * MINUTE),
+        PlannedFault(name="empty-body", since=3 * MINUTE, until=8 * MINUTE),
     ]

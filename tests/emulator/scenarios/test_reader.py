@@ -10,17 +10,17 @@ from forenotice.core.fleet import Listening, ScopeKind
 from forenotice.core.operations import Kind
 from forenotice.emulator.scenarios import reader
 from forenotice.emulator.scenarios.format import (
-    Announce,
-    Cancel,
-    Choose,
-    Fault,
-    Frozen,
+    AnnounceAction,
+    CancelAction,
+    ChooseAction,
+    FaultAction,
+    FrozenAction,
     Origin,
-    Repeat,
+    RepeatAction,
     Until,
     Vm,
-    Wait,
-    WaitFor,
+    WaitAction,
+    WaitForAction,
 )
 from forenotice.emulator.scenarios.text import ScenarioError
 from forenotice.settings.spans import Span
@@ -80,8 +80,8 @@ def test_a_scenario_is_read_whole() -> None:
     assert scenario.vms == (Vm(name="web-0"), Vm(name="web-1", update_domain=1))
     assert (scenario.resources, scenario.caller) == (("web-0",), "web-1")
     assert (scenario.group, scenario.listening) == (ScopeKind.PLACEMENT_GROUP, Listening.AUTO)
-    announce, wait, wait_for, fault, repeat = (step.act for step in scenario.steps)
-    assert announce == Announce(
+    announce, wait, wait_for, fault, repeat = (step.action for step in scenario.steps)
+    assert announce == AnnounceAction(
         announce=Kind.HOST_UPDATE,
         id="update",
         resources=("web-1",),
@@ -90,17 +90,17 @@ def test_a_scenario_is_read_whole() -> None:
         description="Soon.",
         duration=9,
     )
-    assert isinstance(wait, Wait)
+    assert isinstance(wait, WaitAction)
     assert (wait.at, wait.wait.least, wait.wait.most) == (Span(minutes=1), Span(minutes=5), Span(minutes=15))
-    assert wait_for == WaitFor(wait_for="update", until=Until.APPROVED, at_most=Span(minutes=20))
-    assert isinstance(fault, Fault)
+    assert wait_for == WaitForAction(wait_for="update", until=Until.APPROVED, at_most=Span(minutes=20))
+    assert isinstance(fault, FaultAction)
     assert (fault.amount, fault.lasts, fault.times, fault.on) == (-Span(minutes=5), Span(minutes=1), 2, "polls")
-    assert repeat == Repeat(repeat=2)
+    assert repeat == RepeatAction(repeat=2)
     (choice,) = scenario.steps[-1].steps
-    assert choice.act == Choose(choose=1)
-    assert [(step.act, step.path) for step in choice.steps] == [
-        (Frozen(frozen=Span(seconds=5)), ("step", 4, "step", 0, "step", 0)),
-        (Cancel(cancel="update"), ("step", 4, "step", 0, "step", 1)),
+    assert choice.action == ChooseAction(choose=1)
+    assert [(step.action, step.path) for step in choice.steps] == [
+        (FrozenAction(frozen=Span(seconds=5)), ("step", 4, "step", 0, "step", 0)),
+        (CancelAction(cancel="update"), ("step", 4, "step", 0, "step", 1)),
     ]
 
 

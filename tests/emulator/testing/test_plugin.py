@@ -9,7 +9,7 @@ import pytest
 
 from forenotice.emulator import faults
 from forenotice.emulator.scenarios import catalogue
-from forenotice.emulator.testing import scenario_run
+from forenotice.emulator.testing import playback
 
 pytest_plugins = ("pytester",)
 
@@ -204,7 +204,7 @@ def test_one_test_through_all_scenarios_and_faults(pytester: pytest.Pytester) ->
     done = run(pytester, "def test_one(each_situation): pass\n", "--collect-only", "-q")
     ids = [line.partition("[")[2].rstrip("]") for line in done.outlines if "::" in line]
     scenarios = [f"scenario-{name}" for name in catalogue.names()]
-    assert ids == [*scenarios, *(f"fault-{fault.name}" for fault in faults.ALL)] == scenario_run.ids()
+    assert ids == [*scenarios, *(f"fault-{fault.name}" for fault in faults.ALL)] == playback.ids()
     assert {"scenario-reboot", "fault-reset"} <= set(ids)
 
 
@@ -213,9 +213,9 @@ def test_fewer_situations(pytester: pytest.Pytester) -> None:
 @pytest.mark.each_situation("fault-error-5*", "scenario-reboot")
 @pytest.mark.scheduled_events(time="virtual")
 def test_one(each_situation, scheduled_events):
-    performance = each_situation.play(resources="app_3")
+    playback = each_situation.play(resources="app_3")
     assert scheduled_events.as_vm == "app_3"
-    print(each_situation, each_situation.kind, each_situation.name, performance.events[0].type)
+    print(each_situation, each_situation.kind, each_situation.name, playback.events[0].type)
 """
     done = run(pytester, text, "-s", "-q")
     done.assert_outcomes(passed=3)

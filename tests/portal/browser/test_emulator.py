@@ -4,18 +4,18 @@ from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import expect
-from tests.emulator.controlled import Driven, driven
+from tests.emulator.controlled import Controlled, controlled
 from tests.portal.browser.chromium import Browsing
 from tests.portal.browser.test_looks import look
 
 
 @pytest.fixture
-def emulator() -> Iterator[Driven]:
-    with driven() as found:
+def emulator() -> Iterator[Controlled]:
+    with controlled() as found:
         yield found
 
 
-def test_a_scenario_is_stepped_through_while_a_guest_acts(browsing: Browsing, emulator: Driven) -> None:
+def test_a_scenario_is_stepped_through_while_a_guest_acts(browsing: Browsing, emulator: Controlled) -> None:
     page = browsing.page(emulator.control)
     page.goto("/")
     page.get_by_label("Select a scenario").select_option("reboot")
@@ -45,7 +45,7 @@ def test_a_scenario_is_stepped_through_while_a_guest_acts(browsing: Browsing, em
     expect(events.get_by_text("Reboot of web-0 is gone")).to_be_visible()
 
 
-def test_by_the_keyboard(browsing: Browsing, emulator: Driven) -> None:
+def test_by_the_keyboard(browsing: Browsing, emulator: Controlled) -> None:
     emulator.post("/pause")
     emulator.post("/play", scenario="rolling-update")
     page = browsing.page(emulator.control)
@@ -59,7 +59,7 @@ def test_by_the_keyboard(browsing: Browsing, emulator: Driven) -> None:
     expect(page.get_by_role("heading", name="As it goes")).to_be_in_viewport()
 
 
-def test_without_scripts(browsing: Browsing, emulator: Driven) -> None:
+def test_without_scripts(browsing: Browsing, emulator: Controlled) -> None:
     page = browsing.page(emulator.control, java_script_enabled=False)
     page.goto("/?scenario=two-events")
     page.get_by_role("button", name="Run automatically").click()
@@ -70,7 +70,7 @@ def test_without_scripts(browsing: Browsing, emulator: Driven) -> None:
     expect(page.get_by_text("A poll would meet latency now.")).to_be_visible()
 
 
-def test_it_suits_everybody(browsing: Browsing, emulator: Driven) -> None:
+def test_it_suits_everybody(browsing: Browsing, emulator: Controlled) -> None:
     emulator.post("/pause")
     emulator.post("/play", scenario="rolling-update")
     emulator.post("/step")

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from forenotice.conformance.handlers.situations import Situation
 from forenotice.core.operations import Event, EventType
-from forenotice.emulator.requests import Requested, Requests
+from forenotice.emulator import request_log
+from forenotice.emulator.request_log import LoggedRequest
 
 LARGEST = 1024 * 1024
 FAILED = "failed"
@@ -58,16 +59,16 @@ def has_failed(line: str) -> bool:
     return line.split()[0].lower() == FAILED
 
 
-class RequestLog(Requests):
+class RequestLog(request_log.RequestLog):
     """Requests, and with each approval what had been prepared when it came. It looks before the approval is answered:
     what a handler does only after that is not there yet."""
 
     def __init__(self, prepared: HookFile) -> None:
         super().__init__()
-        self.approvals_with_hooks: deque[tuple[Requested, Lines]] = deque(maxlen=MOST_APPROVALS)
+        self.approvals_with_hooks: deque[tuple[LoggedRequest, Lines]] = deque(maxlen=MOST_APPROVALS)
         self._prepared = prepared
 
-    def record(self, request: Requested) -> None:
+    def record(self, request: LoggedRequest) -> None:
         if request.is_approval:
             self.approvals_with_hooks.append((request, self._prepared.lines()))
         super().record(request)
@@ -102,10 +103,10 @@ class Evidence:
     situation: Situation
     me: str
     lives: Sequence[Life]
-    requests: Sequence[Requested]
+    requests: Sequence[LoggedRequest]
     listened: float
     """Seconds in which its first poll had to come."""
-    approvals: Sequence[tuple[Requested, Lines]]
+    approvals: Sequence[tuple[LoggedRequest, Lines]]
     """With what had been prepared when each came."""
     prepared: Lines
     recovered: Lines
@@ -119,7 +120,7 @@ class Evidence:
     """Last."""
 
     @property
-    def polls(self) -> list[Requested]:
+    def polls(self) -> list[LoggedRequest]:
         return [request for request in self.requests if request.is_poll]
 
     @property
@@ -130,10 +131,10 @@ class Evidence:
     def others(self) -> list[Life]:
         return [life for life in self.lives if self.me not in life.event.resources]
 
-    def approvals_of(self, life: Life) -> Iterator[tuple[Requested, Lines]]:
+    def approvals_of(self, life: Life) -> Iterator[tuple[LoggedRequest, Lines]]:
         return ((request, lines) for request, lines in self.approvals if life.id in request.event_ids)
 
-    def refusals_of(self, life: Life) -> Iterator[Requested]:
+    def refusals_of(self, life: Life) -> Iterator[LoggedRequest]:
         """Of what was meant as an approval of it, for all that can be told."""
         for request in self.requests:
             refused = request.method in WRITES and request.status != 200

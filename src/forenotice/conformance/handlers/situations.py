@@ -11,9 +11,9 @@ import msgspec
 from forenotice.core import errors, fleet
 from forenotice.core.fleet import Listening
 from forenotice.emulator import faults
-from forenotice.emulator.faults import Changes, Fault, Holds, On, Refuses, Resets, Since
+from forenotice.emulator.faults import ConnectionReset, Delay, DocumentChange, ErrorResponse, Fault, On, Since
 from forenotice.emulator.scenarios import catalogue, preview, reader
-from forenotice.emulator.scenarios.format import Announce, Scenario, Step
+from forenotice.emulator.scenarios.format import AnnounceAction, Scenario, Step
 from forenotice.emulator.scenarios.text import nearest
 from forenotice.settings import SettingError
 from forenotice.settings.spans import Span
@@ -52,8 +52,8 @@ class Situation:
     @property
     def longest(self) -> timedelta:
         """How long it lasts if nobody approves."""
-        rehearsal = preview.rehearse(self.scenario)
-        return max(life.ended for life in rehearsal.lives) / self.speed
+        planned = preview.compute(self.scenario)
+        return max(each.ended for each in planned.events) / self.speed
 
     def allowed(self, within: timedelta) -> timedelta:
         """To notice in. Whoever was turned away asks ever more slowly, so a fault may cost its own length once more."""
@@ -109,33 +109,33 @@ def neighbour(me: str) -> str:
 
 def _taking(step: Step, takes: timedelta) -> Step:
     """The same, but that what it announces is Started for so long."""
-    act = step.act
-    if isinstance(act, Announce):
-        act = msgspec.structs.replace(act, takes=Span(seconds=takes.total_seconds()))
-    return replace(step, act=act, steps=tuple(_taking(each, takes) for each in step.steps))
+    action = step.action
+    if isinstance(action, AnnounceAction):
+        action = msgspec.structs.replace(action, takes=Span(seconds=takes.total_seconds()))
+    return replace(step, action=action, steps=tuple(_taking(each, takes) for each in step.steps))
 
 
 def _speed(scenario: Scenario, notice: timedelta) -> float:
     """As fast as it may be: there is notice enough, and the whole is no blink."""
-    lives = preview.rehearse(scenario).lives
-    notices = [life.event.not_before - preview.START - life.announced for life in lives]
-    whole = max(life.ended for life in lives)
+    events = preview.compute(scenario).events
+    notices = [each.event.not_before - preview.START - each.announced for each in events]
+    whole = max(each.ended for each in events)
     return min([whole, *filter(None, notices)]) / notice
 
 
 def _under(fault: Fault, me: str, within: timedelta, notice: timedelta) -> Situation:
-    begins_first = fault.effect == Holds(since=Since.FIRST)
-    refuses = isinstance(fault.effect, Refuses | Resets)
+    begins_first = fault.effect == Delay(since=Since.FIRST)
+    refuses = isinstance(fault.effect, ErrorResponse | ConnectionReset)
     again = within if refuses else NO_TIME
     amount, hidden, clear = None, NO_TIME, False
     match fault.effect:
-        case Holds(since=Since.ARRIVAL):
+        case Delay(since=Since.ARRIVAL):
             hidden = fault.amount or NO_TIME
-        case Holds():
+        case Delay():
             amount = hidden = 2 * within if begins_first else within
-        case Refuses(retry=retry):
+        case ErrorResponse(retry=retry):
             amount, hidden, clear = RETRY_AFTER if retry else None, within, True
-        case Changes(document=document) if document not in HIDING:
+        case DocumentChange(document=document) if document not in HIDING:
             pass
         case _:
             hidden, clear = within, True

@@ -142,13 +142,13 @@ class Trial:
 
     def _grow_older(self) -> None:
         """No handler comes to a group in which nothing ever happened: there are numbers below the one it sees first."""
-        stage, other = self._emulator.stage, situations.neighbour(self._handler.me)
+        simulation, other = self._emulator.simulation, situations.neighbour(self._handler.me)
         announcement = Announcement(kind=Kind.RESTART, resources=(other,))
 
         def happen(now: datetime) -> None:
-            stage.add_vm(other, now)
+            simulation.add_vm(other, now)
             for _ in range(FORMER_EVENTS):
-                stage.cancel(stage.announce(announcement, now).id, now)
+                simulation.cancel(simulation.announce(announcement, now).id, now)
 
         self._emulator.change(happen)
 
@@ -191,7 +191,7 @@ class Trial:
 
     def _look(self) -> None:
         """While nothing changes."""
-        live = self._emulator.stage.live
+        live = self._emulator.simulation.live
         recovered = self._recovered.lines()
         self._recovered_early.update(event.id for event in live if evidence.about(recovered, event.id))
         # Not at once, lest a handler that would approve them find nothing to approve.
@@ -211,7 +211,7 @@ class Trial:
 
     def _is_over(self) -> bool:
         player = self._emulator.player
-        return player is not None and player.done and not self._emulator.stage.live
+        return player is not None and player.done and not self._emulator.simulation.live
 
     def _has_asked_since(self, moment: float, times: int = 1) -> bool:
         # Whoever is held until there is news is polling.
@@ -265,15 +265,15 @@ class Trial:
         if self._emulator.player is None:
             return []
         now, ahead = monotonic(), self._emulator.clock.now().timestamp() - monotonic()
-        stage = self._emulator.stage
+        simulation = self._emulator.simulation
         moments: dict[str, dict[str, float]] = {}
-        for entry in stage.entries:
+        for entry in simulation.entries:
             if entry.event is not None:
                 known = "event.ended" if entry.action in ENDED else entry.action
                 moments.setdefault(entry.event, {}).setdefault(known, entry.at.timestamp() - ahead)
         return [
             Life(
-                event=stage.event(key),
+                event=simulation.event(key),
                 announced=at["event.scheduled"],
                 scheduled_until=at.get("event.started", at.get("event.ended", now)),
                 ended=at.get("event.ended", now),

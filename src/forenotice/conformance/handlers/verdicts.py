@@ -10,13 +10,13 @@ from forenotice.conformance.handlers.clauses import Clause
 from forenotice.conformance.handlers.evidence import ANSWERED, Evidence, Life, Preparation
 from forenotice.conformance.report import Finding, Verdict
 from forenotice.emulator import faults
-from forenotice.emulator.requests import Requested
+from forenotice.emulator.request_log import LoggedRequest
 from forenotice.wire import versions
 
 BLINDING = frozenset(
     fault.name
     for fault in faults.ALL
-    if isinstance(fault.effect, faults.Changes) and fault.effect.document in situations.HIDING
+    if isinstance(fault.effect, faults.DocumentChange) and fault.effect.document in situations.HIDING
 )
 TO_PREPARE = situations.TO_PREPARE.total_seconds()
 PLAIN = "reboot"
@@ -275,7 +275,7 @@ def _unseen(evidence: Evidence, life: Life) -> str:
     return f"none before it was gone{lists}"
 
 
-def _is_listed(life: Life, poll: Requested) -> bool:
+def _is_listed(life: Life, poll: LoggedRequest) -> bool:
     version = versions.lookup(poll.api_version or "")
     return version is None or life.event.type in version.types
 
@@ -293,6 +293,6 @@ def _had_time(evidence: Evidence, options: Options, life: Life) -> bool:
     return life.scheduled_until - _could_be_seen(evidence, life) >= needed
 
 
-def _told(request: Requested) -> str:
+def _told(request: LoggedRequest) -> str:
     why = f" ({request.reason})" if request.reason else ""
     return f"{request.method} {request.target} that was answered {request.status or 'nothing'}{why}"

@@ -31,7 +31,7 @@ BY = "operator"
 """Who approves in place of the guests."""
 
 
-class Driver:
+class Controller:
     def __init__(self, emulator: Emulator) -> None:
         self.emulator = emulator
         self.endpoints: dict[str, str] = {}
@@ -68,11 +68,11 @@ class Driver:
         )
 
     def event(self, event_id: str) -> Event:
-        return self.emulator.change(lambda _: self.emulator.stage.event(event_id))
+        return self.emulator.change(lambda _: self.emulator.simulation.event(event_id))
 
     def explain(self, event_id: str) -> Explanation:
         """With what guests were refused since it was announced: that may be why nobody approves it."""
-        found = self.emulator.change(lambda now: self.emulator.stage.explain(event_id, now))
+        found = self.emulator.change(lambda now: self.emulator.simulation.explain(event_id, now))
         refusals = self.emulator.requests.refusals(self.event(event_id).created_at)
         if not found.waiting_for or not refusals:
             return found
@@ -80,7 +80,7 @@ class Driver:
 
     def events(self, *, live: bool | None) -> list[Event]:
         """Oldest first."""
-        found = self.emulator.change(lambda _: self.emulator.stage.events)
+        found = self.emulator.change(lambda _: self.emulator.simulation.events)
         return [event for event in found if live in (None, event.status.live)]
 
     def approve(self, event_id: str) -> Event:
@@ -130,11 +130,11 @@ Offset = Annotated[int, Query(ge=0, le=2**31, description="What `next` was in th
 Name = Annotated[str, PathParam(max_length=200)]
 
 
-async def _driver(request: Request) -> Driver:
-    return cast(Driver, request.app.state.driver)
+async def _controller(request: Request) -> Controller:
+    return cast(Controller, request.app.state.controller)
 
 
-DriverOf = Annotated[Driver, Depends(_driver)]
+ControllerOf = Annotated[Controller, Depends(_controller)]
 
 routes = router("emulator", prefix=PREFIX, token=False)
 
@@ -144,14 +144,14 @@ def _page(found: Sequence[T], after: int, limit: int) -> tuple[Sequence[T], int 
     return found[after:end], end if end < len(found) else None
 
 
-def _state(driver: Driver) -> View:
-    return driver.emulator.change(lambda now: views.state(driver.emulator, now))
+def _state(controller: Controller) -> View:
+    return controller.emulator.change(lambda now: views.state(controller.emulator, now))
 
 
 @routes.get("/state")
-def show_state(driver: DriverOf) -> Answer:
+def show_state(controller: ControllerOf) -> Answer:
     """Clock, scenario, VMs, live events and faults that are switched on."""
-    return Answer(_state(driver))
+    return Answer(_state(controller))
 
 
 @routes.get("/scenarios")
@@ -168,128 +168,128 @@ def show_scenario(name: Name) -> Answer:
 
 
 @routes.post("/play")
-def play_scenario(driver: DriverOf, asked: views.Play) -> Answer:
+def play_scenario(controller: ControllerOf, asked: views.Play) -> Answer:
     """Start afresh with a scenario."""
-    driver.play(asked)
-    return Answer(_state(driver))
+    controller.play(asked)
+    return Answer(_state(controller))
 
 
 @routes.get("/events")
 def list_emulated_events(
-    driver: DriverOf,
+    controller: ControllerOf,
     after: Offset = 0,
     limit: Limit = LIMIT,
     live: Annotated[bool | None, Query(description="Only those that have not ended, or only those that have.")] = None,
 ) -> Answer:
     """Oldest first."""
-    items, following = _page(driver.events(live=live), after, limit)
+    items, following = _page(controller.events(live=live), after, limit)
     return Answer({"items": [views.event(each) for each in items], "next": following})
 
 
 @routes.post("/events", status_code=CREATED)
-def announce_event(driver: DriverOf, asked: views.NewEvent) -> Answer:
+def announce_event(controller: ControllerOf, asked: views.NewEvent) -> Answer:
     """Announce one now, with any notice; VMs that are not there are added."""
-    return Answer(views.event(driver.announce(asked)), status_code=CREATED)
+    return Answer(views.event(controller.announce(asked)), status_code=CREATED)
 
 
 @routes.get("/events/{event_id}")
-def show_emulated_event(driver: DriverOf, event_id: Id) -> Answer:
-    return Answer(views.event(driver.event(event_id)))
+def show_emulated_event(controller: ControllerOf, event_id: Id) -> Answer:
+    return Answer(views.event(controller.event(event_id)))
 
 
 @routes.get("/events/{event_id}/explanation")
-def explain_emulated_event(driver: DriverOf, event_id: Id) -> Answer:
+def explain_emulated_event(controller: ControllerOf, event_id: Id) -> Answer:
     """Why it waits: for whom, for what, until when."""
-    return Answer(explanation(driver.explain(event_id)))
+    return Answer(explanation(controller.explain(event_id)))
 
 
 @routes.post("/events/{event_id}/approve")
-def approve_emulated_event(driver: DriverOf, event_id: Id) -> Answer:
+def approve_emulated_event(controller: ControllerOf, event_id: Id) -> Answer:
     """In place of its guests."""
-    return Answer(views.event(driver.approve(event_id)))
+    return Answer(views.event(controller.approve(event_id)))
 
 
 @routes.post("/events/{event_id}/cancel")
-def cancel_emulated_event(driver: DriverOf, event_id: Id) -> Answer:
+def cancel_emulated_event(controller: ControllerOf, event_id: Id) -> Answer:
     """While it is Scheduled."""
-    return Answer(views.event(driver.cancel(event_id)))
+    return Answer(views.event(controller.cancel(event_id)))
 
 
 @routes.post("/advance")
-def advance_clock(driver: DriverOf, asked: views.Advance) -> Answer:
+def advance_clock(controller: ControllerOf, asked: views.Advance) -> Answer:
     """Move the clock on; all that is due meanwhile has happened when this is answered."""
-    driver.emulator.advance(asked.by)
-    return Answer(_state(driver))
+    controller.emulator.advance(asked.by)
+    return Answer(_state(controller))
 
 
 @routes.post("/step")
-def step_clock(driver: DriverOf) -> Answer:
+def step_clock(controller: ControllerOf) -> Answer:
     """Move the clock on to the next thing that happens by itself."""
-    driver.emulator.step()
-    return Answer(_state(driver))
+    controller.emulator.step()
+    return Answer(_state(controller))
 
 
 @routes.post("/pause")
-def pause_clock(driver: DriverOf) -> Answer:
+def pause_clock(controller: ControllerOf) -> Answer:
     """The clock stands still until it is moved on or resumed."""
-    driver.emulator.pause()
-    return Answer(_state(driver))
+    controller.emulator.pause()
+    return Answer(_state(controller))
 
 
 @routes.post("/resume")
-def resume_clock(driver: DriverOf) -> Answer:
+def resume_clock(controller: ControllerOf) -> Answer:
     """The clock goes on from where it stands."""
-    driver.emulator.resume()
-    return Answer(_state(driver))
+    controller.emulator.resume()
+    return Answer(_state(controller))
 
 
 @routes.get("/faults")
-def list_faults(driver: DriverOf) -> Answer:
+def list_faults(controller: ControllerOf) -> Answer:
     """All that there are, and which of them are switched on."""
-    active = {each.fault.name: each for each in driver.emulator.faults.active}
+    active = {each.fault.name: each for each in controller.emulator.faults.active}
     items = [views.fault(fault, active.get(fault.name)) for fault in faults.ALL]
     return Answer({"items": items, "next": None})
 
 
 @routes.post("/faults")
-def switch_fault_on(driver: DriverOf, asked: views.NewFault) -> Answer:
+def switch_fault_on(controller: ControllerOf, asked: views.NewFault) -> Answer:
     """One that is on already begins anew."""
-    found = driver.emulator.switch_on(
+    found = controller.emulator.switch_on(
         asked.name, amount=asked.amount, on=asked.on, times=asked.times, lasts=asked.lasts
     )
     return Answer(views.active(found))
 
 
 @routes.delete("/faults")
-def switch_all_faults_off(driver: DriverOf) -> Answer:
-    driver.emulator.switch_off()
-    return Answer(_state(driver))
+def switch_all_faults_off(controller: ControllerOf) -> Answer:
+    controller.emulator.switch_off()
+    return Answer(_state(controller))
 
 
 @routes.delete("/faults/{name}")
-def switch_fault_off(driver: DriverOf, name: Name) -> Answer:
-    driver.emulator.switch_off(name)
-    return Answer(_state(driver))
+def switch_fault_off(controller: ControllerOf, name: Name) -> Answer:
+    controller.emulator.switch_off(name)
+    return Answer(_state(controller))
 
 
 @routes.get("/requests")
-def list_requests(driver: DriverOf, after: Offset = 0, limit: Limit = LIMIT) -> Answer:
+def list_requests(controller: ControllerOf, after: Offset = 0, limit: Limit = LIMIT) -> Answer:
     """What guests have asked and were answered, newest last."""
-    items, following = _page(driver.emulator.requests.all, after, limit)
+    items, following = _page(controller.emulator.requests.all, after, limit)
     return Answer({"items": [views.request(each) for each in items], "next": following})
 
 
 @routes.post("/endpoints")
-def open_endpoint(driver: DriverOf, asked: views.NewEndpoint) -> Answer:
+def open_endpoint(controller: ControllerOf, asked: views.NewEndpoint) -> Answer:
     """Another port, at which every caller is this VM."""
-    return Answer({"vm": asked.vm, "endpoint": driver.endpoint_of(asked.vm)})
+    return Answer({"vm": asked.vm, "endpoint": controller.endpoint_of(asked.vm)})
 
 
 @routes.post("/reset")
-def reset_emulator(driver: DriverOf) -> Answer:
+def reset_emulator(controller: ControllerOf) -> Answer:
     """No events, no scenario, no faults, no requests; the VMs stay."""
-    driver.emulator.reset()
-    return Answer(_state(driver))
+    controller.emulator.reset()
+    return Answer(_state(controller))
 
 
 LARGEST = 1024 * 1024
@@ -336,8 +336,8 @@ def create(emulator: Emulator, host: str) -> tuple[FastAPI, Callable[[], None]]:
         redirect_slashes=False,
         generate_unique_id_function=operation_id,
     )
-    app.state.driver = driver = Driver(emulator)
-    pages = Pages(driver)
+    app.state.controller = controller = Controller(emulator)
+    pages = Pages(controller)
     app.include_router(routes)
     install(app, routes.routes)
     app.add_middleware(Gate, host=host, pages=pages)

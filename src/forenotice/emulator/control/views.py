@@ -8,11 +8,11 @@ from pydantic import BeforeValidator, Field, StrictInt, WithJsonSchema
 from forenotice.control.models import LongText, Request, Text, VmName
 from forenotice.core.operations import Event, Kind
 from forenotice.emulator import words
-from forenotice.emulator.active_faults import Active
+from forenotice.emulator.active_faults import ActiveFault
 from forenotice.emulator.emulator import Emulator
 from forenotice.emulator.faults import Fault, On
 from forenotice.emulator.player import Player
-from forenotice.emulator.requests import Requested
+from forenotice.emulator.request_log import LoggedRequest
 from forenotice.emulator.scenarios.format import MOST_TIMES, Amount
 from forenotice.emulator.scenarios.reader import LARGEST
 from forenotice.settings.spans import Span
@@ -25,17 +25,17 @@ def moment(value: datetime | None) -> str | None:
 
 
 def state(emulator: Emulator, now: datetime) -> View:
-    stage = emulator.stage
+    simulation = emulator.simulation
     return {
         "now": moment(now),
         "paused": emulator.clock.stands,
         "speed": emulator.timing.speed,
         "endpoint": f"http://{emulator.address}",
         "as": emulator.as_vm,
-        "vms": [{"name": vm.name, "update_domain": vm.update_domain} for vm in stage.vms],
-        "incarnation": stage.scope.incarnation,
+        "vms": [{"name": vm.name, "update_domain": vm.update_domain} for vm in simulation.vms],
+        "incarnation": simulation.scope.incarnation,
         "scenario": None if emulator.player is None else playing(emulator.player),
-        "events": [event(each) for each in stage.live],
+        "events": [event(each) for each in simulation.live],
         "faults": [active(each) for each in emulator.faults.active],
         "requests": len(emulator.requests),
     }
@@ -49,7 +49,7 @@ def playing(player: Player) -> View:
         "done": player.done,
         "waiting_for": player.waiting_for,
         "events": dict(player.labels),
-        "notes": [{"at": moment(note.at), "said": note.said} for note in player.notes],
+        "notes": [{"at": moment(note.at), "said": note.said} for note in player.deviations],
     }
 
 
@@ -71,7 +71,7 @@ def event(event: Event) -> View:
     }
 
 
-def active(active: Active) -> View:
+def active(active: ActiveFault) -> View:
     """A fault that is switched on."""
     return {
         "name": active.fault.name,
@@ -82,19 +82,19 @@ def active(active: Active) -> View:
     }
 
 
-def fault(fault: Fault, switched_on: Active | None) -> View:
+def fault(fault: Fault, switched_on: ActiveFault | None) -> View:
     return {
         "name": fault.name,
         "on": str(fault.on),
         "amount_seconds": _seconds(fault.amount),
         "lasts_seconds": _seconds(fault.lasts),
-        "sees": fault.sees,
-        "seen": fault.seen,
+        "sees": fault.symptom,
+        "seen": fault.evidence,
         "active": None if switched_on is None else active(switched_on),
     }
 
 
-def request(request: Requested) -> View:
+def request(request: LoggedRequest) -> View:
     return {
         "at": moment(request.at),
         "vm": request.vm,

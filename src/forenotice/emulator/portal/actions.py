@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from forenotice.core import errors
 from forenotice.emulator.control import views
-from forenotice.emulator.control.app import Driver
+from forenotice.emulator.control.app import Controller
 from forenotice.emulator.scenarios import catalogue
 from forenotice.emulator.scenarios.format import Scenario
 from forenotice.portal import forms
@@ -15,83 +15,83 @@ STEP_BY_STEP = "step"
 A_SECOND = timedelta(seconds=1)
 
 
-def play(driver: Driver, form: Fields) -> str:
+def play(controller: Controller, form: Fields) -> str:
     wanted = {"scenario": form.get("scenario", ""), "resources": _names(form)}
-    own = driver.own.get(form.get("scenario", ""))
+    own = controller.own.get(form.get("scenario", ""))
     if own is not None:
         wanted |= {"scenario": own.text.content, "source": own.text.source}
     paused = form.get("how") == STEP_BY_STEP
-    scenario = driver.play(forms.asked(views.Play, wanted), paused=paused)
+    scenario = controller.play(forms.asked(views.Play, wanted), paused=paused)
     if paused:
         return f"{scenario.title} has begun, and the clock stands: press Step for what comes next."
     return f"{scenario.title} has begun."
 
 
-def step(driver: Driver, _: Fields) -> str:
-    before = driver.emulator.clock.now()
-    passed = driver.emulator.step() - before
+def step(controller: Controller, _: Fields) -> str:
+    before = controller.emulator.clock.now()
+    passed = controller.emulator.step() - before
     minutes, seconds = divmod(round(passed.total_seconds()), 60)
     return f"The clock was moved on by {minutes} min {seconds} s, to what came next."
 
 
-def advance(driver: Driver, form: Fields) -> str:
+def advance(controller: Controller, form: Fields) -> str:
     asked = forms.asked(views.Advance, {"by": form.get("by", "")})
-    driver.emulator.advance(asked.by)
+    controller.emulator.advance(asked.by)
     return f"The clock was moved on by {form['by'].strip()}."
 
 
-def pause(driver: Driver, _: Fields) -> str:
-    driver.emulator.pause()
+def pause(controller: Controller, _: Fields) -> str:
+    controller.emulator.pause()
     return "The clock stands: only Step and Advance move it."
 
 
-def resume(driver: Driver, _: Fields) -> str:
-    driver.emulator.resume()
+def resume(controller: Controller, _: Fields) -> str:
+    controller.emulator.resume()
     return "The clock goes on from where it stood."
 
 
-def reset(driver: Driver, _: Fields) -> str:
-    driver.emulator.reset()
+def reset(controller: Controller, _: Fields) -> str:
+    controller.emulator.reset()
     said = "All is reset: no scenario, no events, no faults, no requests. The VMs stay."
-    if driver.emulator.clock.ahead < A_SECOND:
+    if controller.emulator.clock.ahead < A_SECOND:
         return said
     return f"{said} The clock stays ahead of this machine's: only a new start of the emulator sets it back."
 
 
-def announce(driver: Driver, form: Fields) -> str:
+def announce(controller: Controller, form: Fields) -> str:
     given = _given(form, "kind", "notice", "takes", "description") | {"resources": _names(form)}
-    event = driver.announce(forms.asked(views.NewEvent, given | _number(form, "duration_seconds")))
+    event = controller.announce(forms.asked(views.NewEvent, given | _number(form, "duration_seconds")))
     return f"{event.type} of {', '.join(event.resources)} is {event.status}."
 
 
-def approve(driver: Driver, form: Fields) -> str:
-    event = driver.approve(form.get("event", ""))
+def approve(controller: Controller, form: Fields) -> str:
+    event = controller.approve(form.get("event", ""))
     return f"{event.type} of {', '.join(event.resources)} was approved in its guests' place: it is {event.status}."
 
 
-def cancel(driver: Driver, form: Fields) -> str:
-    event = driver.cancel(form.get("event", ""))
+def cancel(controller: Controller, form: Fields) -> str:
+    event = controller.cancel(form.get("event", ""))
     return f"{event.type} of {', '.join(event.resources)} was cancelled."
 
 
-def switch_on(driver: Driver, form: Fields) -> str:
+def switch_on(controller: Controller, form: Fields) -> str:
     asked = forms.asked(views.NewFault, _given(form, "name", "amount", "on", "lasts") | _number(form, "times"))
-    driver.emulator.switch_on(asked.name, amount=asked.amount, on=asked.on, times=asked.times, lasts=asked.lasts)
+    controller.emulator.switch_on(asked.name, amount=asked.amount, on=asked.on, times=asked.times, lasts=asked.lasts)
     return f"{asked.name} is switched on."
 
 
-def switch_off(driver: Driver, form: Fields) -> str:
+def switch_off(controller: Controller, form: Fields) -> str:
     name = form.get("name") or None
-    driver.emulator.switch_off(name)
+    controller.emulator.switch_off(name)
     return f"{name} is switched off." if name else "All faults are switched off."
 
 
-def open_endpoint(driver: Driver, form: Fields) -> str:
+def open_endpoint(controller: Controller, form: Fields) -> str:
     asked = forms.asked(views.NewEndpoint, {"vm": form.get("vm", "").strip()})
-    return f"Every caller of {driver.endpoint_of(asked.vm)} is {asked.vm}."
+    return f"Every caller of {controller.endpoint_of(asked.vm)} is {asked.vm}."
 
 
-FORMS: Mapping[str, Callable[[Driver, Fields], str]] = {
+FORMS: Mapping[str, Callable[[Controller, Fields], str]] = {
     "/play": play,
     "/step": step,
     "/advance": advance,
@@ -129,9 +129,9 @@ def pressed(path: str, form: Fields) -> str:
     return f"#{found}" if found and found.replace("-", "").isalnum() and found.isascii() else ""
 
 
-def scenario(driver: Driver, name: str, resources: tuple[str, ...]) -> Scenario:
+def scenario(controller: Controller, name: str, resources: tuple[str, ...]) -> Scenario:
     """One to look at before it is played."""
-    found = driver.own.get(name) or catalogue.load(name)
+    found = controller.own.get(name) or catalogue.load(name)
     return found.on(resources) if resources else found
 
 

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from forenotice.control import requests
 from forenotice.control import responses as control_responses
 from forenotice.core import errors
-from forenotice.emulator.control.app import Driver
+from forenotice.emulator.control.app import Controller
 from forenotice.emulator.emulator import Emulator
 from forenotice.emulator.portal import actions, page
 from forenotice.emulator.portal.actions import FORMS
@@ -53,12 +53,12 @@ class Visit:
 class Pages:
     """No token is asked for: forms must come from this very page, and this very process."""
 
-    def __init__(self, driver: Driver) -> None:
-        self._driver = driver
-        self._rendering = Renderer(Assets(), "forenotice.emulator.portal", now=driver.emulator.clock.now)
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+        self._rendering = Renderer(Assets(), "forenotice.emulator.portal", now=controller.emulator.clock.now)
         self._form_token = secrets.token_hex(16)
-        self._deeds = Deeds()
-        self.live = Live(driver.emulator)
+        self._results = FormResults()
+        self.live = Live(controller.emulator)
         self._router = Router(
             [
                 Route(HOME, partial(self._answered, self._show), methods=["GET"]),
@@ -116,9 +116,9 @@ class Pages:
         body, form = await forms.read(request)
         csrf.require_own(request.headers, form.get("form_token", ""), self._form_token)
         try:
-            do = partial(FORMS[request.url.path], self._driver, form)
+            do = partial(FORMS[request.url.path], self._controller, form)
             key = form.get("form_key") and f"{request.url.path} {hashlib.sha256(body).hexdigest()}"
-            said = await self._deeds.once(key or "", do)
+            said = await self._results.once(key or "", do)
         except (errors.RefusedError, errors.NotFoundError, errors.ConflictError) as error:
             return await run_in_threadpool(self._page, request, form, error)
         answer = RedirectResponse(f"{HOME}{query}{actions.pressed(request.url.path, form)}", 303)
@@ -140,7 +140,7 @@ class Pages:
     def _page(
         self, request: Request, form: Fields | None = None, refusal: errors.ForenoticeError | None = None
     ) -> Response:
-        emulator = self._driver.emulator
+        emulator = self._controller.emulator
         given = form or forms.NO_FIELDS
         choice = Choice(
             scenario=given.get("scenario", _chosen(request, "scenario")),
@@ -157,7 +157,7 @@ class Pages:
             said=responses.said(request),
             query=_query(request),
         )
-        context = page.shown(self._driver, choice)
+        context = page.shown(self._controller, choice)
         text = self._rendering.page(
             "emulator.html",
             visit=visit,
@@ -197,10 +197,10 @@ def position(emulator: Emulator) -> str:
 
 
 def _looks(emulator: Emulator) -> tuple[object, ...]:
-    stage, player, clock = emulator.stage, emulator.player, emulator.clock
+    simulation, player, clock = emulator.simulation, emulator.player, emulator.clock
     return (
-        (id(stage), stage.scope.incarnation, len(stage.entries), emulator.as_vm),
-        player and (player.played, player.waiting_for, len(player.notes)),
+        (id(simulation), simulation.scope.incarnation, len(simulation.entries), emulator.as_vm),
+        player and (player.played, player.waiting_for, len(player.deviations)),
         [(each.fault.name, each.times, each.until) for each in emulator.faults.active],
         len(emulator.requests),
         clock.now() if clock.stands else round(clock.ahead.total_seconds()),
@@ -278,7 +278,7 @@ MOST_FORMS = 1000
 """Forms that are remembered."""
 
 
-class Deeds:
+class FormResults:
     """On one loop."""
 
     def __init__(self) -> None:

@@ -16,14 +16,14 @@ from forenotice.core.journal import Entry
 from forenotice.core.operations import Event, Operation, Status
 from forenotice.core.timing import Timing
 from forenotice.emulator import faults, run, words
-from forenotice.emulator.control.app import Driver, key_of
+from forenotice.emulator.control.app import Controller, key_of
 from forenotice.emulator.emulator import Emulator
-from forenotice.emulator.endpoint import Foreseen
+from forenotice.emulator.endpoint import PollPreview
 from forenotice.emulator.portal import actions
-from forenotice.emulator.requests import Requested
+from forenotice.emulator.request_log import LoggedRequest
 from forenotice.emulator.scenarios import catalogue, preview
 from forenotice.emulator.scenarios.format import Scenario
-from forenotice.emulator.scenarios.preview import Life, Rehearsal, Trouble
+from forenotice.emulator.scenarios.preview import PlannedEvent, PlannedFault, Preview
 from forenotice.portal import timeline
 from forenotice.portal.timeline import Bar, Timeline
 from forenotice.wire import versions
@@ -56,7 +56,7 @@ class Poller:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Happened:
+class HistoryEntry:
     key: str
     at: datetime
     said: str
@@ -64,7 +64,7 @@ class Happened:
     """Of what was announced."""
 
     @classmethod
-    def of(cls, index: int, entry: Entry, event: Event) -> "Happened":
+    def of(cls, index: int, entry: Entry, event: Event) -> "HistoryEntry":
         announced = entry.action == "event.scheduled"
         told = "is announced" if announced else run.SENTENCES[entry.action](event)
         return cls(
@@ -80,15 +80,15 @@ def scenarios() -> tuple[Scenario, ...]:
     return tuple(catalogue.load(name) for name in catalogue.names())
 
 
-def shown(driver: Driver, choice: Choice) -> dict[str, Any]:
-    emulator = driver.emulator
-    known = {scenario.name: scenario for scenario in scenarios()} | driver.own
+def shown(controller: Controller, choice: Choice) -> dict[str, Any]:
+    emulator = controller.emulator
+    known = {scenario.name: scenario for scenario in scenarios()} | controller.own
     playing = key_of(emulator.player.scenario) if emulator.player else ""
     name = choice.scenario if choice.scenario in known else playing if playing in known else FIRST
     return {
         **emulator.change(lambda now: _looked_at(emulator, now)),
-        **_chosen(driver, name, choice.resources),
-        **_document(driver, choice),
+        **_chosen(controller, name, choice.resources),
+        **_document(controller, choice),
         **_callers(emulator),
         "scenarios": known,
         "all_faults": faults.ALL,
@@ -98,7 +98,7 @@ def shown(driver: Driver, choice: Choice) -> dict[str, Any]:
 
 
 def _looked_at(emulator: Emulator, now: datetime) -> dict[str, Any]:
-    stage, player, clock = emulator.stage, emulator.player, emulator.clock
+    simulation, player, clock = emulator.simulation, emulator.player, emulator.clock
     return {
         "emulated": now,
         "machine_ahead": -clock.ahead,
@@ -107,34 +107,35 @@ def _looked_at(emulator: Emulator, now: datetime) -> dict[str, Any]:
         "speed": emulator.timing.speed,
         "endpoint": f"http://{emulator.address}",
         "callers_are": emulator.as_vm,
-        "vms": stage.vms,
-        "incarnation": stage.scope.incarnation,
+        "vms": simulation.vms,
+        "incarnation": simulation.scope.incarnation,
         "player": player,
         "waits_for": TIME.sub(r"\1 UTC", player.waiting_for) if player else "",
-        "notes": list(player.notes) if player else [],
+        "notes": list(player.deviations) if player else [],
         "next": following(emulator),
-        "events": stage.live,
+        "events": simulation.live,
         "happened": _happened(emulator),
         "drawn": draw(emulator, now),
         "active": {each.fault.name: each for each in emulator.faults.active},
     }
 
 
-def _happened(emulator: Emulator) -> list[Happened]:
+def _happened(emulator: Emulator) -> list[HistoryEntry]:
     """Newest first."""
-    stage = emulator.stage
-    newest_first = ((index, stage.entries[index]) for index in range(len(stage.entries) - 1, -1, -1))
+    simulation = emulator.simulation
+    newest_first = ((index, simulation.entries[index]) for index in range(len(simulation.entries) - 1, -1, -1))
     told = (each for each in newest_first if each[1].event and each[1].action in run.SENTENCES)
     return [
-        Happened.of(index, entry, stage.event(str(entry.event))) for index, entry in itertools.islice(told, HAPPENINGS)
+        HistoryEntry.of(index, entry, simulation.event(str(entry.event)))
+        for index, entry in itertools.islice(told, HAPPENINGS)
     ]
 
 
-def _chosen(driver: Driver, name: str, resources: str) -> dict[str, Any]:
-    emulator, wrong = driver.emulator, ""
-    found = actions.scenario(driver, name, ())
+def _chosen(controller: Controller, name: str, resources: str) -> dict[str, Any]:
+    emulator, wrong = controller.emulator, ""
+    found = actions.scenario(controller, name, ())
     try:
-        found = actions.scenario(driver, name, actions.names(resources))
+        found = actions.scenario(controller, name, actions.names(resources))
     except errors.RefusedError as error:
         wrong = error.message
     if not resources and emulator.player and key_of(emulator.player.scenario) == name:
@@ -148,11 +149,11 @@ def _chosen(driver: Driver, name: str, resources: str) -> dict[str, Any]:
     }
 
 
-def _document(driver: Driver, choice: Choice) -> dict[str, Any]:
-    emulator = driver.emulator
+def _document(controller: Controller, choice: Choice) -> dict[str, Any]:
+    emulator = controller.emulator
     version = versions.lookup(choice.version) or versions.NEWEST
-    vm = choice.vm if choice.vm in {vm.name for vm in emulator.stage.vms} else emulator.as_vm
-    found = emulator.foresee(vm, version)
+    vm = choice.vm if choice.vm in {vm.name for vm in emulator.simulation.vms} else emulator.as_vm
+    found = emulator.preview_poll(vm, version)
     return {
         "vm": vm,
         "version": version.name,
@@ -160,11 +161,11 @@ def _document(driver: Driver, choice: Choice) -> dict[str, Any]:
         "answer": found,
         "document": found.body.decode(),
         "readable": _readable(found),
-        "endpoint_of_vm": f"http://{emulator.address}" if vm == emulator.as_vm else driver.endpoints.get(vm, ""),
+        "endpoint_of_vm": f"http://{emulator.address}" if vm == emulator.as_vm else controller.endpoints.get(vm, ""),
     }
 
 
-def _readable(found: Foreseen) -> str:
+def _readable(found: PollPreview) -> str:
     try:
         return json.dumps(json.loads(found.body), indent=2, ensure_ascii=False)
     except ValueError:
@@ -174,7 +175,7 @@ def _readable(found: Foreseen) -> str:
 
 def _callers(emulator: Emulator) -> dict[str, Any]:
     latest = emulator.requests.latest(LOOKED_BACK)
-    last: dict[str | None, Requested] = {}
+    last: dict[str | None, LoggedRequest] = {}
     for _, request in latest:
         if request.is_poll:
             last.setdefault(request.vm, request)
@@ -182,36 +183,36 @@ def _callers(emulator: Emulator) -> dict[str, Any]:
     now = emulator.clock.now() - emulator.clock.ahead + timedelta(seconds=-monotonic())
     at = {vm: now + timedelta(seconds=poll.monotonic) for vm, poll in last.items()}
     return {
-        "pollers": [Poller(vm=vm.name, at=at.get(vm.name)) for vm in emulator.stage.vms],
+        "pollers": [Poller(vm=vm.name, at=at.get(vm.name)) for vm in emulator.simulation.vms],
         "requests": latest[:REQUESTS],
         "request_count": latest[0][0] + 1 if latest else 0,
     }
 
 
 @dataclass(frozen=True, slots=True)
-class Forthcoming:
+class Upcoming:
     at: datetime
     said: str
 
 
-def following(emulator: Emulator) -> Forthcoming | None:
+def following(emulator: Emulator) -> Upcoming | None:
     """To be asked while nothing changes."""
     return min(_due(emulator), key=lambda each: each.at, default=None)
 
 
-def _due(emulator: Emulator) -> Iterator[Forthcoming]:
+def _due(emulator: Emulator) -> Iterator[Upcoming]:
     """What is first of equals comes first."""
-    operation, player = emulator.stage.following, emulator.player
+    operation, player = emulator.simulation.following, emulator.player
     if operation is not None and operation.due_at is not None:
-        yield Forthcoming(operation.due_at, _of_operation(emulator, operation))
+        yield Upcoming(operation.due_at, _of_operation(emulator, operation))
     if player is not None and player.due is not None:
-        yield Forthcoming(player.due, "the scenario goes on with its next step")
+        yield Upcoming(player.due, "the scenario goes on with its next step")
     if emulator.faults.due is not None:
-        yield Forthcoming(emulator.faults.due, _of_faults(emulator, emulator.faults.due))
+        yield Upcoming(emulator.faults.due, _of_faults(emulator, emulator.faults.due))
 
 
 def _of_operation(emulator: Emulator, operation: Operation) -> str:
-    event = next(event for event in emulator.stage.live if event.operation == operation.id)
+    event = next(event for event in emulator.simulation.live if event.operation == operation.id)
     ends = "starts: its NotBefore has come" if operation.status is Status.SCHEDULED else "is done and goes"
     return f"{event.type} of {', '.join(event.resources)} {ends}"
 
@@ -230,28 +231,28 @@ BACK = timedelta(hours=1)
 MARGIN = 0.04
 MOST_EVENTS = 500
 
-rehearsed = functools.lru_cache(maxsize=32)(preview.rehearse)
+cached_preview = functools.lru_cache(maxsize=32)(preview.compute)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drawn:
+class Timelines:
     so_far: Timeline | None
     """Events as they are and will be if nobody approves; None: there were none."""
     written: Timeline | None
     """The scenario, if nobody approves; None: none is played."""
 
 
-def draw(emulator: Emulator, now: datetime) -> Drawn:
+def draw(emulator: Emulator, now: datetime) -> Timelines:
     """Both over the same time. To be asked while nothing changes."""
     player, timing = emulator.player, emulator.timing
-    plan = list(_plan(rehearsed(player.scenario), player.began, timing)) if player is not None else []
-    events = emulator.stage.recent[-MOST_EVENTS:]
+    plan = list(_plan(cached_preview(player.scenario), player.began, timing)) if player is not None else []
+    events = emulator.simulation.recent[-MOST_EVENTS:]
     real = [bar for event in events for bar in _bars(emulator, event)]
     if not plan and not real:
-        return Drawn(so_far=None, written=None)
+        return Timelines(so_far=None, written=None)
     length = max((bar.end - bar.begin for bar in plan if bar.end), default=timedelta(0))
     begin, end = _frame([*plan, *real], now - max(timing.shortened(BACK), length * 2), timing, now)
-    return Drawn(
+    return Timelines(
         so_far=timeline.draw(real, begin=begin, end=end, now=now) if real else None,
         written=timeline.draw(plan, begin=begin, end=end, now=now) if plan else None,
     )
@@ -259,7 +260,7 @@ def draw(emulator: Emulator, now: datetime) -> Drawn:
 
 def preview_timeline(scenario: Scenario, timing: Timing, now: datetime) -> Timeline:
     """As if it began now."""
-    plan = list(_plan(rehearsed(scenario), now, timing))
+    plan = list(_plan(cached_preview(scenario), now, timing))
     begin, end = _frame(plan, now, timing, now)
     return timeline.draw(plan, begin=begin, end=end)
 
@@ -272,11 +273,11 @@ def _frame(bars: list[Bar], earliest: datetime, timing: Timing, now: datetime) -
 
 def _bars(emulator: Emulator, event: Event) -> Iterator[Bar]:
     """One in the lane of each VM that it names."""
-    started = emulator.stage.started_at(event)
+    started = emulator.simulation.started_at(event)
     start, end = started, event.ended_at
     if event.status.live:
         start = max(event.not_before, emulator.clock.now()) if started is None else started
-        end = start + emulator.stage.takes(event)
+        end = start + emulator.simulation.takes(event)
     said = f"{event.type} of {', '.join(event.resources)}: {event.status}, NotBefore {event.not_before:%H:%M:%S} UTC"
     for name in event.resources:
         yield Bar(
@@ -293,14 +294,14 @@ def _bars(emulator: Emulator, event: Event) -> Iterator[Bar]:
         )
 
 
-def _plan(rehearsal: Rehearsal, began: datetime, timing: Timing) -> Iterator[Bar]:
-    for index, life in enumerate(rehearsal.lives):
+def _plan(rehearsal: Preview, began: datetime, timing: Timing) -> Iterator[Bar]:
+    for index, life in enumerate(rehearsal.events):
         yield from _planned(life, index, began, timing)
-    for index, trouble in enumerate(rehearsal.troubles):
+    for index, trouble in enumerate(rehearsal.faults):
         yield _of_trouble(trouble, index, began, timing)
 
 
-def _planned(life: Life, index: int, began: datetime, timing: Timing) -> Iterator[Bar]:
+def _planned(life: PlannedEvent, index: int, began: datetime, timing: Timing) -> Iterator[Bar]:
     def at(since: timedelta) -> datetime:
         return began + timing.shortened(since)
 
@@ -319,7 +320,7 @@ def _planned(life: Life, index: int, began: datetime, timing: Timing) -> Iterato
         )
 
 
-def _of_trouble(trouble: Trouble, index: int, began: datetime, timing: Timing) -> Bar:
+def _of_trouble(trouble: PlannedFault, index: int, began: datetime, timing: Timing) -> Bar:
     begin = began + timing.shortened(trouble.since)
     end = None if trouble.until is None else began + timing.shortened(trouble.until)
     said = f"fault {trouble.name}: switched on after {_written(trouble.since)}"

@@ -49,14 +49,14 @@ class Until(StrEnum):
     GONE = "gone"
 
 
-class Pause:
+class SpanRange:
     """A fixed time, or one between two that the seed decides."""
 
     def __init__(self, least: Span, most: Span) -> None:
         self.least, self.most = least, most
 
     @classmethod
-    def read(cls, written: object) -> "Pause":
+    def read(cls, written: object) -> "SpanRange":
         if not isinstance(written, list):
             span = Span.read(written)
             return cls(span, span)
@@ -83,7 +83,7 @@ class Vm(Table, frozen=True, kw_only=True):
     update_domain: Domain = 0
 
 
-class Act(Table, frozen=True, kw_only=True):
+class Action(Table, frozen=True, kw_only=True):
     """What one step does. Its verb is the first key."""
 
     verb: ClassVar[str]
@@ -91,7 +91,7 @@ class Act(Table, frozen=True, kw_only=True):
     """Not before this long after the start of the scenario, or of the repetition it is in."""
 
 
-class Announce(Act, frozen=True, kw_only=True):
+class AnnounceAction(Action, frozen=True, kw_only=True):
     verb = "announce"
     announce: Kind
     id: str = ""
@@ -105,29 +105,29 @@ class Announce(Act, frozen=True, kw_only=True):
     """DurationInSeconds."""
 
 
-class Wait(Act, frozen=True, kw_only=True):
+class WaitAction(Action, frozen=True, kw_only=True):
     verb = "wait"
-    wait: Pause
+    wait: SpanRange
 
 
-class WaitFor(Act, frozen=True, kw_only=True):
+class WaitForAction(Action, frozen=True, kw_only=True):
     verb = "wait_for"
     wait_for: str
     until: Until = Until.GONE
     at_most: Span | None = None
 
 
-class Approve(Act, frozen=True, kw_only=True):
+class ApproveAction(Action, frozen=True, kw_only=True):
     verb = "approve"
     approve: str
 
 
-class Cancel(Act, frozen=True, kw_only=True):
+class CancelAction(Action, frozen=True, kw_only=True):
     verb = "cancel"
     cancel: str
 
 
-class Fault(Act, frozen=True, kw_only=True):
+class FaultAction(Action, frozen=True, kw_only=True):
     verb = "fault"
     fault: str
     amount: Amount | None = None
@@ -136,32 +136,32 @@ class Fault(Act, frozen=True, kw_only=True):
     on: faults.On | None = None
 
 
-class Clear(Act, frozen=True, kw_only=True):
+class ClearAction(Action, frozen=True, kw_only=True):
     verb = "clear"
     clear: str
 
 
-class Frozen(Act, frozen=True, kw_only=True):
+class FrozenAction(Action, frozen=True, kw_only=True):
     verb = "frozen"
     frozen: Span
 
 
-class Repeat(Act, frozen=True, kw_only=True):
+class RepeatAction(Action, frozen=True, kw_only=True):
     verb = "repeat"
     repeat: Times
 
 
-class Choose(Act, frozen=True, kw_only=True):
+class ChooseAction(Action, frozen=True, kw_only=True):
     verb = "choose"
     choose: Times
 
 
-ACTS: tuple[type[Act], ...] = (
-    *(Announce, Wait, WaitFor, Approve, Cancel),
-    *(Fault, Clear, Frozen, Repeat, Choose),
+ACTIONS: tuple[type[Action], ...] = (
+    *(AnnounceAction, WaitAction, WaitForAction, ApproveAction, CancelAction),
+    *(FaultAction, ClearAction, FrozenAction, RepeatAction, ChooseAction),
 )
-VERBS = {act.verb: act for act in ACTS}
-NESTING = (Repeat, Choose)
+VERBS = {act.verb: act for act in ACTIONS}
+NESTING = (RepeatAction, ChooseAction)
 """These have steps of their own."""
 
 
@@ -169,11 +169,11 @@ NESTING = (Repeat, Choose)
 class Step:
     path: Path
     """Where it is written."""
-    act: Act
+    action: Action
     steps: "tuple[Step, ...]" = ()
 
 
-class Heading(Table, frozen=True, kw_only=True):
+class Header(Table, frozen=True, kw_only=True):
     """All that comes before the steps."""
 
     title: str
@@ -205,7 +205,7 @@ class Scenario:
     repeat: int | Literal["forever"]
     steps: tuple[Step, ...]
     text: Text
-    unrehearsed: Step | None = None
+    unchecked_from: Step | None = None
     """How far it was rehearsed, if not to its end."""
 
     def on(self, names: Names) -> "Scenario":
@@ -236,12 +236,12 @@ class Scenario:
 
 
 def _names_resources(step: Step) -> bool:
-    named = isinstance(step.act, Announce) and bool(step.act.resources)
+    named = isinstance(step.action, AnnounceAction) and bool(step.action.resources)
     return named or any(_names_resources(each) for each in step.steps)
 
 
 def _renamed(step: Step, names: Mapping[str, str]) -> Step:
-    act = step.act
-    if isinstance(act, Announce):
-        act = msgspec.structs.replace(act, resources=tuple(names.get(each, each) for each in act.resources))
-    return replace(step, act=act, steps=tuple(_renamed(each, names) for each in step.steps))
+    action = step.action
+    if isinstance(action, AnnounceAction):
+        action = msgspec.structs.replace(action, resources=tuple(names.get(each, each) for each in action.resources))
+    return replace(step, action=action, steps=tuple(_renamed(each, names) for each in step.steps))

@@ -10,9 +10,9 @@ from forenotice.core.timing import Timing
 from forenotice.emulator import faults
 from forenotice.emulator.player import Chance, Player
 from forenotice.emulator.scenarios import catalogue as scenarios
-from forenotice.emulator.scenarios.format import FOREVER, Choose, Scenario, Step, Wait
+from forenotice.emulator.scenarios.format import FOREVER, ChooseAction, Scenario, Step, WaitAction
 from forenotice.emulator.scenarios.text import Path
-from forenotice.emulator.simulation import Stage
+from forenotice.emulator.simulation import Simulation
 
 START = datetime(2020, 1, 1, tzinfo=UTC)
 MILLISECOND = timedelta(milliseconds=1)
@@ -24,7 +24,7 @@ ENDED = {f"event.{status.lower()}" for status in Status if not status.live}
 
 
 @dataclass(slots=True, kw_only=True)
-class Life:
+class PlannedEvent:
     """Of an event. Times are since the start."""
 
     event: Event
@@ -35,7 +35,7 @@ class Life:
 
 
 @dataclass(slots=True, kw_only=True)
-class Trouble:
+class PlannedFault:
     """A fault while it was switched on."""
 
     name: str
@@ -45,9 +45,9 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
-class Rehearsal:
-    lives: list[Life]
-    troubles: list[Trouble]
+class Preview:
+    events: list[PlannedEvent]
+    faults: list[PlannedFault]
 
 
 def check(scenario: Scenario) -> Scenario:
@@ -57,29 +57,33 @@ def check(scenario: Scenario) -> Scenario:
     left = EFFORT
     for chance in _chances(scenario):
         _, _, player, left = _play(scenario, listening, chance, left)
-        for note in player.notes:
+        for note in player.deviations:
             impossible = "impossible" if chance is None else "impossible at times, as chance has it"
-            raise scenario.text.complaint((*note.step.path, note.step.act.verb), f"this is {impossible}: {note.said}")
+            raise scenario.text.complaint(
+                (*note.step.path, note.step.action.verb), f"this is {impossible}: {note.said}"
+            )
         if left <= 0:
-            return replace(scenario, unrehearsed=player.step)
+            return replace(scenario, unchecked_from=player.step)
     return scenario
 
 
-def rehearse(scenario: Scenario) -> Rehearsal:
-    stage, faults, _, _ = _play(scenario, scenario.listening)
-    lives: dict[str, Life] = {}
-    for entry in stage.entries:
+def compute(scenario: Scenario) -> Preview:
+    simulation, faults, _, _ = _play(scenario, scenario.listening)
+    lives: dict[str, PlannedEvent] = {}
+    for entry in simulation.entries:
         if entry.event is None:
             continue
         # Those of one moment are announced a tick apart.
         at = (entry.at - START) // MILLISECOND * MILLISECOND
         if entry.action == "event.scheduled":
-            lives[entry.event] = Life(event=stage.event(entry.event), announced=at, ended=faults.now - START)
+            lives[entry.event] = PlannedEvent(
+                event=simulation.event(entry.event), announced=at, ended=faults.now - START
+            )
         elif entry.action == "event.started":
             lives[entry.event].started = at
         elif entry.action in ENDED:
             lives[entry.event].ended = at
-    return Rehearsal(list(lives.values()), faults.troubles)
+    return Preview(list(lives.values()), faults.faults)
 
 
 class _Faults:
@@ -87,7 +91,7 @@ class _Faults:
 
     def __init__(self) -> None:
         self.now = START
-        self.troubles: list[Trouble] = []
+        self.faults: list[PlannedFault] = []
 
     def switch_on(
         self,
@@ -106,15 +110,15 @@ class _Faults:
         since = now - START
         if times is not None:
             until: timedelta | None = since
-        elif fault.effect == faults.Holds(since=faults.Since.FIRST):
+        elif fault.effect == faults.Delay(since=faults.Since.FIRST):
             until = since + extent.amount
         else:
             until = None if extent.lasts is None else since + extent.lasts
-        self.troubles.append(Trouble(name=name, since=since, until=until))
+        self.faults.append(PlannedFault(name=name, since=since, until=until))
 
     def switch_off(self, name: str) -> None:
         since = self.now - START
-        for trouble in self.troubles:
+        for trouble in self.faults:
             if trouble.name == name and (trouble.until is None or trouble.until > since):
                 trouble.until = since
 
@@ -150,36 +154,36 @@ def _chances(scenario: Scenario) -> Iterator[Chance | None]:
 def _turns(step: Step) -> int:
     """How often it is played until everything in it had its turn."""
     most = max((_turns(each) for each in step.steps), default=1)
-    return most * len(step.steps) if isinstance(step.act, Choose) else most
+    return most * len(step.steps) if isinstance(step.action, ChooseAction) else most
 
 
 def _is_random(step: Step) -> bool:
-    waits = isinstance(step.act, Wait) and step.act.wait.least < step.act.wait.most
+    waits = isinstance(step.action, WaitAction) and step.action.wait.least < step.action.wait.most
     return waits or any(_is_random(each) for each in step.steps)
 
 
 def _play(
     scenario: Scenario, listening: Listening, chance: Chance | None = None, effort: int = EFFORT
-) -> tuple[Stage, _Faults, Player, int]:
+) -> tuple[Simulation, _Faults, Player, int]:
     """Also what is left of the effort; none: it was not played to its end."""
     timing, faults = Timing(), _Faults()
-    stage = Stage(now=START, timing=timing, kind=scenario.group, listens=listening)
+    simulation = Simulation(now=START, timing=timing, kind=scenario.group, listens=listening)
     for vm in scenario.vms:
-        stage.add_vm(vm.name, START, update_domain=vm.update_domain)
+        simulation.add_vm(vm.name, START, update_domain=vm.update_domain)
     rounds = 1 if scenario.repeat == FOREVER else 0
-    player = Player(scenario, stage, faults, timing, START, rounds=rounds, chance=chance)
+    player = Player(scenario, simulation, faults, timing, START, rounds=rounds, chance=chance)
     played = 0
     effort -= A_PLAY + A_STEP * len(scenario.vms)
-    while moments := [due for due in (player.due, stage.due) if due is not None]:
+    while moments := [due for due in (player.due, simulation.due) if due is not None]:
         faults.now = min(moments)
-        stage.tick(faults.now)
+        simulation.tick(faults.now)
         player.play(faults.now)
         effort -= A_MOMENT + A_STEP * (player.played - played)
-        effort -= sum(AN_EVENT + A_VM * len(event.resources) for event in stage.live)
+        effort -= sum(AN_EVENT + A_VM * len(event.resources) for event in simulation.live)
         played = player.played
         if effort <= 0:
             break
-    return stage, faults, player, effort
+    return simulation, faults, player, effort
 
 
 WIDTH = 100
@@ -259,15 +263,15 @@ def described(scenario: Scenario) -> dict[str, object]:
 
 
 def timeline(scenario: Scenario) -> list[str]:
-    rehearsal = rehearse(scenario)
-    types = max((len(life.event.type) for life in rehearsal.lives), default=0)
-    names = [*(_name(life, types) for life in rehearsal.lives), *(trouble.name for trouble in rehearsal.troubles)]
+    rehearsal = compute(scenario)
+    types = max((len(life.event.type) for life in rehearsal.events), default=0)
+    names = [*(_name(life, types) for life in rehearsal.events), *(trouble.name for trouble in rehearsal.faults)]
     left = max((len(INDENT + name) for name in names), default=0) + 2
     end = _end(rehearsal)
     scale = Scale.fitting(end, WIDTH - left - len(" 00 min"))
     bars = [
-        *(Bar(_name(life, types), scale.column(life.announced), _life(life, scale)) for life in rehearsal.lives),
-        *(Bar(each.name, scale.column(each.since), _trouble(each, scale, end)) for each in rehearsal.troubles),
+        *(Bar(_name(life, types), scale.column(life.announced), _life(life, scale)) for life in rehearsal.events),
+        *(Bar(each.name, scale.column(each.since), _trouble(each, scale, end)) for each in rehearsal.faults),
     ]
     lanes = _lanes(bars)
     drawn = [f"{INDENT}{name}".ljust(left) + line for name, line in lanes[:MOST_LANES]]
@@ -277,13 +281,13 @@ def timeline(scenario: Scenario) -> list[str]:
     return [*drawn, *([f"{INDENT}and so on, for ever"] if scenario.repeat == FOREVER else [])]
 
 
-def _end(rehearsal: Rehearsal) -> timedelta:
-    ends = [life.ended for life in rehearsal.lives]
-    ends += [trouble.since if trouble.until is None else trouble.until for trouble in rehearsal.troubles]
+def _end(rehearsal: Preview) -> timedelta:
+    ends = [life.ended for life in rehearsal.events]
+    ends += [trouble.since if trouble.until is None else trouble.until for trouble in rehearsal.faults]
     return max([*ends, timedelta(milliseconds=1)])
 
 
-def _name(life: Life, types: int) -> str:
+def _name(life: PlannedEvent, types: int) -> str:
     first, *more = life.event.resources
     names = ", ".join([first, *more])
     if len(names) > LONGEST_NAMES:
@@ -291,7 +295,7 @@ def _name(life: Life, types: int) -> str:
     return f"{life.event.type:{types}}  {names}"
 
 
-def _life(life: Life, scale: Scale) -> str:
+def _life(life: PlannedEvent, scale: Scale) -> str:
     announced, ended = scale.column(life.announced), scale.column(life.ended)
     if life.started is None:
         return "├" + _line("─", ended - announced - 1, SCHEDULED) + "✕" if ended > announced else "✕"
@@ -307,7 +311,7 @@ def _line(stroke: str, length: int, word: str) -> str:
     return f" {word} ".center(length, stroke) if length >= len(word) + 4 else stroke * length
 
 
-def _trouble(trouble: Trouble, scale: Scale, end: timedelta) -> str:
+def _trouble(trouble: PlannedFault, scale: Scale, end: timedelta) -> str:
     until = end if trouble.until is None else trouble.until
     return "▒" * max(1, scale.column(until) - scale.column(trouble.since))
 

@@ -16,25 +16,25 @@ from forenotice.core.fleet import ScopeKind
 from forenotice.core.operations import Kind
 from forenotice.emulator import faults
 from forenotice.emulator.scenarios.format import (
-    ACTS,
+    ACTIONS,
     FROZEN,
     NESTING,
     VERBS,
-    Announce,
-    Approve,
-    Cancel,
-    Choose,
-    Clear,
-    Fault,
-    Frozen,
-    Heading,
-    Repeat,
+    AnnounceAction,
+    ApproveAction,
+    CancelAction,
+    ChooseAction,
+    ClearAction,
+    FaultAction,
+    FrozenAction,
+    Header,
+    RepeatAction,
     Scenario,
     Step,
     Table,
     Until,
     Vm,
-    WaitFor,
+    WaitForAction,
 )
 from forenotice.emulator.scenarios.text import Path, Place, ScenarioError, Text, deep, long_number, nearest, place
 
@@ -62,7 +62,7 @@ def read(text: str, source: str, *, name: str = "") -> Scenario:
     written = Text(source, text)
     content = _parsed(written)
     steps = _steps(written, content.pop("step", []), ("step",))
-    heading = _converted(written, content, Heading, ())
+    heading = _converted(written, content, Header, ())
     vms = _vms(heading, written)
     resources = heading.resources or tuple(vm.name for vm in vms)
     scenario = Scenario(
@@ -134,7 +134,7 @@ def _step(text: Text, table: dict[str, Any], path: Path) -> Step:
     verbs = [key for key in table if key in VERBS]
     if not verbs:
         known = list(VERBS)
-        strange = next((key for key in table if all(key not in act.__struct_encode_fields__ for act in ACTS)), None)
+        strange = next((key for key in table if all(key not in act.__struct_encode_fields__ for act in ACTIONS)), None)
         if strange is None:
             raise text.complaint(path, f"the step does not say what to do: give one of {', '.join(known)}")
         raise text.complaint((*path, strange), nearest(strange, known, "step"))
@@ -180,7 +180,7 @@ def _split(path: str) -> Path:
 def _about_key(text: Text, found: re.Match[str], kind: type[Table], path: Path) -> ScenarioError:
     if found["what"] == "missing required":
         return text.complaint(path, f"the key {found['key']!r} is missing")
-    known = [*kind.__struct_encode_fields__, *(["step"] if issubclass(kind, (Heading, *NESTING)) else [])]
+    known = [*kind.__struct_encode_fields__, *(["step"] if issubclass(kind, (Header, *NESTING)) else [])]
     return text.complaint((*path, found["key"]), nearest(found["key"], known, "key"))
 
 
@@ -235,10 +235,10 @@ MOST_VMS = 1000
 MOST_STEPS = 2000
 """Played in one round, repetitions counted."""
 
-Labels = dict[str, Announce]
+Labels = dict[str, AnnounceAction]
 
 
-def _vms(heading: Heading, text: Text) -> tuple[Vm, ...]:
+def _vms(heading: Header, text: Text) -> tuple[Vm, ...]:
     """All that there are; without `vms`, the resources in one update domain."""
     key = "vms" if heading.vms else "resources"
     found: dict[str, Vm] = {}
@@ -271,14 +271,14 @@ def _check(scenario: Scenario) -> None:
 
 
 def _played(step: Step) -> int:
-    times = step.act.repeat if isinstance(step.act, Repeat) else 1
+    times = step.action.repeat if isinstance(step.action, RepeatAction) else 1
     return times * (1 + sum(_played(each) for each in step.steps))
 
 
 def _labels(steps: Iterable[Step]) -> Iterator[str]:
     for step in steps:
-        if isinstance(step.act, Announce) and step.act.id:
-            yield step.act.id
+        if isinstance(step.action, AnnounceAction) and step.action.id:
+            yield step.action.id
         yield from _labels(step.steps)
 
 
@@ -291,25 +291,25 @@ class _Steps:
     def check(self, steps: Iterable[Step], labels: Labels) -> None:
         """`labels` are those announced so far, and grow."""
         for step in steps:
-            match step.act:
-                case Announce() as act:
+            match step.action:
+                case AnnounceAction() as act:
                     self._check_announcement(step, act, labels)
-                case Approve(approve=label) | Cancel(cancel=label) | WaitFor(wait_for=label):
+                case ApproveAction(approve=label) | CancelAction(cancel=label) | WaitForAction(wait_for=label):
                     self._check_label(step, label, labels)
-                case Fault(fault=name, amount=amount, lasts=lasts):
+                case FaultAction(fault=name, amount=amount, lasts=lasts):
                     self._check_fault(step, name)
                     self._check_fault(step, name, "amount", amount=amount)
                     self._check_fault(step, name, "lasts", amount=amount, lasts=lasts)
-                case Frozen(frozen=amount):
+                case FrozenAction(frozen=amount):
                     self._check_fault(step, FROZEN, amount=amount)
-                case Clear(clear=name):
+                case ClearAction(clear=name):
                     self._check_fault(step, name)
-                case Repeat():
+                case RepeatAction():
                     self.check(step.steps, labels)
-                case Choose(choose=number):
+                case ChooseAction(choose=number):
                     self._check_choice(step, number, labels)
 
-    def _check_announcement(self, step: Step, act: Announce, labels: Labels) -> None:
+    def _check_announcement(self, step: Step, act: AnnounceAction, labels: Labels) -> None:
         for index, name in enumerate(act.resources):
             if name not in self._names:
                 raise self._text.complaint((*step.path, "resources", index), nearest(name, self._names, "VM"))
@@ -323,16 +323,16 @@ class _Steps:
             labels[act.id] = act
 
     def _check_label(self, step: Step, label: str, labels: Labels) -> None:
-        path = (*step.path, step.act.verb)
+        path = (*step.path, step.action.verb)
         if label not in labels:
             if label in _labels(self._scenario.steps):
                 raise self._text.complaint(path, f"{label!r} is not certain to have been announced by then")
             raise self._text.complaint(path, nearest(label, list(labels), "event"))
         if labels[label].announce is Kind.HARDWARE_FAILURE:
-            match step.act:
-                case Cancel():
+            match step.action:
+                case CancelAction():
                     raise self._text.complaint(path, f"{label!r} is born Started: it cannot be cancelled")
-                case Approve() | WaitFor(until=Until.APPROVED):
+                case ApproveAction() | WaitForAction(until=Until.APPROVED):
                     raise self._text.complaint(path, f"{label!r} is born Started: nobody can approve it")
 
     def _check_fault(
@@ -342,7 +342,7 @@ class _Steps:
         try:
             faults.find(name).accept(amount=amount, lasts=lasts)
         except errors.RefusedError as refusal:
-            raise self._text.complaint((*step.path, key or step.act.verb), refusal.message) from None
+            raise self._text.complaint((*step.path, key or step.action.verb), refusal.message) from None
 
     def _check_choice(self, step: Step, number: int, labels: Labels) -> None:
         if number > len(step.steps):

@@ -9,7 +9,7 @@ from datetime import datetime
 from forenotice.core import errors
 from forenotice.core.operations import Event, EventType, Status
 from forenotice.emulator.emulator import Emulator
-from forenotice.emulator.requests import Requested, in_event_loop, refuse_in_event_loop
+from forenotice.emulator.request_log import LoggedRequest, in_event_loop, refuse_in_event_loop
 
 LOOK = 0.01
 """Seconds between two looks."""
@@ -79,7 +79,7 @@ class AnnouncedEvent:
         self.type: EventType = event.type
         self.not_before: datetime = event.not_before
         self._emulator = emulator
-        self._stage = emulator.stage
+        self._simulation = emulator.simulation
 
     @property
     def status(self) -> Status:
@@ -105,7 +105,7 @@ class AnnouncedEvent:
         return self._condition("gone", lambda: not self.status.live)
 
     @property
-    def requests(self) -> list[Requested]:
+    def requests(self) -> list[LoggedRequest]:
         """All that asked to start it, refused ones too."""
         return [request for request in self._emulator.requests.approvals if self.id in request.event_ids]
 
@@ -154,7 +154,7 @@ class AnnouncedEvent:
 
     @property
     def _event(self) -> Event:
-        return self._stage.event(self.id)
+        return self._simulation.event(self.id)
 
     def _approvals(self) -> set[tuple[str, datetime]]:
         """By whom and when: the one that counted, and all that were answered 200 besides while it was there."""
@@ -173,7 +173,7 @@ class AnnouncedEvent:
     def _is_guests_doing(self) -> bool:
         return any(
             entry.event == self.id and entry.action == "event.approved" and entry.by.startswith("vm:")
-            for entry in self._stage.entries
+            for entry in self._simulation.entries
         )
 
     def _seen(self) -> str:
@@ -206,7 +206,7 @@ class AnnouncedEvent:
         return until(holds, timeout, missed)
 
 
-def _answer(request: Requested) -> str:
+def _answer(request: LoggedRequest) -> str:
     return "200 after its end" if request.status == 200 else str(request.status or "nothing")
 
 

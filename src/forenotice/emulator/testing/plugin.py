@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from forenotice.emulator.testing.scenario_run import Situation
+    from forenotice.emulator.testing.playback import Situation
     from forenotice.emulator.testing.scheduled_events import ScheduledEvents
 
 EVENTS = "scheduled_events"
@@ -42,7 +42,7 @@ def scheduled_events(request: pytest.FixtureRequest) -> Iterator[ScheduledEvents
 @pytest.fixture
 def each_situation(request: pytest.FixtureRequest, scheduled_events: ScheduledEvents) -> Situation:
     """The test is run once for each scenario of the catalogue, and for each fault."""
-    from forenotice.emulator.testing.scenario_run import Situation
+    from forenotice.emulator.testing.playback import Situation
 
     return Situation(scheduled_events, request.param)
 
@@ -56,11 +56,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if SITUATION not in metafunc.fixturenames:
         return
     from forenotice.core import errors
-    from forenotice.emulator.testing import scenario_run
+    from forenotice.emulator.testing import playback
 
     marker = metafunc.definition.get_closest_marker(SITUATION)
     try:
-        metafunc.parametrize(SITUATION, scenario_run.matching(marker.args if marker else ()), indirect=True)
+        metafunc.parametrize(SITUATION, playback.matching(marker.args if marker else ()), indirect=True)
     except errors.ForenoticeError as refusal:
         raise pytest.Collector.CollectError(f"@pytest.mark.{SITUATION}: {refusal}") from None
 

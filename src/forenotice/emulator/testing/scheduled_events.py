@@ -12,11 +12,11 @@ from forenotice.core import errors, fleet, timing
 from forenotice.core.operations import Kind
 from forenotice.emulator import faults, words
 from forenotice.emulator.emulator import Emulator
-from forenotice.emulator.requests import Requests
+from forenotice.emulator.request_log import RequestLog
 from forenotice.emulator.scenarios.text import nearest
-from forenotice.emulator.simulation import Announcement, Stage
+from forenotice.emulator.simulation import Announcement, Simulation
 from forenotice.emulator.testing.event import AnnouncedEvent
-from forenotice.emulator.testing.scenario_run import Performance
+from forenotice.emulator.testing.playback import Playback
 from forenotice.settings.spans import Span
 from forenotice.settings.values import SPEED_MAX, SPEED_MIN
 from forenotice.wire import versions
@@ -71,7 +71,7 @@ class ScheduledEvents:
         emulator = Emulator(as_vm=self._as_vm, virtual=self._virtual, start=self._start, speed=self._speed)
         emulator.start()
         try:
-            emulator.change(lambda now: self._add_vms(emulator.stage, now))
+            emulator.change(lambda now: self._add_vms(emulator.simulation, now))
         except BaseException:
             emulator.stop()
             raise
@@ -87,9 +87,9 @@ class ScheduledEvents:
         self._runs = False
         emulator.stop()
 
-    def _add_vms(self, stage: Stage, now: datetime) -> None:
+    def _add_vms(self, simulation: Simulation, now: datetime) -> None:
         for name, domain in self._domains.items():
-            stage.add_vm(name, now, update_domain=domain)
+            simulation.add_vm(name, now, update_domain=domain)
 
     @property
     def _emulator(self) -> Emulator:
@@ -183,15 +183,13 @@ class ScheduledEvents:
         )
         return AnnouncedEvent(self._running, self._running.announce(announcement))
 
-    def play(
-        self, scenario: str | Path, *, resources: str | Iterable[str] = (), seed: int | None = None
-    ) -> Performance:
+    def play(self, scenario: str | Path, *, resources: str | Iterable[str] = (), seed: int | None = None) -> Playback:
         """One of the catalogue, or a file, perhaps with other VMs in place of its own. It starts afresh: what was there
         before is gone, and whoever asks is the VM that the scenario says."""
-        performance = Performance.begin(self._running, scenario, _names(resources), seed)
+        playback = Playback.begin(self._running, scenario, _names(resources), seed)
         # Who is not in the scenario is not there any more, unless it is asked for anew.
         self._endpoints.clear()
-        return performance
+        return playback
 
     def advance(self, span: Duration) -> None:
         """Move the clock on; all that is due meanwhile has happened when this returns."""
@@ -201,7 +199,7 @@ class ScheduledEvents:
     def events(self) -> list[AnnouncedEvent]:
         """Those that documents show now."""
         emulator = self._emulator
-        return [AnnouncedEvent(emulator, event) for event in emulator.look(lambda: emulator.stage.live)]
+        return [AnnouncedEvent(emulator, event) for event in emulator.look(lambda: emulator.simulation.live)]
 
     def fault(
         self,
@@ -211,7 +209,7 @@ class ScheduledEvents:
         on: Literal["polls", "approvals", "all"] | None = None,
         times: int | None = None,
         lasts: Duration | None = None,
-    ) -> "SwitchedOn":
+    ) -> "FaultHandle":
         """From now on; used with `with`, until the end of the block."""
         self._running.switch_on(
             name,
@@ -220,7 +218,7 @@ class ScheduledEvents:
             times=times,
             lasts=None if lasts is None else _span(lasts),
         )
-        return SwitchedOn(self._emulator, name)
+        return FaultHandle(self._emulator, name)
 
     def clear_faults(self) -> None:
         self._running.switch_off()
@@ -232,7 +230,7 @@ class ScheduledEvents:
     # What the handler did
 
     @property
-    def requests(self) -> Requests:
+    def requests(self) -> RequestLog:
         """Everything that was asked, with its answer."""
         return self._emulator.requests
 
@@ -260,7 +258,7 @@ class ScheduledEvents:
             )
 
 
-class SwitchedOn:
+class FaultHandle:
     """A fault."""
 
     def __init__(self, emulator: Emulator, name: str) -> None:

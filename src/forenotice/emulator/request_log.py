@@ -24,7 +24,7 @@ KINDS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Requested:
+class LoggedRequest:
     at: datetime
     """When its turn came, by the emulator's clock."""
     monotonic: float
@@ -76,19 +76,19 @@ class Requested:
         return len(self.target) + len(self.body) + sum(len(name) + len(text) for name, text in self.headers.items())
 
 
-class Requests(Sequence[Requested]):
+class RequestLog(Sequence[LoggedRequest]):
     """In the order they were answered, or cut off. Safe to use from any thread; it is iterated as it is at first."""
 
     def __init__(self, most: int = MOST, most_bytes: int = MOST_BYTES) -> None:
         self._most = most
         self._most_bytes = most_bytes
         self._changed = threading.Condition()
-        self._kept: deque[Requested] = deque()
+        self._kept: deque[LoggedRequest] = deque()
         self._bytes = 0
         self._cleared = -math.inf
         """When, by the monotonic clock."""
 
-    def record(self, request: Requested) -> None:
+    def record(self, request: LoggedRequest) -> None:
         """One whose turn came before all was forgotten is forgotten too."""
         with self._changed:
             if request.monotonic < self._cleared:
@@ -106,22 +106,22 @@ class Requests(Sequence[Requested]):
             self._cleared = monotonic()
 
     @property
-    def all(self) -> tuple[Requested, ...]:
+    def all(self) -> tuple[LoggedRequest, ...]:
         with self._changed:
             return tuple(self._kept)
 
-    def latest(self, most: int) -> list[tuple[int, Requested]]:
+    def latest(self, most: int) -> list[tuple[int, LoggedRequest]]:
         """At most so many, newest first, each with its place in the order; the rest is not even looked at."""
         with self._changed:
             places = range(len(self._kept) - 1, -1, -1)
             return list(zip(places, itertools.islice(reversed(self._kept), most), strict=False))
 
     @property
-    def polls(self) -> tuple[Requested, ...]:
+    def polls(self) -> tuple[LoggedRequest, ...]:
         return tuple(request for request in self.all if request.is_poll)
 
     @property
-    def approvals(self) -> tuple[Requested, ...]:
+    def approvals(self) -> tuple[LoggedRequest, ...]:
         return tuple(request for request in self.all if request.is_approval)
 
     def refusals(self, since: datetime = FOREVER) -> str:
@@ -133,7 +133,7 @@ class Requests(Sequence[Requested]):
         total = sum(kinds.values())
         return f"; {total} request{'s were' if total > 1 else ' was'} refused: {'; '.join(told)}"
 
-    def wait_for(self, condition: Callable[["Requests"], bool], timeout: float) -> bool:
+    def wait_for(self, condition: Callable[["RequestLog"], bool], timeout: float) -> bool:
         """Whether this comes to hold within so many seconds; it is looked at after every request."""
         __tracebackhide__ = True
         refuse_in_event_loop("requests.wait_for()", "asyncio.to_thread(requests.wait_for, ...)")
@@ -143,16 +143,16 @@ class Requests(Sequence[Requested]):
     def __len__(self) -> int:
         return len(self._kept)
 
-    def __iter__(self) -> Iterator[Requested]:
+    def __iter__(self) -> Iterator[LoggedRequest]:
         return iter(self.all)
 
     @overload
-    def __getitem__(self, index: int) -> Requested: ...
+    def __getitem__(self, index: int) -> LoggedRequest: ...
 
     @overload
-    def __getitem__(self, index: slice) -> tuple[Requested, ...]: ...
+    def __getitem__(self, index: slice) -> tuple[LoggedRequest, ...]: ...
 
-    def __getitem__(self, index: int | slice) -> Requested | tuple[Requested, ...]:
+    def __getitem__(self, index: int | slice) -> LoggedRequest | tuple[LoggedRequest, ...]:
         return self.all[index]
 
     def __repr__(self) -> str:

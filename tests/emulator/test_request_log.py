@@ -9,13 +9,13 @@ from time import monotonic
 import pytest
 
 from forenotice.core import errors
-from forenotice.emulator.requests import Requested, Requests
+from forenotice.emulator.request_log import LoggedRequest, RequestLog
 
 DEADLINE = 60.0
 
 
-def requested(target: str = "/metadata/scheduledevents", *, body: bytes = b"") -> Requested:
-    return Requested(
+def requested(target: str = "/metadata/scheduledevents", *, body: bytes = b"") -> LoggedRequest:
+    return LoggedRequest(
         at=datetime(2026, 1, 1, tzinfo=UTC),
         monotonic=monotonic(),
         answered=monotonic(),
@@ -31,7 +31,7 @@ def requested(target: str = "/metadata/scheduledevents", *, body: bytes = b"") -
 
 
 def test_the_record_is_bounded() -> None:
-    requests = Requests(most=3, most_bytes=1000)
+    requests = RequestLog(most=3, most_bytes=1000)
     for number in range(5):
         requests.record(requested(str(number)))
     assert [asked.target for asked in requests] == ["2", "3", "4"]
@@ -45,7 +45,7 @@ def test_the_record_is_bounded() -> None:
 
 
 def test_it_can_be_waited_for() -> None:
-    requests = Requests()
+    requests = RequestLog()
     assert not requests.wait_for(lambda asked: bool(asked.polls), 0.01)
     timer = threading.Timer(0.02, lambda: requests.record(requested()))
     timer.start()
@@ -55,7 +55,7 @@ def test_it_can_be_waited_for() -> None:
 
 
 def test_it_is_iterated_as_it_is() -> None:
-    requests = Requests()
+    requests = RequestLog()
     requests.record(requested("1"))
     for _ in requests:
         requests.record(requested("2"))
@@ -63,7 +63,7 @@ def test_it_is_iterated_as_it_is() -> None:
 
 
 def test_what_was_under_way_when_all_was_forgotten_is_forgotten_too() -> None:
-    requests = Requests()
+    requests = RequestLog()
     requests.record(requested())
     under_way = requested()
     requests.clear()
@@ -74,7 +74,7 @@ def test_what_was_under_way_when_all_was_forgotten_is_forgotten_too() -> None:
 
 
 def test_the_latest_with_their_places() -> None:
-    requests = Requests()
+    requests = RequestLog()
     assert requests.latest(2) == []
     for number in range(4):
         requests.record(requested(str(number)))
@@ -83,7 +83,7 @@ def test_the_latest_with_their_places() -> None:
 
 
 def test_waiting_for_requests_does_not_block_an_event_loop() -> None:
-    requests = Requests()
+    requests = RequestLog()
 
     async def wait() -> None:
         assert not await asyncio.to_thread(requests.wait_for, bool, 0)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from forenotice.core import errors
 from forenotice.emulator import faults
 from forenotice.emulator.emulator import Emulator
-from forenotice.emulator.faults import Changes, Fault, Holds, Since
+from forenotice.emulator.faults import Delay, DocumentChange, Fault, Since
 from forenotice.emulator.player import Player
-from forenotice.emulator.requests import in_event_loop
+from forenotice.emulator.request_log import in_event_loop
 from forenotice.emulator.scenarios import catalogue
 from forenotice.emulator.scenarios.format import FOREVER
 from forenotice.emulator.scenarios.text import nearest
@@ -29,22 +29,22 @@ OURS = frozenset({"emulator", "emulator-endpoint", "forenotice-guests", "log"})
 START_ONE = "start the handler before `run`"
 
 
-class Performance:
+class Playback:
     def __init__(self, emulator: Emulator, player: Player) -> None:
         self._emulator = emulator
-        self._stage = emulator.stage
+        self._simulation = emulator.simulation
         self._player = player
 
     @classmethod
     def begin(
         cls, emulator: Emulator, scenario: str | Path, resources: tuple[str, ...] = (), seed: int | None = None
-    ) -> "Performance":
+    ) -> "Playback":
         return cls(emulator, emulator.play(catalogue.load_any(str(scenario), resources, seed)))
 
     @property
     def events(self) -> list[AnnouncedEvent]:
         """All that it has announced so far, in that order."""
-        entries = self._emulator.look(lambda: tuple(self._stage.entries))
+        entries = self._emulator.look(lambda: tuple(self._simulation.entries))
         return [self._announced(key) for key in dict.fromkeys(entry.event for entry in entries) if key]
 
     @property
@@ -55,7 +55,7 @@ class Performance:
     @property
     def done(self) -> Condition:
         """All is played, and no event is left."""
-        return Condition("performance", "done", self._is_done, self._until_done)
+        return Condition("playback", "done", self._is_done, self._until_done)
 
     @property
     def waiting_for(self) -> str:
@@ -72,7 +72,7 @@ class Performance:
 
         It fails at once when nothing in this process could be a handler and nobody has polled yet."""
         __tracebackhide__ = True
-        event.block(self._run(polls, pause, timeout), "run()", "performance.run_async()")
+        event.block(self._run(polls, pause, timeout), "run()", "playback.run_async()")
 
     def run_async(self, *, polls: int = 2, pause: float = 0.1, timeout: float = 30) -> Coroutine[object, object, None]:
         """As `run`, for a handler in the test's own event loop: to be awaited."""
@@ -91,7 +91,7 @@ class Performance:
             yield from self._give_time(polls, pause, timeout)
 
     def _is_done(self) -> bool:
-        return self._emulator.look(lambda: self._player.done and not self._stage.live)
+        return self._emulator.look(lambda: self._player.done and not self._simulation.live)
 
     def _until_done(self, timeout: float) -> Iterator[None]:
         def missed() -> str:
@@ -100,12 +100,12 @@ class Performance:
         return event.until(self._is_done, timeout, missed)
 
     def _announced(self, event_id: str) -> AnnouncedEvent:
-        return AnnouncedEvent(self._emulator, self._stage.event(event_id))
+        return AnnouncedEvent(self._emulator, self._simulation.event(event_id))
 
     def _unfinished(self) -> str:
         if not self._player.done:
             return f"it waits for {self.waiting_for}"
-        left = self._emulator.look(lambda: self._stage.live)
+        left = self._emulator.look(lambda: self._simulation.live)
         return f"{', '.join(repr(self._announced(event.id)) for event in left) or 'nothing'} is left"
 
     def _give_time(self, polls: int, pause: float, timeout: float) -> Iterator[None]:
@@ -181,13 +181,13 @@ class Situation:
         """`scenario` or `fault`, and which one."""
         self._events = scheduled_events
 
-    def play(self, *, resources: str | Iterable[str] = ()) -> Performance:
+    def play(self, *, resources: str | Iterable[str] = ()) -> Playback:
         """Begin, perhaps with other VMs in place of the scenario's."""
         if self.kind == SCENARIO:
             return self._events.play(self.name, resources=resources)
-        performance = self._events.play(UNDER_FAULTS, resources=resources)
+        playback = self._events.play(UNDER_FAULTS, resources=resources)
         self._events.fault(self.name, times=None if _lasts(faults.find(self.name)) else TIMES)
-        return performance
+        return playback
 
     def __repr__(self) -> str:
         return f"<{self.kind} {self.name}>"
@@ -196,8 +196,8 @@ class Situation:
 def _lasts(fault: Fault) -> bool:
     """Until it is over by itself, because a handler can do its work meanwhile."""
     match fault.effect:
-        case Changes(document=change):
+        case DocumentChange(document=change):
             return change not in (faults.emptied, faults.halved)
-        case Holds(since=since):
+        case Delay(since=since):
             return since is not Since.ARRIVAL
     return False

@@ -17,7 +17,7 @@ from tests.emulator.handling import OPENER, approving, approving_async, get, pol
 
 from forenotice.core import errors
 from forenotice.emulator import ScheduledEvents
-from forenotice.emulator.testing.scenario_run import TIMES, Situation
+from forenotice.emulator.testing.playback import TIMES, Situation
 
 NOT_TO_BE_APPROVED = ("hardware-failure", "vanishing-event")
 """Started at once, or gone too soon."""
@@ -31,14 +31,14 @@ VIRTUAL = pytest.mark.scheduled_events(time="virtual")
 
 @VIRTUAL
 def test_our_client_gets_through_everything(scheduled_events: ScheduledEvents, each_situation: Situation) -> None:
-    performance = each_situation.play()
+    playback = each_situation.play()
     begin, me = scheduled_events.now, scheduled_events.as_vm
     with approving():
-        performance.run(pause=0.02)
-    assert performance.done
-    assert performance.events
+        playback.run(pause=0.02)
+    assert playback.done
+    assert playback.events
     assert scheduled_events.now > begin
-    for event in performance.events:
+    for event in playback.events:
         assert not event.status.live
         if me not in event.resources:
             event.assert_never_approved()
@@ -51,10 +51,10 @@ def test_our_client_gets_through_everything(scheduled_events: ScheduledEvents, e
 
 @VIRTUAL
 def test_a_plain_poller_gets_through_too(scheduled_events: ScheduledEvents) -> None:
-    performance = scheduled_events.play("two-events", resources=["a", "b"])
+    playback = scheduled_events.play("two-events", resources=["a", "b"])
     with polling(scheduled_events.url, "a"):
-        performance.run(pause=0.05)
-    mine, other = performance.events
+        playback.run(pause=0.05)
+    mine, other = playback.events
     mine.assert_approved(by="a", before_not_before=True)
     other.assert_never_approved()
     assert (mine.resources, other.resources) == (("a",), ("b",))
@@ -62,19 +62,19 @@ def test_a_plain_poller_gets_through_too(scheduled_events: ScheduledEvents) -> N
 
 @VIRTUAL
 def test_who_approves_nothing_is_not_waited_for(scheduled_events: ScheduledEvents) -> None:
-    performance = scheduled_events.play("reboot")
+    playback = scheduled_events.play("reboot")
     with polling(scheduled_events.url):
-        performance.run(polls=1, pause=0)
-    (event,) = performance.events
+        playback.run(polls=1, pause=0)
+    (event,) = playback.events
     event.assert_never_approved()
-    assert (event.status, performance.labelled) == ("Completed", {})
+    assert (event.status, playback.labelled) == ("Completed", {})
 
 
 def test_it_runs_in_real_time_as_well(scheduled_events: ScheduledEvents) -> None:
-    performance = scheduled_events.play("reboot")
+    playback = scheduled_events.play("reboot")
     with approving():
-        performance.run(pause=0.02)
-    performance.events[0].assert_approved(by=scheduled_events.as_vm, before_not_before=True)
+        playback.run(pause=0.02)
+    playback.events[0].assert_approved(by=scheduled_events.as_vm, before_not_before=True)
 
 
 ALONE = """
@@ -83,8 +83,8 @@ from forenotice.emulator import ScheduledEvents
 
 began = time.monotonic()
 with ScheduledEvents(time="virtual") as scheduled_events:
-    performance = scheduled_events.play("reboot")
-    for run in (performance.run, lambda: asyncio.run(performance.run_async())):
+    playback = scheduled_events.play("reboot")
+    for run in (playback.run, lambda: asyncio.run(playback.run_async())):
         try:
             run()
         except AssertionError as failure:
@@ -102,9 +102,9 @@ def test_without_a_handler_it_fails_at_once() -> None:
 
 @VIRTUAL
 def test_without_a_handler_it_runs_if_nobody_need_poll(scheduled_events: ScheduledEvents) -> None:
-    performance = scheduled_events.play("reboot")
-    performance.run(polls=0, pause=0)
-    assert performance.done
+    playback = scheduled_events.play("reboot")
+    playback.run(polls=0, pause=0)
+    assert playback.done
 
 
 @contextlib.contextmanager
@@ -129,46 +129,46 @@ def in_a_child() -> Iterator[None]:
 def test_a_handler_that_does_not_poll_is_waited_for(
     scheduled_events: ScheduledEvents, handler: Callable[[], AbstractContextManager[None]]
 ) -> None:
-    performance = scheduled_events.play("reboot")
+    playback = scheduled_events.play("reboot")
     where = scheduled_events.endpoint.removeprefix("http://")
     silent = f"^nobody has polled within 0.1 s: start the handler before `run`, and let it ask at {where}$"
     with handler(), pytest.raises(AssertionError, match=silent):
-        performance.run(timeout=0.1)
+        playback.run(timeout=0.1)
     get(scheduled_events.url)
     with pytest.raises(urllib.error.HTTPError):
         OPENER.open(scheduled_events.url)
     refused = r"^there were not 2 polls within 0\.1 s; 1 request was refused: WestNO_0 GET .*: 400, Bad request\. Req"
     with pytest.raises(AssertionError, match=refused):
-        performance.run(timeout=0.1)
+        playback.run(timeout=0.1)
 
 
 @VIRTUAL
 def test_a_handler_in_the_same_event_loop(scheduled_events: ScheduledEvents) -> None:
     async def test() -> None:
-        performance = scheduled_events.play("reboot")
-        with pytest.raises(errors.RefusedError, match=r"^`run\(\)` would .*: use `await performance.run_async\(\)`$"):
-            performance.run()
-        with pytest.raises(errors.RefusedError, match=r"^`wait_done\(\)` would .*: use `await performance.done\(\)`$"):
-            performance.wait_done(timeout=60)
+        playback = scheduled_events.play("reboot")
+        with pytest.raises(errors.RefusedError, match=r"^`run\(\)` would .*: use `await playback.run_async\(\)`$"):
+            playback.run()
+        with pytest.raises(errors.RefusedError, match=r"^`wait_done\(\)` would .*: use `await playback.done\(\)`$"):
+            playback.wait_done(timeout=60)
         async with approving_async():
-            await performance.run_async(pause=0.02)
-        await performance.done(timeout=0)
-        performance.events[0].assert_approved(before_not_before=True)
+            await playback.run_async(pause=0.02)
+        await playback.done(timeout=0)
+        playback.events[0].assert_approved(before_not_before=True)
 
     asyncio.run(test())
 
 
 @pytest.mark.scheduled_events(speed=900)
 def test_in_real_time_it_is_waited_for(scheduled_events: ScheduledEvents) -> None:
-    performance = scheduled_events.play("maintenance-cancelled")
-    assert not performance.done
+    playback = scheduled_events.play("maintenance-cancelled")
+    assert not playback.done
     with pytest.raises(AssertionError, match=r"^the scenario is not over after 0\.1 s: it waits for its next step at "):
-        performance.wait_done(timeout=0.1)
-    performance.wait_done(timeout=60)
-    assert performance.labelled["maintenance"].status == "Canceled"
-    performance = scheduled_events.play("reboot")
+        playback.wait_done(timeout=0.1)
+    playback.wait_done(timeout=60)
+    assert playback.labelled["maintenance"].status == "Canceled"
+    playback = scheduled_events.play("reboot")
     with pytest.raises(AssertionError, match=r"^the scenario is not over after 0 s: <Reboot of WestNO_0 .* is left$"):
-        performance.wait_done(timeout=0)
+        playback.wait_done(timeout=0)
 
 
 @VIRTUAL
@@ -178,11 +178,11 @@ def test_a_file_and_a_seed(scheduled_events: ScheduledEvents, tmp_path: Path) ->
     file.write_text(f'title = "Mine"\nresources = ["db-0"]\nseed = 1\n{step}')
 
     def when(seed: int | None) -> float:
-        performance, begin = scheduled_events.play(file, seed=seed), scheduled_events.now
+        playback, begin = scheduled_events.play(file, seed=seed), scheduled_events.now
         with polling(scheduled_events.url):
-            performance.run(polls=1, pause=0)
+            playback.run(polls=1, pause=0)
         assert get(scheduled_events.url)["Events"] == []
-        return round((performance.labelled["it"].not_before - begin).total_seconds())
+        return round((playback.labelled["it"].not_before - begin).total_seconds())
 
     assert when(1) == when(None) != when(2)
 
@@ -198,14 +198,14 @@ def test_what_never_ends_is_not_run(scheduled_events: ScheduledEvents, tmp_path:
 @VIRTUAL
 def test_a_poll_that_failed_is_no_look_unless_all_fail(scheduled_events: ScheduledEvents) -> None:
     pace = replace(QUICK, first_pause=0.1, longest_pause=0.1)
-    performance = scheduled_events.play("reboot")
+    playback = scheduled_events.play("reboot")
     scheduled_events.fault("error-500", times=3)
     with approving(pace):
-        performance.run(pause=0)
-    performance.events[0].assert_approved(before_not_before=True)
-    performance = scheduled_events.play("reboot")
+        playback.run(pause=0)
+    playback.events[0].assert_approved(before_not_before=True)
+    playback = scheduled_events.play("reboot")
     scheduled_events.fault("error-500")
     # Only now: it sees nothing of this one.
     with approving(pace):
-        performance.run(polls=1, pause=0)
-    performance.events[0].assert_never_approved()
+        playback.run(polls=1, pause=0)
+    playback.events[0].assert_never_approved()

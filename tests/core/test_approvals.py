@@ -51,7 +51,7 @@ def test_approving_is_not_visible_to_guests() -> None:
     site = pair()
     event = site.event(site.schedule(Kind.RESTART, "db"))
     before = site.scope("vm:db").incarnation
-    assert site.approve("vm:db", event.id).documents == ()
+    assert site.approve("vm:db", event.id).documents == []
     assert site.scope("vm:db").incarnation == before
 
 

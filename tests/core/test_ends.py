@@ -91,7 +91,7 @@ def test_what_was_deleted_without_an_event_wakes_what_waited_for_the_vm() -> Non
     assert site.operation(restart).held
     draft = site.look(operations=[deletion.id])
     lifecycle.end(draft, draft.operation(deletion.id), Status.FAILED)
-    assert draft.changes().woken == ("vm:db",)
+    assert list(draft.changes().woken) == ["vm:db"]
 
 
 def test_an_event_that_ends_because_its_vm_left_wakes_its_scope() -> None:
@@ -101,7 +101,7 @@ def test_an_event_that_ends_because_its_vm_left_wakes_its_scope() -> None:
     site.approve_all(redeploy)
     (task,) = site.tick()
     changes = site.succeed(task)
-    assert (changes.woken, changes.room_made) == (("group:pool",), True)
+    assert (list(changes.woken), changes.room_made) == (["group:pool"], True)
 
 
 @pytest.mark.parametrize(("kind", "name"), [(Kind.DELETION, "pool_0"), (Kind.EVICTION, "batch")])

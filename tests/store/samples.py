@@ -79,14 +79,7 @@ def changes(
         vms=dict.fromkeys(without_vms) | {each.name: each for each in _only(Vm, things)},
         operations={each.id: each for each in _only(Operation, things)},
         events={each.id: each for each in _only(Event, things)},
-        rollouts={},
-        stops={},
-        entries=tuple(_only(Entry, things)),
-        documents=(),
-        members=(),
-        woken=(),
-        replanned=(),
-        room_made=False,
+        entries=_only(Entry, things),
     )
 
 

@@ -113,7 +113,7 @@ class UnitOfWork:
         if changes.room_made:
             self.makes_due |= self.transaction.operations.wake_held(self.now) > 0
         if changes.members:
-            self.published += read_published(self.transaction, changes.members)
+            self.published += read_published(self.transaction, tuple(changes.members))
         self.kept.append(changes)
 
 
